@@ -1,0 +1,494 @@
+//! The heart: what a host does next. [`decide`] is a pure function over values; the agent executes
+//! the first action of its plan, records the fact that comes of it, and decides anew.
+
+mod plan;
+mod publish;
+mod state;
+#[cfg(test)]
+mod tests;
+mod verdict;
+
+pub use plan::{Action, BlockedBy, HostVerdict, Phase, Plan, Planned, Reason, WaitingOn};
+pub use publish::{Published, REPORTS_IN_A_BURST};
+pub use state::{
+    Attempt, AttemptCause, AttemptEnd, Cycle, Fact, Failure, Held, HostState, OnSuspect, Progress, RunningStep,
+    StepReport, Validation, ValidationResult,
+};
+
+use crate::names::Version;
+use crate::policy::{Policy, Step, StepPhase};
+use crate::standing::{Instruction, InstructionOrder, Standing};
+use crate::time::{BootMillis, Now};
+use crate::values::{Driver, HostFacts};
+use std::hash::{Hash, Hasher};
+use std::time::Duration;
+
+/// What `/current_version` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// It has not been read.
+    Unread,
+    /// It is not there, or older than the store's epoch: no instruction.
+    NotSet,
+    /// It is not a version.
+    Invalid {
+        /// The rule that it breaks.
+        why: String,
+    },
+    /// An instruction.
+    Known(Instruction),
+}
+
+/// What operators and the site want of a host.
+#[derive(Debug, Clone)]
+pub struct Desired<'a> {
+    /// The version.
+    pub target: Target,
+    /// Since when this target is known.
+    pub target_since: BootMillis,
+    /// The newest wish that this host try again.
+    pub retry: Option<InstructionOrder>,
+    /// The site's configuration.
+    pub policy: &'a Policy,
+}
+
+/// Who holds the host's name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Claim {
+    /// Not settled yet.
+    NotYet,
+    /// This agent.
+    Held,
+    /// Another agent, which lives.
+    Contested {
+        /// Its claim, in words.
+        holder: String,
+        /// Ours, in words.
+        ours: String,
+    },
+}
+
+/// What is true on a host and around it.
+#[derive(Debug, Clone)]
+pub struct Observed<'a> {
+    /// Its own past.
+    pub state: &'a HostState,
+    /// The store.
+    pub standing: Standing,
+    /// The store can be written now: connected, no back-off running.
+    pub store_ready: bool,
+    /// The name.
+    pub claim: Claim,
+    /// An operator took the host out.
+    pub decommissioned: bool,
+    /// What the version file says.
+    pub version_file: Option<Version>,
+    /// Why local state cannot be recorded, if it cannot; and when to try again.
+    pub cannot_record: Option<(String, BootMillis)>,
+    /// What the store says of this host; `None` if that is not known.
+    pub published: Option<Published>,
+    /// About the machine.
+    pub facts: &'a HostFacts,
+}
+
+/// A plan and the verdict that goes with it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// What happens next.
+    pub plan: Plan,
+    /// The host's verdict about itself.
+    pub verdict: HostVerdict,
+}
+
+/// Decides what a host does next.
+pub fn decide(desired: &Desired, observed: &Observed, now: Now) -> Decision {
+    let decider = Decider { desired, observed, state: observed.state, policy: desired.policy, now };
+    let mut plan = decider.plan();
+    let verdict = verdict::verdict(desired, observed, &plan);
+    publish::add(&mut plan, &verdict, desired, observed, now);
+    Decision { plan, verdict }
+}
+
+/// The place of a host in the window over which hosts spread: 0 to 1, the same for the same
+/// instruction, another for the next.
+fn place_in_window(host: &str, revision: i64) -> f64 {
+    let mut hasher = std::collections::hash_map::DefaultHasher::new();
+    (host, revision).hash(&mut hasher);
+    hasher.finish() as f64 / u64::MAX as f64
+}
+
+struct Decider<'a> {
+    desired: &'a Desired<'a>,
+    observed: &'a Observed<'a>,
+    state: &'a HostState,
+    policy: &'a Policy,
+    now: Now,
+}
+
+fn waits(phase: Phase, because: Reason, look_again: Option<BootMillis>) -> Plan {
+    Plan { phase, actions: Vec::new(), because, look_again }
+}
+
+fn does(phase: Phase, because: Reason, actions: impl IntoIterator<Item = Action>) -> Plan {
+    let actions = actions.into_iter().map(|action| Planned { action, because: because.clone() }).collect();
+    Plan { phase, actions, because, look_again: None }
+}
+
+impl Decider<'_> {
+    fn plan(&self) -> Plan {
+        if let Claim::Contested { .. } = self.observed.claim {
+            return waits(Phase::Idle, Reason::Blocked, None);
+        }
+        if let Some(running) = &self.state.running {
+            let because = Reason::StepRunning { run_id: running.run_id.clone() };
+            return waits(self.phase_of(running.phase), because, None);
+        }
+        if let Some((_, again)) = &self.observed.cannot_record {
+            return waits(Phase::Idle, Reason::Blocked, Some(*again));
+        }
+        if self.policy.driver == Driver::External {
+            return self.follow_file();
+        }
+        if let Some(wish) = self.desired.retry
+            && Some(wish) > self.state.retry_heeded
+        {
+            return does(Phase::Idle, Reason::OperatorAsked, [Action::Rearm { order: wish }]);
+        }
+        if let Some(installed) = &self.state.installed
+            && self.state.dirty.is_none()
+            && self.observed.version_file.as_ref() != Some(installed)
+        {
+            let version = installed.clone();
+            return does(Phase::Idle, Reason::Succeeded, [Action::WriteVersionFile { version }]);
+        }
+        match self.state.attempt.as_ref() {
+            Some(attempt) => self.with_attempt(attempt),
+            None => self.without_attempt(),
+        }
+    }
+
+    /// Periodic validation is no phase of its own: a settled host stays idle in the eyes of others.
+    fn phase_of(&self, phase: StepPhase) -> Phase {
+        let under_way = self.state.attempt.as_ref().is_some_and(|a| a.ended.is_none());
+        match phase {
+            StepPhase::Prefetch => Phase::Prefetch,
+            StepPhase::Apply => Phase::Apply,
+            StepPhase::Converge if under_way => Phase::Converge,
+            StepPhase::Validate if under_way => Phase::Validate,
+            StepPhase::Converge | StepPhase::Validate | StepPhase::OnSuspect => Phase::Idle,
+        }
+    }
+
+    fn follow_file(&self) -> Plan {
+        if self.state.installed != self.observed.version_file {
+            let version = self.observed.version_file.clone();
+            return does(Phase::Idle, Reason::ExternalDriver, [Action::FollowFile { version }]);
+        }
+        waits(Phase::Idle, Reason::ExternalDriver, None)
+    }
+
+    /// The instruction that counts: never one older than one acted on.
+    fn instruction(&self) -> Option<&Instruction> {
+        match &self.desired.target {
+            Target::Known(target) if Some(target.order) >= self.state.acted_on => Some(target),
+            _ => None,
+        }
+    }
+
+    fn may_start(&self) -> bool {
+        self.observed.standing == Standing::Trusted
+            && self.observed.store_ready
+            && self.observed.claim == Claim::Held
+            && !self.observed.decommissioned
+    }
+
+    fn is_settled_at(&self, version: &Version) -> bool {
+        self.state.dirty.is_none() && self.state.installed.as_ref() == Some(version)
+    }
+
+    /// Begins an attempt when its time in the window has come.
+    fn begin(&self, target: &Instruction, because: Reason) -> Plan {
+        if !self.may_start() {
+            return self.meanwhile(Reason::StoreAway, None);
+        }
+        let place = place_in_window(self.state.host.as_str(), target.order.revision);
+        let due = self.desired.target_since.plus(self.policy.spread_window.mul_f64(place));
+        if self.now.boot < due {
+            return self.meanwhile(Reason::Spread, Some(due));
+        }
+        let cause = AttemptCause::Instruction;
+        let begin = Action::BeginAttempt { instruction: target.clone(), cause };
+        let mut plan = does(Phase::Start, because, [begin]);
+        self.foresee(&mut plan, target, false);
+        plan
+    }
+
+    fn with_attempt(&self, attempt: &Attempt) -> Plan {
+        if let Some(target) = self.instruction().filter(|t| t.order > attempt.instruction.order) {
+            if attempt.started || !self.is_settled_at(&target.version) {
+                if !self.may_start() && attempt.started && attempt.ended.is_none() {
+                    return self.go_on(attempt);
+                }
+                return self.begin(target, Reason::NewInstruction);
+            }
+            return does(Phase::Idle, Reason::BackToInstalled, [Action::DropAttempt]);
+        }
+        if attempt.ended.is_none() { self.go_on(attempt) } else { self.after_failure(attempt) }
+    }
+
+    /// The rest of an attempt as far as it can be foreseen; for whoever reads the plan.
+    fn foresee(&self, plan: &mut Plan, target: &Instruction, started: bool) {
+        let because = Reason::AttemptUnderWay;
+        let mut push = |action: Action| {
+            if !plan.actions.iter().any(|p| p.action == action) {
+                plan.actions.push(Planned { action, because: because.clone() });
+            }
+        };
+        let attempt = self.state.attempt.as_ref().filter(|a| a.instruction.order == target.order);
+        let cycle = self.state.cycle.as_ref();
+        let done = |phase: StepPhase, step: &Step| {
+            let progress = match phase {
+                StepPhase::Prefetch => attempt.map(|a| &a.prefetch),
+                StepPhase::Apply => attempt.map(|a| &a.apply),
+                StepPhase::Converge => cycle.and_then(|c| c.converge.as_ref()),
+                _ => cycle.map(|c| &c.validate),
+            };
+            progress.is_some_and(|p| p.done.contains(&step.name))
+        };
+        for phase in [StepPhase::Prefetch, StepPhase::Apply, StepPhase::Converge, StepPhase::Validate] {
+            if phase == StepPhase::Apply && !started {
+                push(Action::CommitStart { instruction: target.clone() });
+            }
+            for step in self.policy.steps.of(phase) {
+                let over = started && phase == StepPhase::Prefetch;
+                if !over && !done(phase, step) {
+                    push(Action::RunStep { phase, step: step.name.clone() });
+                }
+            }
+        }
+        let version = target.version.clone();
+        push(Action::RecordProven { version: version.clone() });
+        push(Action::WriteVersionFile { version: version.clone() });
+        push(Action::Announce { version });
+    }
+
+    fn go_on(&self, attempt: &Attempt) -> Plan {
+        let mut plan = if attempt.started { self.disturbed(attempt) } else { self.undisturbed(attempt) };
+        let failing = attempt.prefetch.failed.is_some() || attempt.apply.failed.is_some();
+        if !plan.actions.is_empty() && !failing {
+            self.foresee(&mut plan, &attempt.instruction, attempt.started);
+        }
+        plan
+    }
+
+    /// Before the start transaction: nothing is disturbed, everything may still be dropped.
+    fn undisturbed(&self, attempt: &Attempt) -> Plan {
+        let gone = match &self.desired.target {
+            Target::NotSet | Target::Invalid { .. } => true,
+            Target::Known(target) => target.order < attempt.instruction.order,
+            Target::Unread => false,
+        };
+        if gone {
+            return does(Phase::Idle, Reason::InstructionGone, [Action::DropAttempt]);
+        }
+        if let Some(plan) = self.step(StepPhase::Prefetch, &attempt.prefetch, Reason::AttemptUnderWay) {
+            return plan;
+        }
+        if attempt.prefetch.failed.is_some() {
+            return does(Phase::Prefetch, Reason::SomethingFailed, [Action::FailAttempt]);
+        }
+        if !self.may_start() {
+            return waits(Phase::Start, Reason::StoreAway, None);
+        }
+        let instruction = attempt.instruction.clone();
+        does(Phase::Start, Reason::AttemptUnderWay, [Action::CommitStart { instruction }])
+    }
+
+    /// After the start transaction. What has begun goes on, also while the store is away.
+    fn disturbed(&self, attempt: &Attempt) -> Plan {
+        let version = &attempt.instruction.version;
+        if self.state.validate_first {
+            return self.cycle(version, Reason::AfterBoot);
+        }
+        if let Some(plan) = self.step(StepPhase::Apply, &attempt.apply, Reason::AttemptUnderWay) {
+            return plan;
+        }
+        if !attempt.checked {
+            return self.check_attempt(version);
+        }
+        let passed = self.state.validation.as_ref().is_some_and(|v| v.result == ValidationResult::Passed);
+        if attempt.apply.failed.is_none() && passed {
+            return does(Phase::Validate, Reason::Succeeded, [Action::RecordProven { version: version.clone() }]);
+        }
+        does(Phase::Validate, Reason::SomethingFailed, [Action::FailAttempt])
+    }
+
+    /// Converge and validate of an attempt; a validation that said "not yet" is asked again.
+    fn check_attempt(&self, version: &Version) -> Plan {
+        if self.state.cycle.is_none()
+            && let Some(validation) = &self.state.validation
+            && validation.version == *version
+            && validation.result == ValidationResult::NotYet
+            && let Some(step) = &validation.held
+        {
+            let again = validation.at.plus(self.policy.not_yet_retry);
+            if self.now.boot < again {
+                return waits(Phase::Validate, Reason::Held { step: step.clone() }, Some(again));
+            }
+        }
+        self.cycle(version, Reason::AttemptUnderWay)
+    }
+
+    /// The due step of a phase; `None` when the phase is through or failed.
+    fn step(&self, phase: StepPhase, progress: &Progress, because: Reason) -> Option<Plan> {
+        if progress.failed.is_some() {
+            return None;
+        }
+        let shown = self.phase_of(phase);
+        if let Some(held) = &progress.held
+            && self.now.boot < held.until
+        {
+            return Some(waits(shown, Reason::Held { step: held.step.clone() }, Some(held.until)));
+        }
+        let step = progress.due(self.policy.steps.of(phase))?.name.clone();
+        Some(does(shown, because, [Action::RunStep { phase, step }]))
+    }
+
+    /// A round of converge and validate. A phase that is held or failed does not hold the other.
+    fn cycle(&self, version: &Version, because: Reason) -> Plan {
+        let Some(cycle) = self.state.cycle.as_ref().filter(|c| c.version == *version) else {
+            let under_way = self.state.attempt.as_ref().is_some_and(|a| a.ended.is_none() && a.started);
+            let failing = self.state.validation.as_ref().is_some_and(|v| v.result == ValidationResult::Failed);
+            let converge = under_way
+                || failing
+                || self.state.converge_failure.is_some()
+                || self.state.converge_held.is_some();
+            let begin = Action::BeginCycle { version: version.clone(), converge };
+            let phase = if under_way { Phase::Converge } else { Phase::Idle };
+            return does(phase, because, [begin]);
+        };
+        if let Some(converge) = cycle.converge.as_ref().filter(|c| c.held.is_none())
+            && let Some(plan) = self.step(StepPhase::Converge, converge, because.clone())
+        {
+            return plan;
+        }
+        if cycle.validate.held.is_none()
+            && let Some(plan) = self.step(StepPhase::Validate, &cycle.validate, because.clone())
+        {
+            return plan;
+        }
+        does(self.phase_of(StepPhase::Validate), because, [Action::EndCycle])
+    }
+
+    fn after_failure(&self, attempt: &Attempt) -> Plan {
+        let version = &attempt.instruction.version;
+        let apply_worked = attempt.started && attempt.apply.failed.is_none();
+        let healed = apply_worked
+            && self.state.cycle.is_none()
+            && self
+                .state
+                .validation
+                .as_ref()
+                .is_some_and(|v| v.version == *version && v.result == ValidationResult::Passed);
+        if healed {
+            return does(Phase::Idle, Reason::Succeeded, [Action::RecordProven { version: version.clone() }]);
+        }
+        if self.state.is_suspect(self.policy) {
+            let order = attempt.instruction.order;
+            let nothing = Progress::default();
+            let progress =
+                self.state.on_suspect.as_ref().filter(|o| o.order == order).map_or(&nothing, |o| &o.progress);
+            if self.state.cycle.is_none()
+                && progress.held.is_none()
+                && let Some(plan) = self.step(StepPhase::OnSuspect, progress, Reason::BecameSuspect)
+            {
+                return plan;
+            }
+            return self.meanwhile(Reason::Suspect, None);
+        }
+        let Some(end) = &attempt.ended else { return self.go_on(attempt) };
+        if self.now.boot < end.next_at {
+            return self.meanwhile(Reason::BackingOff, Some(end.next_at));
+        }
+        let still_wanted = self.instruction().is_some_and(|t| t.order == attempt.instruction.order);
+        if !still_wanted || !self.may_start() {
+            return self.meanwhile(self.why_no_instruction(), None);
+        }
+        let begin = Action::BeginAttempt { instruction: attempt.instruction.clone(), cause: attempt.cause };
+        let mut plan = does(Phase::Start, Reason::TryAgain, [begin]);
+        self.foresee(&mut plan, &attempt.instruction, false);
+        plan
+    }
+
+    fn why_no_instruction(&self) -> Reason {
+        match &self.desired.target {
+            Target::Unread => Reason::StoreAway,
+            Target::NotSet => Reason::NoInstruction,
+            Target::Invalid { .. } => Reason::Blocked,
+            Target::Known(target) if Some(target.order) < self.state.acted_on => Reason::OlderInstruction,
+            Target::Known(_) if self.may_start() => Reason::Settled,
+            Target::Known(_) => Reason::StoreAway,
+        }
+    }
+
+    fn without_attempt(&self) -> Plan {
+        let Some(target) = self.instruction() else {
+            return self.meanwhile(self.why_no_instruction(), None);
+        };
+        if !self.is_settled_at(&target.version) {
+            return self.begin(target, Reason::NewInstruction);
+        }
+        if let Some(due) = self.repair_due() {
+            if self.now.boot >= due && self.may_start() && self.state.cycle.is_none() {
+                let cause = AttemptCause::Repair;
+                let begin = Action::BeginAttempt { instruction: target.clone(), cause };
+                return does(Phase::Start, Reason::Repair, [begin]);
+            }
+            return self.meanwhile(Reason::SomethingFailed, Some(due));
+        }
+        self.meanwhile(Reason::Settled, None)
+    }
+
+    /// When a proven version whose validation fails without a break is applied again, if the day's
+    /// budget allows it. Hosts differ, so a broken shared service does not reinstall them together.
+    fn repair_due(&self) -> Option<BootMillis> {
+        let failing_since = self.state.validation.as_ref()?.failing_since?;
+        let day = Duration::from_secs(24 * 60 * 60);
+        let recent = self.state.repairs.iter().filter(|at| self.now.boot.since(**at) < day).count();
+        if recent >= self.policy.reapply_per_day as usize {
+            return None;
+        }
+        let place = place_in_window(self.state.host.as_str(), 0);
+        Some(failing_since.plus(self.policy.reapply_after.mul_f64(1.0 + place)))
+    }
+
+    /// What a host does when no attempt is under way: it validates what it has, on time.
+    fn meanwhile(&self, because: Reason, look_again: Option<BootMillis>) -> Plan {
+        let Some(subject) = self.state.subject() else {
+            return waits(Phase::Idle, because, look_again);
+        };
+        if self.state.cycle.is_some() {
+            return self.cycle(subject, Reason::ValidationDue);
+        }
+        let Some(validation) = self.state.validation.as_ref().filter(|v| v.version == *subject) else {
+            return self.cycle(subject, Reason::AfterBoot);
+        };
+        let due = validation.at.plus(self.validation_delay(validation));
+        if self.now.boot >= due {
+            return self.cycle(subject, Reason::ValidationDue);
+        }
+        let look_again = look_again.filter(|at| *at > self.now.boot).map_or(due, |at| at.min(due));
+        waits(Phase::Idle, because, Some(look_again))
+    }
+
+    /// A failing validation is repeated after a delay that grows with the time it has failed.
+    fn validation_delay(&self, validation: &Validation) -> Duration {
+        let every = self.policy.validate_every;
+        match (validation.result, validation.failing_since) {
+            (ValidationResult::Failed, Some(since)) => validation.at.since(since).clamp(every / 12, every),
+            (ValidationResult::NotYet, _) => self.policy.not_yet_retry.min(every),
+            _ if self.state.converge_held.is_some() => self.policy.not_yet_retry.min(every),
+            _ => every,
+        }
+    }
+}

@@ -1,0 +1,868 @@
+//! Table tests of single decisions, and a simulated host that is driven through random histories.
+
+use super::*;
+use crate::keys::StatusState;
+use crate::names::{HostName, StatusType, StepName, Token};
+use crate::policy::{Leftovers, StepEnd, Steps};
+use crate::standing::{StoreMemory, WentBack};
+use crate::time::{Backoff, EpochSeconds};
+use crate::values::Report;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, VecDeque};
+
+fn version(text: &str) -> Version {
+    Version::new(text).unwrap()
+}
+
+fn step(name: &str) -> Step {
+    Step {
+        name: StepName::new(name).unwrap(),
+        command: vec![format!("/steps/{name}")],
+        timeout: Duration::from_secs(60),
+        grace: Duration::from_secs(5),
+        done_codes: vec![0],
+        not_yet_codes: vec![75],
+        leftovers: Leftovers::Kill,
+    }
+}
+
+fn policy() -> Policy {
+    Policy {
+        driver: Driver::Agent,
+        steps: Steps {
+            prefetch: vec![step("fetch")],
+            apply: vec![step("packages"), step("configuration")],
+            converge: vec![step("render")],
+            validate: vec![step("http")],
+            on_suspect: vec![step("page")],
+        },
+        validate_every: Duration::from_secs(60),
+        not_yet_retry: Duration::from_secs(15),
+        attempt_backoff: Backoff::new(Duration::from_secs(30), Duration::from_secs(1800)),
+        suspect_after: 3,
+        reapply_per_day: 1,
+        reapply_after: Duration::from_secs(900),
+        spread_window: Duration::ZERO,
+    }
+}
+
+/// A host and its store in memory: executes plans, with steps that end as the script says.
+struct World {
+    policy: Policy,
+    state: HostState,
+    target: Target,
+    target_since: BootMillis,
+    retry: Option<InstructionOrder>,
+    standing: Standing,
+    store_away: bool,
+    claim: Claim,
+    cannot_record: Option<(String, BootMillis)>,
+    published: Published,
+    file: Option<Version>,
+    facts: HostFacts,
+    now: Now,
+    revision: i64,
+    ends: BTreeMap<String, VecDeque<StepEnd>>,
+    default_end: BTreeMap<String, StepEnd>,
+    /// What happened, in order.
+    history: Vec<Event>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Event {
+    Start(Version),
+    Step(StepPhase, String, Version, bool),
+    Listed(Option<Version>),
+    File(Version),
+}
+
+impl World {
+    fn new() -> Self {
+        let host = HostName::new("h1").unwrap();
+        let mut state = HostState::new(host, "machine".into(), "boot".into(), None);
+        state.store = Some(StoreMemory {
+            lineage: Token::new("L").unwrap(),
+            epoch: 0,
+            revision: 1,
+            raft_term: 1,
+            target_revision: None,
+            report_revision: None,
+            went_back: None,
+        });
+        Self {
+            policy: policy(),
+            state,
+            target: Target::NotSet,
+            target_since: BootMillis(0),
+            retry: None,
+            standing: Standing::Trusted,
+            store_away: false,
+            claim: Claim::Held,
+            cannot_record: None,
+            published: Published::default(),
+            file: None,
+            facts: HostFacts::default(),
+            now: Now { boot: BootMillis(1_000_000), wall: EpochSeconds(1_000) },
+            revision: 10,
+            ends: BTreeMap::new(),
+            default_end: BTreeMap::new(),
+            history: Vec::new(),
+        }
+    }
+
+    fn order(&mut self) -> InstructionOrder {
+        self.revision += 1;
+        InstructionOrder { epoch: 0, revision: self.revision }
+    }
+
+    fn trigger(&mut self, text: &str) {
+        let order = self.order();
+        self.target = Target::Known(Instruction { version: version(text), order });
+        self.target_since = self.now.boot;
+    }
+
+    fn decide(&self) -> Decision {
+        let desired = Desired {
+            target: self.target.clone(),
+            target_since: self.target_since,
+            retry: self.retry,
+            policy: &self.policy,
+        };
+        let observed = Observed {
+            state: &self.state,
+            standing: self.standing.clone(),
+            store_ready: !self.store_away,
+            claim: self.claim.clone(),
+            decommissioned: false,
+            version_file: self.file.clone(),
+            cannot_record: self.cannot_record.clone(),
+            published: Some(self.published.clone()),
+            facts: &self.facts,
+        };
+        decide(&desired, &observed, self.now)
+    }
+
+    fn record(&mut self, fact: Fact) {
+        self.state.record(fact, &self.policy, self.now, 0.5);
+    }
+
+    fn end_of(&mut self, name: &str) -> StepEnd {
+        self.ends
+            .get_mut(name)
+            .and_then(VecDeque::pop_front)
+            .or_else(|| self.default_end.get(name).cloned())
+            .unwrap_or(StepEnd::Exited { code: 0 })
+    }
+
+    /// Executes the first action of a plan; false if there is none.
+    fn act(&mut self) -> bool {
+        let decision = self.decide();
+        let Some(Planned { action, .. }) = decision.plan.actions.first().cloned() else { return false };
+        match action {
+            Action::Rearm { order } => self.record(Fact::Rearmed(order)),
+            Action::BeginAttempt { instruction, cause } => self.record(Fact::AttemptBegan(instruction, cause)),
+            Action::DropAttempt => self.record(Fact::AttemptDropped),
+            Action::CommitStart { instruction } => {
+                assert!(!self.store_away, "a start without a store");
+                assert_eq!(self.target, Target::Known(instruction.clone()), "the transaction compares the target");
+                self.list(None);
+                self.history.push(Event::Start(instruction.version));
+                self.write_report(&decision);
+                self.record(Fact::Started);
+            }
+            Action::RunStep { phase, step } => {
+                let run_id = Token::new("run").unwrap();
+                self.record(Fact::StepStarted(RunningStep { run_id, phase, step: step.clone() }));
+                let end = self.end_of(step.as_str());
+                let ok = end == StepEnd::Exited { code: 0 };
+                let about = self.about(phase);
+                self.history.push(Event::Step(phase, step.to_string(), about, ok));
+                let log = vec![format!("output of {step}")];
+                self.record(Fact::StepEnded(StepReport { phase, step, end, log }));
+            }
+            Action::BeginCycle { version, converge } => self.record(Fact::CycleBegan(version, converge)),
+            Action::EndCycle => self.record(Fact::CycleEnded),
+            Action::FailAttempt => self.record(Fact::AttemptFailed),
+            Action::RecordProven { .. } => self.record(Fact::Proven),
+            Action::WriteVersionFile { version } => {
+                self.history.push(Event::File(version.clone()));
+                self.file = Some(version);
+            }
+            Action::FollowFile { version } => self.record(Fact::FollowsFile(version)),
+            Action::Announce { version } => {
+                self.list(Some(version));
+                self.write_report(&decision);
+            }
+            Action::Withdraw => {
+                self.list(None);
+                self.write_report(&decision);
+            }
+            Action::Report => self.write_report(&decision),
+        }
+        true
+    }
+
+    fn about(&self, phase: StepPhase) -> Version {
+        match phase {
+            StepPhase::Prefetch | StepPhase::OnSuspect => {
+                self.state.attempt.as_ref().unwrap().instruction.version.clone()
+            }
+            _ => self.state.subject().unwrap().clone(),
+        }
+    }
+
+    fn list(&mut self, listing: Option<Version>) {
+        if self.published.listing != listing {
+            self.history.push(Event::Listed(listing.clone()));
+        }
+        self.published.listing = listing;
+    }
+
+    fn write_report(&mut self, decision: &Decision) {
+        assert!(!self.store_away, "a write without a store");
+        self.revision += 1;
+        if self.standing == Standing::Trusted {
+            self.published.statuses = self
+                .state
+                .statuses
+                .iter()
+                .map(|(kind, (state, record))| ((kind.clone(), *state), record.clone()))
+                .collect();
+        }
+        let id = Token::new("w").unwrap();
+        let report: Report =
+            self.state.report(&decision.plan, &decision.verdict, &self.target, &self.facts, self.now, id);
+        assert!(report.write_bounded().len() <= crate::values::REPORT_MAX_BYTES);
+        self.published.report = Some(report);
+        self.record(Fact::ReportWritten);
+    }
+
+    /// Acts until nothing is left to do now.
+    fn settle(&mut self) {
+        for _ in 0..500 {
+            if !self.act() {
+                return;
+            }
+        }
+        panic!("no rest: {:#?}\n{:#?}", self.decide(), &self.history[self.history.len().saturating_sub(20)..]);
+    }
+
+    /// Lets time pass, acting whenever a plan says to look again.
+    fn pass(&mut self, duration: Duration) {
+        let end = self.now.boot.plus(duration);
+        loop {
+            self.settle();
+            let next = self.decide().plan.look_again.filter(|at| *at <= end);
+            let Some(next) = next else { break };
+            assert!(next > self.now.boot, "looks again at once: {:#?}", self.decide());
+            self.now.boot = next;
+        }
+        self.now.boot = end;
+        self.settle();
+    }
+
+    fn fails(&mut self, name: &str, code: i32) {
+        self.default_end.insert(name.into(), StepEnd::Exited { code });
+    }
+
+    fn works(&mut self, name: &str) {
+        self.default_end.remove(name);
+    }
+
+    fn runs(&self, name: &str) -> usize {
+        self.history.iter().filter(|e| matches!(e, Event::Step(_, n, ..) if n == name)).count()
+    }
+
+    fn word(&self) -> &'static str {
+        self.decide().verdict.word()
+    }
+
+    fn status(&self, kind: StatusType) -> Vec<StatusState> {
+        self.published.statuses.keys().filter(|(k, _)| *k == kind).map(|(_, s)| *s).collect()
+    }
+
+    fn reboot(&mut self) {
+        self.now.boot = BootMillis(5_000);
+        self.target_since = self.now.boot;
+        self.published.listing = None;
+        self.state.rebooted("boot-2".into());
+    }
+}
+
+fn settled_at(text: &str) -> World {
+    let mut world = World::new();
+    world.trigger(text);
+    world.settle();
+    assert_eq!(world.published.listing, Some(version(text)));
+    world.history.clear();
+    world
+}
+
+#[test]
+fn a_new_version_goes_through_its_life_in_order() {
+    let mut world = World::new();
+    assert_eq!(world.word(), "waiting");
+    world.trigger("1");
+    world.settle();
+    let v = version("1");
+    let ran = |phase, name: &str| Event::Step(phase, name.into(), version("1"), true);
+    assert_eq!(
+        world.history,
+        [
+            ran(StepPhase::Prefetch, "fetch"),
+            Event::Start(v.clone()),
+            ran(StepPhase::Apply, "packages"),
+            ran(StepPhase::Apply, "configuration"),
+            ran(StepPhase::Converge, "render"),
+            ran(StepPhase::Validate, "http"),
+            Event::File(v.clone()),
+            Event::Listed(Some(v)),
+        ]
+    );
+    assert_eq!(world.word(), "ok");
+    assert_eq!(world.status(StatusType::apply()), [StatusState::Success]);
+    assert_eq!(world.status(StatusType::validation()), [StatusState::Success]);
+}
+
+#[test]
+fn the_start_takes_the_host_off_its_old_version_before_anything_is_disturbed() {
+    let mut world = settled_at("1");
+    world.trigger("2");
+    world.settle();
+    let position = |wanted: &Event| world.history.iter().position(|e| e == wanted).unwrap();
+    let off = position(&Event::Listed(None));
+    assert!(off < position(&Event::Step(StepPhase::Apply, "packages".into(), version("2"), true)));
+    assert!(off > position(&Event::Step(StepPhase::Prefetch, "fetch".into(), version("2"), true)));
+    assert_eq!(world.published.listing, Some(version("2")));
+}
+
+#[test]
+fn the_plan_shows_the_whole_way() {
+    let mut world = World::new();
+    world.trigger("1");
+    let shown: Vec<String> = world.decide().plan.actions.iter().map(|p| p.action.to_string()).collect();
+    assert_eq!(
+        shown,
+        [
+            "begin version 1",
+            "run prefetch step fetch",
+            "start version 1",
+            "run apply step packages",
+            "run apply step configuration",
+            "run converge step render",
+            "run validate step http",
+            "record version 1 as proven",
+            "write 1 to the version file",
+            "announce version 1",
+        ]
+    );
+}
+
+#[test]
+fn a_failed_apply_holds_later_steps_and_lets_other_phases_go_on() {
+    let mut world = settled_at("1");
+    world.fails("packages", 1);
+    world.trigger("2");
+    world.settle();
+    assert_eq!((world.runs("packages"), world.runs("configuration")), (1, 0));
+    assert_eq!((world.runs("render"), world.runs("http")), (1, 1));
+    assert_eq!(world.word(), "failed");
+    assert_eq!(world.status(StatusType::apply()), [StatusState::Failed]);
+    assert_eq!(world.published.listing, None);
+    assert_eq!(world.file, Some(version("1")));
+    let report = world.published.report.unwrap();
+    assert_eq!(report.log, ["output of packages"]);
+    assert_eq!(report.verdict.detail(), "apply step packages exited with code 1 (version 2)");
+}
+
+#[test]
+fn a_host_is_suspect_after_three_attempts_and_the_hook_runs_once() {
+    let mut world = settled_at("1");
+    world.fails("packages", 1);
+    world.trigger("2");
+    world.pass(Duration::from_secs(6 * 3600));
+    assert_eq!(world.runs("packages"), 3);
+    assert_eq!(world.runs("page"), 1);
+    assert_eq!(world.word(), "suspect");
+    assert!(world.runs("http") > 100, "validation goes on");
+}
+
+#[test]
+fn a_new_instruction_or_a_wish_arms_a_suspect_host_again() {
+    for by_wish in [false, true] {
+        let mut world = settled_at("1");
+        world.fails("packages", 1);
+        world.trigger("2");
+        world.pass(Duration::from_secs(6 * 3600));
+        world.works("packages");
+        if by_wish {
+            world.retry = Some(world.order());
+        } else {
+            world.trigger("2");
+        }
+        world.settle();
+        assert_eq!(world.published.listing, Some(version("2")), "by wish: {by_wish}");
+        assert_eq!(world.word(), "ok");
+    }
+}
+
+#[test]
+fn a_suspect_host_whose_apply_worked_clears_itself_when_validation_passes() {
+    let mut world = settled_at("1");
+    world.fails("http", 1);
+    world.trigger("2");
+    world.pass(Duration::from_secs(24 * 3600));
+    assert_eq!(world.word(), "suspect");
+    assert_eq!(world.runs("packages"), 3);
+    world.works("http");
+    world.pass(Duration::from_secs(60));
+    assert_eq!(world.word(), "ok");
+    assert_eq!(world.published.listing, Some(version("2")));
+    assert_eq!(world.runs("packages"), 3, "nothing was applied again");
+}
+
+#[test]
+fn a_retry_keeps_failed_until_it_ends() {
+    let mut world = settled_at("1");
+    world.fails("packages", 1);
+    world.trigger("2");
+    world.settle();
+    world.works("packages");
+    world.now.boot = world.now.boot.plus(Duration::from_secs(60));
+    while world.runs("packages") < 2 {
+        assert!(world.act());
+        assert_eq!(world.status(StatusType::apply()), [StatusState::Failed]);
+        assert_eq!(world.word(), "failed");
+    }
+    world.settle();
+    assert_eq!(world.status(StatusType::apply()), [StatusState::Success]);
+    assert_eq!(world.word(), "ok");
+}
+
+#[test]
+fn not_yet_waits_and_is_asked_again() {
+    for name in ["fetch", "packages", "render", "http"] {
+        let mut world = settled_at("1");
+        world.fails(name, 75);
+        world.trigger("2");
+        world.settle();
+        assert_eq!(world.word(), "waiting", "{name}");
+        let listing = match name {
+            "fetch" => Some(version("1")),
+            // The eventual phase never touches the version.
+            "render" => Some(version("2")),
+            _ => None,
+        };
+        assert_eq!(world.published.listing, listing, "{name}");
+        let before = world.runs(name);
+        world.pass(Duration::from_secs(16));
+        assert!(world.runs(name) > before, "{name} is asked again");
+        world.works(name);
+        world.pass(Duration::from_secs(61));
+        assert_eq!(world.published.listing, Some(version("2")), "{name}");
+        assert_eq!(world.word(), "ok", "{name}");
+    }
+}
+
+#[test]
+fn validation_that_fails_after_done_withdraws_converges_and_comes_back() {
+    let mut world = settled_at("1");
+    world.fails("http", 2);
+    world.pass(Duration::from_secs(61));
+    assert_eq!(world.published.listing, None);
+    assert_eq!(world.status(StatusType::validation()), [StatusState::Failed]);
+    assert_eq!(world.status(StatusType::apply()), [StatusState::Success]);
+    world.pass(Duration::from_secs(60));
+    assert!(world.runs("render") >= 1, "converge runs");
+    assert!(world.runs("http") >= 3, "validation is repeated");
+    world.works("http");
+    world.pass(Duration::from_secs(60));
+    assert_eq!(world.published.listing, Some(version("1")));
+    assert_eq!(world.runs("packages"), 0, "nothing was applied again");
+}
+
+#[test]
+fn a_broken_shared_service_reinstalls_nobody_more_than_once_a_day_and_nobody_stays_suspect() {
+    let mut world = settled_at("1");
+    world.fails("http", 2);
+    world.pass(Duration::from_secs(14 * 60));
+    assert_eq!(world.runs("packages"), 0, "a short outage repairs nothing");
+    world.pass(Duration::from_secs(20 * 3600));
+    assert_eq!(world.runs("packages"), 1, "a long one, once");
+    assert_eq!(world.word(), "failed");
+    world.works("http");
+    world.pass(Duration::from_secs(61));
+    assert_eq!(world.word(), "ok");
+    assert_eq!(world.published.listing, Some(version("1")));
+}
+
+#[test]
+fn not_yet_after_done_withdraws_nothing() {
+    let mut world = settled_at("1");
+    world.fails("http", 75);
+    world.pass(Duration::from_secs(61));
+    assert_eq!(world.published.listing, Some(version("1")));
+    assert_eq!(world.word(), "waiting");
+    assert_eq!(world.status(StatusType::validation()), [StatusState::Pending]);
+}
+
+#[test]
+fn v1_v2_v1_applies_nothing_on_a_host_that_had_not_started_v2() {
+    let mut world = settled_at("1");
+    world.trigger("2");
+    assert!(world.act(), "took up version 2");
+    assert!(world.act(), "fetches");
+    world.trigger("1");
+    world.settle();
+    assert_eq!(world.runs("packages"), 0);
+    assert_eq!(world.published.listing, Some(version("1")));
+    assert_eq!(world.word(), "ok");
+}
+
+#[test]
+fn v1_v2_v1_applies_v1_again_on_a_host_that_v2_had_disturbed() {
+    let mut world = settled_at("1");
+    world.trigger("2");
+    while world.state.dirty.is_none() {
+        assert!(world.act());
+    }
+    world.trigger("1");
+    world.settle();
+    assert_eq!(world.published.listing, Some(version("1")));
+    assert!(world.history.contains(&Event::Start(version("1"))));
+    assert!(!world.history.contains(&Event::Listed(Some(version("2")))), "a skipped version is never reported");
+}
+
+#[test]
+fn the_same_text_again_applies_nothing_where_it_is_proven() {
+    let mut world = settled_at("1");
+    world.trigger("1");
+    world.settle();
+    assert!(world.history.is_empty(), "{:?}", world.history);
+}
+
+#[test]
+fn the_same_text_again_while_it_is_under_way_starts_nothing_over() {
+    let mut world = settled_at("1");
+    world.trigger("2");
+    while world.runs("packages") == 0 {
+        assert!(world.act());
+    }
+    world.trigger("2");
+    world.settle();
+    assert_eq!(world.runs("packages"), 1);
+    assert_eq!(world.published.listing, Some(version("2")));
+}
+
+#[test]
+fn a_newer_instruction_supersedes_at_the_next_safe_point() {
+    let mut world = settled_at("1");
+    world.trigger("2");
+    while world.runs("packages") == 0 {
+        assert!(world.act());
+    }
+    world.trigger("3");
+    world.settle();
+    assert_eq!(world.runs("configuration"), 1, "version 2 was left after its first step");
+    assert_eq!(world.published.listing, Some(version("3")));
+}
+
+#[test]
+fn an_older_instruction_is_never_acted_on() {
+    let mut world = settled_at("2");
+    let acted_on = world.state.acted_on.unwrap();
+    world.target = Target::Known(Instruction {
+        version: version("1"),
+        order: InstructionOrder { revision: acted_on.revision - 1, ..acted_on },
+    });
+    world.settle();
+    assert!(!world.history.iter().any(|e| matches!(e, Event::Start(_))));
+    assert_eq!(world.decide().plan.because, Reason::OlderInstruction);
+}
+
+#[test]
+fn nothing_starts_without_the_store_or_the_name_or_a_journal() {
+    let cases: Vec<(&str, fn(&mut World), &str)> = vec![
+        ("store away", |w| w.store_away = true, "waiting"),
+        ("not read", |w| w.standing = Standing::Unread, "waiting"),
+        ("went back", |w| w.standing = Standing::WentBack { by: WentBack::IdentityMissing }, "blocked"),
+        (
+            "other lineage",
+            |w| {
+                w.standing = Standing::OtherLineage {
+                    ours: Token::new("L").unwrap(),
+                    theirs: Token::new("M").unwrap(),
+                }
+            },
+            "blocked",
+        ),
+        ("no claim", |w| w.claim = Claim::NotYet, "waiting"),
+        ("name held", |w| w.claim = Claim::Contested { holder: "a".into(), ours: "b".into() }, "blocked"),
+        ("cannot record", |w| w.cannot_record = Some(("disk full".into(), w.now.boot.plus(Duration::from_secs(5)))), "blocked"),
+        ("no instruction", |w| w.target = Target::NotSet, "ok"),
+        ("garbage", |w| w.target = Target::Invalid { why: "rule".into() }, "blocked"),
+    ];
+    for (name, change, word) in cases {
+        let mut world = settled_at("1");
+        world.trigger("2");
+        change(&mut world);
+        world.settle();
+        assert!(!world.history.iter().any(|e| matches!(e, Event::Start(_) | Event::Listed(_))), "{name}");
+        assert_eq!(world.word(), word, "{name}");
+    }
+}
+
+#[test]
+fn what_has_begun_finishes_while_the_store_is_away_and_its_announcement_waits() {
+    let mut world = settled_at("1");
+    world.trigger("2");
+    while world.state.dirty.is_none() {
+        assert!(world.act());
+    }
+    world.store_away = true;
+    world.settle();
+    assert_eq!(world.file, Some(version("2")));
+    assert_eq!(world.published.listing, None);
+    world.store_away = false;
+    world.settle();
+    assert_eq!(world.published.listing, Some(version("2")));
+}
+
+#[test]
+fn after_a_reboot_a_host_validates_first_and_then_announces() {
+    let mut world = settled_at("1");
+    world.reboot();
+    world.settle();
+    assert_eq!(
+        world.history,
+        [
+            Event::Step(StepPhase::Validate, "http".into(), version("1"), true),
+            Event::Listed(Some(version("1"))),
+        ]
+    );
+}
+
+#[test]
+fn a_step_cut_off_by_a_reboot_runs_again_after_a_look() {
+    let mut world = settled_at("1");
+    world.trigger("2");
+    world.ends.insert("packages".into(), [StepEnd::Interrupted].into());
+    while world.state.dirty.is_none() {
+        assert!(world.act());
+    }
+    let running = RunningStep {
+        run_id: Token::new("r").unwrap(),
+        phase: StepPhase::Apply,
+        step: StepName::new("packages").unwrap(),
+    };
+    world.record(Fact::StepStarted(running));
+    world.reboot();
+    let (phase, step) = (StepPhase::Apply, StepName::new("packages").unwrap());
+    world.record(Fact::StepEnded(StepReport { phase, step, end: StepEnd::Interrupted, log: vec![] }));
+    world.history.clear();
+    world.settle();
+    let first = world.history.iter().find(|e| matches!(e, Event::Step(..)));
+    assert!(matches!(first, Some(Event::Step(StepPhase::Converge | StepPhase::Validate, ..))), "{first:?}");
+    assert_eq!(world.published.listing, Some(version("2")));
+}
+
+#[test]
+fn a_step_that_is_always_interrupted_fails_in_the_end() {
+    let mut world = settled_at("1");
+    world.default_end.insert("packages".into(), StepEnd::Interrupted);
+    world.trigger("2");
+    world.settle();
+    assert_eq!(world.word(), "failed");
+    assert!(world.runs("packages") <= 5);
+}
+
+#[test]
+fn a_host_whose_journal_is_lost_validates_what_its_file_says() {
+    let mut world = World::new();
+    world.file = Some(version("1"));
+    world.state.installed = Some(version("1"));
+    world.trigger("1");
+    world.settle();
+    assert_eq!((world.runs("http"), world.runs("packages")), (1, 0));
+    assert_eq!(world.published.listing, Some(version("1")));
+}
+
+#[test]
+fn failing_prefetch_disturbs_nothing_and_makes_nobody_suspect() {
+    let mut world = settled_at("1");
+    world.fails("fetch", 1);
+    world.trigger("2");
+    world.pass(Duration::from_secs(12 * 3600));
+    assert_eq!(world.published.listing, Some(version("1")));
+    assert_eq!(world.word(), "failed");
+    assert!(world.runs("fetch") > 5);
+    world.works("fetch");
+    world.pass(Duration::from_secs(3600));
+    assert_eq!(world.published.listing, Some(version("2")));
+}
+
+#[test]
+fn the_external_driver_follows_the_file_and_applies_nothing() {
+    let mut world = World::new();
+    world.policy.driver = Driver::External;
+    world.trigger("2");
+    world.file = Some(version("1"));
+    world.settle();
+    assert_eq!(world.published.listing, Some(version("1")));
+    assert_eq!(world.word(), "waiting");
+    world.file = Some(version("2"));
+    world.settle();
+    assert_eq!(world.published.listing, Some(version("2")));
+    assert_eq!(world.word(), "ok");
+    assert!(!world.history.iter().any(|e| matches!(e, Event::Step(..) | Event::Start(_) | Event::File(_))));
+}
+
+#[test]
+fn hosts_spread_over_the_window() {
+    let mut world = settled_at("1");
+    world.policy.spread_window = Duration::from_secs(1000);
+    world.trigger("2");
+    world.settle();
+    assert_eq!(world.word(), "waiting");
+    let at = world.decide().plan.look_again.unwrap();
+    assert!(at <= world.now.boot.plus(Duration::from_secs(1000)));
+    world.pass(Duration::from_secs(1000));
+    assert_eq!(world.published.listing, Some(version("2")));
+}
+
+#[test]
+fn a_flapping_host_writes_five_reports_and_then_one_a_minute() {
+    let mut world = settled_at("1");
+    world.policy.validate_every = Duration::from_secs(1);
+    let before = world.revision;
+    for round in 0..120 {
+        if round % 2 == 0 { world.fails("render", 75) } else { world.works("render") }
+        world.state.converge_held = Some(StepName::new("render").unwrap());
+        world.pass(Duration::from_secs(1));
+    }
+    let written = world.revision - before;
+    assert!(written <= 5 + 4, "{written} reports in two minutes");
+}
+
+#[derive(Debug, Clone)]
+enum Happens {
+    Trigger(u8),
+    Break(u8, i32),
+    Heal(u8),
+    StoreAway(bool),
+    Reboot,
+    Interrupt(u8),
+    Wish,
+    Pass(u16),
+    Few(u8),
+    Unset,
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        4 => (1u8..4).prop_map(Happens::Trigger),
+        3 => (0u8..5, prop_oneof![Just(1), Just(75), Just(9)]).prop_map(|(s, c)| Happens::Break(s, c)),
+        3 => (0u8..5).prop_map(Happens::Heal),
+        2 => any::<bool>().prop_map(Happens::StoreAway),
+        1 => Just(Happens::Reboot),
+        1 => (0u8..5).prop_map(Happens::Interrupt),
+        1 => Just(Happens::Wish),
+        3 => (1u16..4000).prop_map(Happens::Pass),
+        5 => (1u8..12).prop_map(Happens::Few),
+        1 => Just(Happens::Unset),
+    ]
+}
+
+const NAMES: [&str; 5] = ["fetch", "packages", "configuration", "render", "http"];
+
+impl World {
+    fn happen(&mut self, what: Happens) {
+        match what {
+            Happens::Trigger(n) => self.trigger(&n.to_string()),
+            Happens::Break(s, code) => self.fails(NAMES[s as usize], code),
+            Happens::Heal(s) => self.works(NAMES[s as usize]),
+            Happens::StoreAway(away) => self.store_away = away,
+            Happens::Reboot => self.reboot(),
+            Happens::Interrupt(s) => {
+                self.ends.entry(NAMES[s as usize].into()).or_default().push_back(StepEnd::Interrupted);
+            }
+            Happens::Wish => self.retry = Some(self.order()),
+            Happens::Pass(seconds) => self.pass(Duration::from_secs(seconds.into())),
+            Happens::Few(n) => (0..n).for_each(|_| {
+                self.act();
+            }),
+            Happens::Unset => self.target = Target::NotSet,
+        }
+    }
+
+    /// I1 and I17 on the whole history.
+    fn check_history(&self) {
+        let mut applied: BTreeMap<Version, Vec<String>> = BTreeMap::new();
+        let mut validated: Option<Version> = None;
+        for event in &self.history {
+            match event {
+                Event::Start(v) => {
+                    applied = BTreeMap::from([(v.clone(), vec![])]);
+                    validated = None;
+                }
+                Event::Step(StepPhase::Apply, name, v, ok) => {
+                    let done = applied.entry(v.clone()).or_default();
+                    if *ok && !done.contains(name) {
+                        done.push(name.clone());
+                    }
+                    validated = None;
+                }
+                Event::Step(StepPhase::Validate, _, v, true) => validated = Some(v.clone()),
+                Event::Step(StepPhase::Validate, _, _, false) => validated = None,
+                Event::File(v) => {
+                    assert_eq!(applied.get(v).map(Vec::len), Some(2), "apply of {v} was not complete");
+                }
+                Event::Listed(Some(v)) => {
+                    assert_eq!(validated.as_ref(), Some(v), "announced without validation");
+                    assert_eq!(applied.get(v).map(Vec::len), Some(2), "announced {v} without its apply");
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn any_history_ends_in_rest_with_the_last_version(events in prop::collection::vec(happens(), 1..40)) {
+        let mut world = World::new();
+        for event in events {
+            world.happen(event);
+            world.check_history();
+        }
+        // The last fault heals.
+        world.store_away = false;
+        world.default_end.clear();
+        world.ends.clear();
+        world.trigger("9");
+        world.pass(Duration::from_secs(3600));
+        world.check_history();
+        prop_assert_eq!(world.published.listing.clone(), Some(version("9")), "{:#?}", world.decide());
+        prop_assert_eq!(world.word(), "ok");
+        // A plan that was carried out leaves nothing to do.
+        prop_assert!(world.decide().plan.actions.is_empty());
+        for kind in [StatusType::apply(), StatusType::validation()] {
+            prop_assert_eq!(world.status(kind), vec![StatusState::Success]);
+        }
+    }
+
+    #[test]
+    fn an_unreachable_store_starts_nothing(events in prop::collection::vec(happens(), 1..30)) {
+        let mut world = settled_at("1");
+        world.store_away = true;
+        for event in events {
+            if !matches!(event, Happens::StoreAway(_)) {
+                world.happen(event);
+            }
+        }
+        let started = world.history.iter().any(|e| matches!(e, Event::Start(_)));
+        prop_assert!(!started);
+    }
+}

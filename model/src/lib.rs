@@ -1,0 +1,11 @@
+//! Everything of `orchestrate` that can be known and decided without IO: names, keys, values,
+//! settings, decisions and verdicts. No clock, no file, no environment, no process, no randomness;
+//! what these would bring comes in as an argument.
+
+pub mod decide;
+pub mod keys;
+pub mod names;
+pub mod policy;
+pub mod standing;
+pub mod time;
+pub mod values;

@@ -1,0 +1,238 @@
+//! Validated names. Nothing that came from an operator, a file, the store or the network is used
+//! before it became one of these types, so it can stand in a key, a path or a line of output.
+//!
+//! One character set for versions, services, roles, types and states (security rule 3 of the fault
+//! table); host names follow the DNS label rules of RFC 1123, section 2.1.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Longest name in bytes.
+pub const NAME_MAX_BYTES: usize = 128;
+/// Longest host name in bytes (RFC 1035, section 2.3.4, without the root dot).
+pub const HOST_NAME_MAX_BYTES: usize = 253;
+/// Longest label of a host name in bytes.
+pub const HOST_LABEL_MAX_BYTES: usize = 63;
+
+/// A name that broke a rule: what it is for, which rule, and the offending text, escaped and cut.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} {shown}: {rule}")]
+pub struct NameError {
+    what: &'static str,
+    shown: String,
+    rule: &'static str,
+}
+
+impl NameError {
+    fn new(what: &'static str, text: &str, rule: &'static str) -> Self {
+        Self { what, shown: quoted(text), rule }
+    }
+
+    /// The rule that was broken, in words.
+    pub fn rule(&self) -> &'static str {
+        self.rule
+    }
+}
+
+/// Text from outside as it may stand in a message: quoted, control characters escaped, at most 64 characters.
+pub fn quoted(text: &str) -> String {
+    let mut shown: String = text.chars().take(64).flat_map(char::escape_debug).collect();
+    if text.chars().nth(64).is_some() {
+        shown.push('…');
+    }
+    format!("\"{shown}\"")
+}
+
+const NAME_RULE: &str = "must be 1 to 128 of A-Z a-z 0-9 . _ + ~ : - and begin with a letter or a digit";
+
+fn check_name(what: &'static str, text: &str) -> Result<(), NameError> {
+    let mut bytes = text.bytes();
+    let first_is_fine = bytes.next().is_some_and(|b| b.is_ascii_alphanumeric());
+    let rest_is_fine = bytes.all(|b| b.is_ascii_alphanumeric() || b"._+~:-".contains(&b));
+    if first_is_fine && rest_is_fine && text.len() <= NAME_MAX_BYTES {
+        Ok(())
+    } else {
+        Err(NameError::new(what, text, NAME_RULE))
+    }
+}
+
+fn check_host(what: &'static str, text: &str) -> Result<(), NameError> {
+    let label_is_fine = |label: &str| {
+        !label.is_empty()
+            && label.len() <= HOST_LABEL_MAX_BYTES
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    };
+    if !text.is_empty() && text.len() <= HOST_NAME_MAX_BYTES && text.split('.').all(label_is_fine) {
+        Ok(())
+    } else {
+        Err(NameError::new(
+            what,
+            text,
+            "must be DNS labels: 1 to 63 of A-Z a-z 0-9 and inner hyphens each, separated by dots",
+        ))
+    }
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $type:ident, $what:literal, $check:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $type(String);
+
+        impl $type {
+            /// Checks the text against the rule of this kind of name.
+            ///
+            /// # Errors
+            /// Names the rule that was broken.
+            pub fn new(text: impl Into<String>) -> Result<Self, NameError> {
+                let text = text.into();
+                $check($what, &text)?;
+                Ok(Self(text))
+            }
+
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl std::str::FromStr for $type {
+            type Err = NameError;
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                Self::new(text)
+            }
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = NameError;
+            fn try_from(text: String) -> Result<Self, NameError> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(name: $type) -> String {
+                name.0
+            }
+        }
+    };
+}
+
+name!(
+    /// A version of the fleet's configuration, as an operator triggers it.
+    Version,
+    "version",
+    check_name
+);
+name!(
+    /// The name under which a host is known in the fleet.
+    HostName,
+    "host name",
+    check_host
+);
+name!(
+    /// A role that a host plays.
+    Role,
+    "role",
+    check_name
+);
+name!(
+    /// A kind of result that hosts report: `provisioned`, `puppet`, `validation` or one of the site's own.
+    StatusType,
+    "status type",
+    check_name
+);
+name!(
+    /// The name of one step of a phase.
+    StepName,
+    "step name",
+    check_name
+);
+
+name!(
+    /// An opaque random token: a lineage, an instance, a run.
+    Token,
+    "token",
+    check_name
+);
+
+impl StatusType {
+    /// The result of the apply phase, whatever tool runs it; `puppet` is its historical name.
+    pub fn apply() -> Self {
+        Self("puppet".into())
+    }
+
+    /// The result of the validate phase.
+    pub fn validation() -> Self {
+        Self("validation".into())
+    }
+
+    /// Reads a type as an old caller writes it: `puppet_service` and `validation_service` are old names.
+    ///
+    /// # Errors
+    /// As [`StatusType::new`].
+    pub fn from_caller(text: &str) -> Result<Self, NameError> {
+        Self::new(match text {
+            "puppet_service" => "puppet",
+            "validation_service" => "validation",
+            other => other,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_version_keeps_to_one_character_set() {
+        for good in ["1", "v43", "2026.11.21-1", "1.0~rc1+build:7", "a_b", &"x".repeat(128)] {
+            assert_eq!(Version::new(good).unwrap().as_str(), good);
+        }
+        for bad in ["", " ", "a b", "a\n", "a\0", "/", "../x", ".", "..", "-x", "é", "a/b", &"x".repeat(129)] {
+            let error = Version::new(bad).unwrap_err().to_string();
+            assert!(error.contains("must be 1 to 128"), "{bad:?}: {error}");
+            assert!(!error.contains('\n') && !error.contains('\0'), "not escaped: {error:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_name_follows_the_label_rules() {
+        for good in ["a", "web-1", "web-1.example.org", "10", &"x".repeat(63)] {
+            HostName::new(good).unwrap();
+        }
+        for bad in ["", ".", "a.", ".a", "a..b", "-a", "a-", "a_b", "a/b", &"x".repeat(64), &"x.".repeat(130)] {
+            HostName::new(bad).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn old_names_of_status_types_mean_the_same() {
+        assert_eq!(StatusType::from_caller("puppet_service").unwrap(), StatusType::apply());
+        assert_eq!(StatusType::from_caller("validation_service").unwrap(), StatusType::validation());
+        assert_eq!(StatusType::from_caller("provisioned").unwrap().as_str(), "provisioned");
+    }
+
+    proptest! {
+        #[test]
+        fn an_accepted_name_never_needs_quoting(text in ".{0,140}") {
+            if let Ok(version) = Version::new(text.clone()) {
+                let unsafe_characters = ['/', ' ', '\n', '\'', '"', '$', '%', '{'];
+                prop_assert!(!version.as_str().contains(unsafe_characters));
+                prop_assert!(version.as_str() != "." && version.as_str() != "..");
+            }
+            let shown = quoted(&text);
+            prop_assert!(!shown.chars().any(char::is_control));
+        }
+    }
+}
