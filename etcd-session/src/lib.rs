@@ -1,0 +1,41 @@
+//! Talking to etcd: finding endpoints, connecting, failing over, retrying; a mirror that lists, watches
+//! and resumes; the claim of a host name with its leases; and the transactions of hosts and operators,
+//! each under its own name. The only user of `etcd-client` as a client.
+
+mod config;
+mod discovery;
+mod error;
+mod host_write;
+mod mirror;
+mod operator;
+mod presence;
+mod read;
+mod session;
+
+pub use config::{ConfigError, EndpointSource, Secret, SessionConfig, TlsFiles};
+pub use discovery::{new_discovery_token, DEFAULT_DISCOVERY_URL};
+pub use error::{Class, StoreError};
+pub use host_write::{Fence, HostWrite, Listing, Refusal, Written};
+pub use mirror::{Mirror, MirrorOptions, Scope, Snapshot};
+pub use operator::{Accepted, OneShot, StatusWrite, TargetSet};
+pub use presence::{Gate, Presence, PresenceConfig, PresenceState};
+pub use read::{Entry, KeyList, Picture};
+pub use session::{Deadline, Session};
+
+/// Time to live of the live lease, in seconds. It is kept alive three times within.
+pub const LIVE_LEASE_SECONDS: i64 = 30;
+/// Time to live of the work lease, in seconds: longer than a reboot.
+pub const WORK_LEASE_SECONDS: i64 = 15 * 60;
+
+/// A random number in 0..1 for jitter. A failing random source gives the middle.
+pub fn draw() -> f64 {
+    getrandom::u32().map_or(0.5, |n| f64::from(n) / f64::from(u32::MAX))
+}
+
+/// A random token of 32 hexadecimal digits.
+pub fn random_token() -> model::names::Token {
+    let mut bytes = [0u8; 16];
+    getrandom::fill(&mut bytes).unwrap_or_else(|e| panic!("no randomness from the kernel: {e}"));
+    let text: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+    model::names::Token::new(text).unwrap_or_else(|e| unreachable!("hexadecimal digits are a name: {e}"))
+}

@@ -1,0 +1,178 @@
+//! Errors of the store, classified once: what may be repeated, what is final, and where nobody knows
+//! whether a write was applied.
+
+use std::time::Duration;
+
+/// What an error means for the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// It was not applied; the same request may be sent again.
+    Retry,
+    /// It may have been applied: read back, recognise the own write, then repeat idempotently.
+    Unknown,
+    /// The same request will fail again.
+    Fatal,
+}
+
+/// An error of the store. `Display` names the operation; it repeats no secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// No endpoint answers.
+    #[error("{operation}: the store is not reachable: {detail}")]
+    Unreachable {
+        /// What was asked.
+        operation: &'static str,
+        /// What the last endpoint said.
+        detail: String,
+    },
+    /// The answer was lost.
+    #[error("{operation}: the answer was lost, it may have been applied: {detail}")]
+    Unknown {
+        /// What was asked.
+        operation: &'static str,
+        /// How.
+        detail: String,
+    },
+    /// The whole time was used up.
+    #[error("{operation}: no answer within {}: {detail}", model::time::format_duration(*.limit))]
+    Deadline {
+        /// What was asked.
+        operation: &'static str,
+        /// The limit.
+        limit: Duration,
+        /// What happened last.
+        detail: String,
+    },
+    /// The store asks for less.
+    #[error("{operation}: the store is busy (too many requests)")]
+    Busy {
+        /// What was asked.
+        operation: &'static str,
+    },
+    /// The store is full.
+    #[error("{operation}: the store raised the alarm NOSPACE: it accepts no writes until it is compacted, defragmented and disarmed")]
+    NoSpace {
+        /// What was asked.
+        operation: &'static str,
+    },
+    /// The user may not do this.
+    #[error("{operation}: permission denied for {user}")]
+    PermissionDenied {
+        /// What was asked, with its key.
+        operation: &'static str,
+        /// Who asked.
+        user: String,
+    },
+    /// User or password are wrong, or the token is.
+    #[error("{operation}: the store does not accept the user: {detail}")]
+    Unauthenticated {
+        /// What was asked.
+        operation: &'static str,
+        /// What it said.
+        detail: String,
+    },
+    /// The history that was asked for is gone.
+    #[error("{operation}: the revision was compacted")]
+    Compacted {
+        /// What was asked.
+        operation: &'static str,
+    },
+    /// The lease does not exist (any more).
+    #[error("{operation}: the lease is expired or revoked")]
+    LeaseGone {
+        /// What was asked.
+        operation: &'static str,
+    },
+    /// TLS could not be set up.
+    #[error("{operation}: TLS: {detail}")]
+    Tls {
+        /// What was asked.
+        operation: &'static str,
+        /// Which file, or what the other side said.
+        detail: String,
+    },
+    /// No endpoints could be found.
+    #[error("endpoints: {detail}")]
+    Endpoints {
+        /// Where they were looked for and what was wrong.
+        detail: String,
+    },
+    /// The store refused the request.
+    #[error("{operation}: refused: {detail}")]
+    Refused {
+        /// What was asked.
+        operation: &'static str,
+        /// What it said.
+        detail: String,
+    },
+    /// The store answered with something that is not an answer to the question.
+    #[error("{operation}: unusable answer: {detail}")]
+    BadAnswer {
+        /// What was asked.
+        operation: &'static str,
+        /// What was wrong with it.
+        detail: String,
+    },
+}
+
+impl StoreError {
+    /// What this means for the caller.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Unreachable { .. } | Self::Busy { .. } | Self::Endpoints { .. } | Self::Tls { .. } => Class::Retry,
+            Self::Unknown { .. } | Self::Deadline { .. } => Class::Unknown,
+            _ => Class::Fatal,
+        }
+    }
+
+    /// Classifies an error of the client library. Codes and texts: etcd's `api/v3rpc/rpctypes/error.go`.
+    pub(crate) fn of(operation: &'static str, user: &str, error: &etcd_client::Error) -> Self {
+        let detail = error.to_string();
+        let status = match error {
+            etcd_client::Error::GRpcStatus(status) => status,
+            etcd_client::Error::LeaseKeepAliveError(_) if detail.contains("not found") => {
+                return Self::LeaseGone { operation };
+            }
+            etcd_client::Error::InvalidArgs(_) | etcd_client::Error::InvalidUri(_) => {
+                return Self::Endpoints { detail };
+            }
+            _ => return Self::Unknown { operation, detail },
+        };
+        let message = status.message();
+        let detail = if message.is_empty() { detail } else { message.to_owned() };
+        // Numbers of google.rpc.Code.
+        match i32::from(status.code()) {
+            // Sent to nobody: the connection could not be made.
+            14 if detail.contains("tcp connect error") || detail.contains("dns error") => {
+                Self::Unreachable { operation, detail }
+            }
+            14 if detail.contains("no leader") => Self::Unreachable { operation, detail },
+            8 if message.contains("too many requests") => Self::Busy { operation },
+            8 if message.contains("database space exceeded") => Self::NoSpace { operation },
+            7 => Self::PermissionDenied { operation, user: user.to_owned() },
+            16 => Self::Unauthenticated { operation, detail },
+            3 if message.contains("authentication failed") || message.contains("user name is empty") => {
+                Self::Unauthenticated { operation, detail }
+            }
+            11 if message.contains("compacted") => Self::Compacted { operation },
+            5 if message.contains("lease not found") => Self::LeaseGone { operation },
+            // Unavailable, deadline exceeded, cancelled, unknown, internal, aborted: the request may have gone out.
+            14 | 4 | 1 | 2 | 10 | 13 => {
+                if detail.contains("certificate") || detail.contains("tls handshake") {
+                    Self::Tls { operation, detail: with_clock_hint(detail) }
+                } else {
+                    Self::Unknown { operation, detail }
+                }
+            }
+            _ => Self::Refused { operation, detail },
+        }
+    }
+}
+
+fn with_clock_hint(detail: String) -> String {
+    if detail.contains("Expired") || detail.contains("NotValidYet") || detail.contains("expired") {
+        format!("{detail} (is the clock of this machine right?)")
+    } else {
+        detail
+    }
+}

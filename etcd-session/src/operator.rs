@@ -1,0 +1,313 @@
+//! The transactions of operators and of one-shot verbs, each under its own name.
+
+use crate::error::{Class, StoreError};
+use crate::host_write::add_statuses;
+use crate::read::Picture;
+use crate::session::{Deadline, Repeat, Session};
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use model::keys::{Key, StatusState};
+use model::names::{HostName, StatusType, Version};
+use model::time::EpochSeconds;
+use model::values::{self, RetryWish, RosterEntry, StatusRecord, StoreIdentity};
+
+/// The instruction that was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TargetSet {
+    /// Its revision.
+    pub revision: i64,
+}
+
+/// The identity that was written by `store accept`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accepted {
+    /// The identity.
+    pub identity: StoreIdentity,
+    /// The revision of identity and instruction.
+    pub revision: i64,
+}
+
+/// How a one-shot verb writes on behalf of a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OneShot {
+    /// The host.
+    pub host: HostName,
+    /// The lease that the listing hangs on.
+    pub lease: i64,
+    /// Compared when a live agent holds the name: revision of its claim.
+    pub live_revision: Option<i64>,
+}
+
+/// One result to write, with the lease that it hangs on (0: durable).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusWrite {
+    /// The type.
+    pub kind: StatusType,
+    /// The state.
+    pub state: StatusState,
+    /// The record.
+    pub record: StatusRecord,
+    /// The lease; 0 for none.
+    pub lease: i64,
+}
+
+impl Session {
+    /// Writes the desired version. When the answer is lost it reads back: only the value together with a
+    /// newer revision is success.
+    ///
+    /// # Errors
+    /// As the store answers; [`Class::Unknown`] if nobody can tell.
+    pub async fn set_target(&self, version: &Version, deadline: Deadline) -> Result<TargetSet, StoreError> {
+        let key = Key::CurrentVersion;
+        let before = self.read_keys(std::slice::from_ref(&key), deadline).await?;
+        let revision_before = before.get(&key).map_or(0, |e| e.mod_revision);
+        loop {
+            let full = self.full(&key);
+            let answer = self
+                .call("set /current_version", Repeat::IfNotApplied, deadline, |mut client| {
+                    let (full, version) = (full.clone(), version.as_str().to_owned());
+                    async move { client.put(full, version, None).await }
+                })
+                .await;
+            match answer {
+                Ok(answer) => return Ok(TargetSet { revision: answer.header().map_or(0, |h| h.revision()) }),
+                Err(error) if error.class() == Class::Unknown && !deadline.left().is_zero() => {
+                    let now = self.read_keys(std::slice::from_ref(&key), deadline).await.map_err(|_| error)?;
+                    if let Some(entry) = now.get(&key).filter(|e| {
+                        e.value == version.as_str().as_bytes() && e.mod_revision > revision_before
+                    }) {
+                        return Ok(TargetSet { revision: entry.mod_revision });
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Accepts the store as it is for the whole fleet: the identity with the next epoch, and the desired
+    /// version, in one transaction. `found` is the identity as the operator saw it.
+    ///
+    /// # Errors
+    /// As the store answers; [`StoreError::Refused`] if the identity changed meanwhile.
+    pub async fn accept_store(
+        &self,
+        found: &Picture,
+        identity: StoreIdentity,
+        version: &Version,
+        deadline: Deadline,
+    ) -> Result<Accepted, StoreError> {
+        let operation = "accept the store";
+        let store = self.full(Key::Store);
+        let found_revision = found.get(&Key::Store).map_or(0, |e| e.mod_revision);
+        let value = values::write(&identity);
+        loop {
+            let answer = self
+                .call(operation, Repeat::IfNotApplied, deadline, |mut client| {
+                    let same = Compare::mod_revision(store.clone(), CompareOp::Equal, found_revision);
+                    let txn = Txn::new().when([same]).and_then([
+                        TxnOp::put(store.clone(), value.clone(), None),
+                        TxnOp::put(self.full(Key::CurrentVersion), version.as_str(), None),
+                    ]);
+                    async move { client.txn(txn).await }
+                })
+                .await;
+            match answer {
+                Ok(answer) if answer.succeeded() => {
+                    return Ok(Accepted { identity, revision: answer.header().map_or(0, |h| h.revision()) });
+                }
+                Err(error) if error.class() != Class::Unknown || deadline.left().is_zero() => return Err(error),
+                _ => {}
+            }
+            let now = self.read_keys(&[Key::Store], deadline).await?;
+            let entry = now.get(&Key::Store);
+            if let Some(entry) = entry.filter(|e| e.value == value.as_bytes()) {
+                return Ok(Accepted { identity, revision: entry.mod_revision });
+            }
+            if entry.map_or(0, |e| e.mod_revision) != found_revision {
+                let detail = "the store's identity changed meanwhile; look at it again".into();
+                return Err(StoreError::Refused { operation, detail });
+            }
+        }
+    }
+
+    /// Puts a host on the roster.
+    ///
+    /// # Errors
+    /// As the store answers.
+    pub async fn add_host(&self, host: &HostName, entry: &RosterEntry, deadline: Deadline) -> Result<i64, StoreError> {
+        let operations = vec![TxnOp::put(self.full(Key::Host(host.clone())), values::write(entry), None)];
+        self.write_idempotent("add the host", Vec::new(), operations, deadline).await.map(|(_, revision)| revision)
+    }
+
+    /// Takes a host out: its roster entry becomes a tombstone, everything else that it wrote goes.
+    ///
+    /// # Errors
+    /// As the store answers.
+    pub async fn decommission_host(
+        &self,
+        host: &HostName,
+        tombstone: &RosterEntry,
+        found: &Picture,
+        deadline: Deadline,
+    ) -> Result<i64, StoreError> {
+        let mut operations = vec![TxnOp::put(self.full(Key::Host(host.clone())), values::write(tombstone), None)];
+        for key in found.entries.keys() {
+            let of_host = match Key::parse(key) {
+                Ok(Key::RunningVersion(_, h) | Key::Status(_, _, h)) => h == *host,
+                Ok(Key::Live(h) | Key::Announced(h) | Key::Report(h) | Key::Retry(h)) => h == *host,
+                _ => false,
+            };
+            if of_host {
+                operations.push(TxnOp::delete(self.full(key), None));
+            }
+        }
+        self.write_idempotent("decommission the host", Vec::new(), operations, deadline).await.map(|(_, r)| r)
+    }
+
+    /// Writes an operator's wish that a host try again.
+    ///
+    /// # Errors
+    /// As the store answers.
+    pub async fn ask_retry(&self, host: &HostName, at: EpochSeconds, deadline: Deadline) -> Result<i64, StoreError> {
+        let key = self.full(Key::Retry(host.clone()));
+        let operations = vec![TxnOp::put(key, values::write(&RetryWish { at }), None)];
+        self.write_idempotent("ask for a retry", Vec::new(), operations, deadline).await.map(|(_, r)| r)
+    }
+
+    /// A lease for a host without an agent: the remembered one if it lives, else a new one.
+    ///
+    /// # Errors
+    /// As the store answers.
+    pub async fn lease_for_one_shot(
+        &self,
+        remembered: Option<i64>,
+        seconds: i64,
+        deadline: Deadline,
+    ) -> Result<i64, StoreError> {
+        if let Some(lease) = remembered {
+            let kept = self
+                .call("lease keep-alive", Repeat::Freely, deadline, |mut c| async move {
+                    c.lease_keep_alive(lease).await.map(|_| ())
+                })
+                .await;
+            match kept {
+                Ok(()) => return Ok(lease),
+                Err(StoreError::LeaseGone { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.call("lease grant", Repeat::Freely, deadline, |mut c| async move { c.lease_grant(seconds, None).await })
+            .await
+            .map(|granted| granted.id())
+    }
+
+    /// `update_own_info`: lists a host under a version and under no other. `others` are the versions that
+    /// it is found under. True if it was written, false if the agent's claim changed meanwhile.
+    ///
+    /// # Errors
+    /// As the store answers.
+    pub async fn list_one_shot(
+        &self,
+        shot: &OneShot,
+        version: &Version,
+        at: EpochSeconds,
+        others: &[Version],
+        deadline: Deadline,
+    ) -> Result<bool, StoreError> {
+        let under_lease = || Some(PutOptions::new().with_lease(shot.lease));
+        let listing = self.full(Key::RunningVersion(version.clone(), shot.host.clone()));
+        let mut operations = vec![
+            TxnOp::put(listing, at.0.to_string(), under_lease()),
+            TxnOp::put(self.full(Key::Announced(shot.host.clone())), version.as_str(), under_lease()),
+        ];
+        for other in others.iter().filter(|other| *other != version) {
+            operations.push(TxnOp::delete(self.full(Key::RunningVersion(other.clone(), shot.host.clone())), None));
+        }
+        let compares = self.one_shot_fence(shot);
+        self.write_idempotent("list the host", compares, operations, deadline).await.map(|(done, _)| done)
+    }
+
+    /// `update_own_status`: writes one result, removing the other states of its type, in one transaction.
+    /// True if it was written, false if the agent's claim changed meanwhile.
+    ///
+    /// # Errors
+    /// As the store answers.
+    pub async fn status_one_shot(
+        &self,
+        shot: &OneShot,
+        status: &StatusWrite,
+        deadline: Deadline,
+    ) -> Result<bool, StoreError> {
+        let mut operations = Vec::new();
+        let statuses = [(status.kind.clone(), status.state, status.record.clone())];
+        if status.lease == 0 {
+            add_statuses(self, &shot.host, &statuses, &mut operations);
+        } else {
+            for state in StatusState::ALL {
+                let key = self.full(Key::Status(status.kind.clone(), state, shot.host.clone()));
+                operations.push(if state == status.state {
+                    let options = PutOptions::new().with_lease(status.lease);
+                    TxnOp::put(key, values::write(&status.record), Some(options))
+                } else {
+                    TxnOp::delete(key, None)
+                });
+            }
+        }
+        let compares = self.one_shot_fence(shot);
+        self.write_idempotent("write the status", compares, operations, deadline).await.map(|(done, _)| done)
+    }
+
+    fn one_shot_fence(&self, shot: &OneShot) -> Vec<Compare> {
+        let key = self.full(Key::Live(shot.host.clone()));
+        vec![Compare::mod_revision(key, CompareOp::Equal, shot.live_revision.unwrap_or(0))]
+    }
+
+    /// A transaction that says the same when it is sent twice.
+    async fn write_idempotent(
+        &self,
+        operation: &'static str,
+        compares: Vec<Compare>,
+        operations: Vec<TxnOp>,
+        deadline: Deadline,
+    ) -> Result<(bool, i64), StoreError> {
+        let answer = self
+            .call(operation, Repeat::Freely, deadline, |mut client| {
+                let txn = Txn::new().when(compares.clone()).and_then(operations.clone());
+                async move { client.txn(txn).await }
+            })
+            .await?;
+        let revision = answer.header().map_or(0, |h| h.revision());
+        self.note_revision(revision);
+        Ok((answer.succeeded(), revision))
+    }
+
+    /// The members of the store, by name; for `ping`.
+    ///
+    /// # Errors
+    /// As the store answers.
+    pub async fn members(&self, deadline: Deadline) -> Result<Vec<String>, StoreError> {
+        let answer = self
+            .call("list the members", Repeat::Freely, deadline, |mut c| async move { c.member_list().await })
+            .await?;
+        Ok(answer.members().iter().map(|m| m.name().to_owned()).collect())
+    }
+
+    /// Names of alarms that are raised, for example `NOSPACE`.
+    ///
+    /// # Errors
+    /// As the store answers.
+    pub async fn alarms(&self, deadline: Deadline) -> Result<Vec<String>, StoreError> {
+        use etcd_client::{AlarmAction, AlarmType};
+        let answer = self
+            .call("list the alarms", Repeat::Freely, deadline, |mut c| async move {
+                c.alarm(AlarmAction::Get, AlarmType::None, None).await
+            })
+            .await?;
+        let name = |alarm: AlarmType| match alarm {
+            AlarmType::None => None,
+            AlarmType::Nospace => Some("NOSPACE".to_owned()),
+            AlarmType::Corrupt => Some("CORRUPT".to_owned()),
+        };
+        Ok(answer.alarms().iter().filter_map(|a| name(a.alarm())).collect())
+    }
+}
+

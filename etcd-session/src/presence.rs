@@ -1,0 +1,339 @@
+//! The claim of a host's name: `/orchestrate/live/<host>` under the live lease.
+//!
+//! One task owns the lease: it claims, keeps it alive, notices its loss and claims again. It resumes a
+//! lease only on the same boot and machine, and only if a transaction proves that the claim is still
+//! ours under it. A claim of another instance is watched: while its lease is kept alive somebody lives
+//! under the name, and this agent stays out, naming both.
+
+use crate::error::{Class, StoreError};
+use crate::session::{Deadline, Repeat, Session};
+use crate::{LIVE_LEASE_SECONDS, draw};
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use model::keys::Key;
+use model::names::HostName;
+use model::time::Backoff;
+use model::values::{self, LiveClaim, RosterEntry};
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+/// What a claim is made with.
+#[derive(Debug, Clone)]
+pub struct PresenceConfig {
+    /// The name.
+    pub host: HostName,
+    /// The claim.
+    pub claim: LiveClaim,
+    /// Written to the roster if the host is not on it.
+    pub roster: RosterEntry,
+    /// The live lease of this boot, if one is remembered.
+    pub remembered_lease: Option<i64>,
+}
+
+/// Whether the store may be written, as the host judges it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Gate {
+    /// It may.
+    pub open: bool,
+    /// Revision of `/orchestrate/store`; 0 if it is not there.
+    pub store_revision: i64,
+}
+
+/// How the claim stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PresenceState {
+    /// Not claimed yet.
+    NotYet,
+    /// Claimed.
+    Held {
+        /// The live lease.
+        lease: i64,
+        /// Revision of the claim; every transaction of the host compares it.
+        live_revision: i64,
+    },
+    /// Another instance lives under the name.
+    Contested {
+        /// Its claim, in words.
+        holder: String,
+    },
+}
+
+/// A running claim; it ends when this is dropped. The lease is left to run out or to be resumed.
+pub struct Presence {
+    states: watch::Receiver<PresenceState>,
+    check: mpsc::Sender<()>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(LIVE_LEASE_SECONDS as u64 / 3);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
+/// How often the remaining time of another instance's lease is looked at.
+const CONTEST_LOOK_EVERY: Duration = Duration::from_secs(3);
+
+impl Presence {
+    /// Starts claiming once the gate is open.
+    pub fn start(session: Session, config: PresenceConfig, gate: watch::Receiver<Gate>) -> Self {
+        let (sender, states) = watch::channel(PresenceState::NotYet);
+        let (check, checks) = mpsc::channel(1);
+        let task = tokio::spawn(Claimant { session, config, gate, sender, checks }.run());
+        Self { states, check, task }
+    }
+
+    /// The state, and a way to wait for the next.
+    pub fn states(&self) -> watch::Receiver<PresenceState> {
+        self.states.clone()
+    }
+
+    /// Asks for a look at the claim now: a transaction was refused because it is not ours any more.
+    pub fn check_now(&self) {
+        // A full queue holds the same wish already.
+        let _ = self.check.try_send(());
+    }
+}
+
+struct Claimant {
+    session: Session,
+    config: PresenceConfig,
+    gate: watch::Receiver<Gate>,
+    sender: watch::Sender<PresenceState>,
+    checks: mpsc::Receiver<()>,
+}
+
+enum ClaimOutcome {
+    Held { lease: i64, live_revision: i64 },
+    Contested { holder: String, lease: i64 },
+    /// Something changed between reading and writing.
+    Raced,
+}
+
+impl Claimant {
+    async fn run(mut self) {
+        let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+        let mut failures = 0u32;
+        let mut remembered = self.config.remembered_lease;
+        // Remaining time of the other instance's lease when last looked at.
+        let mut contest: Option<(i64, i64)> = None;
+        loop {
+            if self.gate.wait_for(|gate| gate.open).await.is_err() {
+                return;
+            }
+            let store_revision = self.gate.borrow().store_revision;
+            match self.claim(remembered, store_revision).await {
+                Ok(ClaimOutcome::Held { lease, live_revision }) => {
+                    failures = 0;
+                    contest = None;
+                    remembered = Some(lease);
+                    self.publish(PresenceState::Held { lease, live_revision });
+                    self.keep(lease, live_revision).await;
+                    self.publish(PresenceState::NotYet);
+                }
+                Ok(ClaimOutcome::Raced) => {
+                    failures += 1;
+                    self.pause(backoff.delay(failures, draw())).await;
+                }
+                Ok(ClaimOutcome::Contested { holder, lease }) => {
+                    let left = self.time_left(lease).await;
+                    let rose = matches!((contest, left), (Some((l, before)), Some(now)) if l == lease && now > before);
+                    if rose || contest.is_some_and(|(l, _)| l != lease) {
+                        self.publish(PresenceState::Contested { holder });
+                    }
+                    contest = left.map(|left| (lease, left));
+                    self.pause(CONTEST_LOOK_EVERY.mul_f64(0.8 + 0.4 * draw())).await;
+                }
+                Err(error) => {
+                    failures += 1;
+                    tracing::debug!(%error, "presence: the name cannot be claimed now");
+                    // With NOSPACE no lease is granted: look again at the slow pace, not in a spin.
+                    let floor = if error.class() == Class::Fatal { Duration::from_secs(5) } else { Duration::ZERO };
+                    self.pause(backoff.delay(failures, draw()).max(floor)).await;
+                }
+            }
+        }
+    }
+
+    fn publish(&self, state: PresenceState) {
+        self.sender.send_if_modified(|old| {
+            let changes = *old != state;
+            *old = state;
+            changes
+        });
+    }
+
+    async fn pause(&mut self, delay: Duration) {
+        tokio::select! {
+            // Neither arm holds anything when it is dropped.
+            () = tokio::time::sleep(delay) => {}
+            _ = self.checks.recv() => {}
+        }
+    }
+
+    async fn time_left(&self, lease: i64) -> Option<i64> {
+        let deadline = Deadline::within(REQUEST_TIMEOUT);
+        let answer = self
+            .session
+            .call("lease time to live", Repeat::Freely, deadline, |mut c| async move {
+                c.lease_time_to_live(lease, None).await
+            })
+            .await;
+        answer.ok().map(|a| a.ttl())
+    }
+
+    async fn claim(&self, remembered: Option<i64>, store_revision: i64) -> Result<ClaimOutcome, StoreError> {
+        let config = &self.config;
+        let deadline = Deadline::within(REQUEST_TIMEOUT);
+        let keys = [Key::Live(config.host.clone()), Key::Announced(config.host.clone())];
+        let picture = self.session.read_keys(&keys, deadline).await?;
+        let live = picture.get(&keys[0]);
+        let held: Option<LiveClaim> = live.and_then(|e| values::read(&e.value).ok());
+        let ours = held.as_ref().is_some_and(|c| {
+            c.instance == config.claim.instance && c.machine_id == config.claim.machine_id
+        });
+        if let (Some(live), false) = (live, ours) {
+            let holder = held.map_or("an unreadable claim".into(), |c| c.to_string());
+            return Ok(ClaimOutcome::Contested { holder, lease: live.lease });
+        }
+        let same_boot = held.as_ref().is_some_and(|c| c.boot_id == config.claim.boot_id);
+        if let (Some(live), Some(lease), true) = (live, remembered, same_boot)
+            && live.lease == lease
+            && self.keep_alive(lease, deadline).await.is_ok()
+        {
+            return self.write_claim(lease, live.mod_revision, store_revision, &picture, true, deadline).await;
+        }
+        let granted = self
+            .session
+            .call("lease grant", Repeat::Freely, deadline, |mut c| async move {
+                c.lease_grant(LIVE_LEASE_SECONDS, None).await
+            })
+            .await?;
+        let lease = granted.id();
+        let live_revision = live.map_or(0, |e| e.mod_revision);
+        let outcome = self.write_claim(lease, live_revision, store_revision, &picture, false, deadline).await;
+        if !matches!(outcome, Ok(ClaimOutcome::Held { .. })) {
+            // A lease without keys helps nobody; if this fails it runs out by itself.
+            let _ = self
+                .session
+                .call("lease revoke", Repeat::Freely, deadline, |mut c| async move { c.lease_revoke(lease).await })
+                .await;
+        }
+        outcome
+    }
+
+    /// Writes the claim under the lease, if it stands as read. A claim under a new lease takes the old
+    /// listing with it: what it said was proven before.
+    async fn write_claim(
+        &self,
+        lease: i64,
+        live_revision: i64,
+        store_revision: i64,
+        picture: &crate::Picture,
+        resumed: bool,
+        deadline: Deadline,
+    ) -> Result<ClaimOutcome, StoreError> {
+        let host = &self.config.host;
+        let (live, store) = (self.session.full(Key::Live(host.clone())), self.session.full(Key::Store));
+        let roster = self.session.full(Key::Host(host.clone()));
+        let under_lease = || Some(PutOptions::new().with_lease(lease));
+        let mut compares = vec![
+            Compare::mod_revision(live.clone(), CompareOp::Equal, live_revision),
+            Compare::mod_revision(store, CompareOp::Equal, store_revision),
+        ];
+        let claim = values::write(&self.config.claim);
+        let unchanged = resumed
+            && picture.get(&Key::Live(host.clone())).is_some_and(|e| e.value == claim.as_bytes());
+        let mut operations = vec![TxnOp::put(live.clone(), claim, under_lease())];
+        let absent = Compare::version(roster.clone(), CompareOp::Equal, 0);
+        let enlist = TxnOp::put(roster, values::write(&self.config.roster), None);
+        operations.push(TxnOp::txn(Txn::new().when([absent]).and_then([enlist])));
+        let announced = Key::Announced(host.clone());
+        if let Some(entry) = picture.get(&announced).filter(|_| !resumed) {
+            let key = self.session.full(&announced);
+            compares.push(Compare::mod_revision(key.clone(), CompareOp::Equal, entry.mod_revision));
+            operations.push(TxnOp::delete(key, None));
+            if let Ok(version) = values::read_version(&entry.value) {
+                operations.push(TxnOp::delete(self.session.full(Key::RunningVersion(version, host.clone())), None));
+            }
+        }
+        if unchanged {
+            // The comparison alone proves that the claim is still ours; a restart writes nothing.
+            compares.push(Compare::lease(live, CompareOp::Equal, lease));
+            operations.clear();
+        }
+        // Written again after a lost answer it says the same under the same lease, or is refused and read anew.
+        let answer = self
+            .session
+            .call("claim the name", Repeat::Freely, deadline, |mut client| {
+                let txn = Txn::new().when(compares.clone()).and_then(operations.clone());
+                async move { client.txn(txn).await }
+            })
+            .await?;
+        let revision = answer.header().map_or(0, |h| h.revision());
+        if !answer.succeeded() {
+            return Ok(ClaimOutcome::Raced);
+        }
+        self.session.note_revision(revision);
+        Ok(ClaimOutcome::Held { lease, live_revision: if unchanged { live_revision } else { revision } })
+    }
+
+    async fn keep_alive(&self, lease: i64, deadline: Deadline) -> Result<(), StoreError> {
+        self.session
+            .call("lease keep-alive", Repeat::Freely, deadline, |mut c| async move {
+                // Opening the stream sends one keep-alive and waits for its answer.
+                c.lease_keep_alive(lease).await.map(|_| ())
+            })
+            .await
+    }
+
+    /// Keeps the lease alive until it is lost or the claim is somebody else's.
+    async fn keep(&mut self, lease: i64, live_revision: i64) {
+        let mut last_success = Instant::now();
+        let mut failures = 0u32;
+        loop {
+            let delay = if failures == 0 {
+                KEEP_ALIVE_EVERY.mul_f64(0.9 + 0.2 * draw())
+            } else {
+                // After a cut keep-alives reconnect first, spread over five seconds.
+                Duration::from_secs(5).mul_f64(draw())
+            };
+            tokio::select! {
+                // Neither arm holds anything when it is dropped.
+                () = tokio::time::sleep(delay) => {
+                    match self.keep_alive(lease, Deadline::within(REQUEST_TIMEOUT)).await {
+                        Ok(()) => {
+                            last_success = Instant::now();
+                            failures = 0;
+                        }
+                        Err(StoreError::LeaseGone { .. }) => {
+                            tracing::warn!("the live lease is gone, claiming the name again");
+                            return;
+                        }
+                        Err(error) => {
+                            failures += 1;
+                            tracing::debug!(%error, since = ?last_success.elapsed(), "the live lease could not be kept alive");
+                        }
+                    }
+                }
+                _ = self.checks.recv() => {
+                    if !self.is_still_ours(live_revision).await {
+                        tracing::warn!("the claim of the name is not ours any more");
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn is_still_ours(&self, live_revision: i64) -> bool {
+        let key = Key::Live(self.config.host.clone());
+        match self.session.read_keys(std::slice::from_ref(&key), Deadline::within(REQUEST_TIMEOUT)).await {
+            Ok(picture) => picture.get(&key).is_some_and(|e| e.mod_revision == live_revision),
+            // Not known; the next keep-alive will tell.
+            Err(_) => true,
+        }
+    }
+}

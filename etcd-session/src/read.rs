@@ -1,0 +1,247 @@
+//! Linearizable reads, each at one revision however many pages it takes.
+
+use crate::error::StoreError;
+use crate::session::{Deadline, Repeat, Session};
+use etcd_client::{GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
+use model::keys::{Key, Prefix};
+use std::collections::BTreeMap;
+
+/// Keys in one page of a keys-only read. etcd walks the whole range for every page, so pages are large.
+const KEYS_PER_PAGE: i64 = 60_000;
+/// Values in one page: with reports of 16 KiB a page stays under 16 MiB.
+const VALUES_PER_PAGE: i64 = 1_000;
+/// Largest answer that is decoded; the library's default of 4 MiB is less than 100,000 keys.
+const ANSWER_MAX_BYTES: usize = 64 * 1024 * 1024;
+/// Operations in one transaction, etcd's own limit.
+pub(crate) const OPERATIONS_MAX: usize = 128;
+
+/// One key and what stands under it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The value.
+    pub value: Vec<u8>,
+    /// Revision at which the key was made.
+    pub create_revision: i64,
+    /// Revision at which it was last written.
+    pub mod_revision: i64,
+    /// The lease that it hangs on; 0 for none.
+    pub lease: i64,
+}
+
+impl From<&KeyValue> for Entry {
+    fn from(kv: &KeyValue) -> Self {
+        Self {
+            value: kv.value().to_vec(),
+            create_revision: kv.create_revision(),
+            mod_revision: kv.mod_revision(),
+            lease: kv.lease(),
+        }
+    }
+}
+
+/// Keys and their entries at one revision.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Picture {
+    /// The revision.
+    pub revision: i64,
+    /// The raft term in which it was read.
+    pub raft_term: u64,
+    /// The entries, by key without the namespace.
+    pub entries: BTreeMap<String, Entry>,
+}
+
+impl Picture {
+    /// The entry of a key.
+    pub fn get(&self, key: &Key) -> Option<&Entry> {
+        self.entries.get(&key.to_string())
+    }
+}
+
+/// The keys of a range at one revision, without their values.
+#[derive(Debug)]
+pub struct KeyList {
+    /// The revision.
+    pub revision: i64,
+    prefix_bytes: usize,
+    pages: Vec<etcd_client::GetResponse>,
+}
+
+impl KeyList {
+    /// What follows the prefix in each key, in the order of the store. Bytes that are not text are passed over.
+    pub fn suffixes(&self) -> impl Iterator<Item = &str> {
+        let keys = self.pages.iter().flat_map(|page| page.kvs());
+        keys.filter_map(|kv| kv.key().get(self.prefix_bytes..).and_then(|k| std::str::from_utf8(k).ok()))
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.pages.iter().map(|page| page.kvs().len()).sum()
+    }
+
+    /// True if there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Session {
+    /// Reads keys one by one, all at one revision.
+    ///
+    /// # Errors
+    /// As the store answers; never a part of the keys.
+    pub async fn read_keys(&self, keys: &[Key], deadline: Deadline) -> Result<Picture, StoreError> {
+        let mut picture = Picture::default();
+        for chunk in keys.chunks(OPERATIONS_MAX) {
+            let at = picture.revision;
+            let gets: Vec<TxnOp> = chunk
+                .iter()
+                .map(|key| TxnOp::get(self.full(key), (at > 0).then(|| GetOptions::new().with_revision(at))))
+                .collect();
+            let answer = self
+                .call("read", Repeat::Freely, deadline, |mut client| {
+                    let gets = gets.clone();
+                    async move { client.txn(Txn::new().and_then(gets)).await }
+                })
+                .await?;
+            self.note_header(answer.header(), &mut picture)?;
+            for response in answer.op_responses() {
+                let TxnOpResponse::Get(got) = response else { continue };
+                for kv in got.kvs() {
+                    self.insert(kv, &mut picture.entries);
+                }
+            }
+        }
+        Ok(picture)
+    }
+
+    /// Reads the keys of a range, without values.
+    ///
+    /// # Errors
+    /// As the store answers; never a part of the range.
+    pub async fn read_key_list(
+        &self,
+        prefix: &Prefix,
+        at: Option<i64>,
+        deadline: Deadline,
+    ) -> Result<KeyList, StoreError> {
+        let (pages, picture) = self.pages(prefix, at, KEYS_PER_PAGE, true, deadline).await?;
+        Ok(KeyList { revision: picture.revision, prefix_bytes: self.full(prefix).len(), pages })
+    }
+
+    /// Reads several ranges with their values, all at one revision.
+    ///
+    /// # Errors
+    /// As the store answers; never a part of the ranges.
+    pub async fn read_ranges(&self, prefixes: &[Prefix], deadline: Deadline) -> Result<Picture, StoreError> {
+        let mut picture = Picture::default();
+        for prefix in prefixes {
+            let at = (picture.revision > 0).then_some(picture.revision);
+            let (pages, read) = self.pages(prefix, at, VALUES_PER_PAGE, false, deadline).await?;
+            picture.revision = read.revision;
+            picture.raft_term = read.raft_term;
+            for page in &pages {
+                for kv in page.kvs() {
+                    self.insert(kv, &mut picture.entries);
+                }
+            }
+        }
+        Ok(picture)
+    }
+
+    /// Counts the keys of ranges, all at one revision.
+    ///
+    /// # Errors
+    /// As the store answers.
+    pub async fn count(&self, prefixes: &[Prefix], deadline: Deadline) -> Result<(Vec<i64>, i64), StoreError> {
+        let gets: Vec<TxnOp> = prefixes
+            .iter()
+            .map(|p| TxnOp::get(self.full(p), Some(GetOptions::new().with_prefix().with_count_only())))
+            .collect();
+        let answer = self
+            .call("count", Repeat::Freely, deadline, |mut client| {
+                let gets = gets.clone();
+                async move { client.txn(Txn::new().and_then(gets)).await }
+            })
+            .await?;
+        let mut picture = Picture::default();
+        self.note_header(answer.header(), &mut picture)?;
+        let count = |r: TxnOpResponse| if let TxnOpResponse::Get(got) = r { got.count() } else { 0 };
+        Ok((answer.op_responses().into_iter().map(count).collect(), picture.revision))
+    }
+
+    async fn pages(
+        &self,
+        prefix: &Prefix,
+        at: Option<i64>,
+        limit: i64,
+        keys_only: bool,
+        deadline: Deadline,
+    ) -> Result<(Vec<etcd_client::GetResponse>, Picture), StoreError> {
+        let mut picture = Picture { revision: at.unwrap_or(0), ..Picture::default() };
+        let start = self.full(prefix).into_bytes();
+        let end = range_end(&start);
+        let mut from = start;
+        let mut pages = Vec::new();
+        loop {
+            let revision = picture.revision;
+            let page = self
+                .call("list", Repeat::Freely, deadline, |client| {
+                    let mut options =
+                        GetOptions::new().with_range(end.clone()).with_limit(limit).with_revision(revision);
+                    if keys_only {
+                        options = options.with_keys_only();
+                    }
+                    let from = from.clone();
+                    async move {
+                        client.kv_client().max_decoding_message_size(ANSWER_MAX_BYTES).get(from, Some(options)).await
+                    }
+                })
+                .await?;
+            // The first page fixes the revision of the whole.
+            self.note_header(page.header(), &mut picture)?;
+            let more = page.more();
+            if let Some(last) = page.kvs().last() {
+                from = last.key().to_vec();
+                from.push(0);
+            }
+            let empty = page.kvs().is_empty();
+            pages.push(page);
+            if !more || empty {
+                return Ok((pages, picture));
+            }
+        }
+    }
+
+    fn insert(&self, kv: &KeyValue, entries: &mut BTreeMap<String, Entry>) {
+        if let Some(key) = self.strip(kv.key()) {
+            entries.insert(key.to_owned(), Entry::from(kv));
+        }
+    }
+
+    /// A key without the namespace; `None` if it is not text or stands outside.
+    pub(crate) fn strip<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
+        std::str::from_utf8(key).ok()?.strip_prefix(self.config().namespace.as_str())
+    }
+
+    fn note_header(
+        &self,
+        header: Option<&etcd_client::ResponseHeader>,
+        picture: &mut Picture,
+    ) -> Result<(), StoreError> {
+        let header = header.ok_or(StoreError::BadAnswer { operation: "read", detail: "it has no header".into() })?;
+        if picture.revision == 0 {
+            picture.revision = header.revision();
+        }
+        picture.raft_term = header.raft_term();
+        Ok(())
+    }
+}
+
+/// The first key after all keys with this prefix; keys end in a slash here, so the last byte has a successor.
+fn range_end(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    if let Some(last) = end.last_mut() {
+        *last = last.saturating_add(1);
+    }
+    end
+}

@@ -1,0 +1,281 @@
+//! One connection to one member of the store, replaced by the next member's when it fails.
+//!
+//! `etcd-client` can balance over several members, but it goes on choosing dead ones and never leaves a
+//! member that is cut off from its peers. So a session talks to one endpoint at a time and moves on
+//! when a request fails for a reason that another member may not share.
+
+use crate::config::{EndpointSource, SessionConfig};
+use crate::error::{Class, StoreError};
+use crate::{discovery, draw};
+use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
+use model::time::Backoff;
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// The point in time by which a whole operation must be answered.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadline {
+    at: Instant,
+    limit: Duration,
+}
+
+impl Deadline {
+    /// From now.
+    pub fn within(limit: Duration) -> Self {
+        Self { at: Instant::now() + limit, limit }
+    }
+
+    /// What is left.
+    pub fn left(&self) -> Duration {
+        self.at.saturating_duration_since(Instant::now())
+    }
+}
+
+/// Whether a request may be sent again when its answer was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    /// It changes nothing, or the same thing every time.
+    Freely,
+    /// Only when it surely was not applied.
+    IfNotApplied,
+}
+
+/// HTTP/2 pings: a half-open connection is noticed within 15 s. etcd answers pings that come more often
+/// than every 5 s with GOAWAY.
+const PING_EVERY: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
+const TLS_FILES_LOOKED_AT_EVERY: Duration = Duration::from_secs(10);
+
+struct Connection {
+    endpoints: Vec<String>,
+    index: usize,
+    client: Option<Client>,
+    /// Goes up with each new client.
+    generation: u64,
+    tls_stamp: Vec<Option<SystemTime>>,
+    tls_looked_at: Instant,
+}
+
+/// A session with the store. Cheap to clone; clones share one connection.
+#[derive(Clone)]
+pub struct Session {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: SessionConfig,
+    connection: Mutex<Connection>,
+    revision: AtomicI64,
+    raft_term: AtomicU64,
+}
+
+impl Session {
+    /// A session; connects when it is first used.
+    ///
+    /// # Errors
+    /// A setting that cannot work.
+    pub fn new(config: SessionConfig) -> Result<Self, crate::ConfigError> {
+        config.check()?;
+        let connection = Connection {
+            endpoints: Vec::new(),
+            index: 0,
+            client: None,
+            generation: 0,
+            tls_stamp: Vec::new(),
+            tls_looked_at: Instant::now(),
+        };
+        Ok(Self {
+            inner: Arc::new(Inner {
+                config,
+                connection: Mutex::new(connection),
+                revision: AtomicI64::new(0),
+                raft_term: AtomicU64::new(0),
+            }),
+        })
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &SessionConfig {
+        &self.inner.config
+    }
+
+    /// A key as it stands in the store.
+    pub(crate) fn full(&self, key: impl std::fmt::Display) -> String {
+        format!("{}{key}", self.inner.config.namespace)
+    }
+
+    /// The highest revision seen in any answer.
+    pub fn highest_revision(&self) -> i64 {
+        self.inner.revision.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_revision(&self, revision: i64) {
+        self.inner.revision.fetch_max(revision, Ordering::Relaxed);
+    }
+
+    pub(crate) fn highest_raft_term(&self) -> u64 {
+        self.inner.raft_term.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_raft_term(&self, term: u64) {
+        self.inner.raft_term.fetch_max(term, Ordering::Relaxed);
+    }
+
+    /// Forgets what was seen of the store; after `store accept`.
+    pub fn forget_marks(&self) {
+        self.inner.revision.store(0, Ordering::Relaxed);
+        self.inner.raft_term.store(0, Ordering::Relaxed);
+    }
+
+    fn user(&self) -> &str {
+        self.inner.config.user.as_ref().map_or("the anonymous user", |(name, _)| name)
+    }
+
+    pub(crate) fn error(&self, operation: &'static str, error: &etcd_client::Error) -> StoreError {
+        StoreError::of(operation, self.user(), error)
+    }
+
+    /// The client for the endpoint in use, and its generation.
+    pub(crate) async fn client(&self) -> Result<(Client, u64), StoreError> {
+        let config = &self.inner.config;
+        let mut connection = self.inner.connection.lock().await;
+        if connection.endpoints.is_empty() {
+            connection.endpoints = discovery::endpoints(&config.endpoints, !config.tls.is_empty()).await?;
+            // Agents that share a list begin at different members.
+            connection.index = (draw() * connection.endpoints.len() as f64) as usize;
+        }
+        if !config.tls.is_empty() && connection.tls_looked_at.elapsed() > TLS_FILES_LOOKED_AT_EVERY {
+            connection.tls_looked_at = Instant::now();
+            if connection.tls_stamp != tls_stamp(config) {
+                tracing::info!("TLS files changed, connecting anew");
+                connection.client = None;
+            }
+        }
+        if let Some(client) = &connection.client {
+            return Ok((client.clone(), connection.generation));
+        }
+        let endpoint = connection.endpoints[connection.index % connection.endpoints.len()].clone();
+        connection.tls_stamp = tls_stamp(config);
+        let options = connect_options(config)?;
+        let connecting = Client::connect([endpoint.as_str()], Some(options));
+        let client = match tokio::time::timeout(config.dial_timeout + PING_TIMEOUT, connecting).await {
+            Ok(Ok(client)) => client,
+            Ok(Err(error)) => {
+                connection.index = connection.index.wrapping_add(1);
+                return Err(self.error("connect", &error));
+            }
+            Err(_) => {
+                connection.index = connection.index.wrapping_add(1);
+                return Err(StoreError::Unreachable { operation: "connect", detail: format!("{endpoint}: timeout") });
+            }
+        };
+        connection.generation += 1;
+        connection.client = Some(client.clone());
+        Ok((client, connection.generation))
+    }
+
+    /// Moves on to the next endpoint, if the one of this generation is still in use. After a whole round
+    /// the list of endpoints is looked up again.
+    pub(crate) async fn move_on(&self, generation: u64) {
+        let mut connection = self.inner.connection.lock().await;
+        if connection.generation != generation {
+            return;
+        }
+        connection.client = None;
+        connection.index = connection.index.wrapping_add(1);
+        let looked_up = !matches!(self.inner.config.endpoints, EndpointSource::List(_));
+        if looked_up && connection.index.is_multiple_of(connection.endpoints.len().max(1)) {
+            connection.endpoints.clear();
+        }
+    }
+
+    /// Sends a request, failing over and repeating it as far as that is safe, until the deadline.
+    pub(crate) async fn call<T, F, Fut>(
+        &self,
+        operation: &'static str,
+        repeat: Repeat,
+        deadline: Deadline,
+        request: F,
+    ) -> Result<T, StoreError>
+    where
+        F: Fn(Client) -> Fut,
+        Fut: Future<Output = Result<T, etcd_client::Error>>,
+    {
+        let backoff = Backoff::new(Duration::from_millis(40), Duration::from_secs(2));
+        let mut failures = 0;
+        let mut last = String::from("no attempt was made");
+        loop {
+            let left = deadline.left();
+            if left.is_zero() {
+                let limit = deadline.limit;
+                return Err(StoreError::Deadline { operation, limit, detail: last });
+            }
+            let error = match tokio::time::timeout(left, self.client()).await {
+                Err(_) => StoreError::Unreachable { operation, detail: "connecting took too long".into() },
+                Ok(Err(error)) => error,
+                Ok(Ok((client, generation))) => {
+                    let limit = self.inner.config.attempt_timeout.min(deadline.left());
+                    let error = match tokio::time::timeout(limit, request(client)).await {
+                        Ok(Ok(answer)) => return Ok(answer),
+                        Ok(Err(error)) => self.error(operation, &error),
+                        Err(_) => StoreError::Unknown { operation, detail: "no answer in time".into() },
+                    };
+                    if error.class() != Class::Fatal && !matches!(error, StoreError::Busy { .. }) {
+                        self.move_on(generation).await;
+                    }
+                    error
+                }
+            };
+            match (error.class(), repeat) {
+                (Class::Fatal, _) | (Class::Unknown, Repeat::IfNotApplied) => return Err(error),
+                _ => {}
+            }
+            failures += 1;
+            last = error.to_string();
+            // The next member is asked at once, the first time round.
+            let members = self.inner.connection.lock().await.endpoints.len();
+            if failures as usize >= members {
+                tokio::time::sleep(backoff.delay(failures, draw()).min(deadline.left())).await;
+            }
+        }
+    }
+}
+
+fn tls_stamp(config: &SessionConfig) -> Vec<Option<SystemTime>> {
+    let modified = |p: &Path| std::fs::metadata(p).and_then(|m| m.modified()).ok();
+    [&config.tls.cacert, &config.tls.cert, &config.tls.key].into_iter().flatten().map(|p| modified(p)).collect()
+}
+
+fn connect_options(config: &SessionConfig) -> Result<ConnectOptions, StoreError> {
+    let mut options = ConnectOptions::new()
+        .with_connect_timeout(config.dial_timeout)
+        .with_keep_alive(PING_EVERY, PING_TIMEOUT)
+        .with_keep_alive_while_idle(true)
+        .with_tcp_keepalive(PING_EVERY)
+        .with_require_leader(true);
+    if let Some((name, password)) = &config.user {
+        options = options.with_user(name, password.reveal()).with_auto_token_refresh(true);
+    }
+    if !config.tls.is_empty() {
+        let read = |path: &Path| {
+            std::fs::read(path).map_err(|e| StoreError::Tls {
+                operation: "connect",
+                detail: format!("{}: {e}", path.display()),
+            })
+        };
+        let mut tls = TlsOptions::new();
+        if let Some(path) = &config.tls.cacert {
+            tls = tls.ca_certificate(Certificate::from_pem(read(path)?));
+        }
+        if let (Some(cert), Some(key)) = (&config.tls.cert, &config.tls.key) {
+            tls = tls.identity(Identity::from_pem(read(cert)?, read(key)?));
+        }
+        options = options.with_tls(tls);
+    }
+    Ok(options)
+}
