@@ -1,0 +1,205 @@
+//! The daemon on every host: it reads the target from the store, decides by itself, applies, proves and
+//! says so. `run` builds its parts in reading order.
+
+pub mod clock;
+pub mod config;
+pub mod execute;
+pub mod failpoint;
+pub mod files;
+pub mod host;
+pub mod http;
+pub mod identity;
+pub mod journal;
+pub mod status;
+pub mod step;
+pub mod store_view;
+pub mod systemd;
+pub mod trust;
+
+use anyhow::{Context, Result};
+use etcd_session::{Gate, Mirror, MirrorOptions, Presence, PresenceConfig, Session};
+use model::decide::HostState;
+use model::settings::{Settings, read_version_file};
+use model::values::RosterEntry;
+use rustix::fs::{FlockOperation, flock};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+/// Another agent uses the state directory.
+#[derive(Debug, thiserror::Error)]
+#[error("another agent uses the state directory {0}")]
+pub struct StateDirectoryInUse(PathBuf);
+
+/// Another agent on this machine runs under the same host name.
+#[derive(Debug, thiserror::Error)]
+#[error("another agent on this machine runs as host {0}")]
+pub struct NameInUse(model::names::HostName);
+
+/// A copied state directory would make two agents of one instance, which the store cannot tell apart. The
+/// kernel can: an abstract socket has one owner, and goes with it.
+fn hold_name(identity: &identity::Identity) -> Result<std::os::unix::net::UnixListener> {
+    use std::os::linux::net::SocketAddrExt;
+    let name = format!("orchestrate-agent/{}/{}", identity.machine_id, identity.host);
+    let name = &name.as_bytes()[..name.len().min(100)];
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
+    std::os::unix::net::UnixListener::bind_addr(&address).map_err(|_| NameInUse(identity.host.clone()).into())
+}
+
+/// Runs the agent until it is told to stop.
+///
+/// # Errors
+/// What keeps it from starting: settings, the state directory, the listening address.
+pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
+    let directory = files::Directory::open_or_create(&settings.state_directory)?;
+    directory.check_private()?;
+    let lock = directory.open_lock("lock")?;
+    if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Err(StateDirectoryInUse(settings.state_directory.clone()).into());
+    }
+    let session_config = config::session(&settings)?;
+    let secrets = config::secrets(&session_config);
+    let identity = identity::Identity::read(&settings)?;
+    let _name = hold_name(&identity)?;
+    let (settings_sender, settings_receiver) = watch::channel(Arc::new(settings.clone()));
+    let (ends_sender, ends) = mpsc::channel(4);
+    let executor = execute::Executor::new(
+        settings_receiver.clone(),
+        std::env::current_exe().context("the path of this program")?,
+        step::Runs::open(&settings.state_directory)?,
+        secrets,
+        ends_sender,
+    );
+    let (state, cloned) = load_state(&directory, &identity, &executor)?;
+    let instance = identity::instance(&directory, cloned)?;
+    let claim = identity.claim(instance, &settings);
+
+    let listener = tokio::net::TcpListener::bind(settings.http_listen)
+        .await
+        .with_context(|| format!("listening on {}", settings.http_listen))?;
+    let (status_sender, status) = watch::channel(Arc::new(status::Status::default()));
+    let (stop_sender, stop) = watch::channel(false);
+    let stopped = |mut stop: watch::Receiver<bool>| async move {
+        // An error means that the sender is gone, which is the end as well.
+        let _ = stop.wait_for(|stop| *stop).await;
+    };
+    let http = tokio::spawn(http::serve(listener, status, stopped(stop.clone())));
+
+    let session = Session::new(session_config)?;
+    if let Some(memory) = &state.store {
+        session.remember_marks(memory.revision, memory.raft_term);
+    }
+    let options = MirrorOptions { backstop: settings.store.backstop, ..MirrorOptions::default() };
+    let mirror = Mirror::start(session.clone(), store_view::scope(&identity.host), options);
+    let (gate, gate_receiver) = watch::channel(Gate::default());
+    let presence_config = PresenceConfig {
+        host: identity.host.clone(),
+        claim: claim.clone(),
+        roster: RosterEntry {
+            role: settings.role.clone(),
+            group: settings.group.clone(),
+            labels: settings.labels.clone(),
+            since: clock::now().wall,
+            decommissioned: None,
+        },
+        resume: true,
+    };
+    let presence = Presence::start(session.clone(), presence_config, gate_receiver);
+    tracing::info!(host = %identity.host, version = env!("CARGO_PKG_VERSION"), "agent starts");
+    systemd::ready();
+
+    let reconciler = host::Reconciler {
+        settings: settings_receiver,
+        directory,
+        state,
+        session,
+        mirror,
+        presence,
+        gate,
+        claim,
+        facts: identity::facts(),
+        executor,
+        status: status_sender,
+        ends,
+        watchdog: systemd::watchdog_interval(),
+    };
+    let signals = tokio::spawn(watch_signals(config_path, settings_sender, stop_sender));
+    reconciler.run(stopped(stop)).await;
+    systemd::stopping();
+    signals.abort();
+    http.await.context("the HTTP task")??;
+    tracing::info!("agent stopped");
+    Ok(())
+}
+
+/// The host's past; true in the second place if the state directory came from another machine.
+fn load_state(
+    directory: &files::Directory,
+    identity: &identity::Identity,
+    executor: &execute::Executor,
+) -> Result<(HostState, bool)> {
+    let (host, machine) = (&identity.host, &identity.machine_id);
+    let fresh = || {
+        let installed = executor.read_version_file().ok().flatten().and_then(|text| read_version_file(&text));
+        HostState::new(host.clone(), machine.clone(), identity.boot_id.clone(), installed)
+    };
+    match journal::load(directory, host, machine)? {
+        journal::Found::State(mut state) => {
+            if state.boot_id != identity.boot_id {
+                tracing::info!("the machine was restarted since the journal was written");
+                state.rebooted(identity.boot_id.clone());
+            }
+            Ok((*state, false))
+        }
+        journal::Found::Nothing => Ok((fresh(), false)),
+        journal::Found::SetAside(why) => {
+            tracing::warn!(%why, "the journal was set aside; what the version file says is validated first");
+            Ok((fresh(), why.contains("another machine")))
+        }
+    }
+}
+
+/// SIGTERM and SIGINT stop; SIGHUP reads the settings again.
+async fn watch_signals(
+    path: PathBuf,
+    settings: watch::Sender<Arc<Settings>>,
+    stop: watch::Sender<bool>,
+) -> std::io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    loop {
+        tokio::select! {
+            // Signal streams keep what arrived while another arm ran.
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hangup.recv() => reload(&path, &settings),
+        }
+    }
+    stop.send_replace(true);
+    Ok(())
+}
+
+/// Steps, intervals and labels take effect; what is bound at start needs a restart and is named.
+fn reload(path: &std::path::Path, settings: &watch::Sender<Arc<Settings>>) {
+    match config::load(path) {
+        Ok(new) => {
+            let old = settings.borrow().clone();
+            let fixed = old.store != new.store
+                || old.http_listen != new.http_listen
+                || old.state_directory != new.state_directory
+                || old.host != new.host
+                || old.policy.driver != new.policy.driver;
+            if fixed {
+                tracing::warn!("host, driver, store, http and state_directory take effect after a restart");
+            }
+            let mut new = new;
+            new.policy.driver = old.policy.driver;
+            new.state_directory = old.state_directory.clone();
+            tracing::info!("settings read again");
+            settings.send_replace(Arc::new(new));
+        }
+        Err(error) => tracing::error!(error = format!("{error:#}"), "the settings stay as they were"),
+    }
+}

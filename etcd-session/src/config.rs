@@ -15,6 +15,11 @@ impl Secret {
         Self(text.into())
     }
 
+    /// Text from a program that may have printed the secret, with stars in its place.
+    pub fn redact(&self, text: &str) -> String {
+        if self.0.is_empty() { text.to_owned() } else { text.replace(&self.0, "***") }
+    }
+
     /// Hands the text to the library that needs it.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
@@ -160,7 +165,9 @@ mod tests {
         let mut config = SessionConfig::new(EndpointSource::List(vec!["http://h:2379".into()]));
         config.user = Some(SessionConfig::parse_user("root:canary", None).unwrap());
         assert!(!format!("{config:?}").contains("canary"));
-        assert_eq!(config.user.unwrap().1.to_string(), "***");
+        let secret = config.user.unwrap().1;
+        assert_eq!(secret.to_string(), "***");
+        assert_eq!(secret.redact("login root:canary ok"), "login root:*** ok");
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub struct Snapshot {
     pub picture: Picture,
     /// Goes up with each linearizable read; 0 before the first: nothing is known yet.
     pub reads: u64,
+    /// Revision of the last linearizable read: polled keys are known as of this.
+    pub read_revision: i64,
     /// Set when a read was older than an answer seen before it: the store went back. As (remembered, found).
     pub regressed_revision: Option<(i64, i64)>,
     /// The same for the raft term.
@@ -209,8 +211,16 @@ impl Follower {
                     of(&picture) != of(&snapshot.picture)
                 });
                 snapshot.picture = picture;
+            } else {
+                for key in self.scope.polled.iter().map(Key::to_string) {
+                    match picture.entries.get(&key) {
+                        Some(entry) => snapshot.picture.entries.insert(key, entry.clone()),
+                        None => snapshot.picture.entries.remove(&key),
+                    };
+                }
             }
             snapshot.reads += 1;
+            snapshot.read_revision = revision;
             snapshot.regressed_revision = regressed.0;
             snapshot.regressed_term = regressed.1;
             snapshot.last_contact = Some(Instant::now());

@@ -152,7 +152,7 @@ impl Session {
         let mut operations = vec![TxnOp::put(self.full(Key::Host(host.clone())), values::write(tombstone), None)];
         for key in found.entries.keys() {
             let of_host = match Key::parse(key) {
-                Ok(Key::RunningVersion(_, h) | Key::Status(_, _, h)) => h == *host,
+                Ok(Key::RunningVersion(_, h) | Key::Status(_, _, h) | Key::Reporting(_, h)) => h == *host,
                 Ok(Key::Live(h) | Key::Announced(h) | Key::Report(h) | Key::Retry(h)) => h == *host,
                 _ => false,
             };
@@ -227,7 +227,8 @@ impl Session {
     }
 
     /// `update_own_status`: writes one result, removing the other states of its type, in one transaction.
-    /// True if it was written, false if the agent's claim changed meanwhile.
+    /// True if it was written, false if the agent's claim changed meanwhile. A result under a lease leaves
+    /// a durable trace, so that a host that stops reporting can be told from one that never did.
     ///
     /// # Errors
     /// As the store answers.
@@ -251,6 +252,10 @@ impl Session {
                     TxnOp::delete(key, None)
                 });
             }
+            let trace = self.full(Key::Reporting(status.kind.clone(), shot.host.clone()));
+            let absent = Compare::version(trace.clone(), CompareOp::Equal, 0);
+            let leave = TxnOp::put(trace, status.record.at.0.to_string(), None);
+            operations.push(TxnOp::txn(Txn::new().when([absent]).and_then([leave])));
         }
         let compares = self.one_shot_fence(shot);
         self.write_idempotent("write the status", compares, operations, deadline).await.map(|(done, _)| done)

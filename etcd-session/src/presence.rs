@@ -26,8 +26,8 @@ pub struct PresenceConfig {
     pub claim: LiveClaim,
     /// Written to the roster if the host is not on it.
     pub roster: RosterEntry,
-    /// The live lease of this boot, if one is remembered.
-    pub remembered_lease: Option<i64>,
+    /// Resume the lease of a claim that this instance left behind in the same boot.
+    pub resume: bool,
 }
 
 /// Whether the store may be written, as the host judges it.
@@ -116,7 +116,6 @@ impl Claimant {
     async fn run(mut self) {
         let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
         let mut failures = 0u32;
-        let mut remembered = self.config.remembered_lease;
         // Remaining time of the other instance's lease when last looked at.
         let mut contest: Option<(i64, i64)> = None;
         loop {
@@ -124,11 +123,10 @@ impl Claimant {
                 return;
             }
             let store_revision = self.gate.borrow().store_revision;
-            match self.claim(remembered, store_revision).await {
+            match self.claim(store_revision).await {
                 Ok(ClaimOutcome::Held { lease, live_revision }) => {
                     failures = 0;
                     contest = None;
-                    remembered = Some(lease);
                     self.publish(PresenceState::Held { lease, live_revision });
                     self.keep(lease, live_revision).await;
                     self.publish(PresenceState::NotYet);
@@ -184,7 +182,7 @@ impl Claimant {
         answer.ok().map(|a| a.ttl())
     }
 
-    async fn claim(&self, remembered: Option<i64>, store_revision: i64) -> Result<ClaimOutcome, StoreError> {
+    async fn claim(&self, store_revision: i64) -> Result<ClaimOutcome, StoreError> {
         let config = &self.config;
         let deadline = Deadline::within(REQUEST_TIMEOUT);
         let keys = [Key::Live(config.host.clone()), Key::Announced(config.host.clone())];
@@ -199,11 +197,11 @@ impl Claimant {
             return Ok(ClaimOutcome::Contested { holder, lease: live.lease });
         }
         let same_boot = held.as_ref().is_some_and(|c| c.boot_id == config.claim.boot_id);
-        if let (Some(live), Some(lease), true) = (live, remembered, same_boot)
-            && live.lease == lease
-            && self.keep_alive(lease, deadline).await.is_ok()
+        if let (Some(live), true) = (live, same_boot && config.resume)
+            && live.lease != 0
+            && self.keep_alive(live.lease, deadline).await.is_ok()
         {
-            return self.write_claim(lease, live.mod_revision, store_revision, &picture, true, deadline).await;
+            return self.write_claim(live.lease, live.mod_revision, store_revision, &picture, true, deadline).await;
         }
         let granted = self
             .session

@@ -90,7 +90,21 @@ impl Session {
     /// # Errors
     /// As the store answers; never a part of the keys.
     pub async fn read_keys(&self, keys: &[Key], deadline: Deadline) -> Result<Picture, StoreError> {
-        let mut picture = Picture::default();
+        self.read_all(keys, &[], None, deadline).await
+    }
+
+    /// Reads keys and ranges with their values, all at one revision: the given one, or that of the first answer.
+    ///
+    /// # Errors
+    /// As the store answers; never a part of what was asked for.
+    pub async fn read_all(
+        &self,
+        keys: &[Key],
+        prefixes: &[Prefix],
+        at: Option<i64>,
+        deadline: Deadline,
+    ) -> Result<Picture, StoreError> {
+        let mut picture = Picture { revision: at.unwrap_or(0), ..Picture::default() };
         for chunk in keys.chunks(OPERATIONS_MAX) {
             let at = picture.revision;
             let gets: Vec<TxnOp> = chunk
@@ -107,6 +121,17 @@ impl Session {
             for response in answer.op_responses() {
                 let TxnOpResponse::Get(got) = response else { continue };
                 for kv in got.kvs() {
+                    self.insert(kv, &mut picture.entries);
+                }
+            }
+        }
+        for prefix in prefixes {
+            let at = (picture.revision > 0).then_some(picture.revision);
+            let (pages, read) = self.pages(prefix, at, VALUES_PER_PAGE, false, deadline).await?;
+            picture.revision = read.revision;
+            picture.raft_term = read.raft_term;
+            for page in &pages {
+                for kv in page.kvs() {
                     self.insert(kv, &mut picture.entries);
                 }
             }
@@ -133,19 +158,7 @@ impl Session {
     /// # Errors
     /// As the store answers; never a part of the ranges.
     pub async fn read_ranges(&self, prefixes: &[Prefix], deadline: Deadline) -> Result<Picture, StoreError> {
-        let mut picture = Picture::default();
-        for prefix in prefixes {
-            let at = (picture.revision > 0).then_some(picture.revision);
-            let (pages, read) = self.pages(prefix, at, VALUES_PER_PAGE, false, deadline).await?;
-            picture.revision = read.revision;
-            picture.raft_term = read.raft_term;
-            for page in &pages {
-                for kv in page.kvs() {
-                    self.insert(kv, &mut picture.entries);
-                }
-            }
-        }
-        Ok(picture)
+        self.read_all(&[], prefixes, None, deadline).await
     }
 
     /// Counts the keys of ranges, all at one revision.

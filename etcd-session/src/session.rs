@@ -132,6 +132,17 @@ impl Session {
         self.inner.raft_term.store(0, Ordering::Relaxed);
     }
 
+    /// The endpoints as they were found last; empty before the first use.
+    pub async fn endpoints(&self) -> Vec<String> {
+        self.inner.connection.lock().await.endpoints.clone()
+    }
+
+    /// Takes over what a host remembers: answers older than this are a store that went back.
+    pub fn remember_marks(&self, revision: i64, raft_term: u64) {
+        self.note_revision(revision);
+        self.note_raft_term(raft_term);
+    }
+
     fn user(&self) -> &str {
         self.inner.config.user.as_ref().map_or("the anonymous user", |(name, _)| name)
     }

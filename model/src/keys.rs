@@ -55,6 +55,9 @@ pub enum Key {
     Report(HostName),
     /// An operator's wish that a host try again.
     Retry(HostName),
+    /// The trace that a host reports a type of result by one-shot verbs. Its success runs out when it
+    /// stops; this stays, so that the silence shows.
+    Reporting(StatusType, HostName),
 }
 
 /// A key that is not one of ours, or holds a name that is not valid.
@@ -83,6 +86,7 @@ const LIVE: &str = "/orchestrate/live/";
 const ANNOUNCED: &str = "/orchestrate/announced/";
 const REPORTS: &str = "/orchestrate/reports/";
 const RETRY: &str = "/orchestrate/retry/";
+const REPORTING: &str = "/orchestrate/reporting/";
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -96,6 +100,7 @@ impl fmt::Display for Key {
             Self::Announced(host) => write!(f, "{ANNOUNCED}{host}"),
             Self::Report(host) => write!(f, "{REPORTS}{host}"),
             Self::Retry(host) => write!(f, "{RETRY}{host}"),
+            Self::Reporting(kind, host) => write!(f, "{REPORTING}{kind}/{host}"),
         }
     }
 }
@@ -124,6 +129,10 @@ impl Key {
             let (state, rest) = rest.split_once('/').ok_or_else(unknown)?;
             let state = StatusState::ALL.into_iter().find(|s| s.as_str() == state).ok_or_else(unknown)?;
             return Ok(Self::Status(StatusType::new(kind).map_err(name)?, state, host(rest)?));
+        }
+        if let Some(rest) = text.strip_prefix(REPORTING) {
+            let (kind, rest) = rest.split_once('/').ok_or_else(unknown)?;
+            return Ok(Self::Reporting(StatusType::new(kind).map_err(name)?, host(rest)?));
         }
         let per_host: [(&str, fn(HostName) -> Self); 5] = [
             (HOSTS, Self::Host),
@@ -161,6 +170,10 @@ pub enum Prefix {
     Announced,
     /// All reports.
     Reports,
+    /// The hosts that report any type of result by one-shot verbs.
+    ReportingAll,
+    /// The hosts that report one type of result by one-shot verbs.
+    Reporting(StatusType),
 }
 
 impl fmt::Display for Prefix {
@@ -174,6 +187,8 @@ impl fmt::Display for Prefix {
             Self::Lives => f.write_str(LIVE),
             Self::Announced => f.write_str(ANNOUNCED),
             Self::Reports => f.write_str(REPORTS),
+            Self::ReportingAll => f.write_str(REPORTING),
+            Self::Reporting(kind) => write!(f, "{REPORTING}{kind}/"),
         }
     }
 }
@@ -191,6 +206,7 @@ pub fn documented() -> Vec<(String, &'static str)> {
         (format!("{ANNOUNCED}{host}"), "same lease as the listing"),
         (format!("{REPORTS}{host}"), "durable"),
         (format!("{RETRY}{host}"), "durable"),
+        (format!("{REPORTING}<type>/{host}"), "durable"),
     ]
 }
 
@@ -215,7 +231,8 @@ mod tests {
             for key in [
                 Key::CurrentVersion,
                 Key::RunningVersion(version, host.clone()),
-                Key::Status(kind, StatusState::ALL[s], host.clone()),
+                Key::Status(kind.clone(), StatusState::ALL[s], host.clone()),
+                Key::Reporting(kind, host.clone()),
                 Key::Store,
                 Key::Host(host.clone()),
                 Key::Live(host.clone()),
@@ -238,10 +255,24 @@ mod tests {
     #[test]
     fn garbage_in_the_store_is_refused() {
         for bad in [
-            "", "/", "current_version", "/current_version/", "/running_version/", "/running_version/1",
-            "/running_version/1/", "/running_version//h", "/running_version/../h", "/running_version/1/a/b",
-            "/status/puppet/failed/", "/status/puppet/broken/h", "/status/puppet/h", "/orchestrate/live/a b",
-            "/orchestrate/live/", "/orchestrate/hosts/a/b", "/orchestrate/unknown/h", "/running_version/1/h\n",
+            "",
+            "/",
+            "current_version",
+            "/current_version/",
+            "/running_version/",
+            "/running_version/1",
+            "/running_version/1/",
+            "/running_version//h",
+            "/running_version/../h",
+            "/running_version/1/a/b",
+            "/status/puppet/failed/",
+            "/status/puppet/broken/h",
+            "/status/puppet/h",
+            "/orchestrate/live/a b",
+            "/orchestrate/live/",
+            "/orchestrate/hosts/a/b",
+            "/orchestrate/unknown/h",
+            "/running_version/1/h\n",
         ] {
             Key::parse(bad).unwrap_err();
         }

@@ -3,9 +3,11 @@
 //! what these would bring comes in as an argument.
 
 pub mod decide;
+pub mod fleet;
 pub mod keys;
 pub mod names;
 pub mod policy;
+pub mod settings;
 pub mod standing;
 pub mod time;
 pub mod values;

@@ -301,7 +301,8 @@ impl Decider<'_> {
             return waits(Phase::Start, Reason::StoreAway, None);
         }
         let instruction = attempt.instruction.clone();
-        does(Phase::Start, Reason::AttemptUnderWay, [Action::CommitStart { instruction }])
+        // The report of the start transaction says what begins with it.
+        does(Phase::Apply, Reason::AttemptUnderWay, [Action::CommitStart { instruction }])
     }
 
     /// After the start transaction. What has begun goes on, also while the store is away.

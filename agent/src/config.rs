@@ -1,0 +1,153 @@
+//! Settings from files and environment. The rules are in `model::settings`; here is the reading.
+
+use anyhow::{Context, Result};
+use etcd_session::{EndpointSource, Secret, SessionConfig, TlsFiles};
+use model::settings::{self, Settings, directory_step};
+use std::path::{Path, PathBuf};
+
+const FILE_MAX_BYTES: u64 = 1024 * 1024;
+
+/// Reads `agent.toml` and the fragments of `agent.d` beside it, in name order, then the environment.
+///
+/// # Errors
+/// The first mistake, with file and line.
+pub fn load(path: &Path) -> Result<Settings> {
+    let mut files = vec![path.to_owned()];
+    let fragments = path.with_file_name("agent.d");
+    if fragments.is_dir() {
+        let mut found: Vec<PathBuf> = std::fs::read_dir(&fragments)
+            .and_then(|entries| entries.map(|e| e.map(|e| e.path())).collect())
+            .with_context(|| fragments.display().to_string())?;
+        found.retain(|p| p.extension().is_some_and(|e| e == "toml"));
+        found.sort();
+        files.append(&mut found);
+    }
+    let mut texts = Vec::new();
+    for file in files {
+        texts.push((file.display().to_string(), read_bounded(&file)?));
+    }
+    let mut settings = settings::read(&texts)?;
+    apply_environment(&mut settings, |name| std::env::var(name).ok().filter(|v| !v.is_empty()));
+    Ok(settings)
+}
+
+fn read_bounded(path: &Path) -> Result<String> {
+    let named = || path.display().to_string();
+    let metadata = std::fs::metadata(path).with_context(named)?;
+    anyhow::ensure!(metadata.is_file(), "{} is not a regular file", path.display());
+    anyhow::ensure!(metadata.len() <= FILE_MAX_BYTES, "{} is larger than {FILE_MAX_BYTES} bytes", path.display());
+    std::fs::read_to_string(path).with_context(named)
+}
+
+/// The environment wins over files; `ORCHESTRATE_*` wins over `ETCDCTL_*`.
+fn apply_environment(settings: &mut Settings, get: impl Fn(&str) -> Option<String>) {
+    let either = |name: &str| get(&format!("ORCHESTRATE_{name}")).or_else(|| get(&format!("ETCDCTL_{name}")));
+    let store = &mut settings.store;
+    if let Some(list) = either("ENDPOINTS") {
+        store.endpoints = Some(list.split(',').map(|e| e.trim().to_owned()).collect());
+        (store.endpoints_file, store.discovery_srv, store.discovery_url) = (None, None, None);
+    }
+    let path = |name: &str| either(name).map(PathBuf::from);
+    store.cacert = path("CACERT").or(store.cacert.take());
+    store.cert = path("CERT").or(store.cert.take());
+    store.key = path("KEY").or(store.key.take());
+    store.user = either("USER").or(store.user.take());
+    if let Some(directory) = get("ORCHESTRATE_STATE_DIR") {
+        settings.state_directory = directory.into();
+    }
+    if let Some(file) = get("ORCHESTRATE_LOCAL_VERSION_FILE") {
+        settings.version_file = file.into();
+    }
+}
+
+/// How to reach the store.
+///
+/// # Errors
+/// The password file cannot be read, or settings do not fit together.
+pub fn session(settings: &Settings) -> Result<SessionConfig> {
+    let store = &settings.store;
+    let endpoints = if let Some(path) = &store.endpoints_file {
+        EndpointSource::File(path.clone())
+    } else if let Some(domain) = &store.discovery_srv {
+        EndpointSource::Srv(domain.clone())
+    } else if let Some(url) = &store.discovery_url {
+        EndpointSource::Discovery { url: url.clone(), port: store.discovery_port }
+    } else {
+        EndpointSource::List(store.endpoints.clone().unwrap_or_else(|| vec!["127.0.0.1:2379".into()]))
+    };
+    let mut config = SessionConfig::new(endpoints);
+    config.tls = TlsFiles { cacert: store.cacert.clone(), cert: store.cert.clone(), key: store.key.clone() };
+    config.namespace = store.namespace.clone();
+    if let Some(user) = &store.user {
+        let password = match &store.password_file {
+            Some(path) => Some(read_bounded(path)?.trim_end_matches('\n').to_owned()),
+            None => ["ORCHESTRATE_PASSWORD", "ETCDCTL_PASSWORD"].iter().find_map(|n| std::env::var(n).ok()),
+        };
+        config.user = Some(SessionConfig::parse_user(user, password.as_deref())?);
+    }
+    config.check()?;
+    Ok(config)
+}
+
+/// The secrets of a session, for redaction.
+pub fn secrets(config: &SessionConfig) -> Vec<Secret> {
+    config.user.iter().map(|(_, password)| password.clone()).collect()
+}
+
+/// The steps of the validation directory, in name order, after the single commands.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn with_validation_directory(settings: &Settings) -> std::io::Result<model::policy::Policy> {
+    let mut policy = settings.policy.clone();
+    let Some(directory) = &settings.validation_directory else { return Ok(policy) };
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        use std::os::unix::fs::PermissionsExt;
+        let executable = std::fs::metadata(entry.path())
+            .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
+        if executable && let Ok(name) = entry.file_name().into_string() {
+            names.push(name);
+        }
+    }
+    names.sort();
+    let steps = names.iter().filter_map(|name| directory_step(directory, name, settings.validation_timeout));
+    policy.steps.validate.extend(steps);
+    Ok(policy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_wins_over_files_and_ours_over_etcdctls() {
+        let text = "[store]\ndiscovery_srv = \"x\"\nuser = \"file\"\n";
+        let mut settings = settings::read(&[("f".into(), text.into())]).unwrap();
+        apply_environment(&mut settings, |name| match name {
+            "ETCDCTL_ENDPOINTS" => Some("a:1,b:2".into()),
+            "ETCDCTL_USER" => Some("theirs".into()),
+            "ORCHESTRATE_USER" => Some("ours".into()),
+            _ => None,
+        });
+        assert_eq!(settings.store.endpoints.as_deref(), Some(["a:1".to_owned(), "b:2".to_owned()].as_slice()));
+        assert_eq!(settings.store.discovery_srv, None);
+        assert_eq!(settings.store.user.as_deref(), Some("ours"));
+    }
+
+    #[test]
+    fn fragments_are_read_in_name_order() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("agent.toml");
+        std::fs::write(&file, "role = \"a\"\n").unwrap();
+        std::fs::create_dir(directory.path().join("agent.d")).unwrap();
+        std::fs::write(directory.path().join("agent.d/20.toml"), "role = \"c\"\n").unwrap();
+        std::fs::write(directory.path().join("agent.d/10.toml"), "role = \"b\"\n").unwrap();
+        std::fs::write(directory.path().join("agent.d/30.toml~"), "nonsense").unwrap();
+        assert_eq!(load(&file).unwrap().role.unwrap().as_str(), "c");
+        std::fs::write(directory.path().join("agent.d/30.toml"), "\n\nrol = 1").unwrap();
+        let error = load(&file).unwrap_err().to_string();
+        assert!(error.ends_with("agent.d/30.toml:3: unknown setting `rol`; did you mean `role`?"), "{error}");
+    }
+}

@@ -1,0 +1,372 @@
+//! Doing what a plan says. No opinions here: each action is carried out as it stands, the journal is on
+//! disk before anything outside this process changes, and what came of it is recorded as a fact.
+
+use crate::clock;
+use crate::failpoint;
+use crate::files::Directory;
+use crate::host::Turn;
+use crate::journal;
+use crate::step::{RunResult, Runs};
+use crate::trust;
+use etcd_session::{Deadline, Fence, HostWrite, Listing, PresenceState, Refusal, Secret, Session, StoreError, Written, draw};
+use model::decide::{Action, Decision, Fact, HostState, RunningStep};
+use model::keys::StatusState;
+use model::names::{StatusType, Version};
+use model::policy::{Step, StepEnd, StepPhase};
+use model::settings::{Settings, VERSION_PLACEHOLDER};
+use model::standing::Standing;
+use model::values::{HostFacts, StatusRecord};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+const STORE_TIMEOUT: Duration = Duration::from_secs(8);
+const VERSION_FILE_MAX_BYTES: u64 = 4096;
+
+/// Why an action was not carried out.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Local state cannot be written.
+    Record(io::Error),
+    /// The store refused by comparison.
+    Refused(Refusal),
+    /// The store did not answer.
+    Store(StoreError),
+}
+
+/// Carries actions out.
+pub struct Executor {
+    settings: watch::Receiver<Arc<Settings>>,
+    program: PathBuf,
+    runs: Runs,
+    secrets: Vec<Secret>,
+    ends: mpsc::Sender<(RunningStep, RunResult)>,
+    steps_run: AtomicU64,
+}
+
+impl Executor {
+    /// `program` is this program, started again as the runner of each step.
+    pub fn new(
+        settings: watch::Receiver<Arc<Settings>>,
+        program: PathBuf,
+        runs: Runs,
+        mut secrets: Vec<Secret>,
+        ends: mpsc::Sender<(RunningStep, RunResult)>,
+    ) -> Self {
+        for (name, value) in &settings.borrow().environment {
+            let name = name.to_ascii_uppercase();
+            if ["PASSWORD", "SECRET", "TOKEN", "KEY"].iter().any(|word| name.contains(word)) {
+                secrets.push(Secret::new(value));
+            }
+        }
+        Self { settings, program, runs, secrets, ends, steps_run: AtomicU64::new(0) }
+    }
+
+    /// Steps started since this process began.
+    pub fn steps_run(&self) -> u64 {
+        self.steps_run.load(Ordering::Relaxed)
+    }
+
+    /// Most time for one write to the store.
+    pub(crate) fn deadline(&self) -> Deadline {
+        Deadline::within(STORE_TIMEOUT)
+    }
+
+    /// Text that a step printed, without the secrets that are known here.
+    pub(crate) fn redact(&self, text: &str) -> String {
+        self.secrets.iter().fold(text.to_owned(), |text, secret| secret.redact(&text))
+    }
+
+    fn version_file(&self) -> (PathBuf, String) {
+        let path = self.settings.borrow().version_file.clone();
+        let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        (path.parent().map(Path::to_owned).unwrap_or_default(), name)
+    }
+
+    pub(crate) fn read_version_file(&self) -> io::Result<Option<String>> {
+        let (directory, name) = self.version_file();
+        let bytes = match Directory::open(&directory) {
+            Ok(directory) => directory.read(&name, VERSION_FILE_MAX_BYTES)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    /// Carries an action out; false if there is nothing to do until something happens.
+    #[allow(clippy::too_many_arguments, reason = "borrows of the reconciler's parts, one caller")]
+    pub(crate) async fn execute(
+        &mut self,
+        state: &mut HostState,
+        turn: &mut Turn,
+        directory: &Directory,
+        session: &Session,
+        facts: &HostFacts,
+        decision: &Decision,
+        action: Action,
+    ) -> Result<bool, Failure> {
+        let fact = match action {
+            Action::Rearm { order } => Fact::Rearmed(order),
+            Action::BeginAttempt { instruction, cause } => {
+                tracing::info!(version = %instruction.version, revision = instruction.order.revision, "an attempt begins");
+                Fact::AttemptBegan(instruction, cause)
+            }
+            Action::DropAttempt => Fact::AttemptDropped,
+            Action::BeginCycle { version, converge } => Fact::CycleBegan(version, converge),
+            Action::EndCycle => Fact::CycleEnded,
+            Action::FailAttempt => Fact::AttemptFailed,
+            Action::FollowFile { version } => Fact::FollowsFile(version),
+            Action::RecordProven { version } => {
+                tracing::info!(%version, "the version is proven");
+                Fact::Proven
+            }
+            Action::WriteVersionFile { version } => {
+                save(state, turn, directory)?;
+                self.write_version_file(&version).map_err(Failure::Record)?;
+                failpoint::reach("agent-after-version-file");
+                return Ok(true);
+            }
+            Action::RunStep { phase, step } => {
+                return self.run_step(state, turn, directory, session, phase, step.as_str()).await;
+            }
+            Action::CommitStart { instruction } => {
+                save(state, turn, directory)?;
+                failpoint::reach("agent-before-start-transaction");
+                let target = Some(instruction.order.revision);
+                self.write(state, turn, session, facts, decision, Listing::Remove, target).await?;
+                failpoint::reach("agent-after-start-transaction");
+                Fact::Started
+            }
+            Action::Announce { version } => {
+                save(state, turn, directory)?;
+                let listing = Listing::Set(version, clock::now().wall);
+                self.write(state, turn, session, facts, decision, listing, None).await?;
+                failpoint::reach("agent-after-done-transaction");
+                return Ok(true);
+            }
+            Action::Withdraw => {
+                save(state, turn, directory)?;
+                self.write(state, turn, session, facts, decision, Listing::Remove, None).await?;
+                return Ok(true);
+            }
+            Action::Report => {
+                self.write(state, turn, session, facts, decision, Listing::Keep, None).await?;
+                return Ok(true);
+            }
+        };
+        state.record(fact, &turn.policy, clock::now(), draw());
+        turn.unsaved = true;
+        Ok(true)
+    }
+
+    fn write_version_file(&self, version: &Version) -> io::Result<()> {
+        let (directory, name) = self.version_file();
+        Directory::open(&directory)?.replace(&name, version.as_str().as_bytes(), 0o644)
+    }
+
+    /// One transaction of the host, with the report of this decision.
+    #[allow(clippy::too_many_arguments, reason = "as `execute`")]
+    async fn write(
+        &self,
+        state: &mut HostState,
+        turn: &mut Turn,
+        session: &Session,
+        facts: &HostFacts,
+        decision: &Decision,
+        listing: Listing,
+        target_revision: Option<i64>,
+    ) -> Result<(), Failure> {
+        let PresenceState::Held { lease, live_revision } = turn.presence else {
+            return Err(Failure::Refused(Refusal::Claim));
+        };
+        let store = turn.snapshot.picture.get(&model::keys::Key::Store);
+        let fence = Fence { live_revision, store_revision: store.map_or(0, |e| e.mod_revision) };
+        let now = clock::now();
+        let write_id = etcd_session::random_token();
+        let report = state.report(&decision.plan, &decision.verdict, &turn.target, facts, now, write_id);
+        // In a store that went back results wait; that the host is blocked may be said.
+        let trusted = turn.standing == Standing::Trusted;
+        let mut published = match turn.written.clone() {
+            Some((at, published)) if at > turn.snapshot.read_revision => published,
+            _ => crate::store_view::published(&turn.snapshot, &state.host),
+        };
+        let mut statuses = if trusted { state.statuses.clone() } else { BTreeMap::new() };
+        statuses.retain(|kind, wanted| !stands(&published.statuses, kind, wanted));
+        let write = HostWrite {
+            host: &state.host,
+            lease,
+            fence,
+            target_revision,
+            listing: listing.clone(),
+            statuses: statuses.iter().map(|(kind, (s, record))| (kind.clone(), *s, record.clone())).collect(),
+            report: &report,
+        };
+        let revision = match session.write_host(&write, self.deadline()).await.map_err(Failure::Store)? {
+            Written::Done(revision) => revision,
+            Written::Refused(refusal) => return Err(Failure::Refused(refusal)),
+        };
+        turn.store_failures = 0;
+        if let Some(memory) = &mut state.store {
+            memory.report_revision = Some(revision);
+        }
+        published.report = Some(report);
+        match listing {
+            Listing::Keep => {}
+            Listing::Remove => published.listing = None,
+            Listing::Set(version, _) => published.listing = Some(version),
+        }
+        replace_statuses(&mut published.statuses, statuses);
+        turn.written = Some((revision, published));
+        state.record(Fact::ReportWritten, &turn.policy, now, draw());
+        turn.unsaved = true;
+        Ok(())
+    }
+
+    async fn run_step(
+        &mut self,
+        state: &mut HostState,
+        turn: &mut Turn,
+        directory: &Directory,
+        session: &Session,
+        phase: StepPhase,
+        name: &str,
+    ) -> Result<bool, Failure> {
+        let Some(step) = turn.policy.steps.of(phase).iter().find(|s| s.name.as_str() == name).cloned() else {
+            return Ok(true);
+        };
+        let running = RunningStep { run_id: etcd_session::random_token(), phase, step: step.name.clone() };
+        let environment = self.environment(state, session, phase, &running).await;
+        let step = with_version(step, environment.get("ORCHESTRATE_STEP_VERSION"));
+        state.record(Fact::StepStarted(running.clone()), &turn.policy, clock::now(), draw());
+        turn.unsaved = true;
+        save(state, turn, directory)?;
+        self.steps_run.fetch_add(1, Ordering::Relaxed);
+        tracing::info!(%phase, step = %running.step, run = %running.run_id, "step starts");
+        let started = self.start_run(&running, &step, environment);
+        match started {
+            Ok(child) => {
+                self.await_run(running, Some(child));
+                Ok(false)
+            }
+            Err(why) => {
+                let result = RunResult { end: StepEnd::NotStarted { why }, leftovers: 0, output: String::new() };
+                // The queue has room: at most one step is in flight.
+                let _ = self.ends.try_send((running, result));
+                Ok(false)
+            }
+        }
+    }
+
+    fn start_run(
+        &self,
+        running: &RunningStep,
+        step: &Step,
+        environment: BTreeMap<String, String>,
+    ) -> Result<tokio::process::Child, String> {
+        trust::check_command(Path::new(&step.command[0]))?;
+        let prepared = self.runs.prepare(&running.run_id, step, environment).map_err(|e| e.to_string())?;
+        prepared.start(&self.program).map_err(|e| format!("its runner could not be started: {e}"))
+    }
+
+    /// Hands the end of a run to the loop, whoever started it.
+    pub(crate) fn await_run(&self, running: RunningStep, child: Option<tokio::process::Child>) {
+        let runs = self.runs.clone();
+        let ends = self.ends.clone();
+        tokio::spawn(async move {
+            if let Some(mut child) = child {
+                // Reaps it; how it ended stands in the result.
+                let _ = child.wait().await;
+            }
+            let waiting = running.clone();
+            let result = tokio::task::spawn_blocking(move || runs.wait(&waiting)).await;
+            if let Ok(result) = result {
+                // The loop is gone when the agent stops; the next one finds the result on disk.
+                let _ = ends.send((running, result)).await;
+            }
+        });
+    }
+
+    /// The whole environment of a step.
+    async fn environment(
+        &self,
+        state: &HostState,
+        session: &Session,
+        phase: StepPhase,
+        running: &RunningStep,
+    ) -> BTreeMap<String, String> {
+        let settings = self.settings.borrow().clone();
+        let attempt = state.attempt.as_ref();
+        let version = match phase {
+            StepPhase::Prefetch | StepPhase::OnSuspect => attempt.map(|a| &a.instruction.version),
+            _ => state.subject(),
+        };
+        let from = attempt.and_then(|a| a.from.as_ref()).or(state.installed.as_ref());
+        let mut environment = BTreeMap::from([
+            ("PATH".to_owned(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
+            ("LANG".into(), "C.UTF-8".into()),
+        ]);
+        let mut set = |name: &str, value: String| environment.insert(name.to_owned(), value);
+        set("ORCHESTRATE_STEP_VERSION", version.map(ToString::to_string).unwrap_or_default());
+        set("ORCHESTRATE_STEP_FROM", from.map(ToString::to_string).unwrap_or_default());
+        set("ORCHESTRATE_STEP_PHASE", phase.to_string());
+        set("ORCHESTRATE_STEP_HOST", state.host.to_string());
+        set("ORCHESTRATE_STEP_ROLE", settings.role.as_ref().map(ToString::to_string).unwrap_or_default());
+        set("ORCHESTRATE_STEP_RUN_ID", running.run_id.to_string());
+        set("ORCHESTRATE_STEP_ATTEMPT", attempt.map_or(0, |a| a.number).to_string());
+        // With these `orchestrate` works inside a step.
+        set("ORCHESTRATE_ENDPOINTS", session.endpoints().await.join(","));
+        set("ORCHESTRATE_NAMESPACE", settings.store.namespace.clone());
+        set("ORCHESTRATE_HOSTNAME", state.host.to_string());
+        set("ORCHESTRATE_STATE_DIR", settings.state_directory.display().to_string());
+        set("ORCHESTRATE_LOCAL_VERSION_FILE", settings.version_file.display().to_string());
+        let tls = &settings.store;
+        for (name, path) in [("CACERT", &tls.cacert), ("CERT", &tls.cert), ("KEY", &tls.key)] {
+            if let Some(path) = path {
+                set(&format!("ORCHESTRATE_{name}"), path.display().to_string());
+            }
+        }
+        environment.extend(settings.environment.clone());
+        environment
+    }
+}
+
+fn with_version(mut step: Step, version: Option<&String>) -> Step {
+    for argument in step.command.iter_mut().filter(|a| *a == VERSION_PLACEHOLDER) {
+        *argument = version.cloned().unwrap_or_default();
+    }
+    step
+}
+
+/// True if this result, and no other of its type, stands in the store.
+fn stands(
+    published: &BTreeMap<(StatusType, StatusState), StatusRecord>,
+    kind: &StatusType,
+    (state, record): &(StatusState, StatusRecord),
+) -> bool {
+    let mut of_kind = published.iter().filter(|((k, _), _)| k == kind);
+    of_kind.next().is_some_and(|((_, s), r)| s == state && r == record) && of_kind.next().is_none()
+}
+
+fn replace_statuses(
+    published: &mut BTreeMap<(StatusType, StatusState), StatusRecord>,
+    written: BTreeMap<StatusType, (StatusState, StatusRecord)>,
+) {
+    for (kind, (state, record)) in written {
+        published.retain(|(k, _), _| *k != kind);
+        published.insert((kind, state), record);
+    }
+}
+
+/// The journal is on disk before anything outside this process changes.
+fn save(state: &HostState, turn: &mut Turn, directory: &Directory) -> Result<(), Failure> {
+    if turn.unsaved {
+        journal::save(directory, state).map_err(Failure::Record)?;
+        turn.unsaved = false;
+        turn.cannot_record = None;
+    }
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! Named points at which a test kills the process as `kill -9` would. Compiled into debug builds alone.
+
+/// Every point, in the order in which an update passes them; tests loop over this list.
+pub const ALL: [&str; 12] = [
+    "agent-before-journal",
+    "agent-after-journal",
+    "agent-before-start-transaction",
+    "agent-after-start-transaction",
+    "agent-before-spawn",
+    "agent-after-spawn",
+    "runner-before-step",
+    "runner-after-step",
+    "runner-after-result",
+    "agent-after-result",
+    "agent-after-version-file",
+    "agent-after-done-transaction",
+];
+
+/// Kills this process if the test asked for it at this point. `ORCHESTRATE_FAILPOINT` is `NAME`, or
+/// `NAME:FILE` to do it once: the file is made just before.
+#[cfg(debug_assertions)]
+pub fn reach(name: &str) {
+    debug_assert!(ALL.contains(&name), "{name} is not in the list");
+    let Ok(wanted) = std::env::var("ORCHESTRATE_FAILPOINT") else { return };
+    let (wanted, once) = match wanted.split_once(':') {
+        Some((wanted, file)) => (wanted.to_owned(), Some(file.to_owned())),
+        None => (wanted, None),
+    };
+    if wanted != name {
+        return;
+    }
+    if let Some(file) = once
+        && std::fs::OpenOptions::new().write(true).create_new(true).open(file).is_err()
+    {
+        return;
+    }
+    let me = rustix::process::getpid();
+    // Does not return: the signal cannot be caught.
+    let _ = rustix::process::kill_process(me, rustix::process::Signal::KILL);
+}
+
+/// Nothing in release builds.
+#[cfg(not(debug_assertions))]
+pub fn reach(_name: &str) {}

@@ -1,0 +1,205 @@
+//! Files that survive a power cut and are not fooled by what others put in their place: everything
+//! relative to a directory that was opened once, no links followed, sizes bounded, replaced by write,
+//! fsync, rename, fsync of the directory.
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// An open directory.
+#[derive(Debug)]
+pub struct Directory {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Directory {
+    /// Opens a directory, making it (0700) if it is not there.
+    ///
+    /// # Errors
+    /// As the system says; also if it belongs to somebody else.
+    pub fn open_or_create(path: &Path) -> io::Result<Self> {
+        use std::os::unix::fs::DirBuilderExt;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        Self::open(path)
+    }
+
+    /// Opens a directory.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| in_path(path, e.into()))?;
+        Ok(Self { fd, path: path.to_owned() })
+    }
+
+    /// Its path, for messages and for programs that are handed one.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Refuses a directory that others could have filled: not owned by root or this user, or writable by others.
+    ///
+    /// # Errors
+    /// Says what is wrong.
+    pub fn check_private(&self) -> io::Result<()> {
+        let stat = rustix::fs::fstat(&self.fd)?;
+        let me = rustix::process::geteuid().as_raw();
+        if stat.st_uid != 0 && stat.st_uid != me {
+            return Err(refused(&self.path, format!("it belongs to user {}", stat.st_uid)));
+        }
+        if stat.st_mode & 0o022 != 0 {
+            return Err(refused(&self.path, format!("it is writable by others (mode {:o})", stat.st_mode & 0o7777)));
+        }
+        Ok(())
+    }
+
+    /// Opens a file for a lock, making it if it is not there.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn open_lock(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(0o600))
+            .map_err(|e| in_path(&self.path.join(name), e.into()))?;
+        Ok(File::from(fd))
+    }
+
+    /// Reads a file of at most `max` bytes; `None` if there is none.
+    ///
+    /// # Errors
+    /// As the system says; also if it is not a regular file of ours, or larger.
+    pub fn read(&self, name: &str, max: u64) -> io::Result<Option<Vec<u8>>> {
+        let path = self.path.join(name);
+        // NONBLOCK: opening a FIFO must not wait for its other end.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let fd = match rustix::fs::openat(&self.fd, name, flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(rustix::io::Errno::NOENT) => return Ok(None),
+            Err(rustix::io::Errno::LOOP) => return Err(refused(&path, "it is a symbolic link".into())),
+            Err(error) => return Err(in_path(&path, error.into())),
+        };
+        let mut file = File::from(fd);
+        let metadata = file.metadata().map_err(|e| in_path(&path, e))?;
+        let me = rustix::process::geteuid().as_raw();
+        if !metadata.is_file() {
+            return Err(refused(&path, "it is not a regular file".into()));
+        }
+        if metadata.uid() != 0 && metadata.uid() != me {
+            return Err(refused(&path, format!("it belongs to user {}", metadata.uid())));
+        }
+        if metadata.len() > max {
+            return Err(refused(&path, format!("it has {} bytes, at most {max} are read", metadata.len())));
+        }
+        let mut bytes = Vec::new();
+        (&mut file).take(max).read_to_end(&mut bytes).map_err(|e| in_path(&path, e))?;
+        Ok(Some(bytes))
+    }
+
+    /// Replaces a file: it has the old content or the new, whatever happens meanwhile.
+    ///
+    /// # Errors
+    /// As the system says; the old file stands then.
+    pub fn replace(&self, name: &str, content: &[u8], mode: u32) -> io::Result<()> {
+        let temporary = format!(".{name}.new");
+        let path = self.path.join(name);
+        let written = self.write_new(&temporary, content, mode).and_then(|()| {
+            rustix::fs::renameat(&self.fd, &temporary, &self.fd, name)?;
+            rustix::fs::fsync(&self.fd)?;
+            Ok(())
+        });
+        written.map_err(|e| {
+            // Best effort: the next write removes it too.
+            let _ = rustix::fs::unlinkat(&self.fd, &temporary, AtFlags::empty());
+            in_path(&path, e)
+        })
+    }
+
+    fn write_new(&self, name: &str, content: &[u8], mode: u32) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let create = || rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(mode));
+        let fd = match create() {
+            Err(rustix::io::Errno::EXIST) => {
+                rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?;
+                create()?
+            }
+            other => other?,
+        };
+        // The umask does not decide who may read this.
+        rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
+        let mut file = File::from(fd);
+        file.write_all(content)?;
+        file.sync_all()
+    }
+
+    /// Renames a file aside, so that it is kept for a person to look at.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn set_aside(&self, name: &str, why: &str) -> io::Result<()> {
+        let aside = format!("{name}.{why}");
+        rustix::fs::renameat(&self.fd, name, &self.fd, aside).map_err(|e| in_path(&self.path.join(name), e.into()))
+    }
+}
+
+fn in_path(path: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+fn refused(path: &Path, why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, format!("{} is refused: {why}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replaced_file_reads_back_and_keeps_its_mode() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = Directory::open_or_create(directory.path()).unwrap();
+        assert_eq!(state.read("f", 10).unwrap(), None);
+        state.replace("f", b"one", 0o644).unwrap();
+        state.replace("f", b"two", 0o600).unwrap();
+        assert_eq!(state.read("f", 10).unwrap().unwrap(), b"two");
+        let mode = std::fs::metadata(directory.path().join("f")).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "no temporary file stays");
+    }
+
+    #[test]
+    fn what_is_not_a_small_regular_file_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = Directory::open_or_create(directory.path()).unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::os::unix::fs::symlink("/etc/passwd", at("link")).unwrap();
+        std::fs::create_dir(at("directory")).unwrap();
+        std::fs::write(at("large"), vec![0; 100]).unwrap();
+        let status = std::process::Command::new("mkfifo").arg(at("fifo")).status().unwrap();
+        assert!(status.success());
+        for (name, why) in [
+            ("link", "symbolic link"),
+            ("directory", "not a regular file"),
+            ("fifo", "not a regular file"),
+            ("large", "at most 10 are read"),
+        ] {
+            let error = state.read(name, 10).unwrap_err().to_string();
+            assert!(error.contains(why), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("open");
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let error = Directory::open(&path).unwrap().check_private().unwrap_err().to_string();
+        assert!(error.contains("writable by others"), "{error}");
+    }
+}

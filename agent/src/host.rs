@@ -1,0 +1,430 @@
+//! The reconciler of the host itself: wake for a reason, look, decide, execute one action, decide anew.
+//! It owns the journal and the host's state; everything else hands it snapshots.
+
+use crate::clock;
+use crate::config;
+use crate::execute::Executor;
+use crate::files::Directory;
+use crate::journal;
+use crate::status::Status;
+use crate::step::RunResult;
+use crate::store_view;
+use etcd_session::{Gate, Mirror, Presence, PresenceState, Session, Snapshot, draw};
+use model::decide::{
+    Claim, Decision, Desired, Fact, HostState, Observed, Published, RunningStep, StepReport, Target, decide,
+};
+use model::policy::Policy;
+use model::settings::{Settings, read_version_file};
+use model::standing::{Standing, StoreMemory, judge};
+use model::time::{Backoff, BootMillis};
+use model::values::{Driver, HostFacts, LiveClaim, log_tail};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// Why the loop woke. A closed set: ten changes are one wake-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wake {
+    StoreChanged,
+    ClaimChanged,
+    StepEnded,
+    TimeCame,
+    SettingsChanged,
+}
+
+/// Everything the loop is made of.
+pub struct Reconciler {
+    /// Settings, replaced as a whole on SIGHUP.
+    pub settings: watch::Receiver<Arc<Settings>>,
+    /// The state directory.
+    pub directory: Directory,
+    /// The host's past.
+    pub state: HostState,
+    /// The store.
+    pub session: Session,
+    /// The picture of the store.
+    pub mirror: Mirror,
+    /// The claim of the name.
+    pub presence: Presence,
+    /// Opened when the store may be written.
+    pub gate: watch::Sender<Gate>,
+    /// Our claim, for messages.
+    pub claim: LiveClaim,
+    /// About the machine.
+    pub facts: HostFacts,
+    /// Executes actions.
+    pub executor: Executor,
+    /// What others see of this loop.
+    pub status: watch::Sender<Arc<Status>>,
+    /// Ends of steps.
+    pub ends: mpsc::Receiver<(RunningStep, RunResult)>,
+    /// Pings the service manager's watchdog this often.
+    pub watchdog: Option<Duration>,
+}
+
+/// What the loop remembers between two turns and does not need after a restart.
+pub(crate) struct Turn {
+    /// The journal on disk is older than the state.
+    pub(crate) unsaved: bool,
+    pub(crate) policy: Policy,
+    pub(crate) standing: Standing,
+    pub(crate) target: Target,
+    target_since: BootMillis,
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) presence: PresenceState,
+    /// What the last own write left in the store, and at which revision.
+    pub(crate) written: Option<(i64, Published)>,
+    pub(crate) store_failures: u32,
+    pub(crate) store_not_before: BootMillis,
+    pub(crate) cannot_record: Option<(String, BootMillis)>,
+}
+
+impl Turn {
+    pub(crate) fn store_failed(&mut self) {
+        self.store_failures += 1;
+        let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+        self.store_not_before = clock::boot_millis().plus(backoff.delay(self.store_failures, draw()));
+    }
+}
+
+/// How long local writes rest after one failed.
+const RECORD_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// The version file of an external driver is looked at this often.
+const FILE_LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
+
+impl Reconciler {
+    /// Runs until `stop` resolves. Never waits for a step: its runner goes on alone.
+    pub async fn run(mut self, stop: impl Future<Output = ()>) {
+        tokio::pin!(stop);
+        let mut snapshots = self.mirror.snapshots();
+        let mut presences = self.presence.states();
+        let mut turn = self.first_turn();
+        if let Some(running) = &self.state.running {
+            tracing::info!(run = %running.run_id, step = %running.step, "a step was running: waiting for its end");
+            self.executor.await_run(running.clone(), None);
+        }
+        let mut watchdog = tokio::time::interval(self.watchdog.unwrap_or(Duration::from_secs(3600)));
+        loop {
+            let look_again = self.turn(&mut turn, &snapshots, &presences).await;
+            let wake = async {
+                tokio::select! {
+                    // Receivers of watch channels, the queue of ends and timers lose nothing when dropped.
+                    _ = snapshots.changed() => Wake::StoreChanged,
+                    _ = presences.changed() => Wake::ClaimChanged,
+                    Some((running, result)) = self.ends.recv() => {
+                        end_step(&mut self.state, &mut turn, &self.executor, running, result);
+                        Wake::StepEnded
+                    }
+                    () = sleep_until(look_again) => Wake::TimeCame,
+                    _ = self.settings.changed() => Wake::SettingsChanged,
+                    _ = watchdog.tick() => {
+                        crate::systemd::ping();
+                        Wake::TimeCame
+                    }
+                }
+            };
+            tokio::select! {
+                () = &mut stop => break,
+                reason = wake => tracing::trace!(?reason, "awake"),
+            }
+        }
+        if turn.unsaved && let Err(error) = journal::save(&self.directory, &self.state) {
+            tracing::error!(%error, "the journal could not be written");
+        }
+    }
+
+    fn first_turn(&self) -> Turn {
+        Turn {
+            unsaved: true,
+            policy: self.settings.borrow().policy.clone(),
+            standing: Standing::Unread,
+            target: Target::Unread,
+            target_since: clock::boot_millis(),
+            snapshot: Arc::default(),
+            presence: PresenceState::NotYet,
+            written: None,
+            store_failures: 0,
+            store_not_before: BootMillis(0),
+            cannot_record: None,
+        }
+    }
+
+    /// Acts until the plan has nothing to do now; says when to look again.
+    async fn turn(
+        &mut self,
+        turn: &mut Turn,
+        snapshots: &watch::Receiver<Arc<Snapshot>>,
+        presences: &watch::Receiver<PresenceState>,
+    ) -> Option<BootMillis> {
+        loop {
+            turn.policy = self.policy(turn);
+            turn.snapshot = snapshots.borrow().clone();
+            turn.presence = presences.borrow().clone();
+            self.look_at_store(turn).await;
+            let now = clock::now();
+            let decision = self.decide(turn);
+            self.show(turn, &decision);
+            let mut look_again = decision.plan.look_again;
+            if let Some(planned) = decision.plan.actions.first().cloned() {
+                tracing::debug!(action = %planned.action, because = %planned.because, "acting");
+                if self.act(turn, &decision, planned.action).await {
+                    continue;
+                }
+            }
+            self.save_if_needed(turn);
+            let mut soonest = |at: BootMillis| look_again = Some(look_again.map_or(at, |other| other.min(at)));
+            if turn.store_not_before > now.boot {
+                soonest(turn.store_not_before);
+            }
+            if let Some((_, at)) = &turn.cannot_record {
+                soonest(*at);
+            }
+            if turn.policy.driver == Driver::External {
+                soonest(now.boot.plus(FILE_LOOKED_AT_EVERY));
+            }
+            return look_again;
+        }
+    }
+
+    fn policy(&self, turn: &Turn) -> Policy {
+        let settings = self.settings.borrow().clone();
+        config::with_validation_directory(&settings).unwrap_or_else(|error| {
+            tracing::error!(%error, "the validation directory cannot be read; the last known entries stay");
+            turn.policy.clone()
+        })
+    }
+
+    fn decide(&self, turn: &Turn) -> Decision {
+        let now = clock::now();
+        let epoch = self.state.store.as_ref().map_or(0, |s| s.epoch);
+        let desired = Desired {
+            target: turn.target.clone(),
+            target_since: turn.target_since,
+            retry: store_view::retry(&turn.snapshot, &self.state.host, epoch),
+            policy: &turn.policy,
+        };
+        let claim = match &turn.presence {
+            PresenceState::NotYet => Claim::NotYet,
+            PresenceState::Held { .. } => Claim::Held,
+            PresenceState::Contested { holder } => {
+                Claim::Contested { holder: holder.clone(), ours: self.claim.to_string() }
+            }
+        };
+        let observed = Observed {
+            state: &self.state,
+            standing: turn.standing.clone(),
+            store_ready: turn.snapshot.connected && now.boot >= turn.store_not_before,
+            claim,
+            decommissioned: store_view::decommissioned(&turn.snapshot, &self.state.host),
+            version_file: self.version_file(turn),
+            cannot_record: turn.cannot_record.clone().filter(|(_, at)| *at > now.boot),
+            published: self.published(turn),
+            facts: &self.facts,
+        };
+        decide(&desired, &observed, now)
+    }
+
+    fn version_file(&self, turn: &Turn) -> Option<model::names::Version> {
+        match self.executor.read_version_file() {
+            Ok(text) => text.and_then(|text| read_version_file(&text)),
+            Err(error) => {
+                tracing::warn!(%error, "the version file cannot be read");
+                // Not known is not another version.
+                match turn.policy.driver {
+                    Driver::Agent => self.state.installed.clone(),
+                    Driver::External => None,
+                }
+            }
+        }
+    }
+
+    /// What the store says of this host: as last written, or as read since; nothing while neither is known.
+    fn published(&self, turn: &Turn) -> Option<Published> {
+        let PresenceState::Held { live_revision, .. } = turn.presence else { return None };
+        let read_at = turn.snapshot.read_revision;
+        match &turn.written {
+            Some((at, published)) if *at > read_at && *at > live_revision => Some(published.clone()),
+            _ if read_at >= live_revision => Some(store_view::published(&turn.snapshot, &self.state.host)),
+            _ => {
+                self.mirror.look_now();
+                None
+            }
+        }
+    }
+
+    /// Takes in what the mirror shows: judges the store, opens the gate, notes the target.
+    async fn look_at_store(&mut self, turn: &mut Turn) {
+        let snapshot = turn.snapshot.clone();
+        if snapshot.reads == 0 {
+            return;
+        }
+        let host = self.state.host.clone();
+        let seen = store_view::seen(&snapshot, &host, self.state.store.as_ref());
+        let mut standing = judge(self.state.store.as_ref(), &seen);
+        match &standing {
+            Standing::Unclaimed => self.claim_store(turn).await,
+            Standing::Accepted { epoch } => {
+                tracing::info!(epoch, "the store was accepted by an operator");
+                self.session.forget_marks();
+                self.session.remember_marks(snapshot.picture.revision, snapshot.picture.raft_term);
+                self.state.store = seen.identity.as_ref().map(|i| StoreMemory::first(i, &seen));
+                turn.written = None;
+                turn.unsaved = true;
+                standing = Standing::Trusted;
+            }
+            Standing::Trusted => match (&mut self.state.store, &seen.identity) {
+                (Some(memory), _) => memory.note(&seen),
+                (none, Some(identity)) => {
+                    *none = Some(StoreMemory::first(identity, &seen));
+                    turn.unsaved = true;
+                }
+                (None, None) => {}
+            },
+            Standing::WentBack { by } => {
+                if let Some(memory) = self.state.store.as_mut().filter(|m| m.went_back.is_none()) {
+                    tracing::error!(%by, "the store went back: nothing starts until `orchestrate store accept`");
+                    memory.went_back = Some(by.clone());
+                    turn.unsaved = true;
+                }
+            }
+            Standing::OtherLineage { ours, theirs } => {
+                if turn.standing != standing {
+                    tracing::error!(%ours, %theirs, "this is another fleet's store: nothing is written to it");
+                }
+            }
+            Standing::Unread => {}
+        }
+        self.open_gate(&standing, &snapshot);
+        self.check_claim(turn, &snapshot);
+        turn.standing = standing;
+        let epoch = self.state.store.as_ref().map_or(0, |s| s.epoch);
+        let target = store_view::target(&snapshot, epoch);
+        if target != turn.target {
+            tracing::info!(?target, "the target");
+            turn.target = target;
+            turn.target_since = clock::boot_millis();
+        }
+        if store_view::decommissioned(&snapshot, &host)
+            && let Some(memory) = self.state.store.as_mut().filter(|m| m.report_revision.is_some())
+        {
+            // The report goes with the host; finding it gone is no sign of a store that went back.
+            memory.report_revision = None;
+            turn.unsaved = true;
+        }
+    }
+
+    async fn claim_store(&mut self, turn: &mut Turn) {
+        if clock::boot_millis() < turn.store_not_before {
+            return;
+        }
+        match self.session.claim_store(self.executor.deadline()).await {
+            Ok(()) => self.mirror.look_now(),
+            Err(error) => {
+                tracing::debug!(%error, "the store's identity could not be written");
+                turn.store_failed();
+            }
+        }
+    }
+
+    /// The name may be claimed, and the report written, in the own store, also when it went back.
+    fn open_gate(&self, standing: &Standing, snapshot: &Snapshot) {
+        let open = matches!(standing, Standing::Trusted | Standing::WentBack { .. });
+        let store_revision = snapshot.picture.get(&model::keys::Key::Store).map_or(0, |e| e.mod_revision);
+        let gate = Gate { open, store_revision };
+        self.gate.send_if_modified(|old| std::mem::replace(old, gate) != gate);
+    }
+
+    fn check_claim(&self, turn: &Turn, snapshot: &Snapshot) {
+        let PresenceState::Held { live_revision, .. } = turn.presence else { return };
+        let found = snapshot.picture.get(&model::keys::Key::Live(self.state.host.clone())).map(|e| e.mod_revision);
+        if snapshot.picture.revision > live_revision && found != Some(live_revision) {
+            self.presence.check_now();
+        }
+    }
+
+    /// Executes one action and records what came of it; false if the turn is over for now.
+    async fn act(&mut self, turn: &mut Turn, decision: &Decision, action: model::decide::Action) -> bool {
+        let before = self.state.clone();
+        match self.executor.execute(&mut self.state, turn, &self.directory, &self.session, &self.facts, decision, action).await {
+            Ok(go_on) => go_on,
+            Err(crate::execute::Failure::Record(error)) => {
+                tracing::error!(%error, "local state cannot be written: nothing disruptive starts");
+                self.state = before;
+                turn.cannot_record = Some((error.to_string(), clock::boot_millis().plus(RECORD_AGAIN_AFTER)));
+                true
+            }
+            Err(crate::execute::Failure::Refused(refusal)) => {
+                tracing::info!(?refusal, "the transaction was refused");
+                if refusal == etcd_session::Refusal::Claim {
+                    self.presence.check_now();
+                }
+                self.mirror.look_now();
+                turn.written = None;
+                turn.store_failed();
+                true
+            }
+            Err(crate::execute::Failure::Store(error)) => {
+                tracing::warn!(%error, "the store could not be written");
+                // Whether it was applied is not known: what the store says is read again.
+                turn.written = None;
+                self.mirror.look_now();
+                turn.store_failed();
+                true
+            }
+        }
+    }
+
+    fn save_if_needed(&mut self, turn: &mut Turn) {
+        if turn.unsaved {
+            match journal::save(&self.directory, &self.state) {
+                Ok(()) => {
+                    turn.unsaved = false;
+                    turn.cannot_record = None;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the journal could not be written");
+                    turn.cannot_record = Some((error.to_string(), clock::boot_millis().plus(RECORD_AGAIN_AFTER)));
+                }
+            }
+        }
+    }
+
+    fn show(&self, turn: &Turn, decision: &Decision) {
+        let before = self.status.borrow().clone();
+        if before.decision.as_ref().map(|d| &d.verdict) != Some(&decision.verdict) {
+            let verdict = decision.verdict.word();
+            tracing::info!(verdict, detail = decision.verdict.detail(), "the verdict of this host");
+            crate::systemd::status(&format!("{verdict} {}", decision.verdict.detail()));
+        }
+        self.status.send_replace(Arc::new(Status {
+            host: Some(self.state.host.clone()),
+            decision: Some(decision.clone()),
+            target: turn.target.clone().into(),
+            installed: self.state.installed.clone(),
+            listed: self.state.listing().cloned(),
+            running: self.state.running.clone(),
+            standing: turn.standing.clone(),
+            presence: turn.presence.clone(),
+            snapshot: turn.snapshot.clone(),
+            steps_run: self.executor.steps_run(),
+        }));
+    }
+}
+
+/// Takes in the end of a step.
+fn end_step(state: &mut HostState, turn: &mut Turn, executor: &Executor, running: RunningStep, result: RunResult) {
+    let RunningStep { phase, step, .. } = running;
+    tracing::info!(%phase, %step, end = %result.end, leftovers = result.leftovers, "step ended");
+    let log = log_tail(executor.redact(&result.output).lines());
+    let report = StepReport { phase, step, end: result.end, log };
+    state.record(Fact::StepEnded(report), &turn.policy, clock::now(), draw());
+    turn.unsaved = true;
+}
+
+async fn sleep_until(at: Option<BootMillis>) {
+    match at {
+        // A suspended machine wakes late; the loop looks at the clock that counts sleep at least every minute.
+        Some(at) => tokio::time::sleep(at.since(clock::boot_millis()).min(Duration::from_secs(60))).await,
+        None => std::future::pending().await,
+    }
+}

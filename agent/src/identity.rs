@@ -1,0 +1,110 @@
+//! Who this agent is: host name, instance, machine, boot, addresses; and facts about the machine.
+
+use crate::files::Directory;
+use anyhow::{Context, Result};
+use model::names::{HostName, Token};
+use model::settings::Settings;
+use model::values::{HostFacts, LiveClaim};
+use std::path::Path;
+
+/// The identity of this agent.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// The name in the fleet; fixed at start.
+    pub host: HostName,
+    /// The machine.
+    pub machine_id: String,
+    /// The boot.
+    pub boot_id: String,
+}
+
+const IDENTIFIER_MAX_BYTES: u64 = 4096;
+
+impl Identity {
+    /// Reads it from the machine.
+    ///
+    /// # Errors
+    /// The name of the machine is no host name, or the boot has no identity.
+    pub fn read(settings: &Settings) -> Result<Self> {
+        let host = match &settings.host {
+            Some(host) => host.clone(),
+            None => {
+                let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+                HostName::new(name).context("the name of this machine; set `host` in agent.toml")?
+            }
+        };
+        let boot_id = read_identifier(&settings.boot_id_file)?;
+        // A machine without the file (some containers) is known by the state directory alone.
+        let machine_id = read_identifier(&settings.machine_id_file).unwrap_or_else(|_| "unknown".into());
+        Ok(Self { host, machine_id, boot_id })
+    }
+
+    /// The claim of the name.
+    pub fn claim(&self, instance: Token, settings: &Settings) -> LiveClaim {
+        LiveClaim {
+            instance,
+            machine_id: self.machine_id.clone(),
+            boot_id: self.boot_id.clone(),
+            addresses: addresses(),
+            agent_version: env!("CARGO_PKG_VERSION").into(),
+            driver: settings.policy.driver,
+        }
+    }
+}
+
+fn read_identifier(path: &Path) -> Result<String> {
+    let named = || path.display().to_string();
+    let size = std::fs::metadata(path).with_context(named)?.len();
+    anyhow::ensure!(size <= IDENTIFIER_MAX_BYTES, "{} is larger than {IDENTIFIER_MAX_BYTES} bytes", path.display());
+    let text = std::fs::read_to_string(path).with_context(named)?.trim().to_owned();
+    anyhow::ensure!(!text.is_empty(), "{} is empty", path.display());
+    Ok(text)
+}
+
+const INSTANCE: &str = "instance";
+
+/// The instance that this state directory belongs to, made when it is first used or after it was cloned.
+///
+/// # Errors
+/// The state directory cannot be used.
+pub fn instance(directory: &Directory, renew: bool) -> Result<Token> {
+    if !renew
+        && let Some(bytes) = directory.read(INSTANCE, 256)?
+        && let Some(token) = std::str::from_utf8(&bytes).ok().and_then(|t| Token::new(t.trim()).ok())
+    {
+        return Ok(token);
+    }
+    let token = etcd_session::random_token();
+    directory.replace(INSTANCE, token.as_str().as_bytes(), 0o600)?;
+    Ok(token)
+}
+
+/// Addresses of the machine, without loopback and link-local ones, sorted.
+fn addresses() -> Vec<String> {
+    let Ok(networks) = sysinfo::Networks::new_with_refreshed_list() else { return Vec::new() };
+    let mut found: Vec<std::net::IpAddr> = networks
+        .iter()
+        .flat_map(|(_, data)| data.ip_networks().iter().map(|n| n.addr))
+        .filter(|address| match address {
+            std::net::IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
+            std::net::IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local(),
+        })
+        .collect();
+    found.sort();
+    found.dedup();
+    found.iter().map(ToString::to_string).collect()
+}
+
+/// Facts that change slowly.
+pub fn facts() -> HostFacts {
+    let memory = sysinfo::System::new().map_or(0, |mut system| {
+        system.refresh_memory();
+        system.total_memory()
+    });
+    HostFacts {
+        operating_system: sysinfo::System::long_os_version().unwrap_or_default(),
+        kernel: sysinfo::System::kernel_version().unwrap_or_default(),
+        processors: std::thread::available_parallelism().map_or(0, usize::from),
+        memory_mebibytes: memory / (1024 * 1024),
+    }
+}

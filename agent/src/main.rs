@@ -1,0 +1,110 @@
+//! `orchestrate-agent`: parses, sets logging up, runs, and owns the exit code.
+
+use agent::{NameInUse, StateDirectoryInUse, config, run, step};
+use clap::{Parser, Subcommand};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+const EX_USAGE: u8 = 64;
+const EX_CANNOT: u8 = 2;
+
+/// The orchestrate agent.
+#[derive(Parser)]
+#[command(name = "orchestrate-agent", version)]
+struct Arguments {
+    /// The settings; fragments in agent.d beside it are read too.
+    #[arg(long, default_value = "/etc/orchestrate/agent.toml", env = "ORCHESTRATE_CONFIG")]
+    config: PathBuf,
+    /// Check the settings and exit: 0 if they are right, 1 if not.
+    #[arg(long)]
+    check_config: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run one step; started by the agent itself.
+    #[command(hide = true)]
+    RunStep {
+        /// The directory of the run.
+        directory: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Nothing can be done if standard error is gone.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(EX_USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    if let Some(Command::RunStep { directory }) = arguments.command {
+        return match step::runner::run(&directory) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => complain(&format!("run-step: {error}"), 1),
+        };
+    }
+    let settings = match config::load(&arguments.config) {
+        Ok(settings) => settings,
+        Err(error) if arguments.check_config => return complain(&format!("{error:#}"), 1),
+        Err(error) => return complain(&format!("{error:#}"), EX_USAGE),
+    };
+    if arguments.check_config {
+        return match config::session(&settings).and_then(|_| Ok(config::with_validation_directory(&settings)?)) {
+            Ok(_) => ExitCode::SUCCESS,
+            Err(error) => complain(&format!("{error:#}"), 1),
+        };
+    }
+    start_logging(&settings.log_level);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return complain(&format!("no runtime: {error}"), EX_CANNOT),
+    };
+    let result = runtime.block_on(run(arguments.config, settings));
+    // Threads that wait for the end of a step do not hold the agent.
+    runtime.shutdown_timeout(Duration::ZERO);
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<StateDirectoryInUse>() || error.is::<NameInUse>() => complain(&error.to_string(), EX_CANNOT),
+        Err(error) => complain(&format!("{error:#}"), 1),
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "the one place where this program complains before or after logging")]
+fn complain(message: &str, code: u8) -> ExitCode {
+    eprintln!("orchestrate-agent: {message}");
+    ExitCode::from(code)
+}
+
+/// To the journal where standard error leads there, else to standard error.
+fn start_logging(level: &str) {
+    let filter = EnvFilter::try_from_env("ORCHESTRATE_LOG")
+        .or_else(|_| EnvFilter::try_new(level))
+        .unwrap_or_else(|_| EnvFilter::new("info"));
+    let registry = tracing_subscriber::registry().with(filter);
+    if stderr_is_the_journal()
+        && let Ok(journal) = tracing_journald::layer()
+    {
+        registry.with(journal).init();
+        return;
+    }
+    let colours = std::io::stderr().is_terminal();
+    registry.with(tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(std::io::stderr)).init();
+}
+
+/// `JOURNAL_STREAM` names device and inode of the stream (systemd.exec(5)); a child that redirected its
+/// standard error still inherits the variable.
+fn stderr_is_the_journal() -> bool {
+    let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
+    let Ok(stat) = rustix::fs::fstat(std::io::stderr()) else { return false };
+    stream == format!("{}:{}", stat.st_dev, stat.st_ino)
+}

@@ -1,0 +1,130 @@
+//! What the agent shows of itself: the value behind `/status`, `/ready` and `/metrics`.
+
+use etcd_session::{PresenceState, Snapshot};
+use model::decide::{Decision, RunningStep, Target};
+use model::names::{HostName, Version};
+use model::standing::Standing;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// A snapshot of the loop, made at every decision.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// The name in the fleet.
+    pub host: Option<HostName>,
+    /// The last decision.
+    pub decision: Option<Decision>,
+    /// What `/current_version` says.
+    pub target: ShownTarget,
+    /// The version last proven.
+    pub installed: Option<Version>,
+    /// The version that the host may be listed under.
+    pub listed: Option<Version>,
+    /// The step in flight.
+    pub running: Option<RunningStep>,
+    /// The store.
+    pub standing: Standing,
+    /// The claim.
+    pub presence: PresenceState,
+    /// The picture of the store.
+    pub snapshot: Arc<Snapshot>,
+    /// Steps started since this process began.
+    pub steps_run: u64,
+}
+
+/// The target as it is shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "target", rename_all = "snake_case")]
+pub enum ShownTarget {
+    /// Not read yet.
+    Unread,
+    /// No instruction.
+    NotSet,
+    /// Not a version.
+    Invalid {
+        /// The rule that it breaks.
+        why: String,
+    },
+    /// An instruction.
+    Known {
+        /// The version.
+        version: Version,
+        /// The epoch.
+        epoch: u64,
+        /// Its revision.
+        revision: i64,
+    },
+}
+
+impl From<Target> for ShownTarget {
+    fn from(target: Target) -> Self {
+        match target {
+            Target::Unread => Self::Unread,
+            Target::NotSet => Self::NotSet,
+            Target::Invalid { why } => Self::Invalid { why },
+            Target::Known(instruction) => Self::Known {
+                version: instruction.version,
+                epoch: instruction.order.epoch,
+                revision: instruction.order.revision,
+            },
+        }
+    }
+}
+
+impl Default for Status {
+    fn default() -> Self {
+        Self {
+            host: None,
+            decision: None,
+            target: ShownTarget::Unread,
+            installed: None,
+            listed: None,
+            running: None,
+            standing: Standing::Unread,
+            presence: PresenceState::NotYet,
+            snapshot: Arc::default(),
+            steps_run: 0,
+        }
+    }
+}
+
+impl Status {
+    /// The first complete list is in.
+    pub fn is_ready(&self) -> bool {
+        self.snapshot.reads > 0
+    }
+
+    /// Seconds since the store last answered.
+    pub fn seconds_since_contact(&self) -> Option<f64> {
+        self.snapshot.last_contact.map(|at| at.elapsed().as_secs_f64())
+    }
+
+    /// As JSON.
+    pub fn json(&self) -> Value {
+        let (claim, lease, holder) = match &self.presence {
+            PresenceState::NotYet => ("not_yet", None, None),
+            PresenceState::Held { lease, .. } => ("held", Some(format!("{lease:x}")), None),
+            PresenceState::Contested { holder } => ("contested", None, Some(holder.clone())),
+        };
+        json!({
+            "host": self.host,
+            "verdict": self.decision.as_ref().map(|d| d.verdict.word()),
+            "detail": self.decision.as_ref().map(|d| d.verdict.detail()),
+            "plan": self.decision.as_ref().map(|d| &d.plan),
+            "target": self.target,
+            "installed_version": self.installed,
+            "listed_version": self.listed,
+            "running_step": self.running,
+            "claim": { "state": claim, "lease": lease, "holder": holder },
+            "store": {
+                "standing": self.standing,
+                "connected": self.snapshot.connected,
+                "revision": self.snapshot.picture.revision,
+                "raft_term": self.snapshot.picture.raft_term,
+                "seconds_since_contact": self.seconds_since_contact(),
+                "trouble": self.snapshot.trouble.as_ref().map(ToString::to_string),
+            },
+        })
+    }
+}

@@ -1,0 +1,182 @@
+//! Steps run outside the agent, each under a small runner of the same program, so that the agent may
+//! stop, be upgraded or be killed meanwhile. This file is the agent's side; `runner` is the other.
+//!
+//! A run is a directory. Its lock is taken by the agent and handed to the runner as standard input, so
+//! there is no moment at which a run that may still begin is not locked. Whoever finds the lock free
+//! and no result knows that the run was cut off.
+
+mod processes;
+pub mod runner;
+
+use crate::failpoint;
+use crate::files::Directory;
+use model::decide::RunningStep;
+use model::names::Token;
+use model::policy::{Leftovers, Step, StepEnd};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+const LOCK: &str = "lock";
+const SPECIFICATION: &str = "specification.json";
+const RESULT: &str = "result.json";
+const RUNNER: &str = "runner.json";
+const FILE_MAX_BYTES: u64 = 1024 * 1024;
+/// Runs that are kept for a look; older ones are removed.
+const RUNS_KEPT: usize = 20;
+
+/// What a runner is told.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Specification {
+    /// Names the run.
+    pub run_id: Token,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// The whole environment.
+    pub environment: BTreeMap<String, String>,
+    /// Time limit in milliseconds.
+    pub timeout_millis: u64,
+    /// Time between TERM and KILL in milliseconds.
+    pub grace_millis: u64,
+    /// What happens to processes that are left.
+    pub leftovers: Leftovers,
+}
+
+/// What a runner says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// How the step ended.
+    pub end: StepEnd,
+    /// Processes that it left behind and that were ended.
+    pub leftovers: usize,
+    /// The end of its output, as text; at most 64 KiB.
+    pub output: String,
+}
+
+impl RunResult {
+    fn without_output(end: StepEnd) -> Self {
+        Self { end, leftovers: 0, output: String::new() }
+    }
+}
+
+/// The directory of all runs.
+#[derive(Debug, Clone)]
+pub struct Runs {
+    path: PathBuf,
+}
+
+impl Runs {
+    /// Below the state directory.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn open(state_directory: &Path) -> io::Result<Self> {
+        let path = state_directory.join("runs");
+        Directory::open_or_create(&path)?.check_private()?;
+        Ok(Self { path })
+    }
+
+    /// Makes the directory of a run and takes its lock.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn prepare(&self, run_id: &Token, step: &Step, environment: BTreeMap<String, String>) -> io::Result<Prepared> {
+        self.remove_old()?;
+        let directory = Directory::open_or_create(&self.path.join(run_id.as_str()))?;
+        let lock = directory.open_lock(LOCK)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        let millis = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+        let specification = Specification {
+            run_id: run_id.clone(),
+            command: step.command.clone(),
+            environment,
+            timeout_millis: millis(step.timeout),
+            grace_millis: millis(step.grace),
+            leftovers: step.leftovers,
+        };
+        directory.replace(SPECIFICATION, &serde_json::to_vec(&specification)?, 0o600)?;
+        Ok(Prepared { directory, lock })
+    }
+
+    /// Waits until a run is over, whoever started it, and says how it ended. Blocks.
+    pub fn wait(&self, running: &RunningStep) -> RunResult {
+        self.wait_for(&running.run_id).unwrap_or_else(|error| {
+            tracing::warn!(run = %running.run_id, %error, "the run cannot be looked at");
+            RunResult::without_output(StepEnd::Interrupted)
+        })
+    }
+
+    fn wait_for(&self, run_id: &Token) -> io::Result<RunResult> {
+        let directory = Directory::open(&self.path.join(run_id.as_str()))?;
+        let lock = directory.open_lock(LOCK)?;
+        loop {
+            match flock(&lock, FlockOperation::LockExclusive) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let result = directory.read(RESULT, FILE_MAX_BYTES)?.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        failpoint::reach("agent-after-result");
+        if let Some(result) = result {
+            return Ok(result);
+        }
+        // Nobody holds the lock and there is no result: the runner was cut off. What it had started must
+        // not go on beside the next run of the same step.
+        if let Some(bytes) = directory.read(RUNNER, FILE_MAX_BYTES)?
+            && let Ok(runner) = serde_json::from_slice::<processes::RunnerTrace>(&bytes)
+        {
+            runner.end_what_is_left();
+        }
+        Ok(RunResult::without_output(StepEnd::Interrupted))
+    }
+
+    fn remove_old(&self) -> io::Result<()> {
+        let mut runs = Vec::new();
+        for entry in std::fs::read_dir(&self.path)? {
+            let entry = entry?;
+            runs.push((entry.metadata()?.modified()?, entry.path()));
+        }
+        runs.sort();
+        let excess = runs.len().saturating_sub(RUNS_KEPT);
+        for (_, path) in runs.into_iter().take(excess) {
+            std::fs::remove_dir_all(path)?;
+        }
+        Ok(())
+    }
+}
+
+/// A run whose lock this process holds.
+#[derive(Debug)]
+pub struct Prepared {
+    directory: Directory,
+    lock: File,
+}
+
+impl Prepared {
+    /// Starts the runner and hands the lock over.
+    ///
+    /// # Errors
+    /// The runner cannot be started.
+    pub fn start(self, program: &Path) -> io::Result<tokio::process::Child> {
+        failpoint::reach("agent-before-spawn");
+        let mut command = tokio::process::Command::new(program);
+        command.arg("run-step").arg(self.directory.path());
+        // The lock is the runner's standard input; the step itself gets none.
+        command.stdin(Stdio::from(self.lock)).stdout(Stdio::null()).kill_on_drop(false);
+        command.env_clear();
+        #[cfg(debug_assertions)]
+        if let Some(point) = std::env::var_os("ORCHESTRATE_FAILPOINT") {
+            command.env("ORCHESTRATE_FAILPOINT", point);
+        }
+        // Signals to the agent's group, as from a terminal, are not meant for steps.
+        command.process_group(0);
+        let child = command.spawn()?;
+        failpoint::reach("agent-after-spawn");
+        Ok(child)
+    }
+}

@@ -1,0 +1,208 @@
+//! `orchestrate-agent run-step DIRECTORY`: runs one step and says how it ended. It is its own session,
+//! its own control group where there is one, and a subreaper; it holds the lock of the run for as long
+//! as it lives and writes the result by fsync and rename.
+
+use super::processes::{ControlGroup, RunnerTrace, of_this_runner, signal};
+use super::{FILE_MAX_BYTES, RESULT, RUNNER, RunResult, Specification};
+use crate::clock::boot_millis;
+use crate::failpoint;
+use crate::files::Directory;
+use model::policy::{Leftovers, StepEnd};
+use rustix::process::{Signal, WaitOptions, wait};
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+/// Most of a step's output that is kept.
+const OUTPUT_MAX_BYTES: usize = 64 * 1024;
+/// How long processes have to vanish after KILL.
+const AFTER_KILL: Duration = Duration::from_secs(5);
+
+/// Runs the step of this directory. The result is written; an error here means that it could not be.
+///
+/// # Errors
+/// The directory cannot be used.
+pub fn run(path: &Path) -> io::Result<()> {
+    let directory = Directory::open(path)?;
+    let bytes = directory
+        .read(super::SPECIFICATION, FILE_MAX_BYTES)?
+        .ok_or_else(|| io::Error::other(format!("{} holds no run", path.display())))?;
+    let specification: Specification = serde_json::from_slice(&bytes)?;
+    // Leading a session already is as good.
+    let _ = rustix::process::setsid();
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    let group = ControlGroup::enter(&format!("orchestrate-step-{}", specification.run_id));
+    let trace = RunnerTrace::of_me(group.as_ref());
+    directory.replace(RUNNER, &serde_json::to_vec(&trace)?, 0o600)?;
+    failpoint::reach("runner-before-step");
+    let result = execute(&specification, group.as_ref());
+    failpoint::reach("runner-after-step");
+    directory.replace(RESULT, &serde_json::to_vec(&result)?, 0o600)?;
+    failpoint::reach("runner-after-result");
+    Ok(())
+}
+
+fn execute(specification: &Specification, group: Option<&ControlGroup>) -> RunResult {
+    let not_started = |why: String| RunResult::without_output(StepEnd::NotStarted { why });
+    let Some((program, arguments)) = specification.command.split_first() else {
+        return not_started("the command is empty".into());
+    };
+    let (reader, writer) = match io::pipe() {
+        Ok(pipe) => pipe,
+        Err(error) => return not_started(format!("no pipe for its output: {error}")),
+    };
+    let errors = match writer.try_clone() {
+        Ok(errors) => errors,
+        Err(error) => return not_started(format!("no pipe for its output: {error}")),
+    };
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().envs(&specification.environment).current_dir("/");
+    command.stdin(Stdio::null()).stdout(writer).stderr(errors).process_group(0);
+    let child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return not_started(format!("{program}: {error}")),
+    };
+    // The command holds the writing ends; without this the pipe would never end.
+    drop(command);
+    let output = Arc::new(Mutex::new(Tail::default()));
+    let (drained, drain_end) = mpsc::channel();
+    let tail = Arc::clone(&output);
+    std::thread::spawn(move || drain(reader, &tail, &drained));
+
+    let pid = child.id().cast_signed();
+    let (sender, ends) = mpsc::channel();
+    std::thread::spawn(move || reap(pid, &sender));
+    let limit = Duration::from_millis(specification.timeout_millis);
+    let grace = Duration::from_millis(specification.grace_millis);
+    let end = match wait_until(&ends, limit) {
+        Some(end) => end,
+        None => {
+            end_all(group, grace);
+            StepEnd::TimedOut { limit_millis: specification.timeout_millis }
+        }
+    };
+    // The end of the process counts, not the end of its output: a child may hold that open.
+    let mut leftovers = 0;
+    if specification.leftovers == Leftovers::Kill {
+        leftovers = of_this_runner(group).len();
+        if leftovers > 0 {
+            end_all(group, grace.min(AFTER_KILL));
+        }
+    }
+    let _ = drain_end.recv_timeout(Duration::from_millis(500));
+    let output = output.lock().map(|tail| tail.text()).unwrap_or_default();
+    RunResult { end, leftovers, output }
+}
+
+/// Waits for the end of the step on the clock that counts sleep.
+fn wait_until(ends: &mpsc::Receiver<StepEnd>, limit: Duration) -> Option<StepEnd> {
+    let deadline = boot_millis().plus(limit);
+    loop {
+        let left = deadline.since(boot_millis());
+        if left.is_zero() {
+            return None;
+        }
+        match ends.recv_timeout(left.min(Duration::from_secs(1))) {
+            Ok(end) => return Some(end),
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => return Some(StepEnd::Interrupted),
+        }
+    }
+}
+
+/// Reaps every child; orphans of the step come here too, because this process is a subreaper.
+fn reap(step: i32, sender: &mpsc::Sender<StepEnd>) {
+    loop {
+        match wait(WaitOptions::empty()) {
+            Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == step => {
+                let end = match (status.exit_status(), status.terminating_signal()) {
+                    (Some(code), _) => StepEnd::Exited { code },
+                    (None, Some(number)) => StepEnd::Signalled { signal: signal_name(number) },
+                    (None, None) => continue,
+                };
+                // The receiver is gone after a timeout; reaping goes on.
+                let _ = sender.send(end);
+            }
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            // No child now; one that is orphaned later is reaped when this process ends.
+            Err(_) => return,
+        }
+    }
+}
+
+fn signal_name(number: i32) -> String {
+    let named = Signal::from_named_raw(number);
+    named.map_or_else(|| format!("signal {number}"), |s| format!("SIG{}", format!("{s:?}").trim_start_matches("Signal::").trim_start_matches("SIG")))
+}
+
+fn end_all(group: Option<&ControlGroup>, grace: Duration) {
+    signal(&of_this_runner(group), Signal::TERM);
+    if gone_within(group, grace) {
+        return;
+    }
+    let deadline = boot_millis().plus(AFTER_KILL);
+    // New ones may be forked between looking and killing.
+    while boot_millis() < deadline {
+        let left = of_this_runner(group);
+        if left.is_empty() {
+            return;
+        }
+        signal(&left, Signal::KILL);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn gone_within(group: Option<&ControlGroup>, limit: Duration) -> bool {
+    let deadline = boot_millis().plus(limit);
+    loop {
+        if of_this_runner(group).is_empty() {
+            return true;
+        }
+        if boot_millis() >= deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The end of a stream of bytes.
+#[derive(Default)]
+struct Tail {
+    bytes: VecDeque<u8>,
+}
+
+impl Tail {
+    fn push(&mut self, new: &[u8]) {
+        self.bytes.extend(new);
+        let excess = self.bytes.len().saturating_sub(OUTPUT_MAX_BYTES);
+        self.bytes.drain(..excess);
+    }
+
+    fn text(&self) -> String {
+        let bytes: Vec<u8> = self.bytes.iter().copied().collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+/// Reads at full speed, whatever a step prints.
+fn drain(mut reader: io::PipeReader, tail: &Mutex<Tail>, drained: &mpsc::Sender<()>) {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match reader.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => {
+                if let Ok(mut tail) = tail.lock() {
+                    // Of a large piece only its end can matter.
+                    tail.push(&buffer[..count]);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    let _ = drained.send(());
+}

@@ -1,0 +1,112 @@
+//! From a picture of the store to what the host makes of it: its standing, the target, what is published.
+
+use etcd_session::{Entry, Scope, Snapshot};
+use model::decide::{Published, Target};
+use model::keys::{Key, StatusState};
+use model::names::{HostName, StatusType};
+use model::standing::{Instruction, InstructionOrder, StoreMemory, StoreSeen};
+use model::values::{self, RosterEntry, StatusRecord, StoreIdentity};
+
+/// The keys that an agent looks at: the target, the store's identity and its own keys.
+pub fn scope(host: &HostName) -> Scope {
+    let watched = vec![
+        Key::CurrentVersion,
+        Key::Store,
+        Key::Live(host.clone()),
+        Key::Host(host.clone()),
+        Key::Retry(host.clone()),
+    ];
+    let mut polled = vec![Key::Announced(host.clone()), Key::Report(host.clone())];
+    for kind in [StatusType::apply(), StatusType::validation()] {
+        polled.extend(StatusState::ALL.map(|state| Key::Status(kind.clone(), state, host.clone())));
+    }
+    Scope { watched, polled }
+}
+
+fn revision(entry: Option<&Entry>) -> Option<i64> {
+    entry.map(|e| e.mod_revision)
+}
+
+/// The marks by which a store is judged. The own report is known as of the last read alone: what was
+/// written since is taken as remembered.
+pub fn seen(snapshot: &Snapshot, host: &HostName, memory: Option<&StoreMemory>) -> StoreSeen {
+    let picture = &snapshot.picture;
+    let mut seen = StoreSeen {
+        identity: picture.get(&Key::Store).and_then(|e| values::read::<StoreIdentity>(&e.value).ok()),
+        revision: picture.revision,
+        raft_term: picture.raft_term,
+        target_revision: revision(picture.get(&Key::CurrentVersion)),
+        report_revision: revision(picture.get(&Key::Report(host.clone()))),
+        roster_revision: revision(picture.get(&Key::Host(host.clone()))),
+    };
+    if let Some((_, found)) = snapshot.regressed_revision {
+        seen.revision = found;
+    } else if let Some(memory) = memory {
+        // A watch may lag behind the own writes; going back is seen by reads, which say so themselves.
+        seen.revision = seen.revision.max(memory.revision);
+    }
+    if let Some((_, found)) = snapshot.regressed_term {
+        seen.raft_term = found;
+    } else if let Some(memory) = memory {
+        seen.raft_term = seen.raft_term.max(memory.raft_term);
+    }
+    let written = memory.and_then(|m| m.report_revision);
+    if snapshot.regressed_revision.is_none() && written.is_some_and(|w| w > snapshot.read_revision) {
+        seen.report_revision = written;
+    }
+    seen
+}
+
+/// What `/current_version` says. After `store accept` an older instruction does not count.
+pub fn target(snapshot: &Snapshot, epoch: u64) -> Target {
+    let picture = &snapshot.picture;
+    if snapshot.reads == 0 {
+        return Target::Unread;
+    }
+    let Some(entry) = picture.get(&Key::CurrentVersion) else { return Target::NotSet };
+    let accepted_at = revision(picture.get(&Key::Store)).unwrap_or(0);
+    if epoch > 0 && entry.mod_revision < accepted_at {
+        return Target::NotSet;
+    }
+    match values::read_version(&entry.value) {
+        Ok(version) => {
+            let order = InstructionOrder { epoch, revision: entry.mod_revision };
+            Target::Known(Instruction { version, order })
+        }
+        Err(why) => Target::Invalid { why },
+    }
+}
+
+/// The newest wish that the host try again.
+pub fn retry(snapshot: &Snapshot, host: &HostName, epoch: u64) -> Option<InstructionOrder> {
+    let entry = snapshot.picture.get(&Key::Retry(host.clone()))?;
+    Some(InstructionOrder { epoch, revision: entry.mod_revision })
+}
+
+/// True if an operator took the host out.
+pub fn decommissioned(snapshot: &Snapshot, host: &HostName) -> bool {
+    let entry = snapshot.picture.get(&Key::Host(host.clone()));
+    entry
+        .and_then(|e| values::read::<RosterEntry>(&e.value).ok())
+        .is_some_and(|roster| roster.decommissioned.is_some())
+}
+
+/// What the store says of the host. Values that cannot be read count as missing: they are written anew.
+pub fn published(snapshot: &Snapshot, host: &HostName) -> Published {
+    let picture = &snapshot.picture;
+    let mut statuses = std::collections::BTreeMap::new();
+    for kind in [StatusType::apply(), StatusType::validation()] {
+        for state in StatusState::ALL {
+            let entry = picture.get(&Key::Status(kind.clone(), state, host.clone()));
+            if let Some(record) = entry.and_then(|e| StatusRecord::read(&e.value).ok()) {
+                statuses.insert((kind.clone(), state), record);
+            }
+        }
+    }
+    let read = |key: Key| picture.get(&key);
+    Published {
+        listing: read(Key::Announced(host.clone())).and_then(|e| values::read_version(&e.value).ok()),
+        statuses,
+        report: read(Key::Report(host.clone())).and_then(|e| values::read(&e.value).ok()),
+    }
+}

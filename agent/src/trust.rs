@@ -1,0 +1,106 @@
+//! Which files may be executed: owned by root or by the agent's own user, and not writable by anybody
+//! else, along the whole path. A sticky directory such as /tmp passes: in it only the owner replaces a file.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Checks that a command is an executable file that nobody else could have put there.
+///
+/// # Errors
+/// Names the first part of the path that is not trusted, and why.
+pub fn check_command(path: &Path) -> Result<(), String> {
+    check_path(path)?;
+    // A link that is trusted itself may point to a path that is not.
+    let real = std::fs::canonicalize(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    if real != path {
+        check_path(&real)?;
+    }
+    let metadata = std::fs::metadata(&real).map_err(|e| format!("{}: {e}", real.display()))?;
+    if !metadata.is_file() {
+        return Err(format!("{} is not a regular file", real.display()));
+    }
+    if metadata.mode() & 0o111 == 0 {
+        return Err(format!("{} is not executable", real.display()));
+    }
+    Ok(())
+}
+
+fn check_path(path: &Path) -> Result<(), String> {
+    if !path.is_absolute() {
+        return Err(format!("{} is not an absolute path", path.display()));
+    }
+    let mut part = PathBuf::new();
+    for component in path.components() {
+        part.push(component);
+        check_part(&part)?;
+    }
+    Ok(())
+}
+
+fn check_part(part: &Path) -> Result<(), String> {
+    let metadata = std::fs::symlink_metadata(part).map_err(|e| format!("{}: {e}", part.display()))?;
+    let me = rustix::process::geteuid().as_raw();
+    if metadata.uid() != 0 && metadata.uid() != me {
+        return Err(format!("{} belongs to user {}, not to root or to the agent's user", part.display(), metadata.uid()));
+    }
+    // The mode of a link says nothing.
+    if metadata.is_symlink() {
+        return Ok(());
+    }
+    let mode = metadata.mode();
+    let sticky_directory = metadata.is_dir() && mode & 0o1000 != 0;
+    let my_group = rustix::process::getegid().as_raw();
+    let group_writes = mode & 0o020 != 0 && metadata.gid() != 0 && metadata.gid() != my_group;
+    if (mode & 0o002 != 0 || group_writes) && !sticky_directory {
+        return Err(format!("{} is writable by others (mode {:o})", part.display(), mode & 0o7777));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn only_what_nobody_else_can_change_is_executed() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = base.path().join("steps");
+        std::fs::create_dir(&directory).unwrap();
+        let file = directory.join("apply");
+        std::fs::write(&file, "#!/bin/sh\n").unwrap();
+        let set = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        let check = |directory_mode, file_mode, expected: Option<&str>| {
+            set(&directory, directory_mode);
+            set(&file, file_mode);
+            match (check_command(&file), expected) {
+                (Ok(()), None) => {}
+                (Err(error), Some(part)) => assert!(error.contains(part), "{error}"),
+                (other, expected) => panic!("{directory_mode:o} {file_mode:o}: {other:?}, expected {expected:?}"),
+            }
+        };
+        check(0o755, 0o755, None);
+        check(0o1777, 0o755, None);
+        check(0o777, 0o755, Some("steps is writable by others"));
+        check(0o755, 0o757, Some("apply is writable by others"));
+        check(0o755, 0o644, Some("is not executable"));
+        set(&directory, 0o755);
+        assert!(check_command(&directory).unwrap_err().contains("not a regular file"));
+        assert!(check_command(&directory.join("none")).unwrap_err().contains("No such file"));
+        assert!(check_command(Path::new("apply")).unwrap_err().contains("not an absolute path"));
+    }
+
+    #[test]
+    fn a_link_is_followed_and_its_goal_checked() {
+        let base = tempfile::tempdir().unwrap();
+        let open = base.path().join("open");
+        std::fs::create_dir(&open).unwrap();
+        std::fs::write(open.join("x"), "").unwrap();
+        std::fs::set_permissions(open.join("x"), Permissions::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
+        let link = base.path().join("link");
+        std::os::unix::fs::symlink(open.join("x"), &link).unwrap();
+        assert!(check_command(&link).unwrap_err().contains("open is writable by others"));
+    }
+}

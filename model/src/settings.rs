@@ -1,0 +1,491 @@
+//! The agent's settings: fragments of TOML, merged in name order (later wins; tables merge, arrays
+//! replace), then validated. Every mistake is reported with its file, its line and, for an unknown
+//! name, the nearest known one.
+
+use crate::names::{HostName, Role, StepName, Version};
+use crate::policy::{Leftovers, Policy, Step, Steps};
+use crate::time::{Backoff, parse_duration};
+use crate::values::Driver;
+use serde::{Deserialize, Deserializer};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A mistake in a settings file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{file}{}: {message}", .line.map(|n| format!(":{n}")).unwrap_or_default())]
+pub struct SettingsError {
+    /// The file.
+    pub file: String,
+    /// The line, from 1, if one can be named.
+    pub line: Option<usize>,
+    /// What is wrong, and what would be right.
+    pub message: String,
+}
+
+/// A duration as people write it.
+#[derive(Debug, Clone, Copy)]
+struct Span(Duration);
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        parse_duration(&text).map(Span).map_err(serde::de::Error::custom)
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Fragment {
+    host: Option<HostName>,
+    role: Option<Role>,
+    group: Option<Role>,
+    labels: BTreeMap<String, String>,
+    driver: Option<Driver>,
+    state_directory: Option<PathBuf>,
+    version_file: Option<PathBuf>,
+    environment: BTreeMap<String, String>,
+    store: StoreFragment,
+    http: HttpFragment,
+    validation: ValidationFragment,
+    attempts: AttemptsFragment,
+    log: LogFragment,
+    identity: IdentityFragment,
+    prefetch: Vec<StepFragment>,
+    apply: Vec<StepFragment>,
+    converge: Vec<StepFragment>,
+    validate: Vec<StepFragment>,
+    on_suspect: Vec<StepFragment>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct StoreFragment {
+    endpoints: Option<Vec<String>>,
+    endpoints_file: Option<PathBuf>,
+    discovery_srv: Option<String>,
+    discovery_url: Option<String>,
+    discovery_port: Option<u16>,
+    cacert: Option<PathBuf>,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    user: Option<String>,
+    password_file: Option<PathBuf>,
+    namespace: Option<String>,
+    backstop: Option<Span>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct HttpFragment {
+    listen: Option<SocketAddr>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct LogFragment {
+    level: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct IdentityFragment {
+    machine_id_file: Option<PathBuf>,
+    boot_id_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ValidationFragment {
+    directory: Option<PathBuf>,
+    every: Option<Span>,
+    timeout: Option<Span>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct AttemptsFragment {
+    spread_window: Option<Span>,
+    not_yet_retry: Option<Span>,
+    backoff_min: Option<Span>,
+    backoff_max: Option<Span>,
+    suspect_after: Option<u32>,
+    reapply_per_day: Option<u32>,
+    reapply_after: Option<Span>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StepFragment {
+    name: StepName,
+    command: Vec<String>,
+    timeout: Option<Span>,
+    grace: Option<Span>,
+    done_codes: Option<Vec<i32>>,
+    not_yet_codes: Option<Vec<i32>>,
+    leftovers: Option<Leftovers>,
+}
+
+/// Where the store is and how to reach it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StoreSettings {
+    /// Endpoints, if listed.
+    pub endpoints: Option<Vec<String>>,
+    /// A file of endpoints.
+    pub endpoints_file: Option<PathBuf>,
+    /// A DNS domain with SRV records.
+    pub discovery_srv: Option<String>,
+    /// A discovery URL with its token.
+    pub discovery_url: Option<String>,
+    /// The client port of hosts found by the discovery URL.
+    pub discovery_port: u16,
+    /// Authorities that may sign the store's certificate.
+    pub cacert: Option<PathBuf>,
+    /// Client certificate.
+    pub cert: Option<PathBuf>,
+    /// Client key.
+    pub key: Option<PathBuf>,
+    /// User.
+    pub user: Option<String>,
+    /// File with the user's password.
+    pub password_file: Option<PathBuf>,
+    /// Put in front of every key.
+    pub namespace: String,
+    /// Mean time between two linearizable reads.
+    pub backstop: Duration,
+}
+
+/// Everything that an agent is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The name of the host; the machine's own name if not given.
+    pub host: Option<HostName>,
+    /// Its role.
+    pub role: Option<Role>,
+    /// Its group.
+    pub group: Option<Role>,
+    /// Free labels for the roster.
+    pub labels: BTreeMap<String, String>,
+    /// Where the agent keeps its journal.
+    pub state_directory: PathBuf,
+    /// Where the version is recorded for others on the machine.
+    pub version_file: PathBuf,
+    /// Added to the environment of every step.
+    pub environment: BTreeMap<String, String>,
+    /// The store.
+    pub store: StoreSettings,
+    /// Where the local HTTP listens.
+    pub http_listen: SocketAddr,
+    /// Where the machine's identity stands; in containers it may be elsewhere.
+    pub machine_id_file: PathBuf,
+    /// Where the identity of the boot stands.
+    pub boot_id_file: PathBuf,
+    /// Log filter, as tracing's `EnvFilter` reads it.
+    pub log_level: String,
+    /// A directory of executables that validate.
+    pub validation_directory: Option<PathBuf>,
+    /// Time limit of each entry of that directory.
+    pub validation_timeout: Duration,
+    /// What decisions depend on.
+    pub policy: Policy,
+}
+
+/// Reads fragments in the order given; each is a file name and its text.
+///
+/// # Errors
+/// The first mistake.
+pub fn read(fragments: &[(String, String)]) -> Result<Settings, SettingsError> {
+    let mut merged = toml::Table::new();
+    let mut files = Vec::new();
+    for (file, text) in fragments {
+        // Once on its own, so that a mistake is named where it stands.
+        toml::from_str::<Fragment>(text).map_err(|e| settings_error(file, text, &e))?;
+        let table: toml::Table = toml::from_str(text).map_err(|e| settings_error(file, text, &e))?;
+        merge(&mut merged, table);
+        files.push(file.as_str());
+    }
+    let file = files.join(", ");
+    let whole = |message: String| SettingsError { file: file.clone(), line: None, message };
+    let fragment: Fragment = merged.try_into().map_err(|e: toml::de::Error| whole(e.message().to_owned()))?;
+    validate(fragment).map_err(whole)
+}
+
+fn merge(into: &mut toml::Table, from: toml::Table) {
+    for (key, value) in from {
+        match (into.get_mut(&key), value) {
+            (Some(toml::Value::Table(old)), toml::Value::Table(new)) => merge(old, new),
+            (_, value) => {
+                into.insert(key, value);
+            }
+        }
+    }
+}
+
+fn settings_error(file: &str, text: &str, error: &toml::de::Error) -> SettingsError {
+    let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+    SettingsError { file: file.to_owned(), line, message: with_nearest(error.message()) }
+}
+
+/// serde says "unknown field `a`, expected one of `b`, `c`": the nearest of these is named.
+fn with_nearest(message: &str) -> String {
+    let message = message.trim();
+    let Some(rest) = message.strip_prefix("unknown field ") else { return message.to_owned() };
+    let names: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
+    let Some((unknown, known)) = names.split_first() else { return message.to_owned() };
+    match known.iter().min_by_key(|name| distance(unknown, name)) {
+        Some(nearest) => format!("unknown setting `{unknown}`; did you mean `{nearest}`?"),
+        None => format!("unknown setting `{unknown}`"),
+    }
+}
+
+/// Levenshtein distance, by bytes.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let above = row[j + 1];
+            row[j + 1] = (diagonal + usize::from(x != y)).min(above + 1).min(row[j] + 1);
+            diagonal = above;
+        }
+    }
+    row[b.len()]
+}
+
+fn validate(fragment: Fragment) -> Result<Settings, String> {
+    let store = store(fragment.store)?;
+    let steps = Steps {
+        prefetch: steps("prefetch", fragment.prefetch)?,
+        apply: steps("apply", fragment.apply)?,
+        converge: steps("converge", fragment.converge)?,
+        validate: steps("validate", fragment.validate)?,
+        on_suspect: steps("on_suspect", fragment.on_suspect)?,
+    };
+    let span = |given: Option<Span>, default_seconds| given.map_or(Duration::from_secs(default_seconds), |s| s.0);
+    let attempts = fragment.attempts;
+    let validate_every = span(fragment.validation.every, 60);
+    if validate_every < Duration::from_millis(100) {
+        return Err("validation.every must be at least 100ms".into());
+    }
+    let suspect_after = attempts.suspect_after.unwrap_or(3);
+    if suspect_after == 0 {
+        return Err("attempts.suspect_after must be at least 1".into());
+    }
+    if let Some(relative) = [fragment.state_directory.as_ref(), fragment.version_file.as_ref()]
+        .into_iter()
+        .flatten()
+        .find(|path| !path.is_absolute())
+    {
+        return Err(format!("{} must be an absolute path", relative.display()));
+    }
+    if let Some(name) = fragment.environment.keys().find(|n| n.is_empty() || n.contains(['=', '\0'])) {
+        return Err(format!("environment: {name:?} is not the name of a variable"));
+    }
+    Ok(Settings {
+        host: fragment.host,
+        role: fragment.role,
+        group: fragment.group,
+        labels: fragment.labels,
+        state_directory: fragment.state_directory.unwrap_or_else(|| "/var/lib/orchestrate".into()),
+        version_file: fragment.version_file.unwrap_or_else(|| "/etc/current_version".into()),
+        environment: fragment.environment,
+        store,
+        http_listen: fragment.http.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8580))),
+        machine_id_file: fragment.identity.machine_id_file.unwrap_or_else(|| "/etc/machine-id".into()),
+        boot_id_file: fragment
+            .identity
+            .boot_id_file
+            .unwrap_or_else(|| "/proc/sys/kernel/random/boot_id".into()),
+        log_level: fragment.log.level.unwrap_or_else(|| "info".into()),
+        validation_directory: fragment.validation.directory,
+        validation_timeout: span(fragment.validation.timeout, 60),
+        policy: Policy {
+            driver: fragment.driver.unwrap_or_default(),
+            steps,
+            validate_every,
+            not_yet_retry: span(attempts.not_yet_retry, 15).max(Duration::from_millis(100)),
+            attempt_backoff: Backoff::new(span(attempts.backoff_min, 30), span(attempts.backoff_max, 1800)),
+            suspect_after,
+            reapply_per_day: attempts.reapply_per_day.unwrap_or(1),
+            reapply_after: span(attempts.reapply_after, 900),
+            spread_window: span(attempts.spread_window, 0),
+        },
+    })
+}
+
+fn store(fragment: StoreFragment) -> Result<StoreSettings, String> {
+    let ways = [
+        fragment.endpoints.is_some(),
+        fragment.endpoints_file.is_some(),
+        fragment.discovery_srv.is_some(),
+        fragment.discovery_url.is_some(),
+    ];
+    if ways.iter().filter(|way| **way).count() > 1 {
+        return Err(
+            "[store]: give one of endpoints, endpoints_file, discovery_srv and discovery_url, not several".into(),
+        );
+    }
+    Ok(StoreSettings {
+        endpoints: fragment.endpoints,
+        endpoints_file: fragment.endpoints_file,
+        discovery_srv: fragment.discovery_srv,
+        discovery_url: fragment.discovery_url,
+        discovery_port: fragment.discovery_port.unwrap_or(2379),
+        cacert: fragment.cacert,
+        cert: fragment.cert,
+        key: fragment.key,
+        user: fragment.user,
+        password_file: fragment.password_file,
+        namespace: fragment.namespace.unwrap_or_default(),
+        backstop: fragment.backstop.map_or(Duration::from_secs(30), |s| s.0).max(Duration::from_millis(100)),
+    })
+}
+
+fn steps(phase: &str, fragments: Vec<StepFragment>) -> Result<Vec<Step>, String> {
+    let mut names = BTreeSet::new();
+    let mut steps = Vec::new();
+    for fragment in fragments {
+        let name = fragment.name;
+        if !names.insert(name.clone()) {
+            return Err(format!("[[{phase}]]: there are two steps named {name}"));
+        }
+        match fragment.command.first() {
+            Some(program) if program.starts_with('/') => {}
+            Some(program) => {
+                return Err(format!("[[{phase}]] {name}: the program {program:?} must be an absolute path"));
+            }
+            None => return Err(format!("[[{phase}]] {name}: the command is empty")),
+        }
+        check_placeholders(&fragment.command).map_err(|e| format!("[[{phase}]] {name}: {e}"))?;
+        let done_codes = fragment.done_codes.unwrap_or_else(|| vec![0]);
+        let not_yet_codes = fragment.not_yet_codes.unwrap_or_else(|| vec![75]);
+        if let Some(code) = done_codes.iter().find(|code| not_yet_codes.contains(code)) {
+            return Err(format!("[[{phase}]] {name}: code {code} cannot mean done and not yet"));
+        }
+        steps.push(Step {
+            name,
+            command: fragment.command,
+            timeout: fragment.timeout.map_or(Duration::from_secs(1800), |s| s.0),
+            grace: fragment.grace.map_or(Duration::from_secs(10), |s| s.0),
+            done_codes,
+            not_yet_codes,
+            leftovers: fragment.leftovers.unwrap_or_default(),
+        });
+    }
+    Ok(steps)
+}
+
+/// Stands for the version in a command; see [`check_placeholders`].
+pub const VERSION_PLACEHOLDER: &str = "{version}";
+
+/// The version comes in the environment. A command that wants it as an argument names it by a whole
+/// argument of its own after `--`, so that it can never be read as an option.
+fn check_placeholders(command: &[String]) -> Result<(), String> {
+    for (index, argument) in command.iter().enumerate().filter(|(_, a)| a.contains(VERSION_PLACEHOLDER)) {
+        if argument != VERSION_PLACEHOLDER || !command[..index].iter().any(|a| a == "--") {
+            return Err(format!("{argument:?}: {VERSION_PLACEHOLDER} must be an argument of its own, after \"--\""));
+        }
+    }
+    Ok(())
+}
+
+/// A step made of an entry of the validation directory. `None` if `run-parts` would pass it over: names
+/// are letters, digits, `_` and `-` alone (run-parts(8), the default name space).
+pub fn directory_step(directory: &std::path::Path, name: &str, timeout: Duration) -> Option<Step> {
+    let accepted = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    if !accepted {
+        return None;
+    }
+    let step = StepName::new(name).ok()?;
+    Some(Step {
+        name: step,
+        command: vec![directory.join(name).to_string_lossy().into_owned()],
+        timeout,
+        grace: Duration::from_secs(10),
+        done_codes: vec![0],
+        not_yet_codes: vec![75],
+        leftovers: Leftovers::Kill,
+    })
+}
+
+/// What a version file says; `None` if it is empty or holds no version.
+pub fn read_version_file(text: &str) -> Option<Version> {
+    Version::new(text.trim()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(text: &str) -> Result<Settings, SettingsError> {
+        read(&[("agent.toml".into(), text.into())])
+    }
+
+    fn check_refused(text: &str, expected: &str) {
+        let error = one(text).unwrap_err().to_string();
+        assert!(error.contains(expected), "{text}\nsaid: {error}\nexpected: {expected}");
+    }
+
+    #[test]
+    fn no_settings_are_fine() {
+        let settings = one("").unwrap();
+        assert_eq!(settings.http_listen.to_string(), "127.0.0.1:8580");
+        assert_eq!(settings.policy.validate_every, Duration::from_secs(60));
+        assert_eq!(settings.policy.driver, Driver::Agent);
+    }
+
+    #[test]
+    fn mistakes_are_named_with_file_and_line_and_the_nearest_name() {
+        check_refused("role = \"web\"\nvalidaton = 3\n", "agent.toml:2: unknown setting `validaton`; did you mean `validation`?");
+        check_refused("[store]\nendpoint = []\n", "agent.toml:2: unknown setting `endpoint`; did you mean `endpoints`?");
+        check_refused("[[apply]]\nname = \"a\"\ncomand = []\n", "did you mean `command`?");
+        check_refused("[validation]\nevery = \"10\"\n", "agent.toml:2: \"10\" is not a duration");
+        check_refused("host = \"a_b\"\n", "agent.toml:1: host name \"a_b\": must be DNS labels");
+        check_refused("[http]\nlisten = \"nowhere\"\n", "agent.toml:2:");
+        check_refused("x = [", "agent.toml:1:");
+        check_refused("[[apply]]\nname = \"a\"\n", "missing field `command`");
+        check_refused("driver = \"cron\"\n", "unknown variant `cron`, expected `agent` or `external`");
+    }
+
+    #[test]
+    fn what_cannot_work_together_is_refused() {
+        let step = |name: &str, command: &str| format!("[[apply]]\nname = \"{name}\"\ncommand = {command}\n");
+        check_refused(&(step("a", "[\"/x\"]") + &step("a", "[\"/y\"]")), "there are two steps named a");
+        check_refused(&step("a", "[\"x\"]"), "must be an absolute path");
+        check_refused(&step("a", "[]"), "the command is empty");
+        check_refused(&(step("a", "[\"/x\"]") + "done_codes = [75]\n"), "cannot mean done and not yet");
+        check_refused(&step("a", "[\"/x\", \"{version}\"]"), "after \"--\"");
+        check_refused(&step("a", "[\"/x\", \"--\", \"v={version}\"]"), "an argument of its own");
+        one(&step("a", "[\"/x\", \"--\", \"{version}\"]")).unwrap();
+        check_refused("[store]\nendpoints = []\ndiscovery_srv = \"x\"\n", "not several");
+        check_refused("state_directory = \"var\"\n", "must be an absolute path");
+        check_refused("[attempts]\nsuspect_after = 0\n", "at least 1");
+    }
+
+    #[test]
+    fn later_fragments_win_tables_merge_arrays_replace() {
+        let settings = read(&[
+            ("a".into(), "role = \"web\"\n[store]\nnamespace = \"/x\"\nendpoints = [\"a\", \"b\"]\n".into()),
+            ("b".into(), "role = \"db\"\n[store]\nendpoints = [\"c\"]\n".into()),
+        ])
+        .unwrap();
+        assert_eq!(settings.role.unwrap().as_str(), "db");
+        assert_eq!(settings.store.namespace, "/x");
+        assert_eq!(settings.store.endpoints.unwrap(), ["c"]);
+    }
+
+    #[test]
+    fn the_validation_directory_takes_what_run_parts_takes() {
+        let step = |name| directory_step("/v".as_ref(), name, Duration::from_secs(1));
+        for good in ["10-http", "disk", "A_b"] {
+            assert_eq!(step(good).unwrap().command, [format!("/v/{good}")]);
+        }
+        for passed_over in ["a.sh", "a~", ".hidden", "#a#", "a b", "", "_x"] {
+            if passed_over != "_x" {
+                assert!(step(passed_over).is_none(), "{passed_over}");
+            }
+        }
+    }
+}
