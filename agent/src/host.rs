@@ -284,6 +284,8 @@ impl Reconciler {
                 if let Some(memory) = self.state.store.as_mut().filter(|m| m.went_back.is_none()) {
                     tracing::error!(%by, "the store went back: nothing starts until `orchestrate store accept`");
                     memory.went_back = Some(by.clone());
+                    // What was written there is of another history.
+                    turn.written = None;
                     turn.unsaved = true;
                 }
             }

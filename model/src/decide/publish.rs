@@ -2,7 +2,7 @@
 
 use super::plan::{Action, HostVerdict, Plan, Planned, Reason};
 use super::state::{HostState, Validation, ValidationResult};
-use super::{Claim, Desired, Observed, Phase, Target};
+use super::{Claim, Desired, Observed, Target};
 use crate::keys::StatusState;
 use crate::names::{StatusType, Token, Version};
 use crate::policy::Policy;
@@ -166,7 +166,8 @@ fn report_differs(
     }
     let recent = state.report_times.iter().filter(|at| now.boot.since(**at) < BURST_WINDOW).count();
     match state.report_times.last() {
-        Some(last) if recent >= REPORTS_IN_A_BURST && plan.phase != Phase::Start => {
+        // A store without any report of this host is told at once.
+        Some(last) if recent >= REPORTS_IN_A_BURST && published.report.is_some() => {
             Some(Due::At(last.plus(BURST_WINDOW)))
         }
         _ => Some(Due::Now(Action::Report)),

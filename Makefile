@@ -1,0 +1,26 @@
+# What each target does stands in README.md and CONTRIBUTING.md.
+.PHONY: check build test test-long bench demo install-tools format
+
+check: ## format, lints, dependency law, unit tests; seconds
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	cargo nextest run --workspace --exclude tests
+	cargo nextest run -p tests -E 'test(architecture::)'
+
+build:
+	cargo build --workspace
+
+demo: ## the main job in front of your eyes
+	packaging/scripts/demo
+
+test: ## installs what is missing, runs everything
+	packaging/scripts/test
+
+test-long: ## what takes longer than the everyday run
+	packaging/scripts/test-long
+
+bench: ## speed and memory, as ratios against the raw store in the same run
+	packaging/scripts/bench
+
+format:
+	cargo fmt --all

@@ -1,0 +1,128 @@
+//! `kill -9` anywhere: the next start finishes or repeats without harm (I10).
+
+use model::names::HostName;
+use std::collections::BTreeMap;
+use tests::checker;
+use tests::etcd::Etcd;
+use tests::host::Host;
+use tests::recorder::Recorder;
+use tests::wait;
+
+/// As `agent::failpoint::ALL`; a test of the architecture holds the two together.
+const POINTS: [&str; 12] = [
+    "agent-before-journal",
+    "agent-after-journal",
+    "agent-before-start-transaction",
+    "agent-after-start-transaction",
+    "agent-before-spawn",
+    "agent-after-spawn",
+    "runner-before-step",
+    "runner-after-step",
+    "runner-after-result",
+    "agent-after-result",
+    "agent-after-version-file",
+    "agent-after-done-transaction",
+];
+
+#[test]
+fn killed_at_every_point_of_an_update_it_converges() {
+    let etcd = Etcd::single();
+    let recorder = Recorder::start(&etcd);
+    let store = etcd.store();
+    let mut host = Host::started("h1", &etcd.endpoints());
+    store.put("/current_version", "0");
+    host.wait_for_listing(&store, "0");
+    for (number, point) in POINTS.iter().enumerate() {
+        let version = format!("{}", number + 1);
+        let marker = host.path(&format!("killed-{point}"));
+        host.stop();
+        host.set_environment("ORCHESTRATE_FAILPOINT", &format!("{point}:{}", marker.display()));
+        host.start();
+        store.put("/current_version", &version);
+        wait::until(
+            &format!("{point} is reached"),
+            || marker.exists().then_some(()),
+            || host.describe(),
+        );
+        if point.starts_with("agent") {
+            wait::until("the agent is dead", || host.is_dead().then_some(()), || host.describe());
+            host.unset_environment("ORCHESTRATE_FAILPOINT");
+            host.start();
+        }
+        host.wait_for_listing(&store, &version);
+        host.wait_for_verdict("ok");
+        assert_eq!(host.read("current_version"), version, "{point}");
+        assert_eq!(host.read("installed").trim(), version, "{point}");
+        let begun: usize = host.begins("packages", &version);
+        assert!(begun <= 2, "{point}: the step ran {begun} times");
+    }
+    let changes = recorder.up_to(store.revision());
+    checker::check(&changes, &BTreeMap::from([(HostName::new("h1").expect("a name"), host.steps())]));
+}
+
+#[test]
+fn an_agent_killed_during_a_step_takes_its_result_and_does_not_run_it_twice() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let mut host = Host::started("h1", &etcd.endpoints());
+    host.write("hold-packages", "");
+    store.put("/current_version", "1");
+    host.wait_for_begin("packages", "1");
+    host.kill();
+    host.start();
+    wait::until("the agent is back", || host.status().filter(|s| !s["running_step"].is_null()), || host.describe());
+    host.remove("hold-packages");
+    host.wait_for_listing(&store, "1");
+    assert_eq!(host.begins("packages", "1"), 1);
+}
+
+#[test]
+fn a_runner_killed_during_a_step_takes_the_step_with_it() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::started("h1", &etcd.endpoints());
+    host.write("do-packages", "echo $$ >> $D/pids\n");
+    host.write("hold-packages", "");
+    store.put("/current_version", "1");
+    host.wait_for_begin("packages", "1");
+    let runner = wait::until("the runner", || runner_of(&host), || host.describe());
+    rustix::process::kill_process(runner, rustix::process::Signal::KILL).expect("killed");
+    wait::until("a second run", || (host.begins("packages", "1") == 2).then_some(()), || host.describe());
+    let pids: Vec<i32> = host.read("pids").lines().filter_map(|l| l.trim().parse().ok()).collect();
+    assert!(!tests::process::lives(pids[0]), "the first run lives on beside the second");
+    host.remove("hold-packages");
+    host.wait_for_listing(&store, "1");
+}
+
+fn runner_of(host: &Host) -> Option<rustix::process::Pid> {
+    let runs = std::fs::read_dir(host.state().join("runs")).ok()?;
+    for run in runs.flatten() {
+        if run.path().join("result.json").exists() {
+            continue;
+        }
+        let text = std::fs::read_to_string(run.path().join("runner.json")).ok()?;
+        let trace: serde_json::Value = serde_json::from_str(&text).ok()?;
+        return rustix::process::Pid::from_raw(i32::try_from(trace["session"].as_i64()?).ok()?);
+    }
+    None
+}
+
+#[test]
+fn a_journal_that_is_lost_or_torn_leads_to_validation_and_not_to_a_blind_apply() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let mut host = Host::started("h1", &etcd.endpoints());
+    store.put("/current_version", "1");
+    host.wait_for_listing(&store, "1");
+    for (name, content) in [("torn", &b"orchestrate-journal 1 99 00000000\n{"[..]), ("empty", b"")] {
+        host.stop();
+        std::fs::write(host.state().join("journal"), content).expect("written");
+        let validated = host.runs("check", "1");
+        host.start();
+        host.wait_for_verdict("ok");
+        host.wait_for_listing(&store, "1");
+        assert!(host.runs("check", "1") > validated, "{name}: validated first");
+        assert_eq!(host.begins("packages", "1"), 1, "{name}: not applied again");
+        assert!(host.state().join("journal.set-aside").exists(), "{name}: kept for a look");
+    }
+}

@@ -1,0 +1,184 @@
+//! Real etcd members on loopback, each with its data in a directory of the test.
+
+use crate::process::{Running, free_ports};
+use crate::store::Store;
+use crate::wait;
+use rustix::process::Signal;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// One or three members.
+pub struct Etcd {
+    directory: tempfile::TempDir,
+    members: Vec<Member>,
+    token: String,
+    quota_bytes: Option<u64>,
+    /// Counts data directories: a member that is wiped or restored gets a new one.
+    generation: usize,
+}
+
+struct Member {
+    client_port: u16,
+    peer_port: u16,
+    data: PathBuf,
+    running: Option<Running>,
+}
+
+impl Etcd {
+    /// A single member.
+    pub fn single() -> Self {
+        Self::start(1, None)
+    }
+
+    /// A cluster of three.
+    pub fn cluster() -> Self {
+        Self::start(3, None)
+    }
+
+    /// A single member whose database may not grow beyond this.
+    pub fn with_quota(bytes: u64) -> Self {
+        Self::start(1, Some(bytes))
+    }
+
+    fn start(count: usize, quota_bytes: Option<u64>) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let members = (0..count)
+            .map(|index| {
+                let [client_port, peer_port] = free_ports();
+                Member { client_port, peer_port, data: directory.path().join(format!("m{index}-0")), running: None }
+            })
+            .collect();
+        let mut etcd = Self { directory, members, token: "test".into(), quota_bytes, generation: 0 };
+        (0..count).for_each(|index| etcd.start_member(index));
+        etcd.wait_until_serving();
+        etcd
+    }
+
+    fn initial_cluster(&self) -> String {
+        let names = self.members.iter().enumerate();
+        let parts = names.map(|(i, m)| format!("m{i}=http://127.0.0.1:{}", m.peer_port));
+        parts.collect::<Vec<_>>().join(",")
+    }
+
+    /// Starts a member that is not running.
+    pub fn start_member(&mut self, index: usize) {
+        let cluster = self.initial_cluster();
+        let log = self.directory.path().join(format!("m{index}.log"));
+        let member = &mut self.members[index];
+        let client = format!("http://127.0.0.1:{}", member.client_port);
+        let peer = format!("http://127.0.0.1:{}", member.peer_port);
+        let mut command = Command::new("etcd");
+        command.args(["--name", &format!("m{index}"), "--data-dir"]).arg(&member.data);
+        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+        command.args(["--initial-cluster", &cluster, "--initial-cluster-token", &self.token]);
+        command.args(["--heartbeat-interval", "50", "--election-timeout", "500"]);
+        if let Some(bytes) = self.quota_bytes {
+            command.args(["--quota-backend-bytes", &bytes.to_string()]);
+        }
+        command.env_remove("ETCDCTL_API");
+        member.running = Some(Running::start(&mut command, &log));
+    }
+
+    /// Kills a member, as `kill -9` does.
+    pub fn kill_member(&mut self, index: usize) {
+        self.members[index].running = None;
+    }
+
+    /// Stops or continues a member without ending it.
+    pub fn signal_member(&self, index: usize, signal: Signal) {
+        self.members[index].running.as_ref().expect("running").signal(signal);
+    }
+
+    /// The member that leads.
+    pub fn leader(&self) -> usize {
+        wait::until("a leader", || (0..self.members.len()).find(|i| self.is_leader(*i)), || self.log_tails())
+    }
+
+    fn is_leader(&self, index: usize) -> bool {
+        if self.members[index].running.is_none() {
+            return false;
+        }
+        let store = Store::connect(&[self.endpoint(index)]);
+        store.status().is_some_and(|(leader, own)| leader == own)
+    }
+
+    /// Waits until a linearizable read is answered.
+    pub fn wait_until_serving(&self) {
+        let store = self.store();
+        wait::until("etcd serves", || store.try_get("/").ok(), || self.log_tails());
+    }
+
+    /// One member's endpoint.
+    pub fn endpoint(&self, index: usize) -> String {
+        format!("http://127.0.0.1:{}", self.members[index].client_port)
+    }
+
+    /// All endpoints.
+    pub fn endpoints(&self) -> Vec<String> {
+        (0..self.members.len()).map(|i| self.endpoint(i)).collect()
+    }
+
+    /// A client of the test's own.
+    pub fn store(&self) -> Store {
+        Store::connect(&self.endpoints())
+    }
+
+    /// Runs etcdctl against the members.
+    pub fn etcdctl(&self, arguments: &[&str], input: &str) -> String {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.endpoints().join(",")]).args(arguments);
+        let output = crate::process::run(&mut command, input);
+        assert!(output.status.success(), "etcdctl {arguments:?}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Saves a snapshot.
+    pub fn save_snapshot(&self) -> PathBuf {
+        let path = self.directory.path().join("snapshot");
+        self.etcdctl(&["--command-timeout", "10s", "snapshot", "save", &path.display().to_string()], "");
+        path
+    }
+
+    /// Replaces the (single) member's data by a snapshot: the cluster id stays the same.
+    pub fn restore_snapshot(&mut self, snapshot: &std::path::Path) {
+        assert_eq!(self.members.len(), 1);
+        self.kill_member(0);
+        self.generation += 1;
+        let data = self.directory.path().join(format!("m0-{}", self.generation));
+        let peer = format!("http://127.0.0.1:{}", self.members[0].peer_port);
+        let output = Command::new("etcdctl")
+            .env("ETCDCTL_API", "3")
+            .args(["snapshot", "restore"])
+            .arg(snapshot)
+            .args(["--name", "m0", "--initial-cluster", &self.initial_cluster()])
+            .args(["--initial-cluster-token", &self.token, "--initial-advertise-peer-urls", &peer, "--data-dir"])
+            .arg(&data)
+            .output()
+            .expect("etcdctl");
+        assert!(output.status.success(), "{output:?}");
+        self.members[0].data = data;
+        self.start_member(0);
+        self.wait_until_serving();
+    }
+
+    /// Starts the (single) member anew with nothing in it.
+    pub fn wipe(&mut self) {
+        assert_eq!(self.members.len(), 1);
+        self.kill_member(0);
+        self.generation += 1;
+        self.members[0].data = self.directory.path().join(format!("m0-{}", self.generation));
+        self.start_member(0);
+        self.wait_until_serving();
+    }
+
+    fn log_tails(&self) -> String {
+        let tail = |index: usize| {
+            let path = self.directory.path().join(format!("m{index}.log"));
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            lines[lines.len().saturating_sub(8)..].join("\n")
+        };
+        (0..self.members.len()).map(tail).collect::<Vec<_>>().join("\n--\n")
+    }
+}

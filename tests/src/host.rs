@@ -1,0 +1,332 @@
+//! A host of a test: a directory with an agent's settings, its state, and steps that log what they do.
+
+use crate::checker::{StepLine, parse_steps};
+use crate::process::{self, Running, binary, free_ports, run};
+use crate::store::Store;
+use crate::wait;
+use model::names::HostName;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+/// A host with its own agent.
+pub struct Host {
+    /// Its name.
+    pub name: HostName,
+    directory: tempfile::TempDir,
+    endpoints: Vec<String>,
+    agent: Option<Running>,
+    http_port: u16,
+    extra: String,
+    environment: Vec<(String, String)>,
+}
+
+/// What a command said.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Said {
+    /// Exit code.
+    pub code: i32,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Self { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+/// Each step logs its start and its end, does what files in the host's directory say, and leaves.
+const STEP: &str = r#"#!/bin/sh
+D=@DIRECTORY@
+phase=$ORCHESTRATE_STEP_PHASE
+log() { read -r up _ < /proc/uptime; echo "$phase @NAME@ ${ORCHESTRATE_STEP_VERSION:--} $1 $up" >> "$D/steps.log"; }
+log start
+echo "@NAME@ of $ORCHESTRATE_STEP_VERSION, attempt $ORCHESTRATE_STEP_ATTEMPT"
+if [ -f "$D/do-@NAME@" ]; then . "$D/do-@NAME@"; fi
+while [ -f "$D/hold-@NAME@" ]; do sleep 0.02; done
+code=0
+if [ -f "$D/code-@NAME@" ]; then read -r code < "$D/code-@NAME@"; fi
+if [ -f "$D/code-@NAME@-$ORCHESTRATE_STEP_VERSION" ]; then read -r code < "$D/code-@NAME@-$ORCHESTRATE_STEP_VERSION"; fi
+if [ $phase = apply ] && [ $code = 0 ]; then echo "$ORCHESTRATE_STEP_VERSION" > "$D/installed"; fi
+log $code
+exit $code
+"#;
+
+/// The steps that every test host has.
+pub const STEPS: [(&str, &str); 5] =
+    [("prefetch", "fetch"), ("apply", "packages"), ("apply", "configuration"), ("converge", "render"), ("validate", "check")];
+
+impl Host {
+    /// Makes a host; its agent is not started yet.
+    pub fn new(name: &str, endpoints: &[String]) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let [http_port] = free_ports();
+        let host = Self {
+            name: HostName::new(name).expect("a host name"),
+            directory,
+            endpoints: endpoints.to_vec(),
+            agent: None,
+            http_port,
+            extra: String::new(),
+            environment: Vec::new(),
+        };
+        for (_, step) in STEPS {
+            let text = STEP.replace("@DIRECTORY@", &host.path("").display().to_string()).replace("@NAME@", step);
+            host.write_executable(&format!("step-{step}"), &text);
+        }
+        // Unique: tests run beside each other on one machine.
+        let unique = host.directory.path().file_name().expect("a name").to_string_lossy().into_owned();
+        host.write("machine-id", &format!("{unique}\n"));
+        host.write("boot-id", "boot-1\n");
+        host
+    }
+
+    /// A file of the host's directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Writes a file.
+    pub fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).expect("written");
+    }
+
+    /// Writes an executable file.
+    pub fn write_executable(&self, name: &str, text: &str) {
+        self.write(name, text);
+        std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(0o755)).expect("executable");
+    }
+
+    /// Removes a file if it is there.
+    pub fn remove(&self, name: &str) {
+        // It may not be there.
+        let _ = std::fs::remove_file(self.path(name));
+    }
+
+    /// Reads a file; empty if there is none.
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// Adds lines to the end of the settings.
+    #[must_use]
+    pub fn with(mut self, extra: &str) -> Self {
+        self.extra.push_str(extra);
+        self.extra.push('\n');
+        self
+    }
+
+    /// Sets a variable in the agent's environment.
+    pub fn set_environment(&mut self, name: &str, value: &str) {
+        self.environment.retain(|(n, _)| n != name);
+        self.environment.push((name.into(), value.into()));
+    }
+
+    /// Removes a variable from the agent's environment.
+    pub fn unset_environment(&mut self, name: &str) {
+        self.environment.retain(|(n, _)| n != name);
+    }
+
+    /// Points the agent at other endpoints, from its next start.
+    pub fn set_endpoints(&mut self, endpoints: &[String]) {
+        self.endpoints = endpoints.to_vec();
+    }
+
+    /// The state directory.
+    pub fn state(&self) -> PathBuf {
+        self.path("state")
+    }
+
+    fn write_settings(&self) -> PathBuf {
+        let at = |name: &str| self.path(name).display().to_string();
+        let mut text = format!(
+            "host = \"{}\"\nstate_directory = \"{}\"\nversion_file = \"{}\"\n",
+            self.name, at("state"), at("current_version")
+        );
+        // Top-level settings of a test come first, tables after.
+        let (top, tables) = match self.extra.find("[") {
+            Some(start) => self.extra.split_at(self.extra[..start].rfind('\n').map_or(0, |n| n + 1)),
+            None => (self.extra.as_str(), ""),
+        };
+        text.push_str(top);
+        let given = |table: &str| tables.contains(table);
+        let _ = writeln!(text, "[identity]\nmachine_id_file = \"{}\"\nboot_id_file = \"{}\"", at("machine-id"), at("boot-id"));
+        let _ = writeln!(text, "[http]\nlisten = \"127.0.0.1:{}\"", self.http_port);
+        if !given("[store]") {
+            let _ = writeln!(text, "[store]\nendpoints = {:?}\nbackstop = \"1s\"", self.endpoints);
+        }
+        if !given("[validation]") {
+            let _ = writeln!(text, "[validation]\nevery = \"500ms\"");
+        }
+        if !given("[attempts]") {
+            let _ = writeln!(text, "[attempts]\nnot_yet_retry = \"200ms\"\nbackoff_min = \"300ms\"\nbackoff_max = \"1s\"");
+        }
+        if !given("[[apply]]") {
+            for (phase, step) in STEPS {
+                let command = at(&format!("step-{step}"));
+                let _ = writeln!(text, "[[{phase}]]\nname = \"{step}\"\ncommand = [\"{command}\"]\ntimeout = \"60s\"\ngrace = \"1s\"");
+            }
+        }
+        text.push_str(tables);
+        self.write("agent.toml", &text);
+        self.path("agent.toml")
+    }
+
+    /// Starts the agent.
+    pub fn start(&mut self) {
+        let settings = self.write_settings();
+        let mut command = Command::new(binary("orchestrate-agent"));
+        command.arg("--config").arg(settings).env_clear().envs(self.environment.iter().cloned());
+        command.env("ORCHESTRATE_LOG", "warn,agent=debug,etcd_session=debug");
+        self.agent = Some(Running::start(&mut command, &self.path("agent.log")));
+    }
+
+    /// Makes and starts a host.
+    pub fn started(name: &str, endpoints: &[String]) -> Self {
+        let mut host = Self::new(name, endpoints);
+        host.start();
+        host
+    }
+
+    /// Kills the agent, as `kill -9` does.
+    pub fn kill(&mut self) {
+        self.agent = None;
+    }
+
+    /// Stops the agent as the service manager does and waits for its end.
+    pub fn stop(&mut self) {
+        if self.agent.is_some() {
+            self.signal(Signal::TERM);
+            let dead = || self.is_dead().then_some(());
+            wait::until_within(Duration::from_secs(5), "the agent stops", dead, || self.describe());
+            self.agent = None;
+        }
+    }
+
+    /// Sends the agent a signal.
+    pub fn signal(&self, signal: Signal) {
+        self.agent.as_ref().expect("started").signal(signal);
+    }
+
+    /// The agent's process id.
+    pub fn pid(&self) -> i32 {
+        self.agent.as_ref().expect("started").pid().as_raw_nonzero().get()
+    }
+
+    /// The agent's exit code, if it ended.
+    pub fn ended(&mut self) -> Option<Option<i32>> {
+        self.agent.as_mut().and_then(Running::ended)
+    }
+
+    /// True if the agent ended, also before anybody asked how.
+    pub fn is_dead(&self) -> bool {
+        !process::lives(self.pid())
+    }
+
+    /// Simulates a reboot of the machine: the agent dies and the boot has another identity.
+    pub fn reboot(&mut self, boot_id: &str) {
+        self.kill();
+        self.write("boot-id", boot_id);
+    }
+
+    /// `/status` of the agent.
+    pub fn status(&self) -> Option<Value> {
+        serde_json::from_str(&self.http_get("/status")?.1).ok()
+    }
+
+    /// Status code and body of a path of the agent's HTTP.
+    pub fn http_get(&self, path: &str) -> Option<(u16, String)> {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.http_port)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(3))).ok()?;
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        let code = text.split(' ').nth(1)?.parse().ok()?;
+        Some((code, text.split_once("\r\n\r\n")?.1.to_owned()))
+    }
+
+    /// Waits for the agent's verdict.
+    pub fn wait_for_verdict(&self, word: &str) -> Value {
+        let is = |s: &Value| s["verdict"] == word;
+        wait::until(&format!("{} is {word}", self.name), || self.status().filter(is), || self.describe())
+    }
+
+    /// Waits until the host is listed under a version.
+    pub fn wait_for_listing(&self, store: &Store, version: &str) {
+        let key = format!("/running_version/{version}/{}", self.name);
+        wait::until(&format!("{key} is there"), || store.try_get(&key).ok().flatten(), || self.describe());
+    }
+
+    /// Waits until a status stands in the store, and gives its record.
+    pub fn wait_for_status(&self, store: &Store, kind: &str, state: &str) -> Value {
+        let key = format!("/status/{kind}/{state}/{}", self.name);
+        let text = wait::until(&format!("{key} is there"), || store.try_get(&key).ok().flatten(), || self.describe());
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    /// What the steps logged.
+    pub fn steps(&self) -> Vec<StepLine> {
+        parse_steps(&self.read("steps.log"))
+    }
+
+    /// How often a step ended (whatever the code) for a version.
+    pub fn runs(&self, step: &str, version: &str) -> usize {
+        self.steps().iter().filter(|s| s.step == step && s.version == version && s.code.is_some()).count()
+    }
+
+    /// How often a step began for a version.
+    pub fn begins(&self, step: &str, version: &str) -> usize {
+        self.steps().iter().filter(|s| s.step == step && s.version == version && s.code.is_none()).count()
+    }
+
+    /// Waits until a step of a version has begun and not ended.
+    pub fn wait_for_begin(&self, step: &str, version: &str) {
+        wait::until(
+            &format!("{step} of {version} begins"),
+            || (self.begins(step, version) > 0).then_some(()),
+            || self.describe(),
+        );
+    }
+
+    /// Runs the operator's command as this host.
+    pub fn command(&self, arguments: &[&str], input: &str) -> Said {
+        let mut command = Command::new(binary("orchestrate"));
+        command
+            .args(arguments)
+            .env_clear()
+            .env("ORCHESTRATE_ENDPOINTS", self.endpoints.join(","))
+            .env("ORCHESTRATE_HOSTNAME", self.name.as_str())
+            .env("ORCHESTRATE_STATE_DIR", self.state())
+            .env("ORCHESTRATE_LOCAL_VERSION_FILE", self.path("current_version"));
+        run(&mut command, input).into()
+    }
+
+    /// Everything worth knowing when a deadline passed.
+    pub fn describe(&self) -> String {
+        let tail = |text: String, lines: usize| {
+            let all: Vec<&str> = text.lines().collect();
+            all[all.len().saturating_sub(lines)..].join("\n")
+        };
+        let status = self.status().map(|s| format!("{s:#}")).unwrap_or_else(|| "no answer".into());
+        format!(
+            "== {}\n-- status\n{status}\n-- steps\n{}\n-- agent\n{}",
+            self.name,
+            tail(self.read("steps.log"), 30),
+            tail(self.read("agent.log"), 40)
+        )
+    }
+
+    /// The host's directory.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+}

@@ -1,0 +1,84 @@
+//! Running programs: the binaries of this workspace, found beside the test's own, and others.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+/// A binary of this workspace. `make` builds the workspace before it runs tests.
+pub fn binary(name: &str) -> PathBuf {
+    let own = std::env::current_exe().expect("the path of this test");
+    let directory = own.ancestors().nth(2).expect("target/<profile>/deps/<test>");
+    let path = directory.join(name);
+    assert!(path.exists(), "{} is not built: run `cargo build --workspace` first", path.display());
+    path
+}
+
+/// A process that is killed when the test is over.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+}
+
+impl Running {
+    /// Starts it with its output in a file.
+    pub fn start(command: &mut Command, log: &Path) -> Self {
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(log).expect("the log file");
+        let errors = file.try_clone().expect("the log file, twice");
+        let child = command.stdin(Stdio::null()).stdout(file).stderr(errors).spawn();
+        Self { child: child.unwrap_or_else(|e| panic!("{command:?}: {e}")) }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("the process is there");
+    }
+
+    /// Kills it and waits for its end.
+    pub fn kill(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Its exit code, if it ended.
+    pub fn ended(&mut self) -> Option<Option<i32>> {
+        self.child.try_wait().expect("waiting").map(|status| status.code())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Runs a command to its end with this standard input.
+pub fn run(command: &mut Command, input: &str) -> Output {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    // A program that does not read its input closes it.
+    let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
+    child.wait_with_output().expect("its output")
+}
+
+/// Ports that nobody listens on now.
+pub fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners = [(); N].map(|()| std::net::TcpListener::bind("127.0.0.1:0").expect("a free port"));
+    listeners.map(|l| l.local_addr().expect("its address").port())
+}
+
+/// True if a process of this number lives; one that ended and was not asked how is dead.
+pub fn lives(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    !stat.is_empty() && !stat.contains(") Z")
+}

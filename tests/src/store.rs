@@ -1,0 +1,102 @@
+//! A client of the test's own, apart from the code under test.
+
+use etcd_client::{Client, ConnectOptions, GetOptions};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Blocking calls to the store.
+pub struct Store {
+    runtime: tokio::runtime::Runtime,
+    client: Client,
+}
+
+/// Any error, as text.
+pub type Result<T> = std::result::Result<T, String>;
+
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+impl Store {
+    /// Connects when first used.
+    pub fn connect(endpoints: &[String]) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let options = ConnectOptions::new().with_timeout(TIMEOUT).with_connect_timeout(Duration::from_secs(1));
+        let client = runtime.block_on(Client::connect(endpoints, Some(options))).expect("lazy");
+        Self { runtime, client }
+    }
+
+    /// The client, and a way to run futures.
+    pub fn parts(&self) -> (&tokio::runtime::Runtime, Client) {
+        (&self.runtime, self.client.clone())
+    }
+
+    /// Several tries, because a member may be down: every call here says the same when it is sent twice.
+    fn call<T, F>(&self, request: impl Fn(Client) -> F) -> Result<T>
+    where
+        F: Future<Output = std::result::Result<T, etcd_client::Error>>,
+    {
+        let mut last = String::new();
+        for _ in 0..12 {
+            match self.runtime.block_on(request(self.client.clone())) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => last = error.to_string(),
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Err(last)
+    }
+
+    /// A value; `None` if there is none.
+    pub fn try_get(&self, key: &str) -> Result<Option<String>> {
+        let answer = self.call(|mut c| async move { c.get(key, None).await })?;
+        Ok(answer.kvs().first().map(|kv| kv.value_str().expect("text").to_owned()))
+    }
+
+    /// A value; panics if the store does not answer.
+    pub fn get(&self, key: &str) -> Option<String> {
+        self.try_get(key).unwrap_or_else(|e| panic!("get {key}: {e}"))
+    }
+
+    /// All keys with this prefix.
+    pub fn list(&self, prefix: &str) -> BTreeMap<String, String> {
+        let answer = self.call(|mut c| async move { c.get(prefix, Some(GetOptions::new().with_prefix())).await });
+        let answer = answer.unwrap_or_else(|e| panic!("list {prefix}: {e}"));
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        answer.kvs().iter().map(|kv| (text(kv.key()), text(kv.value()))).collect()
+    }
+
+    /// Writes; gives the revision.
+    pub fn put(&self, key: &str, value: &str) -> i64 {
+        let answer = self.call(|mut c| async move { c.put(key, value, None).await });
+        let answer = answer.unwrap_or_else(|e| panic!("put {key}: {e}"));
+        answer.header().expect("a header").revision()
+    }
+
+    /// Writes and says what went wrong.
+    pub fn try_put(&self, key: &str, value: &[u8]) -> Result<i64> {
+        let answer = self.runtime.block_on(self.client.clone().put(key, value, None)).map_err(|e| e.to_string())?;
+        Ok(answer.header().expect("a header").revision())
+    }
+
+    /// Deletes.
+    pub fn delete(&self, key: &str) {
+        self.call(|mut c| async move { c.delete(key, None).await }).unwrap_or_else(|e| panic!("delete {key}: {e}"));
+    }
+
+    /// The revision now.
+    pub fn revision(&self) -> i64 {
+        let answer = self.call(|mut c| async move { c.get("/", None).await }).expect("a revision");
+        answer.header().expect("a header").revision()
+    }
+
+    /// Compacts up to this revision.
+    pub fn compact(&self, revision: i64) {
+        self.runtime.block_on(self.client.clone().compact(revision, None)).expect("compacted");
+    }
+
+    /// Leader and own id of the member that answers.
+    pub fn status(&self) -> Option<(u64, u64)> {
+        let status = self.runtime.block_on(self.client.clone().status()).ok()?;
+        Some((status.leader(), status.header()?.member_id()))
+    }
+}
