@@ -20,7 +20,12 @@ pub enum Found {
     /// Nothing.
     Nothing,
     /// Something that cannot be used; it was set aside.
-    SetAside(String),
+    SetAside {
+        /// Why.
+        why: String,
+        /// The state directory came from another machine or host, and so did its instance.
+        foreign: bool,
+    },
 }
 
 /// Reads the journal of a host. One that is torn, of another host, another machine or another format is
@@ -29,14 +34,17 @@ pub enum Found {
 /// # Errors
 /// The state directory cannot be read.
 pub fn load(directory: &Directory, host: &HostName, machine_id: &str) -> io::Result<Found> {
+    let mut foreign = false;
     let why = match directory.read(FILE, MAX_BYTES) {
         Ok(None) => return Ok(Found::Nothing),
         Ok(Some(bytes)) => match parse(&bytes) {
-            Ok(state) if state.host != *host => {
-                format!("it is the journal of host {}, this is {host}", state.host)
-            }
-            Ok(state) if state.machine_id != machine_id => {
-                "it was written on another machine (a cloned image?)".to_owned()
+            Ok(state) if state.host != *host || state.machine_id != machine_id => {
+                foreign = true;
+                if state.host == *host {
+                    "it was written on another machine (a cloned image?)".to_owned()
+                } else {
+                    format!("it is the journal of host {}, this is {host}", state.host)
+                }
             }
             Ok(state) => return Ok(Found::State(Box::new(state))),
             Err(why) => why,
@@ -45,7 +53,7 @@ pub fn load(directory: &Directory, host: &HostName, machine_id: &str) -> io::Res
         Err(error) => return Err(error),
     };
     directory.set_aside(FILE, "set-aside")?;
-    Ok(Found::SetAside(why))
+    Ok(Found::SetAside { why, foreign })
 }
 
 /// Writes the journal.
@@ -120,7 +128,7 @@ mod tests {
             ("other machine", render(&other_machine), "another machine"),
         ] {
             let (keep, found) = load_from(&content);
-            assert!(matches!(&found, Found::SetAside(said) if said.contains(why)), "{name}: {found:?}");
+            assert!(matches!(&found, Found::SetAside { why: said, .. } if said.contains(why)), "{name}: {found:?}");
             assert!(keep.path().join("journal.set-aside").exists(), "{name} is kept for a look");
         }
     }

@@ -153,9 +153,9 @@ fn load_state(
             Ok((*state, false))
         }
         journal::Found::Nothing => Ok((fresh(), false)),
-        journal::Found::SetAside(why) => {
+        journal::Found::SetAside { why, foreign } => {
             tracing::warn!(%why, "the journal was set aside; what the version file says is validated first");
-            Ok((fresh(), why.contains("another machine")))
+            Ok((fresh(), foreign))
         }
     }
 }

@@ -87,8 +87,14 @@ fn complain(message: &str, code: u8) -> ExitCode {
 
 /// To the journal where standard error leads there, else to standard error.
 fn start_logging(level: &str) {
+    // A bare level is ours; the libraries below stay quiet unless they are named.
+    let ours = if level.contains(['=', ',']) {
+        level.to_owned()
+    } else {
+        format!("warn,agent={level},etcd_session={level}")
+    };
     let filter = EnvFilter::try_from_env("ORCHESTRATE_LOG")
-        .or_else(|_| EnvFilter::try_new(level))
+        .or_else(|_| EnvFilter::try_new(ours))
         .unwrap_or_else(|_| EnvFilter::new("info"));
     let registry = tracing_subscriber::registry().with(filter);
     if stderr_is_the_journal()

@@ -135,8 +135,27 @@ fn reap(step: i32, sender: &mpsc::Sender<StepEnd>) {
 }
 
 fn signal_name(number: i32) -> String {
-    let named = Signal::from_named_raw(number);
-    named.map_or_else(|| format!("signal {number}"), |s| format!("SIG{}", format!("{s:?}").trim_start_matches("Signal::").trim_start_matches("SIG")))
+    const NAMES: [(Signal, &str); 17] = [
+        (Signal::HUP, "SIGHUP"),
+        (Signal::INT, "SIGINT"),
+        (Signal::QUIT, "SIGQUIT"),
+        (Signal::ILL, "SIGILL"),
+        (Signal::TRAP, "SIGTRAP"),
+        (Signal::ABORT, "SIGABRT"),
+        (Signal::BUS, "SIGBUS"),
+        (Signal::FPE, "SIGFPE"),
+        (Signal::KILL, "SIGKILL"),
+        (Signal::USR1, "SIGUSR1"),
+        (Signal::SEGV, "SIGSEGV"),
+        (Signal::USR2, "SIGUSR2"),
+        (Signal::PIPE, "SIGPIPE"),
+        (Signal::ALARM, "SIGALRM"),
+        (Signal::TERM, "SIGTERM"),
+        (Signal::XCPU, "SIGXCPU"),
+        (Signal::XFSZ, "SIGXFSZ"),
+    ];
+    let name = NAMES.iter().find(|(signal, _)| signal.as_raw() == number);
+    name.map_or_else(|| format!("signal {number}"), |(_, name)| (*name).to_owned())
 }
 
 fn end_all(group: Option<&ControlGroup>, grace: Duration) {
