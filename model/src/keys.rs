@@ -105,6 +105,9 @@ impl fmt::Display for Key {
     }
 }
 
+/// A prefix, and the key that a host behind it makes.
+type PerHost = (&'static str, fn(HostName) -> Key);
+
 impl Key {
     /// Reads a key as it stands in the store.
     ///
@@ -134,7 +137,7 @@ impl Key {
             let (kind, rest) = rest.split_once('/').ok_or_else(unknown)?;
             return Ok(Self::Reporting(StatusType::new(kind).map_err(name)?, host(rest)?));
         }
-        let per_host: [(&str, fn(HostName) -> Self); 5] = [
+        let per_host: [PerHost; 5] = [
             (HOSTS, Self::Host),
             (LIVE, Self::Live),
             (ANNOUNCED, Self::Announced),

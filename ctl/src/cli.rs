@@ -1,0 +1,356 @@
+//! The command line as clap sees it. Names come in as text; each verb checks its own, so that a message
+//! names the rule and shows what was given escaped.
+
+use crate::output::Format;
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Says what a fleet runs, and makes it run something else.
+///
+/// Exit codes: 0 yes, 1 no, 2 cannot tell, 3 refused by a guard, 64 wrong usage.
+#[derive(Debug, Parser)]
+#[command(
+    name = "orchestrate",
+    version,
+    max_term_width = 100,
+    subcommand_value_name = "VERB",
+    subcommand_help_heading = "Verbs"
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: GlobalOptions,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// Options of every verb.
+#[derive(Args)]
+#[command(next_help_heading = "Store")]
+pub(crate) struct GlobalOptions {
+    /// Host of the store [default: 127.0.0.1]
+    #[arg(long = "host", value_name = "HOST", global = true)]
+    pub(crate) store_host: Option<String>,
+    /// Client port of the store [default: 2379]
+    #[arg(long = "port", value_name = "PORT", global = true)]
+    pub(crate) store_port: Option<u16>,
+    /// Find the store's hosts by this token at the public etcd discovery service; empty: none
+    #[arg(long = "discovery_token", value_name = "TOKEN", global = true)]
+    pub(crate) discovery_token: Option<String>,
+    /// Endpoints of the store, separated by commas [env: ORCHESTRATE_ENDPOINTS, ETCDCTL_ENDPOINTS]
+    #[arg(long, value_name = "LIST", global = true, group = "source")]
+    pub(crate) endpoints: Option<String>,
+    /// File with one endpoint per line
+    #[arg(long, value_name = "FILE", global = true, group = "source")]
+    pub(crate) endpoints_file: Option<PathBuf>,
+    /// Domain whose SRV records name the endpoints
+    #[arg(long, value_name = "DOMAIN", global = true, group = "source")]
+    pub(crate) discovery_srv: Option<String>,
+    /// Discovery URL with its token
+    #[arg(long, value_name = "URL", global = true, group = "source")]
+    pub(crate) discovery_url: Option<String>,
+    /// Certificates that may sign the store's [env: ORCHESTRATE_CACERT, ETCDCTL_CACERT]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) cacert: Option<PathBuf>,
+    /// Client certificate [env: ORCHESTRATE_CERT, ETCDCTL_CERT]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) cert: Option<PathBuf>,
+    /// Key of the client certificate [env: ORCHESTRATE_KEY, ETCDCTL_KEY]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) key: Option<PathBuf>,
+    /// User, or user and password [env: ORCHESTRATE_USER, ETCDCTL_USER]
+    #[arg(long, value_name = "NAME[:PASSWORD]", global = true)]
+    pub(crate) user: Option<String>,
+    /// Password; better in the environment [env: ORCHESTRATE_PASSWORD, ETCDCTL_PASSWORD]
+    #[arg(long, value_name = "PASSWORD", global = true)]
+    pub(crate) password: Option<String>,
+    /// Put in front of every key [env: ORCHESTRATE_NAMESPACE]
+    #[arg(long, value_name = "PREFIX", global = true)]
+    pub(crate) namespace: Option<String>,
+    /// Most time for the whole command [default: 10s] [env: ORCHESTRATE_TIMEOUT]
+    #[arg(long, alias = "command-timeout", value_name = "DURATION", global = true)]
+    pub(crate) timeout: Option<String>,
+    /// Most time for one connection attempt [default: 2s] [env: ORCHESTRATE_DIAL_TIMEOUT]
+    #[arg(long, value_name = "DURATION", global = true)]
+    pub(crate) dial_timeout: Option<String>,
+    /// How results are written
+    #[arg(
+        short = 'o',
+        long,
+        visible_short_alias = 'w',
+        alias = "write-out",
+        value_name = "FORMAT",
+        value_enum,
+        default_value = "table",
+        global = true
+    )]
+    pub(crate) output: Format,
+}
+
+impl std::fmt::Debug for GlobalOptions {
+    /// Holds a password: shows nothing.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GlobalOptions").finish_non_exhaustive()
+    }
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+#[command(rename_all = "snake_case")]
+pub(crate) enum Verb {
+    /// Make the fleet run a version
+    TriggerUpdate {
+        /// The version
+        version: String,
+        /// Refuse (exit 3) unless every host runs the present version
+        #[arg(long = "require-settled")]
+        require_settled: bool,
+    },
+    /// Print the version that the fleet is asked to run
+    CurrentVersion,
+    /// Say whether the store answers
+    Ping,
+    /// Say whether this host is asked to run another version: 0 yes, 1 no, 2 and 3 cannot tell
+    PendingUpdate {
+        /// Only look: the exit code is the true one also where an agent applies updates
+        #[arg(long)]
+        peek: bool,
+    },
+    /// Print the version installed on this host, or record it
+    LocalVersion {
+        /// Record this version
+        version: Option<String>,
+    },
+    /// Report a result of this host by the exit code of the tool that ran
+    UpdateOwnStatus {
+        /// Another host than this one
+        #[arg(long)]
+        hostname: Option<String>,
+        /// puppet, validation or provisioned; puppet_service and validation_service are old names
+        #[arg(value_name = "TYPE")]
+        kind: String,
+        /// Exit code of the tool; -1: not finished
+        #[arg(allow_negative_numbers = true)]
+        code: i64,
+    },
+    /// Report the version that this host runs
+    UpdateOwnInfo {
+        /// Accepted for old callers; the report always lasts 130 seconds
+        #[arg(long)]
+        interval: Option<u64>,
+        /// Another host than this one
+        #[arg(long)]
+        hostname: Option<String>,
+        /// Another version than the one recorded on this host
+        #[arg(long)]
+        version: Option<String>,
+    },
+    /// List the versions that hosts run
+    RunningVersions,
+    /// Say whether hosts run a version; without arguments the hosts come from standard input, one per line
+    VerifyHosts {
+        /// The version
+        version: String,
+        /// The hosts
+        hosts: Vec<String>,
+        /// Ask again until the answer is yes, at most for so long
+        #[arg(long, value_name = "DURATION")]
+        wait: Option<String>,
+    },
+    /// Say whether hosts run this version and no other
+    CheckSingleVersion {
+        /// Print what was found
+        #[arg(short, long)]
+        verbose: bool,
+        /// The version
+        version: String,
+    },
+    /// Say whether anything in the fleet failed
+    GetFailures {
+        /// Name the hosts
+        #[arg(long)]
+        hosts: bool,
+        /// Count what is pending as well
+        #[arg(long = "show_warnings")]
+        show_warnings: bool,
+    },
+    /// Get a new token from an etcd discovery service
+    NewDiscoveryToken {
+        /// The service
+        #[arg(long, value_name = "URL", default_value = etcd_session::DEFAULT_DISCOVERY_URL)]
+        endpoint: String,
+    },
+    /// List the hosts that run a version
+    HostsAtVersion {
+        /// The version
+        version: String,
+    },
+    /// Say how many results of this host are failures, in the exit code
+    LocalHealth {
+        /// Print them
+        #[arg(short, long)]
+        verbose: bool,
+    },
+    /// Print what may explain that a deployment took too long
+    DebugTimeout {
+        /// The version that was deployed
+        version: String,
+        /// Print the ends of the files that /etc/debug_timeout.ini lists
+        #[arg(long = "debug_hosts")]
+        debug_hosts: bool,
+    },
+    /// Say how the fleet stands: settled (0), updating or failing (1), unknown (2)
+    Status,
+    /// The roster: the hosts that the fleet has
+    Hosts {
+        #[command(subcommand)]
+        verb: HostsVerb,
+    },
+    /// List hosts that nobody can account for: late, lost or never seen
+    Unaccounted,
+    /// Say what a host decided, on which instruction, and what would change it
+    Why {
+        /// The host
+        host: String,
+    },
+    /// Print the last lines of the step that failed or holds on a host
+    Logs {
+        /// The host
+        host: String,
+    },
+    /// Ask a host to try again
+    Retry {
+        /// The host
+        host: String,
+    },
+    /// The store itself
+    Store {
+        #[command(subcommand)]
+        verb: StoreVerb,
+    },
+    /// Print a completion script
+    Completion {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// What to do with the roster.
+#[derive(Debug, Subcommand)]
+pub(crate) enum HostsVerb {
+    /// List the hosts
+    List {
+        /// Also those that were taken out
+        #[arg(long)]
+        all: bool,
+    },
+    /// Add a host, or change what is said of it
+    Add {
+        /// The host
+        host: String,
+        /// The role it plays
+        #[arg(long)]
+        role: Option<String>,
+        /// The group it belongs to
+        #[arg(long)]
+        group: Option<String>,
+        /// A free label; may be given several times
+        #[arg(long = "label", value_name = "NAME=VALUE")]
+        labels: Vec<String>,
+    },
+    /// Take a host out of the fleet, with everything that it wrote
+    Decommission {
+        /// The host
+        host: String,
+        /// Also when its agent lives
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+/// What to do with the store.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreVerb {
+    /// Print identity, revision, members and alarms of the store
+    Show,
+    /// Accept the store as it is, for the whole fleet
+    Accept {
+        /// The version that the fleet shall run
+        #[arg(long)]
+        version: String,
+        /// The lineage of the fleet, when the store has lost it
+        #[arg(long)]
+        lineage: Option<String>,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(line.split_whitespace())
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn old_callers_are_understood() {
+        for line in [
+            "jorc --host=etcd.service.consul ping",
+            "jorc --host 10.0.0.1 --port 4001 ping",
+            "jorc --discovery_token= update_own_info",
+            "jorc update_own_status puppet -1",
+            "jorc update_own_status --hostname h validation_service 255",
+            "jorc update_own_info --interval 60 --hostname h --version 43",
+            "jorc check_single_version -v 43",
+            "jorc get_failures --hosts --show_warnings",
+            "jorc debug_timeout 43 --debug_hosts",
+            "jorc local_health -v",
+            "jorc local_version",
+            "jorc verify_hosts 43",
+            "jorc new_discovery_token --endpoint http://localhost/",
+        ] {
+            parse(line).unwrap_or_else(|e| panic!("{line}: {e}"));
+        }
+        let Verb::UpdateOwnStatus { code, .. } = parse("o update_own_status puppet -1").unwrap().verb else {
+            panic!()
+        };
+        assert_eq!(code, -1);
+    }
+
+    #[test]
+    fn options_may_stand_behind_the_verb() {
+        let cli = parse("o why web-1 --host store --output json --namespace /a").unwrap();
+        assert_eq!(cli.global.store_host.as_deref(), Some("store"));
+        assert_eq!(cli.global.output, Format::Json);
+        let Verb::Why { host } = cli.verb else { panic!() };
+        assert_eq!(host, "web-1");
+        assert_eq!(parse("o status -w json").unwrap().global.output, Format::Json);
+    }
+
+    #[test]
+    fn wrong_usage_is_told_from_help() {
+        for line in [
+            "o",
+            "o nonsense",
+            "o trigger_update",
+            "o update_own_status puppet x",
+            "o --endpoints a --discovery-srv b ping",
+        ] {
+            assert!(parse(line).unwrap_err().exit_code() != 0, "{line}");
+        }
+        for line in ["o --help", "o --version", "o help why", "o why --help"] {
+            assert!(!parse(line).unwrap_err().use_stderr(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let cli = parse("o --user a --password canary ping").unwrap();
+        assert!(!format!("{cli:?}").contains("canary"));
+    }
+}

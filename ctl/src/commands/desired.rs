@@ -1,0 +1,191 @@
+//! The desired version: `current_version` and `pending_update`.
+
+use super::Store;
+use crate::exit::{Exit, Failure};
+use crate::local::{self, Memory};
+use crate::output::{self, Output};
+use crate::settings::Flavour;
+use etcd_session::{Picture, StoreError};
+use model::keys::Key;
+use model::names::{HostName, Version};
+use model::values::{self, Driver, LiveClaim};
+use serde_json::json;
+
+/// What is known of the desired version.
+#[derive(Debug, PartialEq, Eq)]
+enum Desired {
+    /// The store says so.
+    Known(Version),
+    /// The store has none, or something that is not a version.
+    NotSet,
+    /// The store does not say.
+    Unreadable,
+}
+
+/// Reads the desired version out of a picture, and keeps it for times without a store.
+fn desired(read: &Result<Picture, StoreError>, memory: &Memory) -> Desired {
+    let picture = match read {
+        Ok(picture) => picture,
+        Err(error) => {
+            output::warn(&error.to_string());
+            return Desired::Unreadable;
+        }
+    };
+    let Some(entry) = picture.get(&Key::CurrentVersion) else { return Desired::NotSet };
+    match values::read_version(&entry.value) {
+        Ok(version) => {
+            memory.keep_current_version(&version);
+            Desired::Known(version)
+        }
+        Err(why) => {
+            output::warn(&format!("/current_version is not a version: {why}"));
+            Desired::NotSet
+        }
+    }
+}
+
+/// Prints the desired version. A configuration run must not abort on it: with the store away the last
+/// value known is good enough, and says so.
+pub(super) async fn current_version(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let memory = Memory::of(store.settings);
+    let read = store.session.read_keys(&[Key::CurrentVersion], store.deadline).await;
+    let revision = read.as_ref().ok().and_then(|p| p.get(&Key::CurrentVersion)).map(|e| e.mod_revision);
+    let (version, from_store) = match desired(&read, &memory) {
+        Desired::Known(version) => (Some(version), true),
+        Desired::NotSet if store.settings.flavour == Flavour::Etcd => {
+            return Err(Failure::no("/current_version is not set"));
+        }
+        Desired::NotSet => (None, true),
+        Desired::Unreadable => {
+            let version = memory.current_version();
+            output::warn(match version {
+                Some(_) => "the version printed is the last one known on this host",
+                None => "no version is known on this host",
+            });
+            (version, false)
+        }
+    };
+    let revision = revision.filter(|_| version.is_some());
+    output.answer(&json!({ "version": version, "revision": revision, "from_store": from_store }), |o| {
+        o.line(version.as_ref().map_or("None", Version::as_str));
+    });
+    Ok(Exit::Yes)
+}
+
+/// The answers of `pending_update`, with their codes and texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pending {
+    Yes,
+    No,
+    NoClue,
+    NoClueAndNothingInstalled,
+}
+
+impl Pending {
+    fn of(desired: &Desired, installed: &str) -> Self {
+        match desired {
+            Desired::Known(version) if version.as_str() == installed => Self::No,
+            Desired::Known(_) => Self::Yes,
+            _ if installed.is_empty() => Self::NoClueAndNothingInstalled,
+            _ => Self::NoClue,
+        }
+    }
+
+    fn code(self) -> u8 {
+        match self {
+            Self::Yes => 0,
+            Self::No => 1,
+            Self::NoClue => 2,
+            Self::NoClueAndNothingInstalled => 3,
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Yes => "Yes, there is an update pending",
+            Self::No => "No updates pending",
+            Self::NoClue => "Could not get current_version",
+            Self::NoClueAndNothingInstalled => {
+                "Could not get current_version, but there's also no local version set"
+            }
+        }
+    }
+}
+
+/// Says whether this host is asked to run another version.
+pub(super) async fn pending_update(
+    peek: bool,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    // No agent lives under a name that is not valid, so it need not be looked for.
+    let live = store.settings.host(None).ok().map(Key::Live);
+    let keys: Vec<Key> = [Key::CurrentVersion].into_iter().chain(live.clone()).collect();
+    let read = store.session.read_keys(&keys, store.deadline).await;
+    let desired = desired(&read, &Memory::of(store.settings));
+    // A file that cannot be read says nothing of an update: never "no", and never "nothing is installed".
+    let (pending, installed) = match local::installed_version(store.settings) {
+        Ok(installed) => (Pending::of(&desired, &installed), Some(installed)),
+        Err(error) => {
+            output::warn(&format!("{}: {error}", store.settings.local_version_file.display()));
+            (Pending::NoClue, None)
+        }
+    };
+    let agent_drives = match (&read, &live) {
+        (Ok(picture), Some(live)) => driver(picture, live) == Some(Driver::Agent),
+        _ => false,
+    };
+    let version = if let Desired::Known(version) = &desired { Some(version) } else { None };
+    let answer = json!({
+        "pending": match pending { Pending::Yes => Some(true), Pending::No => Some(false), _ => None },
+        "desired": version,
+        "installed": installed.filter(|text| !text.is_empty()),
+        "agent_drives": agent_drives,
+    });
+    output.answer(&answer, |o| o.line(pending.text()));
+    if agent_drives && !peek {
+        // Any other code could make a script begin what the agent does.
+        output::note("the agent on this host applies updates");
+        return Ok(Exit::CannotTell);
+    }
+    Ok(Exit::Own(pending.code()))
+}
+
+/// Who applies versions, by the claim under this key; `None` without a live agent.
+pub(super) fn driver(picture: &Picture, live: &Key) -> Option<Driver> {
+    let entry = picture.get(live)?;
+    // A claim that cannot be read is that of a newer agent: assume that it drives.
+    Some(values::read::<LiveClaim>(&entry.value).map_or(Driver::Agent, |claim| claim.driver))
+}
+
+/// What to say, and the exit code, where an agent does what a script asks for.
+pub(super) fn refused_by_agent(host: &HostName, what: &str) -> Failure {
+    Failure::refused(format!("the agent on {host} {what} by itself; nothing was changed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pending_update_has_the_codes_and_texts_of_the_original() {
+        let known = || Desired::Known(Version::new("v2").unwrap());
+        for (desired, installed, code, text) in [
+            (known(), "v1", 0, "Yes, there is an update pending"),
+            (known(), "", 0, "Yes, there is an update pending"),
+            (known(), "v2", 1, "No updates pending"),
+            (Desired::NotSet, "v1", 2, "Could not get current_version"),
+            (Desired::Unreadable, "v1", 2, "Could not get current_version"),
+            (Desired::NotSet, "", 3, "Could not get current_version, but there's also no local version set"),
+            (
+                Desired::Unreadable,
+                "",
+                3,
+                "Could not get current_version, but there's also no local version set",
+            ),
+        ] {
+            let pending = Pending::of(&desired, installed);
+            assert_eq!((pending.code(), pending.text()), (code, text), "{desired:?} {installed:?}");
+        }
+    }
+}

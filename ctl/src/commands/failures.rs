@@ -1,0 +1,388 @@
+//! What failed: `get_failures` and `debug_timeout`.
+//!
+//! The cost follows what is wrong: counts first, then names where a count is not nothing, values only for
+//! hosts that look lost, and for JSON. Everything is read at the revision of the counts.
+
+use super::Store;
+use super::local::known_types;
+use super::running::{hosts_of, note_passed_over};
+use crate::exit::{Exit, Failure};
+use crate::local;
+use crate::output::{self, Output};
+use crate::settings::Flavour;
+use etcd_session::{KeyList, StoreError};
+use model::keys::{Key, Prefix, StatusState};
+use model::names::{HostName, StatusType, Version};
+use model::values::{self, RosterEntry, StatusRecord};
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::path::Path;
+
+/// One host and what is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Problem {
+    host: HostName,
+    check: Check,
+}
+
+/// The check that a host fails.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Check {
+    /// A result that it reported.
+    Status(StatusType),
+    /// A result that it used to report and does not any more.
+    Stale(StatusType),
+    /// On the roster, neither live nor listed.
+    Liveness,
+}
+
+impl std::fmt::Display for Check {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Status(kind) => kind.fmt(f),
+            Self::Stale(kind) => write!(f, "{kind} (stale)"),
+            Self::Liveness => f.write_str("liveness"),
+        }
+    }
+}
+
+/// Everything that is wrong, at one revision.
+#[derive(Debug, Default)]
+struct Failures {
+    revision: i64,
+    failures: Vec<Problem>,
+    warnings: Vec<Problem>,
+}
+
+impl Failures {
+    fn hosts(&self, wanted: &Check) -> impl Iterator<Item = &str> {
+        self.failures.iter().filter(move |p| p.check == *wanted).map(|p| p.host.as_str())
+    }
+
+    /// The lines of the newer generations.
+    fn print(&self, warnings: bool, output: &mut Output) {
+        let mut block = |title: &str, problems: &[Problem]| {
+            if !problems.is_empty() {
+                output.line(title);
+            }
+            for problem in problems {
+                output.line(&format!("  Node: {}, Check: {}", problem.host, problem.check));
+            }
+        };
+        block("Failures:", &self.failures);
+        if warnings {
+            block("Warnings:", &self.warnings);
+        }
+    }
+
+    /// The lines of the first generation, which knew two checks.
+    fn print_as_first(&self, output: &mut Output) {
+        for (title, kind) in [("Validation", StatusType::validation()), ("Puppet", StatusType::apply())] {
+            for host in self.hosts(&Check::Status(kind)) {
+                output.line(&format!("{title} failure:{host}"));
+            }
+        }
+    }
+
+    fn print_counts(&self, output: &mut Output) {
+        for (title, kind) in [("Validation", StatusType::validation()), ("Puppet", StatusType::apply())] {
+            output.line(&format!("{title} failures :{}", self.hosts(&Check::Status(kind)).count()));
+        }
+    }
+
+    /// What the lines on standard output do not name, though it is in the exit code.
+    fn note_rest(&self, warnings: bool) {
+        let [validation, apply, others @ ..] = known_types();
+        let stale = [Check::Stale(validation), Check::Stale(apply), Check::Liveness];
+        for check in others.into_iter().map(Check::Status).chain(stale) {
+            let hosts: Vec<&str> = self.hosts(&check).collect();
+            output::note_hosts(&check.to_string(), hosts.into_iter());
+        }
+        if warnings {
+            output::note_hosts("pending", self.warnings.iter().map(|p| p.host.as_str()));
+        }
+    }
+
+    fn exit(&self, warnings: bool) -> Exit {
+        Exit::of(self.failures.is_empty() && (!warnings || self.warnings.is_empty()))
+    }
+}
+
+/// Says whether anything in the fleet failed.
+pub(super) async fn get_failures(
+    hosts: bool,
+    warnings: bool,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let found = Reader { store, revision: 0 }.failures(warnings).await?;
+    let first = store.settings.flavour == Flavour::Etcd;
+    if output.is_json() {
+        let answer = json!({
+            "failures": described(&found.failures, &found, store).await?,
+            "warnings": described(&found.warnings, &found, store).await?,
+            "revision": found.revision,
+        });
+        output.answer(&answer, |_| {});
+    } else if hosts && !first {
+        found.print(warnings, output);
+    } else {
+        if hosts {
+            found.print_as_first(output);
+        } else {
+            found.print_counts(output);
+        }
+        found.note_rest(warnings);
+    }
+    Ok(found.exit(warnings))
+}
+
+/// Reads the counts, then what they call for.
+struct Reader<'a> {
+    store: &'a Store<'a>,
+    revision: i64,
+}
+
+impl Reader<'_> {
+    async fn failures(mut self, warnings: bool) -> Result<Failures, StoreError> {
+        let kinds = known_types();
+        let state = |state| kinds.iter().map(move |kind| Prefix::Status(kind.clone(), state));
+        let mut prefixes: Vec<Prefix> = state(StatusState::Failed).collect();
+        prefixes.extend(state(StatusState::Pending).filter(|_| warnings));
+        let reporting = kinds.iter().map(|kind| Prefix::Reporting(kind.clone()));
+        let others = [Prefix::Hosts, Prefix::Lives].into_iter().chain(reporting);
+        let first_other = prefixes.len();
+        prefixes.extend(others);
+        let (counts, revision) = self.store.session.count(&prefixes, self.store.deadline).await?;
+        self.revision = revision;
+        let mut found = Failures { revision, ..Failures::default() };
+        for (prefix, _) in prefixes.iter().zip(&counts).take(first_other).filter(|(_, count)| **count > 0) {
+            let Prefix::Status(kind, state) = prefix else { continue };
+            let problems = self.hosts(prefix).await?.into_iter();
+            let problems = problems.map(|host| Problem { host, check: Check::Status(kind.clone()) });
+            match state {
+                StatusState::Failed => found.failures.extend(problems),
+                _ => found.warnings.extend(problems),
+            }
+        }
+        let (roster, live) = (counts[first_other], counts[first_other + 1]);
+        // Every claim of a name comes with its roster entry in one transaction: as many claims as entries
+        // means that every entry is claimed.
+        if roster != live {
+            let lost = self.lost().await?.into_iter();
+            found.failures.extend(lost.map(|host| Problem { host, check: Check::Liveness }));
+        }
+        for (kind, _) in kinds.iter().zip(&counts[first_other + 2..]).filter(|(_, count)| **count > 0) {
+            let stale = self.stale(kind).await?.into_iter();
+            found.failures.extend(stale.map(|host| Problem { host, check: Check::Stale(kind.clone()) }));
+        }
+        found.failures.sort();
+        found.warnings.sort();
+        Ok(found)
+    }
+
+    async fn list(&self, prefix: &Prefix) -> Result<KeyList, StoreError> {
+        self.store.session.read_key_list(prefix, Some(self.revision), self.store.deadline).await
+    }
+
+    async fn hosts(&self, prefix: &Prefix) -> Result<Vec<HostName>, StoreError> {
+        let (hosts, passed_over) = hosts_of(&self.list(prefix).await?);
+        note_passed_over(passed_over);
+        Ok(hosts)
+    }
+
+    /// On the roster, neither live nor listed. Tombstones are told apart last: only they need values.
+    async fn lost(&self) -> Result<Vec<HostName>, StoreError> {
+        let roster = self.list(&Prefix::Hosts).await?;
+        let live = self.list(&Prefix::Lives).await?;
+        let mut silent: HashSet<&str> = roster.suffixes().collect();
+        live.suffixes().for_each(|host| {
+            silent.remove(host);
+        });
+        if silent.is_empty() {
+            return Ok(Vec::new());
+        }
+        let running = self.list(&Prefix::RunningVersions).await?;
+        running.suffixes().filter_map(|suffix| suffix.split_once('/')).for_each(|(_, host)| {
+            silent.remove(host);
+        });
+        let keys: Vec<Key> =
+            silent.into_iter().filter_map(|host| HostName::new(host).ok()).map(Key::Host).collect();
+        let picture =
+            self.store.session.read_all(&keys, &[], Some(self.revision), self.store.deadline).await?;
+        let is_out = |key: &Key| {
+            let entry = picture.get(key).and_then(|e| values::read::<RosterEntry>(&e.value).ok());
+            entry.is_some_and(|entry| entry.decommissioned.is_some())
+        };
+        let lost = keys.iter().filter(|key| !is_out(key));
+        Ok(lost.filter_map(|key| if let Key::Host(host) = key { Some(host.clone()) } else { None }).collect())
+    }
+
+    /// Hosts that left the trace of reporting a type and have no result of it. One whose agent lives is
+    /// not among them: what an agent writes does not run out, so it has just not come to it yet.
+    async fn stale(&self, kind: &StatusType) -> Result<Vec<HostName>, StoreError> {
+        let traces = self.list(&Prefix::Reporting(kind.clone())).await?;
+        let mut silent: HashSet<&str> = traces.suffixes().collect();
+        for state in StatusState::ALL {
+            let results = self.list(&Prefix::Status(kind.clone(), state)).await?;
+            results.suffixes().for_each(|host| {
+                silent.remove(host);
+            });
+        }
+        let keys: Vec<Key> =
+            silent.into_iter().filter_map(|host| HostName::new(host).ok()).map(Key::Live).collect();
+        let picture =
+            self.store.session.read_all(&keys, &[], Some(self.revision), self.store.deadline).await?;
+        let stale = keys.iter().filter(|key| picture.get(key).is_none());
+        Ok(stale
+            .filter_map(|key| if let Key::Live(host) = key { Some(host.clone()) } else { None })
+            .collect())
+    }
+}
+
+/// The problems with what the store says of each.
+async fn described(
+    problems: &[Problem],
+    found: &Failures,
+    store: &Store<'_>,
+) -> Result<Vec<Value>, StoreError> {
+    let is_failure = std::ptr::eq(problems, found.failures.as_slice());
+    let state = if is_failure { StatusState::Failed } else { StatusState::Pending };
+    let key = |problem: &Problem| match &problem.check {
+        Check::Status(kind) => Some(Key::Status(kind.clone(), state, problem.host.clone())),
+        _ => None,
+    };
+    let keys: Vec<Key> = problems.iter().filter_map(key).collect();
+    let picture = store.session.read_all(&keys, &[], Some(found.revision), store.deadline).await?;
+    let describe = |problem: &Problem| {
+        let entry = key(problem).and_then(|key| picture.get(&key).cloned());
+        let record = entry.and_then(|entry| StatusRecord::read(&entry.value).ok());
+        json!({
+            "host": problem.host,
+            "check": problem.check.to_string(),
+            "at": record.as_ref().and_then(|r| output::rfc3339(r.at)),
+            "version": record.as_ref().and_then(|r| r.version.clone()),
+            "code": record.as_ref().and_then(|r| r.code),
+            "reason": record.map(|r| r.reason).filter(|reason| !reason.is_empty()),
+        })
+    };
+    Ok(problems.iter().map(describe).collect())
+}
+
+const DEBUG_TIMEOUT_FILE: &str = "/etc/debug_timeout.ini";
+const TAIL_LINES: usize = 20;
+
+/// Prints what may explain that a deployment took too long. It is a printer: it always succeeds when it
+/// could read.
+pub(super) async fn debug_timeout(
+    version: &Version,
+    debug_hosts: bool,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let found = Reader { store, revision: 0 }.failures(false).await?;
+    let prefix = Prefix::RunningVersion(version.clone());
+    let list = store.session.read_key_list(&prefix, Some(found.revision), store.deadline).await?;
+    let (hosts, passed_over) = hosts_of(&list);
+    note_passed_over(passed_over);
+    if output.is_json() {
+        let failures = described(&found.failures, &found, store).await?;
+        output.answer(&json!({ "failures": failures, "hosts": hosts, "revision": found.revision }), |_| {});
+        return Ok(Exit::Yes);
+    }
+    found.print(false, output);
+    if hosts.is_empty() {
+        output.line("No Hosts registered!");
+    } else {
+        output.line("Registered hosts in consul with key name Running_Versions are:");
+        hosts.iter().for_each(|host| output.line(&format!("   {host}")));
+    }
+    if debug_hosts {
+        print_tails(output)?;
+    }
+    Ok(Exit::Yes)
+}
+
+fn print_tails(output: &mut Output) -> Result<(), Failure> {
+    let unreadable = |error: std::io::Error| Failure::cannot_tell(format!("{DEBUG_TIMEOUT_FILE}: {error}"));
+    let Some(text) = local::read(Path::new(DEBUG_TIMEOUT_FILE)).map_err(unreadable)? else {
+        output::warn(&format!("{DEBUG_TIMEOUT_FILE} is not there"));
+        return Ok(());
+    };
+    for path in listed_files(&text) {
+        output.line(&format!("==> {path} <=="));
+        match local::tail(Path::new(path), TAIL_LINES) {
+            Ok(lines) => lines.iter().for_each(|line| output.line(line)),
+            Err(error) => output::warn(&format!("{path}: {error}")),
+        }
+    }
+    Ok(())
+}
+
+/// The files that an INI file lists: `name = /path`, or the path alone.
+fn listed_files(text: &str) -> impl Iterator<Item = &str> {
+    text.lines()
+        .map(str::trim)
+        .filter(|line| !line.starts_with(['#', ';', '[']))
+        .map(|line| line.split_once('=').map_or(line, |(_, value)| value).trim())
+        .filter(|path| path.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::Format;
+
+    fn problem(host: &str, check: Check) -> Problem {
+        Problem { host: HostName::new(host).unwrap(), check }
+    }
+
+    fn found() -> Failures {
+        let kind = |text| StatusType::new(text).unwrap();
+        Failures {
+            revision: 1,
+            failures: vec![
+                problem("a", Check::Status(kind("puppet"))),
+                problem("a", Check::Status(kind("validation"))),
+                problem("b", Check::Status(kind("validation"))),
+                problem("c", Check::Stale(kind("validation"))),
+                problem("d", Check::Liveness),
+            ],
+            warnings: vec![problem("e", Check::Status(kind("puppet")))],
+        }
+    }
+
+    fn check(print: impl Fn(&Failures, &mut Output), failures: &Failures, expected: &str) {
+        let mut output = Output::new(Format::Table);
+        print(failures, &mut output);
+        assert_eq!(output.text(), expected);
+    }
+
+    #[test]
+    fn failures_are_printed_as_each_generation_did() {
+        check(Failures::print_counts, &found(), "Validation failures :2\nPuppet failures :1\n");
+        check(Failures::print_counts, &Failures::default(), "Validation failures :0\nPuppet failures :0\n");
+        let first = "Validation failure:a\nValidation failure:b\nPuppet failure:a\n";
+        check(Failures::print_as_first, &found(), first);
+        check(Failures::print_as_first, &Failures::default(), "");
+        let newer = "Failures:\n  Node: a, Check: puppet\n  Node: a, Check: validation\n  Node: b, Check: validation\n  \
+                     Node: c, Check: validation (stale)\n  Node: d, Check: liveness\n";
+        check(|f, o| f.print(false, o), &found(), newer);
+        check(|f, o| f.print(true, o), &found(), &format!("{newer}Warnings:\n  Node: e, Check: puppet\n"));
+        check(|f, o| f.print(true, o), &Failures::default(), "");
+    }
+
+    #[test]
+    fn warnings_count_only_when_they_are_asked_for() {
+        let only_warnings = Failures { failures: Vec::new(), ..found() };
+        assert_eq!(only_warnings.exit(false), Exit::Yes);
+        assert_eq!(only_warnings.exit(true), Exit::No);
+        assert_eq!(found().exit(false), Exit::No);
+    }
+
+    #[test]
+    fn files_to_show_are_listed_in_an_ini_file() {
+        let text = "[logs]\n# old\nsyslog = /var/log/syslog\n/var/log/puppet.log\nrelative = log\n";
+        assert_eq!(listed_files(text).collect::<Vec<_>>(), ["/var/log/syslog", "/var/log/puppet.log"]);
+    }
+}

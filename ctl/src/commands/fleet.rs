@@ -1,0 +1,56 @@
+//! Reading the fleet at one revision.
+
+use super::Store;
+use crate::output;
+use etcd_session::{Deadline, Picture, StoreError};
+use model::fleet::{Fleet, FleetTarget};
+use model::keys::{Key, Prefix};
+use model::values::{self, StoreIdentity};
+
+/// Everything that a verdict depends on, besides the two keys of [`KEYS`].
+const RANGES: [Prefix; 6] = [
+    Prefix::RunningVersions,
+    Prefix::Statuses,
+    Prefix::Hosts,
+    Prefix::Lives,
+    Prefix::Reports,
+    Prefix::ReportingAll,
+];
+const KEYS: [Key; 2] = [Key::CurrentVersion, Key::Store];
+
+/// Reads the whole fleet, at the given revision or now. The revision that was read comes along.
+pub(super) async fn read(
+    store: &Store<'_>,
+    at: Option<i64>,
+    deadline: Deadline,
+) -> Result<(Fleet, i64), StoreError> {
+    let read = || store.session.read_all(&KEYS, &RANGES, at, deadline);
+    let picture = match read().await {
+        // Somebody compacted between two pages: the next revision is as good.
+        Err(StoreError::Compacted { .. }) if at.is_none() => read().await?,
+        other => other?,
+    };
+    Ok((fleet(&picture), picture.revision))
+}
+
+/// The fleet as far as a picture shows it.
+pub(super) fn fleet(picture: &Picture) -> Fleet {
+    let entries = picture.entries.iter().map(|(key, entry)| (key.as_str(), entry.value.as_slice()));
+    Fleet::new(target(picture), entries)
+}
+
+/// What the fleet is asked to run.
+pub(super) fn target(picture: &Picture) -> FleetTarget {
+    let current = picture.get(&Key::CurrentVersion).map(|e| (e.value.as_slice(), e.mod_revision));
+    let store = picture.get(&Key::Store);
+    let identity: Option<StoreIdentity> = store.and_then(|e| values::read(&e.value).ok());
+    FleetTarget::read(current, identity.as_ref().zip(store.map(|e| e.mod_revision)))
+}
+
+/// Says on standard error what is wrong with the store's content.
+pub(super) fn note_oddities(fleet: &Fleet) {
+    super::running::note_passed_over(fleet.passed_over());
+    for key in fleet.unreadable().iter().take(10) {
+        output::warn(&format!("the value of {key} cannot be read"));
+    }
+}

@@ -1,0 +1,182 @@
+//! The roster: `hosts list`, `hosts add`, `hosts decommission`.
+
+use super::why::host_picture;
+use super::{Store, now};
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Output, rfc3339};
+use anyhow::anyhow;
+use etcd_session::Picture;
+use model::keys::{Key, Prefix};
+use model::names::{HostName, Role, quoted};
+use model::values::{self, RosterEntry};
+use serde_json::json;
+use std::collections::{BTreeMap, HashSet};
+
+/// What an operator says of a host; what is not said stays.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    role: Option<Role>,
+    group: Option<Role>,
+    labels: BTreeMap<String, String>,
+}
+
+impl Said {
+    /// Checks what was given.
+    pub(super) fn parse(role: Option<&str>, group: Option<&str>, labels: &[String]) -> Result<Self, Failure> {
+        let name = |text: Option<&str>| text.map(Role::new).transpose().map_err(Failure::usage);
+        let mut said = Self { role: name(role)?, group: name(group)?, labels: BTreeMap::new() };
+        for label in labels {
+            let (key, value) = label
+                .split_once('=')
+                .filter(|(key, value)| Role::new(*key).is_ok() && !value.chars().any(char::is_control))
+                .ok_or_else(|| Failure::usage(anyhow!("label {} is not NAME=VALUE", quoted(label))))?;
+            said.labels.insert(key.to_owned(), value.to_owned());
+        }
+        Ok(said)
+    }
+
+    /// The entry with this said of it. A host that was taken out begins anew.
+    fn onto(self, before: Option<RosterEntry>, since: model::time::EpochSeconds) -> RosterEntry {
+        let fresh = RosterEntry { since, ..RosterEntry::default() };
+        let mut entry = before.filter(|e| e.decommissioned.is_none()).unwrap_or(fresh);
+        entry.role = self.role.or(entry.role);
+        entry.group = self.group.or(entry.group);
+        entry.labels.extend(self.labels);
+        entry
+    }
+}
+
+/// The roster entry of a host; an unreadable one is not overwritten.
+fn entry_of(picture: &Picture, host: &HostName) -> Result<Option<RosterEntry>, Failure> {
+    let Some(entry) = picture.get(&Key::Host(host.clone())) else { return Ok(None) };
+    values::read(&entry.value)
+        .map(Some)
+        .map_err(|e| Failure::cannot_tell(format!("the roster entry of {host}: {e}")))
+}
+
+/// Lists the hosts.
+pub(super) async fn list(all: bool, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let picture = store.session.read_ranges(&[Prefix::Hosts], store.deadline).await?;
+    let live = store.session.read_key_list(&Prefix::Lives, Some(picture.revision), store.deadline).await?;
+    let live: HashSet<&str> = live.suffixes().collect();
+    let mut hosts: Vec<(HostName, RosterEntry)> = Vec::new();
+    for (key, value) in &picture.entries {
+        match (Key::parse(key), values::read(&value.value)) {
+            (Ok(Key::Host(host)), Ok(entry)) => hosts.push((host, entry)),
+            (Ok(Key::Host(host)), Err(error)) => {
+                output::warn(&format!("the roster entry of {host}: {error}"));
+                hosts.push((host, RosterEntry::default()));
+            }
+            _ => super::running::note_passed_over(1),
+        }
+    }
+    hosts.retain(|(_, entry)| all || entry.decommissioned.is_none());
+    let state =
+        |host: &HostName, entry: &RosterEntry| match (entry.decommissioned, live.contains(host.as_str())) {
+            (Some(_), _) => "decommissioned",
+            (None, true) => "live",
+            (None, false) => "no agent",
+        };
+    let list: Vec<_> = hosts
+        .iter()
+        .map(|(host, entry)| {
+            json!({
+                "host": host,
+                "role": entry.role,
+                "group": entry.group,
+                "labels": entry.labels,
+                "since": rfc3339(entry.since),
+                "decommissioned": entry.decommissioned.and_then(rfc3339),
+                "live": live.contains(host.as_str()),
+            })
+        })
+        .collect();
+    output.answer(&json!({ "hosts": list, "revision": picture.revision }), |o| {
+        let name = |name: &Option<Role>| name.as_ref().map_or("-".to_owned(), Role::to_string);
+        let row = |(host, entry): &(HostName, RosterEntry)| {
+            let labels: Vec<String> = entry.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            let labels = if labels.is_empty() { "-".into() } else { labels.join(",") };
+            let since = rfc3339(entry.since).unwrap_or_default();
+            [
+                host.to_string(),
+                name(&entry.role),
+                name(&entry.group),
+                labels,
+                since,
+                state(host, entry).into(),
+            ]
+        };
+        o.table(["HOST", "ROLE", "GROUP", "LABELS", "SINCE", "STATE"], hosts.iter().map(row));
+    });
+    Ok(Exit::Yes)
+}
+
+/// Adds a host, or changes what is said of it.
+pub(super) async fn add(
+    host: &HostName,
+    said: Said,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let picture = store.session.read_keys(&[Key::Host(host.clone())], store.deadline).await?;
+    let entry = said.onto(entry_of(&picture, host)?, now());
+    let revision = store.session.add_host(host, &entry, store.deadline).await?;
+    output.answer(&json!({ "host": host, "revision": revision }), |_| {});
+    Ok(Exit::Yes)
+}
+
+/// Takes a host out of the fleet, with everything that it wrote.
+pub(super) async fn decommission(
+    host: &HostName,
+    force: bool,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let picture = host_picture(store, host).await?;
+    let about_all = [Key::CurrentVersion, Key::Store];
+    let known = picture.entries.len() - about_all.iter().filter(|key| picture.get(key).is_some()).count();
+    if known == 0 {
+        return Err(Failure::no(format!("host {host} is not known")));
+    }
+    if picture.get(&Key::Live(host.clone())).is_some() && !force {
+        return Err(Failure::refused(format!("an agent lives on {host}; stop it first, or use --force")));
+    }
+    // An entry that cannot be read is given up together with the host.
+    let before = entry_of(&picture, host).unwrap_or_default().unwrap_or_default();
+    let tombstone = RosterEntry { decommissioned: Some(before.decommissioned.unwrap_or_else(now)), ..before };
+    let revision = store.session.decommission_host(host, &tombstone, &picture, store.deadline).await?;
+    output.answer(&json!({ "host": host, "revision": revision }), |_| {});
+    Ok(Exit::Yes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::time::EpochSeconds;
+
+    #[test]
+    fn what_is_not_said_stays() {
+        let said = |role, labels: &[&str]| {
+            let labels: Vec<String> = labels.iter().map(|l| (*l).to_owned()).collect();
+            Said::parse(role, None, &labels).unwrap()
+        };
+        let first = said(Some("web"), &["rack=1", "zone=a"]).onto(None, EpochSeconds(5));
+        assert_eq!(first.since, EpochSeconds(5));
+        let second = said(None, &["rack=2"]).onto(Some(first.clone()), EpochSeconds(9));
+        assert_eq!(second.since, EpochSeconds(5));
+        assert_eq!(second.role, first.role);
+        assert_eq!(second.labels["rack"], "2");
+        assert_eq!(second.labels["zone"], "a");
+        let out = RosterEntry { decommissioned: Some(EpochSeconds(7)), ..second };
+        let again = said(None, &[]).onto(Some(out), EpochSeconds(9));
+        assert_eq!(again, RosterEntry { since: EpochSeconds(9), ..RosterEntry::default() });
+    }
+
+    #[test]
+    fn a_label_has_a_name_and_a_value() {
+        for bad in ["rack", "=1", "a b=1", "rack=\u{1b}"] {
+            let failure = Said::parse(None, None, &[bad.to_owned()]).unwrap_err();
+            assert_eq!(failure.exit, Exit::Usage, "{bad:?}");
+        }
+    }
+}

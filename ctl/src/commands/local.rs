@@ -1,0 +1,107 @@
+//! This host: `local_version` and `local_health`.
+
+use super::{Store, version};
+use crate::exit::{Exit, Failure};
+use crate::local;
+use crate::output::{self, Output};
+use crate::settings::Settings;
+use anyhow::anyhow;
+use etcd_session::Picture;
+use model::keys::{Key, StatusState};
+use model::names::{HostName, StatusType};
+use model::values::StatusRecord;
+use serde_json::json;
+use std::io;
+
+/// The exit code is a number of one byte, and codes from 126 on have meanings of their own in a shell.
+const HEALTH_MAX: usize = 100;
+
+/// Prints the version installed on this host, or records it.
+pub(super) fn local_version(
+    given: Option<&str>,
+    settings: &Settings,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    // The original tool ended with 1 where the system did not let it.
+    let trouble = |error: io::Error| Failure {
+        exit: Exit::No,
+        error: anyhow!(error).context(settings.local_version_file.display().to_string()),
+    };
+    let text = match given {
+        None => local::installed_version(settings).map_err(trouble)?,
+        Some(given) => {
+            let version = version(given)?;
+            if local::record_installed_version(settings, &version).map_err(trouble)? {
+                version.as_str().to_owned()
+            } else {
+                output::warn(&format!(
+                    "{}: its directory is not there",
+                    settings.local_version_file.display()
+                ));
+                String::new()
+            }
+        }
+    };
+    output.answer(&json!({ "version": Some(&text).filter(|t| !t.is_empty()) }), |o| o.line(&text));
+    Ok(Exit::Yes)
+}
+
+/// Types of result that every host may have.
+pub(super) fn known_types() -> [StatusType; 3] {
+    let provisioned = StatusType::new("provisioned").unwrap_or_else(|e| unreachable!("{e}"));
+    [StatusType::validation(), StatusType::apply(), provisioned]
+}
+
+/// The result keys of one host.
+pub(super) fn status_keys(host: &HostName) -> Vec<Key> {
+    let of = |kind: StatusType| StatusState::ALL.map(|state| Key::Status(kind.clone(), state, host.clone()));
+    known_types().into_iter().flat_map(of).collect()
+}
+
+/// Counts the failing results of this host in the exit code. A code other than 0 makes the old cron script
+/// begin a configuration run, so what is not known is no failure.
+pub(super) async fn local_health(
+    verbose: bool,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let host = store.settings.host(None)?;
+    let picture = match store.session.read_keys(&status_keys(&host), store.deadline).await {
+        Ok(picture) => picture,
+        Err(error) => {
+            output::warn(&format!("{error}; the health of {host} is not known"));
+            output.answer(&json!({ "host": host, "known": false, "failing": [] }), |_| {});
+            return Ok(Exit::Yes);
+        }
+    };
+    if picture.entries.is_empty() {
+        output::warn(&format!("no result of {host} is known"));
+    }
+    let failing = failing(&picture, &host);
+    let known = !picture.entries.is_empty();
+    let list: Vec<_> =
+        failing.iter().map(|(kind, detail)| json!({ "check": kind, "output": detail })).collect();
+    output.answer(&json!({ "host": host, "known": known, "failing": list }), |o| {
+        for (kind, detail) in failing.iter().filter(|_| verbose) {
+            o.line(&format!("{kind}: {detail}"));
+        }
+    });
+    Ok(Exit::Own(failing.len().min(HEALTH_MAX) as u8))
+}
+
+/// The types that failed, with what their records say.
+fn failing(picture: &Picture, host: &HostName) -> Vec<(StatusType, String)> {
+    let mut found = Vec::new();
+    for kind in known_types() {
+        let Some(entry) = picture.get(&Key::Status(kind.clone(), StatusState::Failed, host.clone())) else {
+            continue;
+        };
+        let detail = match StatusRecord::read(&entry.value) {
+            Ok(StatusRecord { reason, .. }) if !reason.is_empty() => reason,
+            Ok(StatusRecord { code: Some(code), .. }) => format!("failed with code {code}"),
+            _ => "failed".into(),
+        };
+        found.push((kind, detail));
+    }
+    found
+}

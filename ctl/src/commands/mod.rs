@@ -1,0 +1,130 @@
+//! The verbs. Each asks its question, hands the answer to the output and returns the exit code.
+
+mod desired;
+mod failures;
+mod fleet;
+mod hosts;
+mod local;
+mod one_shot;
+mod ping;
+mod running;
+mod status;
+mod store;
+mod trigger;
+mod verify_hosts;
+mod why;
+
+use crate::cli::{Cli, HostsVerb, StoreVerb, Verb};
+use crate::exit::{Exit, Failure};
+use crate::output::Output;
+use crate::settings::Settings;
+use anyhow::Context;
+use clap::CommandFactory;
+use etcd_session::{Deadline, Session};
+use model::names::{HostName, Version};
+use model::time::EpochSeconds;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Runs one verb.
+pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Result<Exit, Failure> {
+    match verb {
+        Verb::LocalVersion { version } => local::local_version(version.as_deref(), settings, output),
+        Verb::NewDiscoveryToken { endpoint } => {
+            let token = etcd_session::new_discovery_token(&endpoint)?;
+            output.answer(&serde_json::json!({ "token": token }), |o| o.line(&token));
+            Ok(Exit::Yes)
+        }
+        Verb::Completion { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "orchestrate", &mut script);
+            output.raw(&script);
+            Ok(Exit::Yes)
+        }
+        verb => {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().context("runtime")?;
+            runtime.block_on(async {
+                let deadline = Deadline::within(settings.timeout);
+                let store = Store { settings, session: Session::new(settings.session.clone())?, deadline };
+                ask(verb, &store, output).await
+            })
+        }
+    }
+}
+
+/// What a verb asks the store with.
+struct Store<'a> {
+    settings: &'a Settings,
+    session: Session,
+    /// For the whole command.
+    deadline: Deadline,
+}
+
+async fn ask(verb: Verb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    match verb {
+        Verb::TriggerUpdate { version, require_settled } => {
+            trigger::trigger_update(&self::version(&version)?, require_settled, store, output).await
+        }
+        Verb::CurrentVersion => desired::current_version(store, output).await,
+        Verb::Ping => ping::ping(store, output).await,
+        Verb::PendingUpdate { peek } => desired::pending_update(peek, store, output).await,
+        Verb::UpdateOwnStatus { hostname, kind, code } => {
+            one_shot::update_own_status(hostname.as_deref(), &kind, code, store, output).await
+        }
+        Verb::UpdateOwnInfo { interval: _, hostname, version } => {
+            one_shot::update_own_info(hostname.as_deref(), version.as_deref(), store, output).await
+        }
+        Verb::RunningVersions => running::running_versions(store, output).await,
+        Verb::VerifyHosts { version, hosts, wait } => {
+            verify_hosts::verify_hosts(&self::version(&version)?, hosts, wait.as_deref(), store, output).await
+        }
+        Verb::CheckSingleVersion { verbose, version } => {
+            running::check_single_version(&self::version(&version)?, verbose, store, output).await
+        }
+        Verb::GetFailures { hosts, show_warnings } => {
+            failures::get_failures(hosts, show_warnings, store, output).await
+        }
+        Verb::HostsAtVersion { version } => {
+            running::hosts_at_version(&self::version(&version)?, store, output).await
+        }
+        Verb::LocalHealth { verbose } => local::local_health(verbose, store, output).await,
+        Verb::DebugTimeout { version, debug_hosts } => {
+            failures::debug_timeout(&self::version(&version)?, debug_hosts, store, output).await
+        }
+        Verb::Status => status::status(store, output).await,
+        Verb::Unaccounted => status::unaccounted(store, output).await,
+        Verb::Hosts { verb: HostsVerb::List { all } } => hosts::list(all, store, output).await,
+        Verb::Hosts { verb: HostsVerb::Add { host, role, group, labels } } => {
+            let said = hosts::Said::parse(role.as_deref(), group.as_deref(), &labels)?;
+            hosts::add(&self::host(&host)?, said, store, output).await
+        }
+        Verb::Hosts { verb: HostsVerb::Decommission { host, force } } => {
+            hosts::decommission(&self::host(&host)?, force, store, output).await
+        }
+        Verb::Why { host } => why::why(&self::host(&host)?, store, output).await,
+        Verb::Logs { host } => why::logs(&self::host(&host)?, store, output).await,
+        Verb::Retry { host } => why::retry(&self::host(&host)?, store, output).await,
+        Verb::Store { verb: StoreVerb::Show } => self::store::show(store, output).await,
+        Verb::Store { verb: StoreVerb::Accept { version, lineage } } => {
+            self::store::accept(&self::version(&version)?, lineage.as_deref(), store, output).await
+        }
+        Verb::LocalVersion { .. } | Verb::NewDiscoveryToken { .. } | Verb::Completion { .. } => {
+            unreachable!("these need no store")
+        }
+    }
+}
+
+fn version(text: &str) -> Result<Version, Failure> {
+    Version::new(text).map_err(Failure::usage)
+}
+
+fn host(text: &str) -> Result<HostName, Failure> {
+    HostName::new(text).map_err(Failure::usage)
+}
+
+/// The time of day, for display by others.
+fn now() -> EpochSeconds {
+    // Before 1970 only on a machine without a clock; then any time is as good.
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    EpochSeconds(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+}

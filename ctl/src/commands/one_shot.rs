@@ -1,0 +1,261 @@
+//! What a script reports for its host: `update_own_status` and `update_own_info`.
+//!
+//! With a live agent on the host everything hangs on that agent's lease and is fenced by its claim; an
+//! agent that applies versions by itself is not talked over. Without an agent the listing hangs on a lease
+//! of [`LISTING_SECONDS`], and a success on one as long as its type may stay silent. A success under a
+//! lease leaves the durable key `/orchestrate/reporting/<type>/<host>`. So these facts are told apart:
+//! the trace and no result of the type — the host stopped reporting it, which is a failure; no trace and no
+//! result — it never did. A failure, or "not yet", is durable: it must not mend itself by silence.
+
+use super::desired::{driver, refused_by_agent};
+use super::local::known_types;
+use super::{Store, now, version};
+use crate::exit::{Exit, Failure};
+use crate::local::{self, LeaseName, Memory};
+use crate::output::{self, Output};
+use anyhow::anyhow;
+use etcd_session::{OneShot, Picture, StatusWrite, StoreError};
+use model::keys::{Key, Prefix, StatusState};
+use model::names::{HostName, StatusType, Version};
+use model::values::{self, Driver, StatusRecord};
+use serde_json::json;
+use std::fmt::Display;
+
+/// Twice the minute between two reports, and ten seconds.
+const LISTING_SECONDS: i64 = 130;
+const VALIDATION_SECONDS: i64 = 60 * 60;
+const APPLY_SECONDS: i64 = 24 * 60 * 60;
+/// How often a write is tried again when an agent came or went meanwhile.
+const TRIES: u32 = 3;
+
+/// The state that an exit code means for a type.
+fn state_of(kind: &StatusType, code: i64) -> StatusState {
+    let is_apply = *kind == StatusType::apply();
+    match code {
+        0 => StatusState::Success,
+        -1 if *kind != StatusType::validation() => StatusState::Pending,
+        // What Puppet ends with: 1 could not run, 4 failures, 6 changes and failures.
+        1 | 4 | 6 if is_apply => StatusState::Failed,
+        _ if is_apply => StatusState::Success,
+        _ => StatusState::Failed,
+    }
+}
+
+/// How long a success of a type may stand without being said again; `None`: for ever.
+fn success_seconds(kind: &StatusType) -> Option<i64> {
+    if *kind == StatusType::validation() {
+        Some(VALIDATION_SECONDS)
+    } else if *kind == StatusType::apply() {
+        Some(APPLY_SECONDS)
+    } else {
+        None
+    }
+}
+
+fn known_type(text: &str) -> Result<StatusType, Failure> {
+    let kind = StatusType::from_caller(text).map_err(Failure::usage)?;
+    if known_types().contains(&kind) {
+        Ok(kind)
+    } else {
+        Err(Failure::usage(anyhow!("status type {kind}: it can be puppet, validation or provisioned")))
+    }
+}
+
+/// A one-shot write of one host.
+struct Writer<'a> {
+    store: &'a Store<'a>,
+    host: HostName,
+    memory: Memory,
+}
+
+/// The agent on a host, as far as a one-shot write goes.
+struct Agent {
+    lease: i64,
+    revision: i64,
+    drives: bool,
+}
+
+impl<'a> Writer<'a> {
+    fn new(given: Option<&str>, store: &'a Store<'a>) -> Result<Self, Failure> {
+        Ok(Self { store, host: store.settings.host(given)?, memory: Memory::of(store.settings) })
+    }
+
+    fn agent(&self, picture: &Picture) -> Option<Agent> {
+        let live = Key::Live(self.host.clone());
+        let entry = picture.get(&live)?;
+        let drives = driver(picture, &live) == Some(Driver::Agent);
+        Some(Agent { lease: entry.lease, revision: entry.mod_revision, drives })
+    }
+
+    /// The lease for a purpose: the one of the last time if it still lives.
+    async fn lease(&self, purpose: Option<&StatusType>, seconds: i64) -> Result<i64, StoreError> {
+        let own = self.store.settings.host_name == self.host.as_str();
+        let name = LeaseName::new(purpose.map(StatusType::as_str), &self.host, own);
+        let (session, deadline) = (&self.store.session, self.store.deadline);
+        let lease = session.lease_for_one_shot(self.memory.lease(&name), seconds, deadline).await?;
+        self.memory.keep_lease(&name, lease);
+        Ok(lease)
+    }
+
+    fn say(&self, output: &mut Output, what: &str, subject: impl Display) {
+        if output.is_json() {
+            output.answer(&json!({ "host": self.host, what: subject.to_string() }), |_| {});
+        }
+    }
+}
+
+/// Tries a write again that came between an agent's coming and going, or whose lease ran out just now.
+async fn until_written(write: impl AsyncFn() -> Result<bool, Failure>) -> Result<(), Failure> {
+    for _ in 0..TRIES {
+        match write().await {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(failure) if matches!(failure.error.downcast_ref(), Some(StoreError::LeaseGone { .. })) => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    Err(Failure::cannot_tell("an agent comes and goes on this host; nothing was written"))
+}
+
+/// Reports a result by the exit code of the tool that ran.
+pub(super) async fn update_own_status(
+    hostname: Option<&str>,
+    kind: &str,
+    code: i64,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let kind = known_type(kind)?;
+    let writer = Writer::new(hostname, store)?;
+    let state = state_of(&kind, code);
+    until_written(async || write_status(&writer, &kind, state, code).await).await?;
+    writer.say(output, "state", state.as_str());
+    Ok(Exit::Yes)
+}
+
+async fn write_status(
+    writer: &Writer<'_>,
+    kind: &StatusType,
+    state: StatusState,
+    code: i64,
+) -> Result<bool, Failure> {
+    let Store { session, deadline, settings } = writer.store;
+    let picture = session.read_keys(&[Key::Live(writer.host.clone())], *deadline).await?;
+    let agent = writer.agent(&picture);
+    let agents_own = [StatusType::apply(), StatusType::validation()].contains(kind);
+    let lease = match (&agent, success_seconds(kind)) {
+        (Some(agent), _) if agent.drives && agents_own => {
+            return Err(refused_by_agent(&writer.host, &format!("reports {kind}")));
+        }
+        (Some(agent), Some(_)) => agent.lease,
+        (None, Some(seconds)) if state == StatusState::Success => writer.lease(Some(kind), seconds).await?,
+        _ => 0,
+    };
+    let installed = local::installed_version(settings).ok().and_then(|text| Version::new(text).ok());
+    let is_own = settings.host_name == writer.host.as_str();
+    let record = StatusRecord {
+        at: now(),
+        version: installed.filter(|_| is_own),
+        code: Some(code),
+        reason: if state == StatusState::Failed { format!("exited with {code}") } else { String::new() },
+    };
+    let shot = OneShot { host: writer.host.clone(), lease, live_revision: agent.map(|a| a.revision) };
+    let status = StatusWrite { kind: kind.clone(), state, record, lease };
+    Ok(session.status_one_shot(&shot, &status, *deadline).await?)
+}
+
+/// Reports the version that a host runs.
+pub(super) async fn update_own_info(
+    hostname: Option<&str>,
+    given: Option<&str>,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let writer = Writer::new(hostname, store)?;
+    let running = match given.filter(|text| !text.is_empty()) {
+        Some(text) => version(text)?,
+        None => {
+            let file = store.settings.local_version_file.display();
+            let text = local::installed_version(store.settings)
+                .map_err(|e| Failure::cannot_tell(format!("{file}: {e}")))?;
+            if text.is_empty() {
+                output::note("no version is known on this host; nothing was changed");
+                return Ok(Exit::Yes);
+            }
+            Version::new(text).map_err(|e| Failure::cannot_tell(format!("{file}: {e}")))?
+        }
+    };
+    until_written(async || write_listing(&writer, &running).await).await?;
+    writer.say(output, "version", &running);
+    Ok(Exit::Yes)
+}
+
+async fn write_listing(writer: &Writer<'_>, running: &Version) -> Result<bool, Failure> {
+    let Store { session, deadline, .. } = writer.store;
+    let host = &writer.host;
+    let announced = Key::Announced(host.clone());
+    let picture = session.read_keys(&[Key::Live(host.clone()), announced.clone()], *deadline).await?;
+    let agent = writer.agent(&picture);
+    if agent.as_ref().is_some_and(|agent| agent.drives) {
+        return Err(refused_by_agent(host, "announces its version"));
+    }
+    let others = match picture.get(&announced).map(|entry| values::read_version(&entry.value)) {
+        Some(Ok(version)) => vec![version],
+        // Written by a tool that knows nothing of that key, or not at all.
+        _ => listed_under(writer.store, host, picture.revision).await?,
+    };
+    let lease = match &agent {
+        Some(agent) => agent.lease,
+        None => writer.lease(None, LISTING_SECONDS).await?,
+    };
+    let shot = OneShot { host: host.clone(), lease, live_revision: agent.map(|a| a.revision) };
+    Ok(session.list_one_shot(&shot, running, now(), &others, *deadline).await?)
+}
+
+/// The versions that a host is listed under, by the keys alone.
+pub(super) async fn listed_under(
+    store: &Store<'_>,
+    host: &HostName,
+    revision: i64,
+) -> Result<Vec<Version>, StoreError> {
+    let list = store.session.read_key_list(&Prefix::RunningVersions, Some(revision), store.deadline).await?;
+    let of_host =
+        list.suffixes().filter_map(|suffix| suffix.split_once('/')).filter(|(_, h)| *h == host.as_str());
+    Ok(of_host.filter_map(|(version, _)| Version::new(version).ok()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_mean_what_they_meant() {
+        use StatusState::{Failed, Pending, Success};
+        for (kind, code, state) in [
+            ("puppet", 0, Success),
+            ("puppet", 2, Success),
+            ("puppet", 1, Failed),
+            ("puppet", 4, Failed),
+            ("puppet", 6, Failed),
+            ("puppet", -1, Pending),
+            ("puppet", 255, Success),
+            ("puppet_service", 6, Failed),
+            ("validation", 0, Success),
+            ("validation", 1, Failed),
+            ("validation", -1, Failed),
+            ("validation_service", 255, Failed),
+            ("provisioned", 0, Success),
+            ("provisioned", -1, Pending),
+            ("provisioned", 2, Failed),
+        ] {
+            assert_eq!(state_of(&known_type(kind).unwrap(), code), state, "{kind} {code}");
+        }
+    }
+
+    #[test]
+    fn a_type_that_nobody_knows_is_wrong_usage() {
+        for bad in ["", "nonsense", "a/b", "../x"] {
+            assert_eq!(known_type(bad).unwrap_err().exit, Exit::Usage, "{bad}");
+        }
+    }
+}

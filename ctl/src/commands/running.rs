@@ -1,0 +1,140 @@
+//! Who runs what: `running_versions`, `hosts_at_version`, `check_single_version`.
+
+use super::Store;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Output};
+use etcd_session::{KeyList, StoreError};
+use model::keys::Prefix;
+use model::names::{HostName, Version};
+use serde_json::json;
+use std::collections::BTreeMap;
+
+/// The versions that hosts run, with the number of hosts, at one revision.
+struct Running {
+    versions: BTreeMap<Version, usize>,
+    revision: i64,
+}
+
+async fn running(store: &Store<'_>) -> Result<Running, StoreError> {
+    let list = store.session.read_key_list(&Prefix::RunningVersions, None, store.deadline).await?;
+    let (versions, passed_over) = count_versions(list.suffixes());
+    note_passed_over(passed_over);
+    Ok(Running { versions, revision: list.revision })
+}
+
+/// Counts hosts by version. Keys come in order, so a version is looked at when it changes only.
+fn count_versions<'a>(suffixes: impl Iterator<Item = &'a str>) -> (BTreeMap<Version, usize>, usize) {
+    let mut versions = BTreeMap::new();
+    let mut passed_over = 0;
+    let mut last: Option<(&str, Option<Version>)> = None;
+    for suffix in suffixes {
+        let Some((text, host)) = suffix.split_once('/') else {
+            passed_over += 1;
+            continue;
+        };
+        if last.as_ref().is_none_or(|(known, _)| *known != text) {
+            last = Some((text, Version::new(text).ok()));
+        }
+        match &last {
+            Some((_, Some(version))) if HostName::new(host).is_ok() => {
+                if let Some(count) = versions.get_mut(version) {
+                    *count += 1;
+                } else {
+                    versions.insert(version.clone(), 1);
+                }
+            }
+            _ => passed_over += 1,
+        }
+    }
+    (versions, passed_over)
+}
+
+/// Keys with names that are not valid never become part of an answer; that there are some is said.
+pub(super) fn note_passed_over(count: usize) {
+    if count > 0 {
+        output::warn(&format!("{count} keys hold names that are not valid and were passed over"));
+    }
+}
+
+/// The valid host names of a list, in its order, and how many others there were.
+pub(super) fn hosts_of(list: &KeyList) -> (Vec<HostName>, usize) {
+    let hosts: Vec<HostName> = list.suffixes().filter_map(|text| HostName::new(text).ok()).collect();
+    let passed_over = list.len() - hosts.len();
+    (hosts, passed_over)
+}
+
+fn counted(versions: &BTreeMap<Version, usize>) -> Vec<serde_json::Value> {
+    versions.iter().map(|(version, hosts)| json!({ "version": version, "hosts": hosts })).collect()
+}
+
+/// Lists the versions, one per line.
+pub(super) async fn running_versions(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let running = running(store).await?;
+    let answer = json!({ "versions": counted(&running.versions), "revision": running.revision });
+    output.answer(&answer, |o| {
+        for version in running.versions.keys() {
+            o.line(version.as_str());
+        }
+        if running.versions.is_empty() {
+            o.line("");
+        }
+    });
+    Ok(Exit::Yes)
+}
+
+/// Lists the hosts of a version, one per line.
+pub(super) async fn hosts_at_version(
+    version: &Version,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let prefix = Prefix::RunningVersion(version.clone());
+    let list = store.session.read_key_list(&prefix, None, store.deadline).await?;
+    let (hosts, passed_over) = hosts_of(&list);
+    note_passed_over(passed_over);
+    output.answer(&json!({ "version": version, "hosts": hosts, "revision": list.revision }), |o| {
+        hosts.iter().for_each(|host| o.line(host.as_str()));
+    });
+    Ok(Exit::Yes)
+}
+
+/// Says whether hosts run this version and no other.
+pub(super) async fn check_single_version(
+    version: &Version,
+    verbose: bool,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let running = running(store).await?;
+    let found = running.versions.contains_key(version);
+    let unwanted: Vec<&str> =
+        running.versions.keys().filter(|v| *v != version).map(Version::as_str).collect();
+    let answer = json!({
+        "version": version,
+        "wanted_found": found,
+        "unwanted": unwanted,
+        "versions": counted(&running.versions),
+        "revision": running.revision,
+    });
+    output.answer(&answer, |o| {
+        if verbose {
+            o.line(&format!("Wanted version found: {}", if found { "True" } else { "False" }));
+            o.line(&format!("Unwanted versions found: {}", unwanted.join(", ")));
+        }
+    });
+    Ok(Exit::of(found && unwanted.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_counted_by_version_and_garbage_apart() {
+        let (versions, passed_over) =
+            count_versions(["v1/a", "v1/b", "v1/not a host", "v 2/a", "stray", "v3/c"].into_iter());
+        let found: Vec<_> = versions.iter().map(|(v, n)| (v.as_str(), *n)).collect();
+        assert_eq!(found, [("v1", 2), ("v3", 1)]);
+        assert_eq!(passed_over, 3);
+    }
+}

@@ -1,0 +1,159 @@
+//! The fleet as a whole: `status` and `unaccounted`.
+
+use super::{Store, fleet};
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Output};
+use model::fleet::{Evidence, Fleet, FleetTarget, FleetVerdict, FleetWord, Unaccounted};
+use model::names::HostName;
+use serde_json::json;
+use std::collections::BTreeMap;
+
+/// Says how the fleet stands.
+pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let (fleet, revision) = fleet::read(store, None, store.deadline).await?;
+    fleet::note_oddities(&fleet);
+    say_status(&fleet, revision, output);
+    let word = fleet.word();
+    if let Some(why) = fleet.why_unknown().filter(|_| word == FleetWord::Unknown) {
+        output::note(&format!("unknown: {why}"));
+    }
+    Ok(match word {
+        FleetWord::Settled => Exit::Yes,
+        FleetWord::Updating | FleetWord::Failing => Exit::No,
+        FleetWord::Unknown => Exit::CannotTell,
+    })
+}
+
+fn say_status(fleet: &Fleet, revision: i64, output: &mut Output) {
+    let verdicts = fleet.verdicts();
+    let not_ok: Vec<(&HostName, &FleetVerdict)> =
+        verdicts.iter().filter(|(_, v)| **v != FleetVerdict::Ok).map(|(host, v)| (*host, v)).collect();
+    let unaccounted = unaccounted_of(&verdicts);
+    let versions = fleet.versions();
+    let target = match fleet.target() {
+        FleetTarget::Known { version, revision } => Some((version, *revision)),
+        _ => None,
+    };
+    let answer = json!({
+        "fleet": fleet.word().to_string(),
+        "revision": revision,
+        "desired": target.map(|(version, revision)| json!({ "version": version, "revision": revision })),
+        "versions": versions.iter().map(|(v, n)| json!({ "version": v, "hosts": n })).collect::<Vec<_>>(),
+        "hosts": fleet.hosts().len(),
+        "not_ok": not_ok.iter().map(|(host, v)| {
+            json!({ "host": host, "verdict": v.word(), "reason": v.detail() })
+        }).collect::<Vec<_>>(),
+        "unaccounted": unaccounted.iter().map(|(host, how)| {
+            json!({ "host": host, "how": how.to_string() })
+        }).collect::<Vec<_>>(),
+    });
+    output.answer(&answer, |o| {
+        o.line(&format!("fleet: {}", fleet.word()));
+        o.line(&match (fleet.target(), target) {
+            (_, Some((version, revision))) => format!("desired: {version} (revision {revision})"),
+            (FleetTarget::Invalid { why }, _) => format!("desired: not a version: {why}"),
+            _ => "desired: none".into(),
+        });
+        o.line(&format!("hosts: {}, not ok: {}", fleet.hosts().len(), not_ok.len()));
+        section(o, versions.is_empty());
+        o.table(["VERSION", "HOSTS"], versions.iter().map(|(v, n)| [v.to_string(), n.to_string()]));
+        section(o, not_ok.is_empty());
+        o.table(
+            ["HOST", "VERDICT", "REASON"],
+            not_ok.iter().map(|(host, v)| [host.to_string(), v.word().into(), v.detail()]),
+        );
+        section(o, unaccounted.is_empty());
+        let rows = unaccounted.iter().map(|(host, how)| [host.to_string(), how.to_string()]);
+        o.table(["UNACCOUNTED", "HOW"], rows);
+    });
+}
+
+/// An empty line in front of a table that has rows.
+fn section(output: &mut Output, empty: bool) {
+    if !empty {
+        output.line("");
+    }
+}
+
+fn unaccounted_of<'a>(verdicts: &BTreeMap<&'a HostName, FleetVerdict>) -> Vec<(&'a HostName, Unaccounted)> {
+    verdicts.iter().filter_map(|(host, verdict)| Some((*host, verdict.unaccounted()?))).collect()
+}
+
+/// Lists hosts that nobody can account for.
+pub(super) async fn unaccounted(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let (fleet, revision) = fleet::read(store, None, store.deadline).await?;
+    fleet::note_oddities(&fleet);
+    let verdicts = fleet.verdicts();
+    let found = unaccounted_of(&verdicts);
+    let last_report = |host: &HostName| {
+        let report = fleet.hosts().get(host).and_then(Evidence::readable_report);
+        report.and_then(|report| output::rfc3339(report.at))
+    };
+    let list: Vec<_> = found
+        .iter()
+        .map(|(host, how)| {
+            let reason = verdicts[host].detail();
+            json!({ "host": host, "how": how.to_string(), "reason": reason, "last_report": last_report(host) })
+        })
+        .collect();
+    output.answer(&json!({ "unaccounted": list, "revision": revision }), |o| {
+        let row = |(host, how): &(&HostName, Unaccounted)| {
+            [
+                host.to_string(),
+                how.to_string(),
+                verdicts[host].detail(),
+                last_report(host).unwrap_or("never".into()),
+            ]
+        };
+        o.table(["HOST", "HOW", "REASON", "LAST REPORT"], found.iter().map(row));
+    });
+    Ok(Exit::of(found.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::Format;
+    use model::names::Version;
+
+    fn fleet(facts: &[(&str, &str)]) -> Fleet {
+        let target = FleetTarget::Known { version: Version::new("v2").unwrap(), revision: 20 };
+        Fleet::new(target, facts.iter().map(|(k, v)| (*k, v.as_bytes())))
+    }
+
+    fn check(facts: &[(&str, &str)], expected: &str) {
+        let mut output = Output::new(Format::Table);
+        say_status(&fleet(facts), 30, &mut output);
+        assert_eq!(output.text(), expected);
+    }
+
+    #[test]
+    fn status_names_what_is_not_ok() {
+        check(
+            &[("/running_version/v2/a", "1")],
+            "fleet: settled\ndesired: v2 (revision 20)\nhosts: 1, not ok: 0\n\nVERSION  HOSTS\nv2       1\n",
+        );
+        check(
+            &[
+                ("/running_version/v2/a", "1"),
+                ("/running_version/v1/b", "1"),
+                ("/orchestrate/hosts/c", r#"{"since":1}"#),
+            ],
+            "fleet: failing\ndesired: v2 (revision 20)\nhosts: 3, not ok: 2\n\
+             \nVERSION  HOSTS\nv1       1\nv2       1\n\
+             \nHOST  VERDICT  REASON\nb     running  listed under v1\nc     lost     on the roster, but never seen\n\
+             \nUNACCOUNTED  HOW\nb            late\nc            never seen\n",
+        );
+    }
+
+    #[test]
+    fn lists_in_json_are_never_null() {
+        let mut output = Output::new(Format::Json);
+        say_status(&fleet(&[]), 30, &mut output);
+        let value: serde_json::Value = serde_json::from_str(output.text()).unwrap();
+        assert_eq!(value["fleet"], "unknown");
+        for list in ["versions", "not_ok", "unaccounted"] {
+            assert_eq!(value[list], json!([]), "{list}");
+        }
+    }
+}

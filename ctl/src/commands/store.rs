@@ -1,0 +1,165 @@
+//! The store itself: `store show` and `store accept`.
+
+use super::Store;
+use crate::exit::{Exit, Failure};
+use crate::local::Memory;
+use crate::output::{self, Output};
+use model::keys::{Key, Prefix};
+use model::names::{Token, Version};
+use model::values::{self, Report, ReportedStore, StoreIdentity};
+use serde_json::json;
+use std::collections::BTreeSet;
+
+/// Prints identity, revision, members and alarms.
+pub(super) async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let picture = store.session.read_keys(&[Key::Store, Key::CurrentVersion], store.deadline).await?;
+    let identity = picture.get(&Key::Store).map(|entry| values::read::<StoreIdentity>(&entry.value));
+    let members = store.session.members(store.deadline).await?;
+    // Not every user may ask for alarms; that is no reason to say nothing.
+    let alarms = store.session.alarms(store.deadline).await.map_err(|e| output::warn(&e.to_string())).ok();
+    let readable = identity.as_ref().and_then(|identity| identity.as_ref().ok());
+    let answer = json!({
+        "lineage": readable.map(|i| &i.lineage),
+        "epoch": readable.map(|i| i.epoch),
+        "revision": picture.revision,
+        "raft_term": picture.raft_term,
+        "members": members,
+        "alarms": alarms.clone().unwrap_or_default(),
+        "alarms_known": alarms.is_some(),
+    });
+    output.answer(&answer, |o| {
+        o.line(&format!("lineage:  {}", readable.map_or("none", |i| i.lineage.as_str())));
+        o.line(&format!("epoch:    {}", readable.map_or("none".into(), |i| i.epoch.to_string())));
+        o.line(&format!("revision: {}", picture.revision));
+        o.line(&format!("members:  {}", members.join(", ")));
+        let alarms = alarms
+            .as_ref()
+            .map_or("not known".into(), |a| if a.is_empty() { "none".into() } else { a.join(", ") });
+        o.line(&format!("alarms:   {alarms}"));
+    });
+    match identity {
+        Some(Err(error)) => Err(Failure::cannot_tell(format!("{}: {error}", Key::Store))),
+        _ => Ok(Exit::Yes),
+    }
+}
+
+/// Accepts the store as it is, for the whole fleet.
+pub(super) async fn accept(
+    version: &Version,
+    lineage: Option<&str>,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let lineage = lineage.map(Token::new).transpose().map_err(Failure::usage)?;
+    let found = store.session.read_all(&[Key::Store], &[Prefix::Reports], None, store.deadline).await?;
+    let key = found.get(&Key::Store).map(|entry| values::read::<StoreIdentity>(&entry.value));
+    let key = match key.transpose() {
+        Ok(key) => key,
+        Err(error) if lineage.is_none() => {
+            return Err(Failure::cannot_tell(format!(
+                "{}: {error}; give the lineage by --lineage",
+                Key::Store
+            )));
+        }
+        Err(_) => None,
+    };
+    let reports = found.entries.iter().filter(|(key, _)| matches!(Key::parse(key), Ok(Key::Report(_))));
+    let reported: Vec<ReportedStore> =
+        reports.filter_map(|(_, entry)| values::read::<Report>(&entry.value).ok()?.store).collect();
+    let identity = next_identity(key.as_ref(), lineage, &reported)?;
+    let accepted = store.session.accept_store(&found, identity, version, store.deadline).await?;
+    Memory::of(store.settings).keep_current_version(version);
+    let identity = &accepted.identity;
+    output::note(&format!(
+        "accepted at revision {}: lineage {}, epoch {}, version {version}",
+        accepted.revision, identity.lineage, identity.epoch
+    ));
+    let answer = json!({
+        "lineage": identity.lineage,
+        "epoch": identity.epoch,
+        "version": version,
+        "revision": accepted.revision,
+    });
+    output.answer(&answer, |_| {});
+    Ok(Exit::Yes)
+}
+
+/// The identity that every host recognises as newer: the fleet's lineage, and an epoch above all known ones.
+fn next_identity(
+    key: Option<&StoreIdentity>,
+    given: Option<Token>,
+    reported: &[ReportedStore],
+) -> Result<StoreIdentity, Failure> {
+    let known: BTreeSet<&Token> = reported.iter().map(|r| &r.lineage).collect();
+    let names = || known.iter().map(|token| token.as_str()).collect::<Vec<_>>().join(", ");
+    let lineage = match (key, given) {
+        (Some(key), Some(given)) if key.lineage != given => {
+            return Err(Failure::refused(format!(
+                "the lineage of this store is {}, not {given}",
+                key.lineage
+            )));
+        }
+        (Some(key), _) => key.lineage.clone(),
+        (None, Some(given)) => given,
+        (None, None) => match known.len() {
+            0 => {
+                output::warn(
+                    "no lineage is known: a new one is made, and hosts of an older one will refuse it",
+                );
+                etcd_session::random_token()
+            }
+            1 => reported[0].lineage.clone(),
+            _ => {
+                let names = names();
+                return Err(Failure::refused(format!(
+                    "hosts report several lineages ({names}); choose one by --lineage"
+                )));
+            }
+        },
+    };
+    if known.iter().any(|other| **other != lineage) {
+        output::warn(&format!(
+            "hosts report the lineages {}; those of another than {lineage} will refuse it",
+            names()
+        ));
+    }
+    let epochs = reported.iter().map(|r| r.epoch).chain(key.map(|key| key.epoch));
+    Ok(StoreIdentity { lineage, epoch: epochs.max().unwrap_or(0) + 1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(text: &str) -> Token {
+        Token::new(text).unwrap()
+    }
+
+    /// Expected: lineage and epoch, or the exit code.
+    fn check(
+        key: Option<(&str, u64)>,
+        given: Option<&str>,
+        reported: &[(&str, u64)],
+        expected: Result<(&str, u64), Exit>,
+    ) {
+        let key = key.map(|(lineage, epoch)| StoreIdentity { lineage: token(lineage), epoch });
+        let reported: Vec<_> = reported
+            .iter()
+            .map(|(lineage, epoch)| ReportedStore { lineage: token(lineage), epoch: *epoch })
+            .collect();
+        let found = next_identity(key.as_ref(), given.map(token), &reported);
+        let found = found.map(|i| (i.lineage.to_string(), i.epoch)).map_err(|f| f.exit);
+        assert_eq!(found, expected.map(|(lineage, epoch)| (lineage.to_owned(), epoch)));
+    }
+
+    #[test]
+    fn the_lineage_is_that_of_the_store_then_the_given_then_the_reported() {
+        check(Some(("L", 2)), None, &[], Ok(("L", 3)));
+        check(Some(("L", 2)), Some("L"), &[("L", 7)], Ok(("L", 8)));
+        check(Some(("L", 2)), Some("M"), &[], Err(Exit::Refused));
+        check(None, Some("M"), &[("L", 4)], Ok(("M", 5)));
+        check(None, None, &[("L", 4), ("L", 6)], Ok(("L", 7)));
+        check(None, None, &[("L", 4), ("M", 6)], Err(Exit::Refused));
+        assert_eq!(next_identity(None, None, &[]).unwrap().epoch, 1);
+    }
+}

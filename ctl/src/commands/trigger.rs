@@ -1,0 +1,106 @@
+//! `trigger_update`.
+
+use super::{Store, fleet};
+use crate::exit::{Exit, Failure};
+use crate::local::Memory;
+use crate::output::{self, Output};
+use etcd_session::Deadline;
+use model::decide::WaitingOn;
+use model::fleet::{Fleet, FleetVerdict, Waiting};
+use model::names::Version;
+use serde_json::json;
+use std::time::Duration;
+
+/// Most time for counting after the deed is done.
+const COUNT_MAX: Duration = Duration::from_secs(3);
+
+/// Makes the fleet run a version.
+pub(super) async fn trigger_update(
+    version: &Version,
+    require_settled: bool,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    if require_settled {
+        let (fleet, _) = fleet::read(store, None, store.deadline).await?;
+        refuse_unsettled(&fleet)?;
+    }
+    let set = store.session.set_target(version, store.deadline).await?;
+    Memory::of(store.settings).keep_current_version(version);
+    // As it was just before: from now on nobody has acted on the new instruction.
+    let deadline = Deadline::within(COUNT_MAX.min(store.deadline.left()));
+    let before = fleet::read(store, Some(set.revision - 1), deadline).await;
+    let unsettled = before.as_ref().ok().map(|(fleet, _)| unsettled(fleet));
+    match (&before, unsettled) {
+        (Ok((fleet, _)), Some(unsettled)) => output::note(&format!(
+            "triggered {version} at revision {}; {unsettled} of {} hosts were unsettled",
+            set.revision,
+            fleet.hosts().len()
+        )),
+        (Err(error), _) => {
+            output::note(&format!("triggered {version} at revision {}", set.revision));
+            output::warn(&format!("unsettled hosts could not be counted: {error}"));
+        }
+        _ => {}
+    }
+    output.answer(&json!({ "version": version, "revision": set.revision, "unsettled": unsettled }), |_| {});
+    Ok(Exit::Yes)
+}
+
+/// A host without a first instruction is not in the middle of anything.
+fn is_settled(verdict: &FleetVerdict) -> bool {
+    matches!(verdict, FleetVerdict::Ok | FleetVerdict::Waiting(Waiting::On(WaitingOn::Instruction)))
+}
+
+fn unsettled(fleet: &Fleet) -> usize {
+    fleet.verdicts().values().filter(|verdict| !is_settled(verdict)).count()
+}
+
+fn refuse_unsettled(fleet: &Fleet) -> Result<(), Failure> {
+    fleet::note_oddities(fleet);
+    let verdicts = fleet.verdicts();
+    let names: Vec<&str> =
+        verdicts.iter().filter(|(_, v)| !is_settled(v)).map(|(host, _)| host.as_str()).collect();
+    if !names.is_empty() {
+        output::note_hosts("unsettled", names.iter().copied());
+        return Err(Failure::refused(format!("{} hosts are not settled; nothing was changed", names.len())));
+    }
+    // A first instruction has nothing to wait for, so a missing one is no reason to refuse.
+    if fleet.unreadable().is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::cannot_tell("some values cannot be read; nothing was changed"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::fleet::FleetTarget;
+
+    fn check(target: Option<i64>, facts: &[(&str, &str)], expected: Option<Exit>) {
+        let version = || Version::new("v1").unwrap();
+        let target = target
+            .map_or(FleetTarget::NotSet, |revision| FleetTarget::Known { version: version(), revision });
+        let fleet = Fleet::new(target, facts.iter().map(|(k, v)| (*k, v.as_bytes())));
+        assert_eq!(refuse_unsettled(&fleet).err().map(|f| f.exit), expected, "{facts:?}");
+    }
+
+    #[test]
+    fn an_unsettled_fleet_is_left_alone() {
+        check(Some(1), &[("/running_version/v1/h", "1")], None);
+        check(Some(1), &[("/running_version/v0/h", "1")], Some(Exit::Refused));
+        check(
+            Some(1),
+            &[("/running_version/v1/h", "1"), ("/orchestrate/hosts/h", "?")],
+            Some(Exit::CannotTell),
+        );
+    }
+
+    #[test]
+    fn a_first_instruction_has_nothing_to_wait_for() {
+        check(None, &[], None);
+        check(None, &[("/status/provisioned/success/h", "1")], None);
+        check(None, &[("/orchestrate/hosts/h", r#"{"since":1}"#)], Some(Exit::Refused));
+    }
+}

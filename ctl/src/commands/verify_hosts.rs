@@ -1,0 +1,200 @@
+//! `verify_hosts`: do these hosts run this version? The cost follows the list, not the fleet, while the
+//! list is short.
+
+use super::Store;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Output};
+use anyhow::{Context, anyhow};
+use etcd_session::{Deadline, StoreError};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use model::keys::{Key, Prefix};
+use model::names::{HostName, Version};
+use model::time::{Backoff, parse_duration};
+use serde_json::json;
+use std::collections::HashSet;
+use std::io::{IsTerminal, Read};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Up to so many hosts are asked for one by one.
+const POINT_READS_MAX: usize = 1024;
+/// The least time for the last question before a deadline.
+const LAST_QUESTION: Duration = Duration::from_secs(1);
+/// More than any list of hosts.
+const INPUT_MAX_BYTES: u64 = 64 * 1024 * 1024;
+
+/// The answer at one revision.
+struct Verified<'a> {
+    /// In the order of the list.
+    missing: Vec<&'a str>,
+    revision: i64,
+}
+
+/// Says whether these hosts run this version.
+pub(super) async fn verify_hosts(
+    version: &Version,
+    arguments: Vec<String>,
+    wait: Option<&str>,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let wait =
+        wait.map(parse_duration).transpose().map_err(|e| Failure::usage(anyhow!(e).context("--wait")))?;
+    let input = if arguments.is_empty() { standard_input()? } else { arguments.join("\n") };
+    let hosts = hosts(&input)?;
+    let verified = match wait {
+        None => verify(version, &hosts, store, store.deadline).await?,
+        Some(limit) => wait_for(version, &hosts, store, limit).await?,
+    };
+    output::note_hosts(&format!("not at {version}"), verified.missing.iter().copied());
+    let answer = json!({
+        "version": version,
+        "wanted": hosts.len(),
+        "present": hosts.len() - verified.missing.len(),
+        "missing": verified.missing,
+        "revision": verified.revision,
+    });
+    output.answer(&answer, |_| {});
+    Ok(Exit::of(verified.missing.is_empty()))
+}
+
+/// Everything that stands on standard input. Nobody types a list of hosts: a terminal counts as empty.
+fn standard_input() -> Result<String, Failure> {
+    let stdin = std::io::stdin();
+    let mut bytes = Vec::new();
+    if !stdin.is_terminal() {
+        stdin.lock().take(INPUT_MAX_BYTES).read_to_end(&mut bytes).context("standard input")?;
+    }
+    if bytes.len() as u64 == INPUT_MAX_BYTES {
+        return Err(Failure::usage(anyhow!("standard input is longer than {INPUT_MAX_BYTES} bytes")));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The hosts of a list, one per line, each once; every line must be a host name.
+fn hosts(input: &str) -> Result<Vec<&str>, Failure> {
+    let lines = input.trim().lines().map(str::trim).filter(|line| !line.is_empty());
+    let mut seen = HashSet::new();
+    let mut hosts = Vec::new();
+    for line in lines {
+        HostName::new(line).map_err(|e| Failure::no(e.to_string()))?;
+        if seen.insert(line) {
+            hosts.push(line);
+        }
+    }
+    if hosts.is_empty() {
+        return Err(Failure::no("no hosts given"));
+    }
+    Ok(hosts)
+}
+
+async fn verify<'a>(
+    version: &Version,
+    hosts: &[&'a str],
+    store: &Store<'_>,
+    deadline: Deadline,
+) -> Result<Verified<'a>, StoreError> {
+    if hosts.len() > POINT_READS_MAX {
+        let list =
+            store.session.read_key_list(&Prefix::RunningVersion(version.clone()), None, deadline).await?;
+        let mut absent: HashSet<&str> = hosts.iter().copied().collect();
+        for found in list.suffixes() {
+            absent.remove(found);
+        }
+        let missing = hosts.iter().copied().filter(|host| absent.contains(host)).collect();
+        return Ok(Verified { missing, revision: list.revision });
+    }
+    let key = |host: &&str| {
+        let host =
+            HostName::new(*host).unwrap_or_else(|e| unreachable!("checked when the list was read: {e}"));
+        Key::RunningVersion(version.clone(), host)
+    };
+    let keys: Vec<Key> = hosts.iter().map(key).collect();
+    let picture = store.session.read_keys(&keys, deadline).await?;
+    let missing =
+        hosts.iter().zip(&keys).filter(|(_, key)| picture.get(key).is_none()).map(|(h, _)| *h).collect();
+    Ok(Verified { missing, revision: picture.revision })
+}
+
+/// Asks again until all are there or the time is over. The last answer is the one that counts; without any
+/// answer nobody can tell.
+async fn wait_for<'a>(
+    version: &Version,
+    hosts: &[&'a str],
+    store: &Store<'_>,
+    limit: Duration,
+) -> Result<Verified<'a>, Failure> {
+    let end = Instant::now() + limit;
+    let pace = Backoff::new(Duration::from_millis(300), Duration::from_secs(3));
+    let progress = progress_bar(hosts.len());
+    let mut held: Option<Verified<'a>> = None;
+    let mut rounds = 0;
+    loop {
+        // The first question is asked in any case, and the last may take a moment longer than the limit.
+        let left = end.saturating_duration_since(Instant::now());
+        let most = if rounds == 0 { store.settings.timeout } else { left.max(LAST_QUESTION) };
+        let asked = Instant::now();
+        let answer = verify(version, hosts, store, Deadline::within(most.min(store.settings.timeout))).await;
+        let trouble = match answer {
+            Ok(verified) if verified.missing.is_empty() => return Ok(verified),
+            Ok(verified) => {
+                progress.set_position((hosts.len() - verified.missing.len()) as u64);
+                held = Some(verified);
+                None
+            }
+            Err(error) => Some(error),
+        };
+        rounds += 1;
+        // A big list costs the store something: it is left alone nine tenths of the time.
+        let delay = pace.delay(rounds, etcd_session::draw()).max(asked.elapsed() * 9);
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            progress.finish_and_clear();
+            return match (held, trouble) {
+                (Some(verified), trouble) => {
+                    trouble.iter().for_each(|error| output::warn(&error.to_string()));
+                    Ok(verified)
+                }
+                (None, Some(error)) => Err(error.into()),
+                (None, None) => unreachable!("a round ends with an answer or an error"),
+            };
+        }
+        tokio::time::sleep(delay.min(left)).await;
+    }
+}
+
+/// Drawn on a terminal alone.
+fn progress_bar(hosts: usize) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(Some(hosts as u64), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} hosts, {elapsed}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_has_one_host_per_line() {
+        assert_eq!(hosts("\n a\r\nb-1\n\nc.example.org \na\n\n").unwrap(), ["a", "b-1", "c.example.org"]);
+    }
+
+    #[test]
+    fn nothing_to_verify_is_no() {
+        for empty in ["", "\n", "  \n\t\n"] {
+            let failure = hosts(empty).unwrap_err();
+            assert_eq!((failure.exit, failure.error.to_string().as_str()), (Exit::No, "no hosts given"));
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_no_host_is_named() {
+        let failure = hosts("a\nb_1\n").unwrap_err();
+        assert_eq!(failure.exit, Exit::No);
+        assert!(failure.error.to_string().contains("\"b_1\""), "{}", failure.error);
+    }
+}

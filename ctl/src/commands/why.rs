@@ -1,0 +1,212 @@
+//! One host: `why`, `logs`, `retry`. All work from what the store holds, so also when the host is gone.
+
+use super::{Store, fleet, now};
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Output, rfc3339};
+use etcd_session::{Picture, StoreError};
+use model::fleet::{Evidence, FleetTarget, FleetVerdict};
+use model::keys::{Key, Prefix};
+use model::names::HostName;
+use model::values::{self, Report};
+use serde_json::json;
+
+/// Everything in the store that is about one host, and the two keys that are about all, at one revision.
+pub(super) async fn host_picture(store: &Store<'_>, host: &HostName) -> Result<Picture, StoreError> {
+    let Store { session, deadline, .. } = store;
+    let mut keys = vec![
+        Key::CurrentVersion,
+        Key::Store,
+        Key::Host(host.clone()),
+        Key::Live(host.clone()),
+        Key::Announced(host.clone()),
+        Key::Report(host.clone()),
+        Key::Retry(host.clone()),
+    ];
+    // Versions and types stand in front of the host in a key: which there are, the keys alone say.
+    let mut at = None;
+    for prefix in [Prefix::RunningVersions, Prefix::Statuses, Prefix::ReportingAll] {
+        let list = session.read_key_list(&prefix, at, *deadline).await?;
+        at = Some(list.revision);
+        let of_host = list.suffixes().filter(|suffix| suffix.rsplit('/').next() == Some(host.as_str()));
+        keys.extend(of_host.filter_map(|suffix| Key::parse(&format!("{prefix}{suffix}")).ok()));
+    }
+    session.read_all(&keys, &[], at, *deadline).await
+}
+
+fn unknown(host: &HostName) -> Failure {
+    Failure::no(format!("host {host} is not known: it is on no roster and never reported"))
+}
+
+/// Says what a host decided, on which instruction, what it waits for and what would change that.
+pub(super) async fn why(host: &HostName, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let picture = host_picture(store, host).await?;
+    let fleet = fleet::fleet(&picture);
+    fleet::note_oddities(&fleet);
+    let (Some(evidence), Some(verdict)) = (fleet.hosts().get(host), fleet.verdict(host)) else {
+        return match picture.get(&Key::Host(host.clone())) {
+            Some(_) => Err(Failure::no(format!("host {host} was decommissioned"))),
+            None => Err(unknown(host)),
+        };
+    };
+    let retry = picture.get(&Key::Retry(host.clone())).map(|entry| entry.mod_revision);
+    say_why(
+        &Why { host, evidence, verdict: &verdict, target: fleet.target(), retry },
+        picture.revision,
+        output,
+    );
+    Ok(Exit::Yes)
+}
+
+/// What is known of one host.
+struct Why<'a> {
+    host: &'a HostName,
+    evidence: &'a Evidence,
+    verdict: &'a FleetVerdict,
+    target: &'a FleetTarget,
+    retry: Option<i64>,
+}
+
+fn say_why(why: &Why, revision: i64, output: &mut Output) {
+    let report = why.evidence.readable_report();
+    let desired = match why.target {
+        FleetTarget::Known { version, revision } => Some((version, *revision)),
+        _ => None,
+    };
+    let decided = report.and_then(|r| r.target.as_ref());
+    let plan: Vec<(String, String)> = report
+        .map(|r| r.plan.actions.iter().map(|p| (p.action.to_string(), p.because.to_string())).collect())
+        .unwrap_or_default();
+    let results: Vec<_> = why.evidence.statuses.iter().collect();
+    let answer = json!({
+        "host": why.host,
+        "verdict": why.verdict.word(),
+        "reason": why.verdict.detail(),
+        "remedy": why.verdict.remedy(),
+        "desired": desired.map(|(version, revision)| json!({ "version": version, "revision": revision })),
+        "decided_on": decided.map(|t| json!({ "version": t.version, "revision": t.revision })),
+        "installed": report.and_then(|r| r.installed.clone()),
+        "listed_under": why.evidence.listed,
+        "live": why.evidence.live.is_some(),
+        "phase": report.map(|r| r.phase),
+        "own_verdict": report.map(|r| json!({ "verdict": r.verdict.word(), "reason": r.verdict.detail() })),
+        "because": report.map(|r| r.plan.because.to_string()),
+        "plan": plan.iter().map(|(what, because)| json!({ "action": what, "because": because })).collect::<Vec<_>>(),
+        "statuses": results.iter().map(|((kind, state), record)| json!({
+            "type": kind,
+            "state": state.as_str(),
+            "at": record.as_ref().and_then(|r| rfc3339(r.at)),
+            "code": record.as_ref().and_then(|r| r.code),
+            "reason": record.as_ref().map(|r| r.reason.as_str()).filter(|reason| !reason.is_empty()),
+        })).collect::<Vec<_>>(),
+        "reported_at": report.and_then(|r| rfc3339(r.at)),
+        "retry_asked_at_revision": why.retry,
+        "revision": revision,
+    });
+    output.answer(&answer, |o| {
+        let mut say = |name: &str, text: &str| {
+            if !text.is_empty() {
+                o.line(&format!("{:<14}{text}", format!("{name}:")));
+            }
+        };
+        say("host", why.host.as_str());
+        say("verdict", why.verdict.word());
+        say("because", &why.verdict.detail());
+        say("would change", why.verdict.remedy());
+        say("desired", &desired.map_or("none".into(), |(v, r)| format!("{v} (revision {r})")));
+        say(
+            "decided on",
+            &decided.map(|t| format!("{} (revision {})", t.version, t.revision)).unwrap_or_default(),
+        );
+        say("installed", report.and_then(|r| r.installed.as_ref()).map_or("", |v| v.as_str()));
+        let listed: Vec<&str> = why.evidence.listed.iter().map(|v| v.as_str()).collect();
+        say("listed under", if listed.is_empty() { "nothing".into() } else { listed.join(", ") }.as_str());
+        say("agent", if why.evidence.live.is_some() { "live" } else { "none" });
+        if let Some(report) = report {
+            say_report(report, &mut say);
+        }
+        for (what, because) in &plan {
+            say("next", &format!("{what}, because {because}"));
+        }
+        for ((kind, state), record) in results {
+            let at =
+                record.as_ref().and_then(|r| rfc3339(r.at)).map(|at| format!(" at {at}")).unwrap_or_default();
+            say("result", &format!("{kind} {}{at}", state.as_str()));
+        }
+    });
+}
+
+fn say_report(report: &Report, say: &mut impl FnMut(&str, &str)) {
+    say("phase", &report.phase.to_string());
+    say("says itself", &format!("{} {}", report.verdict.word(), report.verdict.detail()));
+    say("plan", &report.plan.because.to_string());
+    say("reported at", &rfc3339(report.at).unwrap_or_default());
+}
+
+/// Prints the last lines of the step that failed or holds.
+pub(super) async fn logs(host: &HostName, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let key = Key::Report(host.clone());
+    let picture = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
+    let Some(entry) = picture.get(&key) else {
+        return Err(Failure::no(format!("host {host} has not reported")));
+    };
+    let report: Report =
+        values::read(&entry.value).map_err(|e| Failure::cannot_tell(format!("the report of {host}: {e}")))?;
+    let answer = json!({ "host": host, "lines": report.log, "reported_at": rfc3339(report.at) });
+    output.answer(&answer, |o| report.log.iter().for_each(|line| o.line(line)));
+    if report.log.is_empty() {
+        output::note(&format!("the last report of {host} carries no log: nothing failed or holds"));
+    }
+    Ok(Exit::Yes)
+}
+
+/// Asks a host to try again.
+pub(super) async fn retry(host: &HostName, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let keys = [Key::Host(host.clone()), Key::Live(host.clone()), Key::Report(host.clone())];
+    let picture = store.session.read_keys(&keys, store.deadline).await?;
+    if picture.entries.is_empty() {
+        return Err(unknown(host));
+    }
+    let revision = store.session.ask_retry(host, now(), store.deadline).await?;
+    if picture.get(&keys[1]).is_none() {
+        output::warn(&format!("no agent lives on {host}: it tries again when one comes"));
+    }
+    output.answer(&json!({ "host": host, "revision": revision }), |_| {});
+    Ok(Exit::Yes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::Format;
+    use model::fleet::Fleet;
+    use model::names::Version;
+
+    #[test]
+    fn a_host_without_an_agent_is_explained_by_listing_and_results() {
+        let target = FleetTarget::Known { version: Version::new("v2").unwrap(), revision: 20 };
+        let facts = [("/running_version/v1/h", "1"), ("/status/puppet/failed/h", r#"{"at":0,"code":6}"#)];
+        let fleet = Fleet::new(target, facts.iter().map(|(k, v)| (*k, v.as_bytes())));
+        let host = HostName::new("h").unwrap();
+        let verdict = fleet.verdict(&host).unwrap();
+        let why = Why {
+            host: &host,
+            evidence: &fleet.hosts()[&host],
+            verdict: &verdict,
+            target: fleet.target(),
+            retry: None,
+        };
+        let mut output = Output::new(Format::Table);
+        say_why(&why, 30, &mut output);
+        assert_eq!(
+            output.text(),
+            "host:         h\n\
+             verdict:      failed\n\
+             because:      puppet failed with code 6\n\
+             would change: a later result of the same type that succeeds\n\
+             desired:      v2 (revision 20)\n\
+             listed under: v1\n\
+             agent:        none\n\
+             result:       puppet failed at 1970-01-01T00:00:00Z\n"
+        );
+    }
+}

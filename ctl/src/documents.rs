@@ -1,0 +1,68 @@
+//! The manual says what the program does: verbs, options, exit codes and variables are all there, and no others.
+
+use crate::exit::Exit;
+use crate::settings::VARIABLES;
+use std::collections::BTreeSet;
+
+const MANUAL: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/command-line.md"));
+
+/// Every verb with its sub-verbs, as one writes it.
+fn verbs() -> BTreeSet<String> {
+    let root = crate::command();
+    let mut verbs = BTreeSet::new();
+    for verb in root.get_subcommands() {
+        if verb.get_subcommands().next().is_none() {
+            verbs.insert(verb.get_name().to_owned());
+        }
+        verbs.extend(verb.get_subcommands().map(|sub| format!("{} {}", verb.get_name(), sub.get_name())));
+    }
+    verbs
+}
+
+/// The verb that a heading is about: `### verb ARGUMENTS`, all in one pair of back quotes.
+fn documented_verbs() -> BTreeSet<String> {
+    let headings = MANUAL.lines().filter_map(|line| line.strip_prefix("### `")?.strip_suffix('`'));
+    let is_word = |word: &&str| word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+    headings.map(|text| text.split(' ').take_while(is_word).collect::<Vec<_>>().join(" ")).collect()
+}
+
+/// The first cells of the table rows under a heading, without back quotes.
+fn first_cells(heading: &str) -> BTreeSet<String> {
+    let section = MANUAL.split("\n## ").find(|section| section.starts_with(heading));
+    let rows = section.unwrap_or_else(|| panic!("no section {heading}")).lines();
+    let cells = rows.filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
+    cells.flat_map(|cell| cell.split(", ")).map(|name| name.trim_matches('`').to_owned()).collect()
+}
+
+#[test]
+fn every_verb_is_documented_and_no_other() {
+    assert_eq!(documented_verbs(), verbs());
+}
+
+#[test]
+fn every_exit_code_is_documented_and_no_other() {
+    let documented: BTreeSet<u8> =
+        first_cells("Exit codes").iter().filter_map(|cell| cell.parse().ok()).collect();
+    assert_eq!(documented, Exit::ALL.map(Exit::code).into_iter().collect());
+}
+
+#[test]
+fn every_variable_is_documented_and_no_other() {
+    let is_variable = |name: &String| name.starts_with("ORCHESTRATE_") || name.starts_with("ETCDCTL_");
+    let documented: BTreeSet<String> = first_cells("Environment").into_iter().filter(is_variable).collect();
+    assert_eq!(documented, VARIABLES.map(str::to_owned).into_iter().collect());
+}
+
+#[test]
+fn every_option_is_documented() {
+    let words: BTreeSet<&str> =
+        MANUAL.split(|c: char| !(c.is_ascii_alphanumeric() || "-_".contains(c))).collect();
+    let root = crate::command();
+    let mut commands = vec![&root];
+    while let Some(command) = commands.pop() {
+        commands.extend(command.get_subcommands());
+        for option in command.get_arguments().filter_map(|argument| argument.get_long()) {
+            assert!(words.contains(format!("--{option}").as_str()), "{}: --{option}", command.get_name());
+        }
+    }
+}

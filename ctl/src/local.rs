@@ -1,0 +1,204 @@
+//! Files of this host: the installed version, the desired version as last read, and remembered leases.
+
+use crate::settings::Settings;
+use model::names::{HostName, Version};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// More than any of these files ever holds.
+const FILE_MAX_BYTES: u64 = 64 * 1024;
+
+/// Reads the version installed on this host: its text without surrounding white space, empty if there is none.
+pub(crate) fn installed_version(settings: &Settings) -> io::Result<String> {
+    Ok(read(&settings.local_version_file)?.map(|text| text.trim().to_owned()).unwrap_or_default())
+}
+
+/// Records the version installed on this host. False if the directory is not there.
+pub(crate) fn record_installed_version(settings: &Settings, version: &Version) -> io::Result<bool> {
+    match replace(&settings.local_version_file, version.as_str().as_bytes()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// What this host remembers between invocations. Nothing depends on it: a directory that is not there, or
+/// cannot be written, only costs the memory.
+#[derive(Debug, Clone)]
+pub(crate) struct Memory {
+    directory: PathBuf,
+}
+
+impl Memory {
+    /// The memory in the state directory.
+    pub(crate) fn of(settings: &Settings) -> Self {
+        Self { directory: settings.state_directory.clone() }
+    }
+
+    /// The desired version as it was last read from the store by anybody on this host.
+    pub(crate) fn current_version(&self) -> Option<Version> {
+        let text = read(&self.directory.join("current_version")).ok()??;
+        Version::new(text.trim()).ok()
+    }
+
+    /// Keeps the desired version.
+    pub(crate) fn keep_current_version(&self, version: &Version) {
+        if self.current_version().as_ref() != Some(version) {
+            let _ = replace(&self.directory.join("current_version"), version.as_str().as_bytes());
+        }
+    }
+
+    /// The lease that an earlier invocation made for this purpose and host.
+    pub(crate) fn lease(&self, name: &LeaseName) -> Option<i64> {
+        read(&self.directory.join(&name.0)).ok()??.trim().parse().ok()
+    }
+
+    /// Keeps a lease.
+    pub(crate) fn keep_lease(&self, name: &LeaseName, lease: i64) {
+        if self.lease(name) != Some(lease) {
+            let _ = replace(&self.directory.join(&name.0), lease.to_string().as_bytes());
+        }
+    }
+}
+
+/// The name of the file that remembers a lease. What hangs on a lease lives and dies together, so each
+/// host and each purpose has its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LeaseName(String);
+
+impl LeaseName {
+    /// For what, and for which host; `own` if that is this host.
+    pub(crate) fn new(purpose: Option<&str>, host: &HostName, own: bool) -> Self {
+        let mut name = String::from("one_shot_lease");
+        for part in purpose.into_iter().chain((!own).then_some(host.as_str())) {
+            name.push('.');
+            name.push_str(part);
+        }
+        Self(name)
+    }
+}
+
+/// Reads a small file; `None` if it is not there.
+pub(crate) fn read(path: &Path) -> io::Result<Option<String>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut text = String::new();
+    file.take(FILE_MAX_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_MAX_BYTES {
+        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("larger than {FILE_MAX_BYTES} bytes")));
+    }
+    Ok(Some(text))
+}
+
+/// The last lines of a file that may be long and of any encoding.
+pub(crate) fn tail(path: &Path, lines: usize) -> io::Result<Vec<String>> {
+    let mut file = File::open(path)?;
+    let end = file.seek(SeekFrom::End(0))?;
+    file.seek(SeekFrom::Start(end.saturating_sub(FILE_MAX_BYTES)))?;
+    let mut bytes = Vec::new();
+    file.take(FILE_MAX_BYTES).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let mut kept: Vec<String> = text.lines().rev().take(lines).map(str::to_owned).collect();
+    kept.reverse();
+    Ok(kept)
+}
+
+/// Replaces a file so that a reader, or a power cut, sees the old content or the new.
+fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "not the name of a file"));
+    };
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    let temporary = directory.join(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
+    // One of an earlier process with our number may be left over; whatever it is, a new file takes its place.
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o644)
+        .open(&temporary)
+        .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&temporary, path))
+        .and_then(|()| File::open(directory)?.sync_all());
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("orchestrate-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_file_is_replaced_and_nothing_is_left_over() {
+        let directory = Directory::new("replace");
+        let path = directory.0.join("file");
+        replace(&path, b"one").unwrap();
+        replace(&path, b"two").unwrap();
+        assert_eq!(read(&path).unwrap().as_deref(), Some("two"));
+        assert_eq!(fs::read_dir(&directory.0).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_end_of_a_long_file_is_read() {
+        let directory = Directory::new("tail");
+        let path = directory.0.join("file");
+        fs::write(&path, (0..100_000).map(|n| format!("{n}\n")).collect::<String>()).unwrap();
+        assert_eq!(tail(&path, 2).unwrap(), ["99998", "99999"]);
+    }
+
+    #[test]
+    fn a_missing_directory_only_costs_the_memory() {
+        let memory = Memory { directory: "/nonexistent/orchestrate".into() };
+        memory.keep_current_version(&Version::new("v1").unwrap());
+        assert_eq!(memory.current_version(), None);
+        assert_eq!(read(Path::new("/nonexistent/file")).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_remembered_is_checked_when_it_is_read() {
+        let directory = Directory::new("memory");
+        let memory = Memory { directory: directory.0.clone() };
+        memory.keep_current_version(&Version::new("v1").unwrap());
+        assert_eq!(memory.current_version().unwrap().as_str(), "v1");
+        fs::write(directory.0.join("current_version"), "rm -rf /").unwrap();
+        assert_eq!(memory.current_version(), None);
+        let name = LeaseName::new(Some("validation"), &HostName::new("h").unwrap(), false);
+        assert_eq!(name.0, "one_shot_lease.validation.h");
+        memory.keep_lease(&name, -7);
+        assert_eq!(memory.lease(&name), Some(-7));
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_is_refused() {
+        let directory = Directory::new("large");
+        let path = directory.0.join("file");
+        fs::write(&path, vec![b'x'; FILE_MAX_BYTES as usize + 1]).unwrap();
+        read(&path).unwrap_err();
+    }
+}

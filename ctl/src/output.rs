@@ -1,0 +1,184 @@
+//! The one place that writes: results to standard output, all at once at the end; notes to standard error.
+//!
+//! What came from the store is text of others: control characters never reach a terminal.
+
+use crate::exit::{Exit, Failure};
+use anyhow::Context;
+use comfy_table::Table;
+use model::time::EpochSeconds;
+use serde::Serialize;
+use std::io::{self, ErrorKind, Write};
+
+/// How results are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// Lines and tables for people, and for the scripts of the original tool.
+    #[default]
+    Table,
+    /// One JSON value.
+    Json,
+}
+
+/// The result of one command.
+#[derive(Debug)]
+pub(crate) struct Output {
+    format: Format,
+    bytes: Vec<u8>,
+}
+
+impl Output {
+    /// An empty result.
+    pub(crate) fn new(format: Format) -> Self {
+        Self { format, bytes: Vec::new() }
+    }
+
+    /// Adds one line.
+    pub(crate) fn line(&mut self, text: &str) {
+        self.bytes.extend_from_slice(clean(text).as_bytes());
+        self.bytes.push(b'\n');
+    }
+
+    /// Adds bytes as they are; for what this program made by itself.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Adds a table without borders; nothing if it has no rows.
+    pub(crate) fn table<const COLUMNS: usize>(
+        &mut self,
+        header: [&str; COLUMNS],
+        rows: impl IntoIterator<Item = [String; COLUMNS]>,
+    ) {
+        let mut table = Table::new();
+        table.load_style(comfy_table::presets::NOTHING).set_header(header);
+        table.add_rows(rows.into_iter().map(|row| row.map(|cell| clean(&cell).into_owned())));
+        if table.is_empty() {
+            return;
+        }
+        for line in table.lines() {
+            self.bytes.extend_from_slice(line.trim().as_bytes());
+            self.bytes.push(b'\n');
+        }
+    }
+
+    /// Says the answer in the format that was asked for.
+    pub(crate) fn answer<T: Serialize>(&mut self, value: &T, text: impl FnOnce(&mut Self)) {
+        match self.format {
+            Format::Table => text(self),
+            Format::Json => {
+                let json = serde_json::to_string_pretty(value)
+                    .unwrap_or_else(|e| unreachable!("answers have text keys and finite numbers: {e}"));
+                self.raw(json.as_bytes());
+                self.raw(b"\n");
+            }
+        }
+    }
+
+    /// True if JSON was asked for.
+    pub(crate) fn is_json(&self) -> bool {
+        self.format == Format::Json
+    }
+
+    /// What stands there so far.
+    #[cfg(test)]
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.bytes).unwrap()
+    }
+
+    /// Writes everything. A reader that went away wants no more; any other trouble means that the answer
+    /// did not arrive.
+    pub(crate) fn flush(self) -> Result<(), Failure> {
+        let mut stdout = io::stdout().lock();
+        match stdout.write_all(&self.bytes).and_then(|()| stdout.flush()) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("standard output")?,
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Says something on standard error; nobody listens is no trouble.
+pub(crate) fn note(text: &str) {
+    let text: Vec<_> = text.lines().map(clean).collect();
+    let _ = writeln!(io::stderr(), "{}", text.join("\n"));
+}
+
+/// Says a warning.
+pub(crate) fn warn(text: &str) {
+    note(&format!("warning: {text}"));
+}
+
+/// Names hosts on standard error, at most so many that a screen holds them.
+pub(crate) fn note_hosts<'a>(what: &str, hosts: impl ExactSizeIterator<Item = &'a str>) {
+    const NAMED_MAX: usize = 20;
+    let count = hosts.len();
+    if count == 0 {
+        return;
+    }
+    let named: Vec<&str> = hosts.take(NAMED_MAX).collect();
+    let more = if count > NAMED_MAX { format!(" and {} more", count - NAMED_MAX) } else { String::new() };
+    note(&format!("{what} ({count}): {}{more}", named.join(" ")));
+}
+
+/// An error with everything behind it, in one line.
+pub(crate) fn chain(error: &anyhow::Error) -> String {
+    format!("error: {error:#}")
+}
+
+/// Help and version are results; everything else that the parser says is wrong usage.
+pub(crate) fn usage(error: &clap::Error) -> Exit {
+    let _ = error.print();
+    if error.use_stderr() { Exit::Usage } else { Exit::Yes }
+}
+
+/// A time as RFC 3339 text; `None` if it is none that a calendar has.
+pub(crate) fn rfc3339(at: EpochSeconds) -> Option<String> {
+    jiff::Timestamp::from_second(at.0).ok().map(|time| time.to_string())
+}
+
+/// Replaces control characters.
+fn clean(text: &str) -> std::borrow::Cow<'_, str> {
+    let is_bad = |c: char| c.is_control() && c != '\t';
+    if text.chars().any(is_bad) {
+        text.chars().map(|c| if is_bad(c) { '\u{fffd}' } else { c }).collect::<String>().into()
+    } else {
+        text.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_from_the_store_cannot_steer_a_terminal() {
+        let mut output = Output::new(Format::Table);
+        output.line("a\x1b[31mb\nc");
+        assert_eq!(output.text(), "a\u{fffd}[31mb\u{fffd}c\n");
+    }
+
+    #[test]
+    fn a_table_has_no_borders_and_no_rows_no_table() {
+        let mut output = Output::new(Format::Table);
+        output.table(["HOST", "VERDICT"], [["web-1".into(), "ok".into()], ["a".into(), "failed".into()]]);
+        assert_eq!(output.text(), "HOST   VERDICT\nweb-1  ok\na      failed\n");
+        let mut output = Output::new(Format::Table);
+        output.table(["HOST"], []);
+        assert_eq!(output.text(), "");
+    }
+
+    #[test]
+    fn json_is_one_value() {
+        let mut output = Output::new(Format::Json);
+        output.answer(&serde_json::json!({ "hosts": [] }), |o| o.line("text"));
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(output.text()).unwrap()["hosts"],
+            serde_json::json!([])
+        );
+    }
+
+    #[test]
+    fn times_are_rfc_3339() {
+        assert_eq!(rfc3339(EpochSeconds(0)).as_deref(), Some("1970-01-01T00:00:00Z"));
+        assert_eq!(rfc3339(EpochSeconds(i64::MAX)), None);
+    }
+}

@@ -1,0 +1,279 @@
+//! What one invocation runs with: flags win over the environment, `ORCHESTRATE_*` over `ETCDCTL_*`, both
+//! over defaults. Read once; nothing else looks at the environment.
+
+use crate::cli::GlobalOptions;
+use crate::exit::Failure;
+use crate::output::Format;
+use anyhow::anyhow;
+use etcd_session::{DEFAULT_DISCOVERY_URL, EndpointSource, SessionConfig, TlsFiles};
+use model::names::HostName;
+use model::time::parse_duration;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const DEFAULT_STORE_HOST: &str = "127.0.0.1";
+const DEFAULT_STORE_PORT: u16 = 2379;
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Every variable of the environment that is read.
+#[cfg(test)]
+pub(crate) const VARIABLES: [&str; 19] = [
+    "ORCHESTRATE_ENDPOINTS",
+    "ORCHESTRATE_CACERT",
+    "ORCHESTRATE_CERT",
+    "ORCHESTRATE_KEY",
+    "ORCHESTRATE_USER",
+    "ORCHESTRATE_PASSWORD",
+    "ORCHESTRATE_NAMESPACE",
+    "ORCHESTRATE_TIMEOUT",
+    "ORCHESTRATE_LOCAL_VERSION_FILE",
+    "ORCHESTRATE_STATE_DIR",
+    "ORCHESTRATE_FLAVOUR",
+    "ORCHESTRATE_HOSTNAME",
+    "ETCDCTL_ENDPOINTS",
+    "ETCDCTL_CACERT",
+    "ETCDCTL_CERT",
+    "ETCDCTL_KEY",
+    "ETCDCTL_USER",
+    "ETCDCTL_PASSWORD",
+    "ORCHESTRATE_DIAL_TIMEOUT",
+];
+
+/// Which generation's output is wanted where they differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flavour {
+    /// The later ones.
+    Newest,
+    /// The first, which kept its data in etcd v2.
+    Etcd,
+}
+
+/// The settings of one invocation.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// How to reach the store.
+    pub(crate) session: SessionConfig,
+    /// Most time for the whole command.
+    pub(crate) timeout: Duration,
+    /// How results are written.
+    pub(crate) format: Format,
+    /// Which generation's output.
+    pub(crate) flavour: Flavour,
+    /// The file that holds the installed version.
+    pub(crate) local_version_file: PathBuf,
+    /// Where this host remembers things.
+    pub(crate) state_directory: PathBuf,
+    /// The name of this host, as it was set or as the kernel has it; not checked yet.
+    pub(crate) host_name: String,
+}
+
+impl Settings {
+    /// Reads options and environment. An empty variable counts as one that is not set.
+    pub(crate) fn resolve(
+        options: &GlobalOptions,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, Failure> {
+        let get = |name: &str| environment(name).filter(|value| !value.is_empty());
+        let mut session = SessionConfig::new(endpoints(options, &get));
+        let path = |flag: &Option<PathBuf>, name: &str| {
+            flag.clone().or_else(|| either(&get, name).map(PathBuf::from))
+        };
+        session.tls = TlsFiles {
+            cacert: path(&options.cacert, "CACERT"),
+            cert: path(&options.cert, "CERT"),
+            key: path(&options.key, "KEY"),
+        };
+        session.user = user(options, &get)?;
+        session.namespace =
+            options.namespace.clone().or_else(|| get("ORCHESTRATE_NAMESPACE")).unwrap_or_default();
+        if let Some(limit) =
+            duration("--dial-timeout", options.dial_timeout.as_deref(), "ORCHESTRATE_DIAL_TIMEOUT", &get)?
+        {
+            session.dial_timeout = limit;
+        }
+        session.check()?;
+        let timeout = duration("--timeout", options.timeout.as_deref(), "ORCHESTRATE_TIMEOUT", &get)?;
+        Ok(Self {
+            session,
+            timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
+            format: options.output,
+            flavour: match get("ORCHESTRATE_FLAVOUR").as_deref() {
+                None | Some("consul") => Flavour::Newest,
+                Some("etcd") => Flavour::Etcd,
+                Some(other) => {
+                    let shown = model::names::quoted(other);
+                    return Err(Failure::usage(anyhow!(
+                        "ORCHESTRATE_FLAVOUR is {shown}: it can be etcd, or consul"
+                    )));
+                }
+            },
+            local_version_file: get("ORCHESTRATE_LOCAL_VERSION_FILE")
+                .unwrap_or("/etc/current_version".into())
+                .into(),
+            state_directory: get("ORCHESTRATE_STATE_DIR").unwrap_or("/var/lib/orchestrate".into()).into(),
+            host_name: get("ORCHESTRATE_HOSTNAME")
+                .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned()),
+        })
+    }
+
+    /// The host that a verb is about: the given one, else this one.
+    pub(crate) fn host(&self, given: Option<&str>) -> Result<HostName, Failure> {
+        match given {
+            Some(name) => HostName::new(name).map_err(Failure::usage),
+            None => HostName::new(self.host_name.as_str())
+                .map_err(|e| Failure::usage(anyhow!("{e}; give one by ORCHESTRATE_HOSTNAME"))),
+        }
+    }
+}
+
+fn either(get: &impl Fn(&str) -> Option<String>, name: &str) -> Option<String> {
+    get(&format!("ORCHESTRATE_{name}")).or_else(|| get(&format!("ETCDCTL_{name}")))
+}
+
+fn duration(
+    flag_name: &str,
+    flag: Option<&str>,
+    variable: &str,
+    get: &impl Fn(&str) -> Option<String>,
+) -> Result<Option<Duration>, Failure> {
+    let from_environment = || get(variable).map(|text| (variable, text));
+    let Some((name, text)) = flag.map(|text| (flag_name, text.to_owned())).or_else(from_environment) else {
+        return Ok(None);
+    };
+    let limit = parse_duration(&text).map_err(|e| Failure::usage(anyhow!(e).context(name.to_owned())))?;
+    if limit.is_zero() {
+        return Err(Failure::usage(anyhow!("{name} must be more than nothing")));
+    }
+    Ok(Some(limit))
+}
+
+/// Where the endpoints come from: the options that name them, then the original tool's, then the
+/// environment, then this machine.
+fn endpoints(options: &GlobalOptions, get: &impl Fn(&str) -> Option<String>) -> EndpointSource {
+    let list = |text: &str| {
+        EndpointSource::List(
+            text.split(',').map(str::trim).filter(|e| !e.is_empty()).map(str::to_owned).collect(),
+        )
+    };
+    let port = options.store_port.unwrap_or(DEFAULT_STORE_PORT);
+    if let Some(text) = &options.endpoints {
+        return list(text);
+    }
+    if let Some(path) = &options.endpoints_file {
+        return EndpointSource::File(path.clone());
+    }
+    if let Some(domain) = &options.discovery_srv {
+        return EndpointSource::Srv(domain.clone());
+    }
+    if let Some(url) = &options.discovery_url {
+        return EndpointSource::Discovery { url: url.clone(), port };
+    }
+    if let Some(token) = options.discovery_token.as_deref().map(str::trim).filter(|token| !token.is_empty()) {
+        return EndpointSource::Discovery { url: format!("{DEFAULT_DISCOVERY_URL}{token}"), port };
+    }
+    let from_environment =
+        || either(get, "ENDPOINTS").filter(|_| options.store_host.is_none() && options.store_port.is_none());
+    if let Some(text) = from_environment() {
+        return list(&text);
+    }
+    let host = options.store_host.as_deref().filter(|h| !h.is_empty()).unwrap_or(DEFAULT_STORE_HOST);
+    let is_bare_ipv6 = host.parse::<std::net::Ipv6Addr>().is_ok();
+    EndpointSource::List(vec![if is_bare_ipv6 {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }])
+}
+
+/// A password goes with a user of the same or a later origin: one from the environment does not replace
+/// the one that stands in `--user NAME:PASSWORD`.
+fn user(
+    options: &GlobalOptions,
+    get: &impl Fn(&str) -> Option<String>,
+) -> Result<Option<(String, etcd_session::Secret)>, Failure> {
+    let users = [options.user.clone(), get("ORCHESTRATE_USER"), get("ETCDCTL_USER")];
+    let passwords = [options.password.clone(), get("ORCHESTRATE_PASSWORD"), get("ETCDCTL_PASSWORD")];
+    let Some((origin, user)) = users.into_iter().enumerate().find_map(|(i, user)| Some((i, user?))) else {
+        return Ok(None);
+    };
+    let usable = if user.contains(':') { origin + 1 } else { passwords.len() };
+    let password = passwords.into_iter().take(usable).flatten().next();
+    Ok(Some(SessionConfig::parse_user(&user, password.as_deref())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn resolve(arguments: &str, environment: &[(&str, &str)]) -> Result<Settings, Failure> {
+        let cli = crate::cli::Cli::parse_from(
+            ["orchestrate"].into_iter().chain(arguments.split_whitespace()).chain(["ping"]),
+        );
+        Settings::resolve(&cli.global, |name| {
+            assert!(VARIABLES.contains(&name), "{name} is not in the list of variables");
+            environment.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    fn check_endpoints(arguments: &str, environment: &[(&str, &str)], expected: &[&str]) {
+        let expected = EndpointSource::List(expected.iter().map(|e| (*e).to_owned()).collect());
+        assert_eq!(
+            resolve(arguments, environment).unwrap().session.endpoints,
+            expected,
+            "{arguments} {environment:?}"
+        );
+    }
+
+    #[test]
+    fn flags_win_over_the_environment_and_that_over_defaults() {
+        let both = [("ORCHESTRATE_ENDPOINTS", "o1:1, o2:2"), ("ETCDCTL_ENDPOINTS", "e:1")];
+        check_endpoints("", &[], &["127.0.0.1:2379"]);
+        check_endpoints("", &both, &["o1:1", "o2:2"]);
+        check_endpoints("", &both[1..], &["e:1"]);
+        check_endpoints("", &[("ORCHESTRATE_ENDPOINTS", "")], &["127.0.0.1:2379"]);
+        check_endpoints("--endpoints a:1,b:2", &both, &["a:1", "b:2"]);
+        check_endpoints("--host=h", &both, &["h:2379"]);
+        check_endpoints("--host h --port 4001", &both, &["h:4001"]);
+        check_endpoints("--port 4001", &both, &["127.0.0.1:4001"]);
+        check_endpoints("--host ::1", &[], &["[::1]:2379"]);
+        check_endpoints("--discovery_token=", &both, &["o1:1", "o2:2"]);
+    }
+
+    #[test]
+    fn a_discovery_token_is_looked_up_at_the_public_service() {
+        let settings = resolve("--discovery_token T --port 4001", &[]).unwrap();
+        let expected = EndpointSource::Discovery { url: "https://discovery.etcd.io/T".into(), port: 4001 };
+        assert_eq!(settings.session.endpoints, expected);
+    }
+
+    #[test]
+    fn a_password_goes_with_its_user() {
+        let check = |arguments: &str, environment: &[(&str, &str)], expected: &str| {
+            let expected = SessionConfig::parse_user(expected, None).unwrap();
+            assert_eq!(resolve(arguments, environment).unwrap().session.user, Some(expected), "{arguments}");
+        };
+        check("--user a:b", &[("ETCDCTL_PASSWORD", "c")], "a:b");
+        check("--user a", &[("ETCDCTL_PASSWORD", "c")], "a:c");
+        check("--user a --password d", &[("ORCHESTRATE_PASSWORD", "c")], "a:d");
+        check("", &[("ETCDCTL_USER", "a"), ("ETCDCTL_PASSWORD", "c")], "a:c");
+        assert_eq!(resolve("--user a", &[]).unwrap_err().exit, crate::Exit::Usage);
+        assert_eq!(resolve("", &[]).unwrap().session.user, None);
+    }
+
+    #[test]
+    fn a_setting_that_cannot_be_used_is_wrong_usage() {
+        let check = |arguments: &str, environment: &[(&str, &str)], part: &str| {
+            let failure = resolve(arguments, environment).unwrap_err();
+            assert_eq!(failure.exit, crate::Exit::Usage);
+            assert!(format!("{:#}", failure.error).contains(part), "{:#}", failure.error);
+        };
+        check("--timeout 10", &[], "--timeout: \"10\" is not a duration");
+        check("", &[("ORCHESTRATE_TIMEOUT", "soon")], "ORCHESTRATE_TIMEOUT: ");
+        check("--timeout 0", &[], "more than nothing");
+        check("--cert c", &[], "--key is missing");
+        check("", &[("ORCHESTRATE_NAMESPACE", "site")], "begin with a slash");
+        check("", &[("ORCHESTRATE_FLAVOUR", "vanilla")], "ORCHESTRATE_FLAVOUR");
+        assert_eq!(resolve("--command-timeout 1m30s", &[]).unwrap().timeout, Duration::from_secs(90));
+    }
+}
