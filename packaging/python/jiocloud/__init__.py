@@ -1,0 +1,1 @@
+"""The old name of orchestrate: every module here becomes the program of today."""
