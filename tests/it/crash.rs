@@ -9,7 +9,7 @@ use tests::recorder::Recorder;
 use tests::wait;
 
 /// As `agent::failpoint::ALL`; a test of the architecture holds the two together.
-const POINTS: [&str; 12] = [
+pub(crate) const POINTS: [&str; 12] = [
     "agent-before-journal",
     "agent-after-journal",
     "agent-before-start-transaction",

@@ -1,7 +1,10 @@
 //! Whole-system tests: real binaries, real etcd. One binary; each module is a subject.
 
+mod architecture;
 mod claims;
 mod crash;
+mod demo;
+mod old_clients;
 mod steps;
 mod store_faults;
 mod update;

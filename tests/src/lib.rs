@@ -8,3 +8,12 @@ pub mod process;
 pub mod recorder;
 pub mod store;
 pub mod wait;
+
+/// Says that a test was skipped and why; the test command lists these at its end.
+pub fn skip(test: &str, why: &str) {
+    use std::io::Write;
+    let Ok(path) = std::env::var("ORCHESTRATE_SKIPPED") else { return };
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
+    let mut file = file.unwrap_or_else(|e| panic!("{path}: {e}"));
+    writeln!(file, "{test}: {why}").unwrap_or_else(|e| panic!("{path}: {e}"));
+}

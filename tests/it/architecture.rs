@@ -1,0 +1,155 @@
+//! What cannot be seen in code: arrows between crates, and promises of the documents.
+
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::Command;
+use tests::process::{binary, run};
+
+fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(repository().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+#[test]
+fn crates_depend_on_each_other_only_as_the_design_allows() {
+    let allowed: BTreeMap<&str, &[&str]> = BTreeMap::from([
+        ("model", &[][..]),
+        ("etcd-session", &["model"]),
+        ("agent", &["model", "etcd-session"]),
+        ("ctl", &["model", "etcd-session"]),
+        ("tests", &["model", "etcd-session"]),
+    ]);
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(repository())
+        .output()
+        .expect("cargo metadata");
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    for package in metadata["packages"].as_array().expect("packages") {
+        let name = package["name"].as_str().expect("a name");
+        let permitted = allowed.get(name).unwrap_or_else(|| panic!("{name} is not in the design"));
+        for dependency in package["dependencies"].as_array().expect("dependencies") {
+            let to = dependency["name"].as_str().expect("a name");
+            assert!(!allowed.contains_key(to) || permitted.contains(&to), "{name} must not depend on {to}");
+            let pure = ["serde", "serde_json", "toml", "thiserror", "proptest"];
+            assert!(name != "model" || pure.contains(&to), "model must not use {to}");
+        }
+    }
+}
+
+/// Cells of the table rows of a Markdown text.
+fn rows(text: &str) -> Vec<Vec<String>> {
+    let row = |line: &str| line.trim().trim_matches('|').split('|').map(|c| c.trim().to_owned()).collect();
+    text.lines().filter(|l| l.starts_with('|') && !l.contains("---")).map(row).collect()
+}
+
+#[test]
+fn the_key_table_is_the_one_of_the_code() {
+    let documented: BTreeSet<(String, String)> = rows(&read("docs/keys.md"))
+        .into_iter()
+        .filter(|row| row[0].starts_with("`/"))
+        .map(|row| (row[0].trim_matches('`').to_owned(), row[3].clone()))
+        .collect();
+    let coded: BTreeSet<(String, String)> =
+        model::keys::documented().into_iter().map(|(key, lifetime)| (key, lifetime.to_owned())).collect();
+    assert_eq!(documented, coded);
+}
+
+#[test]
+fn key_paths_are_spelled_in_one_place() {
+    let output = Command::new("git")
+        .args(["grep", "-nE", r#""/(current_version|running_version|status/|available_services|orchestrate/)"#, "--", "*.rs"])
+        .current_dir(repository())
+        .output()
+        .expect("git");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let elsewhere: Vec<&str> =
+        text.lines().filter(|l| !l.starts_with("model/src/keys.rs") && !l.starts_with("tests/")).collect();
+    assert!(elsewhere.is_empty(), "{elsewhere:#?}");
+}
+
+fn check_config(text: &str) -> (Option<i32>, String) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("agent.toml");
+    std::fs::write(&path, text).expect("written");
+    let mut command = Command::new(binary("orchestrate-agent"));
+    let output = run(command.env_clear().arg("--check-config").arg("--config").arg(&path), "");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn configuration_samples_are_accepted_by_the_program() {
+    let sample = read("packaging/etc/orchestrate/agent.toml");
+    assert_eq!(check_config(&sample), (Some(0), String::new()));
+    // With every setting switched on, except those that exclude each other or need a file of the site.
+    let excluded = ["endpoints_file", "discovery_srv", "discovery_url", "user =", "password_file", "directory = \"/etc"];
+    let all: Vec<&str> = sample
+        .lines()
+        .map(|line| match line.strip_prefix('#') {
+            Some(setting) if !setting.starts_with(' ') && !excluded.iter().any(|e| setting.starts_with(e)) => setting,
+            _ => line,
+        })
+        .collect();
+    let (code, error) = check_config(&all.join("\n"));
+    assert_eq!((code, error.as_str()), (Some(0), ""), "{}", all.join("\n"));
+    for block in read("docs/configuration.md").split("```toml\n").skip(1) {
+        let text = block.split("```").next().expect("an end").replace("directory = \"/etc/orchestrate/validate.d\"\n", "");
+        assert_eq!(check_config(&text), (Some(0), String::new()), "{text}");
+    }
+}
+
+#[test]
+fn every_setting_of_the_sample_is_documented_with_its_default() {
+    let documents = read("docs/configuration.md");
+    for line in read("packaging/etc/orchestrate/agent.toml").lines() {
+        let Some((name, _)) = line.trim_start_matches('#').split_once(" = ") else { continue };
+        if name.contains(' ') {
+            continue;
+        }
+        assert!(documents.contains(&format!("`{name}`")), "{name} is not in docs/configuration.md");
+    }
+}
+
+#[test]
+fn wrong_settings_are_named_with_file_line_and_the_nearest_name() {
+    let (code, error) = check_config("[store]\nendpoint = [\"a\"]\n");
+    assert_eq!(code, Some(1));
+    assert!(error.contains("agent.toml:2: unknown setting `endpoint`; did you mean `endpoints`?"), "{error}");
+}
+
+#[test]
+fn the_failpoints_of_the_crash_tests_are_those_of_the_agent() {
+    let source = read("agent/src/failpoint.rs");
+    let listed: Vec<&str> = source
+        .lines()
+        .filter_map(|l| l.trim().strip_prefix('"')?.strip_suffix("\","))
+        .collect();
+    assert_eq!(listed, crate::crash::POINTS);
+}
+
+#[test]
+fn every_row_of_the_fault_table_that_is_real_is_covered_by_a_test_that_exists() {
+    let real: BTreeSet<u32> = (1..=16).chain(19..=24).chain(26..=28).chain([30]).chain(32..=60).chain([67, 68, 75, 76]).collect();
+    let mut covered = BTreeSet::new();
+    let sources: String = ["tests/it", "model/src", "model/src/decide", "etcd-session/src", "agent/src", "agent/src/step", "ctl/src", "ctl/src/commands"]
+        .iter()
+        .flat_map(|directory| std::fs::read_dir(repository().join(directory)).expect(directory).flatten())
+        .filter(|entry| entry.path().extension().is_some_and(|e| e == "rs"))
+        .map(|entry| std::fs::read_to_string(entry.path()).expect("a source"))
+        .collect();
+    for row in rows(&read("tests/faults.md")) {
+        let Ok(number) = row[0].parse::<u32>() else { continue };
+        let tests: Vec<&str> = row[2].split(',').map(|t| t.trim().trim_matches('`')).collect();
+        for test in &tests {
+            let name = test.rsplit("::").next().expect("a name");
+            assert!(sources.contains(&format!("fn {name}(")), "row {number} names {test}, which does not exist");
+        }
+        covered.insert(number);
+    }
+    let missing: Vec<u32> = real.difference(&covered).copied().collect();
+    assert!(missing.is_empty(), "rows of the fault table without a test: {missing:?}");
+}
