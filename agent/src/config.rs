@@ -35,7 +35,11 @@ fn read_bounded(path: &Path) -> Result<String> {
     let named = || path.display().to_string();
     let metadata = std::fs::metadata(path).with_context(named)?;
     anyhow::ensure!(metadata.is_file(), "{} is not a regular file", path.display());
-    anyhow::ensure!(metadata.len() <= FILE_MAX_BYTES, "{} is larger than {FILE_MAX_BYTES} bytes", path.display());
+    anyhow::ensure!(
+        metadata.len() <= FILE_MAX_BYTES,
+        "{} is larger than {FILE_MAX_BYTES} bytes",
+        path.display()
+    );
     std::fs::read_to_string(path).with_context(named)
 }
 
@@ -105,8 +109,8 @@ pub fn with_validation_directory(settings: &Settings) -> std::io::Result<model::
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
         use std::os::unix::fs::PermissionsExt;
-        let executable = std::fs::metadata(entry.path())
-            .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
+        let executable =
+            std::fs::metadata(entry.path()).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
         if executable && let Ok(name) = entry.file_name().into_string() {
             names.push(name);
         }
@@ -131,7 +135,10 @@ mod tests {
             "ORCHESTRATE_USER" => Some("ours".into()),
             _ => None,
         });
-        assert_eq!(settings.store.endpoints.as_deref(), Some(["a:1".to_owned(), "b:2".to_owned()].as_slice()));
+        assert_eq!(
+            settings.store.endpoints.as_deref(),
+            Some(["a:1".to_owned(), "b:2".to_owned()].as_slice())
+        );
         assert_eq!(settings.store.discovery_srv, None);
         assert_eq!(settings.store.user.as_deref(), Some("ours"));
     }

@@ -8,7 +8,9 @@ use crate::host::Turn;
 use crate::journal;
 use crate::step::{RunResult, Runs};
 use crate::trust;
-use etcd_session::{Deadline, Fence, HostWrite, Listing, PresenceState, Refusal, Secret, Session, StoreError, Written, draw};
+use etcd_session::{
+    Deadline, Fence, HostWrite, Listing, PresenceState, Refusal, Secret, Session, StoreError, Written, draw,
+};
 use model::decide::{Action, Decision, Fact, HostState, RunningStep};
 use model::keys::StatusState;
 use model::names::{StatusType, Version};
@@ -253,7 +255,8 @@ impl Executor {
                 Ok(false)
             }
             Err(why) => {
-                let result = RunResult { end: StepEnd::NotStarted { why }, leftovers: 0, output: String::new() };
+                let result =
+                    RunResult { end: StepEnd::NotStarted { why }, leftovers: 0, output: String::new() };
                 // The queue has room: at most one step is in flight.
                 let _ = self.ends.try_send((running, result));
                 Ok(false)

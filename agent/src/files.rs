@@ -53,7 +53,10 @@ impl Directory {
             return Err(refused(&self.path, format!("it belongs to user {}", stat.st_uid)));
         }
         if stat.st_mode & 0o022 != 0 {
-            return Err(refused(&self.path, format!("it is writable by others (mode {:o})", stat.st_mode & 0o7777)));
+            return Err(refused(
+                &self.path,
+                format!("it is writable by others (mode {:o})", stat.st_mode & 0o7777),
+            ));
         }
         Ok(())
     }
@@ -142,7 +145,8 @@ impl Directory {
     /// As the system says.
     pub fn set_aside(&self, name: &str, why: &str) -> io::Result<()> {
         let aside = format!("{name}.{why}");
-        rustix::fs::renameat(&self.fd, name, &self.fd, aside).map_err(|e| in_path(&self.path.join(name), e.into()))
+        rustix::fs::renameat(&self.fd, name, &self.fd, aside)
+            .map_err(|e| in_path(&self.path.join(name), e.into()))
     }
 }
 

@@ -128,7 +128,9 @@ impl Reconciler {
                 reason = wake => tracing::trace!(?reason, "awake"),
             }
         }
-        if turn.unsaved && let Err(error) = journal::save(&self.directory, &self.state) {
+        if turn.unsaved
+            && let Err(error) = journal::save(&self.directory, &self.state)
+        {
             tracing::error!(%error, "the journal could not be written");
         }
     }
@@ -172,7 +174,8 @@ impl Reconciler {
                 }
             }
             self.save_if_needed(turn);
-            let mut soonest = |at: BootMillis| look_again = Some(look_again.map_or(at, |other| other.min(at)));
+            let mut soonest =
+                |at: BootMillis| look_again = Some(look_again.map_or(at, |other| other.min(at)));
             if turn.store_not_before > now.boot {
                 soonest(turn.store_not_before);
             }
@@ -338,7 +341,8 @@ impl Reconciler {
 
     fn check_claim(&self, turn: &Turn, snapshot: &Snapshot) {
         let PresenceState::Held { live_revision, .. } = turn.presence else { return };
-        let found = snapshot.picture.get(&model::keys::Key::Live(self.state.host.clone())).map(|e| e.mod_revision);
+        let found =
+            snapshot.picture.get(&model::keys::Key::Live(self.state.host.clone())).map(|e| e.mod_revision);
         if snapshot.picture.revision > live_revision && found != Some(live_revision) {
             self.presence.check_now();
         }
@@ -347,7 +351,11 @@ impl Reconciler {
     /// Executes one action and records what came of it; false if the turn is over for now.
     async fn act(&mut self, turn: &mut Turn, decision: &Decision, action: model::decide::Action) -> bool {
         let before = self.state.clone();
-        match self.executor.execute(&mut self.state, turn, &self.directory, &self.session, &self.facts, decision, action).await {
+        match self
+            .executor
+            .execute(&mut self.state, turn, &self.directory, &self.session, &self.facts, decision, action)
+            .await
+        {
             Ok(go_on) => go_on,
             Err(crate::execute::Failure::Record(error)) => {
                 tracing::error!(%error, "local state cannot be written: nothing disruptive starts");
@@ -385,7 +393,8 @@ impl Reconciler {
                 }
                 Err(error) => {
                     tracing::error!(%error, "the journal could not be written");
-                    turn.cannot_record = Some((error.to_string(), clock::boot_millis().plus(RECORD_AGAIN_AFTER)));
+                    turn.cannot_record =
+                        Some((error.to_string(), clock::boot_millis().plus(RECORD_AGAIN_AFTER)));
                 }
             }
         }
@@ -414,7 +423,13 @@ impl Reconciler {
 }
 
 /// Takes in the end of a step.
-fn end_step(state: &mut HostState, turn: &mut Turn, executor: &Executor, running: RunningStep, result: RunResult) {
+fn end_step(
+    state: &mut HostState,
+    turn: &mut Turn,
+    executor: &Executor,
+    running: RunningStep,
+    result: RunResult,
+) {
     let RunningStep { phase, step, .. } = running;
     tracing::info!(%phase, %step, end = %result.end, leftovers = result.leftovers, "step ended");
     let log = log_tail(executor.redact(&result.output).lines());

@@ -29,7 +29,11 @@ type Shared = watch::Receiver<Arc<Status>>;
 ///
 /// # Errors
 /// The listener broke.
-pub async fn serve(listener: TcpListener, status: Shared, stop: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
+pub async fn serve(
+    listener: TcpListener,
+    status: Shared,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
     let bound = listener.local_addr()?;
     let app = Router::new()
         .route("/status", get(show_status))
@@ -45,9 +49,12 @@ pub async fn serve(listener: TcpListener, status: Shared, stop: impl Future<Outp
 /// header must be an address, or localhost.
 async fn only_by_address(State(bound): State<SocketAddr>, request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or("");
-    let name = host.rsplit_once(':').map_or(host, |(name, port)| if port.ends_with(']') { host } else { name });
+    let name =
+        host.rsplit_once(':').map_or(host, |(name, port)| if port.ends_with(']') { host } else { name });
     let name = name.trim_start_matches('[').trim_end_matches(']');
-    let address = name.parse::<IpAddr>().is_ok_and(|a| a.is_loopback() || a == bound.ip() || bound.ip().is_unspecified());
+    let address = name
+        .parse::<IpAddr>()
+        .is_ok_and(|a| a.is_loopback() || a == bound.ip() || bound.ip().is_unspecified());
     if address || name == "localhost" {
         next.run(request).await
     } else {

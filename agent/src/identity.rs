@@ -55,7 +55,11 @@ impl Identity {
 fn read_identifier(path: &Path) -> Result<String> {
     let named = || path.display().to_string();
     let size = std::fs::metadata(path).with_context(named)?.len();
-    anyhow::ensure!(size <= IDENTIFIER_MAX_BYTES, "{} is larger than {IDENTIFIER_MAX_BYTES} bytes", path.display());
+    anyhow::ensure!(
+        size <= IDENTIFIER_MAX_BYTES,
+        "{} is larger than {IDENTIFIER_MAX_BYTES} bytes",
+        path.display()
+    );
     let text = std::fs::read_to_string(path).with_context(named)?.trim().to_owned();
     anyhow::ensure!(!text.is_empty(), "{} is empty", path.display());
     Ok(text)
@@ -83,8 +87,8 @@ pub fn instance(directory: &Directory, renew: bool) -> Result<Token> {
 fn addresses() -> Vec<String> {
     let Ok(networks) = sysinfo::Networks::new_with_refreshed_list() else { return Vec::new() };
     let mut found: Vec<std::net::IpAddr> = networks
-        .iter()
-        .flat_map(|(_, data)| data.ip_networks().iter().map(|n| n.addr))
+        .values()
+        .flat_map(|data| data.ip_networks().iter().map(|n| n.addr))
         .filter(|address| match address {
             std::net::IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
             std::net::IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local(),

@@ -81,7 +81,9 @@ fn parse(bytes: &[u8]) -> Result<HostState, String> {
     let body = &bytes[end + 1..];
     let expected = format!("{MAGIC} {} {:08x}", body.len(), crc32fast::hash(body));
     if !header.starts_with(MAGIC) {
-        return Err(format!("its header is not \"{MAGIC}\": it was written by another version of this program"));
+        return Err(format!(
+            "its header is not \"{MAGIC}\": it was written by another version of this program"
+        ));
     }
     if header != expected {
         return Err("its length or checksum does not fit its content".into());
@@ -128,7 +130,10 @@ mod tests {
             ("other machine", render(&other_machine), "another machine"),
         ] {
             let (keep, found) = load_from(&content);
-            assert!(matches!(&found, Found::SetAside { why: said, .. } if said.contains(why)), "{name}: {found:?}");
+            assert!(
+                matches!(&found, Found::SetAside { why: said, .. } if said.contains(why)),
+                "{name}: {found:?}"
+            );
             assert!(keep.path().join("journal.set-aside").exists(), "{name} is kept for a look");
         }
     }

@@ -58,7 +58,9 @@ fn main() -> ExitCode {
         Err(error) => return complain(&format!("{error:#}"), EX_USAGE),
     };
     if arguments.check_config {
-        return match config::session(&settings).and_then(|_| Ok(config::with_validation_directory(&settings)?)) {
+        return match config::session(&settings)
+            .and_then(|_| Ok(config::with_validation_directory(&settings)?))
+        {
             Ok(_) => ExitCode::SUCCESS,
             Err(error) => complain(&format!("{error:#}"), 1),
         };
@@ -74,7 +76,9 @@ fn main() -> ExitCode {
     runtime.shutdown_timeout(Duration::ZERO);
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.is::<StateDirectoryInUse>() || error.is::<NameInUse>() => complain(&error.to_string(), EX_CANNOT),
+        Err(error) if error.is::<StateDirectoryInUse>() || error.is::<NameInUse>() => {
+            complain(&error.to_string(), EX_CANNOT)
+        }
         Err(error) => complain(&format!("{error:#}"), 1),
     }
 }

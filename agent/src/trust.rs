@@ -41,7 +41,11 @@ fn check_part(part: &Path) -> Result<(), String> {
     let metadata = std::fs::symlink_metadata(part).map_err(|e| format!("{}: {e}", part.display()))?;
     let me = rustix::process::geteuid().as_raw();
     if metadata.uid() != 0 && metadata.uid() != me {
-        return Err(format!("{} belongs to user {}, not to root or to the agent's user", part.display(), metadata.uid()));
+        return Err(format!(
+            "{} belongs to user {}, not to root or to the agent's user",
+            part.display(),
+            metadata.uid()
+        ));
     }
     // The mode of a link says nothing.
     if metadata.is_symlink() {
@@ -77,7 +81,9 @@ mod tests {
             match (check_command(&file), expected) {
                 (Ok(()), None) => {}
                 (Err(error), Some(part)) => assert!(error.contains(part), "{error}"),
-                (other, expected) => panic!("{directory_mode:o} {file_mode:o}: {other:?}, expected {expected:?}"),
+                (other, expected) => {
+                    panic!("{directory_mode:o} {file_mode:o}: {other:?}, expected {expected:?}")
+                }
             }
         };
         check(0o755, 0o755, None);

@@ -21,9 +21,13 @@ pub(crate) async fn endpoints(source: &EndpointSource, tls: bool) -> Result<Vec<
         EndpointSource::File(path) => {
             let size = std::fs::metadata(path).map_err(|e| error(format!("{}: {e}", path.display())))?.len();
             if size > ENDPOINT_FILE_MAX_BYTES {
-                return Err(error(format!("{}: larger than {ENDPOINT_FILE_MAX_BYTES} bytes", path.display())));
+                return Err(error(format!(
+                    "{}: larger than {ENDPOINT_FILE_MAX_BYTES} bytes",
+                    path.display()
+                )));
             }
-            let text = std::fs::read_to_string(path).map_err(|e| error(format!("{}: {e}", path.display())))?;
+            let text =
+                std::fs::read_to_string(path).map_err(|e| error(format!("{}: {e}", path.display())))?;
             parse_file(&text)
         }
         EndpointSource::Srv(domain) => srv(domain).await?,
@@ -100,7 +104,8 @@ fn parse_discovery(text: &str, port: u16) -> Result<Vec<String>, String> {
         #[serde(default)]
         nodes: Vec<Node>,
     }
-    let answer: Answer = serde_json::from_str(text).map_err(|e| format!("not the answer of a discovery service: {e}"))?;
+    let answer: Answer =
+        serde_json::from_str(text).map_err(|e| format!("not the answer of a discovery service: {e}"))?;
     let hosts: Vec<String> = answer.node.nodes.iter().filter_map(|n| host_of(&n.value)).collect();
     Ok(hosts.into_iter().map(|host| format!("{host}:{port}")).collect())
 }
@@ -125,7 +130,10 @@ pub fn new_discovery_token(endpoint: &str) -> Result<String, StoreError> {
     let text = http_get(&url)?;
     let token = text.trim().rsplit('/').next().unwrap_or("").to_owned();
     if token.is_empty() || !token.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
-        return Err(error(format!("{url}: the answer {} is not a discovery URL", model::names::quoted(&text))));
+        return Err(error(format!(
+            "{url}: the answer {} is not a discovery URL",
+            model::names::quoted(&text)
+        )));
     }
     Ok(token)
 }
@@ -145,7 +153,10 @@ mod tests {
             {"key":"a","value":"n1=http://10.0.0.1:2380"},
             {"key":"b","value":"http://10.0.0.2:7001/path"},
             {"key":"c","value":"n3=https://[fd00::3]:2380,https://10.0.0.3:2380"}]}}"#;
-        assert_eq!(parse_discovery(text, 2379).unwrap(), ["10.0.0.1:2379", "10.0.0.2:2379", "[fd00::3]:2379"]);
+        assert_eq!(
+            parse_discovery(text, 2379).unwrap(),
+            ["10.0.0.1:2379", "10.0.0.2:2379", "[fd00::3]:2379"]
+        );
         parse_discovery("<html>", 2379).unwrap_err();
     }
 }

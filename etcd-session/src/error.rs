@@ -50,7 +50,9 @@ pub enum StoreError {
         operation: &'static str,
     },
     /// The store is full.
-    #[error("{operation}: the store raised the alarm NOSPACE: it accepts no writes until it is compacted, defragmented and disarmed")]
+    #[error(
+        "{operation}: the store raised the alarm NOSPACE: it accepts no writes until it is compacted, defragmented and disarmed"
+    )]
     NoSpace {
         /// What was asked.
         operation: &'static str,
@@ -119,7 +121,9 @@ impl StoreError {
     /// What this means for the caller.
     pub fn class(&self) -> Class {
         match self {
-            Self::Unreachable { .. } | Self::Busy { .. } | Self::Endpoints { .. } | Self::Tls { .. } => Class::Retry,
+            Self::Unreachable { .. } | Self::Busy { .. } | Self::Endpoints { .. } | Self::Tls { .. } => {
+                Class::Retry
+            }
             Self::Unknown { .. } | Self::Deadline { .. } => Class::Unknown,
             _ => Class::Fatal,
         }

@@ -151,9 +151,8 @@ impl Session {
         listed: Option<&crate::Entry>,
     ) -> (Vec<Compare>, Vec<TxnOp>) {
         let host = write.host;
-        let revision_is = |key: Key, revision| {
-            Compare::mod_revision(self.full(key), CompareOp::Equal, revision)
-        };
+        let revision_is =
+            |key: Key, revision| Compare::mod_revision(self.full(key), CompareOp::Equal, revision);
         let mut compares = vec![
             revision_is(Key::Live(host.clone()), write.fence.live_revision),
             revision_is(Key::Store, write.fence.store_revision),

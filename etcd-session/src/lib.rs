@@ -13,7 +13,7 @@ mod read;
 mod session;
 
 pub use config::{ConfigError, EndpointSource, Secret, SessionConfig, TlsFiles};
-pub use discovery::{new_discovery_token, DEFAULT_DISCOVERY_URL};
+pub use discovery::{DEFAULT_DISCOVERY_URL, new_discovery_token};
 pub use error::{Class, StoreError};
 pub use host_write::{Fence, HostWrite, Listing, Refusal, Written};
 pub use mirror::{Mirror, MirrorOptions, Scope, Snapshot};

@@ -3,10 +3,10 @@
 //! one linearizable read looks at the same keys; it also shows a store that went back, on which a watch
 //! stays silent for ever.
 
+use crate::draw;
 use crate::error::StoreError;
 use crate::read::{Entry, OPERATIONS_MAX, Picture};
 use crate::session::{Deadline, Session};
-use crate::draw;
 use etcd_client::{EventType, WatchOptions, WatchResponse, WatchStream};
 use model::keys::Key;
 use model::time::Backoff;
@@ -238,8 +238,7 @@ impl Follower {
         let opened = async {
             let mut stream: Option<WatchStream> = None;
             for (index, (key, from)) in self.scope.watched.iter().zip(resume).enumerate() {
-                let options =
-                    WatchOptions::new().with_start_revision(*from).with_watch_id(index as i64 + 1);
+                let options = WatchOptions::new().with_start_revision(*from).with_watch_id(index as i64 + 1);
                 let key = self.session.full(key);
                 match &mut stream {
                     None => stream = Some(client.watch_client().watch(key, Some(options)).await?),
@@ -251,9 +250,7 @@ impl Follower {
         let opened = tokio::time::timeout(self.session.config().attempt_timeout, opened).await;
         let failed = match opened {
             Ok(Ok(Some(stream))) => return Ok((stream, generation)),
-            Ok(Ok(None)) => {
-                StoreError::BadAnswer { operation: "watch", detail: "nothing to watch".into() }
-            }
+            Ok(Ok(None)) => StoreError::BadAnswer { operation: "watch", detail: "nothing to watch".into() },
             Ok(Err(error)) => self.session.error("watch", &error),
             Err(_) => StoreError::Unreachable { operation: "watch", detail: "no answer in time".into() },
         };
@@ -351,7 +348,9 @@ impl Follower {
             for event in events {
                 let Some(kv) = event.kv() else { continue };
                 let Some(key) = self.session.strip(kv.key()) else { continue };
-                if let Some(from) = usize::try_from(answer.watch_id() - 1).ok().and_then(|i| resume.get_mut(i)) {
+                if let Some(from) =
+                    usize::try_from(answer.watch_id() - 1).ok().and_then(|i| resume.get_mut(i))
+                {
                     *from = (*from).max(kv.mod_revision() + 1);
                 }
                 apply_event(&mut snapshot.picture.entries, key, event.event_type(), kv);

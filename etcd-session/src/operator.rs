@@ -71,7 +71,8 @@ impl Session {
             match answer {
                 Ok(answer) => return Ok(TargetSet { revision: answer.header().map_or(0, |h| h.revision()) }),
                 Err(error) if error.class() == Class::Unknown && !deadline.left().is_zero() => {
-                    let now = self.read_keys(std::slice::from_ref(&key), deadline).await.map_err(|_| error)?;
+                    let now =
+                        self.read_keys(std::slice::from_ref(&key), deadline).await.map_err(|_| error)?;
                     if let Some(entry) = now.get(&key).filter(|e| {
                         e.value == version.as_str().as_bytes() && e.mod_revision > revision_before
                     }) {
@@ -114,7 +115,9 @@ impl Session {
                 Ok(answer) if answer.succeeded() => {
                     return Ok(Accepted { identity, revision: answer.header().map_or(0, |h| h.revision()) });
                 }
-                Err(error) if error.class() != Class::Unknown || deadline.left().is_zero() => return Err(error),
+                Err(error) if error.class() != Class::Unknown || deadline.left().is_zero() => {
+                    return Err(error);
+                }
                 _ => {}
             }
             let now = self.read_keys(&[Key::Store], deadline).await?;
@@ -133,9 +136,16 @@ impl Session {
     ///
     /// # Errors
     /// As the store answers.
-    pub async fn add_host(&self, host: &HostName, entry: &RosterEntry, deadline: Deadline) -> Result<i64, StoreError> {
+    pub async fn add_host(
+        &self,
+        host: &HostName,
+        entry: &RosterEntry,
+        deadline: Deadline,
+    ) -> Result<i64, StoreError> {
         let operations = vec![TxnOp::put(self.full(Key::Host(host.clone())), values::write(entry), None)];
-        self.write_idempotent("add the host", Vec::new(), operations, deadline).await.map(|(_, revision)| revision)
+        self.write_idempotent("add the host", Vec::new(), operations, deadline)
+            .await
+            .map(|(_, revision)| revision)
     }
 
     /// Takes a host out: its roster entry becomes a tombstone, everything else that it wrote goes.
@@ -149,7 +159,8 @@ impl Session {
         found: &Picture,
         deadline: Deadline,
     ) -> Result<i64, StoreError> {
-        let mut operations = vec![TxnOp::put(self.full(Key::Host(host.clone())), values::write(tombstone), None)];
+        let mut operations =
+            vec![TxnOp::put(self.full(Key::Host(host.clone())), values::write(tombstone), None)];
         for key in found.entries.keys() {
             let of_host = match Key::parse(key) {
                 Ok(Key::RunningVersion(_, h) | Key::Status(_, _, h) | Key::Reporting(_, h)) => h == *host,
@@ -167,7 +178,12 @@ impl Session {
     ///
     /// # Errors
     /// As the store answers.
-    pub async fn ask_retry(&self, host: &HostName, at: EpochSeconds, deadline: Deadline) -> Result<i64, StoreError> {
+    pub async fn ask_retry(
+        &self,
+        host: &HostName,
+        at: EpochSeconds,
+        deadline: Deadline,
+    ) -> Result<i64, StoreError> {
         let key = self.full(Key::Retry(host.clone()));
         let operations = vec![TxnOp::put(key, values::write(&RetryWish { at }), None)];
         self.write_idempotent("ask for a retry", Vec::new(), operations, deadline).await.map(|(_, r)| r)
@@ -195,9 +211,11 @@ impl Session {
                 Err(error) => return Err(error),
             }
         }
-        self.call("lease grant", Repeat::Freely, deadline, |mut c| async move { c.lease_grant(seconds, None).await })
-            .await
-            .map(|granted| granted.id())
+        self.call("lease grant", Repeat::Freely, deadline, |mut c| async move {
+            c.lease_grant(seconds, None).await
+        })
+        .await
+        .map(|granted| granted.id())
     }
 
     /// `update_own_info`: lists a host under a version and under no other. `others` are the versions that
@@ -220,7 +238,8 @@ impl Session {
             TxnOp::put(self.full(Key::Announced(shot.host.clone())), version.as_str(), under_lease()),
         ];
         for other in others.iter().filter(|other| *other != version) {
-            operations.push(TxnOp::delete(self.full(Key::RunningVersion(other.clone(), shot.host.clone())), None));
+            operations
+                .push(TxnOp::delete(self.full(Key::RunningVersion(other.clone(), shot.host.clone())), None));
         }
         let compares = self.one_shot_fence(shot);
         self.write_idempotent("list the host", compares, operations, deadline).await.map(|(done, _)| done)
@@ -315,4 +334,3 @@ impl Session {
         Ok(answer.alarms().iter().filter_map(|a| name(a.alarm())).collect())
     }
 }
-

@@ -106,8 +106,14 @@ struct Claimant {
 }
 
 enum ClaimOutcome {
-    Held { lease: i64, live_revision: i64 },
-    Contested { holder: String, lease: i64 },
+    Held {
+        lease: i64,
+        live_revision: i64,
+    },
+    Contested {
+        holder: String,
+        lease: i64,
+    },
     /// Something changed between reading and writing.
     Raced,
 }
@@ -148,7 +154,8 @@ impl Claimant {
                     failures += 1;
                     tracing::debug!(%error, "presence: the name cannot be claimed now");
                     // With NOSPACE no lease is granted: look again at the slow pace, not in a spin.
-                    let floor = if error.class() == Class::Fatal { Duration::from_secs(5) } else { Duration::ZERO };
+                    let floor =
+                        if error.class() == Class::Fatal { Duration::from_secs(5) } else { Duration::ZERO };
                     self.pause(backoff.delay(failures, draw()).max(floor)).await;
                 }
             }
@@ -189,9 +196,9 @@ impl Claimant {
         let picture = self.session.read_keys(&keys, deadline).await?;
         let live = picture.get(&keys[0]);
         let held: Option<LiveClaim> = live.and_then(|e| values::read(&e.value).ok());
-        let ours = held.as_ref().is_some_and(|c| {
-            c.instance == config.claim.instance && c.machine_id == config.claim.machine_id
-        });
+        let ours = held
+            .as_ref()
+            .is_some_and(|c| c.instance == config.claim.instance && c.machine_id == config.claim.machine_id);
         if let (Some(live), false) = (live, ours) {
             let holder = held.map_or("an unreadable claim".into(), |c| c.to_string());
             return Ok(ClaimOutcome::Contested { holder, lease: live.lease });
@@ -201,7 +208,9 @@ impl Claimant {
             && live.lease != 0
             && self.keep_alive(live.lease, deadline).await.is_ok()
         {
-            return self.write_claim(live.lease, live.mod_revision, store_revision, &picture, true, deadline).await;
+            return self
+                .write_claim(live.lease, live.mod_revision, store_revision, &picture, true, deadline)
+                .await;
         }
         let granted = self
             .session
@@ -214,10 +223,12 @@ impl Claimant {
         let outcome = self.write_claim(lease, live_revision, store_revision, &picture, false, deadline).await;
         if !matches!(outcome, Ok(ClaimOutcome::Held { .. })) {
             // A lease without keys helps nobody; if this fails it runs out by itself.
-            let _ = self
-                .session
-                .call("lease revoke", Repeat::Freely, deadline, |mut c| async move { c.lease_revoke(lease).await })
-                .await;
+            let _ =
+                self.session
+                    .call("lease revoke", Repeat::Freely, deadline, |mut c| async move {
+                        c.lease_revoke(lease).await
+                    })
+                    .await;
         }
         outcome
     }
@@ -242,8 +253,8 @@ impl Claimant {
             Compare::mod_revision(store, CompareOp::Equal, store_revision),
         ];
         let claim = values::write(&self.config.claim);
-        let unchanged = resumed
-            && picture.get(&Key::Live(host.clone())).is_some_and(|e| e.value == claim.as_bytes());
+        let unchanged =
+            resumed && picture.get(&Key::Live(host.clone())).is_some_and(|e| e.value == claim.as_bytes());
         let mut operations = vec![TxnOp::put(live.clone(), claim, under_lease())];
         let absent = Compare::version(roster.clone(), CompareOp::Equal, 0);
         let enlist = TxnOp::put(roster, values::write(&self.config.roster), None);
@@ -254,7 +265,8 @@ impl Claimant {
             compares.push(Compare::mod_revision(key.clone(), CompareOp::Equal, entry.mod_revision));
             operations.push(TxnOp::delete(key, None));
             if let Ok(version) = values::read_version(&entry.value) {
-                operations.push(TxnOp::delete(self.session.full(Key::RunningVersion(version, host.clone())), None));
+                operations
+                    .push(TxnOp::delete(self.session.full(Key::RunningVersion(version, host.clone())), None));
             }
         }
         if unchanged {

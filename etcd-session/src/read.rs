@@ -165,7 +165,11 @@ impl Session {
     ///
     /// # Errors
     /// As the store answers.
-    pub async fn count(&self, prefixes: &[Prefix], deadline: Deadline) -> Result<(Vec<i64>, i64), StoreError> {
+    pub async fn count(
+        &self,
+        prefixes: &[Prefix],
+        deadline: Deadline,
+    ) -> Result<(Vec<i64>, i64), StoreError> {
         let gets: Vec<TxnOp> = prefixes
             .iter()
             .map(|p| TxnOp::get(self.full(p), Some(GetOptions::new().with_prefix().with_count_only())))
@@ -206,7 +210,11 @@ impl Session {
                     }
                     let from = from.clone();
                     async move {
-                        client.kv_client().max_decoding_message_size(ANSWER_MAX_BYTES).get(from, Some(options)).await
+                        client
+                            .kv_client()
+                            .max_decoding_message_size(ANSWER_MAX_BYTES)
+                            .get(from, Some(options))
+                            .await
                     }
                 })
                 .await?;
@@ -241,7 +249,8 @@ impl Session {
         header: Option<&etcd_client::ResponseHeader>,
         picture: &mut Picture,
     ) -> Result<(), StoreError> {
-        let header = header.ok_or(StoreError::BadAnswer { operation: "read", detail: "it has no header".into() })?;
+        let header =
+            header.ok_or(StoreError::BadAnswer { operation: "read", detail: "it has no header".into() })?;
         if picture.revision == 0 {
             picture.revision = header.revision();
         }

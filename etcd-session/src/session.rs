@@ -182,7 +182,10 @@ impl Session {
             }
             Err(_) => {
                 connection.index = connection.index.wrapping_add(1);
-                return Err(StoreError::Unreachable { operation: "connect", detail: format!("{endpoint}: timeout") });
+                return Err(StoreError::Unreachable {
+                    operation: "connect",
+                    detail: format!("{endpoint}: timeout"),
+                });
             }
         };
         connection.generation += 1;
@@ -259,7 +262,11 @@ impl Session {
 
 fn tls_stamp(config: &SessionConfig) -> Vec<Option<SystemTime>> {
     let modified = |p: &Path| std::fs::metadata(p).and_then(|m| m.modified()).ok();
-    [&config.tls.cacert, &config.tls.cert, &config.tls.key].into_iter().flatten().map(|p| modified(p)).collect()
+    [&config.tls.cacert, &config.tls.cert, &config.tls.key]
+        .into_iter()
+        .flatten()
+        .map(|p| modified(p))
+        .collect()
 }
 
 fn connect_options(config: &SessionConfig) -> Result<ConnectOptions, StoreError> {

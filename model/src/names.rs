@@ -199,7 +199,8 @@ mod tests {
         for good in ["1", "v43", "2026.11.21-1", "1.0~rc1+build:7", "a_b", &"x".repeat(128)] {
             assert_eq!(Version::new(good).unwrap().as_str(), good);
         }
-        for bad in ["", " ", "a b", "a\n", "a\0", "/", "../x", ".", "..", "-x", "é", "a/b", &"x".repeat(129)] {
+        for bad in ["", " ", "a b", "a\n", "a\0", "/", "../x", ".", "..", "-x", "é", "a/b", &"x".repeat(129)]
+        {
             let error = Version::new(bad).unwrap_err().to_string();
             assert!(error.contains("must be 1 to 128"), "{bad:?}: {error}");
             assert!(!error.contains('\n') && !error.contains('\0'), "not escaped: {error:?}");
@@ -211,7 +212,8 @@ mod tests {
         for good in ["a", "web-1", "web-1.example.org", "10", &"x".repeat(63)] {
             HostName::new(good).unwrap();
         }
-        for bad in ["", ".", "a.", ".a", "a..b", "-a", "a-", "a_b", "a/b", &"x".repeat(64), &"x.".repeat(130)] {
+        for bad in ["", ".", "a.", ".a", "a..b", "-a", "a-", "a_b", "a/b", &"x".repeat(64), &"x.".repeat(130)]
+        {
             HostName::new(bad).unwrap_err();
         }
     }

@@ -263,7 +263,8 @@ fn validate(fragment: Fragment) -> Result<Settings, String> {
         validate: steps("validate", fragment.validate)?,
         on_suspect: steps("on_suspect", fragment.on_suspect)?,
     };
-    let span = |given: Option<Span>, default_seconds| given.map_or(Duration::from_secs(default_seconds), |s| s.0);
+    let span =
+        |given: Option<Span>, default_seconds| given.map_or(Duration::from_secs(default_seconds), |s| s.0);
     let attempts = fragment.attempts;
     let validate_every = span(fragment.validation.every, 60);
     if validate_every < Duration::from_millis(100) {
@@ -324,7 +325,8 @@ fn store(fragment: StoreFragment) -> Result<StoreSettings, String> {
     ];
     if ways.iter().filter(|way| **way).count() > 1 {
         return Err(
-            "[store]: give one of endpoints, endpoints_file, discovery_srv and discovery_url, not several".into(),
+            "[store]: give one of endpoints, endpoints_file, discovery_srv and discovery_url, not several"
+                .into(),
         );
     }
     Ok(StoreSettings {
@@ -385,7 +387,9 @@ pub const VERSION_PLACEHOLDER: &str = "{version}";
 fn check_placeholders(command: &[String]) -> Result<(), String> {
     for (index, argument) in command.iter().enumerate().filter(|(_, a)| a.contains(VERSION_PLACEHOLDER)) {
         if argument != VERSION_PLACEHOLDER || !command[..index].iter().any(|a| a == "--") {
-            return Err(format!("{argument:?}: {VERSION_PLACEHOLDER} must be an argument of its own, after \"--\""));
+            return Err(format!(
+                "{argument:?}: {VERSION_PLACEHOLDER} must be an argument of its own, after \"--\""
+            ));
         }
     }
     Ok(())
@@ -394,7 +398,8 @@ fn check_placeholders(command: &[String]) -> Result<(), String> {
 /// A step made of an entry of the validation directory. `None` if `run-parts` would pass it over: names
 /// are letters, digits, `_` and `-` alone (run-parts(8), the default name space).
 pub fn directory_step(directory: &std::path::Path, name: &str, timeout: Duration) -> Option<Step> {
-    let accepted = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    let accepted =
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
     if !accepted {
         return None;
     }
@@ -438,8 +443,14 @@ mod tests {
 
     #[test]
     fn mistakes_are_named_with_file_and_line_and_the_nearest_name() {
-        check_refused("role = \"web\"\nvalidaton = 3\n", "agent.toml:2: unknown setting `validaton`; did you mean `validation`?");
-        check_refused("[store]\nendpoint = []\n", "agent.toml:2: unknown setting `endpoint`; did you mean `endpoints`?");
+        check_refused(
+            "role = \"web\"\nvalidaton = 3\n",
+            "agent.toml:2: unknown setting `validaton`; did you mean `validation`?",
+        );
+        check_refused(
+            "[store]\nendpoint = []\n",
+            "agent.toml:2: unknown setting `endpoint`; did you mean `endpoints`?",
+        );
         check_refused("[[apply]]\nname = \"a\"\ncomand = []\n", "did you mean `command`?");
         check_refused("[validation]\nevery = \"10\"\n", "agent.toml:2: \"10\" is not a duration");
         check_refused("host = \"a_b\"\n", "agent.toml:1: host name \"a_b\": must be DNS labels");

@@ -120,7 +120,10 @@ impl fmt::Display for WentBack {
                 write!(f, "its raft term is {found}, it was {remembered}")
             }
             Self::Target { remembered, found } => {
-                write!(f, "/current_version is of revision {found}, one of revision {remembered} was acted on")
+                write!(
+                    f,
+                    "/current_version is of revision {found}, one of revision {remembered} was acted on"
+                )
             }
             Self::Report { remembered, found: Some(found) } => {
                 write!(f, "this host's report is of revision {found}, it was written at {remembered}")
@@ -170,10 +173,7 @@ pub fn judge(memory: Option<&StoreMemory>, seen: &StoreSeen) -> Standing {
         return Standing::WentBack { by: WentBack::IdentityMissing };
     };
     if identity.lineage != memory.lineage {
-        return Standing::OtherLineage {
-            ours: memory.lineage.clone(),
-            theirs: identity.lineage.clone(),
-        };
+        return Standing::OtherLineage { ours: memory.lineage.clone(), theirs: identity.lineage.clone() };
     }
     if identity.epoch > memory.epoch {
         return Standing::Accepted { epoch: identity.epoch };

@@ -6,9 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// A point in time since boot, in milliseconds, sleep included.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct BootMillis(pub u64);
 
 impl BootMillis {
@@ -24,9 +22,7 @@ impl BootMillis {
 }
 
 /// Seconds since the Unix epoch; for display.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct EpochSeconds(pub i64);
 
 /// Both clocks, read together.
@@ -79,7 +75,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
 /// Writes a duration in at most two units, as [`parse_duration`] reads it; used in messages.
 pub fn format_duration(duration: Duration) -> String {
     let millis = duration.as_millis();
-    let units: [(u128, &str); 5] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
+    let units: [(u128, &str); 5] =
+        [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
     let mut rest = millis;
     let mut text = String::new();
     let mut written = 0;
@@ -121,12 +118,19 @@ mod tests {
 
     #[test]
     fn durations_read_as_people_write_them() {
-        for (text, millis) in
-            [("0", 0), ("90s", 90_000), ("1m30s", 90_000), ("500ms", 500), ("2h", 7_200_000), ("1d1h", 90_000_000)]
-        {
+        for (text, millis) in [
+            ("0", 0),
+            ("90s", 90_000),
+            ("1m30s", 90_000),
+            ("500ms", 500),
+            ("2h", 7_200_000),
+            ("1d1h", 90_000_000),
+        ] {
             assert_eq!(parse_duration(text).unwrap(), Duration::from_millis(millis), "{text}");
         }
-        for bad in ["", "10", "s", "1x", "-1s", "1.5s", "1s2", "99999999999999999999d", "18446744073709551615d"] {
+        for bad in
+            ["", "10", "s", "1x", "-1s", "1.5s", "1s2", "99999999999999999999d", "18446744073709551615d"]
+        {
             parse_duration(bad).unwrap_err();
         }
     }

@@ -199,7 +199,11 @@ impl fmt::Display for LiveClaim {
             "instance {} on machine {} at {}",
             self.instance,
             quoted(&self.machine_id),
-            if self.addresses.is_empty() { "unknown addresses".into() } else { quoted(&self.addresses.join(" ")) }
+            if self.addresses.is_empty() {
+                "unknown addresses".into()
+            } else {
+                quoted(&self.addresses.join(" "))
+            }
         )
     }
 }

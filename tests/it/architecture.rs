@@ -62,7 +62,13 @@ fn the_key_table_is_the_one_of_the_code() {
 #[test]
 fn key_paths_are_spelled_in_one_place() {
     let output = Command::new("git")
-        .args(["grep", "-nE", r#""/(current_version|running_version|status/|available_services|orchestrate/)"#, "--", "*.rs"])
+        .args([
+            "grep",
+            "-nE",
+            r#""/(current_version|running_version|status/|available_services|orchestrate/)"#,
+            "--",
+            "*.rs",
+        ])
         .current_dir(repository())
         .output()
         .expect("git");
@@ -86,18 +92,27 @@ fn configuration_samples_are_accepted_by_the_program() {
     let sample = read("packaging/etc/orchestrate/agent.toml");
     assert_eq!(check_config(&sample), (Some(0), String::new()));
     // With every setting switched on, except those that exclude each other or need a file of the site.
-    let excluded = ["endpoints_file", "discovery_srv", "discovery_url", "user =", "password_file", "directory = \"/etc"];
+    let excluded =
+        ["endpoints_file", "discovery_srv", "discovery_url", "user =", "password_file", "directory = \"/etc"];
     let all: Vec<&str> = sample
         .lines()
         .map(|line| match line.strip_prefix('#') {
-            Some(setting) if !setting.starts_with(' ') && !excluded.iter().any(|e| setting.starts_with(e)) => setting,
+            Some(setting)
+                if !setting.starts_with(' ') && !excluded.iter().any(|e| setting.starts_with(e)) =>
+            {
+                setting
+            }
             _ => line,
         })
         .collect();
     let (code, error) = check_config(&all.join("\n"));
     assert_eq!((code, error.as_str()), (Some(0), ""), "{}", all.join("\n"));
     for block in read("docs/configuration.md").split("```toml\n").skip(1) {
-        let text = block.split("```").next().expect("an end").replace("directory = \"/etc/orchestrate/validate.d\"\n", "");
+        let text = block
+            .split("```")
+            .next()
+            .expect("an end")
+            .replace("directory = \"/etc/orchestrate/validate.d\"\n", "");
         assert_eq!(check_config(&text), (Some(0), String::new()), "{text}");
     }
 }
@@ -124,29 +139,40 @@ fn wrong_settings_are_named_with_file_line_and_the_nearest_name() {
 #[test]
 fn the_failpoints_of_the_crash_tests_are_those_of_the_agent() {
     let source = read("agent/src/failpoint.rs");
-    let listed: Vec<&str> = source
-        .lines()
-        .filter_map(|l| l.trim().strip_prefix('"')?.strip_suffix("\","))
-        .collect();
+    let listed: Vec<&str> =
+        source.lines().filter_map(|l| l.trim().strip_prefix('"')?.strip_suffix("\",")).collect();
     assert_eq!(listed, crate::crash::POINTS);
 }
 
 #[test]
 fn every_row_of_the_fault_table_that_is_real_is_covered_by_a_test_that_exists() {
-    let real: BTreeSet<u32> = (1..=16).chain(19..=24).chain(26..=28).chain([30]).chain(32..=60).chain([67, 68, 75, 76]).collect();
+    let real: BTreeSet<u32> =
+        (1..=16).chain(19..=24).chain(26..=28).chain([30]).chain(32..=60).chain([67, 68, 75, 76]).collect();
     let mut covered = BTreeSet::new();
-    let sources: String = ["tests/it", "model/src", "model/src/decide", "etcd-session/src", "agent/src", "agent/src/step", "ctl/src", "ctl/src/commands"]
-        .iter()
-        .flat_map(|directory| std::fs::read_dir(repository().join(directory)).expect(directory).flatten())
-        .filter(|entry| entry.path().extension().is_some_and(|e| e == "rs"))
-        .map(|entry| std::fs::read_to_string(entry.path()).expect("a source"))
-        .collect();
+    let sources: String = [
+        "tests/it",
+        "model/src",
+        "model/src/decide",
+        "etcd-session/src",
+        "agent/src",
+        "agent/src/step",
+        "ctl/src",
+        "ctl/src/commands",
+    ]
+    .iter()
+    .flat_map(|directory| std::fs::read_dir(repository().join(directory)).expect(directory).flatten())
+    .filter(|entry| entry.path().extension().is_some_and(|e| e == "rs"))
+    .map(|entry| std::fs::read_to_string(entry.path()).expect("a source"))
+    .collect();
     for row in rows(&read("tests/faults.md")) {
         let Ok(number) = row[0].parse::<u32>() else { continue };
         let tests: Vec<&str> = row[2].split(',').map(|t| t.trim().trim_matches('`')).collect();
         for test in &tests {
             let name = test.rsplit("::").next().expect("a name");
-            assert!(sources.contains(&format!("fn {name}(")), "row {number} names {test}, which does not exist");
+            assert!(
+                sources.contains(&format!("fn {name}(")),
+                "row {number} names {test}, which does not exist"
+            );
         }
         covered.insert(number);
     }

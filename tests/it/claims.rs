@@ -85,7 +85,10 @@ fn stopped_for_longer_than_the_lease_it_writes_nothing_as_if_it_still_held_the_n
     wait::until_within(
         LEASE * 2,
         "the lease ran out",
-        || (store.get("/orchestrate/live/h1").is_none() && store.list("/running_version/").is_empty()).then_some(()),
+        || {
+            (store.get("/orchestrate/live/h1").is_none() && store.list("/running_version/").is_empty())
+                .then_some(())
+        },
         || host.describe(),
     );
     store.put("/current_version", "2");
@@ -106,7 +109,11 @@ fn a_restarted_agent_resumes_its_lease_and_its_listing_stays() {
     host.kill();
     host.start();
     host.wait_for_verdict("ok");
-    wait::until("it holds its name", || host.status().filter(|s| s["claim"]["state"] == "held"), || host.describe());
+    wait::until(
+        "it holds its name",
+        || host.status().filter(|s| s["claim"]["state"] == "held"),
+        || host.describe(),
+    );
     assert_eq!(store.get("/orchestrate/live/h1"), live);
     assert_eq!(store.revision(), revision, "a restart writes nothing");
 }

@@ -39,11 +39,7 @@ fn killed_at_every_point_of_an_update_it_converges() {
         host.set_environment("ORCHESTRATE_FAILPOINT", &format!("{point}:{}", marker.display()));
         host.start();
         store.put("/current_version", &version);
-        wait::until(
-            &format!("{point} is reached"),
-            || marker.exists().then_some(()),
-            || host.describe(),
-        );
+        wait::until(&format!("{point} is reached"), || marker.exists().then_some(()), || host.describe());
         if point.starts_with("agent") {
             wait::until("the agent is dead", || host.is_dead().then_some(()), || host.describe());
             host.unset_environment("ORCHESTRATE_FAILPOINT");
@@ -70,7 +66,11 @@ fn an_agent_killed_during_a_step_takes_its_result_and_does_not_run_it_twice() {
     host.wait_for_begin("packages", "1");
     host.kill();
     host.start();
-    wait::until("the agent is back", || host.status().filter(|s| !s["running_step"].is_null()), || host.describe());
+    wait::until(
+        "the agent is back",
+        || host.status().filter(|s| !s["running_step"].is_null()),
+        || host.describe(),
+    );
     host.remove("hold-packages");
     host.wait_for_listing(&store, "1");
     assert_eq!(host.begins("packages", "1"), 1);

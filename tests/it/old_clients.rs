@@ -27,12 +27,21 @@ impl OldMachine {
         link(PathBuf::from(REPOSITORY).join("packaging/python/jorc"), "jorc");
         // Debian has no `python`; the machines of the old deployment had.
         host.write_executable("bin/python", "#!/bin/sh\nexec python3 \"$@\"\n");
-        host.write_executable("config-run", &host_script(&host, "echo \"config $1\" >> $D/log\nread -r code < $D/config-code || code=0\nexit $code\n"));
+        host.write_executable(
+            "config-run",
+            &host_script(
+                &host,
+                "echo \"config $1\" >> $D/log\nread -r code < $D/config-code || code=0\nexit $code\n",
+            ),
+        );
         std::fs::create_dir(host.path("validate.d")).expect("made");
         std::fs::create_dir(host.path("state")).expect("made");
         host.write_executable(
             "validate.d/10-service",
-            &host_script(&host, "echo validate >> $D/log\nread -r code < $D/validation-code || code=0\nexit $code\n"),
+            &host_script(
+                &host,
+                "echo validate >> $D/log\nread -r code < $D/validation-code || code=0\nexit $code\n",
+            ),
         );
         host.write("config-code", "0\n");
         host.write("validation-code", "0\n");
@@ -131,7 +140,10 @@ fn a_failing_apply_and_a_failing_validation_are_seen_by_the_deployment_and_heal(
     assert_eq!(said.code, 1, "{said:?}");
     assert_eq!(machine.version(), "1");
     assert!(store.get("/running_version/1/oc-1").is_some(), "neither version nor listing moved");
-    assert!(store.get("/status/puppet/failed/oc-1").is_some() && store.get("/status/validation/failed/oc-1").is_some());
+    assert!(
+        store.get("/status/puppet/failed/oc-1").is_some()
+            && store.get("/status/validation/failed/oc-1").is_some()
+    );
     let failures = machine.host.command(&["get_failures", "--hosts"], "");
     assert_eq!(failures.code, 1);
     assert_eq!(failures.out, "Failures:\n  Node: oc-1, Check: puppet\n  Node: oc-1, Check: validation\n");
@@ -139,11 +151,17 @@ fn a_failing_apply_and_a_failing_validation_are_seen_by_the_deployment_and_heal(
     machine.host.write("validation-code", "1\n");
     assert_eq!(machine.cron().code, 1);
     assert_eq!(machine.version(), "1");
-    assert_eq!(machine.host.command(&["get_failures", "--hosts"], "").out, "Failures:\n  Node: oc-1, Check: validation\n");
+    assert_eq!(
+        machine.host.command(&["get_failures", "--hosts"], "").out,
+        "Failures:\n  Node: oc-1, Check: validation\n"
+    );
     machine.host.write("validation-code", "0\n");
     assert_eq!(machine.cron().code, 0);
     assert_eq!(machine.version(), "2");
-    assert_eq!(machine.host.command(&["get_failures"], "").out, "Validation failures :0\nPuppet failures :0\n");
+    assert_eq!(
+        machine.host.command(&["get_failures"], "").out,
+        "Validation failures :0\nPuppet failures :0\n"
+    );
     // The deployment job writes the inventory's underscores as hyphens.
     let said = machine.deploy("2", &["oc_1"]);
     assert_eq!(said.code, 0, "{said:?}");
@@ -161,7 +179,11 @@ fn the_store_is_lost_between_pending_update_and_current_version() {
     store.put("/current_version", "2");
     machine.host.write("lose-store", "export ORCHESTRATE_ENDPOINTS=http://127.0.0.1:1\n");
     let said = machine.cron_with(&machine.host.path("lose-store").display().to_string());
-    assert_eq!(machine.ran(), ["config 2", "validate"], "the version decided on is the one configured: {said:?}");
+    assert_eq!(
+        machine.ran(),
+        ["config 2", "validate"],
+        "the version decided on is the one configured: {said:?}"
+    );
     assert_eq!(machine.version(), "2");
     machine.cron();
     assert!(store.get("/running_version/2/oc1").is_some(), "told when the store is back");
@@ -205,7 +227,7 @@ fn beside_an_agent_that_drives_the_script_changes_nothing() {
     let said = machine.host.command(&["pending_update"], "");
     assert_eq!((said.code, said.out.as_str()), (2, "Yes, there is an update pending\n"), "{said:?}");
     assert_eq!(machine.host.command(&["pending_update", "--peek"], "").code, 0);
-    assert_eq!(machine.host.command(&["update_own_info"], "").code, 3);
+    assert_eq!(machine.host.command(&["update_own_info", "--version", "7"], "").code, 3);
     assert_eq!(machine.host.command(&["update_own_status", "puppet_service", "4"], "").code, 3);
     machine.cron();
     assert!(!machine.ran().contains(&"config 7".to_owned()));
@@ -226,7 +248,11 @@ fn the_old_names_become_the_program_of_today() {
     };
     let endpoint = etcd.endpoint(0);
     let port = endpoint.rsplit(':').next().expect("a port");
-    for arguments in [&["current_version"][..], &["--port", port, "current_version"], &["--host=127.0.0.1", "--port", port, "current_version"]] {
+    for arguments in [
+        &["current_version"][..],
+        &["--port", port, "current_version"],
+        &["--host=127.0.0.1", "--port", port, "current_version"],
+    ] {
         let module: Vec<&str> = ["-m", "jiocloud.orchestrate"].iter().chain(arguments).copied().collect();
         assert_eq!(run("python", &module).out, "5\n");
         assert_eq!(run("jorc", arguments).out, "5\n");
@@ -239,7 +265,8 @@ fn the_old_names_become_the_program_of_today() {
 #[test]
 fn python_two_becomes_the_program_as_well() {
     let module = PathBuf::from(REPOSITORY).join("packaging/python");
-    let works = Command::new("python2.7").arg("-c").arg("print(1)").output().is_ok_and(|o| o.status.success());
+    let works =
+        Command::new("python2.7").arg("-c").arg("print(1)").output().is_ok_and(|o| o.status.success());
     if !works {
         tests::skip("old_clients::python_two_becomes_the_program_as_well", "no python2.7 on the PATH");
         return;
@@ -249,7 +276,12 @@ fn python_two_becomes_the_program_as_well() {
     let machine = OldMachine::new("oc1", &etcd.endpoints());
     let mut command = machine.command(Path::new("/usr/bin/env"));
     let path = format!("{}:{}", machine.path.display(), std::env::var("PATH").unwrap_or_default());
-    command.env("PATH", path).env("PYTHONPATH", module).args(["python2.7", "-m", "jiocloud.orchestrate", "current_version"]);
+    command.env("PATH", path).env("PYTHONPATH", module).args([
+        "python2.7",
+        "-m",
+        "jiocloud.orchestrate",
+        "current_version",
+    ]);
     let said: Said = tests::process::run(&mut command, "").into();
     assert_eq!(said.out, "5\n", "{said:?}");
 }
@@ -262,7 +294,9 @@ fn a_deployment_fails_within_its_limit_when_a_host_never_arrives() {
     machine.cron();
     let script = PathBuf::from(REPOSITORY).join("tests/old_clients/deploy.sh");
     let before = std::time::Instant::now();
-    let said: Said = tests::process::run(machine.command(&script).env("LIMIT", "2").args(["1", "oc_1", "oc_2"]), "").into();
+    let said: Said =
+        tests::process::run(machine.command(&script).env("LIMIT", "2").args(["1", "oc_1", "oc_2"]), "")
+            .into();
     assert_ne!(said.code, 0, "{said:?}");
     assert!(said.out.contains("oc-1"), "the exit trap shows who is registered: {said:?}");
     assert!(before.elapsed() < Duration::from_secs(20));

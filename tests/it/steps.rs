@@ -30,7 +30,11 @@ fn recorded_pids(host: &Host) -> Vec<i32> {
 
 fn wait_until_dead(host: &Host) {
     let alive = || recorded_pids(host).into_iter().filter(|pid| lives(*pid)).count();
-    wait::until("every process of the step is gone", || (alive() == 0).then_some(()), || format!("{} live", alive()));
+    wait::until(
+        "every process of the step is gone",
+        || (alive() == 0).then_some(()),
+        || format!("{} live", alive()),
+    );
     assert!(!recorded_pids(host).is_empty());
 }
 
@@ -67,7 +71,10 @@ fn one_that_leaves_children_with_its_output_open_ends_when_it_ends() {
 fn one_that_prints_a_gigabyte_without_a_line_end_is_drained_and_kept_bounded() {
     let etcd = Etcd::single();
     let host = Host::new("h1", &etcd.endpoints());
-    host.write("do-packages", "head -c 1000000000 /dev/zero | tr '\\0' 'x'\necho\nprintf 'bad \\377 \\033[31m \\001 end\\n'\n");
+    host.write(
+        "do-packages",
+        "head -c 1000000000 /dev/zero | tr '\\0' 'x'\necho\nprintf 'bad \\377 \\033[31m \\001 end\\n'\n",
+    );
     host.write("code-packages", "3\n");
     let mut host = host;
     host.start();
@@ -78,7 +85,11 @@ fn one_that_prints_a_gigabyte_without_a_line_end_is_drained_and_kept_bounded() {
     assert!(report.len() < 16 * 1024, "{} bytes", report.len());
     assert!(report.contains("end") && !report.contains('\u{1b}') && !report.contains('\u{1}'), "{report}");
     for run in std::fs::read_dir(host.state().join("runs")).expect("runs").flatten() {
-        let size: u64 = std::fs::read_dir(run.path()).expect("a run").flatten().map(|f| f.metadata().expect("a file").len()).sum();
+        let size: u64 = std::fs::read_dir(run.path())
+            .expect("a run")
+            .flatten()
+            .map(|f| f.metadata().expect("a file").len())
+            .sum();
         assert!(size < 256 * 1024, "{size} bytes on disk");
     }
 }
@@ -86,7 +97,10 @@ fn one_that_prints_a_gigabyte_without_a_line_end_is_drained_and_kept_bounded() {
 #[test]
 fn one_that_reads_its_input_finds_it_closed() {
     let etcd = Etcd::single();
-    let host = host_whose_step_does(&etcd, "if read -r line; then echo got > $D/input; else echo closed > $D/input; fi\n");
+    let host = host_whose_step_does(
+        &etcd,
+        "if read -r line; then echo got > $D/input; else echo closed > $D/input; fi\n",
+    );
     etcd.store().put("/current_version", "1");
     host.wait_for_listing(&etcd.store(), "1");
     assert_eq!(host.read("input").trim(), "closed");
@@ -144,12 +158,21 @@ fn what_a_step_is_told_stands_in_its_environment_and_secrets_stay_out_of_the_rep
     host.wait_for_status(&store, "puppet", "failed");
     let environment = host.read("environment");
     for expected in [
-        "ORCHESTRATE_STEP_VERSION=v7", "ORCHESTRATE_STEP_FROM=\n", "ORCHESTRATE_STEP_PHASE=apply", "ORCHESTRATE_STEP_HOST=h1",
-        "ORCHESTRATE_STEP_ROLE=web", "ORCHESTRATE_STEP_RUN_ID=", "ORCHESTRATE_STEP_ATTEMPT=1", "ORCHESTRATE_ENDPOINTS=http", "SITE=here",
+        "ORCHESTRATE_STEP_VERSION=v7",
+        "ORCHESTRATE_STEP_FROM=\n",
+        "ORCHESTRATE_STEP_PHASE=apply",
+        "ORCHESTRATE_STEP_HOST=h1",
+        "ORCHESTRATE_STEP_ROLE=web",
+        "ORCHESTRATE_STEP_RUN_ID=",
+        "ORCHESTRATE_STEP_ATTEMPT=1",
+        "ORCHESTRATE_ENDPOINTS=http",
+        "SITE=here",
     ] {
         assert!(environment.contains(expected), "{expected} is missing in\n{environment}");
     }
-    let everything = format!("{:?}", store.list("/")) + &host.read("agent.log") + &host.status().expect("status").to_string();
+    let everything = format!("{:?}", store.list("/"))
+        + &host.read("agent.log")
+        + &host.status().expect("status").to_string();
     assert!(!everything.contains("canary-5183"), "{everything}");
     assert!(everything.contains("password ***"), "the line itself is reported");
 }
@@ -163,7 +186,8 @@ fn a_validation_directory_runs_as_run_parts_does() {
     for (name, mode) in [("20-second", 0o755), ("10-first", 0o755), ("30-plain", 0o644), ("40.sh", 0o755)] {
         use std::os::unix::fs::PermissionsExt;
         let path = directory.join(name);
-        std::fs::write(&path, format!("#!/bin/sh\necho {name} >> {}\n", host.path("validated").display())).expect("written");
+        std::fs::write(&path, format!("#!/bin/sh\necho {name} >> {}\n", host.path("validated").display()))
+            .expect("written");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("set");
     }
     let mut host = host.with(&format!("[validation]\nevery = \"60s\"\ndirectory = {directory:?}\n"));

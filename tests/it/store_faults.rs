@@ -45,7 +45,11 @@ fn quorum_is_lost_and_comes_back_what_has_begun_finishes_and_nothing_starts() {
     etcd.kill_member(0);
     etcd.kill_member(1);
     host.remove("hold-packages");
-    wait::until("what has begun finishes", || (host.read("current_version") == "2").then_some(()), || host.describe());
+    wait::until(
+        "what has begun finishes",
+        || (host.read("current_version") == "2").then_some(()),
+        || host.describe(),
+    );
     wait::until(
         "the loss is seen",
         || host.status().filter(|s| s["store"]["connected"] == false),

@@ -20,7 +20,8 @@ fn several_hosts_install_a_version_and_then_the_next() {
     let etcd = Etcd::single();
     let recorder = Recorder::start(&etcd);
     let store = etcd.store();
-    let hosts: Vec<Host> = ["a1", "b1", "c1"].iter().map(|name| Host::started(name, &etcd.endpoints())).collect();
+    let hosts: Vec<Host> =
+        ["a1", "b1", "c1"].iter().map(|name| Host::started(name, &etcd.endpoints())).collect();
     for version in ["1", "2"] {
         store.put("/current_version", version);
         for host in &hosts {
@@ -51,10 +52,23 @@ fn garbage_in_the_store_is_ignored_and_said() {
     store.put("/current_version", "1");
     host.wait_for_listing(&store, "1");
     let long = "x".repeat(1_000_000);
-    for garbage in [&b""[..], b"\n", b"a b", b"a\0b", b"../../etc", b"/", b"\xff\xfe", "v\u{e9}".as_bytes(), long.as_bytes()] {
+    for garbage in [
+        &b""[..],
+        b"\n",
+        b"a b",
+        b"a\0b",
+        b"../../etc",
+        b"/",
+        b"\xff\xfe",
+        "v\u{e9}".as_bytes(),
+        long.as_bytes(),
+    ] {
         store.try_put("/current_version", garbage).expect("etcd takes anything");
         let status = host.wait_for_verdict("blocked");
-        assert!(status["detail"].as_str().expect("text").contains("/current_version is not a version"), "{status}");
+        assert!(
+            status["detail"].as_str().expect("text").contains("/current_version is not a version"),
+            "{status}"
+        );
         assert!(store.get("/running_version/1/h1").is_some(), "it stays at what is proven");
         store.put("/current_version", "1");
         host.wait_for_verdict("ok");
@@ -110,7 +124,8 @@ fn a_shared_service_breaks_every_validation_and_nothing_is_applied_again() {
     let etcd = Etcd::single();
     let recorder = Recorder::start(&etcd);
     let store = etcd.store();
-    let hosts: Vec<Host> = ["a1", "b1", "c1"].iter().map(|name| Host::started(name, &etcd.endpoints())).collect();
+    let hosts: Vec<Host> =
+        ["a1", "b1", "c1"].iter().map(|name| Host::started(name, &etcd.endpoints())).collect();
     store.put("/current_version", "1");
     hosts.iter().for_each(|h| h.wait_for_listing(&store, "1"));
     hosts.iter().for_each(|h| h.write("code-check", "2\n"));
@@ -122,7 +137,11 @@ fn a_shared_service_breaks_every_validation_and_nothing_is_applied_again() {
     for host in &hosts {
         host.wait_for_verdict("failed");
         let before = host.runs("check", "1");
-        wait::until("validation goes on", || (host.runs("check", "1") > before + 2).then_some(()), || host.describe());
+        wait::until(
+            "validation goes on",
+            || (host.runs("check", "1") > before + 2).then_some(()),
+            || host.describe(),
+        );
         assert!(host.runs("render", "1") >= 2, "converge ran");
     }
     hosts.iter().for_each(|h| h.remove("code-check"));
@@ -190,7 +209,9 @@ fn the_agent_serves_its_state_on_loopback() {
     assert_eq!(host.http_get("/live").expect("an answer").0, 200);
     let (code, text) = host.http_get("/metrics").expect("an answer");
     assert_eq!(code, 200);
-    for name in ["orchestrate_agent_store_connected", "orchestrate_agent_claim_held", "orchestrate_agent_verdict_ok"] {
+    for name in
+        ["orchestrate_agent_store_connected", "orchestrate_agent_claim_held", "orchestrate_agent_verdict_ok"]
+    {
         assert!(text.contains(name), "{text}");
     }
     assert_eq!(host.http_get("/nothing").expect("an answer").0, 404);
@@ -203,7 +224,12 @@ fn an_agent_without_a_store_starts_and_is_not_ready() {
     let (code, _) = wait::until("an answer", || host.http_get("/ready"), || host.describe());
     assert_eq!(code, 503);
     assert_eq!(host.http_get("/live").expect("an answer").0, 200);
-    wait::stays("it runs", Duration::from_millis(500), || host.http_get("/live").is_some(), || host.describe());
+    wait::stays(
+        "it runs",
+        Duration::from_millis(500),
+        || host.http_get("/live").is_some(),
+        || host.describe(),
+    );
     assert!(host.steps().is_empty());
     host.stop();
 }
@@ -219,7 +245,11 @@ fn after_a_reboot_a_host_validates_first_and_then_announces() {
     host.reboot("boot-2");
     host.start();
     host.wait_for_verdict("failed");
-    wait::until("off the list", || store.list("/running_version/").is_empty().then_some(()), || host.describe());
+    wait::until(
+        "off the list",
+        || store.list("/running_version/").is_empty().then_some(()),
+        || host.describe(),
+    );
     host.remove("code-check");
     host.wait_for_listing(&store, "1");
     assert_eq!(host.begins("packages", "1"), 1);

@@ -96,10 +96,15 @@ fn check_announcement(change: &Change, version: &Version, steps: &[StepLine]) {
     // The recorder's clock may be read a moment before a step line of the same hundredth.
     let before: Vec<&StepLine> = steps.iter().filter(|s| s.boot_centis <= change.boot_centis + 1).collect();
     let at = format!("revision {} lists {version}\n{before:#?}", change.revision);
-    let last_apply = before.iter().rposition(|s| s.phase == "apply").unwrap_or_else(|| panic!("I1: no apply; {at}"));
+    let last_apply =
+        before.iter().rposition(|s| s.phase == "apply").unwrap_or_else(|| panic!("I1: no apply; {at}"));
     let last = before[last_apply];
     assert_eq!((last.version.as_str(), last.code), (version.as_str(), Some(0)), "I1: the last apply; {at}");
     let validated = before[last_apply..].iter().rev().find(|s| s.phase == "validate" && s.code.is_some());
     let validated = validated.unwrap_or_else(|| panic!("I1: no validation since; {at}"));
-    assert_eq!((validated.version.as_str(), validated.code), (version.as_str(), Some(0)), "I1: validation; {at}");
+    assert_eq!(
+        (validated.version.as_str(), validated.code),
+        (version.as_str(), Some(0)),
+        "I1: validation; {at}"
+    );
 }

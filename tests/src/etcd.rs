@@ -45,7 +45,12 @@ impl Etcd {
         let members = (0..count)
             .map(|index| {
                 let [client_port, peer_port] = free_ports();
-                Member { client_port, peer_port, data: directory.path().join(format!("m{index}-0")), running: None }
+                Member {
+                    client_port,
+                    peer_port,
+                    data: directory.path().join(format!("m{index}-0")),
+                    running: None,
+                }
             })
             .collect();
         let mut etcd = Self { directory, members, token: "test".into(), quota_bytes, generation: 0 };
@@ -152,7 +157,13 @@ impl Etcd {
             .args(["snapshot", "restore"])
             .arg(snapshot)
             .args(["--name", "m0", "--initial-cluster", &self.initial_cluster()])
-            .args(["--initial-cluster-token", &self.token, "--initial-advertise-peer-urls", &peer, "--data-dir"])
+            .args([
+                "--initial-cluster-token",
+                &self.token,
+                "--initial-advertise-peer-urls",
+                &peer,
+                "--data-dir",
+            ])
             .arg(&data)
             .output()
             .expect("etcdctl");

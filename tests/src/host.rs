@@ -62,8 +62,13 @@ exit $code
 "#;
 
 /// The steps that every test host has.
-pub const STEPS: [(&str, &str); 5] =
-    [("prefetch", "fetch"), ("apply", "packages"), ("apply", "configuration"), ("converge", "render"), ("validate", "check")];
+pub const STEPS: [(&str, &str); 5] = [
+    ("prefetch", "fetch"),
+    ("apply", "packages"),
+    ("apply", "configuration"),
+    ("converge", "render"),
+    ("validate", "check"),
+];
 
 impl Host {
     /// Makes a host; its agent is not started yet.
@@ -80,7 +85,8 @@ impl Host {
             environment: Vec::new(),
         };
         for (_, step) in STEPS {
-            let text = STEP.replace("@DIRECTORY@", &host.path("").display().to_string()).replace("@NAME@", step);
+            let text =
+                STEP.replace("@DIRECTORY@", &host.path("").display().to_string()).replace("@NAME@", step);
             host.write_executable(&format!("step-{step}"), &text);
         }
         // Unique: tests run beside each other on one machine.
@@ -103,7 +109,8 @@ impl Host {
     /// Writes an executable file.
     pub fn write_executable(&self, name: &str, text: &str) {
         self.write(name, text);
-        std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(0o755)).expect("executable");
+        std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(0o755))
+            .expect("executable");
     }
 
     /// Removes a file if it is there.
@@ -150,7 +157,9 @@ impl Host {
         let at = |name: &str| self.path(name).display().to_string();
         let mut text = format!(
             "host = \"{}\"\nstate_directory = \"{}\"\nversion_file = \"{}\"\n",
-            self.name, at("state"), at("current_version")
+            self.name,
+            at("state"),
+            at("current_version")
         );
         // Top-level settings of a test come first, tables after.
         let (top, tables) = match self.extra.find("[") {
@@ -159,7 +168,12 @@ impl Host {
         };
         text.push_str(top);
         let given = |table: &str| tables.contains(table);
-        let _ = writeln!(text, "[identity]\nmachine_id_file = \"{}\"\nboot_id_file = \"{}\"", at("machine-id"), at("boot-id"));
+        let _ = writeln!(
+            text,
+            "[identity]\nmachine_id_file = \"{}\"\nboot_id_file = \"{}\"",
+            at("machine-id"),
+            at("boot-id")
+        );
         let _ = writeln!(text, "[http]\nlisten = \"127.0.0.1:{}\"", self.http_port);
         if !given("[store]") {
             let _ = writeln!(text, "[store]\nendpoints = {:?}\nbackstop = \"1s\"", self.endpoints);
@@ -168,12 +182,18 @@ impl Host {
             let _ = writeln!(text, "[validation]\nevery = \"500ms\"");
         }
         if !given("[attempts]") {
-            let _ = writeln!(text, "[attempts]\nnot_yet_retry = \"200ms\"\nbackoff_min = \"300ms\"\nbackoff_max = \"1s\"");
+            let _ = writeln!(
+                text,
+                "[attempts]\nnot_yet_retry = \"200ms\"\nbackoff_min = \"300ms\"\nbackoff_max = \"1s\""
+            );
         }
         if !given("[[apply]]") {
             for (phase, step) in STEPS {
                 let command = at(&format!("step-{step}"));
-                let _ = writeln!(text, "[[{phase}]]\nname = \"{step}\"\ncommand = [\"{command}\"]\ntimeout = \"60s\"\ngrace = \"1s\"");
+                let _ = writeln!(
+                    text,
+                    "[[{phase}]]\nname = \"{step}\"\ncommand = [\"{command}\"]\ntimeout = \"60s\"\ngrace = \"1s\""
+                );
             }
         }
         text.push_str(tables);
@@ -269,7 +289,11 @@ impl Host {
     /// Waits until a status stands in the store, and gives its record.
     pub fn wait_for_status(&self, store: &Store, kind: &str, state: &str) -> Value {
         let key = format!("/status/{kind}/{state}/{}", self.name);
-        let text = wait::until(&format!("{key} is there"), || store.try_get(&key).ok().flatten(), || self.describe());
+        let text = wait::until(
+            &format!("{key} is there"),
+            || store.try_get(&key).ok().flatten(),
+            || self.describe(),
+        );
         serde_json::from_str(&text).expect("JSON")
     }
 

@@ -45,7 +45,11 @@ impl Recorder {
     /// Everything up to this revision.
     pub fn up_to(&self, revision: i64) -> Vec<Change> {
         let seen = || self.changes.lock().expect("no panic").last().map_or(0, |c: &Change| c.revision);
-        wait::until("the recorder caught up", || (seen() >= revision).then_some(()), || format!("at {}", seen()));
+        wait::until(
+            "the recorder caught up",
+            || (seen() >= revision).then_some(()),
+            || format!("at {}", seen()),
+        );
         self.changes.lock().expect("no panic").clone()
     }
 }

@@ -20,7 +20,8 @@ impl Store {
     pub fn connect(endpoints: &[String]) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
-        let options = ConnectOptions::new().with_timeout(TIMEOUT).with_connect_timeout(Duration::from_secs(1));
+        let options =
+            ConnectOptions::new().with_timeout(TIMEOUT).with_connect_timeout(Duration::from_secs(1));
         let client = runtime.block_on(Client::connect(endpoints, Some(options))).expect("lazy");
         Self { runtime, client }
     }
@@ -59,7 +60,8 @@ impl Store {
 
     /// All keys with this prefix.
     pub fn list(&self, prefix: &str) -> BTreeMap<String, String> {
-        let answer = self.call(|mut c| async move { c.get(prefix, Some(GetOptions::new().with_prefix())).await });
+        let answer =
+            self.call(|mut c| async move { c.get(prefix, Some(GetOptions::new().with_prefix())).await });
         let answer = answer.unwrap_or_else(|e| panic!("list {prefix}: {e}"));
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         answer.kvs().iter().map(|kv| (text(kv.key()), text(kv.value()))).collect()
@@ -74,13 +76,15 @@ impl Store {
 
     /// Writes and says what went wrong.
     pub fn try_put(&self, key: &str, value: &[u8]) -> Result<i64> {
-        let answer = self.runtime.block_on(self.client.clone().put(key, value, None)).map_err(|e| e.to_string())?;
+        let answer =
+            self.runtime.block_on(self.client.clone().put(key, value, None)).map_err(|e| e.to_string())?;
         Ok(answer.header().expect("a header").revision())
     }
 
     /// Deletes.
     pub fn delete(&self, key: &str) {
-        self.call(|mut c| async move { c.delete(key, None).await }).unwrap_or_else(|e| panic!("delete {key}: {e}"));
+        self.call(|mut c| async move { c.delete(key, None).await })
+            .unwrap_or_else(|e| panic!("delete {key}: {e}"));
     }
 
     /// The revision now.

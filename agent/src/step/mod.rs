@@ -84,7 +84,12 @@ impl Runs {
     ///
     /// # Errors
     /// As the system says.
-    pub fn prepare(&self, run_id: &Token, step: &Step, environment: BTreeMap<String, String>) -> io::Result<Prepared> {
+    pub fn prepare(
+        &self,
+        run_id: &Token,
+        step: &Step,
+        environment: BTreeMap<String, String>,
+    ) -> io::Result<Prepared> {
         self.remove_old()?;
         let directory = Directory::open_or_create(&self.path.join(run_id.as_str()))?;
         let lock = directory.open_lock(LOCK)?;
@@ -120,7 +125,8 @@ impl Runs {
                 Err(error) => return Err(error.into()),
             }
         }
-        let result = directory.read(RESULT, FILE_MAX_BYTES)?.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let result =
+            directory.read(RESULT, FILE_MAX_BYTES)?.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         failpoint::reach("agent-after-result");
         if let Some(result) = result {
             return Ok(result);

@@ -156,7 +156,8 @@ impl RunnerTrace {
         // A living leader of that number is not our runner, whose lock is free: the number was used again.
         let used_again = processes.iter().any(|p| p.pid == self.session);
         if !used_again {
-            let of_session = |p: &&Process| p.session == self.session && p.started_ticks >= self.started_ticks;
+            let of_session =
+                |p: &&Process| p.session == self.session && p.started_ticks >= self.started_ticks;
             left.extend(processes.iter().filter(of_session).map(|p| p.pid));
         }
         left.retain(|pid| processes.iter().any(|p| p.pid == *pid));

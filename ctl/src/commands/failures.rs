@@ -18,6 +18,9 @@ use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::path::Path;
 
+/// Up to so many hosts are looked up one by one.
+const SILENT_FEW: usize = 1024;
+
 /// One host and what is wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Problem {
@@ -191,7 +194,8 @@ impl Reader<'_> {
         Ok(hosts)
     }
 
-    /// On the roster, neither live nor listed. Tombstones are told apart last: only they need values.
+    /// On the roster, neither live nor listed. A few silent hosts are mostly tombstones, and those are told
+    /// apart by their values; many are a fleet without agents, and the listings are the shorter way.
     async fn lost(&self) -> Result<Vec<HostName>, StoreError> {
         let roster = self.list(&Prefix::Hosts).await?;
         let live = self.list(&Prefix::Lives).await?;
@@ -199,6 +203,10 @@ impl Reader<'_> {
         live.suffixes().for_each(|host| {
             silent.remove(host);
         });
+        let few = silent.len() <= SILENT_FEW;
+        if few {
+            silent = self.without_tombstones(silent).await?;
+        }
         if silent.is_empty() {
             return Ok(Vec::new());
         }
@@ -206,16 +214,23 @@ impl Reader<'_> {
         running.suffixes().filter_map(|suffix| suffix.split_once('/')).for_each(|(_, host)| {
             silent.remove(host);
         });
-        let keys: Vec<Key> =
-            silent.into_iter().filter_map(|host| HostName::new(host).ok()).map(Key::Host).collect();
+        if !few {
+            silent = self.without_tombstones(silent).await?;
+        }
+        Ok(silent.into_iter().filter_map(|host| HostName::new(host).ok()).collect())
+    }
+
+    async fn without_tombstones<'h>(&self, hosts: HashSet<&'h str>) -> Result<HashSet<&'h str>, StoreError> {
+        let named: Vec<(&str, Key)> =
+            hosts.into_iter().filter_map(|host| Some((host, Key::Host(HostName::new(host).ok()?)))).collect();
+        let keys: Vec<Key> = named.iter().map(|(_, key)| key.clone()).collect();
         let picture =
             self.store.session.read_all(&keys, &[], Some(self.revision), self.store.deadline).await?;
         let is_out = |key: &Key| {
             let entry = picture.get(key).and_then(|e| values::read::<RosterEntry>(&e.value).ok());
             entry.is_some_and(|entry| entry.decommissioned.is_some())
         };
-        let lost = keys.iter().filter(|key| !is_out(key));
-        Ok(lost.filter_map(|key| if let Key::Host(host) = key { Some(host.clone()) } else { None }).collect())
+        Ok(named.into_iter().filter(|(_, key)| !is_out(key)).map(|(host, _)| host).collect())
     }
 
     /// Hosts that left the trace of reporting a type and have no result of it. One whose agent lives is

@@ -7,15 +7,9 @@ use model::fleet::{Fleet, FleetTarget};
 use model::keys::{Key, Prefix};
 use model::values::{self, StoreIdentity};
 
-/// Everything that a verdict depends on, besides the two keys of [`KEYS`].
-const RANGES: [Prefix; 6] = [
-    Prefix::RunningVersions,
-    Prefix::Statuses,
-    Prefix::Hosts,
-    Prefix::Lives,
-    Prefix::Reports,
-    Prefix::ReportingAll,
-];
+/// Everything that a verdict depends on, besides [`KEYS`] and the listings, whose keys say all.
+const RANGES: [Prefix; 5] =
+    [Prefix::Statuses, Prefix::Hosts, Prefix::Lives, Prefix::Reports, Prefix::ReportingAll];
 const KEYS: [Key; 2] = [Key::CurrentVersion, Key::Store];
 
 /// Reads the whole fleet, at the given revision or now. The revision that was read comes along.
@@ -24,13 +18,21 @@ pub(super) async fn read(
     at: Option<i64>,
     deadline: Deadline,
 ) -> Result<(Fleet, i64), StoreError> {
-    let read = || store.session.read_all(&KEYS, &RANGES, at, deadline);
-    let picture = match read().await {
+    match read_at(store, at, deadline).await {
         // Somebody compacted between two pages: the next revision is as good.
-        Err(StoreError::Compacted { .. }) if at.is_none() => read().await?,
-        other => other?,
-    };
-    Ok((fleet(&picture), picture.revision))
+        Err(StoreError::Compacted { .. }) if at.is_none() => read_at(store, at, deadline).await,
+        other => other,
+    }
+}
+
+async fn read_at(store: &Store<'_>, at: Option<i64>, deadline: Deadline) -> Result<(Fleet, i64), StoreError> {
+    let picture = store.session.read_all(&KEYS, &RANGES, at, deadline).await?;
+    let listings = Prefix::RunningVersions;
+    let list = store.session.read_key_list(&listings, Some(picture.revision), deadline).await?;
+    let listed: Vec<String> = list.suffixes().map(|suffix| format!("{listings}{suffix}")).collect();
+    let listed = listed.iter().map(|key| (key.as_str(), &b""[..]));
+    let entries = picture.entries.iter().map(|(key, entry)| (key.as_str(), entry.value.as_slice()));
+    Ok((Fleet::new(target(&picture), entries.chain(listed)), picture.revision))
 }
 
 /// The fleet as far as a picture shows it.

@@ -157,7 +157,7 @@ async fn write_status(
         at: now(),
         version: installed.filter(|_| is_own),
         code: Some(code),
-        reason: if state == StatusState::Failed { format!("exited with {code}") } else { String::new() },
+        reason: String::new(),
     };
     let shot = OneShot { host: writer.host.clone(), lease, live_revision: agent.map(|a| a.revision) };
     let status = StatusWrite { kind: kind.clone(), state, record, lease };

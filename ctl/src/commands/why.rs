@@ -137,7 +137,7 @@ fn say_why(why: &Why, revision: i64, output: &mut Output) {
 
 fn say_report(report: &Report, say: &mut impl FnMut(&str, &str)) {
     say("phase", &report.phase.to_string());
-    say("says itself", &format!("{} {}", report.verdict.word(), report.verdict.detail()));
+    say("says itself", format!("{} {}", report.verdict.word(), report.verdict.detail()).trim_end());
     say("plan", &report.plan.because.to_string());
     say("reported at", &rfc3339(report.at).unwrap_or_default());
 }

@@ -11,8 +11,8 @@ mod verdict;
 pub use plan::{Action, BlockedBy, HostVerdict, Phase, Plan, Planned, Reason, WaitingOn};
 pub use publish::{Published, REPORTS_IN_A_BURST};
 pub use state::{
-    Attempt, AttemptCause, AttemptEnd, Cycle, Fact, Failure, Held, HostState, OnSuspect, Progress, RunningStep,
-    StepReport, Validation, ValidationResult,
+    Attempt, AttemptCause, AttemptEnd, Cycle, Fact, Failure, Held, HostState, OnSuspect, Progress,
+    RunningStep, StepReport, Validation, ValidationResult,
 };
 
 use crate::names::Version;
@@ -319,7 +319,11 @@ impl Decider<'_> {
         }
         let passed = self.state.validation.as_ref().is_some_and(|v| v.result == ValidationResult::Passed);
         if attempt.apply.failed.is_none() && passed {
-            return does(Phase::Validate, Reason::Succeeded, [Action::RecordProven { version: version.clone() }]);
+            return does(
+                Phase::Validate,
+                Reason::Succeeded,
+                [Action::RecordProven { version: version.clone() }],
+            );
         }
         does(Phase::Validate, Reason::SomethingFailed, [Action::FailAttempt])
     }
@@ -359,7 +363,8 @@ impl Decider<'_> {
     fn cycle(&self, version: &Version, because: Reason) -> Plan {
         let Some(cycle) = self.state.cycle.as_ref().filter(|c| c.version == *version) else {
             let under_way = self.state.attempt.as_ref().is_some_and(|a| a.ended.is_none() && a.started);
-            let failing = self.state.validation.as_ref().is_some_and(|v| v.result == ValidationResult::Failed);
+            let failing =
+                self.state.validation.as_ref().is_some_and(|v| v.result == ValidationResult::Failed);
             let converge = under_way
                 || failing
                 || self.state.converge_failure.is_some()

@@ -213,7 +213,9 @@ impl fmt::Display for Reason {
             Self::StoreAway => "the store cannot be read",
             Self::Spread => "the start of hosts is spread over the configured window",
             Self::BackingOff => "the next attempt waits for its delay",
-            Self::Suspect => "too many attempts failed; a new instruction or `orchestrate retry` arms it again",
+            Self::Suspect => {
+                "too many attempts failed; a new instruction or `orchestrate retry` arms it again"
+            }
             Self::Held { step } => return write!(f, "step {step} said \"not yet\""),
             Self::ExternalDriver => "versions are applied by a script here (driver = \"external\")",
             Self::Blocked => "something stands in the way",
@@ -289,7 +291,10 @@ impl fmt::Display for BlockedBy {
                 write!(f, "the store went back: {sign}; `orchestrate store accept --version V` ends this")
             }
             Self::OtherLineage { ours, theirs } => {
-                write!(f, "this is another fleet's store: its lineage is {theirs}, this host belongs to {ours}")
+                write!(
+                    f,
+                    "this is another fleet's store: its lineage is {theirs}, this host belongs to {ours}"
+                )
             }
             Self::NameHeld { holder, ours } => {
                 write!(f, "another agent lives under this host name: {holder}; this one is {ours}")

@@ -116,7 +116,9 @@ fn what_differs(
 ) -> Option<Due> {
     match (observed.state.listing(), &published.listing) {
         // "Not yet" takes nobody off the list, and puts nobody on it either.
-        (Some(version), listed) if listed.as_ref() != Some(version) && observed.state.may_announce(desired.policy) => {
+        (Some(version), listed)
+            if listed.as_ref() != Some(version) && observed.state.may_announce(desired.policy) =>
+        {
             return Some(Due::Now(Action::Announce { version: version.clone() }));
         }
         // A script that drives announces by itself: what it listed stays until the file says otherwise.
@@ -153,11 +155,13 @@ fn report_differs(
             && r.verdict == *verdict
             && r.installed == state.installed
             && r.facts == *observed.facts
-            && r.store.as_ref().map(|s| (&s.lineage, s.epoch)) == state.store.as_ref().map(|s| (&s.lineage, s.epoch))
+            && r.store.as_ref().map(|s| (&s.lineage, s.epoch))
+                == state.store.as_ref().map(|s| (&s.lineage, s.epoch))
             && match &desired.target {
-                Target::Known(t) => r.target.as_ref().is_some_and(|found| {
-                    found.version == t.version && found.revision == t.order.revision
-                }),
+                Target::Known(t) => r
+                    .target
+                    .as_ref()
+                    .is_some_and(|found| found.version == t.version && found.revision == t.order.revision),
                 _ => r.target.is_none(),
             }
     };

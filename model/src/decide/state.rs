@@ -497,7 +497,8 @@ impl HostState {
             (None, None) => (ValidationResult::Passed, StatusState::Success),
         };
         let same_version = |v: &Validation| v.version == cycle.version;
-        let failing_since = self.validation.as_ref().filter(|v| same_version(v)).and_then(|v| v.failing_since);
+        let failing_since =
+            self.validation.as_ref().filter(|v| same_version(v)).and_then(|v| v.failing_since);
         let proof_is_about_it = self.dirty.is_none() && self.installed.as_ref() == Some(&cycle.version);
         let failing_since = match result {
             ValidationResult::Passed => None,

@@ -160,11 +160,17 @@ impl World {
         let Some(Planned { action, .. }) = decision.plan.actions.first().cloned() else { return false };
         match action {
             Action::Rearm { order } => self.record(Fact::Rearmed(order)),
-            Action::BeginAttempt { instruction, cause } => self.record(Fact::AttemptBegan(instruction, cause)),
+            Action::BeginAttempt { instruction, cause } => {
+                self.record(Fact::AttemptBegan(instruction, cause))
+            }
             Action::DropAttempt => self.record(Fact::AttemptDropped),
             Action::CommitStart { instruction } => {
                 assert!(!self.store_away, "a start without a store");
-                assert_eq!(self.target, Target::Known(instruction.clone()), "the transaction compares the target");
+                assert_eq!(
+                    self.target,
+                    Target::Known(instruction.clone()),
+                    "the transaction compares the target"
+                );
                 self.list(None);
                 self.history.push(Event::Start(instruction.version));
                 self.write_report(&decision);
@@ -244,7 +250,11 @@ impl World {
                 return;
             }
         }
-        panic!("no rest: {:#?}\n{:#?}", self.decide(), &self.history[self.history.len().saturating_sub(20)..]);
+        panic!(
+            "no rest: {:#?}\n{:#?}",
+            self.decide(),
+            &self.history[self.history.len().saturating_sub(20)..]
+        );
     }
 
     /// Lets time pass, acting whenever a plan says to look again.
@@ -530,7 +540,10 @@ fn v1_v2_v1_applies_v1_again_on_a_host_that_v2_had_disturbed() {
     world.settle();
     assert_eq!(world.published.listing, Some(version("1")));
     assert!(world.history.contains(&Event::Start(version("1"))));
-    assert!(!world.history.contains(&Event::Listed(Some(version("2")))), "a skipped version is never reported");
+    assert!(
+        !world.history.contains(&Event::Listed(Some(version("2")))),
+        "a skipped version is never reported"
+    );
 }
 
 #[test]
@@ -582,7 +595,8 @@ fn an_older_instruction_is_never_acted_on() {
 
 #[test]
 fn nothing_starts_without_the_store_or_the_name_or_a_journal() {
-    let cases: Vec<(&str, fn(&mut World), &str)> = vec![
+    type Case = (&'static str, fn(&mut World), &'static str);
+    let cases: Vec<Case> = vec![
         ("store away", |w| w.store_away = true, "waiting"),
         ("not read", |w| w.standing = Standing::Unread, "waiting"),
         ("went back", |w| w.standing = Standing::WentBack { by: WentBack::IdentityMissing }, "blocked"),
@@ -598,7 +612,11 @@ fn nothing_starts_without_the_store_or_the_name_or_a_journal() {
         ),
         ("no claim", |w| w.claim = Claim::NotYet, "waiting"),
         ("name held", |w| w.claim = Claim::Contested { holder: "a".into(), ours: "b".into() }, "blocked"),
-        ("cannot record", |w| w.cannot_record = Some(("disk full".into(), w.now.boot.plus(Duration::from_secs(5)))), "blocked"),
+        (
+            "cannot record",
+            |w| w.cannot_record = Some(("disk full".into(), w.now.boot.plus(Duration::from_secs(5)))),
+            "blocked",
+        ),
         ("no instruction", |w| w.target = Target::NotSet, "ok"),
         ("garbage", |w| w.target = Target::Invalid { why: "rule".into() }, "blocked"),
     ];
@@ -736,7 +754,11 @@ fn a_flapping_host_writes_five_reports_and_then_one_a_minute() {
     world.policy.validate_every = Duration::from_secs(1);
     let before = world.revision;
     for round in 0..120 {
-        if round % 2 == 0 { world.fails("render", 75) } else { world.works("render") }
+        if round % 2 == 0 {
+            world.fails("render", 75)
+        } else {
+            world.works("render")
+        }
         world.state.converge_held = Some(StepName::new("render").unwrap());
         world.pass(Duration::from_secs(1));
     }

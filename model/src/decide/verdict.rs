@@ -37,7 +37,10 @@ fn failure(state: &HostState) -> Option<(Option<Version>, &Failure)> {
 
 impl HostState {
     fn validation_failure(&self) -> Option<&Failure> {
-        self.validation.as_ref().filter(|v| v.result == ValidationResult::Failed).and_then(|v| v.failure.as_ref())
+        self.validation
+            .as_ref()
+            .filter(|v| v.result == ValidationResult::Failed)
+            .and_then(|v| v.failure.as_ref())
     }
 }
 
@@ -84,7 +87,9 @@ fn waiting_on(desired: &Desired, observed: &Observed, plan: &Plan) -> Option<Wai
 
 fn held_step(state: &HostState, policy: &Policy) -> Option<(StepPhase, crate::names::StepName)> {
     if let Some(attempt) = state.attempt.as_ref().filter(|a| a.ended.is_none()) {
-        for (phase, progress) in [(StepPhase::Prefetch, &attempt.prefetch), (StepPhase::Apply, &attempt.apply)] {
+        for (phase, progress) in
+            [(StepPhase::Prefetch, &attempt.prefetch), (StepPhase::Apply, &attempt.apply)]
+        {
             if let Some(held) = &progress.held {
                 return Some((phase, held.step.clone()));
             }
