@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 /// Up to so many hosts are asked for one by one.
 const POINT_READS_MAX: usize = 1024;
-/// The least time for the last question before a deadline.
+/// The least time for one question.
 const LAST_QUESTION: Duration = Duration::from_secs(1);
 /// More than any list of hosts.
 const INPUT_MAX_BYTES: u64 = 64 * 1024 * 1024;
@@ -130,11 +130,11 @@ async fn wait_for<'a>(
     let mut held: Option<Verified<'a>> = None;
     let mut rounds = 0;
     loop {
-        // The first question is asked in any case, and the last may take a moment longer than the limit.
+        // A question gets a moment even when there is no time left: the answer of the end counts.
         let left = end.saturating_duration_since(Instant::now());
-        let most = if rounds == 0 { store.settings.timeout } else { left.max(LAST_QUESTION) };
+        let most = left.max(LAST_QUESTION).min(store.settings.timeout);
         let asked = Instant::now();
-        let answer = verify(version, hosts, store, Deadline::within(most.min(store.settings.timeout))).await;
+        let answer = verify(version, hosts, store, Deadline::within(most)).await;
         let trouble = match answer {
             Ok(verified) if verified.missing.is_empty() => return Ok(verified),
             Ok(verified) => {
