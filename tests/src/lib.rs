@@ -5,6 +5,7 @@ pub mod checker;
 pub mod etcd;
 pub mod host;
 pub mod process;
+pub mod proxy;
 pub mod recorder;
 pub mod store;
 pub mod wait;

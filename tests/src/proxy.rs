@@ -1,0 +1,362 @@
+//! A TCP proxy in front of a store: what a network does to a connection, at the word of a test.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What happens to connections and to the chunks of bytes on them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Behaviour {
+    /// Everything goes through.
+    Pass,
+    /// Everything goes through, each chunk so much later than it came.
+    Delay(Duration),
+    /// Connections are accepted and read, and nothing goes through either way.
+    Swallow,
+    /// What clients say goes through, what the target answers does not.
+    SwallowAnswers,
+    /// Connections are closed as soon as they are made.
+    Refuse,
+    /// Whatever a client says is answered with bytes that mean nothing; the target hears none of it.
+    Garbage,
+}
+
+/// Listens on loopback and forwards to one target. Dropping it closes everything.
+///
+/// A stream with a hole in it cannot go on: connections that lost bytes are closed when the behaviour changes.
+pub struct Proxy {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    scheme: &'static str,
+}
+
+impl Proxy {
+    /// Starts to forward to a target, given as `http://HOST:PORT`, `https://HOST:PORT` or `HOST:PORT`. The
+    /// target need not be there yet.
+    pub fn start(target: &str) -> Self {
+        let (scheme, target) = match target.split_once("://") {
+            Some(("https", address)) => ("https", address),
+            Some((_, address)) => ("http", address),
+            None => ("http", target),
+        };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let address = listener.local_addr().expect("its address");
+        let shared = Arc::new(Shared {
+            target: target.trim_end_matches('/').to_owned(),
+            state: Mutex::new(State {
+                behaviour: Behaviour::Pass,
+                stopped: false,
+                accepted: 0,
+                lost: 0,
+                connections: BTreeMap::new(),
+            }),
+            changed: Condvar::new(),
+        });
+        let accepting = Arc::clone(&shared);
+        thread::spawn(move || accepting.accept(&listener));
+        Self { shared, address, scheme }
+    }
+
+    /// Where clients connect to, with the scheme of the target.
+    pub fn endpoint(&self) -> String {
+        format!("{}://{}", self.scheme, self.address)
+    }
+
+    /// Changes what happens, from the next chunk on; chunks that are being delayed are judged anew.
+    pub fn set(&self, behaviour: Behaviour) {
+        let mut state = self.shared.lock();
+        state.behaviour = behaviour;
+        let all = behaviour == Behaviour::Refuse;
+        state.connections.retain(|_, connection| {
+            let keep = !connection.broken && !all;
+            if !keep {
+                connection.close();
+            }
+            keep
+        });
+        self.shared.changed.notify_all();
+    }
+
+    /// How many connections were made so far, also those that were refused.
+    pub fn accepted(&self) -> usize {
+        self.shared.lock().accepted
+    }
+
+    /// How many chunks were read and not forwarded so far.
+    pub fn lost(&self) -> usize {
+        self.shared.lock().lost
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.set(Behaviour::Refuse);
+        self.shared.lock().stopped = true;
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+struct Shared {
+    target: String,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    behaviour: Behaviour,
+    stopped: bool,
+    /// Also the number of the newest connection.
+    accepted: usize,
+    lost: usize,
+    connections: BTreeMap<usize, Connection>,
+}
+
+/// The sockets of one connection: the client's, and the target's once something went there.
+struct Connection {
+    sockets: Vec<TcpStream>,
+    /// Bytes of it are lost.
+    broken: bool,
+}
+
+impl Connection {
+    fn close(&self) {
+        // The other side may have closed it already.
+        self.sockets.iter().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Requests,
+    Answers,
+}
+
+/// What becomes of one chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Forward,
+    Lose,
+    AnswerGarbage,
+    Close,
+}
+
+/// No HTTP of any version, and no TLS record.
+const NOISE: &[u8] = b"\xff\x00\xfe%%% 418 no protocol at all \x01\x02\x03\r\n\r\n";
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn accept(self: &Arc<Self>, listener: &TcpListener) {
+        for client in listener.incoming() {
+            let mut state = self.lock();
+            if state.stopped {
+                return;
+            }
+            state.accepted += 1;
+            let number = state.accepted;
+            // One that failed on its way here, or that is refused, is closed by being dropped.
+            let Ok(client) = client else { continue };
+            let Ok(socket) = client.try_clone() else { continue };
+            if state.behaviour == Behaviour::Refuse {
+                continue;
+            }
+            state.connections.insert(number, Connection { sockets: vec![socket], broken: false });
+            drop(state);
+            let shared = Arc::clone(self);
+            thread::spawn(move || {
+                shared.requests(number, client);
+                shared.close(number);
+            });
+        }
+    }
+
+    fn close(&self, number: usize) {
+        if let Some(connection) = self.lock().connections.remove(&number) {
+            connection.close();
+        }
+        self.changed.notify_all();
+    }
+
+    /// Forwards what the client says; connects to the target when the first of it goes through.
+    fn requests(self: &Arc<Self>, number: usize, mut client: TcpStream) {
+        let mut target = None;
+        let mut buffer = [0; 64 * 1024];
+        while let Ok(length @ 1..) = client.read(&mut buffer) {
+            match self.fate(number, Direction::Requests) {
+                Fate::Forward => {
+                    if target.is_none() {
+                        target = self.connect(number, &client);
+                    }
+                    let Some(target) = &mut target else { return };
+                    if target.write_all(&buffer[..length]).is_err() {
+                        return;
+                    }
+                }
+                Fate::Lose => {}
+                Fate::AnswerGarbage if client.write_all(NOISE).is_ok() => {}
+                Fate::AnswerGarbage | Fate::Close => return,
+            }
+        }
+    }
+
+    fn connect(self: &Arc<Self>, number: usize, client: &TcpStream) -> Option<TcpStream> {
+        let target = TcpStream::connect(&self.target).ok()?;
+        target.set_nodelay(true).ok()?;
+        client.set_nodelay(true).ok()?;
+        let (from, to) = (target.try_clone().ok()?, client.try_clone().ok()?);
+        self.lock().connections.get_mut(&number)?.sockets.push(target.try_clone().ok()?);
+        let shared = Arc::clone(self);
+        thread::spawn(move || {
+            shared.answers(number, from, to);
+            shared.close(number);
+        });
+        Some(target)
+    }
+
+    fn answers(&self, number: usize, mut target: TcpStream, mut client: TcpStream) {
+        let mut buffer = [0; 64 * 1024];
+        while let Ok(length @ 1..) = target.read(&mut buffer) {
+            match self.fate(number, Direction::Answers) {
+                Fate::Forward if client.write_all(&buffer[..length]).is_ok() => {}
+                Fate::Lose => {}
+                Fate::Forward | Fate::AnswerGarbage | Fate::Close => return,
+            }
+        }
+    }
+
+    /// Decides on a chunk that was just read; a delay is over when this returns.
+    fn fate(&self, number: usize, direction: Direction) -> Fate {
+        let read = Instant::now();
+        let mut state = self.lock();
+        loop {
+            let behaviour = state.behaviour;
+            let Some(connection) = state.connections.get_mut(&number) else { return Fate::Close };
+            let fate = match (behaviour, direction) {
+                (Behaviour::Refuse, _) => return Fate::Close,
+                (Behaviour::Pass, _) | (Behaviour::SwallowAnswers, Direction::Requests) => {
+                    return Fate::Forward;
+                }
+                (Behaviour::Delay(delay), _) => {
+                    let left = delay.saturating_sub(read.elapsed());
+                    if left.is_zero() {
+                        return Fate::Forward;
+                    }
+                    let waited = self.changed.wait_timeout(state, left);
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                    continue;
+                }
+                (Behaviour::Garbage, Direction::Requests) => Fate::AnswerGarbage,
+                (Behaviour::Swallow, _)
+                | (Behaviour::SwallowAnswers | Behaviour::Garbage, Direction::Answers) => Fate::Lose,
+            };
+            connection.broken = true;
+            state.lost += 1;
+            return fate;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wait;
+
+    /// A target that answers every chunk with itself.
+    fn echo() -> String {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = listener.local_addr().expect("its address");
+        thread::spawn(move || {
+            for mut client in listener.incoming().flatten() {
+                thread::spawn(move || {
+                    let mut buffer = [0; 1024];
+                    while let Ok(length @ 1..) = client.read(&mut buffer) {
+                        if client.write_all(&buffer[..length]).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        format!("http://{address}")
+    }
+
+    fn connect(proxy: &Proxy) -> TcpStream {
+        let client = TcpStream::connect(proxy.address).expect("connected");
+        client.set_read_timeout(Some(wait::DEADLINE)).expect("set");
+        client
+    }
+
+    fn say(client: &mut TcpStream, text: &str) {
+        client.write_all(text.as_bytes()).expect("written");
+    }
+
+    fn hear(client: &mut TcpStream) -> Vec<u8> {
+        let mut buffer = [0; 1024];
+        let length = client.read(&mut buffer).unwrap_or(0);
+        buffer[..length].to_vec()
+    }
+
+    #[test]
+    fn everything_passes_at_once_or_late() {
+        let proxy = Proxy::start(&echo());
+        let mut client = connect(&proxy);
+        say(&mut client, "a");
+        assert_eq!(hear(&mut client), b"a");
+        proxy.set(Behaviour::Delay(Duration::from_millis(60)));
+        let before = Instant::now();
+        say(&mut client, "b");
+        assert_eq!(hear(&mut client), b"b");
+        assert!(before.elapsed() >= Duration::from_millis(120), "both ways: {:?}", before.elapsed());
+        proxy.set(Behaviour::Delay(Duration::from_secs(3600)));
+        say(&mut client, "c");
+        proxy.set(Behaviour::Pass);
+        assert_eq!(hear(&mut client), b"c", "what waited goes on");
+        assert_eq!((proxy.accepted(), proxy.lost()), (1, 0));
+    }
+
+    #[test]
+    fn a_connection_that_lost_bytes_is_silent_and_closed_when_things_change() {
+        let proxy = Proxy::start(&echo());
+        for (behaviour, lost) in [(Behaviour::Swallow, 1), (Behaviour::SwallowAnswers, 2)] {
+            proxy.set(behaviour);
+            let mut client = connect(&proxy);
+            say(&mut client, "a");
+            wait::until("it is lost", || (proxy.lost() == lost).then_some(()), String::new);
+            client.set_nonblocking(true).expect("set");
+            assert_eq!(
+                client.read(&mut [0]).map_err(|e| e.kind()),
+                Err(std::io::ErrorKind::WouldBlock),
+                "{behaviour:?}"
+            );
+            client.set_nonblocking(false).expect("set");
+            proxy.set(Behaviour::Pass);
+            assert_eq!(hear(&mut client), b"", "{behaviour:?}");
+            let mut client = connect(&proxy);
+            say(&mut client, "b");
+            assert_eq!(hear(&mut client), b"b", "{behaviour:?}");
+        }
+    }
+
+    #[test]
+    fn refusing_closes_what_is_there_and_what_comes() {
+        let proxy = Proxy::start(&echo());
+        let mut client = connect(&proxy);
+        say(&mut client, "a");
+        assert_eq!(hear(&mut client), b"a");
+        proxy.set(Behaviour::Refuse);
+        assert_eq!(hear(&mut client), b"");
+        assert_eq!(hear(&mut connect(&proxy)), b"");
+        proxy.set(Behaviour::Garbage);
+        let mut client = connect(&proxy);
+        say(&mut client, "a");
+        assert_eq!(hear(&mut client), NOISE);
+        drop(proxy);
+        assert_eq!(hear(&mut client), b"", "dropping it closes everything");
+    }
+}
