@@ -66,7 +66,7 @@ impl Directory {
     /// # Errors
     /// As the system says.
     pub fn open_lock(&self, name: &str) -> io::Result<File> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(0o600))
             .map_err(|e| in_path(&self.path.join(name), e.into()))?;
         Ok(File::from(fd))

@@ -7,12 +7,24 @@ use rustix::process::Signal;
 use std::path::PathBuf;
 use std::process::Command;
 
+/// Files with which a member demands client certificates.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    /// The authority.
+    pub cacert: PathBuf,
+    /// The member's certificate; etcdctl uses it as well.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
 /// One or three members.
 pub struct Etcd {
     directory: tempfile::TempDir,
     members: Vec<Member>,
     token: String,
     quota_bytes: Option<u64>,
+    tls: Option<Tls>,
     /// Counts data directories: a member that is wiped or restored gets a new one.
     generation: usize,
 }
@@ -27,20 +39,25 @@ struct Member {
 impl Etcd {
     /// A single member.
     pub fn single() -> Self {
-        Self::start(1, None)
+        Self::start(1, None, None)
     }
 
     /// A cluster of three.
     pub fn cluster() -> Self {
-        Self::start(3, None)
+        Self::start(3, None, None)
     }
 
     /// A single member whose database may not grow beyond this.
     pub fn with_quota(bytes: u64) -> Self {
-        Self::start(1, Some(bytes))
+        Self::start(1, Some(bytes), None)
     }
 
-    fn start(count: usize, quota_bytes: Option<u64>) -> Self {
+    /// A single member that demands client certificates.
+    pub fn with_tls(tls: Tls) -> Self {
+        Self::start(1, None, Some(tls))
+    }
+
+    fn start(count: usize, quota_bytes: Option<u64>, tls: Option<Tls>) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let members = (0..count)
             .map(|index| {
@@ -53,7 +70,7 @@ impl Etcd {
                 }
             })
             .collect();
-        let mut etcd = Self { directory, members, token: "test".into(), quota_bytes, generation: 0 };
+        let mut etcd = Self { directory, members, token: "test".into(), quota_bytes, tls, generation: 0 };
         (0..count).for_each(|index| etcd.start_member(index));
         etcd.wait_until_serving();
         etcd
@@ -70,7 +87,8 @@ impl Etcd {
         let cluster = self.initial_cluster();
         let log = self.directory.path().join(format!("m{index}.log"));
         let member = &mut self.members[index];
-        let client = format!("http://127.0.0.1:{}", member.client_port);
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let client = format!("{scheme}://127.0.0.1:{}", member.client_port);
         let peer = format!("http://127.0.0.1:{}", member.peer_port);
         let mut command = Command::new("etcd");
         command.args(["--name", &format!("m{index}"), "--data-dir"]).arg(&member.data);
@@ -81,6 +99,10 @@ impl Etcd {
         if let Some(bytes) = self.quota_bytes {
             command.args(["--quota-backend-bytes", &bytes.to_string()]);
         }
+        if let Some(tls) = &self.tls {
+            command.arg("--cert-file").arg(&tls.cert).arg("--key-file").arg(&tls.key);
+            command.arg("--trusted-ca-file").arg(&tls.cacert).args(["--client-cert-auth", "--enable-grpc-gateway=false"]);
+        }
         command.env_remove("ETCDCTL_API");
         member.running = Some(Running::start(&mut command, &log));
     }
@@ -88,6 +110,14 @@ impl Etcd {
     /// Kills a member, as `kill -9` does.
     pub fn kill_member(&mut self, index: usize) {
         self.members[index].running = None;
+    }
+
+    /// Restarts a (single) member with its data under another client address.
+    pub fn move_member(&mut self, index: usize) {
+        self.kill_member(index);
+        [self.members[index].client_port] = free_ports();
+        self.start_member(index);
+        self.wait_until_serving();
     }
 
     /// Stops or continues a member without ending it.
@@ -110,13 +140,17 @@ impl Etcd {
 
     /// Waits until a linearizable read is answered.
     pub fn wait_until_serving(&self) {
-        let store = self.store();
-        wait::until("etcd serves", || store.try_get("/").ok(), || self.log_tails());
+        let serves = || match &self.tls {
+            None => self.store().try_get("/").is_ok(),
+            Some(_) => self.run_etcdctl(&["--command-timeout", "2s", "get", "/"], "").status.success(),
+        };
+        wait::until("etcd serves", || serves().then_some(()), || self.log_tails());
     }
 
     /// One member's endpoint.
     pub fn endpoint(&self, index: usize) -> String {
-        format!("http://127.0.0.1:{}", self.members[index].client_port)
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}", self.members[index].client_port)
     }
 
     /// All endpoints.
@@ -131,11 +165,18 @@ impl Etcd {
 
     /// Runs etcdctl against the members.
     pub fn etcdctl(&self, arguments: &[&str], input: &str) -> String {
-        let mut command = Command::new("etcdctl");
-        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.endpoints().join(",")]).args(arguments);
-        let output = crate::process::run(&mut command, input);
+        let output = self.run_etcdctl(arguments, input);
         assert!(output.status.success(), "etcdctl {arguments:?}: {output:?}");
         String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn run_etcdctl(&self, arguments: &[&str], input: &str) -> std::process::Output {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.endpoints().join(",")]);
+        if let Some(tls) = &self.tls {
+            command.arg("--cacert").arg(&tls.cacert).arg("--cert").arg(&tls.cert).arg("--key").arg(&tls.key);
+        }
+        crate::process::run(command.args(arguments), input)
     }
 
     /// Saves a snapshot.

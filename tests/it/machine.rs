@@ -1,0 +1,200 @@
+//! What a fault of the machine leads to: full disks, missing descriptors, lost leases, changed names.
+
+use std::process::Command;
+use std::time::Duration;
+use tests::etcd::Etcd;
+use tests::host::Host;
+use tests::wait;
+
+#[test]
+fn a_store_without_space_keeps_the_host_at_work_and_it_recovers_alone() {
+    let etcd = Etcd::with_quota(2 * 1024 * 1024);
+    let store = etcd.store();
+    let host = Host::started("h1", &etcd.endpoints());
+    store.put("/current_version", "1");
+    host.wait_for_listing(&store, "1");
+    let block = "x".repeat(200_000);
+    wait::until(
+        "the alarm is raised",
+        || store.try_put("/filler", block.as_bytes()).err().filter(|e| e.contains("space exceeded")),
+        String::new,
+    );
+    host.write("code-check", "1\n");
+    let said = || host.read("agent.log").contains("NOSPACE").then_some(());
+    wait::until("the alarm is named", said, || host.describe());
+    let lines = host.read("agent.log").matches("NOSPACE").count();
+    let before = host.runs("check", "1");
+    wait::until("validation goes on", || (host.runs("check", "1") > before + 3).then_some(()), || host.describe());
+    assert!(host.read("agent.log").matches("NOSPACE").count() < lines + 10, "no spin");
+    host.remove("code-check");
+    store.delete("/filler");
+    let revision = store.revision();
+    store.compact(revision);
+    etcd.etcdctl(&["defrag"], "");
+    etcd.etcdctl(&["alarm", "disarm"], "");
+    store.put("/current_version", "2");
+    wait::until_within(
+        Duration::from_secs(60),
+        "it recovers",
+        || store.try_get("/running_version/2/h1").ok().flatten(),
+        || host.describe(),
+    );
+}
+
+#[test]
+fn a_lease_that_is_lost_while_a_step_runs_is_replaced_and_the_step_goes_on() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::started("h1", &etcd.endpoints());
+    host.write("hold-packages", "");
+    store.put("/current_version", "1");
+    host.wait_for_begin("packages", "1");
+    let lease = host.status().expect("status")["claim"]["lease"].as_str().expect("a lease").to_owned();
+    etcd.etcdctl(&["lease", "revoke", &lease], "");
+    let again = |s: &serde_json::Value| s["claim"]["state"] == "held" && s["claim"]["lease"] != lease.as_str();
+    wait::until("the name is claimed anew", || host.status().filter(again), || host.describe());
+    host.remove("hold-packages");
+    host.wait_for_listing(&store, "1");
+    assert_eq!(host.begins("packages", "1"), 1);
+}
+
+#[test]
+fn a_listing_that_vanished_with_its_lease_is_written_again() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::started("h1", &etcd.endpoints());
+    store.put("/current_version", "1");
+    host.wait_for_listing(&store, "1");
+    host.wait_for_verdict("ok");
+    let lease = host.status().expect("status")["claim"]["lease"].as_str().expect("a lease").to_owned();
+    etcd.etcdctl(&["lease", "revoke", &lease], "");
+    host.wait_for_listing(&store, "1");
+    assert_eq!(host.begins("packages", "1"), 1);
+}
+
+/// A small file system of its own; needs root.
+struct SmallDisk {
+    path: std::path::PathBuf,
+}
+
+impl SmallDisk {
+    fn mount(host: &Host) -> Option<Self> {
+        let path = host.path("state");
+        std::fs::create_dir(&path).expect("made");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k,mode=700", "none"]).arg(&path).status();
+        mounted.is_ok_and(|s| s.success()).then_some(Self { path })
+    }
+
+    fn remount(&self, options: &str) {
+        let status = Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(&self.path).status();
+        assert!(status.expect("mount").success());
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily: the agent may still have it open.
+        let _ = Command::new("umount").arg("-l").arg(&self.path).status();
+    }
+}
+
+#[test]
+fn a_full_or_read_only_disk_starts_nothing_disruptive_and_heals() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let mut host = Host::new("h1", &etcd.endpoints());
+    let Some(disk) = SmallDisk::mount(&host) else {
+        tests::skip("machine::a_full_or_read_only_disk_starts_nothing_disruptive_and_heals", "mounting needs root");
+        return;
+    };
+    host.start();
+    store.put("/current_version", "1");
+    host.wait_for_listing(&store, "1");
+    let fill = || {
+        // As much as fits, and then the last bytes.
+        let _ = std::fs::write(disk.path.join("filler"), vec![0u8; 512 * 1024]);
+    };
+    let mut version = 1;
+    let faults: [(&str, &dyn Fn(), &dyn Fn()); 2] = [
+        ("full", &fill, &|| std::fs::remove_file(disk.path.join("filler")).expect("removed")),
+        ("read-only", &|| disk.remount("ro"), &|| disk.remount("rw")),
+    ];
+    for (name, breaks, heals) in faults {
+        breaks();
+        version += 1;
+        store.put("/current_version", &version.to_string());
+        let status = host.wait_for_verdict("blocked");
+        assert!(status["detail"].as_str().expect("text").contains("cannot be written"), "{name}: {status}");
+        assert_eq!(host.begins("packages", &version.to_string()), 0, "{name}");
+        heals();
+        host.wait_for_listing(&store, &version.to_string());
+    }
+}
+
+#[test]
+fn without_descriptors_a_step_fails_and_the_agent_lives() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::started("h1", &etcd.endpoints());
+    store.put("/current_version", "1");
+    host.wait_for_listing(&store, "1");
+    let limit = |count: usize| {
+        let limits = format!("--nofile={count}:4096");
+        let status = Command::new("prlimit").args(["--pid", &host.pid().to_string(), &limits]).status();
+        assert!(status.expect("prlimit").success());
+    };
+    let open = std::fs::read_dir(format!("/proc/{}/fd", host.pid())).expect("descriptors").count();
+    limit(open);
+    store.put("/current_version", "2");
+    let trouble = || {
+        let status = std::fs::read_to_string(host.path("agent.log")).unwrap_or_default();
+        (status.contains("Too many open files") || status.contains("No file descriptors")).then_some(())
+    };
+    wait::until("the trouble is said", trouble, || host.describe());
+    assert!(!host.is_dead());
+    limit(1024);
+    host.wait_for_listing(&store, "2");
+}
+
+#[test]
+fn the_name_is_fixed_while_the_agent_runs_and_steps_are_read_again() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::started("h1", &etcd.endpoints());
+    store.put("/current_version", "1");
+    host.wait_for_listing(&store, "1");
+    let settings = host.read("agent.toml").replace("host = \"h1\"", "host = \"h2\"\nrole = \"web\"");
+    host.write("agent.toml", &settings);
+    host.signal(rustix::process::Signal::HUP);
+    let warned = || host.read("agent.log").contains("take effect after a restart").then_some(());
+    wait::until("it says so", warned, || host.describe());
+    host.write("do-packages", "echo \"$ORCHESTRATE_STEP_ROLE\" > $D/role\n");
+    store.put("/current_version", "2");
+    host.wait_for_listing(&store, "2");
+    assert_eq!(host.read("role").trim(), "web");
+    assert_eq!(host.status().expect("status")["host"], "h1");
+    host.write("agent.toml", "nonsense = 1\n");
+    host.signal(rustix::process::Signal::HUP);
+    wait::until("the mistake is named", || host.read("agent.log").contains("unknown setting").then_some(()), || host.describe());
+    store.put("/current_version", "3");
+    host.wait_for_listing(&store, "3");
+}
+
+#[test]
+fn endpoints_from_a_file_are_looked_up_again() {
+    let mut old = Etcd::single();
+    let host = Host::new("h1", &[]);
+    host.write("endpoints", &format!("# the first\n{}\n", old.endpoint(0)));
+    let settings = format!("[store]\nbackstop = \"1s\"\nendpoints_file = {:?}\n", host.path("endpoints"));
+    let mut host = host.with(&settings);
+    host.start();
+    let store = old.store();
+    store.put("/current_version", "1");
+    host.wait_for_listing(&store, "1");
+    // The member comes back under another address, with its data.
+    old.move_member(0);
+    host.write("endpoints", &format!("{}\n", old.endpoint(0)));
+    let store = old.store();
+    store.put("/current_version", "2");
+    host.wait_for_listing(&store, "2");
+}

@@ -1,0 +1,193 @@
+//! TLS, users and permissions, on a real etcd that demands them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tests::etcd::{Etcd, Tls};
+use tests::host::Host;
+use tests::wait;
+
+/// An authority of the test's own, made with openssl.
+struct Authority {
+    directory: tempfile::TempDir,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let authority = Self { directory: tempfile::tempdir().expect("a directory") };
+        authority.openssl(&["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+            "-keyout", "ca.key", "-out", "ca.crt", "-days", "30", "-subj", "/CN=test authority",
+            "-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign"]);
+        authority
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn openssl(&self, arguments: &[&str]) {
+        let output = Command::new("openssl").args(arguments).current_dir(self.directory.path()).output().expect("openssl");
+        assert!(output.status.success(), "openssl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// A certificate for loopback, good for this many days from now; 0 has ended already.
+    fn issue(&self, name: &str, days: u32) -> (PathBuf, PathBuf) {
+        let (key, request, certificate) = (format!("{name}.key"), format!("{name}.csr"), format!("{name}.crt"));
+        self.openssl(&["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", &key,
+            "-out", &request, "-subj", &format!("/CN={name}"), "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]);
+        self.openssl(&["x509", "-req", "-in", &request, "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-out",
+            &certificate, "-days", &days.to_string(), "-copy_extensions", "copy"]);
+        (self.path(&certificate), self.path(&key))
+    }
+
+    fn server(&self) -> Tls {
+        let (cert, key) = self.issue("server", 30);
+        Tls { cacert: self.path("ca.crt"), cert, key }
+    }
+
+    fn store_settings(&self, etcd: &Etcd, cert: &Path, key: &Path) -> String {
+        format!(
+            "[store]\nbackstop = \"1s\"\nendpoints = {:?}\ncacert = {:?}\ncert = {cert:?}\nkey = {key:?}\n",
+            etcd.endpoints(),
+            self.path("ca.crt")
+        )
+    }
+}
+
+#[test]
+fn an_agent_with_its_certificate_updates_and_takes_a_new_one_without_a_restart() {
+    let authority = Authority::new();
+    let etcd = Etcd::with_tls(authority.server());
+    let (cert, key) = authority.issue("h1", 30);
+    let mut host = Host::new("h1", &[]).with(&authority.store_settings(&etcd, &cert, &key));
+    host.start();
+    etcd.etcdctl(&["put", "/current_version", "1"], "");
+    host.wait_for_verdict("ok");
+    wait::until("installed", || (host.read("current_version") == "1").then_some(()), || host.describe());
+    // Rotation replaces the files; a member that restarts forces a new connection.
+    authority.issue("h1", 60);
+    let mut etcd = etcd;
+    etcd.kill_member(0);
+    etcd.start_member(0);
+    etcd.wait_until_serving();
+    etcd.etcdctl(&["put", "/current_version", "2"], "");
+    wait::until("installed", || (host.read("current_version") == "2").then_some(()), || host.describe());
+}
+
+#[test]
+fn without_the_right_certificate_nothing_is_written_and_plain_text_is_never_tried() {
+    let authority = Authority::new();
+    let etcd = Etcd::with_tls(authority.server());
+    let stranger = Authority::new();
+    let (cert, key) = stranger.issue("h1", 30);
+    let mut host = Host::new("h1", &[]).with(&authority.store_settings(&etcd, &cert, &key));
+    host.start();
+    let trouble = |s: &serde_json::Value| s["store"]["trouble"].is_string();
+    wait::until("the trouble is shown", || host.status().filter(trouble), || host.describe());
+    assert_eq!(host.http_get("/ready").expect("an answer").0, 503);
+    assert!(etcd.etcdctl(&["get", "--prefix", "/", "--keys-only"], "").trim().is_empty());
+    let plain = etcd.endpoints()[0].replace("https://", "http://");
+    let settings = format!("[store]\nendpoints = [{plain:?}]\ncacert = {:?}\n", authority.path("ca.crt"));
+    let path = host.path("plain.toml");
+    std::fs::write(&path, settings).expect("written");
+    let mut command = Command::new(tests::process::binary("orchestrate-agent"));
+    let output = tests::process::run(command.arg("--check-config").arg("--config").arg(&path), "");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("write https://"), "{output:?}");
+}
+
+#[test]
+fn the_command_reads_the_same_names_as_etcdctl() {
+    let authority = Authority::new();
+    let etcd = Etcd::with_tls(authority.server());
+    let (cert, key) = authority.issue("operator", 30);
+    let run = |environment: &[(&str, &Path)], arguments: &[&str]| {
+        let mut command = Command::new(tests::process::binary("orchestrate"));
+        command.env_clear().env("ETCDCTL_ENDPOINTS", etcd.endpoints().join(",")).args(arguments);
+        environment.iter().for_each(|(name, path)| {
+            command.env(name, path);
+        });
+        tests::host::Said::from(tests::process::run(&mut command, ""))
+    };
+    let ca = authority.path("ca.crt");
+    let said = run(&[("ETCDCTL_CACERT", &ca), ("ETCDCTL_CERT", &cert), ("ETCDCTL_KEY", &key)], &["trigger_update", "5"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let text = |path: &Path| path.display().to_string();
+    let said = run(&[], &["--cacert", &text(&ca), "--cert", &text(&cert), "--key", &text(&key), "current_version"]);
+    assert_eq!((said.code, said.out.as_str()), (0, "5\n"), "{said:?}");
+    let said = run(&[("ETCDCTL_CACERT", &ca)], &["--timeout", "2s", "verify_hosts", "5", "h1"]);
+    assert_eq!(said.code, 2, "no client certificate: {said:?}");
+}
+
+fn with_users() -> Etcd {
+    let etcd = Etcd::single();
+    for arguments in [
+        &["user", "add", "root:root-password"][..],
+        &["user", "grant-role", "root", "root"],
+        &["role", "add", "agent"],
+        &["role", "grant-permission", "agent", "--prefix=true", "readwrite", "/"],
+        &["user", "add", "agent:canary-7741"],
+        &["user", "grant-role", "agent", "agent"],
+        &["auth", "enable"],
+    ] {
+        etcd.etcdctl(arguments, "");
+    }
+    etcd
+}
+
+fn as_root(etcd: &Etcd, arguments: &[&str]) -> String {
+    etcd.etcdctl(&[&["--user", "root:root-password"], arguments].concat(), "")
+}
+
+#[test]
+fn an_agent_with_a_user_goes_on_when_its_token_is_dropped_and_never_shows_its_password() {
+    let mut etcd = with_users();
+    let host = Host::new("h1", &[]);
+    host.write("password", "canary-7741\n");
+    let settings = format!(
+        "[store]\nbackstop = \"1s\"\nendpoints = {:?}\nuser = \"agent\"\npassword_file = {:?}\n",
+        etcd.endpoints(),
+        host.path("password")
+    );
+    let mut host = host.with(&settings);
+    host.start();
+    as_root(&etcd, &["put", "/current_version", "1"]);
+    wait::until("installed", || (host.read("current_version") == "1").then_some(()), || host.describe());
+    // Tokens live in the memory of the member.
+    etcd.kill_member(0);
+    etcd.start_member(0);
+    wait::until(
+        "etcd serves",
+        || std::panic::catch_unwind(|| as_root(&etcd, &["put", "/current_version", "2"])).ok(),
+        String::new,
+    );
+    wait::until("installed", || (host.read("current_version") == "2").then_some(()), || host.describe());
+    let everything = host.read("agent.log") + &host.status().expect("status").to_string()
+        + &as_root(&etcd, &["get", "--prefix", "/"]);
+    assert!(!everything.contains("canary-7741"));
+}
+
+#[test]
+fn a_revoked_permission_is_named_with_its_user_and_local_work_goes_on() {
+    let etcd = with_users();
+    let host = Host::new("h1", &[]);
+    host.write("password", "canary-7741");
+    let settings = format!(
+        "[store]\nbackstop = \"1s\"\nendpoints = {:?}\nuser = \"agent\"\npassword_file = {:?}\n",
+        etcd.endpoints(),
+        host.path("password")
+    );
+    let mut host = host.with(&settings);
+    host.start();
+    as_root(&etcd, &["put", "/current_version", "1"]);
+    wait::until("installed", || (host.read("current_version") == "1").then_some(()), || host.describe());
+    as_root(&etcd, &["role", "revoke-permission", "agent", "--prefix=true", "/"]);
+    as_root(&etcd, &["role", "grant-permission", "agent", "--prefix=true", "read", "/"]);
+    host.write("code-check", "1\n");
+    let said = || host.read("agent.log").contains("permission denied for agent").then_some(());
+    wait::until("the refusal is named", said, || host.describe());
+    let before = host.runs("check", "1");
+    wait::until("validation goes on", || (host.runs("check", "1") > before + 1).then_some(()), || host.describe());
+    as_root(&etcd, &["role", "grant-permission", "agent", "--prefix=true", "readwrite", "/"]);
+    let failed = || as_root(&etcd, &["get", "/status/validation/failed/h1"]).contains("code").then_some(());
+    wait::until_within(std::time::Duration::from_secs(60), "it is told afterwards", failed, || host.describe());
+}
