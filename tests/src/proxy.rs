@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub enum Behaviour {
     /// Everything goes through.
     Pass,
-    /// Everything goes through, each chunk so much later than it came.
+    /// Everything goes through, but each chunk is held for so long before the next is read.
     Delay(Duration),
     /// Connections are accepted and read, and nothing goes through either way.
     Swallow,
@@ -51,6 +51,7 @@ impl Proxy {
                 stopped: false,
                 accepted: 0,
                 lost: 0,
+                trigger: None,
                 connections: BTreeMap::new(),
             }),
             changed: Condvar::new(),
@@ -68,16 +69,15 @@ impl Proxy {
     /// Changes what happens, from the next chunk on; chunks that are being delayed are judged anew.
     pub fn set(&self, behaviour: Behaviour) {
         let mut state = self.shared.lock();
-        state.behaviour = behaviour;
-        let all = behaviour == Behaviour::Refuse;
-        state.connections.retain(|_, connection| {
-            let keep = !connection.broken && !all;
-            if !keep {
-                connection.close();
-            }
-            keep
-        });
+        state.trigger = None;
+        state.change(behaviour);
         self.shared.changed.notify_all();
+    }
+
+    /// Changes what happens as soon as a client says these bytes, from the chunk on that holds them. gRPC
+    /// carries keys and values as they are, so a test can tell one request from the others.
+    pub fn set_on(&self, bytes: &[u8], behaviour: Behaviour) {
+        self.shared.lock().trigger = Some((bytes.to_vec(), behaviour));
     }
 
     /// How many connections were made so far, also those that were refused.
@@ -112,7 +112,30 @@ struct State {
     /// Also the number of the newest connection.
     accepted: usize,
     lost: usize,
+    /// What happens when a client says these bytes.
+    trigger: Option<(Vec<u8>, Behaviour)>,
     connections: BTreeMap<usize, Connection>,
+}
+
+impl State {
+    fn change(&mut self, behaviour: Behaviour) {
+        self.behaviour = behaviour;
+        let all = behaviour == Behaviour::Refuse;
+        self.connections.retain(|_, connection| {
+            let keep = !connection.broken && !all;
+            if !keep {
+                connection.close();
+            }
+            keep
+        });
+    }
+
+    fn pull_trigger(&mut self, said: &[u8]) {
+        let is_said = |(bytes, _): &(Vec<u8>, _)| said.windows(bytes.len()).any(|window| window == bytes);
+        if let Some((_, behaviour)) = self.trigger.take_if(|trigger| is_said(trigger)) {
+            self.change(behaviour);
+        }
+    }
 }
 
 /// The sockets of one connection: the client's, and the target's once something went there.
@@ -188,6 +211,7 @@ impl Shared {
         let mut target = None;
         let mut buffer = [0; 64 * 1024];
         while let Ok(length @ 1..) = client.read(&mut buffer) {
+            self.lock().pull_trigger(&buffer[..length]);
             match self.fate(number, Direction::Requests) {
                 Fate::Forward => {
                     if target.is_none() {
@@ -341,6 +365,19 @@ mod tests {
             say(&mut client, "b");
             assert_eq!(hear(&mut client), b"b", "{behaviour:?}");
         }
+    }
+
+    #[test]
+    fn a_word_of_the_client_changes_what_happens() {
+        let proxy = Proxy::start(&echo());
+        proxy.set_on(b"put", Behaviour::SwallowAnswers);
+        let mut client = connect(&proxy);
+        say(&mut client, "get");
+        assert_eq!(hear(&mut client), b"get");
+        say(&mut client, "a put");
+        wait::until("the answer is lost", || (proxy.lost() == 1).then_some(()), String::new);
+        proxy.set(Behaviour::Pass);
+        assert_eq!(hear(&mut client), b"");
     }
 
     #[test]
