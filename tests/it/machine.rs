@@ -24,7 +24,11 @@ fn a_store_without_space_keeps_the_host_at_work_and_it_recovers_alone() {
     wait::until("the alarm is named", said, || host.describe());
     let lines = host.read("agent.log").matches("NOSPACE").count();
     let before = host.runs("check", "1");
-    wait::until("validation goes on", || (host.runs("check", "1") > before + 3).then_some(()), || host.describe());
+    wait::until(
+        "validation goes on",
+        || (host.runs("check", "1") > before + 3).then_some(()),
+        || host.describe(),
+    );
     assert!(host.read("agent.log").matches("NOSPACE").count() < lines + 10, "no spin");
     host.remove("code-check");
     store.delete("/filler");
@@ -51,7 +55,8 @@ fn a_lease_that_is_lost_while_a_step_runs_is_replaced_and_the_step_goes_on() {
     host.wait_for_begin("packages", "1");
     let lease = host.status().expect("status")["claim"]["lease"].as_str().expect("a lease").to_owned();
     etcd.etcdctl(&["lease", "revoke", &lease], "");
-    let again = |s: &serde_json::Value| s["claim"]["state"] == "held" && s["claim"]["lease"] != lease.as_str();
+    let again =
+        |s: &serde_json::Value| s["claim"]["state"] == "held" && s["claim"]["lease"] != lease.as_str();
     wait::until("the name is claimed anew", || host.status().filter(again), || host.describe());
     host.remove("hold-packages");
     host.wait_for_listing(&store, "1");
@@ -81,13 +86,20 @@ impl SmallDisk {
     fn mount(host: &Host) -> Option<Self> {
         let path = host.path("state");
         std::fs::create_dir(&path).expect("made");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k,mode=700", "none"]).arg(&path).status();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=256k,mode=700", "none"])
+            .arg(&path)
+            .status();
         mounted.is_ok_and(|s| s.success()).then_some(Self { path })
     }
 
     fn remount(&self, options: &str) {
-        let status = Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(&self.path).status();
-        assert!(status.expect("mount").success());
+        // A step that writes its result just now keeps it busy.
+        let mount = || {
+            let mut command = Command::new("mount");
+            command.args(["-o", &format!("remount,bind,{options}")]).arg(&self.path).output().expect("mount")
+        };
+        wait::until("mounted anew", || mount().status.success().then_some(()), || format!("{:?}", mount()));
     }
 }
 
@@ -104,7 +116,10 @@ fn a_full_or_read_only_disk_starts_nothing_disruptive_and_heals() {
     let store = etcd.store();
     let mut host = Host::new("h1", &etcd.endpoints());
     let Some(disk) = SmallDisk::mount(&host) else {
-        tests::skip("machine::a_full_or_read_only_disk_starts_nothing_disruptive_and_heals", "mounting needs root");
+        tests::skip(
+            "machine::a_full_or_read_only_disk_starts_nothing_disruptive_and_heals",
+            "mounting needs root",
+        );
         return;
     };
     host.start();
@@ -175,7 +190,11 @@ fn the_name_is_fixed_while_the_agent_runs_and_steps_are_read_again() {
     assert_eq!(host.status().expect("status")["host"], "h1");
     host.write("agent.toml", "nonsense = 1\n");
     host.signal(rustix::process::Signal::HUP);
-    wait::until("the mistake is named", || host.read("agent.log").contains("unknown setting").then_some(()), || host.describe());
+    wait::until(
+        "the mistake is named",
+        || host.read("agent.log").contains("unknown setting").then_some(()),
+        || host.describe(),
+    );
     store.put("/current_version", "3");
     host.wait_for_listing(&store, "3");
 }
