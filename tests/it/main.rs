@@ -5,6 +5,7 @@ mod claims;
 mod crash;
 mod demo;
 mod machine;
+mod network;
 mod old_clients;
 mod secure;
 mod steps;

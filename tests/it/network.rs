@@ -1,0 +1,136 @@
+//! What a fault of the network leads to.
+
+use std::time::{Duration, Instant};
+use tests::etcd::Etcd;
+use tests::host::Host;
+use tests::proxy::{Behaviour, Proxy};
+use tests::wait;
+
+/// A host that reaches its store through a proxy, installed at version 1.
+fn host_behind_proxy(etcd: &Etcd) -> (Host, Proxy) {
+    let proxy = Proxy::start(&etcd.endpoint(0));
+    let host = Host::started("h1", &[proxy.endpoint()]);
+    let store = etcd.store();
+    store.put("/current_version", "1");
+    host.wait_for_listing(&store, "1");
+    host.wait_for_verdict("ok");
+    (host, proxy)
+}
+
+fn wait_until_disconnected(host: &Host, limit: Duration) {
+    let cut = |s: &serde_json::Value| s["store"]["connected"] == false;
+    wait::until_within(limit, "the cut is noticed", || host.status().filter(cut), || host.describe());
+}
+
+#[test]
+fn a_member_that_is_down_or_restarts_changes_nothing_shown() {
+    let mut etcd = Etcd::cluster();
+    let store = etcd.store();
+    let host = Host::started("h1", &etcd.endpoints());
+    store.put("/current_version", "1");
+    host.wait_for_listing(&store, "1");
+    let leader = etcd.leader();
+    for (number, index) in (0..3).filter(|i| *i != leader).enumerate() {
+        etcd.kill_member(index);
+        let version = format!("{}", number + 2);
+        store.put("/current_version", &version);
+        host.wait_for_listing(&store, &version);
+        host.wait_for_verdict("ok");
+        etcd.start_member(index);
+        etcd.wait_until_serving();
+    }
+    assert!(!host.read("agent.log").contains("verdict=\"blocked\""));
+}
+
+#[test]
+fn a_slow_store_slows_the_update_and_shows_nothing_else() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let (host, proxy) = host_behind_proxy(&etcd);
+    proxy.set(Behaviour::Delay(Duration::from_millis(400)));
+    let connections = proxy.accepted();
+    store.put("/current_version", "2");
+    wait::until_within(
+        Duration::from_secs(60),
+        "the update is through",
+        || store.get("/running_version/2/h1"),
+        || host.describe(),
+    );
+    assert!(proxy.accepted() < connections + 5, "no pile of connections: {}", proxy.accepted() - connections);
+    let words = host.read("agent.log");
+    assert!(!words.contains("verdict=\"blocked\"") && !words.contains("verdict=\"failed\""), "{words}");
+}
+
+#[test]
+fn an_answer_that_is_lost_is_read_back_and_nothing_is_written_twice() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let (host, proxy) = host_behind_proxy(&etcd);
+    host.write("hold-check", "");
+    store.put("/current_version", "2");
+    host.wait_for_begin("check", "2");
+    proxy.set_on(b"/running_version/2/h1", Behaviour::SwallowAnswers);
+    host.remove("hold-check");
+    // The done transaction goes out; its answer does not come back.
+    host.wait_for_listing(&store, "2");
+    let written = store.revision();
+    proxy.set(Behaviour::Pass);
+    let well = |s: &serde_json::Value| s["verdict"] == "ok" && s["store"]["connected"] == true;
+    wait::until("it knows", || host.status().filter(well), || host.describe());
+    wait::stays("nothing is repeated", Duration::from_secs(2), || store.revision() <= written + 1, || host.describe());
+}
+
+#[test]
+fn a_half_open_connection_is_noticed_within_twenty_seconds_and_nothing_is_missed() {
+    for behaviour in [Behaviour::Swallow, Behaviour::SwallowAnswers] {
+        let etcd = Etcd::single();
+        let store = etcd.store();
+        let (host, proxy) = host_behind_proxy(&etcd);
+        proxy.set(behaviour);
+        wait_until_disconnected(&host, Duration::from_secs(20));
+        store.put("/current_version", "2");
+        let before = host.runs("check", "1");
+        wait::until("validation goes on", || (host.runs("check", "1") > before).then_some(()), || host.describe());
+        assert_eq!(host.begins("packages", "2"), 0, "{behaviour:?}");
+        proxy.set(Behaviour::Pass);
+        host.wait_for_listing(&store, "2");
+    }
+}
+
+#[test]
+fn a_connection_that_is_refused_is_tried_at_a_growing_distance() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let (host, proxy) = host_behind_proxy(&etcd);
+    proxy.set(Behaviour::Refuse);
+    wait_until_disconnected(&host, Duration::from_secs(20));
+    let before = proxy.accepted();
+    let begin = Instant::now();
+    wait::stays("it runs", Duration::from_secs(6), || !host.is_dead(), || host.describe());
+    let tries = proxy.accepted() - before;
+    assert!(tries < 60, "{tries} connections in {:?}", begin.elapsed());
+    store.put("/current_version", "2");
+    proxy.set(Behaviour::Pass);
+    wait::until_within(
+        Duration::from_secs(60),
+        "steady within a minute",
+        || store.get("/running_version/2/h1"),
+        || host.describe(),
+    );
+}
+
+#[test]
+fn garbage_from_the_store_drops_the_connection_and_nothing_else() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let (host, proxy) = host_behind_proxy(&etcd);
+    proxy.set(Behaviour::Garbage);
+    // The connection that stands is not touched; a new one is answered with garbage.
+    let lease = host.status().expect("status")["claim"]["lease"].clone();
+    wait_until_disconnected(&host, Duration::from_secs(25));
+    assert!(!host.is_dead());
+    proxy.set(Behaviour::Pass);
+    store.put("/current_version", "2");
+    host.wait_for_listing(&store, "2");
+    assert!(lease.is_string());
+}
