@@ -134,3 +134,38 @@ fn garbage_from_the_store_drops_the_connection_and_nothing_else() {
     host.wait_for_listing(&store, "2");
     assert!(lease.is_string());
 }
+
+#[test]
+fn a_member_that_is_cut_off_from_its_peers_is_left_for_another() {
+    let name = "network::a_member_that_is_cut_off_from_its_peers_is_left_for_another";
+    if !tests::process::in_own_network(name) {
+        return;
+    }
+    let etcd = Etcd::separable();
+    let store = etcd.store();
+    store.put("/current_version", "1");
+    let isolated = (etcd.leader() + 1) % 3;
+    let hosts: Vec<Host> = (0..4)
+        .map(|n| {
+            let mut host = Host::new(&format!("h{n}"), &etcd.endpoints());
+            if n == 0 {
+                // This one knows that member alone.
+                host.set_endpoints(&[etcd.endpoint(isolated)]);
+            }
+            host.start();
+            host
+        })
+        .collect();
+    hosts.iter().for_each(|h| h.wait_for_listing(&store, "1"));
+    etcd.isolate(isolated);
+    // Its watch is cancelled for want of a leader, not left in silence; no decision is made on its old data.
+    wait_until_disconnected(&hosts[0], Duration::from_secs(20));
+    let majority = tests::store::Store::connect(&[etcd.endpoint((isolated + 1) % 3), etcd.endpoint((isolated + 2) % 3)]);
+    majority.put("/current_version", "2");
+    for host in &hosts[1..] {
+        wait::until("the others go on", || majority.get(&format!("/running_version/2/{}", host.name)), || host.describe());
+    }
+    assert_eq!(hosts[0].begins("packages", "2"), 0);
+    let said = hosts[0].command(&["--timeout", "2s", "verify_hosts", "1", "h0"], "");
+    assert_eq!(said.code, 2, "no answer from a member without a leader: {said:?}");
+}

@@ -25,9 +25,14 @@ pub struct Etcd {
     token: String,
     quota_bytes: Option<u64>,
     tls: Option<Tls>,
+    /// Each member runs as a user of its own, so that a firewall can tell them apart.
+    own_users: bool,
     /// Counts data directories: a member that is wiped or restored gets a new one.
     generation: usize,
 }
+
+/// The user of the first member; nobody else's on a test machine.
+const FIRST_USER: u32 = 60_100;
 
 struct Member {
     client_port: u16,
@@ -39,26 +44,35 @@ struct Member {
 impl Etcd {
     /// A single member.
     pub fn single() -> Self {
-        Self::start(1, None, None)
+        Self::start(1, None, None, false)
     }
 
     /// A cluster of three.
     pub fn cluster() -> Self {
-        Self::start(3, None, None)
+        Self::start(3, None, None, false)
     }
 
     /// A single member whose database may not grow beyond this.
     pub fn with_quota(bytes: u64) -> Self {
-        Self::start(1, Some(bytes), None)
+        Self::start(1, Some(bytes), None, false)
     }
 
     /// A single member that demands client certificates.
     pub fn with_tls(tls: Tls) -> Self {
-        Self::start(1, None, Some(tls))
+        Self::start(1, None, Some(tls), false)
     }
 
-    fn start(count: usize, quota_bytes: Option<u64>, tls: Option<Tls>) -> Self {
+    /// A cluster of three whose members can be cut off from each other; for a test in a network of its own.
+    pub fn separable() -> Self {
+        Self::start(3, None, None, true)
+    }
+
+    fn start(count: usize, quota_bytes: Option<u64>, tls: Option<Tls>, own_users: bool) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
+        if own_users {
+            let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(directory.path(), open).expect("set");
+        }
         let members = (0..count)
             .map(|index| {
                 let [client_port, peer_port] = free_ports();
@@ -70,7 +84,7 @@ impl Etcd {
                 }
             })
             .collect();
-        let mut etcd = Self { directory, members, token: "test".into(), quota_bytes, tls, generation: 0 };
+        let mut etcd = Self { directory, members, token: "test".into(), quota_bytes, tls, own_users, generation: 0 };
         (0..count).for_each(|index| etcd.start_member(index));
         etcd.wait_until_serving();
         etcd
@@ -90,7 +104,16 @@ impl Etcd {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let client = format!("{scheme}://127.0.0.1:{}", member.client_port);
         let peer = format!("http://127.0.0.1:{}", member.peer_port);
-        let mut command = Command::new("etcd");
+        let mut command = if self.own_users {
+            let mut command = Command::new("setpriv");
+            let user = FIRST_USER + u32::try_from(index).expect("few");
+            std::fs::create_dir_all(&member.data).expect("made");
+            std::os::unix::fs::chown(&member.data, Some(user), None).expect("root");
+            command.args([&format!("--reuid={user}"), "--clear-groups", "etcd"]);
+            command
+        } else {
+            Command::new("etcd")
+        };
         command.args(["--name", &format!("m{index}"), "--data-dir"]).arg(&member.data);
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
@@ -101,7 +124,10 @@ impl Etcd {
         }
         if let Some(tls) = &self.tls {
             command.arg("--cert-file").arg(&tls.cert).arg("--key-file").arg(&tls.key);
-            command.arg("--trusted-ca-file").arg(&tls.cacert).args(["--client-cert-auth", "--enable-grpc-gateway=false"]);
+            command
+                .arg("--trusted-ca-file")
+                .arg(&tls.cacert)
+                .args(["--client-cert-auth", "--enable-grpc-gateway=false"]);
         }
         command.env_remove("ETCDCTL_API");
         member.running = Some(Running::start(&mut command, &log));
@@ -177,6 +203,24 @@ impl Etcd {
             command.arg("--cacert").arg(&tls.cacert).arg("--cert").arg(&tls.cert).arg("--key").arg(&tls.key);
         }
         crate::process::run(command.args(arguments), input)
+    }
+
+    /// Cuts a member off from its peers; clients reach it as before.
+    pub fn isolate(&self, index: usize) {
+        let user = (FIRST_USER + u32::try_from(index).expect("few")).to_string();
+        let drop = |arguments: &[&str]| {
+            let rule = ["-A", "OUTPUT", "-p", "tcp"];
+            let status = Command::new("iptables").args(rule).args(arguments).args(["-j", "DROP"]).status();
+            assert!(status.expect("iptables").success());
+        };
+        for (other, member) in self.members.iter().enumerate() {
+            let port = member.peer_port.to_string();
+            if other == index {
+                drop(&["--dport", &port, "-m", "owner", "!", "--uid-owner", &user]);
+            } else {
+                drop(&["--dport", &port, "-m", "owner", "--uid-owner", &user]);
+            }
+        }
     }
 
     /// Saves a snapshot.
