@@ -736,6 +736,31 @@ fn the_external_driver_follows_the_file_and_applies_nothing() {
 }
 
 #[test]
+fn a_wall_clock_that_jumps_changes_no_decision() {
+    let mut world = settled_at("1");
+    world.fails("packages", 1);
+    world.trigger("2");
+    world.settle();
+    let before = world.decide();
+    for jump in [3_600, -3_600, -315_360_000, i64::MIN / 2] {
+        world.now.wall = EpochSeconds(1_000 + jump);
+        assert_eq!(world.decide(), before, "{jump}");
+    }
+}
+
+#[test]
+fn an_hour_of_sleep_ends_every_shorter_wait() {
+    let mut world = settled_at("1");
+    world.fails("packages", 1);
+    world.trigger("2");
+    world.settle();
+    world.works("packages");
+    world.now.boot = world.now.boot.plus(Duration::from_secs(3_600));
+    world.settle();
+    assert_eq!(world.published.listing, Some(version("2")));
+}
+
+#[test]
 fn hosts_spread_over_the_window() {
     let mut world = settled_at("1");
     world.policy.spread_window = Duration::from_secs(1000);
