@@ -153,7 +153,7 @@ impl Reader<'_> {
         let mut prefixes: Vec<Prefix> = state(StatusState::Failed).collect();
         prefixes.extend(state(StatusState::Pending).filter(|_| warnings));
         let reporting = kinds.iter().map(|kind| Prefix::Reporting(kind.clone()));
-        let others = [Prefix::Hosts, Prefix::Lives].into_iter().chain(reporting);
+        let others = [Prefix::Hosts].into_iter().chain(reporting);
         let first_other = prefixes.len();
         prefixes.extend(others);
         let (counts, revision) = self.store.session.count(&prefixes, self.store.deadline).await?;
@@ -168,14 +168,12 @@ impl Reader<'_> {
                 _ => found.warnings.extend(problems),
             }
         }
-        let (roster, live) = (counts[first_other], counts[first_other + 1]);
-        // Every claim of a name comes with its roster entry in one transaction: as many claims as entries
-        // means that every entry is claimed.
-        if roster != live {
+        // Counts of entries and of claims say nothing of each other: a claim may have no entry, or no host.
+        if counts[first_other] > 0 {
             let lost = self.lost().await?.into_iter();
             found.failures.extend(lost.map(|host| Problem { host, check: Check::Liveness }));
         }
-        for (kind, _) in kinds.iter().zip(&counts[first_other + 2..]).filter(|(_, count)| **count > 0) {
+        for (kind, _) in kinds.iter().zip(&counts[first_other + 1..]).filter(|(_, count)| **count > 0) {
             let stale = self.stale(kind).await?.into_iter();
             found.failures.extend(stale.map(|host| Problem { host, check: Check::Stale(kind.clone()) }));
         }
