@@ -20,7 +20,7 @@ use crate::output::Output;
 use crate::settings::Settings;
 use anyhow::Context;
 use clap::CommandFactory;
-use etcd_session::{Deadline, Session};
+use etcd_session::{Deadline, EndpointSource, Session, SessionConfig};
 use model::names::{HostName, Version};
 use model::time::EpochSeconds;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -29,11 +29,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Result<Exit, Failure> {
     match verb {
         Verb::LocalVersion { version } => local::local_version(version.as_deref(), settings, output),
-        Verb::NewDiscoveryToken { endpoint } => {
-            let token = etcd_session::new_discovery_token(&endpoint)?;
-            output.answer(&serde_json::json!({ "token": token }), |o| o.line(&token));
-            Ok(Exit::Yes)
-        }
         Verb::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "orchestrate", &mut script);
@@ -43,13 +38,26 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
         verb => {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().context("runtime")?;
-            runtime.block_on(async {
+            let exit = runtime.block_on(async {
                 let deadline = Deadline::within(settings.timeout);
-                let store = Store { settings, session: Session::new(settings.session.clone())?, deadline };
-                ask(verb, &store, output).await
-            })
+                let session = Session::new(session_config(&verb, settings))?;
+                ask(verb, &Store { settings, session, deadline }, output).await
+            });
+            // A look-up of a name, or a read of standard input, may still be waiting: nobody needs it now.
+            runtime.shutdown_background();
+            exit
         }
     }
+}
+
+/// Where there may be several members, one that is silent leaves time to ask another.
+fn session_config(verb: &Verb, settings: &Settings) -> SessionConfig {
+    let mut config = settings.session.clone();
+    let most = if matches!(verb, Verb::Ping) { ping::limit(settings) } else { settings.timeout };
+    if !matches!(&config.endpoints, EndpointSource::List(list) if list.len() == 1) {
+        config.attempt_timeout = config.attempt_timeout.min(most / 2);
+    }
+    config
 }
 
 /// What a verb asks the store with.
@@ -108,10 +116,24 @@ async fn ask(verb: Verb, store: &Store<'_>, output: &mut Output) -> Result<Exit,
         Verb::Store { verb: StoreVerb::Accept { version, lineage } } => {
             self::store::accept(&self::version(&version)?, lineage.as_deref(), store, output).await
         }
-        Verb::LocalVersion { .. } | Verb::NewDiscoveryToken { .. } | Verb::Completion { .. } => {
-            unreachable!("these need no store")
-        }
+        Verb::NewDiscoveryToken { endpoint } => new_discovery_token(endpoint, store, output).await,
+        Verb::LocalVersion { .. } | Verb::Completion { .. } => unreachable!("these ask nobody"),
     }
+}
+
+/// Asks a discovery service, not the store.
+async fn new_discovery_token(
+    endpoint: String,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let asking = tokio::task::spawn_blocking(move || etcd_session::new_discovery_token(&endpoint));
+    let Ok(answer) = tokio::time::timeout(store.deadline.left(), asking).await else {
+        return Err(Failure::cannot_tell("the discovery service: no answer within the time-out"));
+    };
+    let token = answer.context("the discovery service")??;
+    output.answer(&serde_json::json!({ "token": token }), |o| o.line(&token));
+    Ok(Exit::Yes)
 }
 
 fn version(text: &str) -> Result<Version, Failure> {

@@ -3,6 +3,7 @@
 use super::Store;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
+use crate::settings::Settings;
 use etcd_session::Deadline;
 use serde_json::json;
 use std::time::Duration;
@@ -10,9 +11,14 @@ use std::time::Duration;
 /// Service managers ask every ten seconds: the answer comes well before the next question.
 const PING_MAX: Duration = Duration::from_secs(5);
 
+/// Most time for the whole verb.
+pub(super) fn limit(settings: &Settings) -> Duration {
+    settings.timeout.min(PING_MAX)
+}
+
 /// Says whether the store answers.
 pub(super) async fn ping(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let deadline = Deadline::within(store.settings.timeout.min(PING_MAX));
+    let deadline = Deadline::within(limit(store.settings));
     let members = store.session.members(deadline).await.unwrap_or_else(|error| {
         output::note(&format!("error: {error}"));
         Vec::new()

@@ -40,7 +40,11 @@ pub(super) async fn verify_hosts(
 ) -> Result<Exit, Failure> {
     let wait =
         wait.map(parse_duration).transpose().map_err(|e| Failure::usage(anyhow!(e).context("--wait")))?;
-    let input = if arguments.is_empty() { standard_input()? } else { arguments.join("\n") };
+    let input = if arguments.is_empty() {
+        standard_input_within(store.deadline.left().max(wait.unwrap_or_default())).await?
+    } else {
+        arguments.join("\n")
+    };
     let hosts = hosts(&input)?;
     let verified = match wait {
         None => verify(version, &hosts, store, store.deadline).await?,
@@ -56,6 +60,15 @@ pub(super) async fn verify_hosts(
     });
     output.answer(&answer, |_| {});
     Ok(Exit::of(verified.missing.is_empty()))
+}
+
+/// Everything that stands on standard input, if it comes to its end in time.
+async fn standard_input_within(limit: Duration) -> Result<String, Failure> {
+    let reading = tokio::task::spawn_blocking(standard_input);
+    match tokio::time::timeout(limit, reading).await {
+        Ok(input) => input.context("standard input")?,
+        Err(_) => Err(Failure::cannot_tell("standard input: no end of the list within the time-out")),
+    }
 }
 
 /// Everything that stands on standard input. Nobody types a list of hosts: a terminal counts as empty.
