@@ -44,6 +44,14 @@ fn desired(read: &Result<Picture, StoreError>, memory: &Memory) -> Desired {
     }
 }
 
+/// Keeps the desired version of a picture for times without a store.
+pub(super) fn remember(picture: &Picture, store: &Store<'_>) {
+    let entry = picture.get(&Key::CurrentVersion);
+    if let Some(Ok(version)) = entry.map(|entry| values::read_version(&entry.value)) {
+        Memory::of(store.settings).keep_current_version(&version);
+    }
+}
+
 /// Prints the desired version. A configuration run must not abort on it: with the store away the last
 /// value known is good enough, and says so.
 pub(super) async fn current_version(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {

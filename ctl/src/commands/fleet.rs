@@ -27,6 +27,9 @@ pub(super) async fn read(
 
 async fn read_at(store: &Store<'_>, at: Option<i64>, deadline: Deadline) -> Result<(Fleet, i64), StoreError> {
     let picture = store.session.read_all(&KEYS, &RANGES, at, deadline).await?;
+    if at.is_none() {
+        super::desired::remember(&picture, store);
+    }
     let listings = Prefix::RunningVersions;
     let list = store.session.read_key_list(&listings, Some(picture.revision), deadline).await?;
     let listed: Vec<String> = list.suffixes().map(|suffix| format!("{listings}{suffix}")).collect();

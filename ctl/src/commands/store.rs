@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 /// Prints identity, revision, members and alarms.
 pub(super) async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let picture = store.session.read_keys(&[Key::Store, Key::CurrentVersion], store.deadline).await?;
+    super::desired::remember(&picture, store);
     let identity = picture.get(&Key::Store).map(|entry| values::read::<StoreIdentity>(&entry.value));
     let members = store.session.members(store.deadline).await?;
     // Not every user may ask for alarms; that is no reason to say nothing.
@@ -37,10 +38,13 @@ pub(super) async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit,
             .map_or("not known".into(), |a| if a.is_empty() { "none".into() } else { a.join(", ") });
         o.line(&format!("alarms:   {alarms}"));
     });
-    match identity {
-        Some(Err(error)) => Err(Failure::cannot_tell(format!("{}: {error}", Key::Store))),
-        _ => Ok(Exit::Yes),
-    }
+    Ok(match identity {
+        Some(Err(error)) => {
+            output::warn(&format!("{}: {error}", Key::Store));
+            Exit::CannotTell
+        }
+        _ => Exit::Yes,
+    })
 }
 
 /// Accepts the store as it is, for the whole fleet.

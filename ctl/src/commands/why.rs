@@ -30,7 +30,9 @@ pub(super) async fn host_picture(store: &Store<'_>, host: &HostName) -> Result<P
         let of_host = list.suffixes().filter(|suffix| suffix.rsplit('/').next() == Some(host.as_str()));
         keys.extend(of_host.filter_map(|suffix| Key::parse(&format!("{prefix}{suffix}")).ok()));
     }
-    session.read_all(&keys, &[], at, *deadline).await
+    let picture = session.read_all(&keys, &[], at, *deadline).await?;
+    super::desired::remember(&picture, store);
+    Ok(picture)
 }
 
 fn unknown(host: &HostName) -> Failure {
