@@ -2,6 +2,7 @@
 
 mod architecture;
 mod claims;
+mod contract;
 mod crash;
 mod demo;
 mod machine;
