@@ -339,11 +339,14 @@ impl Reconciler {
         self.gate.send_if_modified(|old| std::mem::replace(old, gate) != gate);
     }
 
+    /// A claim that is not as written, or a roster entry that is gone, is looked at by its owner.
     fn check_claim(&self, turn: &Turn, snapshot: &Snapshot) {
+        use model::keys::Key;
         let PresenceState::Held { live_revision, .. } = turn.presence else { return };
-        let found =
-            snapshot.picture.get(&model::keys::Key::Live(self.state.host.clone())).map(|e| e.mod_revision);
-        if snapshot.picture.revision > live_revision && found != Some(live_revision) {
+        let revision = |key: Key| snapshot.picture.get(&key).map(|e| e.mod_revision);
+        let stands = revision(Key::Live(self.state.host.clone())) == Some(live_revision);
+        let enlisted = revision(Key::Host(self.state.host.clone())).is_some();
+        if snapshot.picture.revision > live_revision && !(stands && enlisted) {
             self.presence.check_now();
         }
     }

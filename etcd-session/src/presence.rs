@@ -192,7 +192,8 @@ impl Claimant {
     async fn claim(&self, store_revision: i64) -> Result<ClaimOutcome, StoreError> {
         let config = &self.config;
         let deadline = Deadline::within(REQUEST_TIMEOUT);
-        let keys = [Key::Live(config.host.clone()), Key::Announced(config.host.clone())];
+        let host = &config.host;
+        let keys = [Key::Live(host.clone()), Key::Announced(host.clone()), Key::Host(host.clone())];
         let picture = self.session.read_keys(&keys, deadline).await?;
         let live = picture.get(&keys[0]);
         let held: Option<LiveClaim> = live.and_then(|e| values::read(&e.value).ok());
@@ -253,8 +254,10 @@ impl Claimant {
             Compare::mod_revision(store, CompareOp::Equal, store_revision),
         ];
         let claim = values::write(&self.config.claim);
-        let unchanged =
-            resumed && picture.get(&Key::Live(host.clone())).is_some_and(|e| e.value == claim.as_bytes());
+        let says_so = |e: &crate::Entry| e.value == claim.as_bytes();
+        let unchanged = resumed
+            && picture.get(&Key::Live(host.clone())).is_some_and(says_so)
+            && picture.get(&Key::Host(host.clone())).is_some();
         let mut operations = vec![TxnOp::put(live.clone(), claim, under_lease())];
         let absent = Compare::version(roster.clone(), CompareOp::Equal, 0);
         let enlist = TxnOp::put(roster, values::write(&self.config.roster), None);
@@ -338,10 +341,15 @@ impl Claimant {
         }
     }
 
+    /// The claim stands as written, and the host is on the roster: readers rely on every claim having its
+    /// entry there, so one that was deleted by hand is written again with the claim.
     async fn is_still_ours(&self, live_revision: i64) -> bool {
-        let key = Key::Live(self.config.host.clone());
-        match self.session.read_keys(std::slice::from_ref(&key), Deadline::within(REQUEST_TIMEOUT)).await {
-            Ok(picture) => picture.get(&key).is_some_and(|e| e.mod_revision == live_revision),
+        let keys = [Key::Live(self.config.host.clone()), Key::Host(self.config.host.clone())];
+        match self.session.read_keys(&keys, Deadline::within(REQUEST_TIMEOUT)).await {
+            Ok(picture) => {
+                let stands = picture.get(&keys[0]).is_some_and(|e| e.mod_revision == live_revision);
+                stands && picture.get(&keys[1]).is_some()
+            }
             // Not known; the next keep-alive will tell.
             Err(_) => true,
         }

@@ -134,3 +134,17 @@ fn a_decommissioned_host_stops_and_comes_back_when_it_is_added_again() {
     host.wait_for_listing(&store, "1");
     host.wait_for_verdict("ok");
 }
+
+#[test]
+fn a_roster_entry_that_was_deleted_by_hand_comes_back() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::started("h1", &etcd.endpoints());
+    store.put("/current_version", "1");
+    host.wait_for_listing(&store, "1");
+    store.delete("/orchestrate/hosts/h1");
+    wait::until("it is on the roster", || store.get("/orchestrate/hosts/h1"), || host.describe());
+    host.wait_for_listing(&store, "1");
+    host.wait_for_verdict("ok");
+    assert_eq!(host.begins("packages", "1"), 1);
+}

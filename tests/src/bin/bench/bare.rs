@@ -1,0 +1,80 @@
+//! The yardsticks: the least that a program with the same client library can do.
+
+use etcd_client::{Client, ConnectOptions, GetOptions, Txn, TxnOp};
+use std::collections::HashSet;
+use std::io::Read as _;
+use std::process::ExitCode;
+
+const PAGE: i64 = 60_000;
+
+pub(crate) fn run(words: &[&str]) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let endpoint = words[1];
+        let client = Client::connect([endpoint], Some(ConnectOptions::new())).await.expect("lazy");
+        match words[0] {
+            "ping" => {
+                client.cluster_client().member_list().await.expect("members");
+                ExitCode::SUCCESS
+            }
+            "pending" => {
+                client.kv_client().get("/current_version", None).await.expect("a value");
+                ExitCode::SUCCESS
+            }
+            "verify" => verify(&client, words[2]).await,
+            "failures" => failures(client).await,
+            other => panic!("no yardstick {other}"),
+        }
+    })
+}
+
+/// One keys-only range and a comparison of sets.
+async fn verify(client: &Client, version: &str) -> ExitCode {
+    let mut input = String::new();
+    std::io::stdin().read_to_string(&mut input).expect("hosts");
+    let prefix = format!("/running_version/{version}/");
+    let mut end = prefix.clone().into_bytes();
+    *end.last_mut().expect("a slash") += 1;
+    let mut kv = client.kv_client().max_decoding_message_size(64 << 20);
+    let mut from = prefix.clone().into_bytes();
+    let mut pages = Vec::new();
+    loop {
+        let options = GetOptions::new().with_range(end.clone()).with_keys_only().with_limit(PAGE);
+        let page = kv.get(from.clone(), Some(options)).await.expect("a page");
+        let more = page.more();
+        if let Some(last) = page.kvs().last() {
+            from = last.key().to_vec();
+            from.push(0);
+        }
+        pages.push(page);
+        if !more {
+            break;
+        }
+    }
+    let listed: HashSet<&str> = pages
+        .iter()
+        .flat_map(|page| page.kvs())
+        .filter_map(|kv| std::str::from_utf8(&kv.key()[prefix.len()..]).ok())
+        .collect();
+    let missing = input.trim().lines().filter(|host| !listed.contains(host)).count();
+    if missing == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Keys-only ranges of the failing prefixes and counts of the others.
+async fn failures(client: Client) -> ExitCode {
+    let keys_only = |prefix: &str| TxnOp::get(prefix, Some(GetOptions::new().with_prefix().with_keys_only()));
+    let count = |prefix: &str| TxnOp::get(prefix, Some(GetOptions::new().with_prefix().with_count_only()));
+    let operations = vec![
+        keys_only("/status/validation/failed/"),
+        keys_only("/status/puppet/failed/"),
+        count("/status/validation/success/"),
+        count("/status/puppet/success/"),
+        count("/status/validation/pending/"),
+        count("/status/puppet/pending/"),
+        count("/orchestrate/hosts/"),
+        count("/orchestrate/live/"),
+        count("/running_version/"),
+    ];
+    client.kv_client().txn(Txn::new().and_then(operations)).await.expect("an answer");
+    ExitCode::FAILURE
+}

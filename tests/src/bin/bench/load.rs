@@ -1,0 +1,206 @@
+//! Heavy work in processes of their own: filling a store, many mirrors, many agents' traffic.
+
+use crate::measure::percentile;
+use etcd_client::{Client, ConnectOptions, Txn, TxnOp, WatchOptions};
+use etcd_session::{
+    EndpointSource, Gate, Mirror, MirrorOptions, Presence, PresenceConfig, PresenceState, Scope, Session,
+    SessionConfig,
+};
+use model::keys::Key;
+use model::names::{HostName, Token};
+use model::values::{Driver, LiveClaim, RosterEntry};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, watch};
+
+pub(crate) fn run(words: &[&str]) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let number = |index: usize| words[index].parse::<usize>().expect("a number");
+        match words[0] {
+            "fill" => fill(words[1], number(2)).await,
+            "propagation" => propagation(words[1], number(2), words[3] == "mirrors").await,
+            "storm" => storm(words[1], number(2)).await,
+            other => panic!("no load {other}"),
+        }
+    });
+    // Thousands of connections need not be closed one by one.
+    ExitCode::SUCCESS
+}
+
+#[allow(clippy::print_stdout, reason = "the parent reads it")]
+fn answer(line: &str) {
+    println!("{line}");
+}
+
+async fn connect(endpoint: &str) -> Client {
+    Client::connect([endpoint], Some(ConnectOptions::new())).await.expect("lazy")
+}
+
+/// Hosts `h000000…`, all live, on the roster and at version 1; every hundredth failed validation.
+async fn fill(endpoint: &str, hosts: usize) {
+    let client = connect(endpoint).await;
+    let names: Vec<String> = (0..hosts).map(|n| format!("h{n:06}")).collect();
+    for chunk in names.chunks(20) {
+        let mut operations = Vec::new();
+        for name in chunk {
+            let failed = name.ends_with("00");
+            let state = if failed { "failed" } else { "success" };
+            let mut put = |key: String, value: &str| operations.push(TxnOp::put(key, value, None));
+            put(format!("/orchestrate/hosts/{name}"), r#"{"format":1,"since":1}"#);
+            put(
+                format!("/orchestrate/live/{name}"),
+                r#"{"format":1,"instance":"i","machine_id":"m","boot_id":"b","driver":"agent"}"#,
+            );
+            put(format!("/running_version/1/{name}"), "1");
+            put(
+                format!("/status/validation/{state}/{name}"),
+                r#"{"format":1,"at":1,"version":"1","code":0,"reason":""}"#,
+            );
+            put(
+                format!("/status/puppet/success/{name}"),
+                r#"{"format":1,"at":1,"version":"1","code":0,"reason":""}"#,
+            );
+        }
+        client.kv_client().txn(Txn::new().and_then(operations)).await.expect("written");
+    }
+    client.kv_client().put("/current_version", "1", None).await.expect("written");
+}
+
+fn session(endpoint: &str) -> Session {
+    Session::new(SessionConfig::new(EndpointSource::List(vec![endpoint.to_owned()]))).expect("settings")
+}
+
+/// One write reaches many watchers, each with its own connection; prints the milliseconds of the 99th percentile.
+async fn propagation(endpoint: &str, watchers: usize, mirrors: bool) {
+    let (sender, mut arrivals) = mpsc::unbounded_channel();
+    let (ready_sender, mut ready) = mpsc::unbounded_channel();
+    for _ in 0..watchers {
+        let (sender, ready_sender) = (sender.clone(), ready_sender.clone());
+        let endpoint = endpoint.to_owned();
+        tokio::spawn(async move {
+            if mirrors {
+                let scope = Scope { watched: vec![Key::CurrentVersion], polled: vec![] };
+                let mirror = Mirror::start(session(&endpoint), scope, MirrorOptions::default());
+                let mut snapshots = mirror.snapshots();
+                snapshots.wait_for(|s| s.connected).await.expect("running");
+                let _ = ready_sender.send(());
+                let mut last = snapshots.borrow_and_update().picture.revision;
+                while snapshots.changed().await.is_ok() {
+                    let revision = snapshots.borrow_and_update().picture.revision;
+                    if revision > last {
+                        last = revision;
+                        let _ = sender.send(Instant::now());
+                    }
+                }
+            } else {
+                let client = connect(&endpoint).await;
+                let mut stream = client
+                    .watch_client()
+                    .watch("/current_version", Some(WatchOptions::new()))
+                    .await
+                    .expect("a watch");
+                stream.message().await.expect("created");
+                let _ = ready_sender.send(());
+                while let Ok(Some(answer)) = stream.message().await {
+                    if !answer.events().is_empty() {
+                        let _ = sender.send(Instant::now());
+                    }
+                }
+            }
+        });
+    }
+    for _ in 0..watchers {
+        ready.recv().await.expect("running");
+    }
+    let client = connect(endpoint).await;
+    let mut delays = Vec::new();
+    for round in 0..20 {
+        let begin = Instant::now();
+        client.kv_client().put("/current_version", format!("{round}"), None).await.expect("written");
+        for _ in 0..watchers {
+            let at = arrivals.recv().await.expect("running");
+            delays.push(at.saturating_duration_since(begin).as_secs_f64() * 1000.0);
+        }
+    }
+    delays.sort_by(f64::total_cmp);
+    answer(&format!("{}", percentile(&delays, 99.0)));
+    std::io::Write::flush(&mut std::io::stdout()).expect("flushed");
+}
+
+/// What many agents say to the store when all start at once; prints seconds until all are there, the
+/// requests that surfaced an error, and the time over which the first contacts were spread.
+async fn storm(endpoint: &str, agents: usize) {
+    let (sender, mut held) = mpsc::unbounded_channel();
+    let begin = Instant::now();
+    for number in 0..agents {
+        let sender = sender.clone();
+        let endpoint = endpoint.to_owned();
+        tokio::spawn(async move {
+            let host = HostName::new(format!("s{number:06}")).expect("a name");
+            let session = session(&endpoint);
+            let scope = Scope {
+                watched: vec![
+                    Key::CurrentVersion,
+                    Key::Store,
+                    Key::Live(host.clone()),
+                    Key::Host(host.clone()),
+                    Key::Retry(host.clone()),
+                ],
+                polled: vec![Key::Announced(host.clone()), Key::Report(host.clone())],
+            };
+            let mirror = Mirror::start(session.clone(), scope, MirrorOptions::default());
+            let claim = LiveClaim {
+                instance: Token::new(format!("i{number}")).expect("a token"),
+                machine_id: format!("m{number}"),
+                boot_id: "b".into(),
+                addresses: vec![],
+                agent_version: "bench".into(),
+                driver: Driver::Agent,
+            };
+            let (_gate, gate) = watch::channel(Gate { open: true, store_revision: 0 });
+            let config = PresenceConfig { host, claim, roster: RosterEntry::default(), resume: true };
+            let presence = Presence::start(session, config, gate);
+            let mut snapshots = mirror.snapshots();
+            let mut states = presence.states();
+            let mut troubles = 0;
+            let ready = async {
+                loop {
+                    let snapshot = snapshots.borrow_and_update().clone();
+                    troubles += usize::from(snapshot.trouble.is_some());
+                    if snapshot.connected {
+                        return;
+                    }
+                    if snapshots.changed().await.is_err() {
+                        return;
+                    }
+                }
+            };
+            ready.await;
+            states.wait_for(|s| matches!(s, PresenceState::Held { .. })).await.expect("running");
+            let _ = sender.send((Instant::now(), troubles));
+            std::future::pending::<()>().await;
+            drop((mirror, presence));
+        });
+    }
+    let mut times = Vec::new();
+    let mut troubles = 0;
+    for _ in 0..agents {
+        let limit = tokio::time::timeout(Duration::from_secs(180), held.recv()).await;
+        let Ok(Some((at, trouble))) = limit else { break };
+        times.push((at - begin).as_secs_f64());
+        troubles += trouble;
+    }
+    times.sort_by(f64::total_cmp);
+    let there = times.len();
+    answer(&format!(
+        "{there} {:.2} {:.2} {troubles}",
+        times.last().copied().unwrap_or(0.0),
+        times.first().copied().unwrap_or(0.0)
+    ));
+    std::io::Write::flush(&mut std::io::stdout()).expect("flushed");
+}

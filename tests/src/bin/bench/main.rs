@@ -1,0 +1,46 @@
+//! `make bench`: speed and memory as ratios against the raw store, measured in the same run. Prints a
+//! table and writes `docs/performance.md`. This process stays small, because what a child inherits of it
+//! would count in the child's peak memory; heavy work is done in children (`bench load …`, `bench bare …`).
+
+mod bare;
+mod fleet;
+mod load;
+mod measure;
+mod report;
+
+use report::Report;
+use std::process::ExitCode;
+
+#[allow(clippy::print_stderr, reason = "a program for people at a terminal")]
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["bare", rest @ ..] => bare::run(rest),
+        ["load", rest @ ..] => load::run(rest),
+        _ => {
+            let wanted = |name: &str| words.is_empty() || words.contains(&name);
+            let mut report = Report::default();
+            if wanted("command") {
+                fleet::commands(&mut report);
+            }
+            if wanted("propagation") {
+                fleet::propagation(&mut report);
+            }
+            if wanted("agent") {
+                fleet::agent(&mut report);
+            }
+            if wanted("update") {
+                fleet::update(&mut report);
+            }
+            if wanted("storm") {
+                fleet::storm(&mut report);
+            }
+            report.print();
+            if words.is_empty() {
+                report.write();
+            }
+            ExitCode::SUCCESS
+        }
+    }
+}

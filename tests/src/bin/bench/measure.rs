@@ -1,0 +1,59 @@
+//! Wall time, processor time and peak memory of a child from start to exit.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use wait4::Wait4;
+
+/// What a child cost.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cost {
+    pub(crate) wall: Duration,
+    pub(crate) cpu: Duration,
+    pub(crate) peak_mebibytes: f64,
+    pub(crate) code: i32,
+}
+
+/// Runs a command once.
+pub(crate) fn once(make: &dyn Fn() -> Command) -> Cost {
+    let mut command = make();
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let begin = Instant::now();
+    let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let used = child.wait4().expect("its use of resources");
+    Cost {
+        wall: begin.elapsed(),
+        cpu: used.rusage.utime + used.rusage.stime,
+        peak_mebibytes: used.rusage.maxrss as f64 / (1024.0 * 1024.0),
+        code: used.status.code().unwrap_or(-1),
+    }
+}
+
+/// The median of several runs of two commands in turn, so that both meet the same machine.
+pub(crate) fn in_turn(rounds: usize, one: &dyn Fn() -> Command, other: &dyn Fn() -> Command) -> (Cost, Cost) {
+    let (mut ones, mut others) = (Vec::new(), Vec::new());
+    // Once each for the caches.
+    once(one);
+    once(other);
+    for _ in 0..rounds {
+        ones.push(once(one));
+        others.push(once(other));
+    }
+    (median(ones), median(others))
+}
+
+fn median(mut costs: Vec<Cost>) -> Cost {
+    let middle = costs.len() / 2;
+    costs.sort_by_key(|c| c.wall);
+    let wall = costs[middle].wall;
+    let code = costs[middle].code;
+    costs.sort_by_key(|c| c.cpu);
+    let cpu = costs[middle].cpu;
+    costs.sort_by(|a, b| a.peak_mebibytes.total_cmp(&b.peak_mebibytes));
+    Cost { wall, cpu, peak_mebibytes: costs[middle].peak_mebibytes, code }
+}
+
+/// A point of a sorted distribution.
+pub(crate) fn percentile(sorted: &[f64], percent: f64) -> f64 {
+    let index = ((sorted.len() as f64 - 1.0) * percent / 100.0).round() as usize;
+    sorted[index.min(sorted.len() - 1)]
+}

@@ -1,0 +1,70 @@
+//! The table of results and the document made of it.
+
+use std::fmt::Write as _;
+
+#[derive(Default)]
+pub(crate) struct Report {
+    rows: Vec<[String; 5]>,
+}
+
+impl Report {
+    /// A row: what, ours, the yardstick in the same run, the ratio or figure that is judged, and its bound.
+    pub(crate) fn row(&mut self, what: &str, ours: String, yardstick: String, figure: f64, bound: f64) {
+        let judged = format!("{figure:.2} (at most {bound})");
+        let verdict = if figure <= bound { "yes" } else { "**no**" };
+        self.rows.push([what.into(), ours, yardstick, judged, verdict.into()]);
+        let last = &self.rows[self.rows.len() - 1];
+        Self::say(&format!("{}: {} against {}: {} {}", last[0], last[1], last[2], last[3], last[4]));
+    }
+
+    #[allow(clippy::print_stdout, reason = "a program for people at a terminal")]
+    fn say(line: &str) {
+        println!("{line}");
+    }
+
+    fn table(&self) -> String {
+        let mut text = String::from(
+            "| what | ours | yardstick, same run | figure (bound) | held |\n|---|---|---|---|---|\n",
+        );
+        for row in &self.rows {
+            let _ = writeln!(text, "| {} |", row.join(" | "));
+        }
+        text
+    }
+
+    pub(crate) fn print(&self) {
+        Self::say(&self.table());
+    }
+
+    pub(crate) fn write(&self) {
+        let machine = machine();
+        let text = format!(
+            "# Performance\n\nMeasured by `make bench`, which writes this page: {machine}. Times are medians from \
+             process start to exit; the yardstick runs in turn with ours on the same store. `bare` programs use the same \
+             client library and do nothing but ask and compare; the bench's source is `tests/src/bin/bench`.\n\n{}\n{NOTES}",
+            self.table()
+        );
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/performance.md");
+        std::fs::write(path, text).unwrap_or_else(|e| panic!("{path}: {e}"));
+    }
+}
+
+const NOTES: &str = "- *verify_hosts* reads one keys-only range; a short list of hosts in a big fleet is read key by key, so its\n  \
+cost follows the list.\n- *get_failures* counts, and fetches names only of what failed.\n- Operations are counted at the store \
+(etcd's own `grpc_server_handled_total`), keep-alives and the\n  backstop reads of the same time included.\n";
+
+fn machine() -> String {
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu
+        .lines()
+        .find_map(|l| l.strip_prefix("model name"))
+        .unwrap_or(": unknown")
+        .trim_start_matches(['\t', ' ', ':']);
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let etcd = std::process::Command::new("etcd").arg("--version").output();
+    let etcd = etcd
+        .map(|o| String::from_utf8_lossy(&o.stdout).lines().next().unwrap_or("").to_owned())
+        .unwrap_or_default();
+    format!("{cores} cores of {model}, Linux {}, {etcd}, one member on its local disk", kernel.trim())
+}
