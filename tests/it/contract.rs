@@ -927,6 +927,35 @@ fn one_silent_member_leaves_time_for_another() {
     assert!(proxy.accepted() > 0);
 }
 
+#[test]
+fn without_a_quorum_nothing_is_verified_and_a_command_that_waits_gets_its_answer() {
+    let mut etcd = Etcd::cluster();
+    fill(&etcd.store(), &FLEET);
+    etcd.kill_member(0);
+    etcd.kill_member(1);
+    // This one still holds everything, and may not say so.
+    let proxy = Proxy::start(&etcd.endpoint(2));
+    let rows = [
+        row("hosts", "verify_hosts 43 web-1 web-2", 2, ""),
+        row("a version", "check_single_version 42", 2, ""),
+        row("failures", "get_failures --hosts", 2, ""),
+        row("the fleet", "status", 2, ""),
+        row("a trigger", "trigger_update 44", 2, ""),
+    ];
+    check_all(&World::new(&proxy.endpoint()).within(SHORT), &rows);
+    let before = proxy.accepted();
+    std::thread::scope(|scope| {
+        let world = World::new(&proxy.endpoint());
+        let waiting = row("a question that is asked again", "verify_hosts --wait 20s 43 web-1 web-2", 0, "");
+        let command = scope.spawn(move || check(&world, None, &waiting));
+        wait::until("it asks", || (proxy.accepted() > before).then_some(()), String::new);
+        etcd.start_member(0);
+        etcd.start_member(1);
+        report(&Vec::from_iter(command.join().expect("joined").err()));
+    });
+    assert_eq!(etcd.store().get("/current_version").as_deref(), Some("43\n"));
+}
+
 // ---------------------------------------------------------------------------------------------------------
 // A trigger whose answer is lost
 // ---------------------------------------------------------------------------------------------------------
