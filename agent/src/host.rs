@@ -87,6 +87,8 @@ impl Turn {
     }
 }
 
+/// The file of the last target that was read; the command reads it too.
+const LAST_TARGET: &str = "current_version";
 /// How long local writes rest after one failed.
 const RECORD_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// The version file of an external driver is looked at this often.
@@ -306,6 +308,7 @@ impl Reconciler {
         let target = store_view::target(&snapshot, epoch);
         if target != turn.target {
             tracing::info!(?target, "the target");
+            self.remember_target(&target);
             turn.target = target;
             turn.target_since = clock::boot_millis();
         }
@@ -315,6 +318,16 @@ impl Reconciler {
             // The report goes with the host; finding it gone is no sign of a store that went back.
             memory.report_revision = None;
             turn.unsaved = true;
+        }
+    }
+
+    /// `orchestrate current_version` answers from this file when the store is away: a configuration run must
+    /// not abort on it.
+    fn remember_target(&self, target: &Target) {
+        let Target::Known(instruction) = target else { return };
+        let written = self.directory.replace(LAST_TARGET, instruction.version.as_str().as_bytes(), 0o644);
+        if let Err(error) = written {
+            tracing::warn!(%error, "the last known target could not be written");
         }
     }
 

@@ -52,34 +52,52 @@ pub struct StatusWrite {
 
 impl Session {
     /// Writes the desired version. When the answer is lost it reads back: only the value together with a
-    /// newer revision is success.
+    /// newer revision is success. It is sent again only while nobody else wrote meanwhile: a newer
+    /// instruction of another operator is never overwritten by a repeated older one.
     ///
     /// # Errors
-    /// As the store answers; [`Class::Unknown`] if nobody can tell.
+    /// As the store answers; [`Class::Unknown`] if nobody can tell, also when somebody else's instruction
+    /// stands there after the answer was lost.
     pub async fn set_target(&self, version: &Version, deadline: Deadline) -> Result<TargetSet, StoreError> {
+        let operation = "set /current_version";
         let key = Key::CurrentVersion;
         let before = self.read_keys(std::slice::from_ref(&key), deadline).await?;
         let revision_before = before.get(&key).map_or(0, |e| e.mod_revision);
+        let full = self.full(&key);
+        let mut compares = Vec::new();
         loop {
-            let full = self.full(&key);
             let answer = self
-                .call("set /current_version", Repeat::IfNotApplied, deadline, |mut client| {
-                    let (full, version) = (full.clone(), version.as_str().to_owned());
-                    async move { client.put(full, version, None).await }
+                .call(operation, Repeat::IfNotApplied, deadline, |mut client| {
+                    let put = TxnOp::put(full.clone(), version.as_str(), None);
+                    let txn = Txn::new().when(compares.clone()).and_then([put]);
+                    async move { client.txn(txn).await }
                 })
                 .await;
-            match answer {
-                Ok(answer) => return Ok(TargetSet { revision: answer.header().map_or(0, |h| h.revision()) }),
-                Err(error) if error.class() == Class::Unknown && !deadline.left().is_zero() => {
-                    let now =
-                        self.read_keys(std::slice::from_ref(&key), deadline).await.map_err(|_| error)?;
-                    if let Some(entry) = now.get(&key).filter(|e| {
-                        e.value == version.as_str().as_bytes() && e.mod_revision > revision_before
-                    }) {
-                        return Ok(TargetSet { revision: entry.mod_revision });
-                    }
+            let lost = match answer {
+                Ok(answer) if answer.succeeded() => {
+                    return Ok(TargetSet { revision: answer.header().map_or(0, |h| h.revision()) });
                 }
+                Ok(_) => None,
+                Err(error) if error.class() == Class::Unknown && !deadline.left().is_zero() => Some(error),
                 Err(error) => return Err(error),
+            };
+            let now = self.read_keys(std::slice::from_ref(&key), deadline).await;
+            let now = match (now, lost) {
+                (Ok(now), _) => now,
+                (Err(_), Some(lost)) => return Err(lost),
+                (Err(error), None) => return Err(error),
+            };
+            let revision = now.get(&key).map_or(0, |e| e.mod_revision);
+            match now.get(&key) {
+                Some(entry) if revision > revision_before && entry.value == version.as_str().as_bytes() => {
+                    return Ok(TargetSet { revision });
+                }
+                _ if revision != revision_before => {
+                    let detail =
+                        "another instruction stands there now; whether this one came before it is not known";
+                    return Err(StoreError::Unknown { operation, detail: detail.into() });
+                }
+                _ => compares = vec![Compare::mod_revision(full.clone(), CompareOp::Equal, revision_before)],
             }
         }
     }

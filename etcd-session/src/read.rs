@@ -153,6 +153,41 @@ impl Session {
         Ok(KeyList { revision: picture.revision, prefix_bytes: self.full(prefix).len(), pages })
     }
 
+    /// Reads the keys of a range, without values, if there are no more than `limit`; `None` if there are.
+    ///
+    /// # Errors
+    /// As the store answers; never a part of the range.
+    pub async fn read_key_list_up_to(
+        &self,
+        prefix: &Prefix,
+        limit: Option<usize>,
+        deadline: Deadline,
+    ) -> Result<Option<KeyList>, StoreError> {
+        let Some(limit) = limit else { return self.read_key_list(prefix, None, deadline).await.map(Some) };
+        let start = self.full(prefix);
+        let options = GetOptions::new()
+            .with_range(range_end(start.as_bytes()))
+            .with_limit(i64::try_from(limit).unwrap_or(i64::MAX))
+            .with_keys_only();
+        let page = self
+            .call("list", Repeat::Freely, deadline, |client| {
+                let (start, options) = (start.clone(), options.clone());
+                async move {
+                    client
+                        .kv_client()
+                        .max_decoding_message_size(ANSWER_MAX_BYTES)
+                        .get(start, Some(options))
+                        .await
+                }
+            })
+            .await?;
+        let mut picture = Picture::default();
+        self.note_header(page.header(), &mut picture)?;
+        let complete = !page.more();
+        let list = KeyList { revision: picture.revision, prefix_bytes: start.len(), pages: vec![page] };
+        Ok(complete.then_some(list))
+    }
+
     /// Reads several ranges with their values, all at one revision.
     ///
     /// # Errors

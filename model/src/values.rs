@@ -52,6 +52,10 @@ pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ValueError> {
     }
     let text = std::str::from_utf8(bytes).map_err(|_| ValueError::NotText)?;
     let not_json = |e: serde_json::Error| ValueError::NotJson { shown: quoted(text), detail: e.to_string() };
+    // serde would read a list as a struct whose fields come in order.
+    if !text.trim_start().starts_with('{') {
+        return Err(ValueError::NotJson { shown: quoted(text), detail: "not an object".into() });
+    }
     let envelope: Envelope = serde_json::from_str(text).map_err(not_json)?;
     if envelope.format > FORMAT {
         return Err(ValueError::Newer { found: envelope.format });
@@ -337,6 +341,7 @@ mod tests {
         assert_eq!(read::<StoreIdentity>(more).unwrap(), identity);
         let newer = read::<StoreIdentity>(br#"{"format":2,"lineage":"abc","epoch":3}"#).unwrap_err();
         assert_eq!(newer, ValueError::Newer { found: 2 });
+        read::<RosterEntry>(b"[]").unwrap_err();
         for bad in [&b""[..], b"\xff", b"3", b"null", br#"{"format":1}"#, br#"{"lineage":3}"#] {
             read::<StoreIdentity>(bad).unwrap_err();
         }

@@ -997,6 +997,26 @@ fn a_trigger_that_is_cut_off_is_sent_again() {
 }
 
 #[test]
+fn a_trigger_whose_answer_is_lost_never_overwrites_a_newer_one() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    fill(&store, &FLEET);
+    let proxy = Proxy::start(&etcd.endpoint(0));
+    proxy.set_on(b"v44-new", Behaviour::SwallowAnswers);
+    let world = World::new(&proxy.endpoint());
+    let trigger = row("a trigger", "trigger_update v44-new", 2, "").says("another instruction stands there");
+    std::thread::scope(|scope| {
+        let command = scope.spawn(|| check(&world, None, &trigger));
+        let stands = || store.get("/current_version").filter(|v| v == "v44-new");
+        wait::until("it was applied", stands, String::new);
+        store.put("/current_version", "v45");
+        proxy.set(Behaviour::Pass);
+        report(&Vec::from_iter(command.join().expect("joined").err()));
+    });
+    assert_eq!(store.get("/current_version").as_deref(), Some("v45"));
+}
+
+#[test]
 fn a_trigger_whose_answer_stays_lost_cannot_be_told() {
     let etcd = Etcd::single();
     let store = etcd.store();

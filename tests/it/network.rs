@@ -77,7 +77,12 @@ fn an_answer_that_is_lost_is_read_back_and_nothing_is_written_twice() {
     proxy.set(Behaviour::Pass);
     let well = |s: &serde_json::Value| s["verdict"] == "ok" && s["store"]["connected"] == true;
     wait::until("it knows", || host.status().filter(well), || host.describe());
-    wait::stays("nothing is repeated", Duration::from_secs(2), || store.revision() <= written + 1, || host.describe());
+    wait::stays(
+        "nothing is repeated",
+        Duration::from_secs(2),
+        || store.revision() <= written + 1,
+        || host.describe(),
+    );
 }
 
 #[test]
@@ -90,7 +95,11 @@ fn a_half_open_connection_is_noticed_within_twenty_seconds_and_nothing_is_missed
         wait_until_disconnected(&host, Duration::from_secs(20));
         store.put("/current_version", "2");
         let before = host.runs("check", "1");
-        wait::until("validation goes on", || (host.runs("check", "1") > before).then_some(()), || host.describe());
+        wait::until(
+            "validation goes on",
+            || (host.runs("check", "1") > before).then_some(()),
+            || host.describe(),
+        );
         assert_eq!(host.begins("packages", "2"), 0, "{behaviour:?}");
         proxy.set(Behaviour::Pass);
         host.wait_for_listing(&store, "2");
@@ -160,10 +169,15 @@ fn a_member_that_is_cut_off_from_its_peers_is_left_for_another() {
     etcd.isolate(isolated);
     // Its watch is cancelled for want of a leader, not left in silence; no decision is made on its old data.
     wait_until_disconnected(&hosts[0], Duration::from_secs(20));
-    let majority = tests::store::Store::connect(&[etcd.endpoint((isolated + 1) % 3), etcd.endpoint((isolated + 2) % 3)]);
+    let majority =
+        tests::store::Store::connect(&[etcd.endpoint((isolated + 1) % 3), etcd.endpoint((isolated + 2) % 3)]);
     majority.put("/current_version", "2");
     for host in &hosts[1..] {
-        wait::until("the others go on", || majority.get(&format!("/running_version/2/{}", host.name)), || host.describe());
+        wait::until(
+            "the others go on",
+            || majority.get(&format!("/running_version/2/{}", host.name)),
+            || host.describe(),
+        );
     }
     assert_eq!(hosts[0].begins("packages", "2"), 0);
     let said = hosts[0].command(&["--timeout", "2s", "verify_hosts", "1", "h0"], "");

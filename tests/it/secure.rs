@@ -14,9 +14,27 @@ struct Authority {
 impl Authority {
     fn new() -> Self {
         let authority = Self { directory: tempfile::tempdir().expect("a directory") };
-        authority.openssl(&["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-            "-keyout", "ca.key", "-out", "ca.crt", "-days", "30", "-subj", "/CN=test authority",
-            "-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign"]);
+        authority.openssl(&[
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-keyout",
+            "ca.key",
+            "-out",
+            "ca.crt",
+            "-days",
+            "30",
+            "-subj",
+            "/CN=test authority",
+            "-addext",
+            "basicConstraints=critical,CA:TRUE",
+            "-addext",
+            "keyUsage=critical,keyCertSign",
+        ]);
         authority
     }
 
@@ -25,17 +43,55 @@ impl Authority {
     }
 
     fn openssl(&self, arguments: &[&str]) {
-        let output = Command::new("openssl").args(arguments).current_dir(self.directory.path()).output().expect("openssl");
-        assert!(output.status.success(), "openssl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = Command::new("openssl")
+            .args(arguments)
+            .current_dir(self.directory.path())
+            .output()
+            .expect("openssl");
+        assert!(
+            output.status.success(),
+            "openssl {arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 
     /// A certificate for loopback, good for this many days from now; 0 has ended already.
     fn issue(&self, name: &str, days: u32) -> (PathBuf, PathBuf) {
-        let (key, request, certificate) = (format!("{name}.key"), format!("{name}.csr"), format!("{name}.crt"));
-        self.openssl(&["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", &key,
-            "-out", &request, "-subj", &format!("/CN={name}"), "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]);
-        self.openssl(&["x509", "-req", "-in", &request, "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-out",
-            &certificate, "-days", &days.to_string(), "-copy_extensions", "copy"]);
+        let (key, request, certificate) =
+            (format!("{name}.key"), format!("{name}.csr"), format!("{name}.crt"));
+        self.openssl(&[
+            "req",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-keyout",
+            &key,
+            "-out",
+            &request,
+            "-subj",
+            &format!("/CN={name}"),
+            "-addext",
+            "subjectAltName=IP:127.0.0.1,DNS:localhost",
+        ]);
+        self.openssl(&[
+            "x509",
+            "-req",
+            "-in",
+            &request,
+            "-CA",
+            "ca.crt",
+            "-CAkey",
+            "ca.key",
+            "-CAcreateserial",
+            "-out",
+            &certificate,
+            "-days",
+            &days.to_string(),
+            "-copy_extensions",
+            "copy",
+        ]);
         (self.path(&certificate), self.path(&key))
     }
 
@@ -109,10 +165,14 @@ fn the_command_reads_the_same_names_as_etcdctl() {
         tests::host::Said::from(tests::process::run(&mut command, ""))
     };
     let ca = authority.path("ca.crt");
-    let said = run(&[("ETCDCTL_CACERT", &ca), ("ETCDCTL_CERT", &cert), ("ETCDCTL_KEY", &key)], &["trigger_update", "5"]);
+    let said = run(
+        &[("ETCDCTL_CACERT", &ca), ("ETCDCTL_CERT", &cert), ("ETCDCTL_KEY", &key)],
+        &["trigger_update", "5"],
+    );
     assert_eq!(said.code, 0, "{said:?}");
     let text = |path: &Path| path.display().to_string();
-    let said = run(&[], &["--cacert", &text(&ca), "--cert", &text(&cert), "--key", &text(&key), "current_version"]);
+    let said =
+        run(&[], &["--cacert", &text(&ca), "--cert", &text(&cert), "--key", &text(&key), "current_version"]);
     assert_eq!((said.code, said.out.as_str()), (0, "5\n"), "{said:?}");
     let said = run(&[("ETCDCTL_CACERT", &ca)], &["--timeout", "2s", "verify_hosts", "5", "h1"]);
     assert_eq!(said.code, 2, "no client certificate: {said:?}");
@@ -161,7 +221,8 @@ fn an_agent_with_a_user_goes_on_when_its_token_is_dropped_and_never_shows_its_pa
         String::new,
     );
     wait::until("installed", || (host.read("current_version") == "2").then_some(()), || host.describe());
-    let everything = host.read("agent.log") + &host.status().expect("status").to_string()
+    let everything = host.read("agent.log")
+        + &host.status().expect("status").to_string()
         + &as_root(&etcd, &["get", "--prefix", "/"]);
     assert!(!everything.contains("canary-7741"));
 }
@@ -186,8 +247,14 @@ fn a_revoked_permission_is_named_with_its_user_and_local_work_goes_on() {
     let said = || host.read("agent.log").contains("permission denied for agent").then_some(());
     wait::until("the refusal is named", said, || host.describe());
     let before = host.runs("check", "1");
-    wait::until("validation goes on", || (host.runs("check", "1") > before + 1).then_some(()), || host.describe());
+    wait::until(
+        "validation goes on",
+        || (host.runs("check", "1") > before + 1).then_some(()),
+        || host.describe(),
+    );
     as_root(&etcd, &["role", "grant-permission", "agent", "--prefix=true", "readwrite", "/"]);
     let failed = || as_root(&etcd, &["get", "/status/validation/failed/h1"]).contains("code").then_some(());
-    wait::until_within(std::time::Duration::from_secs(60), "it is told afterwards", failed, || host.describe());
+    wait::until_within(std::time::Duration::from_secs(60), "it is told afterwards", failed, || {
+        host.describe()
+    });
 }

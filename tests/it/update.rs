@@ -45,6 +45,19 @@ fn a_raw_put_with_a_newline_triggers_like_the_command() {
 }
 
 #[test]
+fn what_the_agent_read_is_what_the_command_says_while_the_store_is_away() {
+    let mut etcd = Etcd::single();
+    let host = Host::started("h1", &etcd.endpoints());
+    let store = etcd.store();
+    store.put("/current_version", "7");
+    host.wait_for_listing(&store, "7");
+    etcd.kill_member(0);
+    let said = host.command(&["--timeout", "1s", "current_version"], "");
+    assert_eq!((said.code, said.out.as_str()), (0, "7\n"), "{said:?}");
+    assert!(!said.err.is_empty(), "with a warning");
+}
+
+#[test]
 fn garbage_in_the_store_is_ignored_and_said() {
     let etcd = Etcd::single();
     let store = etcd.store();

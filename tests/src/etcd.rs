@@ -84,7 +84,8 @@ impl Etcd {
                 }
             })
             .collect();
-        let mut etcd = Self { directory, members, token: "test".into(), quota_bytes, tls, own_users, generation: 0 };
+        let mut etcd =
+            Self { directory, members, token: "test".into(), quota_bytes, tls, own_users, generation: 0 };
         (0..count).for_each(|index| etcd.start_member(index));
         etcd.wait_until_serving();
         etcd

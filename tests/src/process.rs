@@ -90,7 +90,8 @@ pub fn in_own_network(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
     }
-    let works = Command::new("unshare").args(["-n", "sh", "-c", "ip link set lo up && iptables -L -n"]).output();
+    let works =
+        Command::new("unshare").args(["-n", "sh", "-c", "ip link set lo up && iptables -L -n"]).output();
     if !works.is_ok_and(|output| output.status.success()) {
         crate::skip(test, "a network namespace with a firewall needs root, unshare, ip and iptables");
         return false;

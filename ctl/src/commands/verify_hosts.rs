@@ -16,8 +16,11 @@ use std::io::{IsTerminal, Read};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Up to so many hosts are asked for one by one.
-const POINT_READS_MAX: usize = 1024;
+/// Up to so many hosts are asked for one by one, in one transaction.
+const POINT_READS_MAX: usize = 128;
+/// Up to so many hosts are asked for one by one if the fleet is so many times larger than the list.
+const SHORT_LIST_MAX: usize = 2048;
+const LARGER_FLEET: usize = 8;
 /// The least time for one question.
 const LAST_QUESTION: Duration = Duration::from_secs(1);
 /// More than any list of hosts.
@@ -107,9 +110,11 @@ async fn verify<'a>(
     store: &Store<'_>,
     deadline: Deadline,
 ) -> Result<Verified<'a>, StoreError> {
-    if hosts.len() > POINT_READS_MAX {
-        let list =
-            store.session.read_key_list(&Prefix::RunningVersion(version.clone()), None, deadline).await?;
+    let prefix = Prefix::RunningVersion(version.clone());
+    let limit = (hosts.len() <= SHORT_LIST_MAX).then_some(hosts.len() * LARGER_FLEET);
+    if hosts.len() > POINT_READS_MAX
+        && let Some(list) = store.session.read_key_list_up_to(&prefix, limit, deadline).await?
+    {
         let mut absent: HashSet<&str> = hosts.iter().copied().collect();
         for found in list.suffixes() {
             absent.remove(found);

@@ -51,7 +51,7 @@ impl Report {
 
 const NOTES: &str = "- *verify_hosts* reads one keys-only range; a short list of hosts in a big fleet is read key by key, so its\n  \
 cost follows the list.\n- *get_failures* counts, and fetches names only of what failed.\n- Operations are counted at the store \
-(etcd's own `grpc_server_handled_total`), keep-alives and the\n  backstop reads of the same time included.\n";
+(etcd's own `grpc_server_handled_total`), less\n  the rate of keep-alives and backstop reads just before.\n";
 
 fn machine() -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
