@@ -93,6 +93,14 @@ macro_rules! name {
                 Ok(Self(text))
             }
 
+            /// Checks text without keeping it.
+            ///
+            /// # Errors
+            /// As `new`.
+            pub fn check(text: &str) -> Result<(), NameError> {
+                $check($what, text)
+            }
+
             /// The name as text.
             pub fn as_str(&self) -> &str {
                 &self.0

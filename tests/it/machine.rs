@@ -130,7 +130,8 @@ fn a_full_or_read_only_disk_starts_nothing_disruptive_and_heals() {
         let _ = std::fs::write(disk.path.join("filler"), vec![0u8; 512 * 1024]);
     };
     let mut version = 1;
-    let faults: [(&str, &dyn Fn(), &dyn Fn()); 2] = [
+    type Fault<'a> = (&'a str, &'a dyn Fn(), &'a dyn Fn());
+    let faults: [Fault; 2] = [
         ("full", &fill, &|| std::fs::remove_file(disk.path.join("filler")).expect("removed")),
         ("read-only", &|| disk.remount("ro"), &|| disk.remount("rw")),
     ];

@@ -28,9 +28,17 @@ const INPUT_MAX_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The answer at one revision.
 struct Verified<'a> {
-    /// In the order of the list.
+    /// In order.
     missing: Vec<&'a str>,
     revision: i64,
+}
+
+impl<'a> Verified<'a> {
+    fn new(missing: impl Iterator<Item = &'a str>, revision: i64) -> Self {
+        let mut missing: Vec<&str> = missing.collect();
+        missing.sort_unstable();
+        Self { missing, revision }
+    }
 }
 
 /// Says whether these hosts run this version.
@@ -87,16 +95,13 @@ fn standard_input() -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The hosts of a list, one per line, each once; every line must be a host name.
-fn hosts(input: &str) -> Result<Vec<&str>, Failure> {
+/// The hosts of a list, one per line; every line must be a host name. One that stands there twice is one.
+fn hosts(input: &str) -> Result<HashSet<&str>, Failure> {
     let lines = input.trim().lines().map(str::trim).filter(|line| !line.is_empty());
-    let mut seen = HashSet::new();
-    let mut hosts = Vec::new();
+    let mut hosts = HashSet::with_capacity(input.len() / 16);
     for line in lines {
-        HostName::new(line).map_err(|e| Failure::no(e.to_string()))?;
-        if seen.insert(line) {
-            hosts.push(line);
-        }
+        HostName::check(line).map_err(|e| Failure::no(e.to_string()))?;
+        hosts.insert(line);
     }
     if hosts.is_empty() {
         return Err(Failure::no("no hosts given"));
@@ -106,7 +111,7 @@ fn hosts(input: &str) -> Result<Vec<&str>, Failure> {
 
 async fn verify<'a>(
     version: &Version,
-    hosts: &[&'a str],
+    hosts: &HashSet<&'a str>,
     store: &Store<'_>,
     deadline: Deadline,
 ) -> Result<Verified<'a>, StoreError> {
@@ -115,30 +120,28 @@ async fn verify<'a>(
     if hosts.len() > POINT_READS_MAX
         && let Some(list) = store.session.read_key_list_up_to(&prefix, limit, deadline).await?
     {
-        let mut absent: HashSet<&str> = hosts.iter().copied().collect();
+        let mut absent = hosts.clone();
         for found in list.suffixes() {
             absent.remove(found);
         }
-        let missing = hosts.iter().copied().filter(|host| absent.contains(host)).collect();
-        return Ok(Verified { missing, revision: list.revision });
+        return Ok(Verified::new(absent.into_iter(), list.revision));
     }
-    let key = |host: &&str| {
-        let host =
+    let key = |host: &&'a str| {
+        let named =
             HostName::new(*host).unwrap_or_else(|e| unreachable!("checked when the list was read: {e}"));
-        Key::RunningVersion(version.clone(), host)
+        (*host, Key::RunningVersion(version.clone(), named))
     };
-    let keys: Vec<Key> = hosts.iter().map(key).collect();
+    let (hosts, keys): (Vec<&str>, Vec<Key>) = hosts.iter().map(key).unzip();
     let picture = store.session.read_keys(&keys, deadline).await?;
-    let missing =
-        hosts.iter().zip(&keys).filter(|(_, key)| picture.get(key).is_none()).map(|(h, _)| *h).collect();
-    Ok(Verified { missing, revision: picture.revision })
+    let missing = hosts.into_iter().zip(&keys).filter(|(_, key)| picture.get(key).is_none());
+    Ok(Verified::new(missing.map(|(host, _)| host), picture.revision))
 }
 
 /// Asks again until all are there or the time is over. The last answer is the one that counts; without any
 /// answer nobody can tell.
 async fn wait_for<'a>(
     version: &Version,
-    hosts: &[&'a str],
+    hosts: &HashSet<&'a str>,
     store: &Store<'_>,
     limit: Duration,
 ) -> Result<Verified<'a>, Failure> {
@@ -198,7 +201,8 @@ mod tests {
 
     #[test]
     fn a_list_has_one_host_per_line() {
-        assert_eq!(hosts("\n a\r\nb-1\n\nc.example.org \na\n\n").unwrap(), ["a", "b-1", "c.example.org"]);
+        let found = hosts("\n a\r\nb-1\n\nc.example.org \na\n\n").unwrap();
+        assert_eq!(found, HashSet::from(["a", "b-1", "c.example.org"]));
     }
 
     #[test]
