@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use etcd_session::{EndpointSource, Secret, SessionConfig, TlsFiles};
+use model::policy::Step;
 use model::settings::{self, Settings, directory_step};
 use std::path::{Path, PathBuf};
 
@@ -98,13 +99,12 @@ pub fn secrets(config: &SessionConfig) -> Vec<Secret> {
     config.user.iter().map(|(_, password)| password.clone()).collect()
 }
 
-/// The steps of the validation directory, in name order, after the single commands.
+/// The steps of the validation directory, in name order; they come after the single commands.
 ///
 /// # Errors
 /// The directory cannot be read.
-pub fn with_validation_directory(settings: &Settings) -> std::io::Result<model::policy::Policy> {
-    let mut policy = settings.policy.clone();
-    let Some(directory) = &settings.validation_directory else { return Ok(policy) };
+pub fn validation_directory(settings: &Settings) -> std::io::Result<Vec<Step>> {
+    let Some(directory) = &settings.validation_directory else { return Ok(Vec::new()) };
     let mut names = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
@@ -117,8 +117,7 @@ pub fn with_validation_directory(settings: &Settings) -> std::io::Result<model::
     }
     names.sort();
     let steps = names.iter().filter_map(|name| directory_step(directory, name, settings.validation_timeout));
-    policy.steps.validate.extend(steps);
-    Ok(policy)
+    Ok(steps.collect())
 }
 
 #[cfg(test)]

@@ -56,16 +56,26 @@ impl Executor {
         settings: watch::Receiver<Arc<Settings>>,
         program: PathBuf,
         runs: Runs,
-        mut secrets: Vec<Secret>,
+        secrets: Vec<Secret>,
         ends: mpsc::Sender<(RunningStep, RunResult)>,
     ) -> Self {
-        for (name, value) in &settings.borrow().environment {
+        let mut executor = Self { settings, program, runs, secrets, ends, steps_run: AtomicU64::new(0) };
+        executor.learn_secrets();
+        executor
+    }
+
+    /// Secrets of the settings as they are now; what was one before stays one.
+    fn learn_secrets(&mut self) {
+        let settings = self.settings.borrow().clone();
+        for (name, value) in &settings.environment {
             let name = name.to_ascii_uppercase();
-            if ["PASSWORD", "SECRET", "TOKEN", "KEY"].iter().any(|word| name.contains(word)) {
-                secrets.push(Secret::new(value));
+            let secret = Secret::new(value);
+            if ["PASSWORD", "SECRET", "TOKEN", "KEY"].iter().any(|word| name.contains(word))
+                && !self.secrets.contains(&secret)
+            {
+                self.secrets.push(secret);
             }
         }
-        Self { settings, program, runs, secrets, ends, steps_run: AtomicU64::new(0) }
     }
 
     /// Steps started since this process began.
@@ -213,6 +223,11 @@ impl Executor {
         };
         turn.store_failures = 0;
         if let Some(memory) = &mut state.store {
+            if revision < memory.revision {
+                // It went where the store has gone back; the next read shows that, and this mark must not hide it.
+                return Err(Failure::Refused(Refusal::Store));
+            }
+            memory.revision = revision;
             memory.report_revision = Some(revision);
         }
         published.report = Some(report);
@@ -241,6 +256,7 @@ impl Executor {
             return Ok(true);
         };
         let running = RunningStep { run_id: etcd_session::random_token(), phase, step: step.name.clone() };
+        self.learn_secrets();
         let environment = self.environment(state, session, phase, &running).await;
         let step = with_version(step, environment.get("ORCHESTRATE_STEP_VERSION"));
         state.record(Fact::StepStarted(running.clone()), &turn.policy, clock::now(), draw());

@@ -13,8 +13,9 @@ use etcd_session::{Gate, Mirror, Presence, PresenceState, Session, Snapshot, dra
 use model::decide::{
     Claim, Decision, Desired, Fact, HostState, Observed, Published, RunningStep, StepReport, Target, decide,
 };
-use model::policy::Policy;
-use model::settings::{Settings, read_version_file};
+use model::names::Version;
+use model::policy::{Policy, Step};
+use model::settings::{Settings, read_version_file, unreadable_directory_step};
 use model::standing::{Standing, StoreMemory, judge};
 use model::time::{Backoff, BootMillis};
 use model::values::{Driver, HostFacts, LiveClaim, log_tail};
@@ -67,9 +68,13 @@ pub(crate) struct Turn {
     /// The journal on disk is older than the state.
     pub(crate) unsaved: bool,
     pub(crate) policy: Policy,
+    /// The entries of the validation directory as they were read last.
+    directory_steps: Option<Vec<Step>>,
     pub(crate) standing: Standing,
     pub(crate) target: Target,
     target_since: BootMillis,
+    /// The version that stands in the file of the last target.
+    remembered_target: Option<Version>,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) presence: PresenceState,
     /// What the last own write left in the store, and at which revision.
@@ -141,9 +146,11 @@ impl Reconciler {
         Turn {
             unsaved: true,
             policy: self.settings.borrow().policy.clone(),
+            directory_steps: None,
             standing: Standing::Unread,
             target: Target::Unread,
             target_since: clock::boot_millis(),
+            remembered_target: None,
             snapshot: Arc::default(),
             presence: PresenceState::NotYet,
             written: None,
@@ -161,6 +168,8 @@ impl Reconciler {
         presences: &watch::Receiver<PresenceState>,
     ) -> Option<BootMillis> {
         loop {
+            let now = clock::now();
+            turn.cannot_record.take_if(|(_, at)| *at <= now.boot);
             turn.policy = self.policy(turn);
             turn.snapshot = snapshots.borrow().clone();
             turn.presence = presences.borrow().clone();
@@ -191,12 +200,19 @@ impl Reconciler {
         }
     }
 
-    fn policy(&self, turn: &Turn) -> Policy {
+    /// The site's policy with the entries of the validation directory; while that cannot be read, with those
+    /// that were there before; without any, validation fails, because nothing would be proven.
+    fn policy(&self, turn: &mut Turn) -> Policy {
         let settings = self.settings.borrow().clone();
-        config::with_validation_directory(&settings).unwrap_or_else(|error| {
-            tracing::error!(%error, "the validation directory cannot be read; the last known entries stay");
-            turn.policy.clone()
-        })
+        let mut policy = settings.policy.clone();
+        match config::validation_directory(&settings) {
+            Ok(steps) => turn.directory_steps = Some(steps),
+            Err(error) => tracing::error!(%error, "the validation directory cannot be read"),
+        }
+        let unreadable = || settings.validation_directory.as_deref().map(unreadable_directory_step);
+        let steps = turn.directory_steps.clone().unwrap_or_else(|| unreadable().into_iter().collect());
+        policy.steps.validate.extend(steps);
+        policy
     }
 
     fn decide(&self, turn: &Turn) -> Decision {
@@ -229,7 +245,7 @@ impl Reconciler {
         decide(&desired, &observed, now)
     }
 
-    fn version_file(&self, turn: &Turn) -> Option<model::names::Version> {
+    fn version_file(&self, turn: &Turn) -> Option<Version> {
         match self.executor.read_version_file() {
             Ok(text) => text.and_then(|text| read_version_file(&text)),
             Err(error) => {
@@ -251,7 +267,10 @@ impl Reconciler {
             Some((at, published)) if *at > read_at && *at > live_revision => Some(published.clone()),
             _ if read_at >= live_revision => Some(store_view::published(&turn.snapshot, &self.state.host)),
             _ => {
-                self.mirror.look_now();
+                // While there is no contact the mirror looks by itself, at its own pace.
+                if turn.snapshot.connected {
+                    self.mirror.look_now();
+                }
                 None
             }
         }
@@ -294,7 +313,17 @@ impl Reconciler {
                     turn.unsaved = true;
                 }
             }
+            Standing::Unreadable { why } => {
+                if turn.standing != standing {
+                    tracing::error!(%why, "the store's identity cannot be read: nothing is written");
+                }
+            }
             Standing::OtherLineage { ours, theirs } => {
+                // What was seen of that store says nothing of ours.
+                if let Some(memory) = &self.state.store {
+                    self.session.forget_marks();
+                    self.session.remember_marks(memory.revision, memory.raft_term);
+                }
                 if turn.standing != standing {
                     tracing::error!(%ours, %theirs, "this is another fleet's store: nothing is written to it");
                 }
@@ -308,9 +337,11 @@ impl Reconciler {
         let target = store_view::target(&snapshot, epoch);
         if target != turn.target {
             tracing::info!(?target, "the target");
-            self.remember_target(&target);
             turn.target = target;
             turn.target_since = clock::boot_millis();
+        }
+        if turn.standing == Standing::Trusted {
+            self.remember_target(turn);
         }
         if store_view::decommissioned(&snapshot, &host)
             && let Some(memory) = self.state.store.as_mut().filter(|m| m.report_revision.is_some())
@@ -323,12 +354,16 @@ impl Reconciler {
 
     /// `orchestrate current_version` answers from this file when the store is away: a configuration run must
     /// not abort on it.
-    fn remember_target(&self, target: &Target) {
-        let Target::Known(instruction) = target else { return };
-        let written = self.directory.replace(LAST_TARGET, instruction.version.as_str().as_bytes(), 0o644);
-        if let Err(error) = written {
+    fn remember_target(&self, turn: &mut Turn) {
+        let Target::Known(instruction) = &turn.target else { return };
+        let version = &instruction.version;
+        if turn.remembered_target.as_ref() == Some(version) {
+            return;
+        }
+        if let Err(error) = self.directory.replace(LAST_TARGET, version.as_str().as_bytes(), 0o644) {
             tracing::warn!(%error, "the last known target could not be written");
         }
+        turn.remembered_target = Some(version.clone());
     }
 
     async fn claim_store(&mut self, turn: &mut Turn) {
@@ -337,11 +372,10 @@ impl Reconciler {
         }
         match self.session.claim_store(self.executor.deadline()).await {
             Ok(()) => self.mirror.look_now(),
-            Err(error) => {
-                tracing::debug!(%error, "the store's identity could not be written");
-                turn.store_failed();
-            }
+            Err(error) => tracing::debug!(%error, "the store's identity could not be written"),
         }
+        // Until an identity is seen, not again at once.
+        turn.store_failed();
     }
 
     /// The name may be claimed, and the report written, in the own store, also when it went back.

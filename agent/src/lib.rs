@@ -32,6 +32,9 @@ use tokio::sync::{mpsc, watch};
 #[error("another agent uses the state directory {0}")]
 pub struct StateDirectoryInUse(PathBuf);
 
+/// How long requests to the local HTTP may take to end when the agent stops.
+const HTTP_DRAIN: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// Another agent on this machine runs under the same host name.
 #[derive(Debug, thiserror::Error)]
 #[error("another agent on this machine runs as host {0}")]
@@ -39,12 +42,28 @@ pub struct NameInUse(model::names::HostName);
 
 /// A copied state directory would make two agents of one instance, which the store cannot tell apart. The
 /// kernel can: an abstract socket has one owner, and goes with it.
-fn hold_name(identity: &identity::Identity) -> Result<std::os::unix::net::UnixListener> {
+/// Anybody may take such an address, so only one taken by root or by this user keeps the agent from starting.
+fn hold_name(identity: &identity::Identity) -> Result<Option<std::os::unix::net::UnixListener>> {
     use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{UnixListener, UnixStream};
     let name = format!("orchestrate-agent/{}/{}", identity.machine_id, identity.host);
     let name = &name.as_bytes()[..name.len().min(100)];
     let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
-    std::os::unix::net::UnixListener::bind_addr(&address).map_err(|_| NameInUse(identity.host.clone()).into())
+    let error = match UnixListener::bind_addr(&address) {
+        Ok(listener) => return Ok(Some(listener)),
+        Err(error) => error,
+    };
+    let owner =
+        UnixStream::connect_addr(&address).ok().and_then(|s| rustix::net::sockopt::socket_peercred(&s).ok());
+    match owner {
+        Some(owner) if owner.uid.is_root() || owner.uid == rustix::process::geteuid() => {
+            Err(NameInUse(identity.host.clone()).into())
+        }
+        _ => {
+            tracing::warn!(%error, "the name cannot be held on this machine; another user holds its address");
+            Ok(None)
+        }
+    }
 }
 
 /// Runs the agent until it is told to stop.
@@ -128,7 +147,12 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     reconciler.run(stopped(stop)).await;
     systemd::stopping();
     signals.abort();
-    http.await.context("the HTTP task")??;
+    // A client that keeps its connection open does not hold the agent.
+    let mut http = http;
+    match tokio::time::timeout(HTTP_DRAIN, &mut http).await {
+        Ok(ended) => ended.context("the HTTP task")??,
+        Err(_) => http.abort(),
+    }
     tracing::info!("agent stopped");
     Ok(())
 }

@@ -31,8 +31,10 @@ fn revision(entry: Option<&Entry>) -> Option<i64> {
 /// written since is taken as remembered.
 pub fn seen(snapshot: &Snapshot, host: &HostName, memory: Option<&StoreMemory>) -> StoreSeen {
     let picture = &snapshot.picture;
+    let identity = picture.get(&Key::Store).map(|e| values::read::<StoreIdentity>(&e.value));
     let mut seen = StoreSeen {
-        identity: picture.get(&Key::Store).and_then(|e| values::read::<StoreIdentity>(&e.value).ok()),
+        identity: identity.as_ref().and_then(|read| read.as_ref().ok().cloned()),
+        identity_unreadable: identity.and_then(|read| read.err()).map(|e| e.to_string()),
         revision: picture.revision,
         raft_term: picture.raft_term,
         target_revision: revision(picture.get(&Key::CurrentVersion)),
@@ -51,7 +53,8 @@ pub fn seen(snapshot: &Snapshot, host: &HostName, memory: Option<&StoreMemory>) 
         seen.raft_term = seen.raft_term.max(memory.raft_term);
     }
     let written = memory.and_then(|m| m.report_revision);
-    if snapshot.regressed_revision.is_none() && written.is_some_and(|w| w > snapshot.read_revision) {
+    // In a store that went back this holds as well; its revision shows it.
+    if written.is_some_and(|w| w > snapshot.read_revision) {
         seen.report_revision = written;
     }
     seen
@@ -64,8 +67,7 @@ pub fn target(snapshot: &Snapshot, epoch: u64) -> Target {
         return Target::Unread;
     }
     let Some(entry) = picture.get(&Key::CurrentVersion) else { return Target::NotSet };
-    let accepted_at = revision(picture.get(&Key::Store)).unwrap_or(0);
-    if epoch > 0 && entry.mod_revision < accepted_at {
+    if predates_epoch(snapshot, entry, epoch) {
         return Target::NotSet;
     }
     match values::read_version(&entry.value) {
@@ -77,9 +79,18 @@ pub fn target(snapshot: &Snapshot, epoch: u64) -> Target {
     }
 }
 
+/// True if this was written before the store was accepted: it does not count in the new epoch.
+fn predates_epoch(snapshot: &Snapshot, entry: &Entry, epoch: u64) -> bool {
+    let accepted_at = revision(snapshot.picture.get(&Key::Store)).unwrap_or(0);
+    epoch > 0 && entry.mod_revision < accepted_at
+}
+
 /// The newest wish that the host try again.
 pub fn retry(snapshot: &Snapshot, host: &HostName, epoch: u64) -> Option<InstructionOrder> {
     let entry = snapshot.picture.get(&Key::Retry(host.clone()))?;
+    if predates_epoch(snapshot, entry, epoch) {
+        return None;
+    }
     Some(InstructionOrder { epoch, revision: entry.mod_revision })
 }
 

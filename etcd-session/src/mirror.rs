@@ -124,40 +124,32 @@ impl Follower {
         // For each watched key the revision from which its watch goes on; empty: list first.
         let mut resume: Vec<i64> = Vec::new();
         loop {
-            if resume.is_empty() {
+            let listed = resume.is_empty();
+            if listed {
                 match self.list().await {
                     Ok(revision) => resume = vec![revision + 1; self.scope.watched.len()],
                     Err(error) => {
                         failures += 1;
                         self.trouble(error);
-                        self.pause(full_jitter(&backoff, failures)).await;
+                        tokio::time::sleep(full_jitter(&backoff, failures)).await;
                         continue;
                     }
                 }
             }
-            match self.follow(&mut resume, &mut failures).await {
+            match self.follow(&mut resume, &mut failures, listed).await {
                 Left::Relist => {
                     resume.clear();
                     failures += 1;
                     if failures > 1 {
-                        self.pause(full_jitter(&backoff, failures - 1)).await;
+                        tokio::time::sleep(full_jitter(&backoff, failures - 1)).await;
                     }
                 }
                 Left::Cut(error) => {
                     failures += 1;
                     self.trouble(error);
-                    self.pause(full_jitter(&backoff, failures)).await;
+                    tokio::time::sleep(full_jitter(&backoff, failures)).await;
                 }
             }
-        }
-    }
-
-    /// Waits; a wish to look ends the wait.
-    async fn pause(&mut self, delay: Duration) {
-        tokio::select! {
-            // Both arms may be dropped at any point: neither holds anything.
-            () = tokio::time::sleep(delay) => {}
-            _ = self.looks.recv() => {}
         }
     }
 
@@ -258,7 +250,9 @@ impl Follower {
         Err(failed)
     }
 
-    async fn follow(&mut self, resume: &mut [i64], failures: &mut u32) -> Left {
+    /// Follows the watch until it breaks. One that resumes is trusted only after a read: in a store that went
+    /// back it would stay silent.
+    async fn follow(&mut self, resume: &mut [i64], failures: &mut u32, listed: bool) -> Left {
         let (mut stream, generation) = match self.open(resume).await {
             Ok(opened) => opened,
             Err(error) => return Left::Cut(error),
@@ -291,7 +285,12 @@ impl Follower {
                         return Left::Cut(StoreError::Unreachable { operation: "watch", detail });
                     }
                     created += usize::from(answer.created());
-                    if created >= self.scope.watched.len() {
+                    if answer.created() && created == self.scope.watched.len() {
+                        if !listed
+                            && let Some(left) = self.look_after_resuming(resume).await
+                        {
+                            return left;
+                        }
                         *failures = 0;
                     }
                     self.apply(&answer, resume, created >= self.scope.watched.len());
@@ -328,6 +327,18 @@ impl Follower {
                 }))
             }
             Ok((_, false)) => None,
+        }
+    }
+
+    /// What happened during the cut comes by the watch as well; only a store that went back changes the course.
+    async fn look_after_resuming(&self, resume: &mut [i64]) -> Option<Left> {
+        match self.read().await {
+            Err(error) => Some(Left::Cut(error)),
+            Ok((revision, _)) if resume.iter().any(|from| *from > revision + 1) => {
+                resume.fill(revision + 1);
+                Some(Left::Relist)
+            }
+            Ok(_) => None,
         }
     }
 

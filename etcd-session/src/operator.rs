@@ -118,6 +118,7 @@ impl Session {
         let store = self.full(Key::Store);
         let found_revision = found.get(&Key::Store).map_or(0, |e| e.mod_revision);
         let value = values::write(&identity);
+        let mut lost = false;
         loop {
             let answer = self
                 .call(operation, Repeat::IfNotApplied, deadline, |mut client| {
@@ -133,17 +134,23 @@ impl Session {
                 Ok(answer) if answer.succeeded() => {
                     return Ok(Accepted { identity, revision: answer.header().map_or(0, |h| h.revision()) });
                 }
+                Ok(_) => {}
                 Err(error) if error.class() != Class::Unknown || deadline.left().is_zero() => {
                     return Err(error);
                 }
-                _ => {}
+                Err(_) => lost = true,
             }
-            let now = self.read_keys(&[Key::Store], deadline).await?;
+            let now = self.read_keys(&[Key::Store, Key::CurrentVersion], deadline).await?;
             let entry = now.get(&Key::Store);
-            if let Some(entry) = entry.filter(|e| e.value == value.as_bytes()) {
-                return Ok(Accepted { identity, revision: entry.mod_revision });
+            let revision = entry.map_or(0, |e| e.mod_revision);
+            // Two operators may write the same epoch: ours is the one that wrote our version with it.
+            let target = now.get(&Key::CurrentVersion).filter(|e| e.mod_revision == revision);
+            let ours = entry.is_some_and(|e| e.value == value.as_bytes())
+                && target.is_some_and(|e| e.value == version.as_str().as_bytes());
+            if lost && ours {
+                return Ok(Accepted { identity, revision });
             }
-            if entry.map_or(0, |e| e.mod_revision) != found_revision {
+            if revision != found_revision {
                 let detail = "the store's identity changed meanwhile; look at it again".into();
                 return Err(StoreError::Refused { operation, detail });
             }

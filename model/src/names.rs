@@ -173,6 +173,13 @@ name!(
     check_name
 );
 
+impl StepName {
+    /// Stands for a validation directory that cannot be read.
+    pub fn directory() -> Self {
+        Self("validation-directory".into())
+    }
+}
+
 impl StatusType {
     /// The result of the apply phase, whatever tool runs it; `puppet` is its historical name.
     pub fn apply() -> Self {

@@ -415,6 +415,20 @@ pub fn directory_step(directory: &std::path::Path, name: &str, timeout: Duration
     })
 }
 
+/// A step that cannot succeed, in place of the entries of a validation directory that cannot be read: without
+/// them nothing is proven. The directory itself is its command, so its failure names it.
+pub fn unreadable_directory_step(directory: &std::path::Path) -> Step {
+    Step {
+        name: StepName::directory(),
+        command: vec![directory.to_string_lossy().into_owned()],
+        timeout: Duration::from_secs(1),
+        grace: Duration::ZERO,
+        done_codes: Vec::new(),
+        not_yet_codes: Vec::new(),
+        leftovers: Leftovers::Kill,
+    }
+}
+
 /// What a version file says; `None` if it is empty or holds no version.
 pub fn read_version_file(text: &str) -> Option<Version> {
     Version::new(text.trim()).ok()

@@ -53,6 +53,8 @@ pub struct StoreMemory {
 pub struct StoreSeen {
     /// The identity key, if it is there and readable.
     pub identity: Option<StoreIdentity>,
+    /// Why the identity key, which is there, cannot be read.
+    pub identity_unreadable: Option<String>,
     /// Revision of the answer.
     pub revision: i64,
     /// Raft term of the answer.
@@ -150,6 +152,11 @@ pub enum Standing {
         /// The new epoch.
         epoch: u64,
     },
+    /// Its identity is there and cannot be read: damaged, or written by a newer program.
+    Unreadable {
+        /// Why.
+        why: String,
+    },
     /// It went back. Nothing starts until `store accept`.
     WentBack {
         /// How that showed.
@@ -166,6 +173,9 @@ pub enum Standing {
 
 /// Judges a store by what is remembered of it.
 pub fn judge(memory: Option<&StoreMemory>, seen: &StoreSeen) -> Standing {
+    if let Some(why) = &seen.identity_unreadable {
+        return Standing::Unreadable { why: why.clone() };
+    }
     let Some(memory) = memory else {
         return if seen.identity.is_some() { Standing::Trusted } else { Standing::Unclaimed };
     };
@@ -256,6 +266,7 @@ mod tests {
     fn seen() -> StoreSeen {
         StoreSeen {
             identity: Some(StoreIdentity { lineage: token("L"), epoch: 2 }),
+            identity_unreadable: None,
             revision: 100,
             raft_term: 5,
             target_revision: Some(90),
@@ -307,6 +318,17 @@ mod tests {
                 s.roster_revision = Some(97);
             },
             Standing::Trusted,
+        );
+    }
+
+    #[test]
+    fn an_identity_that_cannot_be_read_is_neither_missing_nor_remembered() {
+        check(
+            |s| {
+                s.identity = None;
+                s.identity_unreadable = Some("format 2".into());
+            },
+            Standing::Unreadable { why: "format 2".into() },
         );
     }
 

@@ -198,12 +198,34 @@ fn a_validation_directory_runs_as_run_parts_does() {
 }
 
 #[test]
-fn stopping_the_agent_never_waits_for_a_step() {
+fn without_its_validation_directory_nothing_is_proven() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::new("h1", &etcd.endpoints());
+    let directory = host.path("validate.d");
+    let settings = format!(
+        "[validation]\nevery = \"500ms\"\ndirectory = {directory:?}\n[[apply]]\nname = \"a\"\ncommand = [\"/bin/true\"]\n"
+    );
+    let mut host = host.with(&settings);
+    host.start();
+    store.put("/current_version", "1");
+    let record = host.wait_for_status(&store, "validation", "failed");
+    assert!(record["reason"].as_str().expect("text").contains("validation-directory"), "{record}");
+    assert!(store.list("/running_version/").is_empty());
+    std::fs::create_dir(&directory).expect("made");
+    host.write_executable("validate.d/check", "#!/bin/sh\nexit 0\n");
+    host.wait_for_listing(&store, "1");
+}
+
+#[test]
+fn stopping_the_agent_waits_neither_for_a_step_nor_for_a_client() {
     let etcd = Etcd::single();
     let mut host = Host::started("h1", &etcd.endpoints());
     host.write("hold-packages", "");
     etcd.store().put("/current_version", "1");
     host.wait_for_begin("packages", "1");
+    let mut client = host.connect_http();
+    std::io::Write::write_all(&mut client, b"GET").expect("written");
     let before = std::time::Instant::now();
     host.stop();
     assert!(before.elapsed() < Duration::from_secs(3), "{:?}", before.elapsed());

@@ -126,6 +126,10 @@ fn a_wiped_store_is_recognised_and_accepted() {
     let said = host.command(&["store", "accept", "--version", "1"], "");
     assert_eq!(said.code, 0, "{said:?}");
     host.wait_for_listing(&store, "1");
+    host.wait_for_verdict("ok");
+    store.put("/current_version", "2");
+    host.wait_for_listing(&store, "2");
+    host.wait_for_verdict("ok");
     assert_eq!(host.begins("packages", "1"), 1, "what is proven is not applied again");
 }
 
@@ -153,4 +157,35 @@ fn another_fleets_store_is_refused_naming_both_and_nothing_is_written_to_it() {
     assert!(detail.contains(&lineage(&etcd.store())) && detail.contains(&lineage(&other_store)), "{detail}");
     assert!(other_store.list("/").keys().all(|k| !k.contains("h1")), "{:?}", other_store.list("/"));
     assert_eq!(host.begins("packages", "7"), 0);
+    assert!(
+        !host
+            .command(&["--endpoints", "http://127.0.0.1:1", "--timeout", "1s", "current_version"], "")
+            .out
+            .contains('7')
+    );
+    // The way is corrected.
+    host.stop();
+    host.set_endpoints(&etcd.endpoints());
+    host.start();
+    let store = etcd.store();
+    store.put("/current_version", "2");
+    host.wait_for_listing(&store, "2");
+    host.wait_for_verdict("ok");
+}
+
+#[test]
+fn an_identity_that_cannot_be_read_blocks_until_it_can() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::started("h1", &etcd.endpoints());
+    store.put("/current_version", "1");
+    host.wait_for_listing(&store, "1");
+    let identity = store.get("/orchestrate/store").expect("an identity");
+    store.put("/orchestrate/store", &identity.replace("\"format\":1", "\"format\":9"));
+    let status = host.wait_for_verdict("blocked");
+    assert!(status["detail"].as_str().expect("text").contains("format 9"), "{status}");
+    store.put("/orchestrate/store", &identity);
+    host.wait_for_verdict("ok");
+    store.put("/current_version", "2");
+    host.wait_for_listing(&store, "2");
 }

@@ -263,6 +263,11 @@ impl Host {
         serde_json::from_str(&self.http_get("/status")?.1).ok()
     }
 
+    /// A connection to the agent's HTTP on which nothing was said yet.
+    pub fn connect_http(&self) -> std::net::TcpStream {
+        std::net::TcpStream::connect(("127.0.0.1", self.http_port)).expect("it listens")
+    }
+
     /// Status code and body of a path of the agent's HTTP.
     pub fn http_get(&self, path: &str) -> Option<(u16, String)> {
         let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.http_port)).ok()?;

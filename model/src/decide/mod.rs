@@ -150,6 +150,7 @@ impl Decider<'_> {
             return self.follow_file();
         }
         if let Some(wish) = self.desired.retry
+            && self.observed.standing == Standing::Trusted
             && Some(wish) > self.state.retry_heeded
         {
             return does(Phase::Idle, Reason::OperatorAsked, [Action::Rearm { order: wish }]);
@@ -169,7 +170,7 @@ impl Decider<'_> {
 
     /// Periodic validation is no phase of its own: a settled host stays idle in the eyes of others.
     fn phase_of(&self, phase: StepPhase) -> Phase {
-        let under_way = self.state.attempt.as_ref().is_some_and(|a| a.ended.is_none());
+        let under_way = self.state.attempt.as_ref().is_some_and(|a| a.started && a.ended.is_none());
         match phase {
             StepPhase::Prefetch => Phase::Prefetch,
             StepPhase::Apply => Phase::Apply,
@@ -180,7 +181,8 @@ impl Decider<'_> {
     }
 
     fn follow_file(&self) -> Plan {
-        if self.state.installed != self.observed.version_file {
+        let left_over = self.state.attempt.is_some() || self.state.dirty.is_some();
+        if left_over || self.state.installed != self.observed.version_file {
             let version = self.observed.version_file.clone();
             return does(Phase::Idle, Reason::ExternalDriver, [Action::FollowFile { version }]);
         }
@@ -213,7 +215,8 @@ impl Decider<'_> {
         }
         let place = place_in_window(self.state.host.as_str(), target.order.revision);
         let due = self.desired.target_since.plus(self.policy.spread_window.mul_f64(place));
-        if self.now.boot < due {
+        // A host that is disturbed already waits for nothing.
+        if self.now.boot < due && self.state.dirty.is_none() {
             return self.meanwhile(Reason::Spread, Some(due));
         }
         let cause = AttemptCause::Instruction;
@@ -275,7 +278,8 @@ impl Decider<'_> {
     fn go_on(&self, attempt: &Attempt) -> Plan {
         let mut plan = if attempt.started { self.disturbed(attempt) } else { self.undisturbed(attempt) };
         let failing = attempt.prefetch.failed.is_some() || attempt.apply.failed.is_some();
-        if !plan.actions.is_empty() && !failing {
+        let of_attempt = plan.phase != Phase::Idle;
+        if !plan.actions.is_empty() && of_attempt && !failing {
             self.foresee(&mut plan, &attempt.instruction, attempt.started);
         }
         plan
@@ -292,17 +296,23 @@ impl Decider<'_> {
             return does(Phase::Idle, Reason::InstructionGone, [Action::DropAttempt]);
         }
         if let Some(plan) = self.step(StepPhase::Prefetch, &attempt.prefetch, Reason::AttemptUnderWay) {
-            return plan;
+            return if plan.actions.is_empty() { self.undisturbed_meanwhile(plan) } else { plan };
         }
         if attempt.prefetch.failed.is_some() {
             return does(Phase::Prefetch, Reason::SomethingFailed, [Action::FailAttempt]);
         }
         if !self.may_start() {
-            return waits(Phase::Start, Reason::StoreAway, None);
+            return self.undisturbed_meanwhile(waits(Phase::Start, Reason::StoreAway, None));
         }
         let instruction = attempt.instruction.clone();
         // The report of the start transaction says what begins with it.
         does(Phase::Apply, Reason::AttemptUnderWay, [Action::CommitStart { instruction }])
+    }
+
+    /// While an attempt waits before its start, the old version is looked after as ever.
+    fn undisturbed_meanwhile(&self, waiting: Plan) -> Plan {
+        let plan = self.meanwhile(waiting.because, waiting.look_again);
+        if plan.actions.is_empty() { Plan { phase: waiting.phase, ..plan } } else { plan }
     }
 
     /// After the start transaction. What has begun goes on, also while the store is away.

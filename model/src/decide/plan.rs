@@ -256,6 +256,11 @@ pub enum BlockedBy {
         /// How that showed.
         sign: WentBack,
     },
+    /// The store's identity cannot be read.
+    StoreUnreadable {
+        /// Why.
+        why: String,
+    },
     /// The store belongs to another fleet.
     OtherLineage {
         /// The lineage that this host belongs to.
@@ -289,6 +294,9 @@ impl fmt::Display for BlockedBy {
         match self {
             Self::StoreWentBack { sign } => {
                 write!(f, "the store went back: {sign}; `orchestrate store accept --version V` ends this")
+            }
+            Self::StoreUnreadable { why } => {
+                write!(f, "the store's identity /orchestrate/store cannot be read: {why}")
             }
             Self::OtherLineage { ours, theirs } => {
                 write!(

@@ -297,7 +297,9 @@ impl HostState {
         self.proof_holds = false;
         self.validation = None;
         self.cycle = None;
-        self.validate_first = self.running.is_some();
+        // Before the start there is nothing new to look at.
+        self.validate_first =
+            self.running.is_some() && self.attempt.as_ref().is_none_or(|attempt| attempt.started);
         self.report_times.clear();
         self.repairs.iter_mut().for_each(|at| *at = BootMillis(0));
         if let Some(attempt) = &mut self.attempt {
@@ -337,6 +339,7 @@ impl HostState {
                     self.dirty = Some(attempt.instruction.version.clone());
                     self.proof_holds = false;
                     self.cycle = None;
+                    self.validate_first = false;
                 }
             }
             Fact::StepStarted(running) => self.running = Some(running),
@@ -372,7 +375,13 @@ impl HostState {
             Fact::FollowsFile(version) => {
                 self.proof_holds = version.is_some();
                 self.installed = version;
+                // What an agent that drove here before had begun is the script's business now.
                 self.dirty = None;
+                self.attempt = None;
+                self.cycle = None;
+                self.validation = None;
+                self.converge_failure = None;
+                self.converge_held = None;
             }
             Fact::ReportWritten => {
                 self.report_times.push(now.boot);

@@ -761,6 +761,80 @@ fn an_hour_of_sleep_ends_every_shorter_wait() {
 }
 
 #[test]
+fn while_a_prefetch_waits_the_old_version_is_validated_as_ever() {
+    let mut world = settled_at("1");
+    world.fails("fetch", 75);
+    world.trigger("2");
+    world.settle();
+    world.fails("http", 1);
+    world.pass(Duration::from_secs(120));
+    assert_eq!(world.published.listing, None, "what does not work is not listed");
+    world.works("http");
+    world.pass(Duration::from_secs(120));
+    assert_eq!(world.published.listing, Some(version("1")));
+    world.reboot();
+    world.pass(Duration::from_secs(5));
+    assert_eq!(world.published.listing, Some(version("1")), "validated after the reboot and announced");
+    world.works("fetch");
+    world.pass(Duration::from_secs(60));
+    assert_eq!(world.published.listing, Some(version("2")));
+}
+
+#[test]
+fn a_reboot_during_prefetch_puts_no_validation_before_the_apply() {
+    let mut world = settled_at("1");
+    world.trigger("2");
+    assert!(world.act());
+    let (phase, step) = (StepPhase::Prefetch, StepName::new("fetch").unwrap());
+    let run_id = Token::new("r").unwrap();
+    world.record(Fact::StepStarted(RunningStep { run_id, phase, step: step.clone() }));
+    world.reboot();
+    world.record(Fact::StepEnded(StepReport { phase, step, end: StepEnd::Interrupted, log: vec![] }));
+    world.history.clear();
+    world.settle();
+    let start = world.history.iter().position(|e| *e == Event::Start(version("2"))).unwrap();
+    let next = &world.history[start + 1];
+    assert!(matches!(next, Event::Step(StepPhase::Apply, ..)), "{next:?}");
+}
+
+#[test]
+fn a_window_holds_no_host_that_is_disturbed() {
+    let mut world = settled_at("1");
+    world.trigger("2");
+    while world.state.dirty.is_none() {
+        assert!(world.act());
+    }
+    world.policy.spread_window = Duration::from_secs(100_000);
+    world.trigger("3");
+    world.settle();
+    assert_eq!(world.published.listing, Some(version("3")));
+}
+
+#[test]
+fn a_host_handed_over_to_a_script_forgets_what_the_agent_had_begun() {
+    let mut world = settled_at("1");
+    world.fails("packages", 1);
+    world.trigger("2");
+    world.pass(Duration::from_secs(6 * 3600));
+    assert_eq!(world.word(), "suspect");
+    world.policy.driver = Driver::External;
+    world.settle();
+    assert_eq!((world.word(), world.published.listing.clone()), ("waiting", Some(version("1"))));
+    world.file = Some(version("2"));
+    world.settle();
+    assert_eq!((world.word(), world.published.listing.clone()), ("ok", Some(version("2"))));
+}
+
+#[test]
+fn a_wish_in_a_store_that_is_not_trusted_is_not_heeded() {
+    let mut world = settled_at("1");
+    world.standing = Standing::WentBack { by: WentBack::IdentityMissing };
+    world.retry = Some(InstructionOrder { epoch: 0, revision: 1_000_000 });
+    world.settle();
+    assert_eq!(world.state.retry_heeded, None);
+}
+
+#[test]
 fn hosts_spread_over_the_window() {
     let mut world = settled_at("1");
     world.policy.spread_window = Duration::from_secs(1000);

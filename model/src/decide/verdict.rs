@@ -50,6 +50,7 @@ fn blocked_by(desired: &Desired, observed: &Observed) -> Option<BlockedBy> {
     }
     match &observed.standing {
         Standing::WentBack { by } => return Some(BlockedBy::StoreWentBack { sign: by.clone() }),
+        Standing::Unreadable { why } => return Some(BlockedBy::StoreUnreadable { why: why.clone() }),
         Standing::OtherLineage { ours, theirs } => {
             return Some(BlockedBy::OtherLineage { ours: ours.clone(), theirs: theirs.clone() });
         }

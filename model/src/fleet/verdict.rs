@@ -170,6 +170,9 @@ impl FleetVerdict {
             Self::Blocked(Blocked::By(BlockedBy::OtherLineage { .. })) => {
                 "the host is pointed at its own store"
             }
+            Self::Blocked(Blocked::By(BlockedBy::StoreUnreadable { .. })) => {
+                "the identity is written as it was, or the agent is upgraded"
+            }
             Self::Blocked(Blocked::By(BlockedBy::NameHeld { .. })) => {
                 "one of the two agents stops, or gets another name"
             }
