@@ -21,25 +21,21 @@ fn main() -> ExitCode {
         _ => {
             let wanted = |name: &str| words.is_empty() || words.contains(&name);
             let mut report = Report::default();
-            if wanted("command") {
-                fleet::commands(&mut report);
-            }
-            if wanted("propagation") {
-                fleet::propagation(&mut report);
-            }
-            if wanted("agent") {
-                fleet::agent(&mut report);
-            }
-            if wanted("update") {
-                fleet::update(&mut report);
-            }
-            if wanted("storm") {
-                fleet::storm(&mut report);
+            let parts: [(&str, fn(&mut Report)); 5] = [
+                ("command", fleet::commands),
+                ("propagation", fleet::propagation),
+                ("agent", fleet::agent),
+                ("storm", fleet::storm),
+                ("update", fleet::update),
+            ];
+            for (name, measure) in parts.into_iter().filter(|(name, _)| wanted(name)) {
+                eprintln!("measuring: {name}");
+                measure(&mut report);
+                if words.is_empty() {
+                    report.write();
+                }
             }
             report.print();
-            if words.is_empty() {
-                report.write();
-            }
             ExitCode::SUCCESS
         }
     }
