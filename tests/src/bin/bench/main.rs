@@ -21,7 +21,8 @@ fn main() -> ExitCode {
         _ => {
             let wanted = |name: &str| words.is_empty() || words.contains(&name);
             let mut report = Report::default();
-            let parts: [(&str, fn(&mut Report)); 5] = [
+            type Part = (&'static str, fn(&mut Report));
+            let parts: [Part; 5] = [
                 ("command", fleet::commands),
                 ("propagation", fleet::propagation),
                 ("agent", fleet::agent),
