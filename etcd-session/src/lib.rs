@@ -24,8 +24,6 @@ pub use session::{Deadline, Session};
 
 /// Time to live of the live lease, in seconds. It is kept alive three times within.
 pub const LIVE_LEASE_SECONDS: i64 = 30;
-/// Time to live of the work lease, in seconds: longer than a reboot.
-pub const WORK_LEASE_SECONDS: i64 = 15 * 60;
 
 /// A random number in 0..1 for jitter. A failing random source gives the middle.
 pub fn draw() -> f64 {

@@ -2,7 +2,7 @@
 //! know and accept the bare text of the original tool where it wrote one.
 
 use crate::decide::{HostVerdict, Phase, Plan};
-use crate::names::{HostName, Role, Token, Version, quoted};
+use crate::names::{Role, Token, Version, quoted};
 use crate::time::EpochSeconds;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -322,9 +322,6 @@ pub struct RetryWish {
     /// When it was asked for.
     pub at: EpochSeconds,
 }
-
-/// A host and what is said of it; used in lists.
-pub type HostMap<T> = BTreeMap<HostName, T>;
 
 #[cfg(test)]
 mod tests {

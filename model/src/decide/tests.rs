@@ -949,8 +949,6 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
-
     #[test]
     fn any_history_ends_in_rest_with_the_last_version(events in prop::collection::vec(happens(), 1..40)) {
         let mut world = World::new();
