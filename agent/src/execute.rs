@@ -213,6 +213,7 @@ impl Executor {
             lease,
             fence,
             target_revision,
+            listed: published.listing.as_ref(),
             listing: listing.clone(),
             statuses: statuses.iter().map(|(kind, (s, record))| (kind.clone(), *s, record.clone())).collect(),
             report: &report,

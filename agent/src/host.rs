@@ -1,6 +1,7 @@
 //! The reconciler of the host itself: wake for a reason, look, decide, execute one action, decide anew.
 //! It owns the journal and the host's state; everything else hands it snapshots.
 
+use crate::certificates::Certificates;
 use crate::clock;
 use crate::config;
 use crate::execute::Executor;
@@ -53,6 +54,8 @@ pub struct Reconciler {
     pub claim: LiveClaim,
     /// About the machine.
     pub facts: HostFacts,
+    /// The certificates of the connection to the store.
+    pub certificates: Certificates,
     /// Executes actions.
     pub executor: Executor,
     /// What others see of this loop.
@@ -175,6 +178,7 @@ impl Reconciler {
             turn.presence = presences.borrow().clone();
             self.look_at_store(turn).await;
             let now = clock::now();
+            let certificates_again = self.certificates.look(&mut self.facts, now);
             let decision = self.decide(turn);
             self.show(turn, &decision);
             let mut look_again = decision.plan.look_again;
@@ -193,6 +197,7 @@ impl Reconciler {
             if let Some((_, at)) = &turn.cannot_record {
                 soonest(*at);
             }
+            certificates_again.map(&mut soonest);
             if turn.policy.driver == Driver::External {
                 soonest(now.boot.plus(FILE_LOOKED_AT_EVERY));
             }
@@ -468,6 +473,7 @@ impl Reconciler {
             presence: turn.presence.clone(),
             snapshot: turn.snapshot.clone(),
             steps_run: self.executor.steps_run(),
+            certificates: self.facts.certificates.clone(),
         }));
     }
 }

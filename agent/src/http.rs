@@ -92,6 +92,10 @@ async fn metrics(State(status): State<Shared>) -> Response {
     }
     let held = matches!(status.presence, etcd_session::PresenceState::Held { .. });
     gauge("claim_held", "1 while this agent holds its host name", flag(held));
+    if let Some(end) = status.certificates.values().min() {
+        let help = "When the first certificate of the connection to the store ends, in seconds since 1970";
+        gauge("certificate_end_timestamp_seconds", help, end.0 as f64);
+    }
     gauge("steps", "Steps started since start", status.steps_run as f64);
     gauge("step_running", "1 while a step is in flight", flag(status.running.is_some()));
     for word in ["ok", "running", "waiting", "blocked", "failed", "suspect"] {

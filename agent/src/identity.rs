@@ -110,5 +110,6 @@ pub fn facts() -> HostFacts {
         kernel: sysinfo::System::kernel_version().unwrap_or_default(),
         processors: std::thread::available_parallelism().map_or(0, usize::from),
         memory_mebibytes: memory / (1024 * 1024),
+        certificates: Default::default(),
     }
 }

@@ -1,6 +1,7 @@
 //! The daemon on every host: it reads the target from the store, decides by itself, applies, proves and
 //! says so. `run` builds its parts in reading order.
 
+pub mod certificates;
 pub mod clock;
 pub mod config;
 pub mod execute;
@@ -105,6 +106,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     };
     let http = tokio::spawn(http::serve(listener, status, stopped(stop.clone())));
 
+    let certificates = certificates::Certificates::new(session_config.tls.clone());
     let session = Session::new(session_config)?;
     if let Some(memory) = &state.store {
         session.remember_marks(memory.revision, memory.raft_term);
@@ -138,6 +140,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         gate,
         claim,
         facts: identity::facts(),
+        certificates,
         executor,
         status: status_sender,
         ends,

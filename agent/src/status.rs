@@ -4,8 +4,10 @@ use etcd_session::{PresenceState, Snapshot};
 use model::decide::{Decision, RunningStep, Target};
 use model::names::{HostName, Version};
 use model::standing::Standing;
+use model::time::EpochSeconds;
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A snapshot of the loop, made at every decision.
@@ -31,6 +33,8 @@ pub struct Status {
     pub snapshot: Arc<Snapshot>,
     /// Steps started since this process began.
     pub steps_run: u64,
+    /// When the certificates of the connection to the store end, by file.
+    pub certificates: BTreeMap<String, EpochSeconds>,
 }
 
 /// The target as it is shown.
@@ -85,6 +89,7 @@ impl Default for Status {
             presence: PresenceState::NotYet,
             snapshot: Arc::default(),
             steps_run: 0,
+            certificates: BTreeMap::new(),
         }
     }
 }
@@ -124,6 +129,7 @@ impl Status {
                 "raft_term": self.snapshot.picture.raft_term,
                 "seconds_since_contact": self.seconds_since_contact(),
                 "trouble": self.snapshot.trouble.as_ref().map(ToString::to_string),
+                "certificates_end": self.certificates,
             },
         })
     }

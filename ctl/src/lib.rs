@@ -10,12 +10,13 @@ mod settings;
 
 pub use exit::Exit;
 
-use clap::{CommandFactory, Parser};
-use cli::Cli;
+use clap::{Args, CommandFactory, FromArgMatches};
+use cli::{Cli, GlobalOptions};
 use exit::Failure;
 use output::Output;
 use settings::Settings;
 use std::ffi::OsString;
+use std::mem::ManuallyDrop;
 
 /// The definition of the command line, for completions and manual pages.
 pub fn command() -> clap::Command {
@@ -24,7 +25,7 @@ pub fn command() -> clap::Command {
 
 /// Runs one invocation. Everything from outside comes in here: arguments, and a way to read the environment.
 pub fn run(arguments: impl Iterator<Item = OsString>, environment: impl Fn(&str) -> Option<String>) -> Exit {
-    let cli = match Cli::try_parse_from(arguments) {
+    let cli = match parse(arguments.collect()) {
         Ok(cli) => cli,
         Err(error) => return output::usage(&error),
     };
@@ -32,6 +33,26 @@ pub fn run(arguments: impl Iterator<Item = OsString>, environment: impl Fn(&str)
         output::note(&output::chain(&failure.error));
         failure.exit
     })
+}
+
+/// Reads the command line by the definition of the one verb that stands in it, and by the whole one if that
+/// fails: clap copies every global option into every verb, and that took longer than all else before the
+/// first request. What the smaller definition accepts means the same in the whole one, because a word that
+/// is neither verb nor option is accepted by none of them. Neither is freed: the process ends soon.
+fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let mut whole = ManuallyDrop::new(command());
+    if let Some(verb) = arguments.iter().skip(1).find_map(|word| whole.find_subcommand(word)) {
+        let options = GlobalOptions::augment_args(clap::Command::new("orchestrate"));
+        let mut of_verb = ManuallyDrop::new(options.subcommand(verb.clone()));
+        if let Ok(cli) = read(&mut of_verb, &arguments) {
+            return Ok(cli);
+        }
+    }
+    read(&mut whole, &arguments)
+}
+
+fn read(definition: &mut clap::Command, arguments: &[OsString]) -> Result<Cli, clap::Error> {
+    definition.try_get_matches_from_mut(arguments).and_then(|found| Cli::from_arg_matches(&found))
 }
 
 fn answer(cli: Cli, environment: impl Fn(&str) -> Option<String>) -> Result<Exit, Failure> {
@@ -44,3 +65,26 @@ fn answer(cli: Cli, environment: impl Fn(&str) -> Option<String>) -> Result<Exit
 
 #[cfg(test)]
 mod documents;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cli::Verb;
+
+    #[test]
+    fn a_word_that_is_also_a_verb_is_read_for_what_it_is() {
+        let parse = |line: &str| parse(line.split_whitespace().map(OsString::from).collect());
+        let cli = parse("orchestrate --namespace ping current_version --timeout 3s").unwrap();
+        assert!(matches!(cli.verb, Verb::CurrentVersion), "{:?}", cli.verb);
+        assert_eq!(
+            (cli.global.namespace.as_deref(), cli.global.timeout.as_deref()),
+            (Some("ping"), Some("3s"))
+        );
+        let cli = parse("orchestrate verify_hosts ping status").unwrap();
+        assert!(matches!(cli.verb, Verb::VerifyHosts { version, .. } if version == "ping"));
+        let error = parse("orchestrate ping --no-such-option").unwrap_err();
+        assert_eq!(error.kind(), clap::error::ErrorKind::UnknownArgument);
+        let help = parse("orchestrate hosts --help").unwrap_err().to_string();
+        assert!(help.contains("decommission"), "{help}");
+    }
+}

@@ -43,8 +43,20 @@ pub(crate) async fn endpoints(source: &EndpointSource, tls: bool) -> Result<Vec<
     if found.is_empty() {
         return Err(error(format!("none found in {source:?}")));
     }
+    with_scheme(found, tls)
+}
+
+/// Whoever answers for a name, or writes the file, must not turn an encrypted connection into plain text.
+fn with_scheme(found: Vec<String>, tls: bool) -> Result<Vec<String>, StoreError> {
     let scheme = if tls { "https" } else { "http" };
-    Ok(found.into_iter().map(|e| if e.contains("://") { e } else { format!("{scheme}://{e}") }).collect())
+    let found = found.into_iter().map(|e| if e.contains("://") { e } else { format!("{scheme}://{e}") });
+    let (usable, plain): (Vec<String>, Vec<String>) = found.partition(|e| !tls || e.starts_with("https://"));
+    match plain.first() {
+        Some(first) if usable.is_empty() => {
+            Err(error(format!("TLS files are configured, but {first} is plain text; it is not tried")))
+        }
+        _ => Ok(usable),
+    }
 }
 
 fn parse_file(text: &str) -> Vec<String> {
@@ -145,6 +157,21 @@ mod tests {
     #[test]
     fn an_endpoint_file_has_one_per_line() {
         assert_eq!(parse_file("# ours\nhttp://a:1\n\n b:2 # second\n"), ["http://a:1", "b:2"]);
+    }
+
+    #[test]
+    fn plain_text_is_never_tried_where_there_are_tls_files() {
+        let check = |found: &[&str], tls, expected: Option<&[&str]>| {
+            let answer = with_scheme(found.iter().map(|e| (*e).to_owned()).collect(), tls).ok();
+            assert_eq!(answer, expected.map(|e| e.iter().map(|e| (*e).to_owned()).collect()), "{found:?}");
+        };
+        check(
+            &["a:1", "http://b:1", "https://c:1"],
+            false,
+            Some(&["http://a:1", "http://b:1", "https://c:1"]),
+        );
+        check(&["a:1", "http://b:1", "https://c:1"], true, Some(&["https://a:1", "https://c:1"]));
+        check(&["http://b:1"], true, None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! the host's own claim and of the store's identity, so whoever lost either writes nothing.
 
 use crate::error::{Class, StoreError};
+use crate::read::Picture;
 use crate::session::{Deadline, Repeat, Session};
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use model::keys::{Key, StatusState};
@@ -41,6 +42,9 @@ pub struct HostWrite<'a> {
     pub fence: Fence,
     /// Compared as well when given: `/current_version` is still of this revision. For the start.
     pub target_revision: Option<i64>,
+    /// The version under which the host is believed to be listed now. It is compared; where it is wrong the
+    /// transaction is repeated with what stands there.
+    pub listed: Option<&'a Version>,
     /// The listing.
     pub listing: Listing,
     /// Results; each state written removes the other states of its type.
@@ -101,31 +105,31 @@ impl Session {
             Key::CurrentVersion,
             Key::Report(host.clone()),
         ];
-        let mut listed = match write.listing {
-            Listing::Keep => None,
-            _ => self.read_keys(&keys[..1], deadline).await?.get(&keys[0]).cloned(),
-        };
+        let look: Vec<TxnOp> = keys.iter().map(|key| TxnOp::get(self.full(key), None)).collect();
+        let mut listed = write.listed.map(|version| version.as_str().as_bytes().to_vec());
         loop {
-            let (compares, operations) = self.host_transaction(write, listed.as_ref());
+            let (compares, operations) = self.host_transaction(write, listed.as_deref());
             let answer = self
                 .call("write the host's state", Repeat::IfNotApplied, deadline, |mut client| {
                     let txn = Txn::new().when(compares.clone()).and_then(operations.clone());
+                    let txn = txn.or_else(look.clone());
                     async move { client.txn(txn).await }
                 })
                 .await;
+            let mut picture = Picture::default();
             match answer {
                 Ok(answer) if answer.succeeded() => {
                     let revision = answer.header().map_or(0, |h| h.revision());
                     self.note_revision(revision);
                     return Ok(Written::Done(revision));
                 }
-                Ok(_) => {}
+                Ok(refused) => self.take_in(&refused, &mut picture)?,
                 Err(error) if error.class() == Class::Unknown && !deadline.left().is_zero() => {
                     tracing::debug!(%error, "reading back");
+                    picture = self.read_keys(&keys, deadline).await?;
                 }
                 Err(error) => return Err(error),
             }
-            let picture = self.read_keys(&keys, deadline).await?;
             if let Some(revision) = own_write(&picture, &keys[4], &write.report.write_id) {
                 self.note_revision(revision);
                 return Ok(Written::Done(revision));
@@ -141,15 +145,11 @@ impl Session {
                 return Ok(Written::Refused(Refusal::Target));
             }
             // Not applied yet, or the listing was not as read: once more with what is there now.
-            listed = picture.get(&keys[0]).cloned();
+            listed = picture.get(&keys[0]).map(|entry| entry.value.clone());
         }
     }
 
-    fn host_transaction(
-        &self,
-        write: &HostWrite<'_>,
-        listed: Option<&crate::Entry>,
-    ) -> (Vec<Compare>, Vec<TxnOp>) {
+    fn host_transaction(&self, write: &HostWrite<'_>, listed: Option<&[u8]>) -> (Vec<Compare>, Vec<TxnOp>) {
         let host = write.host;
         let revision_is =
             |key: Key, revision| Compare::mod_revision(self.full(key), CompareOp::Equal, revision);
@@ -172,19 +172,18 @@ impl Session {
     fn add_listing(
         &self,
         write: &HostWrite<'_>,
-        listed: Option<&crate::Entry>,
+        listed: Option<&[u8]>,
         compares: &mut Vec<Compare>,
         operations: &mut Vec<TxnOp>,
     ) {
         let host = write.host;
         let announced = self.full(Key::Announced(host.clone()));
-        compares.push(Compare::mod_revision(
-            announced.clone(),
-            CompareOp::Equal,
-            listed.map_or(0, |e| e.mod_revision),
-        ));
+        compares.push(match listed {
+            Some(value) => Compare::value(announced.clone(), CompareOp::Equal, value),
+            None => Compare::version(announced.clone(), CompareOp::Equal, 0),
+        });
         let new = if let Listing::Set(version, _) = &write.listing { Some(version) } else { None };
-        let old = listed.and_then(|e| values::read_version(&e.value).ok());
+        let old = listed.and_then(|value| values::read_version(value).ok());
         if let Some(old) = old.filter(|old| Some(old) != new) {
             operations.push(TxnOp::delete(self.full(Key::RunningVersion(old, host.clone())), None));
         }
@@ -220,7 +219,7 @@ pub(crate) fn add_statuses(
     }
 }
 
-fn own_write(picture: &crate::Picture, report: &Key, write_id: &Token) -> Option<i64> {
+fn own_write(picture: &Picture, report: &Key, write_id: &Token) -> Option<i64> {
     let entry = picture.get(report)?;
     let found: Report = values::read(&entry.value).ok()?;
     (found.write_id == *write_id).then_some(entry.mod_revision)

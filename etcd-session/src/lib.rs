@@ -2,6 +2,7 @@
 //! and resumes; the claim of a host name with its leases; and the transactions of hosts and operators,
 //! each under its own name. The only user of `etcd-client` as a client.
 
+mod certificates;
 mod config;
 mod discovery;
 mod error;
@@ -12,6 +13,7 @@ mod presence;
 mod read;
 mod session;
 
+pub use certificates::certificate_ends;
 pub use config::{ConfigError, EndpointSource, Secret, SessionConfig, TlsFiles};
 pub use discovery::{DEFAULT_DISCOVERY_URL, new_discovery_token};
 pub use error::{Class, StoreError};

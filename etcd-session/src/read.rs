@@ -2,7 +2,7 @@
 
 use crate::error::StoreError;
 use crate::session::{Deadline, Repeat, Session};
-use etcd_client::{GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use model::keys::{Key, Prefix};
 use std::collections::BTreeMap;
 
@@ -117,13 +117,7 @@ impl Session {
                     async move { client.txn(Txn::new().and_then(gets)).await }
                 })
                 .await?;
-            self.note_header(answer.header(), &mut picture)?;
-            for response in answer.op_responses() {
-                let TxnOpResponse::Get(got) = response else { continue };
-                for kv in got.kvs() {
-                    self.insert(kv, &mut picture.entries);
-                }
-            }
+            self.take_in(&answer, &mut picture)?;
         }
         for prefix in prefixes {
             let at = (picture.revision > 0).then_some(picture.revision);
@@ -266,6 +260,18 @@ impl Session {
                 return Ok((pages, picture));
             }
         }
+    }
+
+    /// Adds what a transaction read.
+    pub(crate) fn take_in(&self, answer: &TxnResponse, picture: &mut Picture) -> Result<(), StoreError> {
+        self.note_header(answer.header(), picture)?;
+        for response in answer.op_responses() {
+            let TxnOpResponse::Get(got) = response else { continue };
+            for kv in got.kvs() {
+                self.insert(kv, &mut picture.entries);
+            }
+        }
+        Ok(())
     }
 
     fn insert(&self, kv: &KeyValue, entries: &mut BTreeMap<String, Entry>) {

@@ -6,7 +6,7 @@
 
 use crate::config::{EndpointSource, SessionConfig};
 use crate::error::{Class, StoreError};
-use crate::{discovery, draw};
+use crate::{certificates, discovery, draw};
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
 use model::time::Backoff;
 use std::future::Future;
@@ -148,7 +148,17 @@ impl Session {
     }
 
     pub(crate) fn error(&self, operation: &'static str, error: &etcd_client::Error) -> StoreError {
-        StoreError::of(operation, self.user(), error)
+        let mut error = StoreError::of(operation, self.user(), error);
+        if !self.inner.config.tls.is_empty()
+            && let StoreError::Unreachable { detail, .. }
+            | StoreError::Unknown { detail, .. }
+            | StoreError::Tls { detail, .. } = &mut error
+            && let Some(ended) = certificates::ended(&self.inner.config.tls)
+        {
+            detail.push_str("; ");
+            detail.push_str(&ended);
+        }
+        error
     }
 
     /// The client for the endpoint in use, and its generation.

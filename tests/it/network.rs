@@ -62,6 +62,37 @@ fn a_slow_store_slows_the_update_and_shows_nothing_else() {
 }
 
 #[test]
+fn a_line_of_64_kbit_that_loses_a_third_of_the_packets_slows_the_update_and_shows_nothing_else() {
+    let name = "network::a_line_of_64_kbit_that_loses_a_third_of_the_packets_slows_the_update_and_shows_nothing_else";
+    if !tests::process::in_own_network(name) {
+        return;
+    }
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let (host, proxy) = host_behind_proxy(&etcd);
+    proxy.set(Behaviour::Narrow(8_000));
+    let endpoint = proxy.endpoint();
+    let port = endpoint.rsplit(':').next().expect("a port");
+    for way in ["--dport", "--sport"] {
+        let rule = ["-A", "INPUT", "-p", "tcp", way, port, "-m", "statistic", "--mode", "random"];
+        let mut command = std::process::Command::new("iptables");
+        command.args(rule).args(["--probability", "0.3", "-j", "DROP"]);
+        assert!(tests::process::run(&mut command, "").status.success());
+    }
+    let live = store.get("/orchestrate/live/h1");
+    store.put("/current_version", "2");
+    wait::until_within(
+        Duration::from_secs(120),
+        "the update is through",
+        || store.get("/running_version/2/h1"),
+        || host.describe(),
+    );
+    assert_eq!(store.get("/orchestrate/live/h1"), live, "the claim stands");
+    let words = host.read("agent.log");
+    assert!(!words.contains("verdict=\"blocked\"") && !words.contains("verdict=\"failed\""), "{words}");
+}
+
+#[test]
 fn an_answer_that_is_lost_is_read_back_and_nothing_is_written_twice() {
     let etcd = Etcd::single();
     let store = etcd.store();

@@ -152,6 +152,44 @@ fn without_the_right_certificate_nothing_is_written_and_plain_text_is_never_trie
 }
 
 #[test]
+fn a_certificate_that_ends_soon_is_spoken_of_and_one_that_has_ended_is_named() {
+    let authority = Authority::new();
+    let etcd = Etcd::with_tls(authority.server());
+    let (cert, key) = authority.issue("h1", 9);
+    let mut host = Host::new("h1", &[]).with(&authority.store_settings(&etcd, &cert, &key));
+    host.start();
+    etcd.etcdctl(&["put", "/current_version", "1"], "");
+    host.wait_for_verdict("ok");
+    let metrics = host.http_get("/metrics").expect("an answer").1;
+    assert!(metrics.contains("certificate_end_timestamp_seconds"), "{metrics}");
+    let (operator, operator_key) = authority.issue("operator", 30);
+    let mut command = Command::new(tests::process::binary("orchestrate"));
+    command
+        .env_clear()
+        .env("ORCHESTRATE_ENDPOINTS", etcd.endpoints().join(","))
+        .env("ORCHESTRATE_CACERT", authority.path("ca.crt"))
+        .env("ORCHESTRATE_CERT", &operator)
+        .env("ORCHESTRATE_KEY", &operator_key)
+        .arg("status");
+    let said = tests::host::Said::from(tests::process::run(&mut command, ""));
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("h1: the certificate") && said.err.contains("ends in 8d23h"), "{said:?}");
+    assert!(!said.err.contains("operator.crt"), "{said:?}");
+
+    // It ends, and no new one comes: the next connection fails, and says why.
+    authority.issue("h1", 0);
+    let mut etcd = etcd;
+    etcd.kill_member(0);
+    etcd.start_member(0);
+    etcd.wait_until_serving();
+    let named = |status: &serde_json::Value| {
+        status["store"]["trouble"].as_str().is_some_and(|t| t.contains("h1.crt") && t.contains("ended"))
+    };
+    wait::until("the trouble is named", || host.status().filter(named), || host.describe());
+    assert_eq!(host.status().expect("an answer")["verdict"], "ok", "{}", host.describe());
+}
+
+#[test]
 fn the_command_reads_the_same_names_as_etcdctl() {
     let authority = Authority::new();
     let etcd = Etcd::with_tls(authority.server());

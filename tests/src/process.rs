@@ -83,22 +83,23 @@ pub fn lives(pid: i32) -> bool {
     !stat.is_empty() && !stat.contains(") Z")
 }
 
-/// Runs one test of this binary again in a network namespace of its own, as root: true inside of it. Outside,
+/// Runs one test of this binary again with a network and mounts of its own, as root: true inside of it. Outside,
 /// false, after the test there has passed; or after it was skipped, with the reason told.
 pub fn in_own_network(test: &str) -> bool {
     const INSIDE: &str = "ORCHESTRATE_TEST_INSIDE";
     if std::env::var_os(INSIDE).is_some() {
         return true;
     }
-    let works =
-        Command::new("unshare").args(["-n", "sh", "-c", "ip link set lo up && iptables -L -n"]).output();
+    let works = Command::new("unshare")
+        .args(["-n", "-m", "sh", "-c", "ip link set lo up && iptables -L -n"])
+        .output();
     if !works.is_ok_and(|output| output.status.success()) {
         crate::skip(test, "a network namespace with a firewall needs root, unshare, ip and iptables");
         return false;
     }
     let own = std::env::current_exe().expect("the path of this test");
     let output = Command::new("unshare")
-        .args(["-n", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"])
+        .args(["-n", "-m", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"])
         .arg(own)
         .args(["--exact", test, "--nocapture"])
         .env(INSIDE, "1")

@@ -14,6 +14,8 @@ pub enum Behaviour {
     Pass,
     /// Everything goes through, but each chunk is held for so long before the next is read.
     Delay(Duration),
+    /// Everything goes through, at most so many bytes each second and way.
+    Narrow(u32),
     /// Connections are accepted and read, and nothing goes through either way.
     Swallow,
     /// What clients say goes through, what the target answers does not.
@@ -212,7 +214,7 @@ impl Shared {
         let mut buffer = [0; 64 * 1024];
         while let Ok(length @ 1..) = client.read(&mut buffer) {
             self.lock().pull_trigger(&buffer[..length]);
-            match self.fate(number, Direction::Requests) {
+            match self.fate(number, Direction::Requests, length) {
                 Fate::Forward => {
                     if target.is_none() {
                         target = self.connect(number, &client);
@@ -246,7 +248,7 @@ impl Shared {
     fn answers(&self, number: usize, mut target: TcpStream, mut client: TcpStream) {
         let mut buffer = [0; 64 * 1024];
         while let Ok(length @ 1..) = target.read(&mut buffer) {
-            match self.fate(number, Direction::Answers) {
+            match self.fate(number, Direction::Answers, length) {
                 Fate::Forward if client.write_all(&buffer[..length]).is_ok() => {}
                 Fate::Lose => {}
                 Fate::Forward | Fate::AnswerGarbage | Fate::Close => return,
@@ -255,7 +257,7 @@ impl Shared {
     }
 
     /// Decides on a chunk that was just read; a delay is over when this returns.
-    fn fate(&self, number: usize, direction: Direction) -> Fate {
+    fn fate(&self, number: usize, direction: Direction, length: usize) -> Fate {
         let read = Instant::now();
         let mut state = self.lock();
         loop {
@@ -266,7 +268,12 @@ impl Shared {
                 (Behaviour::Pass, _) | (Behaviour::SwallowAnswers, Direction::Requests) => {
                     return Fate::Forward;
                 }
-                (Behaviour::Delay(delay), _) => {
+                (Behaviour::Delay(_) | Behaviour::Narrow(_), _) => {
+                    let delay = match behaviour {
+                        Behaviour::Delay(delay) => delay,
+                        Behaviour::Narrow(rate) => Duration::from_secs_f64(length as f64 / f64::from(rate)),
+                        _ => unreachable!("one of the two"),
+                    };
                     let left = delay.saturating_sub(read.elapsed());
                     if left.is_zero() {
                         return Fate::Forward;

@@ -5,7 +5,7 @@ use crate::output;
 use etcd_session::{Deadline, Picture, StoreError};
 use model::fleet::{Fleet, FleetTarget};
 use model::keys::{Key, Prefix};
-use model::values::{self, StoreIdentity};
+use model::values::{self, StoreIdentity, certificate_warning};
 
 /// Everything that a verdict depends on, besides [`KEYS`] and the listings, whose keys say all.
 const RANGES: [Prefix; 5] =
@@ -52,10 +52,19 @@ pub(super) fn target(picture: &Picture) -> FleetTarget {
     FleetTarget::read(current, identity.as_ref().zip(store.map(|e| e.mod_revision)))
 }
 
-/// Says on standard error what is wrong with the store's content.
+/// Says on standard error what is wrong with the store's content, and which host's certificate ends soon.
 pub(super) fn note_oddities(fleet: &Fleet) {
     super::running::note_passed_over(fleet.passed_over());
     for key in fleet.unreadable().iter().take(10) {
         output::warn(&format!("the value of {key} cannot be read"));
+    }
+    let reports =
+        fleet.hosts().iter().filter_map(|(host, evidence)| Some((host, evidence.readable_report()?)));
+    let ends =
+        reports.flat_map(|(host, r)| r.facts.certificates.iter().map(move |(file, end)| (host, file, *end)));
+    let warnings =
+        ends.filter_map(|(host, file, end)| Some((host, certificate_warning(file, end, super::now())?)));
+    for (host, warning) in warnings.take(10) {
+        output::warn(&format!("{host}: {warning}"));
     }
 }

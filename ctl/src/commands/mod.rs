@@ -16,13 +16,14 @@ mod why;
 
 use crate::cli::{Cli, HostsVerb, StoreVerb, Verb};
 use crate::exit::{Exit, Failure};
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::settings::Settings;
 use anyhow::Context;
 use clap::CommandFactory;
 use etcd_session::{Deadline, EndpointSource, Session, SessionConfig};
 use model::names::{HostName, Version};
 use model::time::EpochSeconds;
+use model::values::certificate_warning;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Runs one verb.
@@ -41,6 +42,9 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
             let exit = runtime.block_on(async {
                 let deadline = Deadline::within(settings.timeout);
                 let session = Session::new(session_config(&verb, settings))?;
+                for (file, end) in etcd_session::certificate_ends(&settings.session.tls) {
+                    certificate_warning(&file, end, now()).iter().for_each(|warning| output::warn(warning));
+                }
                 ask(verb, &Store { settings, session, deadline }, output).await
             });
             // A look-up of a name, or a read of standard input, may still be waiting: nobody needs it now.

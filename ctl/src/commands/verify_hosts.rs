@@ -10,9 +10,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::keys::{Key, Prefix};
 use model::names::{HostName, Version};
 use model::time::{Backoff, parse_duration};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use serde_json::json;
 use std::collections::HashSet;
-use std::io::{IsTerminal, Read};
+use std::io::{BufRead, IsTerminal};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -24,7 +26,7 @@ const LARGER_FLEET: usize = 8;
 /// The least time for one question.
 const LAST_QUESTION: Duration = Duration::from_secs(1);
 /// More than any list of hosts.
-const INPUT_MAX_BYTES: u64 = 64 * 1024 * 1024;
+const INPUT_MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// The answer at one revision.
 struct Verified<'a> {
@@ -52,7 +54,7 @@ pub(super) async fn verify_hosts(
     let wait =
         wait.map(parse_duration).transpose().map_err(|e| Failure::usage(anyhow!(e).context("--wait")))?;
     let input = if arguments.is_empty() {
-        standard_input_within(store.deadline.left().max(wait.unwrap_or_default())).await?
+        standard_input_within(store.deadline.left().max(wait.unwrap_or_default()))?
     } else {
         arguments.join("\n")
     };
@@ -73,26 +75,35 @@ pub(super) async fn verify_hosts(
     Ok(Exit::of(verified.missing.is_empty()))
 }
 
-/// Everything that stands on standard input, if it comes to its end in time.
-async fn standard_input_within(limit: Duration) -> Result<String, Failure> {
-    let reading = tokio::task::spawn_blocking(standard_input);
-    match tokio::time::timeout(limit, reading).await {
-        Ok(input) => input.context("standard input")?,
-        Err(_) => Err(Failure::cannot_tell("standard input: no end of the list within the time-out")),
-    }
-}
-
-/// Everything that stands on standard input. Nobody types a list of hosts: a terminal counts as empty.
-fn standard_input() -> Result<String, Failure> {
-    let stdin = std::io::stdin();
+/// Everything that stands on standard input, if it comes to its end in time. Nobody types a list of hosts: a
+/// terminal counts as empty.
+///
+/// It waits in `poll` on this thread: nothing else runs yet, and a second thread would cost more than the
+/// question itself.
+fn standard_input_within(limit: Duration) -> Result<String, Failure> {
+    let deadline = Deadline::within(limit);
+    let mut stdin = std::io::stdin().lock();
     let mut bytes = Vec::new();
-    if !stdin.is_terminal() {
-        stdin.lock().take(INPUT_MAX_BYTES).read_to_end(&mut bytes).context("standard input")?;
+    if stdin.is_terminal() {
+        return Ok(String::new());
     }
-    if bytes.len() as u64 == INPUT_MAX_BYTES {
-        return Err(Failure::usage(anyhow!("standard input is longer than {INPUT_MAX_BYTES} bytes")));
+    loop {
+        let left = Timespec::try_from(deadline.left()).context("standard input")?;
+        let ready = retry_on_intr(|| poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&left)));
+        if ready.context("standard input")? == 0 {
+            return Err(Failure::cannot_tell("standard input: no end of the list within the time-out"));
+        }
+        let chunk = stdin.fill_buf().context("standard input")?;
+        let read = chunk.len();
+        if read == 0 {
+            return Ok(String::from_utf8_lossy(&bytes).into_owned());
+        }
+        bytes.extend_from_slice(chunk);
+        stdin.consume(read);
+        if bytes.len() > INPUT_MAX_BYTES {
+            return Err(Failure::usage(anyhow!("standard input is longer than {INPUT_MAX_BYTES} bytes")));
+        }
     }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The hosts of a list, one per line; every line must be a host name. One that stands there twice is one.

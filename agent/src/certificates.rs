@@ -1,0 +1,46 @@
+//! Looks after the certificates of the connection to the store: when they end is a fact about the host, and
+//! is said in the log while it is near.
+
+use etcd_session::{TlsFiles, certificate_ends};
+use model::time::{BootMillis, Now};
+use model::values::{HostFacts, certificate_warning};
+use std::time::Duration;
+
+const READ_EVERY: Duration = Duration::from_secs(60);
+const WARN_EVERY: Duration = Duration::from_secs(86_400);
+
+/// The files, and when they are looked at.
+pub struct Certificates {
+    files: TlsFiles,
+    read_again: BootMillis,
+    warn_again: BootMillis,
+}
+
+impl Certificates {
+    /// Looks at these files, first now.
+    pub fn new(files: TlsFiles) -> Self {
+        Self { files, read_again: BootMillis::default(), warn_again: BootMillis::default() }
+    }
+
+    /// Brings the facts up to date; says when to look again, if there are certificates.
+    pub fn look(&mut self, facts: &mut HostFacts, now: Now) -> Option<BootMillis> {
+        if self.files.is_empty() {
+            return None;
+        }
+        if now.boot >= self.read_again {
+            self.read_again = now.boot.plus(READ_EVERY);
+            facts.certificates = certificate_ends(&self.files);
+            let mut said = false;
+            for (file, end) in facts.certificates.iter().filter(|_| now.boot >= self.warn_again) {
+                if let Some(warning) = certificate_warning(file, *end, now.wall) {
+                    tracing::warn!("{warning}");
+                    said = true;
+                }
+            }
+            if said {
+                self.warn_again = now.boot.plus(WARN_EVERY);
+            }
+        }
+        Some(self.read_again)
+    }
+}
