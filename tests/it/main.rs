@@ -10,6 +10,7 @@ mod machine;
 mod network;
 mod old_clients;
 mod secure;
+mod service_manager;
 mod steps;
 mod store_faults;
 mod update;

@@ -1,0 +1,182 @@
+//! The packaged unit under a real systemd: a container that sees this machine's files below its own.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use tests::etcd::Etcd;
+use tests::process::{Running, binary, in_own_network, run};
+use tests::{skip, wait};
+
+const UNIT: &str = "orchestrate-agent.service";
+
+/// A booted container. What it needs is written before; its mounts and its network end with this process.
+struct Machine {
+    directory: tempfile::TempDir,
+    container: Option<Running>,
+}
+
+impl Machine {
+    /// `None` where a file system cannot be laid over this machine's own.
+    fn new() -> Option<Self> {
+        let machine = Self { directory: tempfile::tempdir().expect("a directory"), container: None };
+        ["upper", "work", "root"].iter().for_each(|n| fs::create_dir(machine.path(n)).expect("made"));
+        let layers = format!(
+            "lowerdir=/,upperdir={},workdir={}",
+            machine.path("upper").display(),
+            machine.path("work").display()
+        );
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "overlay", "overlay", "-o", &layers]).arg(machine.path("root"));
+        run(&mut mount, "").status.success().then_some(machine)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A file of the machine, by its absolute path there.
+    fn file(&self, path: &str) -> PathBuf {
+        self.path("root").join(path.trim_start_matches('/'))
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let file = self.file(path);
+        fs::create_dir_all(file.parent().expect("a directory")).expect("made");
+        fs::write(file, text).expect("written");
+    }
+
+    fn boot(&mut self) {
+        let mut command = Command::new("systemd-nspawn");
+        command.args(["-q", "-D"]).arg(self.path("root"));
+        command.args(["-M", "orchestrate-test", "--register=no", "--keep-unit", "--console=pipe"]);
+        command.args(["--link-journal=no", "-b", "systemd.unit=basic.target"]);
+        self.container = Some(Running::start(&mut command, &self.path("boot.log")));
+        let up = || self.try_run(&["systemctl", "is-active", "basic.target"]).filter(|s| s.0);
+        wait::until("it has booted", up, || self.describe());
+    }
+
+    /// Runs a command in the container: whether it succeeded, and what it said.
+    fn try_run(&self, command: &[&str]) -> Option<(bool, String)> {
+        let nspawn = self.container.as_ref()?.pid().as_raw_nonzero();
+        let children = fs::read_to_string(format!("/proc/{nspawn}/task/{nspawn}/children")).ok()?;
+        let leader = children.split_whitespace().next()?;
+        let mut enter = Command::new("nsenter");
+        enter.args(["-t", leader, "-m", "-u", "-i", "-p", "--"]).args(command);
+        let output = run(&mut enter, "");
+        Some((output.status.success(), String::from_utf8_lossy(&output.stdout).trim().to_owned()))
+    }
+
+    fn run(&self, command: &[&str]) -> String {
+        let (success, said) = self.try_run(command).expect("it runs");
+        assert!(success, "{command:?}: {said}\n{}", self.describe());
+        said
+    }
+
+    fn property(&self, name: &str) -> String {
+        self.run(&["systemctl", "show", "-P", name, UNIT])
+    }
+
+    fn wait_for_status_line(&self, part: &str) {
+        let shown = || self.property("StatusText").contains(part).then_some(());
+        wait::until(part, shown, || self.describe());
+    }
+
+    fn describe(&self) -> String {
+        let said = |command: &[&str]| self.try_run(command).map(|s| s.1).unwrap_or_default();
+        format!(
+            "{}\n{}\n{}",
+            fs::read_to_string(self.path("boot.log")).unwrap_or_default(),
+            said(&["systemctl", "status", "--no-pager", UNIT]),
+            said(&["journalctl", "--no-pager", "-n", "50", "-u", UNIT]),
+        )
+    }
+}
+
+fn can_boot() -> Result<(), &'static str> {
+    let runs = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    match () {
+        () if !Path::new("/lib/systemd/systemd").exists() => Err("no systemd on this machine"),
+        () if !runs("systemd-nspawn") => Err("no systemd-nspawn on the PATH"),
+        () => Ok(()),
+    }
+}
+
+#[test]
+fn the_unit_is_ready_without_a_store_survives_a_kill_and_a_hang_and_lets_its_steps_live() {
+    let name = "service_manager::the_unit_is_ready_without_a_store_survives_a_kill_and_a_hang_and_lets_its_steps_live";
+    if let Err(why) = can_boot() {
+        return skip(name, why);
+    }
+    if !in_own_network(name) {
+        return;
+    }
+    let Some(mut machine) = Machine::new() else {
+        return skip(name, "no file system can be laid over this machine's own");
+    };
+    let mut etcd = Etcd::single();
+    let store = etcd.store();
+    store.put("/current_version", "1");
+    etcd.kill_member(0);
+
+    fs::copy(binary("orchestrate-agent"), machine.file("/usr/sbin/orchestrate-agent")).expect("copied");
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd").join(UNIT);
+    machine
+        .write(&format!("/etc/systemd/system/{UNIT}"), &fs::read_to_string(unit).expect("the packaged unit"));
+    // As packaged, but with less patience.
+    machine.write(
+        &format!("/etc/systemd/system/{UNIT}.d/patience.conf"),
+        "[Service]\nWatchdogSec=3s\nRestartSec=100ms\n",
+    );
+    machine.write(
+        "/etc/orchestrate/agent.toml",
+        &format!(
+            "host = \"h1\"\n[store]\nendpoints = [{:?}]\nbackstop = \"1s\"\n[[apply]]\nname = \"slow\"\n\
+             command = [\"/bin/sh\", \"-c\", \"echo $$ > /root/step; until [ -e /root/go-on ]; do sleep 0.1; done\"]\n\
+             [[validate]]\nname = \"true\"\ncommand = [\"/bin/true\"]\n",
+            etcd.endpoint(0)
+        ),
+    );
+    // Nothing of this machine's own journal, and no other agent's state.
+    for path in ["/var/log/journal", "/var/lib/orchestrate"] {
+        let _ = fs::remove_dir_all(machine.file(path));
+    }
+    symlink("/dev/null", machine.file("/etc/systemd/system/etcd.service")).expect("masked");
+    machine.boot();
+
+    // `systemctl start` returns when the agent has said READY: the store is away.
+    machine.run(&["systemctl", "start", UNIT]);
+    assert_eq!(machine.property("ActiveState"), "active");
+    machine.wait_for_status_line("waiting");
+
+    etcd.start_member(0);
+    etcd.wait_until_serving();
+    let step = || fs::read_to_string(machine.file("/root/step")).ok().filter(|text| text.ends_with('\n'));
+    let step = wait::until("the step runs", step, || machine.describe());
+    machine.wait_for_status_line("running");
+
+    // kill -9: the step lives on, the agent comes back and waits for its end.
+    machine.run(&["systemctl", "kill", "--kill-whom=main", "--signal=KILL", UNIT]);
+    let restarts = |n: &str| (machine.property("NRestarts") == n).then_some(());
+    wait::until("it is started again", || restarts("1"), || machine.describe());
+    machine.wait_for_status_line("running");
+    machine.run(&["kill", "-0", step.trim()]);
+    fs::write(machine.file("/root/go-on"), "").expect("written");
+    machine.wait_for_status_line("ok");
+    assert_eq!(store.get("/orchestrate/announced/h1").as_deref(), Some("1"), "{}", machine.describe());
+
+    // A hang: the watchdog ends it.
+    machine.run(&["systemctl", "kill", "--kill-whom=main", "--signal=STOP", UNIT]);
+    wait::until_within(Duration::from_secs(60), "the watchdog", || restarts("2"), || machine.describe());
+    machine.wait_for_status_line("ok");
+
+    // The journal has the fields apart from the message.
+    let fields = machine.run(&["journalctl", "--no-pager", "-o", "json", "-u", UNIT]);
+    assert!(fields.contains("\"F_VERDICT\":\"ok\""), "{fields}");
+
+    machine.run(&["systemctl", "reload", UNIT]);
+    machine.run(&["systemctl", "stop", UNIT]);
+    assert_eq!(machine.property("ActiveState"), "inactive");
+    assert_eq!(machine.property("Result"), "success");
+}
