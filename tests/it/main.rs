@@ -12,5 +12,6 @@ mod old_clients;
 mod secure;
 mod service_manager;
 mod steps;
+mod store_api;
 mod store_faults;
 mod update;

@@ -6,7 +6,9 @@ pub mod etcd;
 pub mod host;
 pub mod process;
 pub mod proxy;
+pub mod raw;
 pub mod recorder;
+pub mod solo;
 pub mod store;
 pub mod wait;
 

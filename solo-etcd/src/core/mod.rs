@@ -1,0 +1,351 @@
+//! The store without clock or IO: `apply(command, now)` gives the answer, and what changed can be read from
+//! the history. The same commands in the same order give the same state, which is what the journal relies on.
+
+mod lease;
+mod mvcc;
+mod read;
+mod refusal;
+mod txn;
+
+pub(crate) use mvcc::{Event, Span};
+pub use refusal::Refusal;
+
+use etcd_client::proto::{
+    PbCompactionRequest, PbDeleteRequest, PbDeleteResponse, PbKeyValue, PbLeaseGrantRequest, PbPutRequest,
+    PbPutResponse, PbRangeRequest, PbRangeResponse, PbTxnOpRequest, PbTxnRequest, PbTxnResponse,
+};
+use lease::Leases;
+pub(crate) use mvcc::Version;
+use mvcc::{Mvcc, Writing};
+
+/// Operations, or comparisons, in one transaction.
+pub const OPERATIONS_MAX: usize = 128;
+/// The longest time to live of a lease.
+pub const LEASE_SECONDS_MAX: i64 = 9_000_000_000;
+/// The shortest: etcd rounds one and a half election time-outs up.
+pub const LEASE_SECONDS_MIN: i64 = 2;
+/// Bytes of one request, encoded.
+pub const REQUEST_BYTES_MAX: usize = 1536 * 1024;
+
+/// What changes the store. Each stands in the journal before it is applied.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// Writes a key.
+    Put(PbPutRequest),
+    /// Deletes keys.
+    DeleteRange(PbDeleteRequest),
+    /// Compares, then does one of two lists.
+    Txn(PbTxnRequest),
+    /// Forgets history.
+    Compact(PbCompactionRequest),
+    /// Grants a lease under this id, which is not 0.
+    LeaseGrant(PbLeaseGrantRequest),
+    /// Takes a lease away with its keys: asked for, or because its time is over.
+    LeaseRevoke(i64),
+    /// Raises or ends the alarm NOSPACE.
+    NoSpace(bool),
+    /// The process started: the next raft term.
+    Start,
+}
+
+/// What a command gave.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// Of a put.
+    Put(PbPutResponse),
+    /// Of a deletion.
+    DeleteRange(PbDeleteResponse),
+    /// Of a transaction.
+    Txn(PbTxnResponse),
+    /// The seconds of a lease.
+    Granted(i64),
+    /// Nothing but the revision.
+    Done,
+}
+
+/// The whole state.
+#[derive(Debug, Clone, Default)]
+pub struct Store {
+    mvcc: Mvcc,
+    leases: Leases,
+    no_space: bool,
+    raft_term: u64,
+    /// Commands applied since the store was made; etcd's raft index.
+    applied: u64,
+}
+
+/// What a snapshot holds beside the versions of keys.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Summary {
+    pub(crate) revision: i64,
+    pub(crate) compacted: i64,
+    pub(crate) no_space: bool,
+    pub(crate) raft_term: u64,
+    pub(crate) applied: u64,
+}
+
+impl Command {
+    /// What is refused whatever the state: nothing of that sort gets into the journal.
+    pub fn check(&self) -> Result<(), Refusal> {
+        match self {
+            Self::Put(request) => txn::check_put(request),
+            Self::DeleteRange(request) => txn::check_delete(request),
+            Self::Txn(request) => txn::check_txn(request),
+            Self::LeaseGrant(request) if request.ttl > LEASE_SECONDS_MAX => Err(Refusal::LeaseTooLong),
+            _ => Ok(()),
+        }
+    }
+
+    /// What it may add to the store, for the quota; 0 for what frees space or takes none.
+    pub fn cost_bytes(&self) -> u64 {
+        match self {
+            Self::Put(request) => put_cost(request),
+            Self::Txn(request) => txn_cost(request),
+            Self::LeaseGrant(_) => 64,
+            _ => 0,
+        }
+    }
+}
+
+fn put_cost(request: &PbPutRequest) -> u64 {
+    (request.key.len() + request.value.len()) as u64 + 256
+}
+
+fn txn_cost(request: &PbTxnRequest) -> u64 {
+    let cost = |operations: &[etcd_client::proto::PbTxnRequestOp]| -> u64 {
+        let each = operations.iter().map(|operation| match &operation.request {
+            Some(PbTxnOpRequest::RequestPut(put)) => put_cost(put),
+            Some(PbTxnOpRequest::RequestTxn(nested)) => txn_cost(nested),
+            _ => 0,
+        });
+        each.sum()
+    };
+    cost(&request.success).max(cost(&request.failure))
+}
+
+impl Store {
+    /// Applies one command. Time is in milliseconds of a clock that never goes back; leases alone look at it.
+    pub fn apply(&mut self, command: Command, now_millis: u64) -> Result<Answer, Refusal> {
+        self.applied += 1;
+        match command {
+            Command::Put(request) => {
+                if request.lease != 0 && self.leases.get(request.lease).is_none() {
+                    return Err(Refusal::LeaseNotFound);
+                }
+                if (request.ignore_value || request.ignore_lease) && self.mvcc.newest(&request.key).is_none()
+                {
+                    return Err(Refusal::KeyNotFound);
+                }
+                Ok(Answer::Put(self.change().put(request)))
+            }
+            Command::DeleteRange(request) => Ok(Answer::DeleteRange(self.change().delete_range(&request))),
+            Command::Txn(request) => {
+                let path = txn::Path::of(&self.mvcc, &request);
+                let leases = &self.leases;
+                txn::check_against(&self.mvcc, &request, &path, |id| leases.get(id).is_some())?;
+                Ok(Answer::Txn(txn::run(&mut self.change(), &request, &path)))
+            }
+            Command::Compact(request) => self.mvcc.compact(request.revision).map(|()| Answer::Done),
+            Command::LeaseGrant(request) => {
+                self.leases.grant(request.id, request.ttl, now_millis).map(Answer::Granted)
+            }
+            Command::LeaseRevoke(id) => {
+                let lease = self.leases.remove(id).ok_or(Refusal::LeaseNotFound)?;
+                let mut writing = self.mvcc.begin();
+                for key in &lease.keys {
+                    writing.delete(Span::one(key));
+                }
+                Ok(Answer::Done)
+            }
+            Command::NoSpace(raised) => {
+                self.no_space = raised;
+                Ok(Answer::Done)
+            }
+            Command::Start => {
+                self.raft_term += 1;
+                Ok(Answer::Done)
+            }
+        }
+    }
+
+    fn change(&mut self) -> Change<'_> {
+        Change { writing: self.mvcc.begin(), leases: &mut self.leases }
+    }
+
+    /// Answers a range request.
+    pub fn range(&self, request: &PbRangeRequest) -> Result<PbRangeResponse, Refusal> {
+        read::check_range(request)?;
+        read::range(&self.mvcc, request)
+    }
+
+    /// Answers a transaction that only reads; `None` if it may write.
+    pub fn read_only_txn(&self, request: &PbTxnRequest) -> Option<Result<PbTxnResponse, Refusal>> {
+        txn::is_read_only(request)
+            .then(|| txn::check_txn(request).and_then(|()| txn::run_read_only(&self.mvcc, request)))
+    }
+
+    /// Keeps a lease alive; its seconds, or `None` if it is not there. Not in the journal: after a restart
+    /// every lease has its full time again.
+    pub fn keep_alive(&mut self, id: i64, now_millis: u64) -> Option<i64> {
+        self.leases.renew(id, now_millis)
+    }
+
+    /// Gives every lease its full time: after a start nobody can know how long the store was away.
+    pub fn renew_all(&mut self, now_millis: u64) {
+        let ids: Vec<i64> = self.leases.by_end().map(|(id, _)| id).collect();
+        for id in ids {
+            self.leases.renew(id, now_millis);
+        }
+    }
+
+    /// Seconds left, seconds granted and the keys of a lease.
+    pub fn lease(&self, id: i64, now_millis: u64) -> Option<(i64, i64, Vec<Vec<u8>>)> {
+        let lease = self.leases.get(id)?;
+        let keys = lease.keys.iter().map(|key| key.to_vec()).collect();
+        Some((self.leases.seconds_left(id, now_millis)?, lease.seconds, keys))
+    }
+
+    /// All leases, the next to end first, each with the seconds granted.
+    pub fn leases(&self) -> Vec<(i64, i64)> {
+        self.leases.by_end().collect()
+    }
+
+    /// The leases whose time is over.
+    pub fn ended_leases(&self, now_millis: u64) -> Vec<i64> {
+        self.leases.ended(now_millis).collect()
+    }
+
+    /// When the next lease ends.
+    pub fn next_lease_end_millis(&self) -> Option<u64> {
+        self.leases.next_end_millis()
+    }
+
+    /// The newest revision.
+    pub fn revision(&self) -> i64 {
+        self.mvcc.revision()
+    }
+
+    /// The revision of the last compaction; -1 before the first.
+    pub fn compacted(&self) -> i64 {
+        self.mvcc.compacted()
+    }
+
+    /// What it all takes, roughly.
+    pub fn bytes(&self) -> u64 {
+        self.mvcc.bytes()
+    }
+
+    /// The alarm NOSPACE is raised.
+    pub fn no_space(&self) -> bool {
+        self.no_space
+    }
+
+    /// Goes up by one with every start.
+    pub fn raft_term(&self) -> u64 {
+        self.raft_term
+    }
+
+    /// Commands applied.
+    pub fn applied(&self) -> u64 {
+        self.applied
+    }
+
+    /// Changes from a revision on, in order.
+    pub(crate) fn events(&self, from: i64) -> impl Iterator<Item = Event<'_>> {
+        self.mvcc.events(from)
+    }
+
+    pub(crate) fn summary(&self) -> Summary {
+        Summary {
+            revision: self.mvcc.revision(),
+            compacted: self.mvcc.compacted(),
+            no_space: self.no_space,
+            raft_term: self.raft_term,
+            applied: self.applied,
+        }
+    }
+
+    /// The keys that are there, each with its newest version.
+    pub(crate) fn newest(&self) -> impl Iterator<Item = (&[u8], &Version)> {
+        self.mvcc.newest_versions()
+    }
+
+    pub(crate) fn versions(&self) -> impl Iterator<Item = (&mvcc::Key, &Version)> {
+        self.mvcc.versions()
+    }
+
+    /// A state from the parts of a snapshot. Leases begin with their full time.
+    pub(crate) fn restore(
+        summary: &Summary,
+        leases: impl Iterator<Item = (i64, i64)>,
+        versions: impl Iterator<Item = (Vec<u8>, Version)>,
+        now_millis: u64,
+    ) -> Result<Self, Refusal> {
+        let mvcc = Mvcc::restore(summary.revision, summary.compacted, versions);
+        let mut store = Self {
+            mvcc,
+            leases: Leases::default(),
+            no_space: summary.no_space,
+            raft_term: summary.raft_term,
+            applied: summary.applied,
+        };
+        for (id, seconds) in leases {
+            store.leases.grant(id, seconds, now_millis)?;
+        }
+        let Store { mvcc, leases, .. } = &mut store;
+        for (key, lease) in mvcc.leased() {
+            leases.attach(lease, key);
+        }
+        Ok(store)
+    }
+}
+
+/// The changes of one transaction: keys, and the leases that they hang on.
+pub(crate) struct Change<'a> {
+    writing: Writing<'a>,
+    leases: &'a mut Leases,
+}
+
+impl Change<'_> {
+    /// The history with the changes so far.
+    fn mvcc(&self) -> &Mvcc {
+        self.writing.so_far()
+    }
+
+    fn put(&mut self, request: PbPutRequest) -> PbPutResponse {
+        let before = if request.prev_kv || request.ignore_value || request.ignore_lease {
+            self.mvcc().newest_key_value(&request.key)
+        } else {
+            None
+        };
+        let kept = |take: bool| before.as_ref().filter(|_| take);
+        let value = kept(request.ignore_value).map_or(request.value, |kv: &PbKeyValue| kv.value.clone());
+        let lease = kept(request.ignore_lease).map_or(request.lease, |kv| kv.lease);
+        let (key, lease_before) = self.writing.put(&request.key, value, lease);
+        if lease_before != lease {
+            self.leases.detach(lease_before, &key);
+            self.leases.attach(lease, &key);
+        }
+        let prev_kv = before.filter(|_| request.prev_kv);
+        PbPutResponse { header: Some(read::header(self.mvcc())), prev_kv }
+    }
+
+    fn delete_range(&mut self, request: &PbDeleteRequest) -> PbDeleteResponse {
+        let span = Span::new(&request.key, &request.range_end);
+        let prev_kvs = if request.prev_kv {
+            // The newest state is never compacted.
+            self.mvcc().range(span, 0, 0, false).unwrap_or_default().0
+        } else {
+            Vec::new()
+        };
+        let deleted = self.writing.delete(span);
+        for (key, lease) in &deleted {
+            self.leases.detach(*lease, key);
+        }
+        PbDeleteResponse {
+            header: Some(read::header(self.mvcc())),
+            deleted: i64::try_from(deleted.len()).unwrap_or(i64::MAX),
+            prev_kvs,
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Transactions: what is refused before anything is looked at, which branch is taken, and what it does.
+
+use super::mvcc::{Mvcc, Span};
+use super::read::{check_range, header, range};
+use super::{Change, OPERATIONS_MAX, Refusal};
+use etcd_client::proto::{
+    PbCompare, PbDeleteRequest, PbPutRequest, PbResponseHeader, PbResponseOp, PbTargetUnion, PbTxnOpRequest,
+    PbTxnOpResponse, PbTxnRequest, PbTxnRequestOp, PbTxnResponse,
+};
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
+/// What a put must keep to, whatever the state.
+pub(crate) fn check_put(request: &PbPutRequest) -> Result<(), Refusal> {
+    if request.key.is_empty() {
+        Err(Refusal::EmptyKey)
+    } else if request.ignore_value && !request.value.is_empty() {
+        Err(Refusal::ValueProvided)
+    } else if request.ignore_lease && request.lease != 0 {
+        Err(Refusal::LeaseProvided)
+    } else {
+        Ok(())
+    }
+}
+
+/// What a deletion must keep to, whatever the state.
+pub(crate) fn check_delete(request: &PbDeleteRequest) -> Result<(), Refusal> {
+    if request.key.is_empty() { Err(Refusal::EmptyKey) } else { Ok(()) }
+}
+
+/// What a transaction must keep to, whatever the state.
+pub(crate) fn check_txn(request: &PbTxnRequest) -> Result<(), Refusal> {
+    check_operations(request, OPERATIONS_MAX)?;
+    // After the count, because this looks at every pair.
+    writes_once(&request.success)?;
+    writes_once(&request.failure)?;
+    Ok(())
+}
+
+/// A nested transaction may have as many operations as the longest list around it leaves.
+fn check_operations(request: &PbTxnRequest, most: usize) -> Result<(), Refusal> {
+    let count = request.compare.len().max(request.success.len()).max(request.failure.len());
+    let left = most.checked_sub(count).ok_or(Refusal::TooManyOperations)?;
+    if request.compare.iter().any(|compare| compare.key.is_empty()) {
+        return Err(Refusal::EmptyKey);
+    }
+    for operation in request.success.iter().chain(&request.failure) {
+        match &operation.request {
+            Some(PbTxnOpRequest::RequestRange(request)) => check_range(request)?,
+            Some(PbTxnOpRequest::RequestPut(request)) => check_put(request)?,
+            Some(PbTxnOpRequest::RequestDeleteRange(request)) => check_delete(request)?,
+            Some(PbTxnOpRequest::RequestTxn(request)) => check_operations(request, left)?,
+            None => return Err(Refusal::KeyNotFound),
+        }
+    }
+    Ok(())
+}
+
+type Puts<'a> = BTreeSet<&'a [u8]>;
+type Deletes<'a> = Vec<&'a PbDeleteRequest>;
+
+/// No key is put twice, or put and deleted. As in etcd's `checkIntervals`, a deletion without an upper bound
+/// is not counted, and neither are the deletions of a later nested transaction against the puts of an
+/// earlier one.
+fn writes_once(operations: &[PbTxnRequestOp]) -> Result<(Puts<'_>, Deletes<'_>), Refusal> {
+    let requests = || operations.iter().filter_map(|operation| operation.request.as_ref());
+    let mut deletes: Deletes<'_> = Vec::new();
+    for request in requests() {
+        if let PbTxnOpRequest::RequestDeleteRange(request) = request {
+            deletes.push(request);
+        }
+    }
+    let mut puts = Puts::new();
+    for request in requests() {
+        let PbTxnOpRequest::RequestTxn(nested) = request else { continue };
+        let (puts_then, deletes_then) = writes_once(&nested.success)?;
+        let (puts_else, deletes_else) = writes_once(&nested.failure)?;
+        let before = puts.clone();
+        // One of the two branches runs: both may put the same key.
+        for key in puts_then.iter().chain(&puts_else) {
+            if before.contains(key) || deletes.iter().any(|delete| covers(delete, key)) {
+                return Err(Refusal::DuplicateKey);
+            }
+            puts.insert(key);
+        }
+        deletes.extend(deletes_then);
+        deletes.extend(deletes_else);
+    }
+    for request in requests() {
+        let PbTxnOpRequest::RequestPut(request) = request else { continue };
+        if deletes.iter().any(|delete| covers(delete, &request.key)) || !puts.insert(&request.key) {
+            return Err(Refusal::DuplicateKey);
+        }
+    }
+    Ok((puts, deletes))
+}
+
+fn covers(delete: &PbDeleteRequest, key: &[u8]) -> bool {
+    if delete.range_end.is_empty() {
+        key == delete.key
+    } else {
+        key >= delete.key.as_slice() && key < delete.range_end.as_slice()
+    }
+}
+
+/// Nothing but reads, and none of them nested: it needs no place in the order of writes.
+pub(crate) fn is_read_only(request: &PbTxnRequest) -> bool {
+    let reads =
+        |operation: &PbTxnRequestOp| matches!(operation.request, Some(PbTxnOpRequest::RequestRange(_)));
+    request.success.iter().chain(&request.failure).all(reads)
+}
+
+/// The branches that a transaction and those nested in it take, outermost first, each by the state before all.
+pub(crate) struct Path(Vec<bool>);
+
+impl Path {
+    pub(crate) fn of(mvcc: &Mvcc, request: &PbTxnRequest) -> Self {
+        let mut path = Vec::new();
+        Self::add(mvcc, request, &mut path);
+        Self(path)
+    }
+
+    fn add(mvcc: &Mvcc, request: &PbTxnRequest, path: &mut Vec<bool>) {
+        let holds = request.compare.iter().all(|compare| holds(mvcc, compare));
+        path.push(holds);
+        for operation in branch(request, holds) {
+            if let Some(PbTxnOpRequest::RequestTxn(nested)) = &operation.request {
+                Self::add(mvcc, nested, path);
+            }
+        }
+    }
+
+    /// The operations that will run, in order, without the transactions around them.
+    fn operations<'a>(&self, request: &'a PbTxnRequest) -> Vec<&'a PbTxnOpRequest> {
+        fn add<'a>(
+            request: &'a PbTxnRequest,
+            taken: &mut impl Iterator<Item = bool>,
+            found: &mut Vec<&'a PbTxnOpRequest>,
+        ) {
+            let holds = taken.next().unwrap_or(false);
+            for operation in branch(request, holds).iter().filter_map(|o| o.request.as_ref()) {
+                match operation {
+                    PbTxnOpRequest::RequestTxn(nested) => add(nested, taken, found),
+                    other => found.push(other),
+                }
+            }
+        }
+        let mut found = Vec::new();
+        add(request, &mut self.0.iter().copied(), &mut found);
+        found
+    }
+}
+
+fn branch(request: &PbTxnRequest, holds: bool) -> &[PbTxnRequestOp] {
+    if holds { &request.success } else { &request.failure }
+}
+
+/// Values of `Compare.CompareResult`; 0 is equal.
+const GREATER: i32 = 1;
+const LESS: i32 = 2;
+const NOT_EQUAL: i32 = 3;
+/// Values of `Compare.CompareTarget`; 0 is the version.
+const TARGET_CREATE: i32 = 1;
+const TARGET_MOD: i32 = 2;
+const TARGET_VALUE: i32 = 3;
+const TARGET_LEASE: i32 = 4;
+
+/// Over a range every key must hold. A key that is not there compares as zero, but never by its value.
+fn holds(mvcc: &Mvcc, compare: &PbCompare) -> bool {
+    let span = Span::new(&compare.key, &compare.range_end);
+    let Ok((found, _)) = mvcc.range(span, 0, 0, compare.target != TARGET_VALUE) else { return false };
+    let holds = |found: Ordering| match compare.result {
+        0 => found.is_eq(),
+        GREATER => found.is_gt(),
+        LESS => found.is_lt(),
+        NOT_EQUAL => found.is_ne(),
+        _ => true,
+    };
+    let number = match compare.target_union {
+        Some(PbTargetUnion::Version(n)) if compare.target == 0 => n,
+        Some(PbTargetUnion::CreateRevision(n)) if compare.target == TARGET_CREATE => n,
+        Some(PbTargetUnion::ModRevision(n)) if compare.target == TARGET_MOD => n,
+        Some(PbTargetUnion::Lease(n)) if compare.target == TARGET_LEASE => n,
+        _ => 0,
+    };
+    let value: &[u8] =
+        if let Some(PbTargetUnion::Value(value)) = &compare.target_union { value } else { &[] };
+    if found.is_empty() {
+        return compare.target != TARGET_VALUE && holds(0.cmp(&number));
+    }
+    found.iter().all(|kv| {
+        holds(match compare.target {
+            0 => kv.version.cmp(&number),
+            TARGET_CREATE => kv.create_revision.cmp(&number),
+            TARGET_MOD => kv.mod_revision.cmp(&number),
+            TARGET_VALUE => kv.value.as_slice().cmp(value),
+            TARGET_LEASE => kv.lease.cmp(&number),
+            _ => Ordering::Equal,
+        })
+    })
+}
+
+/// What the state refuses: first by the puts, then by the reads.
+pub(crate) fn check_against(
+    mvcc: &Mvcc,
+    request: &PbTxnRequest,
+    path: &Path,
+    has_lease: impl Fn(i64) -> bool,
+) -> Result<(), Refusal> {
+    let operations = path.operations(request);
+    for operation in &operations {
+        let PbTxnOpRequest::RequestPut(put) = operation else { continue };
+        if (put.ignore_value || put.ignore_lease) && mvcc.newest(&put.key).is_none() {
+            return Err(Refusal::KeyNotFound);
+        }
+        if put.lease != 0 && !has_lease(put.lease) {
+            return Err(Refusal::LeaseNotFound);
+        }
+    }
+    for operation in &operations {
+        let PbTxnOpRequest::RequestRange(read) = operation else { continue };
+        if read.revision > mvcc.revision() {
+            return Err(Refusal::FutureRevision);
+        }
+        if read.revision != 0 && read.revision < mvcc.compacted() {
+            return Err(Refusal::Compacted);
+        }
+    }
+    Ok(())
+}
+
+/// Runs what [`check_against`] let through.
+pub(crate) fn run(change: &mut Change<'_>, request: &PbTxnRequest, path: &Path) -> PbTxnResponse {
+    let mut answer = run_branch(change, request, &mut path.0.iter().copied());
+    answer.header = Some(header(change.mvcc()));
+    answer
+}
+
+fn run_branch(
+    change: &mut Change<'_>,
+    request: &PbTxnRequest,
+    path: &mut impl Iterator<Item = bool>,
+) -> PbTxnResponse {
+    let succeeded = path.next().unwrap_or(false);
+    let mut responses = Vec::new();
+    for operation in branch(request, succeeded).iter().filter_map(|o| o.request.as_ref()) {
+        let response = match operation {
+            PbTxnOpRequest::RequestRange(read) => {
+                // Checked before, and writing compacts nothing.
+                PbTxnOpResponse::ResponseRange(range(change.mvcc(), read).unwrap_or_default())
+            }
+            PbTxnOpRequest::RequestPut(put) => PbTxnOpResponse::ResponsePut(change.put(put.clone())),
+            PbTxnOpRequest::RequestDeleteRange(delete) => {
+                PbTxnOpResponse::ResponseDeleteRange(change.delete_range(delete))
+            }
+            PbTxnOpRequest::RequestTxn(nested) => {
+                PbTxnOpResponse::ResponseTxn(run_branch(change, nested, path))
+            }
+        };
+        responses.push(PbResponseOp { response: Some(response) });
+    }
+    // A nested answer's header is empty.
+    PbTxnResponse { header: Some(PbResponseHeader::default()), succeeded, responses }
+}
+
+/// Answers a transaction that only reads.
+pub(crate) fn run_read_only(mvcc: &Mvcc, request: &PbTxnRequest) -> Result<PbTxnResponse, Refusal> {
+    let path = Path::of(mvcc, request);
+    check_against(mvcc, request, &path, |_| true)?;
+    let succeeded = path.0[0];
+    let mut responses = Vec::new();
+    for operation in branch(request, succeeded) {
+        if let Some(PbTxnOpRequest::RequestRange(read)) = &operation.request {
+            let response = Some(PbTxnOpResponse::ResponseRange(range(mvcc, read)?));
+            responses.push(PbResponseOp { response });
+        }
+    }
+    Ok(PbTxnResponse { header: Some(header(mvcc)), succeeded, responses })
+}

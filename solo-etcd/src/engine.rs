@@ -1,0 +1,339 @@
+//! The one writer. Commands queue here; a thread takes what has gathered, puts it on disk in one sync,
+//! applies it and answers. Readers look at the state beside it, which holds nothing that is not on disk.
+
+use crate::core::{Answer, Command, REQUEST_BYTES_MAX, Refusal, Store};
+use crate::journal::{Directory, Identity, Journal, write_command};
+use etcd_client::proto::PbResponseHeader;
+use std::io;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Instant;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Commands that wait; whoever comes then waits to be taken in.
+const QUEUE_MAX: usize = 1024;
+/// Most in one sync.
+const BATCH_MAX_BYTES: usize = 2 * 1024 * 1024;
+
+/// A clock that never goes back.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock(Instant);
+
+impl Clock {
+    pub(crate) fn new() -> Self {
+        Self(Instant::now())
+    }
+
+    pub(crate) fn millis(self) -> u64 {
+        u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+type Reply = oneshot::Sender<Result<(Answer, i64), Refusal>>;
+
+enum Work {
+    /// A command with its record, and where the answer goes.
+    Command(Command, Vec<u8>, Reply),
+    /// The time of a lease may be over.
+    EndLeases,
+    /// Write the file anew.
+    Rewrite(oneshot::Sender<io::Result<()>>),
+    /// Take nothing more.
+    Stop,
+}
+
+/// A handle on the store; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Engine {
+    store: Arc<RwLock<Store>>,
+    work: mpsc::Sender<Work>,
+    revision: watch::Receiver<i64>,
+    file_bytes: watch::Receiver<u64>,
+    clock: Clock,
+    identity: Identity,
+    quota_bytes: u64,
+    raft_term: u64,
+}
+
+/// The thread that writes; it ends when every handle is gone.
+pub(crate) type WriterThread = std::thread::JoinHandle<()>;
+
+impl Engine {
+    /// Starts to write. Without a journal everything is in memory.
+    pub(crate) fn start(
+        store: Store,
+        journal: Option<Journal<Directory>>,
+        identity: Identity,
+        clock: Clock,
+        quota_bytes: u64,
+    ) -> io::Result<(Self, WriterThread)> {
+        let (work, queue) = mpsc::channel(QUEUE_MAX);
+        let (revision_sender, revision) = watch::channel(store.revision());
+        let raft_term = store.raft_term();
+        let bytes = journal.as_ref().map_or(0, Journal::bytes);
+        let (file_bytes_sender, file_bytes) = watch::channel(bytes);
+        let store = Arc::new(RwLock::new(store));
+        let writer = Writer {
+            store: store.clone(),
+            journal,
+            clock,
+            quota_bytes,
+            revision: revision_sender,
+            file_bytes: file_bytes_sender,
+        };
+        let thread = std::thread::Builder::new().name("store-writer".into()).spawn(|| writer.run(queue))?;
+        Ok((Self { store, work, revision, file_bytes, clock, identity, quota_bytes, raft_term }, thread))
+    }
+
+    /// The state, all of it on disk. Held for a moment; never across an await.
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Store> {
+        // The writer does not panic in the middle of a change.
+        self.store.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Commits a command; gives the revision after it.
+    pub(crate) async fn commit(&self, command: Command) -> Result<(Answer, i64), Refusal> {
+        command.check()?;
+        let mut record = Vec::new();
+        write_command(&command, &mut record);
+        if record.len() > REQUEST_BYTES_MAX {
+            return Err(Refusal::RequestTooLarge);
+        }
+        let (reply, answer) = oneshot::channel();
+        self.work.send(Work::Command(command, record, reply)).await.map_err(|_| Refusal::Stopped)?;
+        answer.await.unwrap_or(Err(Refusal::Stopped))
+    }
+
+    /// Keeps a lease alive: its seconds, if it is there.
+    pub(crate) fn keep_alive(&self, id: i64) -> Option<i64> {
+        let mut store = self.store.write().unwrap_or_else(PoisonError::into_inner);
+        store.keep_alive(id, self.clock.millis())
+    }
+
+    /// Writes the file anew, without what it need not hold.
+    pub(crate) async fn rewrite(&self) -> Result<io::Result<()>, Refusal> {
+        let (reply, answer) = oneshot::channel();
+        self.work.send(Work::Rewrite(reply)).await.map_err(|_| Refusal::Stopped)?;
+        answer.await.map_err(|_| Refusal::Stopped)
+    }
+
+    /// Ends leases when their time is over, until the writer is gone.
+    pub(crate) async fn end_leases(self) {
+        // As often as etcd looks; sooner when one is due.
+        const LOOK_EVERY_MILLIS: u64 = 500;
+        loop {
+            let next = self.read().next_lease_end_millis();
+            let wait = next.map_or(LOOK_EVERY_MILLIS, |at| at.saturating_sub(self.clock.millis()));
+            tokio::time::sleep(std::time::Duration::from_millis(wait.clamp(1, LOOK_EVERY_MILLIS))).await;
+            let is_due = self.read().next_lease_end_millis().is_some_and(|at| at <= self.clock.millis());
+            if is_due && self.work.send(Work::EndLeases).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The newest revision, and a way to wait for the next.
+    pub(crate) fn revisions(&self) -> watch::Receiver<i64> {
+        self.revision.clone()
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// What the file takes; 0 in memory.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        *self.file_bytes.borrow()
+    }
+
+    pub(crate) fn quota_bytes(&self) -> u64 {
+        self.quota_bytes
+    }
+
+    /// Ends the writer when it has done what waits; after that every command is refused.
+    pub(crate) async fn stop(&self) {
+        // An error means that it has ended.
+        let _ = self.work.send(Work::Stop).await;
+        self.stopped().await;
+    }
+
+    /// Resolves when the writer has ended.
+    pub(crate) async fn stopped(&self) {
+        self.work.closed().await;
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.work.is_closed()
+    }
+
+    /// Completes the header of an answer.
+    pub(crate) fn header(&self, revision: i64) -> PbResponseHeader {
+        PbResponseHeader {
+            cluster_id: self.identity.cluster_id,
+            member_id: self.identity.member_id,
+            revision,
+            raft_term: self.raft_term,
+        }
+    }
+}
+
+struct Writer {
+    store: Arc<RwLock<Store>>,
+    journal: Option<Journal<Directory>>,
+    clock: Clock,
+    quota_bytes: u64,
+    revision: watch::Sender<i64>,
+    file_bytes: watch::Sender<u64>,
+}
+
+/// What gathered while the last batch was written.
+#[derive(Default)]
+struct Batch {
+    commands: Vec<(Command, Option<Reply>)>,
+    records: Vec<u8>,
+    rewrite: Vec<oneshot::Sender<io::Result<()>>>,
+    stops: bool,
+}
+
+impl Writer {
+    fn run(mut self, mut queue: mpsc::Receiver<Work>) {
+        while let Some(first) = queue.blocking_recv() {
+            let mut batch = Batch::default();
+            let mut next = Some(first);
+            while let Some(work) = next {
+                self.add(work, &mut batch);
+                next = if batch.records.len() < BATCH_MAX_BYTES { queue.try_recv().ok() } else { None };
+            }
+            let stops = batch.stops;
+            self.commit(batch);
+            if stops {
+                return;
+            }
+        }
+    }
+
+    fn add(&self, work: Work, batch: &mut Batch) {
+        match work {
+            Work::Command(command, record, reply) => {
+                if let Err(refusal) = self.has_room(&command, batch) {
+                    answer_to(Some(reply), Err(refusal));
+                    return;
+                }
+                batch.records.extend_from_slice(&record);
+                batch.commands.push((command, Some(reply)));
+            }
+            Work::EndLeases => {
+                // Whatever was kept alive meanwhile is not among them.
+                for id in self.read().ended_leases(self.clock.millis()) {
+                    batch.push(Command::LeaseRevoke(id));
+                }
+            }
+            Work::Rewrite(reply) => batch.rewrite.push(reply),
+            Work::Stop => batch.stops = true,
+        }
+    }
+
+    /// Refuses what takes space when there is none; the first refusal raises the alarm.
+    fn has_room(&self, command: &Command, batch: &mut Batch) -> Result<(), Refusal> {
+        let cost = command.cost_bytes();
+        if cost == 0 {
+            return Ok(());
+        }
+        let store = self.read();
+        let (no_space, used) = (store.no_space(), store.bytes() + batch.records.len() as u64);
+        drop(store);
+        if no_space {
+            return Err(Refusal::NoSpace);
+        }
+        if used + cost > self.quota_bytes {
+            batch.push(Command::NoSpace(true));
+            return Err(Refusal::NoSpace);
+        }
+        Ok(())
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Store> {
+        self.store.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn commit(&mut self, batch: Batch) {
+        let Batch { commands, records, rewrite, .. } = batch;
+        if !commands.is_empty() {
+            match self.journal.as_mut().map_or(Ok(()), |journal| journal.append(&records)) {
+                Ok(()) => self.apply(commands),
+                Err(error) => self.refuse(commands, &error),
+            }
+        }
+        if !rewrite.is_empty() || self.journal.as_ref().is_some_and(Journal::should_rewrite) {
+            let result = self.rewrite();
+            for reply in rewrite {
+                let result = match &result {
+                    Ok(()) => Ok(()),
+                    Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+                };
+                // Whoever asked may be gone.
+                let _ = reply.send(result);
+            }
+        }
+        self.file_bytes.send_replace(self.journal.as_ref().map_or(0, Journal::bytes));
+    }
+
+    fn apply(&mut self, commands: Vec<(Command, Option<Reply>)>) {
+        let mut store = self.store.write().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.millis();
+        let mut answers = Vec::with_capacity(commands.len());
+        for (command, reply) in commands {
+            let answer = store.apply(command, now);
+            let revision = store.revision();
+            answers.push((reply, answer.map(|answer| (answer, revision))));
+        }
+        let revision = store.revision();
+        drop(store);
+        for (reply, answer) in answers {
+            answer_to(reply, answer);
+        }
+        self.revision.send_if_modified(|old| std::mem::replace(old, revision) != revision);
+    }
+
+    /// A full disk is told as a full store. After any other failure nobody knows what is on disk.
+    fn refuse(&mut self, commands: Vec<(Command, Option<Reply>)>, error: &io::Error) {
+        let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        tracing::error!(%error, "the journal cannot be written");
+        if full {
+            let mut store = self.store.write().unwrap_or_else(PoisonError::into_inner);
+            // Not in the journal, which has no room for it: after a restart the next write finds out again.
+            let _ = store.apply(Command::NoSpace(true), self.clock.millis());
+        }
+        let refusal = if full { Refusal::NoSpace } else { Refusal::Stopped };
+        for (_, reply) in commands {
+            answer_to(reply, Err(refusal));
+        }
+    }
+
+    fn rewrite(&mut self) -> io::Result<()> {
+        let Some(journal) = &mut self.journal else { return Ok(()) };
+        let store = self.store.read().unwrap_or_else(PoisonError::into_inner);
+        let result = journal.rewrite(&store);
+        if let Err(error) = &result {
+            tracing::error!(%error, "the store file could not be written anew; the old one is in use");
+        }
+        result
+    }
+}
+
+fn answer_to(reply: Option<Reply>, answer: Result<(Answer, i64), Refusal>) {
+    if let Some(reply) = reply {
+        // Whoever asked may be gone.
+        let _ = reply.send(answer);
+    }
+}
+
+impl Batch {
+    fn push(&mut self, command: Command) {
+        write_command(&command, &mut self.records);
+        self.commands.push((command, None));
+    }
+}

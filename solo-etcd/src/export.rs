@@ -1,0 +1,81 @@
+//! Growing out of one machine: every key of a stopped store, written into an etcd that has none of them.
+
+use crate::core::Store;
+use crate::journal::{Directory, Journal};
+use anyhow::{Context, bail, ensure};
+use etcd_client::{Client, Compare, CompareOp, Txn, TxnOp};
+use std::path::Path;
+
+/// Keys in one transaction; etcd takes 128 operations.
+const KEYS_IN_TXN: usize = 100;
+/// And bytes: etcd takes requests of 1.5 MiB.
+const BYTES_IN_TXN: usize = 1024 * 1024;
+
+/// What was exported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Exported {
+    /// Keys that now stand in the other store.
+    pub written: usize,
+    /// Keys that hang on a lease: they would outlive whoever they stand for, and are left behind.
+    pub leased: usize,
+}
+
+/// Writes every key of the store in a directory, which no process may use meanwhile, into another store. A
+/// key that stands there already with the same value counts as written, so a broken export can be repeated.
+///
+/// # Errors
+/// The store cannot be opened, the other cannot be reached, or holds another value under one of the keys.
+pub async fn export(directory: &Path, endpoints: &[String]) -> anyhow::Result<Exported> {
+    ensure!(directory.is_dir(), "{} is no directory with a store", directory.display());
+    let store = open(directory)?;
+    let mut client = Client::connect(endpoints, None).await.context("connecting to the other store")?;
+    let mut exported = Exported::default();
+    let mut batch: Vec<(&[u8], &[u8])> = Vec::new();
+    let mut bytes = 0;
+    for (key, version) in store.newest() {
+        if version.lease != 0 {
+            exported.leased += 1;
+            continue;
+        }
+        let more = key.len() + version.value.len();
+        if batch.len() == KEYS_IN_TXN || (bytes + more > BYTES_IN_TXN && !batch.is_empty()) {
+            exported.written += write(&mut client, &batch).await?;
+            (batch, bytes) = (Vec::new(), 0);
+        }
+        batch.push((key, &version.value));
+        bytes += more;
+    }
+    exported.written += write(&mut client, &batch).await?;
+    Ok(exported)
+}
+
+fn open(directory: &Path) -> anyhow::Result<Store> {
+    let (files, _lock) = crate::lock(directory)?;
+    let (_, store) = Journal::<Directory>::open(files, directory, 0)?;
+    Ok(store)
+}
+
+async fn write(client: &mut Client, batch: &[(&[u8], &[u8])]) -> anyhow::Result<usize> {
+    if batch.is_empty() {
+        return Ok(0);
+    }
+    let absent = batch.iter().map(|(key, _)| Compare::version(*key, CompareOp::Equal, 0));
+    let puts = batch.iter().map(|(key, value)| TxnOp::put(*key, *value, None));
+    let txn = Txn::new().when(absent.collect::<Vec<_>>()).and_then(puts.collect::<Vec<_>>());
+    if client.txn(txn).await.context("writing to the other store")?.succeeded() {
+        return Ok(batch.len());
+    }
+    // Some stand there: what an export before this one wrote is the same, anything else is not ours.
+    for (key, value) in batch {
+        let absent = Compare::version(*key, CompareOp::Equal, 0);
+        let put = Txn::new().when([absent]).and_then([TxnOp::put(*key, *value, None)]);
+        if client.txn(put).await.context("writing to the other store")?.succeeded() {
+            continue;
+        }
+        let found = client.get(*key, None).await.context("reading from the other store")?;
+        if found.kvs().first().is_none_or(|kv| kv.value() != *value) {
+            bail!("the other store holds another value under {}", key.escape_ascii());
+        }
+    }
+    Ok(batch.len())
+}

@@ -1,0 +1,127 @@
+//! Frames: what is written to the file in one piece and is on disk as a whole or not at all.
+//!
+//! A frame is a marker, the length of its payload, its number in the file, a checksum, and the payload. Each
+//! is synced before the next is written, so after a crash only the last can be torn; a frame that is whole
+//! behind one that is not means that the file was damaged, not torn. The checksum takes in a random number
+//! of the file, so that no value that a client writes can pass for a frame.
+
+use std::io::{self, Read};
+
+/// Longest payload; a batch of requests stays far below.
+pub(crate) const PAYLOAD_MAX_BYTES: usize = 8 * 1024 * 1024;
+pub(crate) const HEADER_BYTES: usize = 20;
+const MARKER: u32 = 0x4f4c_4f53;
+
+/// Puts header and payload together.
+pub(crate) fn write(nonce: u64, number: u64, payload: &[u8], out: &mut Vec<u8>) {
+    let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+    out.extend_from_slice(&MARKER.to_le_bytes());
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(&number.to_le_bytes());
+    out.extend_from_slice(&checksum(nonce, number, payload).to_le_bytes());
+    out.extend_from_slice(payload);
+}
+
+fn checksum(nonce: u64, number: u64, payload: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&nonce.to_le_bytes());
+    hasher.update(&number.to_le_bytes());
+    hasher.update(payload);
+    hasher.finalize()
+}
+
+/// What stands at a place of the file.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// A whole frame: its payload.
+    Frame(Vec<u8>),
+    /// Nothing was written here yet.
+    End,
+    /// Neither; these many bytes of it were read.
+    Broken(Vec<u8>),
+}
+
+/// Reads the frame of this number.
+pub(crate) fn read(nonce: u64, number: u64, file: &mut impl Read) -> io::Result<Found> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES);
+    file.take(HEADER_BYTES as u64).read_to_end(&mut bytes)?;
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Ok(Found::End);
+    }
+    let Some(length) = payload_length(&bytes, number) else { return Ok(Found::Broken(bytes)) };
+    file.take(length as u64).read_to_end(&mut bytes)?;
+    if is_whole(nonce, number, &bytes) {
+        bytes.drain(..HEADER_BYTES);
+        Ok(Found::Frame(bytes))
+    } else {
+        Ok(Found::Broken(bytes))
+    }
+}
+
+/// The length of the payload, if this is a header of that number.
+fn payload_length(bytes: &[u8], number: u64) -> Option<usize> {
+    let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
+    let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let found = u64::from(word(8)) | u64::from(word(12)) << 32;
+    let length = word(4) as usize;
+    (word(0) == MARKER && found == number && length <= PAYLOAD_MAX_BYTES).then_some(length)
+}
+
+fn is_whole(nonce: u64, number: u64, bytes: &[u8]) -> bool {
+    let Some(length) = payload_length(bytes, number) else { return false };
+    let Some(payload) = bytes.get(HEADER_BYTES..HEADER_BYTES + length) else { return false };
+    bytes[16..HEADER_BYTES] == checksum(nonce, number, payload).to_le_bytes()
+}
+
+/// True if the next frame stands whole somewhere in these bytes.
+pub(crate) fn holds_next(nonce: u64, number: u64, bytes: &[u8]) -> bool {
+    let starts = bytes.windows(4).enumerate().filter(|(_, window)| *window == MARKER.to_le_bytes());
+    starts.into_iter().any(|(at, _)| is_whole(nonce, number + 1, &bytes[at..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(number: u64, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write(7, number, payload, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn a_frame_reads_back_under_its_own_number_and_file_alone() {
+        let bytes = frame(3, b"payload");
+        assert_eq!(read(7, 3, &mut &bytes[..]).unwrap(), Found::Frame(b"payload".to_vec()));
+        assert!(matches!(read(7, 4, &mut &bytes[..]).unwrap(), Found::Broken(_)));
+        assert!(matches!(read(8, 3, &mut &bytes[..]).unwrap(), Found::Broken(_)));
+    }
+
+    #[test]
+    fn nothing_and_zeros_are_the_end() {
+        assert_eq!(read(7, 0, &mut &b""[..]).unwrap(), Found::End);
+        assert_eq!(read(7, 0, &mut &[0u8; 100][..]).unwrap(), Found::End);
+    }
+
+    #[test]
+    fn every_cut_and_every_flipped_bit_is_found() {
+        let bytes = frame(1, b"some payload");
+        for length in 1..bytes.len() {
+            assert!(matches!(read(7, 1, &mut &bytes[..length]).unwrap(), Found::Broken(_)), "{length}");
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(matches!(read(7, 1, &mut &flipped[..]).unwrap(), Found::Broken(_)), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn damage_is_told_from_a_torn_end() {
+        let mut bytes = frame(1, b"first");
+        bytes[HEADER_BYTES] ^= 1;
+        assert!(!holds_next(7, 1, &bytes), "torn: nothing stands behind");
+        bytes.extend(frame(2, b"second"));
+        assert!(holds_next(7, 1, &bytes), "damaged: the next was written after it");
+    }
+}

@@ -1,0 +1,429 @@
+//! The journal: acknowledged means on disk.
+//!
+//! One file, `store-N`: a header, a snapshot of the state, then every command since, each batch in a frame
+//! that is synced before anything of it is applied or answered. When the commands have outgrown the snapshot
+//! the state is written to `store-N+1` in full, which takes the place of the old file by a rename. At start
+//! the snapshot is read and the commands are applied again; the same commands give the same state.
+//!
+//! A torn end is cut: it was never acknowledged. A file that is damaged anywhere else, or that a newer
+//! program wrote, is refused. It is never taken for an empty one.
+
+mod disk;
+mod frame;
+mod record;
+
+pub(crate) use disk::{Directory, Disk};
+pub(crate) use record::Identity;
+pub(crate) use record::write_command;
+
+use crate::core::{Command, Store};
+use disk::DiskFile;
+use frame::Found;
+use record::Record;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+const MAGIC: [u8; 8] = *b"soloetcd";
+const FORMAT: u32 = 1;
+/// Magic, format, nonce.
+const FILE_HEADER_BYTES: usize = 20;
+/// The file grows by so much at a time: a sync is cheaper while the size stays.
+const GROW_BYTES: usize = 1024 * 1024;
+/// Records of a snapshot in one frame.
+const SNAPSHOT_FRAME_BYTES: usize = 256 * 1024;
+/// The commands may take so much before the file is written anew, and twice what the snapshot takes.
+const COMMANDS_MIN_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Why a store cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it.
+    #[error("another process uses the store in {0}")]
+    InUse(PathBuf),
+    /// It is damaged.
+    #[error(
+        "the store file {file} is damaged at byte {offset}: {detail}. It was left as it is. Put a copy of it from a backup in its place, or move it away to begin with an empty store; a fleet will then ask for `orchestrate store accept`"
+    )]
+    Damaged {
+        /// The file.
+        file: String,
+        /// Where.
+        offset: u64,
+        /// What is wrong.
+        detail: String,
+    },
+    /// A newer program wrote it.
+    #[error(
+        "the store file {file} has format {found}, and this program knows none above {FORMAT}: use the newer program that wrote it, or export from there"
+    )]
+    Newer {
+        /// The file.
+        file: String,
+        /// Its format.
+        found: u32,
+    },
+    /// Reading or writing failed.
+    #[error("the store in {path}: {source}")]
+    Io {
+        /// The directory.
+        path: PathBuf,
+        /// How.
+        source: io::Error,
+    },
+}
+
+/// An open journal.
+pub(crate) struct Journal<D: Disk> {
+    disk: D,
+    identity: Identity,
+    file: StoreFile<D::File>,
+    /// A sync failed: what is on disk is not known any more.
+    broken: bool,
+    buffer: Vec<u8>,
+}
+
+/// The file in use.
+struct StoreFile<F: DiskFile> {
+    file: F,
+    number: u64,
+    nonce: u64,
+    next_frame: u64,
+    /// Where the next frame goes.
+    offset: u64,
+    /// Up to here the file is there already.
+    grown: u64,
+    /// Where the commands begin.
+    snapshot_end: u64,
+}
+
+impl<D: Disk> Journal<D> {
+    /// Opens what is there, or makes an empty store, and counts the start. `now_millis` is when every lease
+    /// begins anew.
+    pub(crate) fn open(disk: D, path: &Path, now_millis: u64) -> Result<(Self, Store), OpenError> {
+        let io = |source| OpenError::Io { path: path.to_owned(), source };
+        let names = disk.list().map_err(io)?;
+        let (identity, file, mut store) = match names.iter().filter_map(|name| number_of(name)).max() {
+            Some(number) => load(&disk, path, number, now_millis)?,
+            None => {
+                let (identity, store) = (Identity::random(), Store::default());
+                (identity, write_new(&disk, 1, identity, &store).map_err(io)?, store)
+            }
+        };
+        for name in names.iter().filter(|name| name.starts_with("store-")) {
+            if number_of(name) != Some(file.number) {
+                // What a crash left behind; if it cannot be removed now, then at the next start.
+                let _ = disk.remove(name);
+            }
+        }
+        let mut journal = Self { disk, identity, file, broken: false, buffer: Vec::new() };
+        let mut start = Vec::new();
+        write_command(&Command::Start, &mut start);
+        journal.append(&start).map_err(io)?;
+        // The start is refused by nothing.
+        let _ = store.apply(Command::Start, now_millis);
+        store.renew_all(now_millis);
+        Ok((journal, store))
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// What the file takes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.file.offset
+    }
+
+    /// Appends commands, as records; when this returns they are on disk.
+    ///
+    /// # Errors
+    /// They are not; after a failed sync nothing can be written any more.
+    pub(crate) fn append(&mut self, records: &[u8]) -> io::Result<()> {
+        if self.broken {
+            return Err(io::Error::other("an earlier sync failed"));
+        }
+        self.buffer.clear();
+        frame::write(self.file.nonce, self.file.next_frame, records, &mut self.buffer);
+        self.file.write(&self.buffer)?;
+        if let Err(error) = self.file.file.sync() {
+            self.broken = true;
+            return Err(error);
+        }
+        self.file.offset += self.buffer.len() as u64;
+        self.file.next_frame += 1;
+        Ok(())
+    }
+
+    /// The commands have outgrown the snapshot.
+    pub(crate) fn should_rewrite(&self) -> bool {
+        let commands = self.file.offset - self.file.snapshot_end;
+        commands > COMMANDS_MIN_BYTES && commands > 2 * self.file.snapshot_end
+    }
+
+    /// Writes the state in full and goes on behind it.
+    ///
+    /// # Errors
+    /// The new file could not be written: the old one is still in use.
+    pub(crate) fn rewrite(&mut self, store: &Store) -> io::Result<()> {
+        let old = self.file.number;
+        match write_new(&self.disk, old + 1, self.identity, store) {
+            Ok(file) => self.file = file,
+            Err(error) => {
+                // Asked again when as much has come again.
+                self.file.snapshot_end = self.file.offset;
+                return Err(error);
+            }
+        }
+        // If it cannot be removed now, then at the next start.
+        let _ = self.disk.remove(&file_name(old));
+        Ok(())
+    }
+}
+
+impl<F: DiskFile> StoreFile<F> {
+    fn write(&mut self, frame: &[u8]) -> io::Result<()> {
+        let end = self.offset + frame.len() as u64;
+        if end > self.grown {
+            let more = (end - self.grown) as usize + GROW_BYTES;
+            self.file.write_at(&vec![0; more], self.grown)?;
+            self.grown += more as u64;
+        }
+        self.file.write_at(frame, self.offset)
+    }
+}
+
+/// Writes a file with the whole state, under another name until it is complete.
+fn write_new<D: Disk>(
+    disk: &D,
+    number: u64,
+    identity: Identity,
+    store: &Store,
+) -> io::Result<StoreFile<D::File>> {
+    let name = file_name(number);
+    let temporary = format!("{name}.new");
+    let written = Snapshot::write(disk.create(&temporary)?, number, identity, store)
+        .and_then(|file| disk.rename(&temporary, &name).map(|()| file));
+    if written.is_err() {
+        // What was begun; if it cannot be removed now, then at the next start.
+        let _ = disk.remove(&temporary);
+    }
+    written
+}
+
+fn load<D: Disk>(
+    disk: &D,
+    path: &Path,
+    number: u64,
+    now_millis: u64,
+) -> Result<(Identity, StoreFile<D::File>, Store), OpenError> {
+    let io = |source| OpenError::Io { path: path.to_owned(), source };
+    let name = file_name(number);
+    let shown = path.join(&name).display().to_string();
+    let mut reader = BufReader::new(disk.read(&name).map_err(io)?);
+    let nonce = read_file_header(&mut reader, &shown).map_err(|error| error.or_io(path))?;
+    let mut loading = Loading { offset: FILE_HEADER_BYTES as u64, ..Loading::default() };
+    let torn_bytes = loading.read(&mut reader, nonce, now_millis).map_err(|error| match error {
+        LoadError::Io(source) => io(source),
+        LoadError::Damaged(offset, detail) => OpenError::Damaged { file: shown.clone(), offset, detail },
+    })?;
+    drop(reader);
+    let Loading { identity, store, next_frame, offset, snapshot_end, .. } = loading;
+    let Some(store) = store else {
+        let detail = "its snapshot is not complete".into();
+        return Err(OpenError::Damaged { file: shown, offset, detail });
+    };
+    let mut file = disk.open(&name).map_err(io)?;
+    if torn_bytes > 0 {
+        tracing::warn!(file = shown, offset, torn_bytes, "the end of the store file was torn and is cut");
+        file.write_at(&vec![0; torn_bytes], offset).and_then(|()| file.sync()).map_err(io)?;
+    }
+    let grown = offset + torn_bytes as u64;
+    Ok((identity, StoreFile { file, number, nonce, next_frame, offset, grown, snapshot_end }, store))
+}
+
+/// A file as it is read.
+#[derive(Default)]
+struct Loading {
+    identity: Identity,
+    summary: crate::core::Summary,
+    leases: Vec<(i64, i64)>,
+    versions: Vec<(Vec<u8>, crate::core::Version)>,
+    /// There once the snapshot is complete.
+    store: Option<Store>,
+    next_frame: u64,
+    offset: u64,
+    snapshot_end: u64,
+}
+
+enum LoadError {
+    Io(io::Error),
+    /// Where, and what is wrong.
+    Damaged(u64, String),
+}
+
+impl Loading {
+    /// Reads frames up to the end; gives the bytes that are torn there.
+    fn read(&mut self, file: &mut impl Read, nonce: u64, now_millis: u64) -> Result<usize, LoadError> {
+        loop {
+            match frame::read(nonce, self.next_frame, file).map_err(LoadError::Io)? {
+                Found::Frame(payload) => {
+                    let at = self.offset;
+                    self.take(&payload, now_millis).map_err(|detail| LoadError::Damaged(at, detail))?;
+                }
+                Found::End => return Ok(0),
+                Found::Broken(mut bytes) => {
+                    let most = 2 * frame::PAYLOAD_MAX_BYTES as u64;
+                    file.take(most).read_to_end(&mut bytes).map_err(LoadError::Io)?;
+                    if self.store.is_none() || frame::holds_next(nonce, self.next_frame, &bytes) {
+                        let detail = "a frame does not match its checksum".to_owned();
+                        return Err(LoadError::Damaged(self.offset, detail));
+                    }
+                    return Ok(bytes.len());
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, payload: &[u8], now_millis: u64) -> Result<(), String> {
+        for record in record::read_all(payload)? {
+            match (record, &mut self.store) {
+                (Record::Command(command), Some(store)) => {
+                    // What was refused then is refused again.
+                    let _ = store.apply(command, now_millis);
+                }
+                (Record::Identity(identity), None) => self.identity = identity,
+                (Record::Summary(summary), None) => self.summary = summary,
+                (Record::Lease(id, seconds), None) => self.leases.push((id, seconds)),
+                (Record::Version(key, version), None) => self.versions.push((key, version)),
+                (Record::SnapshotEnd, None) => {
+                    let leases = std::mem::take(&mut self.leases).into_iter();
+                    let versions = std::mem::take(&mut self.versions).into_iter();
+                    let store = Store::restore(&self.summary, leases, versions, now_millis);
+                    self.store = Some(store.map_err(|refusal| refusal.message().to_owned())?);
+                    self.snapshot_end = self.offset + (frame::HEADER_BYTES + payload.len()) as u64;
+                }
+                (record, _) => return Err(format!("a record out of place: {record:?}")),
+            }
+        }
+        self.next_frame += 1;
+        self.offset += (frame::HEADER_BYTES + payload.len()) as u64;
+        Ok(())
+    }
+}
+
+/// A snapshot as it is written.
+struct Snapshot<F: DiskFile> {
+    file: F,
+    nonce: u64,
+    records: Vec<u8>,
+    frame: Vec<u8>,
+    next_frame: u64,
+    offset: u64,
+}
+
+impl<F: DiskFile> Snapshot<F> {
+    /// Writes all of it, synced.
+    fn write(mut file: F, number: u64, identity: Identity, store: &Store) -> io::Result<StoreFile<F>> {
+        let nonce = random();
+        let header = [&MAGIC[..], &FORMAT.to_le_bytes(), &nonce.to_le_bytes()].concat();
+        file.write_at(&header, 0)?;
+        let offset = header.len() as u64;
+        let mut snapshot =
+            Self { file, nonce, records: Vec::new(), frame: Vec::new(), next_frame: 0, offset };
+        snapshot.fill(identity, store)?;
+        let Self { mut file, next_frame, offset, .. } = snapshot;
+        file.sync()?;
+        Ok(StoreFile { file, number, nonce, next_frame, offset, grown: offset, snapshot_end: offset })
+    }
+
+    fn fill(&mut self, identity: Identity, store: &Store) -> io::Result<()> {
+        record::write_identity(identity, &mut self.records);
+        record::write_summary(&store.summary(), &mut self.records);
+        for (id, seconds) in store.leases() {
+            record::write_lease(id, seconds, &mut self.records);
+            self.flush_if_full()?;
+        }
+        for (key, version) in store.versions() {
+            record::write_version(key, version, &mut self.records);
+            self.flush_if_full()?;
+        }
+        record::write_snapshot_end(&mut self.records);
+        self.flush()
+    }
+
+    fn flush_if_full(&mut self) -> io::Result<()> {
+        if self.records.len() < SNAPSHOT_FRAME_BYTES { Ok(()) } else { self.flush() }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.frame.clear();
+        frame::write(self.nonce, self.next_frame, &self.records, &mut self.frame);
+        self.file.write_at(&self.frame, self.offset)?;
+        self.offset += self.frame.len() as u64;
+        self.next_frame += 1;
+        self.records.clear();
+        Ok(())
+    }
+}
+
+enum HeaderError {
+    Open(OpenError),
+    Io(io::Error),
+}
+
+impl HeaderError {
+    fn or_io(self, path: &Path) -> OpenError {
+        match self {
+            Self::Open(error) => error,
+            Self::Io(source) => OpenError::Io { path: path.to_owned(), source },
+        }
+    }
+}
+
+/// Magic and format; gives the nonce.
+fn read_file_header(file: &mut impl Read, shown: &str) -> Result<u64, HeaderError> {
+    let mut header = Vec::new();
+    file.take(FILE_HEADER_BYTES as u64).read_to_end(&mut header).map_err(HeaderError::Io)?;
+    let damaged = |detail: &str| {
+        HeaderError::Open(OpenError::Damaged { file: shown.to_owned(), offset: 0, detail: detail.to_owned() })
+    };
+    let Some(rest) = header.strip_prefix(&MAGIC) else {
+        return Err(damaged("it does not begin as a store of this program does"));
+    };
+    let (Some(format), Some(nonce)) =
+        (rest.first_chunk::<4>(), rest.get(4..).and_then(|r| r.first_chunk::<8>()))
+    else {
+        return Err(damaged("it ends within its header"));
+    };
+    match u32::from_le_bytes(*format) {
+        FORMAT => Ok(u64::from_le_bytes(*nonce)),
+        found if found > FORMAT => Err(HeaderError::Open(OpenError::Newer { file: shown.to_owned(), found })),
+        found => Err(damaged(&format!("it has the unknown format {found}"))),
+    }
+}
+
+fn file_name(number: u64) -> String {
+    format!("store-{number:016x}")
+}
+
+fn number_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("store-").filter(|digits| digits.len() == 16)?;
+    u64::from_str_radix(digits, 16).ok()
+}
+
+/// A random number that is not 0.
+fn random() -> u64 {
+    getrandom::u64().unwrap_or_else(|error| panic!("no randomness from the kernel: {error}")).max(1)
+}
+
+/// A checksum over every version up to a revision; equal for equal histories, whatever the files look like.
+pub(crate) fn state_hash(store: &Store, revision: i64) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    let mut bytes = Vec::new();
+    for (key, version) in store.versions().filter(|(_, version)| version.revision <= revision) {
+        bytes.clear();
+        record::write_version(key, version, &mut bytes);
+        hasher.update(&bytes);
+    }
+    hasher.finalize()
+}

@@ -1,0 +1,111 @@
+//! An embedded single-node store that speaks the etcd v3 API: for one machine, development, demos and tests.
+//! A fleet uses etcd.
+//!
+//! `core` is the store without clock or IO, `journal` puts commands on disk, `engine` is the one writer, and
+//! `server` is the face towards clients.
+
+pub mod core;
+mod engine;
+mod export;
+mod journal;
+mod server;
+
+pub use export::{Exported, export};
+pub use journal::OpenError;
+
+use engine::{Clock, Engine};
+use journal::{Directory, Identity, Journal};
+use rustix::fs::{FlockOperation, flock};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// etcd's own default: 2 GiB.
+pub const DEFAULT_QUOTA_BYTES: u64 = 2 * 1024 * 1024 * 1024;
+/// How long open connections may take to end.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Where a store keeps its data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Storage {
+    /// In a directory of its own, which is made if it is not there.
+    Directory(PathBuf),
+    /// Nowhere: for tests.
+    Memory,
+}
+
+/// Why a store ended, or did not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// It cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// It cannot listen, or has no thread.
+    #[error("solo-etcd: {0}")]
+    Io(#[from] std::io::Error),
+    /// The listener broke.
+    #[error("solo-etcd: {0}")]
+    Transport(#[from] tonic::transport::Error),
+}
+
+/// Serves a store on a listener until `shutdown` resolves. When this returns everything acknowledged is on
+/// disk, and another process may open the directory.
+///
+/// # Errors
+/// The store cannot be opened: another process uses it, it is damaged or of a newer format.
+pub async fn serve(
+    listener: TcpListener,
+    storage: &Storage,
+    quota_bytes: u64,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    let clock = Clock::new();
+    let (journal, store, identity, lock) = match storage {
+        Storage::Directory(path) => {
+            let (directory, lock) = lock(path)?;
+            let (journal, store) = Journal::open(directory, path, clock.millis())?;
+            let identity = journal.identity();
+            (Some(journal), store, identity, Some(lock))
+        }
+        Storage::Memory => {
+            let mut store = core::Store::default();
+            // The start is refused by nothing.
+            let _ = store.apply(core::Command::Start, clock.millis());
+            (None, store, Identity::random(), None)
+        }
+    };
+    let client_url = format!("http://{}", listener.local_addr()?);
+    let (engine, writer) = Engine::start(store, journal, identity, clock, quota_bytes)?;
+    let leases = tokio::spawn(engine.clone().end_leases());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let serving = server::serve(engine.clone(), listener, client_url, async {
+        // An error means that the sender is gone, which is the end as well.
+        let _ = stopped.await;
+    });
+    tokio::pin!(serving);
+    let ended = tokio::select! {
+        ended = &mut serving => Some(ended),
+        () = shutdown => None,
+    };
+    leases.abort();
+    // Streams end with the writer; then connections can.
+    engine.stop().await;
+    drop(stop);
+    let ended = match ended {
+        Some(ended) => ended,
+        None => tokio::time::timeout(DRAIN, serving).await.unwrap_or(Ok(())),
+    };
+    // A panic there has been printed; nothing is left to be written.
+    let _ = tokio::task::spawn_blocking(move || writer.join()).await;
+    drop(lock);
+    Ok(ended?)
+}
+
+/// One process at a time.
+fn lock(path: &Path) -> Result<(Directory, std::fs::File), OpenError> {
+    let io = |source| OpenError::Io { path: path.to_owned(), source };
+    let directory = Directory::open_or_create(path).map_err(io)?;
+    let file = directory.lock_file().map_err(io)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| OpenError::InUse(path.to_owned()))?;
+    Ok((directory, file))
+}

@@ -1,0 +1,68 @@
+//! The service Cluster: one member, and no other.
+
+use crate::engine::Engine;
+use etcd_client::proto::{
+    PbClusterService, PbMember, PbMemberAddRequest, PbMemberAddResponse, PbMemberListRequest,
+    PbMemberListResponse, PbMemberPromoteRequest, PbMemberPromoteResponse, PbMemberRemoveRequest,
+    PbMemberRemoveResponse, PbMemberUpdateRequest, PbMemberUpdateResponse,
+};
+use tonic::{Request, Response, Status};
+
+pub(super) struct Cluster {
+    pub(super) engine: Engine,
+    pub(super) client_url: String,
+}
+
+/// The member's name.
+pub(crate) const MEMBER_NAME: &str = "solo";
+
+fn alone<T>() -> Result<Response<T>, Status> {
+    Err(Status::unimplemented("solo-etcd has one member and takes no other; a fleet uses etcd"))
+}
+
+#[tonic::async_trait]
+impl PbClusterService for Cluster {
+    async fn member_list(
+        &self,
+        _: Request<PbMemberListRequest>,
+    ) -> Result<Response<PbMemberListResponse>, Status> {
+        let revision = self.engine.read().revision();
+        let member = PbMember {
+            id: self.engine.identity().member_id,
+            name: MEMBER_NAME.into(),
+            peer_ur_ls: Vec::new(),
+            client_ur_ls: vec![self.client_url.clone()],
+            is_learner: false,
+        };
+        let header = Some(self.engine.header(revision));
+        Ok(Response::new(PbMemberListResponse { header, members: vec![member] }))
+    }
+
+    async fn member_add(
+        &self,
+        _: Request<PbMemberAddRequest>,
+    ) -> Result<Response<PbMemberAddResponse>, Status> {
+        alone()
+    }
+
+    async fn member_remove(
+        &self,
+        _: Request<PbMemberRemoveRequest>,
+    ) -> Result<Response<PbMemberRemoveResponse>, Status> {
+        alone()
+    }
+
+    async fn member_update(
+        &self,
+        _: Request<PbMemberUpdateRequest>,
+    ) -> Result<Response<PbMemberUpdateResponse>, Status> {
+        alone()
+    }
+
+    async fn member_promote(
+        &self,
+        _: Request<PbMemberPromoteRequest>,
+    ) -> Result<Response<PbMemberPromoteResponse>, Status> {
+        alone()
+    }
+}

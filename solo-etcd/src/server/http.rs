@@ -1,0 +1,55 @@
+//! What etcd answers over plain HTTP on the same port: `/health`, `/version`, `/metrics`.
+
+use super::VERSION;
+use crate::engine::Engine;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::get;
+use serde_json::{Value, json};
+
+/// Adds the paths to the router that answers gRPC.
+pub(super) fn add(router: Router, engine: Engine) -> Router {
+    let paths = Router::new()
+        .route("/health", get(health))
+        .route("/version", get(version))
+        .route("/metrics", get(metrics))
+        .with_state(engine);
+    router.merge(paths)
+}
+
+async fn health(State(engine): State<Engine>) -> (StatusCode, Json<Value>) {
+    if engine.read().no_space() || engine.is_stopped() {
+        (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "health": "false" })))
+    } else {
+        (StatusCode::OK, Json(json!({ "health": "true" })))
+    }
+}
+
+async fn version() -> Json<Value> {
+    Json(json!({
+        "etcdserver": VERSION,
+        "etcdcluster": "3.4.0",
+        "solo_etcd": env!("CARGO_PKG_VERSION"),
+    }))
+}
+
+/// Under etcd's own names, as far as they have a meaning here.
+async fn metrics(State(engine): State<Engine>) -> Response {
+    let (revision, compacted, bytes) = {
+        let store = engine.read();
+        (store.revision(), store.compacted(), store.bytes())
+    };
+    let text = format!(
+        "# TYPE etcd_server_has_leader gauge\netcd_server_has_leader 1\n\
+         # TYPE etcd_server_quota_backend_bytes gauge\netcd_server_quota_backend_bytes {quota}\n\
+         # TYPE etcd_mvcc_db_total_size_in_bytes gauge\netcd_mvcc_db_total_size_in_bytes {file}\n\
+         # TYPE etcd_mvcc_db_total_size_in_use_in_bytes gauge\netcd_mvcc_db_total_size_in_use_in_bytes {bytes}\n\
+         # TYPE etcd_debugging_mvcc_current_revision gauge\netcd_debugging_mvcc_current_revision {revision}\n\
+         # TYPE etcd_debugging_mvcc_compact_revision gauge\netcd_debugging_mvcc_compact_revision {compacted}\n",
+        quota = engine.quota_bytes(),
+        file = engine.file_bytes().max(bytes),
+    );
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+}

@@ -1,0 +1,62 @@
+//! The gRPC and HTTP face: thin, no opinions of its own.
+
+mod auth;
+mod cluster;
+mod http;
+mod kv;
+mod lease;
+mod maintenance;
+mod watch;
+
+use crate::core::{REQUEST_BYTES_MAX, Refusal};
+use crate::engine::Engine;
+use etcd_client::proto::{
+    PbClusterServer, PbKvServer, PbLeaseServer, PbMaintenanceServer, PbResponseHeader, PbWatchServer,
+};
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::Status;
+use tonic::service::Routes;
+
+/// The version of etcd whose API this is.
+pub(crate) const VERSION: &str = "3.4.23";
+/// What gRPC takes around a request.
+const OVERHEAD_BYTES: usize = 512 * 1024;
+
+/// Serves until `stop` resolves and the open connections are drained.
+pub(crate) async fn serve(
+    engine: Engine,
+    listener: TcpListener,
+    client_url: String,
+    stop: impl Future<Output = ()>,
+) -> Result<(), tonic::transport::Error> {
+    let most = REQUEST_BYTES_MAX + OVERHEAD_BYTES;
+    let kv = PbKvServer::new(kv::Kv(engine.clone()))
+        .max_decoding_message_size(most)
+        .max_encoding_message_size(usize::MAX);
+    let watch = PbWatchServer::new(watch::Watch(engine.clone())).max_encoding_message_size(usize::MAX);
+    let routes = Routes::new(kv)
+        .add_service(watch)
+        .add_service(PbLeaseServer::new(lease::Lease(engine.clone())))
+        .add_service(PbMaintenanceServer::new(maintenance::Maintenance(engine.clone())))
+        .add_service(PbClusterServer::new(cluster::Cluster { engine: engine.clone(), client_url }))
+        .add_service(auth::Auth(engine.clone()));
+    let router = http::add(routes.into_axum_router(), engine);
+    tonic::transport::Server::builder()
+        .accept_http1(true)
+        .tcp_nodelay(true)
+        .max_concurrent_streams(None)
+        .add_routes(Routes::from(router))
+        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop)
+        .await
+}
+
+fn status(refusal: Refusal) -> Status {
+    Status::new(refusal.code().into(), refusal.message())
+}
+
+/// Fills in who answers; the revision of the answer stays.
+fn complete(engine: &Engine, header: &mut Option<PbResponseHeader>) {
+    let revision = header.as_ref().map_or(0, |header| header.revision);
+    *header = Some(engine.header(revision));
+}

@@ -1,0 +1,280 @@
+//! The service Watch.
+//!
+//! Nothing is queued for a watcher: the history is the queue. Each watcher remembers the revision that it
+//! has to see next; when the store moved on it reads what it missed, in bounded pieces, as fast as its
+//! client takes them. One that falls behind a compaction is cancelled, as etcd does it.
+
+use crate::core::{Span, Store};
+use crate::engine::Engine;
+use etcd_client::proto::{PbEvent, PbWatchRequest, PbWatchRequestUnion, PbWatchResponse, PbWatchService};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+pub(super) struct Watch(pub(super) Engine);
+
+/// Answers on one stream that the client has not taken yet.
+const ANSWERS_MAX: usize = 16;
+/// An answer ends with the revision that reaches one of these.
+const EVENTS_IN_ANSWER: usize = 1000;
+const BYTES_IN_ANSWER: usize = 1024 * 1024;
+/// What watchers that want to be told of progress are told in; etcd's own.
+const PROGRESS_EVERY: Duration = Duration::from_secs(600);
+/// Belongs to no watcher.
+const NO_WATCHER: i64 = -1;
+/// Values of `WatchCreateRequest.FilterType`.
+const NO_PUT: i32 = 0;
+const NO_DELETE: i32 = 1;
+
+#[tonic::async_trait]
+impl PbWatchService for Watch {
+    type WatchStream = ReceiverStream<Result<PbWatchResponse, Status>>;
+
+    async fn watch(
+        &self,
+        request: Request<Streaming<PbWatchRequest>>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let (answers, stream) = mpsc::channel(ANSWERS_MAX);
+        let watching = Watching { engine: self.0.clone(), answers, watchers: BTreeMap::new(), next_id: 0 };
+        tokio::spawn(watching.run(request.into_inner()));
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+}
+
+struct Watcher {
+    key: Vec<u8>,
+    end: Vec<u8>,
+    /// The first revision that it has not seen.
+    next: i64,
+    no_put: bool,
+    no_delete: bool,
+    with_previous: bool,
+    may_fragment: bool,
+    wants_progress: bool,
+    /// Something was sent since progress was last told.
+    spoken: bool,
+    /// Cancelled by a compaction: it is told nothing more, but its id stays taken until the client cancels
+    /// it as well, as in etcd.
+    compacted: bool,
+}
+
+/// One stream.
+struct Watching {
+    engine: Engine,
+    answers: mpsc::Sender<Result<PbWatchResponse, Status>>,
+    watchers: BTreeMap<i64, Watcher>,
+    next_id: i64,
+}
+
+/// The client is gone.
+struct Gone;
+
+impl Watching {
+    async fn run(mut self, mut requests: Streaming<PbWatchRequest>) {
+        let mut revisions = self.engine.revisions();
+        let mut progress = tokio::time::interval(PROGRESS_EVERY);
+        progress.reset();
+        loop {
+            let went_on = tokio::select! {
+                // None of these loses anything when another is ready first.
+                request = requests.message() => match request {
+                    Ok(Some(PbWatchRequest { request_union: Some(union) })) => self.take(union).await,
+                    Ok(Some(_)) => Ok(()),
+                    // The end of the requests is the end of the stream.
+                    Ok(None) | Err(_) => Err(Gone),
+                },
+                changed = revisions.changed() => match changed {
+                    Ok(()) => self.catch_up().await,
+                    // The store stops.
+                    Err(_) => Err(Gone),
+                },
+                _ = progress.tick() => self.tell_progress().await,
+            };
+            if went_on.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn send(&self, answer: PbWatchResponse) -> Result<(), Gone> {
+        self.answers.send(Ok(answer)).await.map_err(|_| Gone)
+    }
+
+    fn answer(&self, watch_id: i64) -> PbWatchResponse {
+        let header = Some(self.engine.header(self.engine.read().revision()));
+        PbWatchResponse { header, watch_id, ..PbWatchResponse::default() }
+    }
+
+    async fn take(&mut self, request: PbWatchRequestUnion) -> Result<(), Gone> {
+        match request {
+            PbWatchRequestUnion::CreateRequest(request) => {
+                let revision = self.engine.read().revision();
+                let watcher = Watcher {
+                    key: if request.key.is_empty() { vec![0] } else { request.key },
+                    end: request.range_end,
+                    next: if request.start_revision == 0 { revision + 1 } else { request.start_revision },
+                    no_put: request.filters.contains(&NO_PUT),
+                    no_delete: request.filters.contains(&NO_DELETE),
+                    with_previous: request.prev_kv,
+                    may_fragment: request.fragment,
+                    wants_progress: request.progress_notify,
+                    spoken: false,
+                    compacted: false,
+                };
+                let refused = match () {
+                    () if !matches!(watcher.end.as_slice(), [] | [0]) && watcher.key >= watcher.end => {
+                        Some("mvcc: watcher range is empty")
+                    }
+                    () if request.watch_id != 0 && self.watchers.contains_key(&request.watch_id) => {
+                        Some("mvcc: duplicate watch ID provided on the WatchStream")
+                    }
+                    () => None,
+                };
+                if let Some(why) = refused {
+                    let (created, canceled, cancel_reason) = (true, true, why.to_owned());
+                    let answer = self.answer(NO_WATCHER);
+                    return self.send(PbWatchResponse { created, canceled, cancel_reason, ..answer }).await;
+                }
+                let id = if request.watch_id == 0 { self.free_id() } else { request.watch_id };
+                self.watchers.insert(id, watcher);
+                self.send(PbWatchResponse { created: true, ..self.answer(id) }).await?;
+                self.catch_up().await
+            }
+            PbWatchRequestUnion::CancelRequest(request) => {
+                if self.watchers.remove(&request.watch_id).is_none() {
+                    return Ok(());
+                }
+                self.send(PbWatchResponse { canceled: true, ..self.answer(request.watch_id) }).await
+            }
+            PbWatchRequestUnion::ProgressRequest(_) => {
+                // What is told as seen must have been sent.
+                self.catch_up().await?;
+                self.send(self.answer(NO_WATCHER)).await
+            }
+        }
+    }
+
+    fn free_id(&mut self) -> i64 {
+        while self.watchers.contains_key(&self.next_id) {
+            self.next_id += 1;
+        }
+        self.next_id += 1;
+        self.next_id - 1
+    }
+
+    /// Sends every watcher what it has not seen.
+    async fn catch_up(&mut self) -> Result<(), Gone> {
+        let ids: Vec<i64> = self.watchers.keys().copied().collect();
+        for id in ids {
+            while let Some(watcher) = self.watchers.get_mut(&id).filter(|w| !w.compacted) {
+                let (piece, revision) = {
+                    let store = self.engine.read();
+                    (piece(&store, watcher), store.revision())
+                };
+                match piece {
+                    Piece::Compacted(compact_revision) => {
+                        watcher.compacted = true;
+                        // etcd gives no revision with this.
+                        let header = Some(self.engine.header(0));
+                        let answer = PbWatchResponse { header, watch_id: id, ..PbWatchResponse::default() };
+                        self.send(PbWatchResponse { canceled: true, compact_revision, ..answer }).await?;
+                    }
+                    Piece::Events(events, next) => {
+                        watcher.next = watcher.next.max(next);
+                        let (is_last, may_fragment) = (next > revision, watcher.may_fragment);
+                        if !events.is_empty() {
+                            watcher.spoken = true;
+                            self.send_events(id, events, revision, may_fragment).await?;
+                        }
+                        if is_last {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn send_events(
+        &self,
+        id: i64,
+        events: Vec<PbEvent>,
+        revision: i64,
+        may_fragment: bool,
+    ) -> Result<(), Gone> {
+        let pieces = if may_fragment { fragments(events) } else { vec![events] };
+        let last = pieces.len() - 1;
+        for (index, events) in pieces.into_iter().enumerate() {
+            let header = Some(self.engine.header(revision));
+            let fragment = index < last;
+            let answer = PbWatchResponse { header, watch_id: id, ..PbWatchResponse::default() };
+            self.send(PbWatchResponse { events, fragment, ..answer }).await?;
+        }
+        Ok(())
+    }
+
+    async fn tell_progress(&mut self) -> Result<(), Gone> {
+        self.catch_up().await?;
+        let mut silent = Vec::new();
+        for (id, watcher) in &mut self.watchers {
+            if watcher.wants_progress && !watcher.compacted && !std::mem::take(&mut watcher.spoken) {
+                silent.push(*id);
+            }
+        }
+        for id in silent {
+            self.send(self.answer(id)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What a watcher has to be sent next.
+enum Piece {
+    /// What it needs is gone; the revision of the compaction.
+    Compacted(i64),
+    /// Events of whole revisions, and the first revision that is not among them.
+    Events(Vec<PbEvent>, i64),
+}
+
+fn piece(store: &Store, watcher: &Watcher) -> Piece {
+    if watcher.next < store.compacted() {
+        return Piece::Compacted(store.compacted());
+    }
+    let span = Span::new(&watcher.key, &watcher.end);
+    let (mut events, mut bytes, mut last) = (Vec::new(), 0, 0);
+    for event in store.events(watcher.next) {
+        let is_full = events.len() >= EVENTS_IN_ANSWER || bytes >= BYTES_IN_ANSWER;
+        if is_full && event.revision() != last {
+            return Piece::Events(events, event.revision());
+        }
+        last = event.revision();
+        let unwanted = if event.is_delete() { watcher.no_delete } else { watcher.no_put };
+        if !unwanted && span.contains(event.key()) {
+            bytes += event.bytes();
+            events.push(event.message(watcher.with_previous));
+        }
+    }
+    Piece::Events(events, store.revision() + 1)
+}
+
+/// Cuts the events of an answer that is too large for one message.
+fn fragments(events: Vec<PbEvent>) -> Vec<Vec<PbEvent>> {
+    let size = |event: &PbEvent| prost::Message::encoded_len(event);
+    let mut pieces = vec![Vec::new()];
+    let mut bytes = 0;
+    for event in events {
+        let more = size(&event);
+        if bytes + more > crate::core::REQUEST_BYTES_MAX && bytes > 0 {
+            pieces.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += more;
+        if let Some(piece) = pieces.last_mut() {
+            piece.push(event);
+        }
+    }
+    pieces
+}
