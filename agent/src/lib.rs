@@ -4,6 +4,7 @@
 pub mod certificates;
 pub mod clock;
 pub mod config;
+pub mod dev;
 pub mod execute;
 pub mod failpoint;
 pub mod files;

@@ -1,6 +1,6 @@
 //! `orchestrate-agent`: parses, sets logging up, runs, and owns the exit code.
 
-use agent::{NameInUse, StateDirectoryInUse, config, run, step};
+use agent::{NameInUse, StateDirectoryInUse, config, dev, run, step};
 use clap::{Parser, Subcommand};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -20,6 +20,15 @@ struct Arguments {
     /// The settings; fragments in agent.d beside it are read too.
     #[arg(long, default_value = "/etc/orchestrate/agent.toml", env = "ORCHESTRATE_CONFIG")]
     config: PathBuf,
+    /// Run a store and this agent together, for development, in this directory [default: orchestrate-dev]
+    #[arg(
+        long,
+        value_name = "DIRECTORY",
+        num_args = 0..=1,
+        default_missing_value = "orchestrate-dev",
+        conflicts_with_all = ["config", "check_config"]
+    )]
+    dev: Option<PathBuf>,
     /// Check the settings and exit: 0 if they are right, 1 if not.
     #[arg(long)]
     check_config: bool,
@@ -52,6 +61,10 @@ fn main() -> ExitCode {
             Err(error) => complain(&format!("run-step: {error}"), 1),
         };
     }
+    if let Some(directory) = arguments.dev {
+        start_logging("info");
+        return run_to_end(dev::run(&directory));
+    }
     let settings = match config::load(&arguments.config) {
         Ok(settings) => settings,
         Err(error) if arguments.check_config => return complain(&format!("{error:#}"), 1),
@@ -64,21 +77,29 @@ fn main() -> ExitCode {
         };
     }
     start_logging(&settings.log_level);
+    run_to_end(run(arguments.config, settings))
+}
+
+fn run_to_end(agent: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => return complain(&format!("no runtime: {error}"), EX_CANNOT),
     };
-    let result = runtime.block_on(run(arguments.config, settings));
+    let result = runtime.block_on(agent);
     // Threads that wait for the end of a step do not hold the agent.
     runtime.shutdown_timeout(Duration::ZERO);
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.is::<StateDirectoryInUse>() || error.is::<NameInUse>() => {
-            complain(&error.to_string(), EX_CANNOT)
-        }
+        Err(error) if is_in_use(&error) => complain(&error.to_string(), EX_CANNOT),
         Err(error) => complain(&format!("{error:#}"), 1),
     }
+}
+
+/// Another process has what this one needs.
+fn is_in_use(error: &anyhow::Error) -> bool {
+    let store_in_use = matches!(error.downcast_ref(), Some(solo_etcd::OpenError::InUse(_)));
+    store_in_use || error.is::<StateDirectoryInUse>() || error.is::<NameInUse>()
 }
 
 #[allow(clippy::print_stderr, reason = "the one place where this program complains before or after logging")]

@@ -34,12 +34,9 @@ pub enum Storage {
     Memory,
 }
 
-/// Why a store ended, or did not begin.
+/// Why a store ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// It cannot be opened.
-    #[error(transparent)]
-    Open(#[from] OpenError),
     /// It cannot listen, or has no thread.
     #[error("solo-etcd: {0}")]
     Io(#[from] std::io::Error),
@@ -48,57 +45,75 @@ pub enum ServeError {
     Transport(#[from] tonic::transport::Error),
 }
 
-/// Serves a store on a listener until `shutdown` resolves. When this returns everything acknowledged is on
-/// disk, and another process may open the directory.
-///
-/// # Errors
-/// The store cannot be opened: another process uses it, it is damaged or of a newer format.
-pub async fn serve(
-    listener: TcpListener,
-    storage: &Storage,
-    quota_bytes: u64,
-    shutdown: impl Future<Output = ()>,
-) -> Result<(), ServeError> {
-    let clock = Clock::new();
-    let (journal, store, identity, lock) = match storage {
-        Storage::Directory(path) => {
-            let (directory, lock) = lock(path)?;
-            let (journal, store) = Journal::open(directory, path, clock.millis())?;
-            let identity = journal.identity();
-            (Some(journal), store, identity, Some(lock))
+/// An open store; nobody else can open it.
+pub struct Solo {
+    journal: Option<Journal<Directory>>,
+    store: core::Store,
+    identity: Identity,
+    clock: Clock,
+    _lock: Option<std::fs::File>,
+}
+
+impl Solo {
+    /// Opens what is there, or makes an empty store.
+    ///
+    /// # Errors
+    /// Another process uses it, it is damaged, or a newer program wrote it.
+    pub fn open(storage: &Storage) -> Result<Self, OpenError> {
+        let clock = Clock::new();
+        match storage {
+            Storage::Directory(path) => {
+                let (directory, lock) = lock(path)?;
+                let (journal, store) = Journal::open(directory, path, clock.millis())?;
+                let identity = journal.identity();
+                Ok(Self { journal: Some(journal), store, identity, clock, _lock: Some(lock) })
+            }
+            Storage::Memory => {
+                let mut store = core::Store::default();
+                // The start is refused by nothing.
+                let _ = store.apply(core::Command::Start, clock.millis());
+                Ok(Self { journal: None, store, identity: Identity::random(), clock, _lock: None })
+            }
         }
-        Storage::Memory => {
-            let mut store = core::Store::default();
-            // The start is refused by nothing.
-            let _ = store.apply(core::Command::Start, clock.millis());
-            (None, store, Identity::random(), None)
-        }
-    };
-    let client_url = format!("http://{}", listener.local_addr()?);
-    let (engine, writer) = Engine::start(store, journal, identity, clock, quota_bytes)?;
-    let leases = tokio::spawn(engine.clone().end_leases());
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = server::serve(engine.clone(), listener, client_url, async {
-        // An error means that the sender is gone, which is the end as well.
-        let _ = stopped.await;
-    });
-    tokio::pin!(serving);
-    let ended = tokio::select! {
-        ended = &mut serving => Some(ended),
-        () = shutdown => None,
-    };
-    leases.abort();
-    // Streams end with the writer; then connections can.
-    engine.stop().await;
-    drop(stop);
-    let ended = match ended {
-        Some(ended) => ended,
-        None => tokio::time::timeout(DRAIN, serving).await.unwrap_or(Ok(())),
-    };
-    // A panic there has been printed; nothing is left to be written.
-    let _ = tokio::task::spawn_blocking(move || writer.join()).await;
-    drop(lock);
-    Ok(ended?)
+    }
+
+    /// Serves on a listener until `shutdown` resolves. When this returns everything acknowledged is on disk,
+    /// and another process may open the store.
+    ///
+    /// # Errors
+    /// The listener broke, or there is no thread to write.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        quota_bytes: u64,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), ServeError> {
+        let client_url = format!("http://{}", listener.local_addr()?);
+        let (engine, writer) =
+            Engine::start(self.store, self.journal, self.identity, self.clock, quota_bytes)?;
+        let leases = tokio::spawn(engine.clone().end_leases());
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let serving = server::serve(engine.clone(), listener, client_url, async {
+            // An error means that the sender is gone, which is the end as well.
+            let _ = stopped.await;
+        });
+        tokio::pin!(serving);
+        let ended = tokio::select! {
+            ended = &mut serving => Some(ended),
+            () = shutdown => None,
+        };
+        leases.abort();
+        // Streams end with the writer; then connections can.
+        engine.stop().await;
+        drop(stop);
+        let ended = match ended {
+            Some(ended) => ended,
+            None => tokio::time::timeout(DRAIN, serving).await.unwrap_or(Ok(())),
+        };
+        // A panic there has been printed; nothing is left to be written.
+        let _ = tokio::task::spawn_blocking(move || writer.join()).await;
+        Ok(ended?)
+    }
 }
 
 /// One process at a time.

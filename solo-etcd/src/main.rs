@@ -1,7 +1,7 @@
 //! `solo-etcd`: serves the embedded store, or exports it.
 
 use clap::{Args, Parser, Subcommand};
-use solo_etcd::{DEFAULT_QUOTA_BYTES, OpenError, ServeError, Storage};
+use solo_etcd::{DEFAULT_QUOTA_BYTES, OpenError, Solo, Storage};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -88,15 +88,12 @@ fn main() -> ExitCode {
 }
 
 fn is_in_use(error: &anyhow::Error) -> bool {
-    let of_open = |error: &OpenError| matches!(error, OpenError::InUse(_));
-    match error.downcast_ref() {
-        Some(ServeError::Open(open)) => of_open(open),
-        _ => error.downcast_ref().is_some_and(of_open),
-    }
+    matches!(error.downcast_ref(), Some(OpenError::InUse(_)))
 }
 
 async fn serve(options: Serve) -> anyhow::Result<()> {
     let storage = options.data_dir.map_or(Storage::Memory, Storage::Directory);
+    let store = Solo::open(&storage)?;
     let listener = TcpListener::bind(options.listen)
         .await
         .map_err(|error| anyhow::anyhow!("listening on {}: {error}", options.listen))?;
@@ -113,7 +110,7 @@ async fn serve(options: Serve) -> anyhow::Result<()> {
             _ = interrupt.recv() => {}
         }
     };
-    Ok(solo_etcd::serve(listener, &storage, options.quota_backend_bytes, stop).await?)
+    Ok(store.serve(listener, options.quota_backend_bytes, stop).await?)
 }
 
 async fn export(data_dir: PathBuf, to: Vec<String>) -> anyhow::Result<()> {

@@ -5,6 +5,7 @@ mod claims;
 mod contract;
 mod crash;
 mod demo;
+mod dev;
 mod discovery;
 mod machine;
 mod network;

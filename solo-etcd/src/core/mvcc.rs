@@ -344,10 +344,10 @@ impl Event<'_> {
 
     pub(crate) fn message(&self, with_previous: bool) -> PbEvent {
         let version = &self.versions[self.index];
-        // etcd reads the key at the revision before; within one revision a key changes only once more, from
-        // one tombstone to the next.
+        // etcd reads the key at the revision before, but not where the key was made in this one.
+        let was_there = version.created != version.revision && version.revision > self.compacted;
         let previous = at_revision(&self.versions[..self.index], version.revision - 1)
-            .filter(|v| with_previous && !v.is_tombstone() && version.revision > self.compacted);
+            .filter(|v| with_previous && was_there && !v.is_tombstone());
         PbEvent {
             r#type: if version.is_tombstone() { DELETE } else { 0 },
             kv: Some(version.key_value(self.key, false)),

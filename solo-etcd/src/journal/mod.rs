@@ -427,3 +427,6 @@ pub(crate) fn state_hash(store: &Store, revision: i64) -> u32 {
     }
     hasher.finalize()
 }
+
+#[cfg(test)]
+mod tests;

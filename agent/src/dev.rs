@@ -1,0 +1,106 @@
+//! `--dev`: the embedded store and one agent in one process, in a directory of its own, to try things out.
+
+use crate::config;
+use anyhow::{Context, Result};
+use solo_etcd::{DEFAULT_QUOTA_BYTES, Solo, Storage};
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+/// etcd's client port; where it is taken the system chooses one.
+const STORE_PORT: u16 = 2379;
+
+/// The settings that a new directory begins with; `@` stands for the directory.
+const SETTINGS: &str = r#"# One agent for development; `orchestrate-agent --dev` gives it the store. Change what a version does here,
+# and send SIGHUP or start it again.
+
+host = "dev"
+role = "development"
+state_directory = "@/state"
+version_file = "@/current_version"
+
+[identity]
+machine_id_file = "@/machine-id"
+
+[validation]
+every = "10s"
+
+[[apply]]
+name = "install"
+command = ["/bin/sh", "-c", 'echo "version $ORCHESTRATE_STEP_VERSION" > "@/installed"']
+
+[[validate]]
+name = "installed"
+command = ["/bin/sh", "-c", 'grep -qx "version $ORCHESTRATE_STEP_VERSION" "@/installed"']
+"#;
+
+/// Runs both until the agent is told to stop.
+///
+/// # Errors
+/// The directory cannot be used, another process uses it, or the agent's own errors.
+pub async fn run(directory: &Path) -> Result<()> {
+    let shown = || format!("the directory {}", directory.display());
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).with_context(shown)?;
+    let directory = directory.canonicalize().with_context(shown)?;
+    let path = directory.join("agent.toml");
+    write_new(&path, &SETTINGS.replace('@', &directory.display().to_string()))?;
+    write_new(&directory.join("machine-id"), &format!("{}\n", etcd_session::random_token()))?;
+    let mut settings = config::load(&path)?;
+
+    let listener = listen().await.context("listening for the store")?;
+    let endpoint = format!("http://{}", listener.local_addr()?);
+    settings.store.endpoints = Some(vec![endpoint.clone()]);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let store = Solo::open(&Storage::Directory(directory.join("store")))?;
+    say_what_to_try(&directory, &endpoint, settings.http_listen)?;
+    let mut store = tokio::spawn(store.serve(listener, DEFAULT_QUOTA_BYTES, async {
+        // An error means that the sender is gone, which is the end as well.
+        let _ = stopped.await;
+    }));
+    tokio::select! {
+        ended = crate::run(path, settings) => {
+            drop(stop);
+            store.await.context("the store's task")??;
+            ended
+        }
+        // It ends before the agent only if something is wrong with it.
+        ended = &mut store => Ok(ended.context("the store's task")??),
+    }
+}
+
+fn write_new(path: &Path, text: &str) -> Result<()> {
+    match std::fs::OpenOptions::new().write(true).create_new(true).open(path) {
+        Ok(mut file) => file.write_all(text.as_bytes()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+    .with_context(|| path.display().to_string())
+}
+
+async fn listen() -> std::io::Result<TcpListener> {
+    let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    match TcpListener::bind(at(STORE_PORT)).await {
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => TcpListener::bind(at(0)).await,
+        other => other,
+    }
+}
+
+fn say_what_to_try(directory: &Path, endpoint: &str, http: SocketAddr) -> Result<()> {
+    let directory = directory.display();
+    let text = format!(
+        "A store and one agent, in {directory}. In another shell:\n\n  \
+         export ORCHESTRATE_ENDPOINTS={endpoint}\n  \
+         orchestrate trigger_update 1\n  \
+         orchestrate status\n  \
+         cat {directory}/installed\n  \
+         orchestrate why dev\n  \
+         curl -s http://{http}/status\n  \
+         ETCDCTL_API=3 etcdctl --endpoints {endpoint} get --prefix /\n\n\
+         What a version does stands in {directory}/agent.toml. Ctrl-C ends both.\n"
+    );
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("standard output")
+}

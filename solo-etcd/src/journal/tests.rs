@@ -1,0 +1,403 @@
+//! A disk that loses, tears and fails writes stands under the journal; what was acknowledged must survive.
+
+use super::disk::{Disk, DiskFile};
+use super::*;
+use crate::core::Command;
+use etcd_client::proto::{PbCompactionRequest, PbDeleteRequest, PbLeaseGrantRequest, PbPutRequest};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const SECTOR_BYTES: usize = 512;
+
+/// What the disk does after so many operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// The machine loses power: unsynced sectors are kept or lost, each by the toss of a coin.
+    PowerLoss,
+    /// The operation fails, once, with nothing or half of it done; the process lives.
+    Error(io::ErrorKind),
+}
+
+#[derive(Debug, Default, Clone)]
+struct Contents {
+    /// What survives the loss of power.
+    durable: Vec<u8>,
+    /// What a running program reads.
+    seen: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Names, and what they stand for; an open file follows its contents, not its name.
+    names: BTreeMap<String, usize>,
+    files: Vec<Contents>,
+    operations: usize,
+    fault: Option<(usize, Fault)>,
+    dead: bool,
+    /// For coins.
+    seed: u64,
+}
+
+/// A disk in memory; clones share it.
+#[derive(Debug, Clone)]
+struct Memory(Arc<Mutex<State>>);
+
+struct MemoryFile {
+    disk: Memory,
+    index: usize,
+}
+
+impl Memory {
+    fn new(seed: u64) -> Self {
+        let (names, files) = (BTreeMap::new(), Vec::new());
+        let state = State { names, files, operations: 0, fault: None, dead: false, seed };
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fail_after(&self, operations: usize, fault: Fault) {
+        let mut state = self.lock();
+        state.fault = Some((state.operations + operations, fault));
+    }
+
+    /// Power comes back: what was synced is there, the rest as the coins fell.
+    fn restart(&self) {
+        let mut state = self.lock();
+        state.dead = false;
+        state.fault = None;
+        let State { files, seed, .. } = &mut *state;
+        for contents in files {
+            let length = contents.seen.len().max(contents.durable.len());
+            contents.durable.resize(length, 0);
+            contents.seen.resize(length, 0);
+            for start in (0..length).step_by(SECTOR_BYTES) {
+                let end = (start + SECTOR_BYTES).min(length);
+                if coin(seed) {
+                    contents.durable[start..end].copy_from_slice(&contents.seen[start..end]);
+                }
+            }
+            contents.seen = contents.durable.clone();
+        }
+    }
+
+    fn is_dead(&self) -> bool {
+        self.lock().dead
+    }
+}
+
+/// xorshift64.
+fn coin(seed: &mut u64) -> bool {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    *seed & 1 == 1
+}
+
+impl State {
+    /// Counts an operation; the fault, if it is its turn.
+    fn step(&mut self) -> io::Result<Option<Fault>> {
+        if self.dead {
+            return Err(io::Error::other("no power"));
+        }
+        self.operations += 1;
+        match self.fault {
+            Some((at, fault)) if self.operations > at => {
+                self.fault = None;
+                self.dead = fault == Fault::PowerLoss;
+                Ok(Some(fault))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+fn failed(fault: Fault) -> io::Error {
+    match fault {
+        Fault::PowerLoss => io::Error::other("no power"),
+        Fault::Error(kind) => kind.into(),
+    }
+}
+
+impl Disk for Memory {
+    type File = MemoryFile;
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.lock().names.keys().cloned().collect())
+    }
+
+    fn read(&self, name: &str) -> io::Result<Box<dyn Read + '_>> {
+        let state = self.lock();
+        let index = *state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Box::new(io::Cursor::new(state.files[index].seen.clone())))
+    }
+
+    fn open(&self, name: &str) -> io::Result<MemoryFile> {
+        let index = *self.lock().names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        Ok(MemoryFile { disk: self.clone(), index })
+    }
+
+    fn create(&self, name: &str) -> io::Result<MemoryFile> {
+        let mut state = self.lock();
+        if let Some(fault) = state.step()? {
+            return Err(failed(fault));
+        }
+        let index = state.files.len();
+        state.files.push(Contents::default());
+        state.names.insert(name.to_owned(), index);
+        drop(state);
+        self.open(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.lock();
+        let fault = state.step()?;
+        // Without power it may have happened or not.
+        let happens = match fault {
+            None => true,
+            Some(Fault::PowerLoss) => coin(&mut state.seed),
+            Some(Fault::Error(_)) => false,
+        };
+        if happens {
+            let index = state.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
+            state.names.insert(to.to_owned(), index);
+        }
+        fault.map_or(Ok(()), |fault| Err(failed(fault)))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = self.lock();
+        if let Some(fault) = state.step()? {
+            return Err(failed(fault));
+        }
+        state.names.remove(name);
+        Ok(())
+    }
+}
+
+impl DiskFile for MemoryFile {
+    fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut state = self.disk.lock();
+        let fault = state.step()?;
+        let offset = usize::try_from(offset).expect("small");
+        // A write that fails may have got half way.
+        let written = if fault.is_some() { &bytes[..bytes.len() / 2] } else { bytes };
+        let contents = &mut state.files[self.index];
+        let end = offset + written.len();
+        if contents.seen.len() < end {
+            contents.seen.resize(end, 0);
+        }
+        contents.seen[offset..end].copy_from_slice(written);
+        fault.map_or(Ok(()), |fault| Err(failed(fault)))
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        let mut state = self.disk.lock();
+        if let Some(fault) = state.step()? {
+            return Err(failed(fault));
+        }
+        let contents = &mut state.files[self.index];
+        contents.durable = contents.seen.clone();
+        Ok(())
+    }
+}
+
+/// The commands of a run; each changes something that can be seen.
+fn command(number: usize) -> Command {
+    let key = format!("key{}", number % 7).into_bytes();
+    match number % 11 {
+        3 => Command::DeleteRange(PbDeleteRequest { key, ..PbDeleteRequest::default() }),
+        5 => Command::LeaseGrant(PbLeaseGrantRequest { id: 100 + number as i64, ttl: 60 }),
+        6 => Command::Put(PbPutRequest { key, lease: 99 + number as i64, ..PbPutRequest::default() }),
+        8 => Command::Compact(PbCompactionRequest { revision: number as i64 / 2, physical: false }),
+        9 => Command::LeaseRevoke(number as i64 + 96),
+        _ => Command::Put(PbPutRequest { key, value: vec![b'v'; number % 700], ..PbPutRequest::default() }),
+    }
+}
+
+/// The state that these commands give; each start counts as one.
+fn expected(starts: &[usize], count: usize) -> Store {
+    let mut store = Store::default();
+    for number in 0..=count {
+        for _ in starts.iter().filter(|at| **at == number) {
+            let _ = store.apply(Command::Start, 0);
+        }
+        if number < count {
+            // Some are refused, then as now.
+            let _ = store.apply(command(number), 0);
+        }
+    }
+    store
+}
+
+fn same(found: &Store, expected: &Store) -> bool {
+    // Starts are counted too often or too seldom only where one was cut off.
+    let mut summary = expected.summary();
+    summary.raft_term = found.summary().raft_term;
+    summary.applied = found.summary().applied;
+    found.summary() == summary
+        && found.leases() == expected.leases()
+        && state_hash(found, i64::MAX) == state_hash(expected, i64::MAX)
+}
+
+fn open(disk: &Memory) -> Result<(Journal<Memory>, Store), OpenError> {
+    Journal::open(disk.clone(), Path::new("/test"), 0)
+}
+
+/// Writes until the fault strikes, restarts, and looks: everything acknowledged is there, in order, and at
+/// most the batch that was being written besides. Then goes on.
+fn check(seed: u64, faults: &[(usize, Fault)]) -> usize {
+    let disk = Memory::new(seed | 1);
+    let mut acknowledged = 0;
+    let mut last_term = 0;
+    let mut first = true;
+    for (after, fault) in faults.iter().copied().chain([(usize::MAX / 2, Fault::PowerLoss)]) {
+        if !first {
+            disk.restart();
+        }
+        disk.fail_after(after, fault);
+        let (mut journal, mut store) = match open(&disk) {
+            Ok(open) => open,
+            Err(OpenError::Io { .. }) => {
+                first = false;
+                continue;
+            }
+            Err(error) => panic!("seed {seed}, {faults:?}: {error}"),
+        };
+        let batch = 1 + seed as usize % 3;
+        let found = (acknowledged..=acknowledged + batch).find(|n| same(&store, &expected(&[], *n)));
+        let found =
+            found.unwrap_or_else(|| panic!("seed {seed}, {faults:?}: {acknowledged} were acknowledged"));
+        assert!(store.raft_term() > last_term, "the term goes up with every start");
+        last_term = store.raft_term();
+        acknowledged = found;
+        first = false;
+        for round in 0..40 {
+            if round % 13 == 12 {
+                // If it fails the old file is in use.
+                let _ = journal.rewrite(&store);
+            }
+            let commands: Vec<Command> = (acknowledged..acknowledged + batch).map(command).collect();
+            let mut records = Vec::new();
+            commands.iter().for_each(|command| write_command(command, &mut records));
+            if journal.append(&records).is_err() {
+                if disk.is_dead() || journal.broken {
+                    break;
+                }
+                continue;
+            }
+            commands.into_iter().for_each(|command| drop(store.apply(command, 0)));
+            acknowledged += batch;
+        }
+    }
+    acknowledged
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_fault_at_every_operation() {
+    let kinds =
+        [Fault::PowerLoss, Fault::Error(io::ErrorKind::StorageFull), Fault::Error(io::ErrorKind::Other)];
+    for after in 0..140 {
+        for (number, fault) in kinds.into_iter().enumerate() {
+            let acknowledged = check(1 + after as u64 * 7 + number as u64, &[(after, fault)]);
+            assert!(acknowledged >= 30, "after the fault it goes on: {acknowledged}");
+        }
+    }
+}
+
+/// So many by default; more where PROPTEST_CASES says so.
+fn cases(default: u32) -> ProptestConfig {
+    let given = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
+    ProptestConfig::with_cases(given.unwrap_or(default))
+}
+
+proptest! {
+    #![proptest_config(cases(64))]
+
+    #[test]
+    fn what_was_acknowledged_survives_any_faults(
+        seed in any::<u64>(),
+        faults in prop::collection::vec((0usize..120, prop_oneof![
+            3 => Just(Fault::PowerLoss),
+            1 => Just(Fault::Error(io::ErrorKind::StorageFull)),
+            1 => Just(Fault::Error(io::ErrorKind::Other)),
+        ]), 1..6),
+    ) {
+        check(seed, &faults);
+    }
+}
+
+impl Memory {
+    fn contents(&self, name: &str) -> Vec<u8> {
+        let state = self.lock();
+        state.files[state.names[name]].seen.clone()
+    }
+
+    fn set(&self, name: &str, bytes: Vec<u8>) {
+        let mut state = self.lock();
+        let index = state.files.len();
+        state.files.push(Contents { durable: bytes.clone(), seen: bytes });
+        state.names.insert(name.to_owned(), index);
+    }
+}
+
+/// A file with a snapshot and some commands.
+fn written() -> (Memory, String, Store) {
+    let disk = Memory::new(1);
+    let (mut journal, mut store) = open(&disk).expect("an empty store");
+    for number in 0..30 {
+        let mut records = Vec::new();
+        write_command(&command(number), &mut records);
+        journal.append(&records).expect("written");
+        let _ = store.apply(command(number), 0);
+    }
+    let name = file_name(journal.file.number);
+    (disk, name, store)
+}
+
+#[test]
+fn a_damaged_file_is_refused_and_left_as_it_is() {
+    let (disk, name, store) = written();
+    let whole = disk.contents(&name);
+    let used = whole.iter().rposition(|byte| *byte != 0).expect("something") + 1;
+    let mut refused = 0;
+    for at in (0..used).step_by(7) {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x55;
+        disk.set(&name, damaged.clone());
+        match open(&disk) {
+            Err(OpenError::Damaged { .. } | OpenError::Newer { .. }) => {
+                refused += 1;
+                assert_eq!(disk.contents(&name), damaged, "byte {at}");
+            }
+            // The last frame: it cannot be told from one that was torn.
+            Ok((_, found)) => assert!(found.revision() >= store.revision() - 2, "byte {at}"),
+            Err(error) => panic!("byte {at}: {error}"),
+        }
+    }
+    assert!(refused > used / 7 - 20, "{refused} of {}", used / 7);
+}
+
+#[test]
+fn a_newer_format_and_another_program_s_file_are_refused() {
+    for (at, byte, part) in [(8, 9, "format 9"), (0, b'X', "does not begin as a store")] {
+        let (disk, name, _) = written();
+        let mut changed = disk.contents(&name);
+        changed[at] = byte;
+        disk.set(&name, changed);
+        let Err(error) = open(&disk) else { panic!("opened in spite of byte {at}") };
+        assert!(error.to_string().contains(part), "{error}");
+    }
+}
+
+#[test]
+fn what_an_interrupted_rewrite_left_is_removed() {
+    let (disk, name, store) = written();
+    disk.set("store-00000000000000ff.new", Vec::new());
+    let (_, found) = open(&disk).expect("the store");
+    assert!(same(&found, &store));
+    assert_eq!(disk.list().expect("names"), [name]);
+}

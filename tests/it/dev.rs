@@ -1,0 +1,60 @@
+//! `orchestrate-agent --dev`: a store and an agent in one process.
+
+use std::path::Path;
+use std::process::Command;
+use tests::host::Said;
+use tests::process::{Running, binary, in_own_network, run};
+use tests::wait;
+
+/// Both, in a directory; its log has the endpoint.
+fn start(directory: &Path) -> (Running, String) {
+    let log = directory.join("log");
+    // It may not be there.
+    let _ = std::fs::remove_file(&log);
+    let mut command = Command::new(binary("orchestrate-agent"));
+    let running = Running::start(command.arg("--dev").arg(directory.join("dev")), &log);
+    let text = || std::fs::read_to_string(&log).unwrap_or_default();
+    let endpoint = || {
+        let said = text();
+        said.lines().find_map(|l| l.trim().strip_prefix("export ORCHESTRATE_ENDPOINTS=").map(str::to_owned))
+    };
+    let endpoint = wait::until("it says what to try", endpoint, text);
+    (running, endpoint)
+}
+
+fn orchestrate(endpoint: &str, arguments: &[&str]) -> Said {
+    let mut command = Command::new(binary("orchestrate"));
+    command.env_clear().env("ORCHESTRATE_ENDPOINTS", endpoint).args(arguments);
+    Said::from(run(&mut command, ""))
+}
+
+#[test]
+fn what_it_says_to_try_works_and_is_still_there_after_a_restart() {
+    let name = "dev::what_it_says_to_try_works_and_is_still_there_after_a_restart";
+    // The ports that it names are its own there.
+    if !in_own_network(name) {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let (mut first, endpoint) = start(directory.path());
+    assert_eq!(endpoint, "http://127.0.0.1:2379");
+    assert_eq!(orchestrate(&endpoint, &["trigger_update", "1"]).code, 0);
+    let said = orchestrate(&endpoint, &["verify_hosts", "1", "dev", "--wait", "20s"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let installed = directory.path().join("dev/installed");
+    assert_eq!(std::fs::read_to_string(&installed).expect("installed"), "version 1\n");
+    assert_eq!(orchestrate(&endpoint, &["status"]).code, 0);
+
+    let mut second = Command::new(binary("orchestrate-agent"));
+    let output = run(second.arg("--dev").arg(directory.path().join("dev")), "");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("another process uses the store"), "{output:?}");
+
+    first.signal(rustix::process::Signal::TERM);
+    wait::until("it ends", || first.ended().filter(|code| *code == Some(0)), String::new);
+    let (_again, endpoint) = start(directory.path());
+    let said = orchestrate(&endpoint, &["current_version"]);
+    assert_eq!((said.code, said.out.as_str()), (0, "1\n"), "{said:?}");
+    let said = orchestrate(&endpoint, &["verify_hosts", "1", "dev", "--wait", "20s"]);
+    assert_eq!(said.code, 0, "{said:?}");
+}
