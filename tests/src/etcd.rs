@@ -31,6 +31,11 @@ pub struct Etcd {
     generation: usize,
 }
 
+/// The etcd that is on the PATH, or another one that the environment names.
+fn program() -> String {
+    std::env::var("ORCHESTRATE_TEST_ETCD").unwrap_or_else(|_| "etcd".into())
+}
+
 /// The user of the first member; nobody else's on a test machine.
 const FIRST_USER: u32 = 60_100;
 
@@ -110,10 +115,10 @@ impl Etcd {
             let user = FIRST_USER + u32::try_from(index).expect("few");
             std::fs::create_dir_all(&member.data).expect("made");
             std::os::unix::fs::chown(&member.data, Some(user), None).expect("root");
-            command.args([&format!("--reuid={user}"), "--clear-groups", "etcd"]);
+            command.args([&format!("--reuid={user}"), "--clear-groups", &program()]);
             command
         } else {
-            Command::new("etcd")
+            Command::new(program())
         };
         command.args(["--name", &format!("m{index}"), "--data-dir"]).arg(&member.data);
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);

@@ -8,7 +8,8 @@ use std::process::Command;
 /// A running `solo-etcd`, on a port that the system chose; or one that is stopped.
 pub struct Solo {
     directory: tempfile::TempDir,
-    in_memory: bool,
+    /// Where it keeps its data; nowhere if it does so in memory.
+    data: Option<PathBuf>,
     /// Once it was chosen it is kept, so that a restarted store is found again.
     port: u16,
     running: Option<Running>,
@@ -17,17 +18,23 @@ pub struct Solo {
 impl Solo {
     /// Without a disk.
     pub fn in_memory() -> Self {
-        Self::new(true)
+        Self::new(tempfile::tempdir().expect("a directory"), None)
     }
 
     /// In a directory of the test's.
     pub fn on_disk() -> Self {
-        Self::new(false)
+        let directory = tempfile::tempdir().expect("a directory");
+        let data = directory.path().join("data");
+        Self::new(directory, Some(data))
     }
 
-    fn new(in_memory: bool) -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
-        let mut solo = Self { directory, in_memory, port: 0, running: None };
+    /// In a directory that is there already.
+    pub fn on_disk_in(parent: &Path) -> Self {
+        Self::new(tempfile::tempdir().expect("a directory"), Some(parent.join("data")))
+    }
+
+    fn new(directory: tempfile::TempDir, data: Option<PathBuf>) -> Self {
+        let mut solo = Self { directory, data, port: 0, running: None };
         solo.start();
         solo
     }
@@ -36,11 +43,10 @@ impl Solo {
     pub fn command(&self) -> Command {
         let mut command = Command::new(binary("solo-etcd"));
         command.args(["--listen", &format!("127.0.0.1:{}", self.port)]);
-        if self.in_memory {
-            command.arg("--in-memory");
-        } else {
-            command.arg("--data-dir").arg(self.data());
-        }
+        match &self.data {
+            Some(data) => command.arg("--data-dir").arg(data),
+            None => command.arg("--in-memory"),
+        };
         command
     }
 
@@ -75,8 +81,8 @@ impl Solo {
     }
 
     /// Its data directory.
-    pub fn data(&self) -> PathBuf {
-        self.path("data")
+    pub fn data(&self) -> &Path {
+        self.data.as_deref().expect("it is on disk")
     }
 
     fn path(&self, name: &str) -> PathBuf {

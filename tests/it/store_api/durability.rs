@@ -1,0 +1,187 @@
+//! The embedded store as a process: what it acknowledged is there whatever happened to it.
+
+use etcd_client::proto::{
+    PbAlarmRequest, PbAlarmResponse, PbDeleteRequest, PbDeleteResponse, PbPutRequest, PbPutResponse,
+    PbRangeRequest, PbRangeResponse,
+};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tests::etcd::Etcd;
+use tests::process::{binary, in_own_network, run};
+use tests::raw::{Raw, revision};
+use tests::solo::Solo;
+use tests::wait;
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
+}
+
+async fn put(raw: &Raw, key: String, value: Vec<u8>) -> Result<i64, (i32, String)> {
+    let request = PbPutRequest { key: key.into_bytes(), value, ..PbPutRequest::default() };
+    let answer: PbPutResponse = raw.call("KV/Put", request).await?;
+    Ok(revision(answer.header.as_ref()))
+}
+
+async fn count(raw: &Raw) -> PbRangeResponse {
+    let request =
+        PbRangeRequest { key: vec![0], range_end: vec![0], count_only: true, ..PbRangeRequest::default() };
+    raw.call("KV/Range", request).await.expect("an answer")
+}
+
+#[test]
+fn killed_again_and_again_it_keeps_what_it_acknowledged() {
+    let mut solo = Solo::on_disk();
+    let runtime = runtime();
+    let (mut written, mut last_revision, mut last_term) = (0u64, 0, 0);
+    for round in 0..8 {
+        let endpoint = solo.endpoint();
+        let acknowledged = Arc::new(AtomicU64::new(0));
+        let counter = acknowledged.clone();
+        let writer = runtime.spawn(async move {
+            let raw = Raw::connect(&endpoint);
+            for n in 0.. {
+                if put(&raw, format!("r{round}/{n:06}"), vec![b'v'; 300]).await.is_err() {
+                    return;
+                }
+                counter.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let enough = 20 + round * 37;
+        let busy = || (acknowledged.load(Ordering::SeqCst) >= enough).then_some(());
+        wait::until("it has written", busy, String::new);
+        solo.kill();
+        runtime.block_on(writer).expect("the writer ended");
+        written += acknowledged.load(Ordering::SeqCst);
+        solo.start();
+        let found = runtime.block_on(async { count(&Raw::connect(&solo.endpoint())).await });
+        let header = found.header.expect("a header");
+        // The one that was under way may be there as well.
+        let found = u64::try_from(found.count).expect("a count");
+        assert!(found == written || found == written + 1, "{found} of {written} in round {round}");
+        written = found;
+        assert!(header.revision > last_revision && header.raft_term > last_term, "{header:?}");
+        (last_revision, last_term) = (header.revision, header.raft_term);
+    }
+}
+
+#[test]
+fn a_second_process_is_refused() {
+    let solo = Solo::on_disk();
+    let mut second = Command::new(binary("solo-etcd"));
+    let output = run(second.args(["--listen", "127.0.0.1:0", "--data-dir"]).arg(solo.data()), "");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("another process uses the store"), "{output:?}");
+}
+
+#[test]
+fn a_damaged_file_is_refused_with_the_way_out() {
+    let mut solo = Solo::on_disk();
+    runtime().block_on(async {
+        let raw = Raw::connect(&solo.endpoint());
+        for n in 0..20 {
+            put(&raw, format!("k{n}"), vec![b'v'; 50]).await.expect("written");
+        }
+    });
+    solo.kill();
+    let entries = std::fs::read_dir(solo.data()).expect("listed").flatten();
+    let file =
+        entries.map(|e| e.path()).find(|p| p.display().to_string().contains("store-")).expect("a file");
+    let mut bytes = std::fs::read(&file).expect("read");
+    bytes[300] ^= 0xff;
+    std::fs::write(&file, &bytes).expect("written");
+    let output = run(&mut solo.command(), "");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("is damaged at byte") && text.contains("backup"), "{text}");
+    assert_eq!(std::fs::read(&file).expect("read"), bytes, "left as it was");
+}
+
+#[test]
+fn a_full_disk_is_told_as_a_full_store_and_heals() {
+    let name = "store_api::durability::a_full_disk_is_told_as_a_full_store_and_heals";
+    if !in_own_network(name) {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let mount = |options: &str| {
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", options, "none"]).arg(directory.path());
+        assert!(run(&mut command, "").status.success());
+    };
+    mount("size=3m");
+    let solo = Solo::on_disk_in(directory.path());
+    runtime().block_on(async {
+        let raw = Raw::connect(&solo.endpoint());
+        let mut written = 0;
+        let refused = loop {
+            match put(&raw, format!("k{written:04}"), vec![b'v'; 100_000]).await {
+                Ok(_) => written += 1,
+                Err(refused) => break refused,
+            }
+        };
+        assert_eq!(refused, (8, "etcdserver: mvcc: database space exceeded".to_owned()));
+        assert!(written > 10, "{written}");
+        assert_eq!(count(&raw).await.count, written, "nothing is there that was refused");
+        mount("remount,size=64m");
+        let request = PbAlarmRequest { action: 2, member_id: 0, alarm: 1 };
+        let _: PbAlarmResponse = raw.call("Maintenance/Alarm", request).await.expect("ended");
+        put(&raw, "after".into(), vec![b'v'; 100_000]).await.expect("written");
+        let one = PbDeleteRequest { key: b"k0000".to_vec(), ..PbDeleteRequest::default() };
+        let _: PbDeleteResponse = raw.call("KV/DeleteRange", one).await.expect("deleted");
+        assert_eq!(count(&raw).await.count, written);
+    });
+}
+
+#[test]
+fn leases_have_their_full_time_again_after_a_restart() {
+    let mut solo = Solo::on_disk();
+    let store = tests::store::Store::connect(&[solo.endpoint()]);
+    let (runtime, mut client) = store.parts();
+    let lease = runtime.block_on(client.lease_grant(4, None)).expect("granted").id();
+    let options = etcd_client::PutOptions::new().with_lease(lease);
+    runtime.block_on(client.put("k", "v", Some(options))).expect("written");
+    std::thread::sleep(Duration::from_secs(2));
+    solo.kill();
+    solo.start();
+    wait::stays("it has its time again", Duration::from_secs(3), || store.get("k").is_some(), String::new);
+    wait::until("and it ends", || store.get("k").is_none().then_some(()), String::new);
+}
+
+#[test]
+fn a_stopped_store_is_exported_into_an_etcd_and_again_without_harm() {
+    let mut solo = Solo::on_disk();
+    let store = tests::store::Store::connect(&[solo.endpoint()]);
+    for n in 0..250 {
+        store.put(&format!("/k/{n:03}"), &format!("v{n}"));
+    }
+    let (runtime, mut client) = store.parts();
+    let lease = runtime.block_on(client.lease_grant(60, None)).expect("granted").id();
+    let options = etcd_client::PutOptions::new().with_lease(lease);
+    runtime.block_on(client.put("/leased", "v", Some(options))).expect("written");
+    let etcd = Etcd::single();
+    let export = || {
+        let mut command = Command::new(binary("solo-etcd"));
+        run(command.args(["export", "--to", &etcd.endpoint(0), "--data-dir"]).arg(solo.data()), "")
+    };
+    assert_eq!(export().status.code(), Some(2), "while it runs");
+    solo.process().signal(rustix::process::Signal::TERM);
+    wait::until("it ends", || solo.process().ended(), String::new);
+    for _ in 0..2 {
+        let mut command = Command::new(binary("solo-etcd"));
+        let output =
+            run(command.args(["export", "--to", &etcd.endpoint(0), "--data-dir"]).arg(solo.data()), "");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{output:?}");
+        assert!(text.contains("250 keys written, 1 that hang on a lease left behind"), "{text}");
+        assert!(text.contains("orchestrate store accept"), "{text}");
+    }
+    assert_eq!(etcd.store().get("/k/249").as_deref(), Some("v249"));
+    assert_eq!(etcd.store().get("/leased"), None);
+    etcd.store().put("/k/007", "another");
+    let mut command = Command::new(binary("solo-etcd"));
+    let output = run(command.args(["export", "--to", &etcd.endpoint(0), "--data-dir"]).arg(solo.data()), "");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("another value under /k/007"), "{output:?}");
+}
