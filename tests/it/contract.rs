@@ -1257,7 +1257,7 @@ fn options_of_the_original_tool_stand_before_the_verb() {
 
 #[test]
 fn json_is_one_value_in_one_form() {
-    let etcd = Etcd::single();
+    let etcd = Etcd::single_real();
     let store = etcd.store();
     let world = World { discovery: discovery_service(), ..World::new(&etcd.endpoint(0)) };
     // An answer in text is an answer in JSON, with the same code; what ends without one says why.

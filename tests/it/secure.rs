@@ -222,7 +222,7 @@ fn the_command_reads_the_same_names_as_etcdctl() {
 }
 
 fn with_users() -> Etcd {
-    let etcd = Etcd::single();
+    let etcd = Etcd::single_real();
     for arguments in [
         &["user", "add", "root:root-password"][..],
         &["user", "grant-role", "root", "root"],

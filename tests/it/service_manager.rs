@@ -164,7 +164,7 @@ fn the_unit_is_ready_without_a_store_survives_a_kill_and_a_hang_and_lets_its_ste
     machine.run(&["kill", "-0", step.trim()]);
     fs::write(machine.file("/root/go-on"), "").expect("written");
     machine.wait_for_status_line("ok");
-    assert_eq!(store.get("/orchestrate/announced/h1").as_deref(), Some("1"), "{}", machine.describe());
+    wait::until("it is listed", || store.get("/running_version/1/h1"), || machine.describe());
 
     // A hang: the watchdog ends it.
     machine.run(&["systemctl", "kill", "--kill-whom=main", "--signal=STOP", UNIT]);

@@ -80,7 +80,7 @@ fn history_is_compacted_while_the_agent_is_cut_off() {
 
 #[test]
 fn a_restored_snapshot_is_recognised_and_nothing_starts_until_it_is_accepted() {
-    let mut etcd = Etcd::single();
+    let mut etcd = Etcd::single_real();
     let store = etcd.store();
     let host = Host::started("h1", &etcd.endpoints());
     store.put("/current_version", "1");

@@ -208,6 +208,8 @@ fn v1_v2_v1_within_a_second_ends_at_v1_and_the_last_trigger_wins_in_the_middle()
     host.wait_for_begin("packages", "v3");
     assert!(store.list("/running_version/").is_empty(), "the start took the host off its old version");
     store.put("/current_version", "v4");
+    let seen = |s: &serde_json::Value| s["target"]["version"] == "v4";
+    wait::until("the host has seen it", || host.status().filter(seen), || host.describe());
     host.remove("hold-packages");
     host.wait_for_listing(&store, "v4");
     assert_eq!(host.begins("configuration", "v3"), 0, "v3 was left after its running step");

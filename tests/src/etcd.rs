@@ -1,6 +1,6 @@
 //! Real etcd members on loopback, each with its data in a directory of the test.
 
-use crate::process::{Running, free_ports};
+use crate::process::{Running, binary, free_ports};
 use crate::store::Store;
 use crate::wait;
 use rustix::process::Signal;
@@ -18,8 +18,9 @@ pub struct Tls {
     pub key: PathBuf,
 }
 
-/// One or three members.
+/// One or three members of a real etcd; or the embedded store, where one member is enough.
 pub struct Etcd {
+    is_solo: bool,
     directory: tempfile::TempDir,
     members: Vec<Member>,
     token: String,
@@ -36,6 +37,10 @@ fn program() -> String {
     std::env::var("ORCHESTRATE_TEST_ETCD").unwrap_or_else(|_| "etcd".into())
 }
 
+fn single_is_solo() -> bool {
+    std::env::var("ORCHESTRATE_TEST_STORE").map_or(true, |store| store != "etcd")
+}
+
 /// The user of the first member; nobody else's on a test machine.
 const FIRST_USER: u32 = 60_100;
 
@@ -47,32 +52,44 @@ struct Member {
 }
 
 impl Etcd {
-    /// A single member.
+    /// A single member: the embedded store, which starts faster; a real etcd where the environment says
+    /// `ORCHESTRATE_TEST_STORE=etcd`, as the long tests do.
     pub fn single() -> Self {
-        Self::start(1, None, None, false)
+        Self::start(single_is_solo(), 1, None, None, false)
+    }
+
+    /// A single member of a real etcd, for what only that can do.
+    pub fn single_real() -> Self {
+        Self::start(false, 1, None, None, false)
     }
 
     /// A cluster of three.
     pub fn cluster() -> Self {
-        Self::start(3, None, None, false)
+        Self::start(false, 3, None, None, false)
     }
 
     /// A single member whose database may not grow beyond this.
     pub fn with_quota(bytes: u64) -> Self {
-        Self::start(1, Some(bytes), None, false)
+        Self::start(single_is_solo(), 1, Some(bytes), None, false)
     }
 
     /// A single member that demands client certificates.
     pub fn with_tls(tls: Tls) -> Self {
-        Self::start(1, None, Some(tls), false)
+        Self::start(false, 1, None, Some(tls), false)
     }
 
     /// A cluster of three whose members can be cut off from each other; for a test in a network of its own.
     pub fn separable() -> Self {
-        Self::start(3, None, None, true)
+        Self::start(false, 3, None, None, true)
     }
 
-    fn start(count: usize, quota_bytes: Option<u64>, tls: Option<Tls>, own_users: bool) -> Self {
+    fn start(
+        is_solo: bool,
+        count: usize,
+        quota_bytes: Option<u64>,
+        tls: Option<Tls>,
+        own_users: bool,
+    ) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         if own_users {
             let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
@@ -89,8 +106,16 @@ impl Etcd {
                 }
             })
             .collect();
-        let mut etcd =
-            Self { directory, members, token: "test".into(), quota_bytes, tls, own_users, generation: 0 };
+        let mut etcd = Self {
+            is_solo,
+            directory,
+            members,
+            token: "test".into(),
+            quota_bytes,
+            tls,
+            own_users,
+            generation: 0,
+        };
         (0..count).for_each(|index| etcd.start_member(index));
         etcd.wait_until_serving();
         etcd
@@ -107,6 +132,16 @@ impl Etcd {
         let cluster = self.initial_cluster();
         let log = self.directory.path().join(format!("m{index}.log"));
         let member = &mut self.members[index];
+        if self.is_solo {
+            let mut command = Command::new(binary("solo-etcd"));
+            command.args(["--listen", &format!("127.0.0.1:{}", member.client_port)]);
+            command.arg("--data-dir").arg(&member.data);
+            if let Some(bytes) = self.quota_bytes {
+                command.args(["--quota-backend-bytes", &bytes.to_string()]);
+            }
+            member.running = Some(Running::start(&mut command, &log));
+            return;
+        }
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let client = format!("{scheme}://127.0.0.1:{}", member.client_port);
         let peer = format!("http://127.0.0.1:{}", member.peer_port);
@@ -204,7 +239,9 @@ impl Etcd {
 
     fn run_etcdctl(&self, arguments: &[&str], input: &str) -> std::process::Output {
         let mut command = Command::new("etcdctl");
-        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.endpoints().join(",")]);
+        // Without the scheme, which is no part of an authority: the embedded store is strict about that.
+        let endpoints = self.endpoints().join(",").replace("http://", "");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &endpoints]);
         if let Some(tls) = &self.tls {
             command.arg("--cacert").arg(&tls.cacert).arg("--cert").arg(&tls.cert).arg("--key").arg(&tls.key);
         }

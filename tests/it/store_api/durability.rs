@@ -160,7 +160,7 @@ fn a_stopped_store_is_exported_into_an_etcd_and_again_without_harm() {
     let lease = runtime.block_on(client.lease_grant(60, None)).expect("granted").id();
     let options = etcd_client::PutOptions::new().with_lease(lease);
     runtime.block_on(client.put("/leased", "v", Some(options))).expect("written");
-    let etcd = Etcd::single();
+    let etcd = Etcd::single_real();
     let export = || {
         let mut command = Command::new(binary("solo-etcd"));
         run(command.args(["export", "--to", &etcd.endpoint(0), "--data-dir"]).arg(solo.data()), "")

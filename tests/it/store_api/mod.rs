@@ -13,7 +13,7 @@ use tests::solo::Solo;
 /// Runs a check on a real etcd and on the embedded store, each empty.
 fn on_both(check: impl AsyncFn(Raw)) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let (etcd, solo) = (Etcd::single(), Solo::on_disk());
+    let (etcd, solo) = (Etcd::single_real(), Solo::on_disk());
     for endpoint in [etcd.endpoint(0), solo.endpoint()] {
         // The client of a test wants to be inside of a runtime when it is made.
         runtime.block_on(async { check(Raw::connect(&endpoint)).await });
