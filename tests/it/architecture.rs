@@ -143,6 +143,25 @@ fn wrong_settings_are_named_with_file_line_and_the_nearest_name() {
 }
 
 #[test]
+fn every_option_of_the_embedded_store_is_documented() {
+    let documents = read("docs/solo-etcd.md");
+    let help = |arguments: &[&str]| {
+        let output = Command::new(binary("solo-etcd")).args(arguments).output().expect("solo-etcd");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let text = help(&["--help"]) + &help(&["export", "--help"]);
+    let options = text.split_whitespace().filter(|word| word.starts_with("--"));
+    let options: BTreeSet<&str> = options.filter(|o| !["--help", "--version"].contains(o)).collect();
+    assert!(options.len() >= 5, "{options:?}");
+    for option in options {
+        assert!(
+            documents.contains(&format!("`{option}")) || documents.contains(&format!("{option} ")),
+            "{option}"
+        );
+    }
+}
+
+#[test]
 fn the_failpoints_of_the_crash_tests_are_those_of_the_agent() {
     let source = read("agent/src/failpoint.rs");
     let listed: Vec<&str> =

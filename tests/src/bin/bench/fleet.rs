@@ -8,14 +8,15 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A single etcd on disk, ended with this value.
-struct Etcd {
-    child: Child,
+pub(crate) struct Etcd {
+    /// There until it is taken out.
+    child: Option<Child>,
     endpoint: String,
-    _directory: tempfile::TempDir,
+    directory: Option<tempfile::TempDir>,
 }
 
 impl Etcd {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let [client, peer] = tests::process::free_ports();
         let endpoint = format!("http://127.0.0.1:{client}");
@@ -29,9 +30,15 @@ impl Etcd {
             .stderr(log)
             .spawn()
             .expect("etcd");
-        let etcd = Self { child, endpoint, _directory: directory };
+        let etcd = Self { child: Some(child), endpoint, directory: Some(directory) };
         wait(Duration::from_secs(30), || etcd.metrics().is_some().then_some(()));
         etcd
+    }
+
+    /// The process, its endpoint and its directory; whoever takes them ends them.
+    pub(crate) fn into_parts(mut self) -> (Child, String, tempfile::TempDir) {
+        let (child, directory) = (self.child.take(), self.directory.take());
+        (child.expect("it runs"), self.endpoint.clone(), directory.expect("its directory"))
     }
 
     fn metrics(&self) -> Option<String> {
@@ -51,9 +58,11 @@ impl Etcd {
 
 impl Drop for Etcd {
     fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Some(child) = &mut self.child {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 
@@ -67,7 +76,7 @@ fn http_get(address: &str, path: &str) -> Option<String> {
     Some(text.split_once("\r\n\r\n")?.1.to_owned())
 }
 
-fn wait<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + limit;
     loop {
         if let Some(found) = look() {
@@ -78,7 +87,7 @@ fn wait<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-fn beside(name: &str) -> PathBuf {
+pub(crate) fn beside(name: &str) -> PathBuf {
     std::env::current_exe().expect("this program").with_file_name(name)
 }
 
@@ -95,7 +104,7 @@ fn bench(words: &[&str]) -> Command {
     command
 }
 
-fn load(words: &[&str]) -> Vec<f64> {
+pub(crate) fn load(words: &[&str]) -> Vec<f64> {
     let output = bench(&[&["load"], words].concat()).stderr(Stdio::inherit()).output().expect("the load");
     assert!(output.status.success(), "{words:?}");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -1,7 +1,7 @@
 //! Heavy work in processes of their own: filling a store, many mirrors, many agents' traffic.
 
 use crate::measure::percentile;
-use etcd_client::{Client, ConnectOptions, Txn, TxnOp, WatchOptions};
+use etcd_client::{Client, Compare, CompareOp, ConnectOptions, GetOptions, Txn, TxnOp, WatchOptions};
 use etcd_session::{
     EndpointSource, Gate, Mirror, MirrorOptions, Presence, PresenceConfig, PresenceState, Scope, Session,
     SessionConfig,
@@ -24,6 +24,9 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
         match words[0] {
             "fill" => fill(words[1], number(2)).await,
             "propagation" => propagation(words[1], number(2), words[3] == "mirrors").await,
+            "writes" => writes(words[1], words[2], number(3), number(4)).await,
+            "keys" => keys(words[1], number(2)).await,
+            "list" => list(words[1], number(2)).await,
             "storm" => storm(words[1], number(2)).await,
             other => panic!("no load {other}"),
         }
@@ -39,6 +42,69 @@ fn answer(line: &str) {
 
 async fn connect(endpoint: &str) -> Client {
     Client::connect([endpoint], Some(ConnectOptions::new())).await.expect("lazy")
+}
+
+/// So many clients, each with its own connection, write one after the other for some seconds. Answers
+/// operations each second, the 99th percentile in milliseconds, and how many there were.
+async fn writes(endpoint: &str, kind: &str, clients: usize, seconds: usize) {
+    let end = Instant::now() + Duration::from_secs(seconds as u64);
+    let begin = Instant::now();
+    let tasks: Vec<_> = (0..clients)
+        .map(|client| {
+            let (endpoint, is_put) = (endpoint.to_owned(), kind == "put");
+            tokio::spawn(async move {
+                let mut kv = connect(&endpoint).await.kv_client();
+                let mut times = Vec::new();
+                for n in 0.. {
+                    let key = format!("/bench/{client}/{:04}", n % 1000);
+                    let before = Instant::now();
+                    if before > end {
+                        break;
+                    }
+                    if is_put {
+                        kv.put(key, [b'v'; 100], None).await.expect("written");
+                    } else {
+                        let absent = Compare::version(format!("{key}/never"), CompareOp::Equal, 0);
+                        let operations = [
+                            TxnOp::put(key.as_str(), [b'v'; 100], None),
+                            TxnOp::delete(format!("{key}/a"), None),
+                            TxnOp::delete(format!("{key}/b"), None),
+                        ];
+                        kv.txn(Txn::new().when([absent]).and_then(operations)).await.expect("written");
+                    }
+                    times.push(before.elapsed().as_secs_f64() * 1000.0);
+                }
+                times
+            })
+        })
+        .collect();
+    let mut times = Vec::new();
+    for task in tasks {
+        times.extend(task.await.expect("a client"));
+    }
+    let took = begin.elapsed().as_secs_f64();
+    let count = times.len() as f64;
+    times.sort_by(f64::total_cmp);
+    answer(&format!("{} {} {count}", count / took, percentile(&times, 99.0)));
+}
+
+/// So many keys of 32 bytes with values of 32 bytes.
+async fn keys(endpoint: &str, count: usize) {
+    let client = connect(endpoint).await;
+    for chunk in (0..count).collect::<Vec<_>>().chunks(100) {
+        let puts = chunk.iter().map(|n| TxnOp::put(format!("/keys/{n:026}"), [b'v'; 32], None));
+        client.kv_client().txn(Txn::new().and_then(puts.collect::<Vec<_>>())).await.expect("written");
+    }
+}
+
+/// Lists them so many times, without values.
+async fn list(endpoint: &str, times: usize) {
+    let client = connect(endpoint).await;
+    for _ in 0..times {
+        let options = GetOptions::new().with_prefix().with_keys_only();
+        let mut kv = client.kv_client().max_decoding_message_size(64 << 20);
+        kv.get("/keys/", Some(options)).await.expect("listed");
+    }
 }
 
 /// Hosts `h000000…`, all live, on the roster and at version 1; every hundredth failed validation.

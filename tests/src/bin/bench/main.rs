@@ -7,6 +7,7 @@ mod fleet;
 mod load;
 mod measure;
 mod report;
+mod solo;
 
 use report::Report;
 use std::process::ExitCode;
@@ -22,12 +23,13 @@ fn main() -> ExitCode {
             let wanted = |name: &str| words.is_empty() || words.contains(&name);
             let mut report = Report::default();
             type Part = (&'static str, fn(&mut Report));
-            let parts: [Part; 5] = [
+            let parts: [Part; 6] = [
                 ("command", fleet::commands),
                 ("propagation", fleet::propagation),
                 ("agent", fleet::agent),
                 ("storm", fleet::storm),
                 ("update", fleet::update),
+                ("solo", solo::solo),
             ];
             for (name, measure) in parts.into_iter().filter(|(name, _)| wanted(name)) {
                 eprintln!("measuring: {name}");
