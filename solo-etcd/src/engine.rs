@@ -6,7 +6,7 @@ use crate::journal::{Directory, Identity, Journal, write_command};
 use etcd_client::proto::PbResponseHeader;
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// Commands that wait; whoever comes then waits to be taken in.
@@ -79,6 +79,7 @@ impl Engine {
             quota_bytes,
             revision: revision_sender,
             file_bytes: file_bytes_sender,
+            is_failing: false,
         };
         let thread = std::thread::Builder::new().name("store-writer".into()).spawn(|| writer.run(queue))?;
         Ok((Self { store, work, revision, file_bytes, clock, identity, quota_bytes, raft_term }, thread))
@@ -120,13 +121,18 @@ impl Engine {
     pub(crate) async fn end_leases(self) {
         // As often as etcd looks; sooner when one is due.
         const LOOK_EVERY_MILLIS: u64 = 500;
+        const AGAIN_AFTER_MILLIS: u64 = 50;
         loop {
             let next = self.read().next_lease_end_millis();
             let wait = next.map_or(LOOK_EVERY_MILLIS, |at| at.saturating_sub(self.clock.millis()));
-            tokio::time::sleep(std::time::Duration::from_millis(wait.clamp(1, LOOK_EVERY_MILLIS))).await;
+            tokio::time::sleep(Duration::from_millis(wait.clamp(1, LOOK_EVERY_MILLIS))).await;
             let is_due = self.read().next_lease_end_millis().is_some_and(|at| at <= self.clock.millis());
-            if is_due && self.work.send(Work::EndLeases).await.is_err() {
-                return;
+            if is_due {
+                if self.work.send(Work::EndLeases).await.is_err() {
+                    return;
+                }
+                // Where the journal cannot be written it stays due: no reason to ask a thousand times a second.
+                tokio::time::sleep(Duration::from_millis(AGAIN_AFTER_MILLIS)).await;
             }
         }
     }
@@ -187,6 +193,8 @@ struct Writer {
     quota_bytes: u64,
     revision: watch::Sender<i64>,
     file_bytes: watch::Sender<u64>,
+    /// The last write failed, which has been said.
+    is_failing: bool,
 }
 
 /// What gathered while the last batch was written.
@@ -263,7 +271,10 @@ impl Writer {
         let Batch { commands, records, rewrite, .. } = batch;
         if !commands.is_empty() {
             match self.journal.as_mut().map_or(Ok(()), |journal| journal.append(&records)) {
-                Ok(()) => self.apply(commands),
+                Ok(()) => {
+                    self.is_failing = false;
+                    self.apply(commands);
+                }
                 Err(error) => self.refuse(commands, &error),
             }
         }
@@ -301,7 +312,9 @@ impl Writer {
     /// A full disk is told as a full store. After any other failure nobody knows what is on disk.
     fn refuse(&mut self, commands: Vec<(Command, Option<Reply>)>, error: &io::Error) {
         let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-        tracing::error!(%error, "the journal cannot be written");
+        if !std::mem::replace(&mut self.is_failing, true) {
+            tracing::error!(%error, "the journal cannot be written");
+        }
         if full {
             let mut store = self.store.write().unwrap_or_else(PoisonError::into_inner);
             // Not in the journal, which has no room for it: after a restart the next write finds out again.

@@ -13,6 +13,9 @@ mod server;
 pub use export::{Exported, export};
 pub use journal::OpenError;
 
+#[cfg(fuzzing)]
+pub use journal::fuzzing;
+
 use engine::{Clock, Engine};
 use journal::{Directory, Identity, Journal};
 use rustix::fs::{FlockOperation, flock};

@@ -428,5 +428,26 @@ pub(crate) fn state_hash(store: &Store, revision: i64) -> u32 {
     hasher.finalize()
 }
 
+/// Doors for the fuzz targets.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    use super::{FILE_HEADER_BYTES, Loading, read_file_header};
+
+    /// Reads a whole store file.
+    pub fn file(mut bytes: &[u8]) {
+        let Ok(nonce) = read_file_header(&mut bytes, "fuzz") else { return };
+        let mut loading = Loading { offset: FILE_HEADER_BYTES as u64, ..Loading::default() };
+        let _ = loading.read(&mut bytes, nonce, 0);
+    }
+
+    /// Reads records as if their checksum had been right, behind the snapshot of an empty store.
+    pub fn records(bytes: &[u8]) {
+        let mut loading = Loading { store: Some(crate::core::Store::default()), ..Loading::default() };
+        let _ = loading.take(bytes, 0);
+        // And as parts of a snapshot.
+        let _ = Loading::default().take(bytes, 0);
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -14,9 +14,9 @@ use etcd_client::proto::{
     PbClusterServer, PbKvServer, PbLeaseServer, PbMaintenanceServer, PbResponseHeader, PbWatchServer,
 };
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
 use tonic::Status;
 use tonic::service::Routes;
+use tonic::transport::server::TcpIncoming;
 
 /// The version of etcd whose API this is.
 pub(crate) const VERSION: &str = "3.4.23";
@@ -44,10 +44,10 @@ pub(crate) async fn serve(
     let router = http::add(routes.into_axum_router(), engine);
     tonic::transport::Server::builder()
         .accept_http1(true)
-        .tcp_nodelay(true)
         .max_concurrent_streams(None)
         .add_routes(Routes::from(router))
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop)
+        // A small answer must not wait for the acknowledgement of the one before.
+        .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), stop)
         .await
 }
 

@@ -39,6 +39,10 @@ fn main() -> ExitCode {
                 }
             }
             report.print();
+            if !words.is_empty() {
+                report.keep_others();
+                report.write();
+            }
             ExitCode::SUCCESS
         }
     }

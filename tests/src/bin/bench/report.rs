@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/performance.md");
+
 #[derive(Default)]
 pub(crate) struct Report {
     rows: Vec<[String; 5]>,
@@ -36,6 +38,19 @@ impl Report {
         Self::say(&self.table());
     }
 
+    /// Takes in what the document says of what was not measured now, in its order.
+    pub(crate) fn keep_others(&mut self) {
+        let text = std::fs::read_to_string(DOCUMENT).unwrap_or_default();
+        let mut measured = std::mem::take(&mut self.rows);
+        for line in text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| what ")) {
+            let cells = line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned());
+            let Ok(row) = <[String; 5]>::try_from(cells.collect::<Vec<_>>()) else { continue };
+            let now = measured.iter().position(|measured| measured[0] == row[0]);
+            self.rows.push(now.map_or(row, |index| measured.remove(index)));
+        }
+        self.rows.append(&mut measured);
+    }
+
     pub(crate) fn write(&self) {
         let machine = machine();
         let text = format!(
@@ -44,8 +59,7 @@ impl Report {
              client library and do nothing but ask and compare; the bench's source is `tests/src/bin/bench`.\n\n{}\n{NOTES}",
             self.table()
         );
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/performance.md");
-        std::fs::write(path, text).unwrap_or_else(|e| panic!("{path}: {e}"));
+        std::fs::write(DOCUMENT, text).unwrap_or_else(|e| panic!("{DOCUMENT}: {e}"));
     }
 }
 
@@ -56,6 +70,7 @@ const NOTES: &str = "\
 - Operations are counted at the store (etcd's own `grpc_server_handled_total`), less the rate of keep-alives
   and backstop reads just before. A thousand agents on two cores keep each other waiting, so now and then a
   request is repeated; with 100 the count is constant.
+- *solo-etcd* and etcd run in turn on the same disk, each client with its own connection.
 - A short question costs what starting the program costs. That is why releases are optimised as a whole
   (`lto` in `Cargo.toml`) and the command line is read by the definition of one verb (`ctl/src/lib.rs`).
 ";
