@@ -2,7 +2,7 @@
 //! applies it and answers. Readers look at the state beside it, which holds nothing that is not on disk.
 
 use crate::core::{Answer, Command, REQUEST_BYTES_MAX, Refusal, Store};
-use crate::journal::{Directory, Identity, Journal, write_command};
+use crate::journal::{Directory, Identity, Journal, is_full, write_command};
 use etcd_client::proto::PbResponseHeader;
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -11,6 +11,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 /// Commands that wait; whoever comes then waits to be taken in.
 const QUEUE_MAX: usize = 1024;
+/// Leases that end in one sync; the rest is asked for again.
+const LEASES_IN_BATCH: usize = 10_000;
 /// Most in one sync.
 const BATCH_MAX_BYTES: usize = 2 * 1024 * 1024;
 
@@ -58,10 +60,12 @@ pub(crate) struct Engine {
 pub(crate) type WriterThread = std::thread::JoinHandle<()>;
 
 impl Engine {
-    /// Starts to write. Without a journal everything is in memory.
+    /// Starts to write. Without a journal everything is in memory. The lock is held as long as there is
+    /// somebody who may write.
     pub(crate) fn start(
         store: Store,
         journal: Option<Journal<Directory>>,
+        lock: Option<std::fs::File>,
         identity: Identity,
         clock: Clock,
         quota_bytes: u64,
@@ -75,6 +79,7 @@ impl Engine {
         let writer = Writer {
             store: store.clone(),
             journal,
+            _lock: lock,
             clock,
             quota_bytes,
             revision: revision_sender,
@@ -93,12 +98,12 @@ impl Engine {
 
     /// Commits a command; gives the revision after it.
     pub(crate) async fn commit(&self, command: Command) -> Result<(Answer, i64), Refusal> {
-        command.check()?;
         let mut record = Vec::new();
         write_command(&command, &mut record);
         if record.len() > REQUEST_BYTES_MAX {
             return Err(Refusal::RequestTooLarge);
         }
+        command.check()?;
         let (reply, answer) = oneshot::channel();
         self.work.send(Work::Command(command, record, reply)).await.map_err(|_| Refusal::Stopped)?;
         answer.await.unwrap_or(Err(Refusal::Stopped))
@@ -189,6 +194,7 @@ impl Engine {
 struct Writer {
     store: Arc<RwLock<Store>>,
     journal: Option<Journal<Directory>>,
+    _lock: Option<std::fs::File>,
     clock: Clock,
     quota_bytes: u64,
     revision: watch::Sender<i64>,
@@ -217,7 +223,8 @@ impl Writer {
             }
             let stops = batch.stops;
             self.commit(batch);
-            if stops {
+            // Where it is not known what is on disk nothing more can be promised.
+            if stops || self.journal.as_ref().is_some_and(Journal::is_broken) {
                 return;
             }
         }
@@ -235,7 +242,7 @@ impl Writer {
             }
             Work::EndLeases => {
                 // Whatever was kept alive meanwhile is not among them.
-                for id in self.read().ended_leases(self.clock.millis()) {
+                for id in self.read().ended_leases(self.clock.millis(), LEASES_IN_BATCH) {
                     batch.push(Command::LeaseRevoke(id));
                 }
             }
@@ -311,7 +318,7 @@ impl Writer {
 
     /// A full disk is told as a full store. After any other failure nobody knows what is on disk.
     fn refuse(&mut self, commands: Vec<(Command, Option<Reply>)>, error: &io::Error) {
-        let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        let full = is_full(error) && !self.journal.as_ref().is_some_and(Journal::is_broken);
         if !std::mem::replace(&mut self.is_failing, true) {
             tracing::error!(%error, "the journal cannot be written");
         }

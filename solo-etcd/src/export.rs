@@ -26,7 +26,13 @@ pub struct Exported {
 /// # Errors
 /// The store cannot be opened, the other cannot be reached, or holds another value under one of the keys.
 pub async fn export(directory: &Path, endpoints: &[String]) -> anyhow::Result<Exported> {
-    ensure!(directory.is_dir(), "{} is no directory with a store", directory.display());
+    let entries = std::fs::read_dir(directory).with_context(|| directory.display().to_string())?;
+    let mut names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    ensure!(
+        names.any(|name| name.starts_with("store-")),
+        "there is no store in {}: of `orchestrate-agent --dev` it is in the directory `store` there",
+        directory.display()
+    );
     let store = open(directory)?;
     let mut client = Client::connect(endpoints, None).await.context("connecting to the other store")?;
     let mut exported = Exported::default();

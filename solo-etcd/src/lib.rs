@@ -43,6 +43,11 @@ pub enum ServeError {
     /// It cannot listen, or has no thread.
     #[error("solo-etcd: {0}")]
     Io(#[from] std::io::Error),
+    /// The journal cannot be written any more.
+    #[error(
+        "solo-etcd: it is not known what is on the disk any more, so nothing was promised since; after a restart it shows"
+    )]
+    Broken,
     /// The listener broke.
     #[error("solo-etcd: {0}")]
     Transport(#[from] tonic::transport::Error),
@@ -54,7 +59,7 @@ pub struct Solo {
     store: core::Store,
     identity: Identity,
     clock: Clock,
-    _lock: Option<std::fs::File>,
+    lock: Option<std::fs::File>,
 }
 
 impl Solo {
@@ -69,13 +74,13 @@ impl Solo {
                 let (directory, lock) = lock(path)?;
                 let (journal, store) = Journal::open(directory, path, clock.millis())?;
                 let identity = journal.identity();
-                Ok(Self { journal: Some(journal), store, identity, clock, _lock: Some(lock) })
+                Ok(Self { journal: Some(journal), store, identity, clock, lock: Some(lock) })
             }
             Storage::Memory => {
                 let mut store = core::Store::default();
                 // The start is refused by nothing.
                 let _ = store.apply(core::Command::Start, clock.millis());
-                Ok(Self { journal: None, store, identity: Identity::random(), clock, _lock: None })
+                Ok(Self { journal: None, store, identity: Identity::random(), clock, lock: None })
             }
         }
     }
@@ -84,7 +89,7 @@ impl Solo {
     /// and another process may open the store.
     ///
     /// # Errors
-    /// The listener broke, or there is no thread to write.
+    /// The listener broke, a sync of the journal failed, or there is no thread to write.
     pub async fn serve(
         self,
         listener: TcpListener,
@@ -93,7 +98,7 @@ impl Solo {
     ) -> Result<(), ServeError> {
         let client_url = format!("http://{}", listener.local_addr()?);
         let (engine, writer) =
-            Engine::start(self.store, self.journal, self.identity, self.clock, quota_bytes)?;
+            Engine::start(self.store, self.journal, self.lock, self.identity, self.clock, quota_bytes)?;
         let leases = tokio::spawn(engine.clone().end_leases());
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = server::serve(engine.clone(), listener, client_url, async {
@@ -101,9 +106,15 @@ impl Solo {
             let _ = stopped.await;
         });
         tokio::pin!(serving);
+        let mut is_broken = false;
         let ended = tokio::select! {
             ended = &mut serving => Some(ended),
             () = shutdown => None,
+            // Nobody has stopped it.
+            () = engine.stopped() => {
+                is_broken = true;
+                None
+            }
         };
         leases.abort();
         // Streams end with the writer; then connections can.
@@ -115,6 +126,9 @@ impl Solo {
         };
         // A panic there has been printed; nothing is left to be written.
         let _ = tokio::task::spawn_blocking(move || writer.join()).await;
+        if is_broken {
+            return Err(ServeError::Broken);
+        }
         Ok(ended?)
     }
 }

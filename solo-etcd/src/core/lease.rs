@@ -28,6 +28,10 @@ impl Leases {
         self.by_id.get(&id)
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.by_id.len()
+    }
+
     /// Grants a lease; gives the seconds granted, which may be more than asked for.
     pub(crate) fn grant(&mut self, id: i64, seconds: i64, now_millis: u64) -> Result<i64, Refusal> {
         if self.by_id.contains_key(&id) {

@@ -24,6 +24,8 @@ pub const OPERATIONS_MAX: usize = 128;
 pub const LEASE_SECONDS_MAX: i64 = 9_000_000_000;
 /// The shortest: etcd rounds one and a half election time-outs up.
 pub const LEASE_SECONDS_MIN: i64 = 2;
+/// What a lease takes, for the quota.
+const LEASE_BYTES: u64 = 128;
 /// Bytes of one request, encoded.
 pub const REQUEST_BYTES_MAX: usize = 1536 * 1024;
 
@@ -101,7 +103,7 @@ impl Command {
         match self {
             Self::Put(request) => put_cost(request),
             Self::Txn(request) => txn_cost(request),
-            Self::LeaseGrant(_) => 64,
+            Self::LeaseGrant(_) => LEASE_BYTES,
             _ => 0,
         }
     }
@@ -184,9 +186,12 @@ impl Store {
             .then(|| txn::check_txn(request).and_then(|()| txn::run_read_only(&self.mvcc, request)))
     }
 
-    /// Keeps a lease alive; its seconds, or `None` if it is not there. Not in the journal: after a restart
+    /// Keeps a lease alive; its seconds, or `None` if it is not there or its time is over. Not in the journal: after a restart
     /// every lease has its full time again.
     pub fn keep_alive(&mut self, id: i64, now_millis: u64) -> Option<i64> {
+        if self.leases.ended(now_millis).any(|ended| ended == id) {
+            return None;
+        }
         self.leases.renew(id, now_millis)
     }
 
@@ -210,9 +215,9 @@ impl Store {
         self.leases.by_end().collect()
     }
 
-    /// The leases whose time is over.
-    pub fn ended_leases(&self, now_millis: u64) -> Vec<i64> {
-        self.leases.ended(now_millis).collect()
+    /// The leases whose time is over, so many at most.
+    pub fn ended_leases(&self, now_millis: u64, most: usize) -> Vec<i64> {
+        self.leases.ended(now_millis).take(most).collect()
     }
 
     /// When the next lease ends.
@@ -232,7 +237,7 @@ impl Store {
 
     /// What it all takes, roughly.
     pub fn bytes(&self) -> u64 {
-        self.mvcc.bytes()
+        self.mvcc.bytes() + self.leases.count() as u64 * LEASE_BYTES
     }
 
     /// The alarm NOSPACE is raised.

@@ -338,16 +338,22 @@ impl Event<'_> {
     }
 
     /// What it takes in an answer, roughly.
-    pub(crate) fn bytes(&self) -> usize {
-        self.key.len() + self.versions[self.index].value.len() + 64
+    pub(crate) fn bytes(&self, with_previous: bool) -> usize {
+        let previous = self.previous().filter(|_| with_previous).map_or(0, |v| v.value.len());
+        self.key.len() + self.versions[self.index].value.len() + previous + 64
+    }
+
+    /// As etcd, which reads the key at the revision before, but not where the key was made in this one.
+    fn previous(&self) -> Option<&Version> {
+        let version = &self.versions[self.index];
+        let was_there = version.created != version.revision && version.revision > self.compacted;
+        at_revision(&self.versions[..self.index], version.revision - 1)
+            .filter(|v| was_there && !v.is_tombstone())
     }
 
     pub(crate) fn message(&self, with_previous: bool) -> PbEvent {
         let version = &self.versions[self.index];
-        // etcd reads the key at the revision before, but not where the key was made in this one.
-        let was_there = version.created != version.revision && version.revision > self.compacted;
-        let previous = at_revision(&self.versions[..self.index], version.revision - 1)
-            .filter(|v| with_previous && was_there && !v.is_tombstone());
+        let previous = self.previous().filter(|_| with_previous);
         PbEvent {
             r#type: if version.is_tombstone() { DELETE } else { 0 },
             kv: Some(version.key_value(self.key, false)),

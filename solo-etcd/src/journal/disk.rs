@@ -20,7 +20,7 @@ pub(crate) trait Disk: Send {
     fn open(&self, name: &str) -> io::Result<Self::File>;
     /// Makes a new, empty file in place of what may stand under the name.
     fn create(&self, name: &str) -> io::Result<Self::File>;
-    /// Gives a file another name, durably.
+    /// Gives a file another name, durably. When this fails it may have happened.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;

@@ -35,48 +35,46 @@ fn checksum(nonce: u64, number: u64, payload: &[u8]) -> u32 {
 pub(crate) enum Found {
     /// A whole frame: its payload.
     Frame(Vec<u8>),
-    /// Nothing was written here yet.
-    End,
-    /// Neither; these many bytes of it were read.
-    Broken(Vec<u8>),
+    /// None; these bytes were read.
+    Other(Vec<u8>),
 }
 
 /// Reads the frame of this number.
 pub(crate) fn read(nonce: u64, number: u64, file: &mut impl Read) -> io::Result<Found> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES);
     file.take(HEADER_BYTES as u64).read_to_end(&mut bytes)?;
-    if bytes.iter().all(|byte| *byte == 0) {
-        return Ok(Found::End);
-    }
-    let Some(length) = payload_length(&bytes, number) else { return Ok(Found::Broken(bytes)) };
+    let Some((_, length)) = header(&bytes).filter(|(found, _)| *found == number) else {
+        return Ok(Found::Other(bytes));
+    };
     file.take(length as u64).read_to_end(&mut bytes)?;
-    if is_whole(nonce, number, &bytes) {
+    if whole_number(nonce, &bytes) == Some(number) {
         bytes.drain(..HEADER_BYTES);
         Ok(Found::Frame(bytes))
     } else {
-        Ok(Found::Broken(bytes))
+        Ok(Found::Other(bytes))
     }
 }
 
-/// The length of the payload, if this is a header of that number.
-fn payload_length(bytes: &[u8], number: u64) -> Option<usize> {
+/// The number of the frame and the length of its payload, if this is a header.
+fn header(bytes: &[u8]) -> Option<(u64, usize)> {
     let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
     let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-    let found = u64::from(word(8)) | u64::from(word(12)) << 32;
+    let number = u64::from(word(8)) | u64::from(word(12)) << 32;
     let length = word(4) as usize;
-    (word(0) == MARKER && found == number && length <= PAYLOAD_MAX_BYTES).then_some(length)
+    (word(0) == MARKER && length <= PAYLOAD_MAX_BYTES).then_some((number, length))
 }
 
-fn is_whole(nonce: u64, number: u64, bytes: &[u8]) -> bool {
-    let Some(length) = payload_length(bytes, number) else { return false };
-    let Some(payload) = bytes.get(HEADER_BYTES..HEADER_BYTES + length) else { return false };
-    bytes[16..HEADER_BYTES] == checksum(nonce, number, payload).to_le_bytes()
+/// The number of the frame that stands whole at the beginning of these bytes.
+fn whole_number(nonce: u64, bytes: &[u8]) -> Option<u64> {
+    let (number, length) = header(bytes)?;
+    let payload = bytes.get(HEADER_BYTES..HEADER_BYTES + length)?;
+    (bytes[16..HEADER_BYTES] == checksum(nonce, number, payload).to_le_bytes()).then_some(number)
 }
 
-/// True if the next frame stands whole somewhere in these bytes.
-pub(crate) fn holds_next(nonce: u64, number: u64, bytes: &[u8]) -> bool {
+/// True if a frame behind this one stands whole somewhere in these bytes.
+pub(crate) fn holds_later(nonce: u64, number: u64, bytes: &[u8]) -> bool {
     let starts = bytes.windows(4).enumerate().filter(|(_, window)| *window == MARKER.to_le_bytes());
-    starts.into_iter().any(|(at, _)| is_whole(nonce, number + 1, &bytes[at..]))
+    starts.into_iter().any(|(at, _)| whole_number(nonce, &bytes[at..]).is_some_and(|found| found > number))
 }
 
 #[cfg(test)]
@@ -93,26 +91,20 @@ mod tests {
     fn a_frame_reads_back_under_its_own_number_and_file_alone() {
         let bytes = frame(3, b"payload");
         assert_eq!(read(7, 3, &mut &bytes[..]).unwrap(), Found::Frame(b"payload".to_vec()));
-        assert!(matches!(read(7, 4, &mut &bytes[..]).unwrap(), Found::Broken(_)));
-        assert!(matches!(read(8, 3, &mut &bytes[..]).unwrap(), Found::Broken(_)));
-    }
-
-    #[test]
-    fn nothing_and_zeros_are_the_end() {
-        assert_eq!(read(7, 0, &mut &b""[..]).unwrap(), Found::End);
-        assert_eq!(read(7, 0, &mut &[0u8; 100][..]).unwrap(), Found::End);
+        assert!(matches!(read(7, 4, &mut &bytes[..]).unwrap(), Found::Other(_)));
+        assert!(matches!(read(8, 3, &mut &bytes[..]).unwrap(), Found::Other(_)));
     }
 
     #[test]
     fn every_cut_and_every_flipped_bit_is_found() {
         let bytes = frame(1, b"some payload");
         for length in 1..bytes.len() {
-            assert!(matches!(read(7, 1, &mut &bytes[..length]).unwrap(), Found::Broken(_)), "{length}");
+            assert!(matches!(read(7, 1, &mut &bytes[..length]).unwrap(), Found::Other(_)), "{length}");
         }
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(matches!(read(7, 1, &mut &flipped[..]).unwrap(), Found::Broken(_)), "bit {bit}");
+            assert!(matches!(read(7, 1, &mut &flipped[..]).unwrap(), Found::Other(_)), "bit {bit}");
         }
     }
 
@@ -120,8 +112,8 @@ mod tests {
     fn damage_is_told_from_a_torn_end() {
         let mut bytes = frame(1, b"first");
         bytes[HEADER_BYTES] ^= 1;
-        assert!(!holds_next(7, 1, &bytes), "torn: nothing stands behind");
-        bytes.extend(frame(2, b"second"));
-        assert!(holds_next(7, 1, &bytes), "damaged: the next was written after it");
+        assert!(!holds_later(7, 1, &bytes), "torn: nothing stands behind");
+        bytes.extend(frame(3, b"third"));
+        assert!(holds_later(7, 1, &bytes), "damaged: another was written after it");
     }
 }

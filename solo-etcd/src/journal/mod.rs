@@ -106,21 +106,31 @@ impl<D: Disk> Journal<D> {
             Some(number) => load(&disk, path, number, now_millis)?,
             None => {
                 let (identity, store) = (Identity::random(), Store::default());
-                (identity, write_new(&disk, 1, identity, &store).map_err(io)?, store)
+                let file = write_new(&disk, 1, identity, &store);
+                (identity, file.map_err(|error| io(error.into_inner()))?, store)
             }
         };
-        for name in names.iter().filter(|name| name.starts_with("store-")) {
-            if number_of(name) != Some(file.number) {
-                // What a crash left behind; if it cannot be removed now, then at the next start.
-                let _ = disk.remove(name);
-            }
+        let is_left = |name: &str| match name.strip_suffix(".new") {
+            Some(begun) => number_of(begun).is_some(),
+            None => number_of(name).is_some_and(|number| number < file.number),
+        };
+        for name in names.iter().filter(|name| is_left(name)) {
+            // What a crash left behind; if it cannot be removed now, then at the next start.
+            let _ = disk.remove(name);
         }
         let mut journal = Self { disk, identity, file, broken: false, buffer: Vec::new() };
         let mut start = Vec::new();
         write_command(&Command::Start, &mut start);
-        journal.append(&start).map_err(io)?;
-        // The start is refused by nothing.
+        // Neither is refused by anything.
         let _ = store.apply(Command::Start, now_millis);
+        match journal.append(&start) {
+            Ok(()) => {}
+            // What is there can be read, and deletions make room.
+            Err(error) if is_full(&error) && !journal.broken => {
+                let _ = store.apply(Command::NoSpace(true), now_millis);
+            }
+            Err(error) => return Err(io(error)),
+        }
         store.renew_all(now_millis);
         Ok((journal, store))
     }
@@ -140,7 +150,10 @@ impl<D: Disk> Journal<D> {
     /// They are not; after a failed sync nothing can be written any more.
     pub(crate) fn append(&mut self, records: &[u8]) -> io::Result<()> {
         if self.broken {
-            return Err(io::Error::other("an earlier sync failed"));
+            return Err(io::Error::other("it is not known what is on disk"));
+        }
+        if records.len() > frame::PAYLOAD_MAX_BYTES {
+            return Err(io::Error::other("too much for one frame"));
         }
         self.buffer.clear();
         frame::write(self.file.nonce, self.file.next_frame, records, &mut self.buffer);
@@ -152,6 +165,11 @@ impl<D: Disk> Journal<D> {
         self.file.offset += self.buffer.len() as u64;
         self.file.next_frame += 1;
         Ok(())
+    }
+
+    /// What is on disk is not known, so nothing is written any more.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
     }
 
     /// The commands have outgrown the snapshot.
@@ -168,7 +186,12 @@ impl<D: Disk> Journal<D> {
         let old = self.file.number;
         match write_new(&self.disk, old + 1, self.identity, store) {
             Ok(file) => self.file = file,
-            Err(error) => {
+            Err(NewFile::MayBeThere(error)) => {
+                // Written on in the old file, the next start might go by the new one.
+                self.broken = true;
+                return Err(error);
+            }
+            Err(NewFile::NotThere(error)) => {
                 // Asked again when as much has come again.
                 self.file.snapshot_end = self.file.offset;
                 return Err(error);
@@ -185,11 +208,38 @@ impl<F: DiskFile> StoreFile<F> {
         let end = self.offset + frame.len() as u64;
         if end > self.grown {
             let more = (end - self.grown) as usize + GROW_BYTES;
-            self.file.write_at(&vec![0; more], self.grown)?;
-            self.grown += more as u64;
+            // Where there is no room to grow there may be room for the frame.
+            match self.file.write_at(&vec![0; more], self.grown) {
+                Ok(()) => self.grown += more as u64,
+                Err(error) if is_full(&error) => {}
+                Err(error) => return Err(error),
+            }
         }
-        self.file.write_at(frame, self.offset)
+        self.file.write_at(frame, self.offset)?;
+        // What is written must not be taken for room to grow into.
+        self.grown = self.grown.max(end);
+        Ok(())
     }
+}
+
+/// Why a new file is not in use.
+enum NewFile {
+    NotThere(io::Error),
+    /// It failed while it got its name.
+    MayBeThere(io::Error),
+}
+
+impl NewFile {
+    fn into_inner(self) -> io::Error {
+        match self {
+            Self::NotThere(error) | Self::MayBeThere(error) => error,
+        }
+    }
+}
+
+/// The disk, or the part of it that we may use, is full.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Writes a file with the whole state, under another name until it is complete.
@@ -198,16 +248,17 @@ fn write_new<D: Disk>(
     number: u64,
     identity: Identity,
     store: &Store,
-) -> io::Result<StoreFile<D::File>> {
+) -> Result<StoreFile<D::File>, NewFile> {
     let name = file_name(number);
     let temporary = format!("{name}.new");
-    let written = Snapshot::write(disk.create(&temporary)?, number, identity, store)
-        .and_then(|file| disk.rename(&temporary, &name).map(|()| file));
-    if written.is_err() {
+    let created = disk.create(&temporary).map_err(NewFile::NotThere)?;
+    let file = Snapshot::write(created, number, identity, store).map_err(|error| {
         // What was begun; if it cannot be removed now, then at the next start.
         let _ = disk.remove(&temporary);
-    }
-    written
+        NewFile::NotThere(error)
+    })?;
+    disk.rename(&temporary, &name).map_err(NewFile::MayBeThere)?;
+    Ok(file)
 }
 
 fn load<D: Disk>(
@@ -222,7 +273,7 @@ fn load<D: Disk>(
     let mut reader = BufReader::new(disk.read(&name).map_err(io)?);
     let nonce = read_file_header(&mut reader, &shown).map_err(|error| error.or_io(path))?;
     let mut loading = Loading { offset: FILE_HEADER_BYTES as u64, ..Loading::default() };
-    let torn_bytes = loading.read(&mut reader, nonce, now_millis).map_err(|error| match error {
+    let rest = loading.read(&mut reader, nonce, now_millis).map_err(|error| match error {
         LoadError::Io(source) => io(source),
         LoadError::Damaged(offset, detail) => OpenError::Damaged { file: shown.clone(), offset, detail },
     })?;
@@ -233,11 +284,12 @@ fn load<D: Disk>(
         return Err(OpenError::Damaged { file: shown, offset, detail });
     };
     let mut file = disk.open(&name).map_err(io)?;
-    if torn_bytes > 0 {
+    if let Some(last) = rest.iter().rposition(|byte| *byte != 0) {
+        let torn_bytes = last + 1;
         tracing::warn!(file = shown, offset, torn_bytes, "the end of the store file was torn and is cut");
         file.write_at(&vec![0; torn_bytes], offset).and_then(|()| file.sync()).map_err(io)?;
     }
-    let grown = offset + torn_bytes as u64;
+    let grown = offset + rest.len() as u64;
     Ok((identity, StoreFile { file, number, nonce, next_frame, offset, grown, snapshot_end }, store))
 }
 
@@ -262,23 +314,21 @@ enum LoadError {
 }
 
 impl Loading {
-    /// Reads frames up to the end; gives the bytes that are torn there.
-    fn read(&mut self, file: &mut impl Read, nonce: u64, now_millis: u64) -> Result<usize, LoadError> {
+    /// Reads frames up to the end; gives what stands behind the last: zeros, unless it is torn.
+    fn read(&mut self, file: &mut impl Read, nonce: u64, now_millis: u64) -> Result<Vec<u8>, LoadError> {
         loop {
             match frame::read(nonce, self.next_frame, file).map_err(LoadError::Io)? {
                 Found::Frame(payload) => {
                     let at = self.offset;
                     self.take(&payload, now_millis).map_err(|detail| LoadError::Damaged(at, detail))?;
                 }
-                Found::End => return Ok(0),
-                Found::Broken(mut bytes) => {
-                    let most = 2 * frame::PAYLOAD_MAX_BYTES as u64;
-                    file.take(most).read_to_end(&mut bytes).map_err(LoadError::Io)?;
-                    if self.store.is_none() || frame::holds_next(nonce, self.next_frame, &bytes) {
-                        let detail = "a frame does not match its checksum".to_owned();
+                Found::Other(mut bytes) => {
+                    file.read_to_end(&mut bytes).map_err(LoadError::Io)?;
+                    if frame::holds_later(nonce, self.next_frame, &bytes) {
+                        let detail = "a frame is damaged, and later ones are whole".to_owned();
                         return Err(LoadError::Damaged(self.offset, detail));
                     }
-                    return Ok(bytes.len());
+                    return Ok(bytes);
                 }
             }
         }

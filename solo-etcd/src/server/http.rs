@@ -3,8 +3,9 @@
 use super::VERSION;
 use crate::engine::Engine;
 use axum::Router;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, Version, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use serde_json::{Value, json};
@@ -17,6 +18,18 @@ pub(super) fn add(router: Router, engine: Engine) -> Router {
         .route("/metrics", get(metrics))
         .with_state(engine);
     router.merge(paths)
+}
+
+/// A page in a browser can send a request of HTTP/1.1, of a type of its choice among three, to any port of this
+/// machine. gRPC is HTTP/2 and says what it is.
+pub(super) async fn only_grpc(request: Request, next: Next) -> Response {
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let is_grpc = kind.is_some_and(|kind| kind.starts_with("application/grpc"));
+    if request.version() == Version::HTTP_2 && is_grpc {
+        next.run(request).await
+    } else {
+        StatusCode::NOT_FOUND.into_response()
+    }
 }
 
 async fn health(State(engine): State<Engine>) -> (StatusCode, Json<Value>) {

@@ -41,7 +41,8 @@ pub(crate) async fn serve(
         .add_service(PbMaintenanceServer::new(maintenance::Maintenance(engine.clone())))
         .add_service(PbClusterServer::new(cluster::Cluster { engine: engine.clone(), client_url }))
         .add_service(auth::Auth(engine.clone()));
-    let router = http::add(routes.into_axum_router(), engine);
+    let grpc = routes.into_axum_router().layer(axum::middleware::from_fn(http::only_grpc));
+    let router = http::add(grpc, engine);
     tonic::transport::Server::builder()
         .accept_http1(true)
         .max_concurrent_streams(None)

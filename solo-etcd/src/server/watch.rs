@@ -76,15 +76,21 @@ impl Watching {
         let mut revisions = self.engine.revisions();
         let mut progress = tokio::time::interval(PROGRESS_EVERY);
         progress.reset();
+        let mut asks_on = true;
         loop {
             let went_on = tokio::select! {
                 // None of these loses anything when another is ready first.
-                request = requests.message() => match request {
+                request = requests.message(), if asks_on => match request {
                     Ok(Some(PbWatchRequest { request_union: Some(union) })) => self.take(union).await,
                     Ok(Some(_)) => Ok(()),
-                    // The end of the requests is the end of the stream.
-                    Ok(None) | Err(_) => Err(Gone),
+                    // A client that asks nothing more may still listen.
+                    Ok(None) => {
+                        asks_on = false;
+                        Ok(())
+                    }
+                    Err(_) => Err(Gone),
                 },
+                () = self.answers.closed() => Err(Gone),
                 changed = revisions.changed() => match changed {
                     Ok(()) => self.catch_up().await,
                     // The store stops.
@@ -104,6 +110,13 @@ impl Watching {
 
     fn answer(&self, watch_id: i64) -> PbWatchResponse {
         let header = Some(self.engine.header(self.engine.read().revision()));
+        PbWatchResponse { header, watch_id, ..PbWatchResponse::default() }
+    }
+
+    /// Says that everything up to there was sent; what was written meanwhile is not promised.
+    fn answer_up_to(&self, watch_id: i64, seen: Option<i64>) -> PbWatchResponse {
+        let revision = self.engine.read().revision();
+        let header = Some(self.engine.header(seen.map_or(revision, |seen| seen.min(revision))));
         PbWatchResponse { header, watch_id, ..PbWatchResponse::default() }
     }
 
@@ -151,7 +164,8 @@ impl Watching {
             PbWatchRequestUnion::ProgressRequest(_) => {
                 // What is told as seen must have been sent.
                 self.catch_up().await?;
-                self.send(self.answer(NO_WATCHER)).await
+                let seen = self.watchers.values().filter(|w| !w.compacted).map(|w| w.next - 1).min();
+                self.send(self.answer_up_to(NO_WATCHER, seen)).await
             }
         }
     }
@@ -225,7 +239,8 @@ impl Watching {
             }
         }
         for id in silent {
-            self.send(self.answer(id)).await?;
+            let seen = self.watchers.get(&id).map(|watcher| watcher.next - 1);
+            self.send(self.answer_up_to(id, seen)).await?;
         }
         Ok(())
     }
@@ -253,7 +268,7 @@ fn piece(store: &Store, watcher: &Watcher) -> Piece {
         last = event.revision();
         let unwanted = if event.is_delete() { watcher.no_delete } else { watcher.no_put };
         if !unwanted && span.contains(event.key()) {
-            bytes += event.bytes();
+            bytes += event.bytes(watcher.with_previous);
             events.push(event.message(watcher.with_previous));
         }
     }

@@ -135,6 +135,32 @@ fn a_full_disk_is_told_as_a_full_store_and_heals() {
 }
 
 #[test]
+fn a_web_page_cannot_write_to_it() {
+    let solo = Solo::in_memory();
+    let address = solo.endpoint().replace("http://", "");
+    // A put of the key and value "k", as a browser may send it to any port without asking.
+    let body = "\0\0\0\0\u{6}\n\u{1}k\u{12}\u{1}k";
+    for kind in ["text/plain", "application/grpc"] {
+        let mut command = Command::new("curl");
+        command.args(["-sS", "--http1.1", "-o", "/dev/null", "-w", "%{http_code}", "-H"]);
+        command.args([&format!("content-type: {kind}"), "--data-binary", "@-"]);
+        let output = run(command.arg(format!("http://{address}/etcdserverpb.KV/Put")), body);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "404", "{kind}: {output:?}");
+    }
+    let found = runtime().block_on(async { count(&Raw::connect(&solo.endpoint())).await });
+    assert_eq!(found.count, 0);
+}
+
+#[test]
+fn an_export_of_what_is_no_store_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut command = Command::new(binary("solo-etcd"));
+    let output = run(command.args(["export", "--to", "127.0.0.1:1", "--data-dir"]).arg(directory.path()), "");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("there is no store in"), "{output:?}");
+}
+
+#[test]
 fn leases_have_their_full_time_again_after_a_restart() {
     let mut solo = Solo::on_disk();
     let store = tests::store::Store::connect(&[solo.endpoint()]);
