@@ -57,13 +57,17 @@ impl Machine {
         wait::until("it has booted", up, || self.describe());
     }
 
-    /// Runs a command in the container: whether it succeeded, and what it said.
-    fn try_run(&self, command: &[&str]) -> Option<(bool, String)> {
+    /// The first process of the container, as this machine sees it.
+    fn leader(&self) -> Option<i32> {
         let nspawn = self.container.as_ref()?.pid().as_raw_nonzero();
         let children = fs::read_to_string(format!("/proc/{nspawn}/task/{nspawn}/children")).ok()?;
-        let leader = children.split_whitespace().next()?;
+        children.split_whitespace().next()?.parse().ok()
+    }
+
+    /// Runs a command in the container: whether it succeeded, and what it said.
+    fn try_run(&self, command: &[&str]) -> Option<(bool, String)> {
         let mut enter = Command::new("nsenter");
-        enter.args(["-t", leader, "-m", "-u", "-i", "-p", "--"]).args(command);
+        enter.args(["-t", &self.leader()?.to_string(), "-m", "-u", "-i", "-p", "--"]).args(command);
         let output = run(&mut enter, "");
         Some((output.status.success(), String::from_utf8_lossy(&output.stdout).trim().to_owned()))
     }
@@ -91,6 +95,16 @@ impl Machine {
             said(&["systemctl", "status", "--no-pager", UNIT]),
             said(&["journalctl", "--no-pager", "-n", "50", "-u", UNIT]),
         )
+    }
+}
+
+impl Drop for Machine {
+    /// With its first process all of a container end; it would outlive the program that started it.
+    fn drop(&mut self) {
+        if let Some(leader) = self.leader().and_then(rustix::process::Pid::from_raw) {
+            // It may have ended by itself.
+            let _ = rustix::process::kill_process(leader, rustix::process::Signal::KILL);
+        }
     }
 }
 

@@ -63,7 +63,7 @@ impl Raw {
         let path = "/etcdserverpb.Watch/Watch".parse().expect("a path");
         let codec = ProstCodec::<PbWatchRequest, PbWatchResponse>::default();
         let answer = grpc.streaming(Request::new(ReceiverStream::new(outgoing)), path, codec).await;
-        WatchStream { requests, answers: answer.expect("a stream").into_inner() }
+        WatchStream { requests: Some(requests), answers: answer.expect("a stream").into_inner() }
     }
 }
 
@@ -73,7 +73,8 @@ fn refused(status: Status) -> Refused {
 
 /// A stream of watchers.
 pub struct WatchStream {
-    requests: mpsc::Sender<PbWatchRequest>,
+    /// There until the client has said that it asks nothing more.
+    requests: Option<mpsc::Sender<PbWatchRequest>>,
     answers: Streaming<PbWatchResponse>,
 }
 
@@ -81,7 +82,13 @@ impl WatchStream {
     /// Sends a request.
     pub async fn send(&self, union: PbWatchRequestUnion) {
         let request = PbWatchRequest { request_union: Some(union) };
-        self.requests.send(request).await.expect("the stream is open");
+        let requests = self.requests.as_ref().expect("it asks on");
+        requests.send(request).await.expect("the stream is open");
+    }
+
+    /// Says that nothing more will be asked; answers go on.
+    pub fn ask_nothing_more(&mut self) {
+        self.requests = None;
     }
 
     /// The next answer.

@@ -354,3 +354,62 @@ impl Change<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(store: &mut Store, id: i64, ttl: i64, now_millis: u64) {
+        let request = PbLeaseGrantRequest { id, ttl };
+        store.apply(Command::LeaseGrant(request), now_millis).expect("granted");
+    }
+
+    fn put(store: &mut Store, key: &str, lease: i64) {
+        let request = PbPutRequest { key: key.into(), lease, ..PbPutRequest::default() };
+        store.apply(Command::Put(request), 0).expect("written");
+    }
+
+    fn keys(store: &Store) -> Vec<Vec<u8>> {
+        let all = PbRangeRequest { key: vec![0], range_end: vec![0], ..PbRangeRequest::default() };
+        store.range(&all).expect("an answer").kvs.into_iter().map(|kv| kv.key).collect()
+    }
+
+    #[test]
+    fn a_lease_whose_time_is_over_is_not_kept_alive() {
+        let mut store = Store::default();
+        grant(&mut store, 7, 10, 1_000);
+        assert_eq!(store.keep_alive(7, 10_999), Some(10));
+        assert!(store.ended_leases(20_998, 9).is_empty());
+        assert_eq!(store.keep_alive(7, 20_999), None, "its end is settled, though not yet carried out");
+        assert_eq!(store.ended_leases(20_999, 9), [7]);
+        store.renew_all(50_000);
+        assert_eq!(store.next_lease_end_millis(), Some(60_000));
+    }
+
+    #[test]
+    fn a_lease_takes_the_keys_that_hang_on_it_now_in_one_revision() {
+        let mut store = Store::default();
+        grant(&mut store, 7, 10, 0);
+        grant(&mut store, 8, 10, 0);
+        for (key, lease) in [("a", 7), ("b", 7), ("c", 7), ("b", 8), ("c", 0)] {
+            put(&mut store, key, lease);
+        }
+        let before = store.revision();
+        store.apply(Command::LeaseRevoke(7), 0).expect("revoked");
+        assert_eq!((keys(&store), store.revision()), (vec![b"b".to_vec(), b"c".to_vec()], before + 1));
+        assert_eq!(store.apply(Command::LeaseRevoke(7), 0), Err(Refusal::LeaseNotFound));
+    }
+
+    #[test]
+    fn history_and_leases_count_towards_the_quota_and_compaction_gives_back() {
+        let mut store = Store::default();
+        grant(&mut store, 7, 10, 0);
+        assert_eq!(store.bytes(), LEASE_BYTES);
+        (0..100).for_each(|_| put(&mut store, "k", 0));
+        let full = store.bytes();
+        let request = PbCompactionRequest { revision: store.revision(), physical: false };
+        store.apply(Command::Compact(request), 0).expect("compacted");
+        assert!(store.bytes() * 20 < full, "{} of {full}", store.bytes());
+        assert_eq!(keys(&store), [b"k".to_vec()]);
+    }
+}

@@ -197,6 +197,18 @@ fn a_watcher_on_the_future_hears_nothing_before() {
 }
 
 #[test]
+fn a_client_that_asks_nothing_more_still_hears() {
+    on_both(async |raw| {
+        let mut stream = watch(&raw, "k", "", 0, false).await;
+        stream.ask_nothing_more();
+        // Time for the store to see it.
+        get(&raw, "k").await;
+        put(&raw, "k", b"v", 0).await.expect("written");
+        assert_eq!(next(&mut stream).await.events.len(), 1);
+    });
+}
+
+#[test]
 fn one_member_says_who_and_how_it_is() {
     on_both(async |raw| {
         let status: PbStatusResponse =
