@@ -338,7 +338,7 @@ impl Writer {
         let store = self.store.read().unwrap_or_else(PoisonError::into_inner);
         let result = journal.rewrite(&store);
         if let Err(error) = &result {
-            tracing::error!(%error, "the store file could not be written anew; the old one is in use");
+            tracing::error!(%error, "the store file could not be written anew");
         }
         result
     }

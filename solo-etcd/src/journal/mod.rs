@@ -181,7 +181,8 @@ impl<D: Disk> Journal<D> {
     /// Writes the state in full and goes on behind it.
     ///
     /// # Errors
-    /// The new file could not be written: the old one is still in use.
+    /// The new file could not be written. The old one is still in use, unless the new one may have got its
+    /// name: then nothing is written any more.
     pub(crate) fn rewrite(&mut self, store: &Store) -> io::Result<()> {
         let old = self.file.number;
         match write_new(&self.disk, old + 1, self.identity, store) {
@@ -192,7 +193,7 @@ impl<D: Disk> Journal<D> {
                 return Err(error);
             }
             Err(NewFile::NotThere(error)) => {
-                // Asked again when as much has come again.
+                // Asked again when twice as much has come.
                 self.file.snapshot_end = self.file.offset;
                 return Err(error);
             }

@@ -168,7 +168,7 @@ fn leases_have_their_full_time_again_after_a_restart() {
     let lease = runtime.block_on(client.lease_grant(4, None)).expect("granted").id();
     let options = etcd_client::PutOptions::new().with_lease(lease);
     runtime.block_on(client.put("k", "v", Some(options))).expect("written");
-    std::thread::sleep(Duration::from_secs(2));
+    wait::stays("half its time passes", Duration::from_secs(2), || store.get("k").is_some(), String::new);
     solo.kill();
     solo.start();
     wait::stays("it has its time again", Duration::from_secs(3), || store.get("k").is_some(), String::new);

@@ -1,6 +1,6 @@
 //! The measurements.
 
-use crate::measure::{in_turn, once};
+use crate::measure::{cpu_seconds, in_turn, once, resident_mebibytes};
 use crate::report::Report;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -266,23 +266,6 @@ impl Agent {
     fn installed(&self, version: &str) -> Option<()> {
         (std::fs::read_to_string(self.directory.path().join("version")).ok()? == version).then_some(())
     }
-
-    fn proc(&self, name: &str) -> String {
-        std::fs::read_to_string(format!("/proc/{}/{name}", self.child.id())).expect("the agent lives")
-    }
-
-    /// User and system time so far; clock ticks are hundredths on every Linux that etcd runs on.
-    fn cpu_seconds(&self) -> f64 {
-        let stat = self.proc("stat");
-        let fields: Vec<&str> = stat[stat.rfind(')').expect("a name") + 2..].split(' ').collect();
-        (fields[11].parse::<f64>().expect("ticks") + fields[12].parse::<f64>().expect("ticks")) / 100.0
-    }
-
-    fn resident_mebibytes(&self) -> f64 {
-        let status = self.proc("status");
-        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("VmRSS");
-        line.trim().trim_end_matches(" kB").parse::<f64>().expect("kB") / 1024.0
-    }
 }
 
 impl Drop for Agent {
@@ -319,12 +302,12 @@ pub(crate) fn agent(report: &mut Report) {
     put("1");
     wait(Duration::from_secs(20), || agent.installed("1"));
     first_step(report, &etcd, &agent);
-    let before = agent.cpu_seconds();
+    let before = cpu_seconds(&agent.child);
     let begin = Instant::now();
     std::thread::sleep(Duration::from_secs(100));
-    let percent = (agent.cpu_seconds() - before) / begin.elapsed().as_secs_f64() * 100.0;
+    let percent = (cpu_seconds(&agent.child) - before) / begin.elapsed().as_secs_f64() * 100.0;
     report.row("agent idle, processor", format!("{percent:.3} % of a core"), "100 s".into(), percent, 0.1);
-    let resident = agent.resident_mebibytes();
+    let resident = resident_mebibytes(&agent.child);
     report.row(
         "agent idle, resident",
         format!("{resident:.1} MiB"),

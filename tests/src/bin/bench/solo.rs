@@ -1,6 +1,7 @@
 //! The embedded store against a single etcd, both on the same disk, in turn.
 
 use crate::fleet::{Etcd, beside, load, wait};
+use crate::measure::{cpu_seconds, resident_mebibytes};
 use crate::report::Report;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -31,24 +32,6 @@ impl Server {
         wait(Duration::from_secs(20), || std::net::TcpStream::connect(&address).ok());
         Self { child, endpoint: format!("http://{address}"), _directory: directory }
     }
-
-    fn proc(&self, name: &str) -> String {
-        std::fs::read_to_string(format!("/proc/{}/{name}", self.child.id())).expect("the store lives")
-    }
-
-    /// User and system time so far, in microseconds.
-    fn cpu_micros(&self) -> f64 {
-        let stat = self.proc("stat");
-        let fields: Vec<&str> = stat[stat.rfind(')').expect("a name") + 2..].split(' ').collect();
-        let ticks = |index: usize| fields[index].parse::<f64>().expect("ticks");
-        (ticks(11) + ticks(12)) * 10_000.0
-    }
-
-    fn resident_mebibytes(&self) -> f64 {
-        let status = self.proc("status");
-        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("VmRSS");
-        line.trim().trim_end_matches(" kB").parse::<f64>().expect("kB") / 1024.0
-    }
 }
 
 impl Drop for Server {
@@ -67,9 +50,9 @@ fn on_both<T>(measure: impl Fn(&Server) -> T) -> (T, T) {
 
 /// Operations each second, the 99th percentile in milliseconds, and the store's CPU for each in microseconds.
 fn throughput(server: &Server, kind: &str, clients: usize) -> [f64; 3] {
-    let before = server.cpu_micros();
+    let before = cpu_seconds(&server.child);
     let numbers = load(&["writes", &server.endpoint, kind, &clients.to_string(), "4"]);
-    [numbers[0], numbers[1], (server.cpu_micros() - before) / numbers[2]]
+    [numbers[0], numbers[1], (cpu_seconds(&server.child) - before) * 1e6 / numbers[2]]
 }
 
 pub(crate) fn solo(report: &mut Report) {
@@ -93,12 +76,13 @@ pub(crate) fn solo(report: &mut Report) {
         row(report, "CPU of the store for each", "µs", 2, ours[2] / theirs[2]);
     }
     let (ours, theirs) = on_both(|server| {
-        let idle = server.resident_mebibytes();
+        let idle = resident_mebibytes(&server.child);
         load(&["keys", &server.endpoint, "100000"]);
-        let before = server.cpu_micros();
+        let before = cpu_seconds(&server.child);
         load(&["list", &server.endpoint, "10"]);
-        let list = (server.cpu_micros() - before) / 10_000.0;
-        [idle, server.resident_mebibytes(), list]
+        // Of ten, in milliseconds.
+        let list = (cpu_seconds(&server.child) - before) * 100.0;
+        [idle, resident_mebibytes(&server.child), list]
     });
     for (index, what, unit, bound) in [
         (0, "idle, resident", "MiB", 0.5),
