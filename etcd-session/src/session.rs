@@ -240,6 +240,8 @@ impl Session {
                 return Err(StoreError::Deadline { operation, limit, detail: last });
             }
             let error = match tokio::time::timeout(left, self.client()).await {
+                // What was wrong before says more than that the time was over.
+                Err(_) if failures > 0 => continue,
                 Err(_) => StoreError::Unreachable { operation, detail: "connecting took too long".into() },
                 Ok(Err(error)) => error,
                 Ok(Ok((client, generation))) => {

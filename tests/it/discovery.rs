@@ -39,7 +39,7 @@ fn srv_records_name_the_members_to_the_command_and_the_agent() {
     let _server = Running::start(&mut server, &directory.path().join("dnsmasq.log"));
     let ping = || orchestrate(&["--discovery-srv", "site.test", "ping"]);
     wait::until("the store is found", || (ping().code == 0).then_some(()), || format!("{:?}", ping()));
-    let missing = orchestrate(&["--discovery-srv", "nowhere.test", "--timeout", "2s", "ping"]);
+    let missing = orchestrate(&["--discovery-srv", "nowhere.test", "--timeout", "5s", "ping"]);
     assert_eq!(missing.code, 1, "{missing:?}");
     assert!(missing.err.contains("_etcd-client._tcp.nowhere.test"), "{missing:?}");
     let mut host = Host::new("h1", &[]).with("[store]\nbackstop = \"1s\"\ndiscovery_srv = \"site.test\"\n");
