@@ -7,10 +7,14 @@ use etcd_client::proto::PbResponseHeader;
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
-/// Commands that wait; whoever comes then waits to be taken in.
+/// Commands that wait in line; whoever comes then waits to be taken in.
 const QUEUE_MAX: usize = 1024;
+/// What all that wait may take, in line or before it; more is refused, as etcd refuses what it cannot keep up with.
+const WAITING_MAX_BYTES: usize = 128 * 1024 * 1024;
+/// What one takes that is waiting, beside twice its record.
+const WAITING_BYTES: usize = 1024;
 /// Leases that end in one sync; the rest is asked for again.
 const LEASES_IN_BATCH: usize = 10_000;
 /// Most in one sync.
@@ -30,7 +34,11 @@ impl Clock {
     }
 }
 
-type Reply = oneshot::Sender<Result<(Answer, i64), Refusal>>;
+/// Who waits for a command, and its share of what all may take.
+struct Reply {
+    answer: oneshot::Sender<Result<(Answer, i64), Refusal>>,
+    _waits: OwnedSemaphorePermit,
+}
 
 enum Work {
     /// A command with its record, and where the answer goes.
@@ -48,6 +56,7 @@ enum Work {
 pub(crate) struct Engine {
     store: Arc<RwLock<Store>>,
     work: mpsc::Sender<Work>,
+    room: Arc<Semaphore>,
     revision: watch::Receiver<i64>,
     file_bytes: watch::Receiver<u64>,
     clock: Clock,
@@ -87,7 +96,11 @@ impl Engine {
             is_failing: false,
         };
         let thread = std::thread::Builder::new().name("store-writer".into()).spawn(|| writer.run(queue))?;
-        Ok((Self { store, work, revision, file_bytes, clock, identity, quota_bytes, raft_term }, thread))
+        let room = Arc::new(Semaphore::new(WAITING_MAX_BYTES));
+        Ok((
+            Self { store, work, room, revision, file_bytes, clock, identity, quota_bytes, raft_term },
+            thread,
+        ))
     }
 
     /// The state, all of it on disk. Held for a moment; never across an await.
@@ -104,15 +117,17 @@ impl Engine {
             return Err(Refusal::RequestTooLarge);
         }
         command.check()?;
-        let (reply, answer) = oneshot::channel();
+        let bytes = u32::try_from(2 * record.len() + WAITING_BYTES).unwrap_or(u32::MAX);
+        let waits = self.room.clone().try_acquire_many_owned(bytes).map_err(|_| Refusal::TooManyRequests)?;
+        let (sender, answer) = oneshot::channel();
+        let reply = Reply { answer: sender, _waits: waits };
         self.work.send(Work::Command(command, record, reply)).await.map_err(|_| Refusal::Stopped)?;
         answer.await.unwrap_or(Err(Refusal::Stopped))
     }
 
     /// Keeps a lease alive: its seconds, if it is there.
     pub(crate) fn keep_alive(&self, id: i64) -> Option<i64> {
-        let mut store = self.store.write().unwrap_or_else(PoisonError::into_inner);
-        store.keep_alive(id, self.clock.millis())
+        self.read().keep_alive(id, self.clock.millis())
     }
 
     /// Writes the file anew, without what it need not hold.
@@ -335,6 +350,7 @@ impl Writer {
 
     fn rewrite(&mut self) -> io::Result<()> {
         let Some(journal) = &mut self.journal else { return Ok(()) };
+        // Whoever reads, or keeps a lease alive, does it beside this.
         let store = self.store.read().unwrap_or_else(PoisonError::into_inner);
         let result = journal.rewrite(&store);
         if let Err(error) = &result {
@@ -347,7 +363,7 @@ impl Writer {
 fn answer_to(reply: Option<Reply>, answer: Result<(Answer, i64), Refusal>) {
     if let Some(reply) = reply {
         // Whoever asked may be gone.
-        let _ = reply.send(answer);
+        let _ = reply.answer.send(answer);
     }
 }
 
@@ -355,5 +371,28 @@ impl Batch {
     fn push(&mut self, command: Command) {
         write_command(&command, &mut self.records);
         self.commands.push((command, None));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use etcd_client::proto::PbPutRequest;
+
+    #[tokio::test]
+    async fn what_finds_no_room_to_wait_is_refused_as_etcd_does_it() {
+        let identity = Identity::random();
+        let (engine, writer) =
+            Engine::start(Store::default(), None, None, identity, Clock::new(), 1 << 30).expect("a thread");
+        let put = || Command::Put(PbPutRequest { key: b"k".to_vec(), ..PbPutRequest::default() });
+        let others =
+            engine.room.clone().acquire_many_owned(WAITING_MAX_BYTES as u32).await.expect("all of it");
+        assert_eq!(engine.commit(put()).await, Err(Refusal::TooManyRequests));
+        drop(others);
+        engine.commit(put()).await.expect("is written");
+        assert_eq!(engine.room.available_permits(), WAITING_MAX_BYTES, "it waits no more");
+        engine.stop().await;
+        drop(engine);
+        writer.join().expect("ends");
     }
 }

@@ -19,6 +19,7 @@ pub use journal::fuzzing;
 use engine::{Clock, Engine};
 use journal::{Directory, Identity, Journal};
 use rustix::fs::{FlockOperation, flock};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -96,7 +97,7 @@ impl Solo {
         quota_bytes: u64,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
-        let client_url = format!("http://{}", listener.local_addr()?);
+        let client_url = client_url(listener.local_addr()?);
         let (engine, writer) =
             Engine::start(self.store, self.journal, self.lock, self.identity, self.clock, quota_bytes)?;
         let leases = tokio::spawn(engine.clone().end_leases());
@@ -138,6 +139,18 @@ fn lock(path: &Path) -> Result<(Directory, std::fs::File), OpenError> {
     let io = |source| OpenError::Io { path: path.to_owned(), source };
     let directory = Directory::open_or_create(path).map_err(io)?;
     let file = directory.lock_file().map_err(io)?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| OpenError::InUse(path.to_owned()))?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+        rustix::io::Errno::WOULDBLOCK => OpenError::InUse(path.to_owned()),
+        other => io(other.into()),
+    })?;
     Ok((directory, file))
+}
+
+/// What clients are told to use. Where every address is listened on this is the one that works on this machine.
+fn client_url(address: SocketAddr) -> String {
+    if address.ip().is_unspecified() {
+        format!("http://localhost:{}", address.port())
+    } else {
+        format!("http://{address}")
+    }
 }

@@ -4,23 +4,44 @@
 use super::mvcc::Key;
 use super::{LEASE_SECONDS_MIN, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Lease {
     /// As granted, in seconds.
     pub(crate) seconds: i64,
-    /// When it ends, unless it is kept alive.
-    ends_millis: u64,
     pub(crate) keys: BTreeSet<Key>,
 }
 
 /// All leases.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Leases {
     by_id: BTreeMap<i64, Lease>,
-    /// By their ends, to find the next.
-    ends: BTreeSet<(u64, i64)>,
+    /// Behind a lock of their own: a lease is kept alive beside readers of the store, however long those take.
+    ends: Mutex<Ends>,
+}
+
+/// When leases end, unless they are kept alive.
+#[derive(Debug, Default)]
+struct Ends {
+    by_id: BTreeMap<i64, u64>,
+    /// The next first.
+    in_order: BTreeSet<(u64, i64)>,
+}
+
+impl Ends {
+    fn set(&mut self, id: i64, ends_millis: u64) {
+        self.remove(id);
+        self.by_id.insert(id, ends_millis);
+        self.in_order.insert((ends_millis, id));
+    }
+
+    fn remove(&mut self, id: i64) {
+        if let Some(ends_millis) = self.by_id.remove(&id) {
+            self.in_order.remove(&(ends_millis, id));
+        }
+    }
 }
 
 impl Leases {
@@ -38,26 +59,40 @@ impl Leases {
             return Err(Refusal::LeaseExists);
         }
         let seconds = seconds.max(LEASE_SECONDS_MIN);
-        let ends_millis = end(seconds, now_millis);
-        self.by_id.insert(id, Lease { seconds, ends_millis, keys: BTreeSet::new() });
-        self.ends.insert((ends_millis, id));
+        self.by_id.insert(id, Lease { seconds, keys: BTreeSet::new() });
+        self.ends().set(id, end(seconds, now_millis));
         Ok(seconds)
     }
 
-    /// Gives a lease its full time again; `None` if it is not there.
-    pub(crate) fn renew(&mut self, id: i64, now_millis: u64) -> Option<i64> {
-        let lease = self.by_id.get_mut(&id)?;
-        self.ends.remove(&(lease.ends_millis, id));
-        lease.ends_millis = end(lease.seconds, now_millis);
-        self.ends.insert((lease.ends_millis, id));
-        Some(lease.seconds)
+    /// Gives a lease its full time again; `None` if it is not there or its time is over.
+    pub(crate) fn keep_alive(&self, id: i64, now_millis: u64) -> Option<i64> {
+        let seconds = self.by_id.get(&id)?.seconds;
+        let mut ends = self.ends();
+        if *ends.by_id.get(&id)? <= now_millis {
+            return None;
+        }
+        ends.set(id, end(seconds, now_millis));
+        Some(seconds)
+    }
+
+    /// Gives every lease its full time again.
+    pub(crate) fn renew_all(&self, now_millis: u64) {
+        let mut ends = self.ends();
+        for (id, lease) in &self.by_id {
+            ends.set(*id, end(lease.seconds, now_millis));
+        }
     }
 
     /// Takes a lease away, with its keys.
     pub(crate) fn remove(&mut self, id: i64) -> Option<Lease> {
         let lease = self.by_id.remove(&id)?;
-        self.ends.remove(&(lease.ends_millis, id));
+        self.ends().remove(id);
         Some(lease)
+    }
+
+    fn ends(&self) -> MutexGuard<'_, Ends> {
+        // Nothing panics between its two halves.
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn attach(&mut self, id: i64, key: &Key) {
@@ -74,23 +109,26 @@ impl Leases {
 
     /// Whole seconds left, as etcd cuts them off.
     pub(crate) fn seconds_left(&self, id: i64, now_millis: u64) -> Option<i64> {
-        let left = self.by_id.get(&id)?.ends_millis.saturating_sub(now_millis) / 1000;
+        let left = self.ends().by_id.get(&id)?.saturating_sub(now_millis) / 1000;
         Some(i64::try_from(left).unwrap_or(i64::MAX))
     }
 
     /// Every lease with its seconds, the next to end first.
-    pub(crate) fn by_end(&self) -> impl Iterator<Item = (i64, i64)> {
-        self.ends.iter().filter_map(|(_, id)| Some((*id, self.by_id.get(id)?.seconds)))
+    pub(crate) fn by_end(&self) -> Vec<(i64, i64)> {
+        let ends = self.ends();
+        ends.in_order.iter().filter_map(|(_, id)| Some((*id, self.by_id.get(id)?.seconds))).collect()
     }
 
-    /// The leases whose time is over.
-    pub(crate) fn ended(&self, now_millis: u64) -> impl Iterator<Item = i64> {
-        self.ends.iter().take_while(move |(ends, _)| *ends <= now_millis).map(|(_, id)| *id)
+    /// The leases whose time is over, so many at most.
+    pub(crate) fn ended(&self, now_millis: u64, most: usize) -> Vec<i64> {
+        let ends = self.ends();
+        let ended = ends.in_order.iter().take_while(|(ends, _)| *ends <= now_millis);
+        ended.take(most).map(|(_, id)| *id).collect()
     }
 
     /// When the next one ends.
     pub(crate) fn next_end_millis(&self) -> Option<u64> {
-        self.ends.first().map(|(ends, _)| *ends)
+        self.ends().in_order.first().map(|(ends, _)| *ends)
     }
 }
 

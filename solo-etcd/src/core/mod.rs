@@ -66,7 +66,7 @@ pub enum Answer {
 }
 
 /// The whole state.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Store {
     mvcc: Mvcc,
     leases: Leases,
@@ -186,21 +186,15 @@ impl Store {
             .then(|| txn::check_txn(request).and_then(|()| txn::run_read_only(&self.mvcc, request)))
     }
 
-    /// Keeps a lease alive; its seconds, or `None` if it is not there or its time is over. Not in the journal: after a restart
-    /// every lease has its full time again.
-    pub fn keep_alive(&mut self, id: i64, now_millis: u64) -> Option<i64> {
-        if self.leases.ended(now_millis).any(|ended| ended == id) {
-            return None;
-        }
-        self.leases.renew(id, now_millis)
+    /// Keeps a lease alive; its seconds, or `None` if it is not there or its time is over. Not in the journal:
+    /// after a restart every lease has its full time again.
+    pub fn keep_alive(&self, id: i64, now_millis: u64) -> Option<i64> {
+        self.leases.keep_alive(id, now_millis)
     }
 
     /// Gives every lease its full time: after a start nobody can know how long the store was away.
     pub fn renew_all(&mut self, now_millis: u64) {
-        let ids: Vec<i64> = self.leases.by_end().map(|(id, _)| id).collect();
-        for id in ids {
-            self.leases.renew(id, now_millis);
-        }
+        self.leases.renew_all(now_millis);
     }
 
     /// Seconds left, seconds granted and the keys of a lease.
@@ -212,12 +206,12 @@ impl Store {
 
     /// All leases, the next to end first, each with the seconds granted.
     pub fn leases(&self) -> Vec<(i64, i64)> {
-        self.leases.by_end().collect()
+        self.leases.by_end()
     }
 
     /// The leases whose time is over, so many at most.
     pub fn ended_leases(&self, now_millis: u64, most: usize) -> Vec<i64> {
-        self.leases.ended(now_millis).take(most).collect()
+        self.leases.ended(now_millis, most)
     }
 
     /// When the next lease ends.

@@ -29,6 +29,8 @@ pub enum Refusal {
     LeaseTooLong,
     /// A request of more than [`REQUEST_BYTES_MAX`](super::REQUEST_BYTES_MAX).
     RequestTooLarge,
+    /// Too much waits to be written.
+    TooManyRequests,
     /// The store is stopping, or its journal cannot be written.
     Stopped,
 }
@@ -68,6 +70,7 @@ impl Refusal {
             Self::LeaseExists => (FAILED_PRECONDITION, "etcdserver: lease already exists"),
             Self::LeaseTooLong => (OUT_OF_RANGE, "etcdserver: too large lease TTL"),
             Self::RequestTooLarge => (INVALID_ARGUMENT, "etcdserver: request is too large"),
+            Self::TooManyRequests => (RESOURCE_EXHAUSTED, "etcdserver: too many requests"),
             Self::Stopped => (UNAVAILABLE, "etcdserver: server stopped"),
         }
     }

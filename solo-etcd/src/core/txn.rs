@@ -7,8 +7,10 @@ use etcd_client::proto::{
     PbCompare, PbDeleteRequest, PbPutRequest, PbResponseHeader, PbResponseOp, PbTargetUnion, PbTxnOpRequest,
     PbTxnOpResponse, PbTxnRequest, PbTxnRequestOp, PbTxnResponse,
 };
+use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Included, Unbounded};
 
 /// What a put must keep to, whatever the state.
 pub(crate) fn check_put(request: &PbPutRequest) -> Result<(), Refusal> {
@@ -31,7 +33,7 @@ pub(crate) fn check_delete(request: &PbDeleteRequest) -> Result<(), Refusal> {
 /// What a transaction must keep to, whatever the state.
 pub(crate) fn check_txn(request: &PbTxnRequest) -> Result<(), Refusal> {
     check_operations(request, OPERATIONS_MAX)?;
-    // After the count, because this looks at every pair.
+    // After the count, which bounds how deep they nest.
     writes_once(&request.success)?;
     writes_once(&request.failure)?;
     Ok(())
@@ -57,17 +59,54 @@ fn check_operations(request: &PbTxnRequest, most: usize) -> Result<(), Refusal> 
 }
 
 type Puts<'a> = BTreeSet<&'a [u8]>;
-type Deletes<'a> = Vec<&'a PbDeleteRequest>;
+
+/// What deletions cover: spans that do not overlap, each from its first key to the first one behind it.
+#[derive(Default)]
+struct Deletes<'a>(BTreeMap<&'a [u8], Cow<'a, [u8]>>);
+
+impl<'a> Deletes<'a> {
+    fn add(&mut self, delete: &'a PbDeleteRequest) {
+        let end = if delete.range_end.is_empty() {
+            Cow::Owned([delete.key.as_slice(), &[0]].concat())
+        } else {
+            Cow::Borrowed(delete.range_end.as_slice())
+        };
+        self.add_span(&delete.key, end);
+    }
+
+    /// One without an upper bound ends at a single zero byte, before it begins: it covers nothing here.
+    fn add_span(&mut self, start: &'a [u8], mut end: Cow<'a, [u8]>) {
+        if start >= &*end {
+            return;
+        }
+        let mut first = start;
+        while let Some((before, until)) = self.0.range::<[u8], _>((Unbounded, Excluded(&*end))).next_back() {
+            if **until < *start {
+                break;
+            }
+            let before = *before;
+            first = first.min(before);
+            if let Some(until) = self.0.remove(before).filter(|until| *until > end) {
+                end = until;
+            }
+        }
+        self.0.insert(first, end);
+    }
+
+    fn covers(&self, key: &[u8]) -> bool {
+        self.0.range::<[u8], _>((Unbounded, Included(key))).next_back().is_some_and(|(_, end)| key < &**end)
+    }
+}
 
 /// No key is put twice, or put and deleted. As in etcd's `checkIntervals`, a deletion without an upper bound
 /// is not counted, and neither are the deletions of a later nested transaction against the puts of an
 /// earlier one.
 fn writes_once(operations: &[PbTxnRequestOp]) -> Result<(Puts<'_>, Deletes<'_>), Refusal> {
     let requests = || operations.iter().filter_map(|operation| operation.request.as_ref());
-    let mut deletes: Deletes<'_> = Vec::new();
+    let mut deletes = Deletes::default();
     for request in requests() {
         if let PbTxnOpRequest::RequestDeleteRange(request) = request {
-            deletes.push(request);
+            deletes.add(request);
         }
     }
     let mut puts = Puts::new();
@@ -75,32 +114,23 @@ fn writes_once(operations: &[PbTxnRequestOp]) -> Result<(Puts<'_>, Deletes<'_>),
         let PbTxnOpRequest::RequestTxn(nested) = request else { continue };
         let (puts_then, deletes_then) = writes_once(&nested.success)?;
         let (puts_else, deletes_else) = writes_once(&nested.failure)?;
-        let before = puts.clone();
         // One of the two branches runs: both may put the same key.
-        for key in puts_then.iter().chain(&puts_else) {
-            if before.contains(key) || deletes.iter().any(|delete| covers(delete, key)) {
-                return Err(Refusal::DuplicateKey);
-            }
-            puts.insert(key);
+        if puts_then.iter().chain(&puts_else).any(|key| puts.contains(key) || deletes.covers(key)) {
+            return Err(Refusal::DuplicateKey);
         }
-        deletes.extend(deletes_then);
-        deletes.extend(deletes_else);
+        puts.extend(puts_then);
+        puts.extend(puts_else);
+        for (start, end) in deletes_then.0.into_iter().chain(deletes_else.0) {
+            deletes.add_span(start, end);
+        }
     }
     for request in requests() {
         let PbTxnOpRequest::RequestPut(request) = request else { continue };
-        if deletes.iter().any(|delete| covers(delete, &request.key)) || !puts.insert(&request.key) {
+        if deletes.covers(&request.key) || !puts.insert(&request.key) {
             return Err(Refusal::DuplicateKey);
         }
     }
     Ok((puts, deletes))
-}
-
-fn covers(delete: &PbDeleteRequest, key: &[u8]) -> bool {
-    if delete.range_end.is_empty() {
-        key == delete.key
-    } else {
-        key >= delete.key.as_slice() && key < delete.range_end.as_slice()
-    }
 }
 
 /// Nothing but reads, and none of them nested: it needs no place in the order of writes.
@@ -276,4 +306,40 @@ pub(crate) fn run_read_only(mvcc: &Mvcc, request: &PbTxnRequest) -> Result<PbTxn
         }
     }
     Ok(PbTxnResponse { header: Some(header(mvcc)), succeeded, responses })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn key() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(prop::sample::select(vec![0, b'a', b'b']), 0..3)
+    }
+
+    proptest! {
+        #[test]
+        fn deletions_cover_what_one_of_them_covers(
+            deletes in prop::collection::vec((key(), prop::option::of(key())), 0..12),
+            keys in prop::collection::vec(key(), 1..20),
+        ) {
+            let deletes: Vec<PbDeleteRequest> = deletes
+                .into_iter()
+                .map(|(key, end)| {
+                    PbDeleteRequest { key, range_end: end.unwrap_or_default(), ..PbDeleteRequest::default() }
+                })
+                .collect();
+            let mut all = Deletes::default();
+            deletes.iter().for_each(|delete| all.add(delete));
+            for key in &keys {
+                let covers = |delete: &PbDeleteRequest| match delete.range_end.as_slice() {
+                    [] => *key == delete.key,
+                    end => *key >= delete.key && key.as_slice() < end,
+                };
+                prop_assert_eq!(all.covers(key), deletes.iter().any(covers), "{:?}", key);
+            }
+            let spans: Vec<_> = all.0.iter().collect();
+            prop_assert!(spans.windows(2).all(|pair| **pair[0].1 <= **pair[1].0), "apart: {:?}", spans);
+        }
+    }
 }

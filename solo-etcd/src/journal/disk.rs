@@ -45,7 +45,12 @@ impl Directory {
     pub(crate) fn open_or_create(path: &Path) -> io::Result<Self> {
         let mut builder = std::fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        let is_new = !path.exists();
         builder.recursive(true).create(path)?;
+        if is_new && let Some(parent) = path.canonicalize()?.parent() {
+            // What is acknowledged in it must not go with its name.
+            File::open(parent)?.sync_all()?;
+        }
         let descriptor =
             rustix::fs::open(path, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self { path: path.to_owned(), descriptor })

@@ -279,7 +279,7 @@ fn load<D: Disk>(
         LoadError::Damaged(offset, detail) => OpenError::Damaged { file: shown.clone(), offset, detail },
     })?;
     drop(reader);
-    let Loading { identity, store, next_frame, offset, snapshot_end, .. } = loading;
+    let Loading { identity, store, next_frame, offset, snapshot_end, last_frame, .. } = loading;
     let Some(store) = store else {
         let detail = "its snapshot is not complete".into();
         return Err(OpenError::Damaged { file: shown, offset, detail });
@@ -289,6 +289,13 @@ fn load<D: Disk>(
         let torn_bytes = last + 1;
         tracing::warn!(file = shown, offset, torn_bytes, "the end of the store file was torn and is cut");
         file.write_at(&vec![0; torn_bytes], offset).and_then(|()| file.sync()).map_err(io)?;
+    }
+    // If its sync failed it may be in memory alone, and the kernel will not write it by itself: without it
+    // what follows could not be read after a power cut. The next sync takes it along.
+    if let Some(number) = next_frame.checked_sub(1) {
+        let mut last = Vec::new();
+        frame::write(nonce, number, &last_frame, &mut last);
+        file.write_at(&last, offset - last.len() as u64).map_err(io)?;
     }
     let grown = offset + rest.len() as u64;
     Ok((identity, StoreFile { file, number, nonce, next_frame, offset, grown, snapshot_end }, store))
@@ -306,6 +313,8 @@ struct Loading {
     next_frame: u64,
     offset: u64,
     snapshot_end: u64,
+    /// Its payload.
+    last_frame: Vec<u8>,
 }
 
 enum LoadError {
@@ -322,6 +331,7 @@ impl Loading {
                 Found::Frame(payload) => {
                     let at = self.offset;
                     self.take(&payload, now_millis).map_err(|detail| LoadError::Damaged(at, detail))?;
+                    self.last_frame = payload;
                 }
                 Found::Other(mut bytes) => {
                     file.read_to_end(&mut bytes).map_err(LoadError::Io)?;

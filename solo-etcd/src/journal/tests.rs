@@ -5,7 +5,7 @@ use super::*;
 use crate::core::Command;
 use etcd_client::proto::{PbCompactionRequest, PbDeleteRequest, PbLeaseGrantRequest, PbPutRequest};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const SECTOR_BYTES: usize = 512;
@@ -25,6 +25,31 @@ struct Contents {
     durable: Vec<u8>,
     /// What a running program reads.
     seen: Vec<u8>,
+    /// Sectors that the next sync writes; one that fails forgets them, as Linux does.
+    dirty: BTreeSet<usize>,
+}
+
+impl Contents {
+    fn write(&mut self, bytes: &[u8], offset: usize) {
+        let end = offset + bytes.len();
+        if self.seen.len() < end {
+            self.seen.resize(end, 0);
+        }
+        self.seen[offset..end].copy_from_slice(bytes);
+        self.dirty.extend(offset / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES));
+    }
+
+    /// Puts on the disk what is dirty, as far as `keeps` says.
+    fn flush(&mut self, mut keeps: impl FnMut() -> bool) {
+        self.durable.resize(self.seen.len(), 0);
+        for sector in std::mem::take(&mut self.dirty) {
+            let start = sector * SECTOR_BYTES;
+            let end = (start + SECTOR_BYTES).min(self.seen.len());
+            if keeps() {
+                self.durable[start..end].copy_from_slice(&self.seen[start..end]);
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -73,16 +98,19 @@ impl Memory {
         state.fault = None;
         let State { files, seed, .. } = &mut *state;
         for contents in files {
-            let length = contents.seen.len().max(contents.durable.len());
-            contents.durable.resize(length, 0);
-            contents.seen.resize(length, 0);
-            for start in (0..length).step_by(SECTOR_BYTES) {
-                let end = (start + SECTOR_BYTES).min(length);
-                if coin(seed) {
-                    contents.durable[start..end].copy_from_slice(&contents.seen[start..end]);
-                }
-            }
+            contents.flush(|| coin(seed));
             contents.seen = contents.durable.clone();
+        }
+    }
+
+    /// The process ends and comes back, but not the machine: by a coin, if there is power.
+    fn restart_or_only_the_process(&self) {
+        let mut state = self.lock();
+        if !state.dead && coin(&mut state.seed) {
+            state.fault = None;
+        } else {
+            drop(state);
+            self.restart();
         }
     }
 
@@ -185,25 +213,23 @@ impl DiskFile for MemoryFile {
         let written = if fault.is_some() { &bytes[..bytes.len() / 2] } else { bytes };
         let is_full = state.is_full;
         let contents = &mut state.files[self.index];
-        let end = offset + written.len();
-        if is_full && end > contents.seen.len() {
+        if is_full && offset + written.len() > contents.seen.len() {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        if contents.seen.len() < end {
-            contents.seen.resize(end, 0);
-        }
-        contents.seen[offset..end].copy_from_slice(written);
+        contents.write(written, offset);
         fault.map_or(Ok(()), |fault| Err(failed(fault)))
     }
 
     fn sync(&mut self) -> io::Result<()> {
         let mut state = self.disk.lock();
-        if let Some(fault) = state.step()? {
-            return Err(failed(fault));
+        let fault = state.step()?;
+        let State { files, seed, .. } = &mut *state;
+        match fault {
+            None => files[self.index].flush(|| true),
+            Some(Fault::PowerLoss) => {}
+            Some(Fault::Error(_)) => files[self.index].flush(|| coin(seed)),
         }
-        let contents = &mut state.files[self.index];
-        contents.durable = contents.seen.clone();
-        Ok(())
+        fault.map_or(Ok(()), |fault| Err(failed(fault)))
     }
 }
 
@@ -260,7 +286,7 @@ fn check(seed: u64, faults: &[(usize, Fault)]) -> usize {
     let mut first = true;
     for (after, fault) in faults.iter().copied().chain([(usize::MAX / 2, Fault::PowerLoss)]) {
         if !first {
-            disk.restart();
+            disk.restart_or_only_the_process();
         }
         disk.fail_after(after, fault);
         let (mut journal, mut store) = match open(&disk) {
@@ -314,6 +340,33 @@ fn what_was_acknowledged_survives_a_fault_at_every_operation() {
     }
 }
 
+#[test]
+fn what_was_read_after_a_failed_sync_outlives_the_power() {
+    let append = |journal: &mut Journal<Memory>, numbers: std::ops::Range<usize>| {
+        let mut records = Vec::new();
+        numbers.for_each(|number| write_command(&command(number), &mut records));
+        journal.append(&records)
+    };
+    for seed in 1..40 {
+        let disk = Memory::new(seed);
+        let (mut journal, _) = open(&disk).expect("opens");
+        append(&mut journal, 0..1).expect("is written");
+        // The write goes well, and the sync does not.
+        disk.fail_after(1, Fault::Error(io::ErrorKind::Other));
+        // Of many sectors: one that it shared with the next frame would be written with that.
+        append(&mut journal, 1..80).expect_err("fails");
+        assert!(journal.is_broken());
+        drop(journal);
+        let (mut journal, store) = open(&disk).expect("opens");
+        assert!(same(&store, &expected(&[], 80)), "the frame is there to be read");
+        append(&mut journal, 80..81).expect("is written");
+        drop(journal);
+        disk.restart();
+        let (_, store) = open(&disk).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert!(same(&store, &expected(&[], 81)), "seed {seed}");
+    }
+}
+
 /// So many by default; more where PROPTEST_CASES says so.
 fn cases(default: u32) -> ProptestConfig {
     let given = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
@@ -345,7 +398,7 @@ impl Memory {
     fn set(&self, name: &str, bytes: Vec<u8>) {
         let mut state = self.lock();
         let index = state.files.len();
-        state.files.push(Contents { durable: bytes.clone(), seen: bytes });
+        state.files.push(Contents { durable: bytes.clone(), seen: bytes, ..Contents::default() });
         state.names.insert(name.to_owned(), index);
     }
 }

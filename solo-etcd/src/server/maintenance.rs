@@ -1,7 +1,7 @@
 //! The service Maintenance.
 
 use super::{VERSION, status};
-use crate::core::Command;
+use crate::core::{Command, Refusal, Store};
 use crate::engine::Engine;
 use crate::journal::state_hash;
 use etcd_client::proto::{
@@ -18,6 +18,18 @@ pub(super) struct Maintenance(pub(super) Engine);
 const NO_SPACE: i32 = 1;
 const ACTIVATE: i32 = 1;
 const DEACTIVATE: i32 = 2;
+
+impl Maintenance {
+    /// Looks at the whole state, which takes long, where no other request waits behind it.
+    async fn aside<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Store) -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        let engine = self.0.clone();
+        let looked = tokio::task::spawn_blocking(move || look(&engine.read())).await;
+        looked.map_err(|error| Status::internal(error.to_string()))
+    }
+}
 
 #[tonic::async_trait]
 impl PbMaintenanceService for Maintenance {
@@ -82,26 +94,23 @@ impl PbMaintenanceService for Maintenance {
     }
 
     async fn hash(&self, _: Request<PbHashRequest>) -> Result<Response<PbHashResponse>, Status> {
-        let (hash, revision) = {
-            let store = self.0.read();
-            (state_hash(&store, i64::MAX), store.revision())
-        };
+        let (hash, revision) = self.aside(|store| (state_hash(store, i64::MAX), store.revision())).await?;
         Ok(Response::new(PbHashResponse { header: Some(self.0.header(revision)), hash }))
     }
 
     async fn hash_kv(&self, request: Request<PbHashKvRequest>) -> Result<Response<PbHashKvResponse>, Status> {
         let asked = request.into_inner().revision;
-        let (hash, at, compact_revision, revision) = {
-            let store = self.0.read();
+        let found = self.aside(move |store| {
             let at = if asked == 0 { store.revision() } else { asked };
             if at > store.revision() {
-                return Err(status(crate::core::Refusal::FutureRevision));
+                return Err(Refusal::FutureRevision);
             }
             if at > 0 && at < store.compacted() {
-                return Err(status(crate::core::Refusal::Compacted));
+                return Err(Refusal::Compacted);
             }
-            (state_hash(&store, at), at, store.compacted(), store.revision())
-        };
+            Ok((state_hash(store, at), at, store.compacted(), store.revision()))
+        });
+        let (hash, at, compact_revision, revision) = found.await?.map_err(status)?;
         let header = Some(self.0.header(revision));
         Ok(Response::new(PbHashKvResponse { header, hash, compact_revision, hash_revision: at }))
     }

@@ -13,13 +13,17 @@ use crate::engine::Engine;
 use etcd_client::proto::{
     PbClusterServer, PbKvServer, PbLeaseServer, PbMaintenanceServer, PbResponseHeader, PbWatchServer,
 };
+use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio_stream::StreamExt as _;
 use tonic::Status;
 use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
 
 /// The version of etcd whose API this is.
 pub(crate) const VERSION: &str = "3.4.23";
+/// How long nobody is let in after that failed.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// What gRPC takes around a request.
 const OVERHEAD_BYTES: usize = 512 * 1024;
 
@@ -43,12 +47,19 @@ pub(crate) async fn serve(
         .add_service(auth::Auth(engine.clone()));
     let grpc = routes.into_axum_router().layer(axum::middleware::from_fn(http::only_grpc));
     let router = http::add(grpc, engine);
+    // A small answer must not wait for the acknowledgement of the one before.
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true)).then(|accepted| async {
+        if accepted.is_err() {
+            // Without descriptors every try fails at once, until somebody leaves.
+            tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
+        }
+        accepted
+    });
     tonic::transport::Server::builder()
         .accept_http1(true)
         .max_concurrent_streams(None)
         .add_routes(Routes::from(router))
-        // A small answer must not wait for the acknowledgement of the one before.
-        .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), stop)
+        .serve_with_incoming_shutdown(incoming, stop)
         .await
 }
 

@@ -20,6 +20,8 @@ const ANSWERS_MAX: usize = 16;
 /// An answer ends with the revision that reaches one of these.
 const EVENTS_IN_ANSWER: usize = 1000;
 const BYTES_IN_ANSWER: usize = 1024 * 1024;
+/// So many changes are looked at in one go, wanted or not: writers wait meanwhile.
+const CHANGES_AT_ONCE: usize = 20_000;
 /// What watchers that want to be told of progress are told in; etcd's own.
 const PROGRESS_EVERY: Duration = Duration::from_secs(600);
 /// Belongs to no watcher.
@@ -37,7 +39,15 @@ impl PbWatchService for Watch {
         request: Request<Streaming<PbWatchRequest>>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         let (answers, stream) = mpsc::channel(ANSWERS_MAX);
-        let watching = Watching { engine: self.0.clone(), answers, watchers: BTreeMap::new(), next_id: 0 };
+        let watching = Watching {
+            engine: self.0.clone(),
+            answers,
+            watchers: BTreeMap::new(),
+            next_id: 0,
+            is_behind: false,
+            progress_asked: 0,
+            progress_is_due: false,
+        };
         tokio::spawn(watching.run(request.into_inner()));
         Ok(Response::new(ReceiverStream::new(stream)))
     }
@@ -66,6 +76,12 @@ struct Watching {
     answers: mpsc::Sender<Result<PbWatchResponse, Status>>,
     watchers: BTreeMap<i64, Watcher>,
     next_id: i64,
+    /// Some watcher has not been sent everything.
+    is_behind: bool,
+    /// Progress is told when nobody is behind: so often because the client asked,
+    progress_asked: usize,
+    /// and because it is time.
+    progress_is_due: bool,
 }
 
 /// The client is gone.
@@ -92,13 +108,21 @@ impl Watching {
                 },
                 () = self.answers.closed() => Err(Gone),
                 changed = revisions.changed() => match changed {
-                    Ok(()) => self.catch_up().await,
+                    Ok(()) => {
+                        self.is_behind = true;
+                        Ok(())
+                    }
                     // The store stops.
                     Err(_) => Err(Gone),
                 },
-                _ = progress.tick() => self.tell_progress().await,
+                _ = progress.tick() => {
+                    self.progress_is_due = true;
+                    Ok(())
+                }
+                // Requests are taken between the pieces.
+                () = std::future::ready(()), if self.is_behind => Ok(()),
             };
-            if went_on.is_err() {
+            if went_on.is_err() || self.catch_up().await.is_err() {
                 return;
             }
         }
@@ -108,16 +132,15 @@ impl Watching {
         self.answers.send(Ok(answer)).await.map_err(|_| Gone)
     }
 
-    fn answer(&self, watch_id: i64) -> PbWatchResponse {
-        let header = Some(self.engine.header(self.engine.read().revision()));
+    fn answer(&self, watch_id: i64, revision: i64) -> PbWatchResponse {
+        let header = Some(self.engine.header(revision));
         PbWatchResponse { header, watch_id, ..PbWatchResponse::default() }
     }
 
     /// Says that everything up to there was sent; what was written meanwhile is not promised.
     fn answer_up_to(&self, watch_id: i64, seen: Option<i64>) -> PbWatchResponse {
         let revision = self.engine.read().revision();
-        let header = Some(self.engine.header(seen.map_or(revision, |seen| seen.min(revision))));
-        PbWatchResponse { header, watch_id, ..PbWatchResponse::default() }
+        self.answer(watch_id, seen.map_or(revision, |seen| seen.min(revision)))
     }
 
     async fn take(&mut self, request: PbWatchRequestUnion) -> Result<(), Gone> {
@@ -147,25 +170,26 @@ impl Watching {
                 };
                 if let Some(why) = refused {
                     let (created, canceled, cancel_reason) = (true, true, why.to_owned());
-                    let answer = self.answer(NO_WATCHER);
+                    let answer = self.answer(NO_WATCHER, revision);
                     return self.send(PbWatchResponse { created, canceled, cancel_reason, ..answer }).await;
                 }
                 let id = if request.watch_id == 0 { self.free_id() } else { request.watch_id };
                 self.watchers.insert(id, watcher);
-                self.send(PbWatchResponse { created: true, ..self.answer(id) }).await?;
-                self.catch_up().await
+                self.is_behind = true;
+                self.send(PbWatchResponse { created: true, ..self.answer(id, revision) }).await
             }
             PbWatchRequestUnion::CancelRequest(request) => {
                 if self.watchers.remove(&request.watch_id).is_none() {
                     return Ok(());
                 }
-                self.send(PbWatchResponse { canceled: true, ..self.answer(request.watch_id) }).await
+                let answer = self.answer(request.watch_id, self.engine.read().revision());
+                self.send(PbWatchResponse { canceled: true, ..answer }).await
             }
             PbWatchRequestUnion::ProgressRequest(_) => {
-                // What is told as seen must have been sent.
-                self.catch_up().await?;
-                let seen = self.watchers.values().filter(|w| !w.compacted).map(|w| w.next - 1).min();
-                self.send(self.answer_up_to(NO_WATCHER, seen)).await
+                self.progress_asked += 1;
+                // What was written before it was asked counts as seen.
+                self.is_behind = true;
+                Ok(())
             }
         }
     }
@@ -178,38 +202,44 @@ impl Watching {
         self.next_id - 1
     }
 
-    /// Sends every watcher what it has not seen.
+    /// Sends every watcher one piece of what it has not seen, so that no one waits for another to see all;
+    /// then tells progress, if nobody is behind.
     async fn catch_up(&mut self) -> Result<(), Gone> {
-        let ids: Vec<i64> = self.watchers.keys().copied().collect();
-        for id in ids {
-            while let Some(watcher) = self.watchers.get_mut(&id).filter(|w| !w.compacted) {
-                let (piece, revision) = {
-                    let store = self.engine.read();
-                    (piece(&store, watcher), store.revision())
-                };
-                match piece {
-                    Piece::Compacted(compact_revision) => {
-                        watcher.compacted = true;
-                        // etcd gives no revision with this.
-                        let header = Some(self.engine.header(0));
-                        let answer = PbWatchResponse { header, watch_id: id, ..PbWatchResponse::default() };
-                        self.send(PbWatchResponse { canceled: true, compact_revision, ..answer }).await?;
-                    }
-                    Piece::Events(events, next) => {
-                        watcher.next = watcher.next.max(next);
-                        let (is_last, may_fragment) = (next > revision, watcher.may_fragment);
-                        if !events.is_empty() {
-                            watcher.spoken = true;
-                            self.send_events(id, events, revision, may_fragment).await?;
-                        }
-                        if is_last {
-                            break;
-                        }
-                    }
-                }
+        if std::mem::take(&mut self.is_behind) {
+            let ids: Vec<i64> = self.watchers.keys().copied().collect();
+            for id in ids {
+                self.send_piece(id).await?;
             }
         }
+        if !self.is_behind {
+            self.tell_progress().await?;
+        }
         Ok(())
+    }
+
+    async fn send_piece(&mut self, id: i64) -> Result<(), Gone> {
+        let Some(watcher) = self.watchers.get_mut(&id).filter(|w| !w.compacted) else { return Ok(()) };
+        let (piece, revision) = {
+            let store = self.engine.read();
+            (piece(&store, watcher), store.revision())
+        };
+        match piece {
+            Piece::Compacted(compact_revision) => {
+                watcher.compacted = true;
+                // etcd gives no revision with this.
+                self.send(PbWatchResponse { canceled: true, compact_revision, ..self.answer(id, 0) }).await
+            }
+            Piece::Events(events, next) => {
+                watcher.next = watcher.next.max(next);
+                self.is_behind |= next <= revision;
+                if events.is_empty() {
+                    return Ok(());
+                }
+                watcher.spoken = true;
+                let may_fragment = watcher.may_fragment;
+                self.send_events(id, events, revision, may_fragment).await
+            }
+        }
     }
 
     async fn send_events(
@@ -222,16 +252,20 @@ impl Watching {
         let pieces = if may_fragment { fragments(events) } else { vec![events] };
         let last = pieces.len() - 1;
         for (index, events) in pieces.into_iter().enumerate() {
-            let header = Some(self.engine.header(revision));
             let fragment = index < last;
-            let answer = PbWatchResponse { header, watch_id: id, ..PbWatchResponse::default() };
-            self.send(PbWatchResponse { events, fragment, ..answer }).await?;
+            self.send(PbWatchResponse { events, fragment, ..self.answer(id, revision) }).await?;
         }
         Ok(())
     }
 
     async fn tell_progress(&mut self) -> Result<(), Gone> {
-        self.catch_up().await?;
+        for _ in 0..std::mem::take(&mut self.progress_asked) {
+            let seen = self.watchers.values().filter(|w| !w.compacted).map(|w| w.next - 1).min();
+            self.send(self.answer_up_to(NO_WATCHER, seen)).await?;
+        }
+        if !std::mem::take(&mut self.progress_is_due) {
+            return Ok(());
+        }
         let mut silent = Vec::new();
         for (id, watcher) in &mut self.watchers {
             if watcher.wants_progress && !watcher.compacted && !std::mem::take(&mut watcher.spoken) {
@@ -260,8 +294,9 @@ fn piece(store: &Store, watcher: &Watcher) -> Piece {
     }
     let span = Span::new(&watcher.key, &watcher.end);
     let (mut events, mut bytes, mut last) = (Vec::new(), 0, 0);
-    for event in store.events(watcher.next) {
-        let is_full = events.len() >= EVENTS_IN_ANSWER || bytes >= BYTES_IN_ANSWER;
+    for (looked_at, event) in store.events(watcher.next).enumerate() {
+        let is_full =
+            events.len() >= EVENTS_IN_ANSWER || bytes >= BYTES_IN_ANSWER || looked_at >= CHANGES_AT_ONCE;
         if is_full && event.revision() != last {
             return Piece::Events(events, event.revision());
         }
