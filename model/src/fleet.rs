@@ -184,7 +184,14 @@ impl Fleet {
                 self.note_unreadable(text, report.is_err());
                 self.evidence(host).report = Some(report);
             }
-            Key::CurrentVersion | Key::Store | Key::Announced(_) | Key::Retry(_) => {}
+            Key::CurrentVersion
+            | Key::Store
+            | Key::Announced(_)
+            | Key::Retry(_)
+            | Key::Service(..)
+            | Key::Health(..)
+            | Key::Maintenance(_)
+            | Key::ReleaseView => {}
         }
     }
 

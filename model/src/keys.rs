@@ -4,7 +4,7 @@
 //! knows those sees correct lists. A session may put a namespace in front of everything; keys here
 //! are without it.
 
-use crate::names::{HostName, NameError, StatusType, Version};
+use crate::names::{HostName, NameError, ServiceName, StatusType, Version};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -58,6 +58,14 @@ pub enum Key {
     /// The trace that a host reports a type of result by one-shot verbs. Its success runs out when it
     /// stops; this stays, so that the silence shows.
     Reporting(StatusType, HostName),
+    /// Where a service is on a host: it is addressable; hangs on the work lease.
+    Service(ServiceName, HostName),
+    /// Whether a service works on a host; hangs on the live lease.
+    Health(ServiceName, HostName),
+    /// What an operator took out of use on a host.
+    Maintenance(HostName),
+    /// An operator's wish that what the cliff guards hold back be let through.
+    ReleaseView,
 }
 
 /// A key that is not one of ours, or holds a name that is not valid.
@@ -87,6 +95,10 @@ const ANNOUNCED: &str = "/orchestrate/announced/";
 const REPORTS: &str = "/orchestrate/reports/";
 const RETRY: &str = "/orchestrate/retry/";
 const REPORTING: &str = "/orchestrate/reporting/";
+const SERVICES: &str = "/available_services/";
+const HEALTH: &str = "/orchestrate/health/";
+const MAINTENANCE: &str = "/orchestrate/maintenance/";
+const RELEASE_VIEW: &str = "/orchestrate/release_view";
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -101,12 +113,18 @@ impl fmt::Display for Key {
             Self::Report(host) => write!(f, "{REPORTS}{host}"),
             Self::Retry(host) => write!(f, "{RETRY}{host}"),
             Self::Reporting(kind, host) => write!(f, "{REPORTING}{kind}/{host}"),
+            Self::Service(service, host) => write!(f, "{SERVICES}{service}/{host}"),
+            Self::Health(service, host) => write!(f, "{HEALTH}{service}/{host}"),
+            Self::Maintenance(host) => write!(f, "{MAINTENANCE}{host}"),
+            Self::ReleaseView => f.write_str(RELEASE_VIEW),
         }
     }
 }
 
 /// A prefix, and the key that a host behind it makes.
 type PerHost = (&'static str, fn(HostName) -> Key);
+/// The same with a service before the host.
+type PerService = (&'static str, fn(ServiceName, HostName) -> Key);
 
 impl Key {
     /// Reads a key as it stands in the store.
@@ -121,6 +139,7 @@ impl Key {
         match text {
             CURRENT_VERSION => return Ok(Self::CurrentVersion),
             STORE => return Ok(Self::Store),
+            RELEASE_VIEW => return Ok(Self::ReleaseView),
             _ => {}
         }
         if let Some(rest) = text.strip_prefix(RUNNING_VERSION) {
@@ -137,12 +156,20 @@ impl Key {
             let (kind, rest) = rest.split_once('/').ok_or_else(unknown)?;
             return Ok(Self::Reporting(StatusType::new(kind).map_err(name)?, host(rest)?));
         }
-        let per_host: [PerHost; 5] = [
+        let per_service: [PerService; 2] = [(SERVICES, Self::Service), (HEALTH, Self::Health)];
+        for (prefix, make) in per_service {
+            if let Some(rest) = text.strip_prefix(prefix) {
+                let (service, rest) = rest.split_once('/').ok_or_else(unknown)?;
+                return Ok(make(ServiceName::new(service).map_err(name)?, host(rest)?));
+            }
+        }
+        let per_host: [PerHost; 6] = [
             (HOSTS, Self::Host),
             (LIVE, Self::Live),
             (ANNOUNCED, Self::Announced),
             (REPORTS, Self::Report),
             (RETRY, Self::Retry),
+            (MAINTENANCE, Self::Maintenance),
         ];
         for (prefix, make) in per_host {
             if let Some(rest) = text.strip_prefix(prefix) {
@@ -177,6 +204,16 @@ pub enum Prefix {
     ReportingAll,
     /// The hosts that report one type of result by one-shot verbs.
     Reporting(StatusType),
+    /// Where all services are.
+    Services,
+    /// Where one service is.
+    Service(ServiceName),
+    /// Whether services work.
+    HealthAll,
+    /// Whether one service works.
+    Health(ServiceName),
+    /// What operators took out of use.
+    Maintenances,
 }
 
 impl fmt::Display for Prefix {
@@ -192,6 +229,11 @@ impl fmt::Display for Prefix {
             Self::Reports => f.write_str(REPORTS),
             Self::ReportingAll => f.write_str(REPORTING),
             Self::Reporting(kind) => write!(f, "{REPORTING}{kind}/"),
+            Self::Services => f.write_str(SERVICES),
+            Self::Service(service) => write!(f, "{SERVICES}{service}/"),
+            Self::HealthAll => f.write_str(HEALTH),
+            Self::Health(service) => write!(f, "{HEALTH}{service}/"),
+            Self::Maintenances => f.write_str(MAINTENANCE),
         }
     }
 }
@@ -210,6 +252,10 @@ pub fn documented() -> Vec<(String, &'static str)> {
         (format!("{REPORTS}{host}"), "durable"),
         (format!("{RETRY}{host}"), "durable"),
         (format!("{REPORTING}<type>/{host}"), "durable"),
+        (format!("{SERVICES}<service>/{host}"), "work lease"),
+        (format!("{HEALTH}<service>/{host}"), "live lease"),
+        (format!("{MAINTENANCE}{host}"), "durable"),
+        (RELEASE_VIEW.into(), "durable"),
     ]
 }
 
@@ -230,7 +276,8 @@ mod tests {
         fn a_key_reads_back_as_written(v in name(), t in name(), h in host(), s in 0usize..3) {
             let version = Version::new(v).unwrap();
             let host = HostName::new(h).unwrap();
-            let kind = StatusType::new(t).unwrap();
+            let kind = StatusType::new(t.clone()).unwrap();
+            let service = ServiceName::new(t).unwrap();
             for key in [
                 Key::CurrentVersion,
                 Key::RunningVersion(version, host.clone()),
@@ -241,7 +288,11 @@ mod tests {
                 Key::Live(host.clone()),
                 Key::Announced(host.clone()),
                 Key::Report(host.clone()),
-                Key::Retry(host),
+                Key::Retry(host.clone()),
+                Key::Service(service.clone(), host.clone()),
+                Key::Health(service, host.clone()),
+                Key::Maintenance(host),
+                Key::ReleaseView,
             ] {
                 prop_assert_eq!(Key::parse(&key.to_string()).unwrap(), key);
             }
@@ -275,6 +326,12 @@ mod tests {
             "/orchestrate/live/",
             "/orchestrate/hosts/a/b",
             "/orchestrate/unknown/h",
+            "/available_services/web",
+            "/available_services//h",
+            "/available_services/../h",
+            "/orchestrate/health/web/a/b",
+            "/orchestrate/maintenance/",
+            "/orchestrate/release_view/",
             "/running_version/1/h\n",
         ] {
             Key::parse(bad).unwrap_err();

@@ -2,7 +2,10 @@
 //! settings, decisions and verdicts. No clock, no file, no environment, no process, no randomness;
 //! what these would bring comes in as an argument.
 
+pub mod catalog;
+pub mod checks;
 pub mod decide;
+pub mod definitions;
 pub mod fleet;
 pub mod keys;
 pub mod names;

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::sync::Arc;
 
 /// Longest name in bytes.
 pub const NAME_MAX_BYTES: usize = 128;
@@ -78,9 +79,10 @@ fn check_host(what: &'static str, text: &str) -> Result<(), NameError> {
 macro_rules! name {
     ($(#[$doc:meta])* $type:ident, $what:literal, $check:ident) => {
         $(#[$doc])*
+        /// Cheap to clone.
         #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
-        pub struct $type(String);
+        pub struct $type(Arc<str>);
 
         impl $type {
             /// Checks the text against the rule of this kind of name.
@@ -90,7 +92,7 @@ macro_rules! name {
             pub fn new(text: impl Into<String>) -> Result<Self, NameError> {
                 let text = text.into();
                 $check($what, &text)?;
-                Ok(Self(text))
+                Ok(Self(text.into()))
             }
 
             /// Checks text without keeping it.
@@ -129,7 +131,7 @@ macro_rules! name {
 
         impl From<$type> for String {
             fn from(name: $type) -> String {
-                name.0
+                name.0.as_ref().to_owned()
             }
         }
     };
@@ -151,6 +153,30 @@ name!(
     /// A role that a host plays.
     Role,
     "role",
+    check_name
+);
+name!(
+    /// A service that hosts publish.
+    ServiceName,
+    "service",
+    check_name
+);
+name!(
+    /// A network interface, as the system names it.
+    InterfaceName,
+    "interface",
+    check_name
+);
+name!(
+    /// A tag of a service: a property of some of its instances.
+    Tag,
+    "tag",
+    check_name
+);
+name!(
+    /// A check, unique on its host.
+    CheckId,
+    "check",
     check_name
 );
 name!(

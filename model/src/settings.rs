@@ -26,7 +26,7 @@ pub struct SettingsError {
 
 /// A duration as people write it.
 #[derive(Debug, Clone, Copy)]
-struct Span(Duration);
+pub(crate) struct Span(pub(crate) Duration);
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -223,12 +223,17 @@ fn merge(into: &mut toml::Table, from: toml::Table) {
 }
 
 fn settings_error(file: &str, text: &str, error: &toml::de::Error) -> SettingsError {
-    let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+    let line = error.span().map(|span| line_at(text, span.start));
     SettingsError { file: file.to_owned(), line, message: with_nearest(error.message()) }
 }
 
+/// The line of a place in a text, from 1.
+pub(crate) fn line_at(text: &str, offset: usize) -> usize {
+    text[..offset.min(text.len())].matches('\n').count() + 1
+}
+
 /// serde says "unknown field `a`, expected one of `b`, `c`": the nearest of these is named.
-fn with_nearest(message: &str) -> String {
+pub(crate) fn with_nearest(message: &str) -> String {
     let message = message.trim();
     let Some(rest) = message.strip_prefix("unknown field ") else { return message.to_owned() };
     let names: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();

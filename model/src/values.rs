@@ -2,7 +2,7 @@
 //! know and accept the bare text of the original tool where it wrote one.
 
 use crate::decide::{HostVerdict, Phase, Plan};
-use crate::names::{Role, Token, Version, quoted};
+use crate::names::{Role, ServiceName, Token, Version, quoted};
 use crate::time::{EpochSeconds, format_duration};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -333,6 +333,60 @@ pub fn log_tail<'a>(lines: impl DoubleEndedIterator<Item = &'a str>) -> Vec<Stri
     }
     kept.reverse();
     kept
+}
+
+/// `/orchestrate/maintenance/<host>`: what an operator took out of use on a host.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Maintenance {
+    /// All of its services.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<OutOfUse>,
+    /// Some of them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub services: BTreeMap<ServiceName, OutOfUse>,
+}
+
+/// One thing taken out of use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutOfUse {
+    /// How.
+    pub how: OutOfUseHow,
+    /// Why, as the operator says.
+    #[serde(default)]
+    pub reason: String,
+    /// Since when.
+    pub at: EpochSeconds,
+}
+
+/// How something is out of use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutOfUseHow {
+    /// It counts as not working.
+    Maintenance,
+    /// It takes nothing new.
+    Draining,
+}
+
+impl Maintenance {
+    /// Nothing is out of use.
+    pub fn is_empty(&self) -> bool {
+        self.host.is_none() && self.services.is_empty()
+    }
+
+    /// What holds for a service. Maintenance weighs more than draining.
+    pub fn of(&self, service: &ServiceName) -> Option<&OutOfUse> {
+        let both = [self.services.get(service), self.host.as_ref()];
+        let both = || both.into_iter().flatten();
+        both().find(|o| o.how == OutOfUseHow::Maintenance).or_else(|| both().next())
+    }
+}
+
+/// `/orchestrate/release_view`: what cliff guards hold back now is let through.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReleaseWish {
+    /// When it was asked for.
+    pub at: EpochSeconds,
 }
 
 /// `/orchestrate/retry/<host>`: an operator wants the host to try again.

@@ -1,0 +1,369 @@
+//! The catalog: which hosts have which service, at which addresses, and whether it works there.
+//!
+//! Two facts make an instance. Its *record* under `/available_services` says that the host is configured to
+//! have the service: it is *addressable*. Its *health* says whether the service works: it is *functional*
+//! while that is passing or warning. A host that lives says so by a put; a key that vanished says nothing.
+
+mod dns;
+mod files;
+mod guard;
+mod record;
+mod view;
+
+pub use dns::{
+    Answer, Data, QueryType, Question, ResourceRecord, ResponseCode, Zone, answer, reverse_address,
+};
+pub use files::{CachedCatalog, CachedInstance, hiera_entries, hiera_yaml, vanished_entries};
+pub use guard::{Guard, GuardSettings, Withheld};
+pub use record::{RECORD_MAX_BYTES, RecordError, ServiceRecord};
+pub use view::{Nodes, ServiceView, View};
+
+use crate::names::{HostName, ServiceName};
+use crate::time::BootMillis;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+/// What a host says of one of its services.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// It works.
+    Passing,
+    /// It works, with something to look at.
+    Warning,
+    /// It does not work.
+    Critical,
+    /// It works and takes nothing new; an operator is emptying it.
+    Draining,
+    /// It is being taken away.
+    Withdrawn,
+}
+
+impl Health {
+    /// As it stands in the store.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Passing => "passing",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+            Self::Draining => "draining",
+            Self::Withdrawn => "withdrawn",
+        }
+    }
+
+    /// Reads a value of the store; `None` if it is none of the words.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(bytes).ok()?.trim();
+        [Self::Passing, Self::Warning, Self::Critical, Self::Draining, Self::Withdrawn]
+            .into_iter()
+            .find(|health| health.as_str() == text)
+    }
+
+    /// The service can be used.
+    pub const fn is_functional(self) -> bool {
+        matches!(self, Self::Passing | Self::Warning)
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How much of a service somebody needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// Its address is known.
+    Addressable,
+    /// It works.
+    #[default]
+    Functional,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Addressable => "addressable",
+            Self::Functional => "functional",
+        })
+    }
+}
+
+impl std::str::FromStr for Level {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "addressable" => Ok(Self::Addressable),
+            "functional" => Ok(Self::Functional),
+            other => Err(format!("{} is no level: addressable or functional", crate::names::quoted(other))),
+        }
+    }
+}
+
+/// A service on a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instance {
+    /// Where it is.
+    pub record: Arc<ServiceRecord>,
+    /// The record hangs on a lease: an agent keeps it. One without is of a host that has none.
+    pub leased: bool,
+    /// What the host said last, if it stands in the store.
+    pub health: Option<Health>,
+    /// The host went silent together with others; this is its last word, held back by the guard.
+    pub withheld: bool,
+}
+
+impl Instance {
+    /// It can be used: it says so, or nobody checks it.
+    pub fn is_functional(&self) -> bool {
+        match self.health {
+            Some(health) => health.is_functional(),
+            None => self.is_unchecked(),
+        }
+    }
+
+    /// An instance of a host without an agent: nobody checks it, and nobody says that it is gone.
+    pub fn is_unchecked(&self) -> bool {
+        !self.leased && self.health.is_none()
+    }
+
+    /// It is being taken away.
+    pub fn is_withdrawn(&self) -> bool {
+        self.health == Some(Health::Withdrawn)
+    }
+
+    /// It counts at this level.
+    pub fn is_at(&self, level: Level) -> bool {
+        match level {
+            Level::Addressable => !self.is_withdrawn(),
+            Level::Functional => self.is_functional(),
+        }
+    }
+
+    /// Its state in one word.
+    pub fn word(&self) -> &'static str {
+        match self.health {
+            Some(health) => health.as_str(),
+            None if self.leased => "unknown",
+            None => "unchecked",
+        }
+    }
+}
+
+/// A change of what the store says of one service on one host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CatalogFact {
+    /// The record was written, or is gone. The flag says whether it hangs on a lease.
+    Record(Option<(Arc<ServiceRecord>, bool)>),
+    /// The health was written, or is gone.
+    Health(Option<Health>),
+}
+
+/// What stands in the store of one service on one host.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Said {
+    record: Option<(Arc<ServiceRecord>, bool)>,
+    health: Option<Health>,
+}
+
+impl Said {
+    fn is_functional(&self) -> bool {
+        self.instance().is_some_and(|instance| instance.is_functional())
+    }
+
+    fn instance(&self) -> Option<Arc<Instance>> {
+        let (record, leased) = self.record.clone()?;
+        Some(Arc::new(Instance { record, leased, health: self.health, withheld: false }))
+    }
+}
+
+/// One service as the store has it.
+#[derive(Debug, Clone, Default)]
+struct Service {
+    hosts: BTreeMap<HostName, Said>,
+    /// How many of them are functional.
+    functional: usize,
+}
+
+/// Everything that the store says of services, and what is made of it. The same facts in any order give
+/// the same catalog; only what the guard holds back depends on when things vanished.
+#[derive(Debug, Clone)]
+pub struct Catalog {
+    said: BTreeMap<ServiceName, Service>,
+    guard: Guard,
+    /// What has to be looked at before the view is right again.
+    changed: BTreeMap<ServiceName, BTreeSet<HostName>>,
+    view: View,
+}
+
+impl Catalog {
+    /// An empty catalog.
+    pub fn new(guard: GuardSettings) -> Self {
+        Self {
+            said: BTreeMap::new(),
+            guard: Guard::new(guard),
+            changed: BTreeMap::new(),
+            view: View::default(),
+        }
+    }
+
+    /// What consumers see, as of the last [`Catalog::settle`].
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// What the guard holds back.
+    pub fn withheld(&self) -> Vec<Withheld> {
+        self.guard.withheld()
+    }
+
+    /// Takes in one fact.
+    pub fn apply(&mut self, service: &ServiceName, host: &HostName, fact: CatalogFact, now: BootMillis) {
+        let known = self.said.entry(service.clone()).or_default();
+        let said = known.hosts.entry(host.clone()).or_default();
+        let before = said.clone();
+        match fact {
+            CatalogFact::Record(record) => said.record = record,
+            CatalogFact::Health(health) => said.health = health,
+        }
+        let after = said.clone();
+        if after == before {
+            if after == Said::default() {
+                self.remove_if_silent(service, host);
+            }
+            return;
+        }
+        known.functional -= usize::from(before.is_functional());
+        known.functional += usize::from(after.is_functional());
+        let functional = known.functional;
+        let held = self.guard.note(service, host, &before, &after, functional, now);
+        let changed = self.changed.entry(service.clone()).or_default();
+        changed.insert(host.clone());
+        changed.extend(held);
+        self.remove_if_silent(service, host);
+    }
+
+    fn remove_if_silent(&mut self, service: &ServiceName, host: &HostName) {
+        let Some(known) = self.said.get_mut(service) else { return };
+        if known.hosts.get(host) == Some(&Said::default()) {
+            known.hosts.remove(host);
+        }
+        if known.hosts.is_empty() {
+            self.said.remove(service);
+        }
+    }
+
+    /// Takes in a complete list of the records: what is not in it is gone.
+    pub fn replace_records(
+        &mut self,
+        mut listed: BTreeMap<(ServiceName, HostName), (Arc<ServiceRecord>, bool)>,
+        now: BootMillis,
+    ) {
+        let known: Vec<(ServiceName, HostName)> = self
+            .said
+            .iter()
+            .flat_map(|(service, known)| known.hosts.keys().map(|host| (service.clone(), host.clone())))
+            .collect();
+        for (service, host) in known {
+            let record = listed.remove(&(service.clone(), host.clone()));
+            self.apply(&service, &host, CatalogFact::Record(record), now);
+        }
+        for ((service, host), record) in listed {
+            self.apply(&service, &host, CatalogFact::Record(Some(record)), now);
+        }
+        self.view.note_records_known();
+    }
+
+    /// Takes in a complete list of the health of one service.
+    pub fn replace_health(
+        &mut self,
+        service: &ServiceName,
+        mut listed: BTreeMap<HostName, Health>,
+        now: BootMillis,
+    ) {
+        let known: Vec<HostName> =
+            self.said.get(service).map(|known| known.hosts.keys().cloned().collect()).unwrap_or_default();
+        for host in known {
+            let health = listed.remove(&host);
+            self.apply(service, &host, CatalogFact::Health(health), now);
+        }
+        for (host, health) in listed {
+            self.apply(service, &host, CatalogFact::Health(Some(health)), now);
+        }
+        self.view.note_health_known(service);
+    }
+
+    /// Forgets the health of a service that nobody asks for any more.
+    pub fn drop_health(&mut self, service: &ServiceName) {
+        self.guard.forget(service);
+        self.view.forget_health(service);
+        let Some(known) = self.said.get_mut(service) else { return };
+        known.hosts.values_mut().for_each(|said| said.health = None);
+        known.hosts.retain(|_, said| said.record.is_some());
+        known.functional = known.hosts.values().filter(|said| said.is_functional()).count();
+        let hosts = known.hosts.keys().cloned();
+        self.changed.entry(service.clone()).or_default().extend(hosts);
+        if known.hosts.is_empty() {
+            self.said.remove(service);
+        }
+    }
+
+    /// Lets through what the guard holds back.
+    pub fn release(&mut self) {
+        for (service, hosts) in self.guard.release() {
+            self.changed.entry(service).or_default().extend(hosts);
+        }
+    }
+
+    /// Makes the view right: takes in what changed, and lets go of what was held back long enough. True if
+    /// consumers see a difference.
+    pub fn settle(&mut self, now: BootMillis) -> bool {
+        for (service, hosts) in self.guard.expire(now) {
+            self.changed.entry(service).or_default().extend(hosts);
+        }
+        let mut differs = false;
+        for (service, hosts) in std::mem::take(&mut self.changed) {
+            let said = self.said.get(&service);
+            let shown = hosts.into_iter().map(|host| {
+                let instance = match self.guard.held(&service, &host) {
+                    Some(last) => Some(last),
+                    None => said.and_then(|known| known.hosts.get(&host)).and_then(Said::instance),
+                };
+                (host, instance)
+            });
+            let shown: Vec<_> = shown.collect();
+            differs |= self.view.change(&service, shown);
+        }
+        differs
+    }
+
+    /// When [`Catalog::settle`] makes a difference though nothing was said.
+    pub fn next_look(&self) -> Option<BootMillis> {
+        self.guard.next_look()
+    }
+}
+
+/// What everybody says, at one moment, without a history: for readers that look once.
+pub fn catalog_at_once(
+    records: BTreeMap<(ServiceName, HostName), (Arc<ServiceRecord>, bool)>,
+    health: impl IntoIterator<Item = ((ServiceName, HostName), Health)>,
+) -> View {
+    let mut catalog = Catalog::new(GuardSettings::default());
+    let now = BootMillis(0);
+    let mut services: BTreeSet<ServiceName> = records.keys().map(|(service, _)| service.clone()).collect();
+    catalog.replace_records(records, now);
+    for ((service, host), health) in health {
+        catalog.apply(&service, &host, CatalogFact::Health(Some(health)), now);
+        services.insert(service);
+    }
+    services.iter().for_each(|service| catalog.view.note_health_known(service));
+    catalog.settle(now);
+    catalog.view
+}
+
+#[cfg(test)]
+mod tests;

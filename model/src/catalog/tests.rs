@@ -1,0 +1,293 @@
+use super::*;
+use proptest::prelude::*;
+use std::net::IpAddr;
+use std::time::Duration;
+
+fn service(name: &str) -> ServiceName {
+    ServiceName::new(name).unwrap()
+}
+
+fn host(name: &str) -> HostName {
+    HostName::new(name).unwrap()
+}
+
+fn record(address: &str) -> Arc<ServiceRecord> {
+    let address: IpAddr = address.parse().unwrap();
+    Arc::new(ServiceRecord { addresses: vec![address], ..ServiceRecord::default() })
+}
+
+fn at(seconds: u64) -> BootMillis {
+    BootMillis(seconds * 1000)
+}
+
+/// A catalog of one service with so many passing instances, named h0, h1, ….
+struct Scene {
+    catalog: Catalog,
+    web: ServiceName,
+}
+
+impl Scene {
+    fn new(count: usize) -> Self {
+        let mut scene = Self { catalog: Catalog::new(GuardSettings::default()), web: service("web") };
+        for number in 0..count {
+            scene.say(number, CatalogFact::Record(Some((record("10.0.0.1"), true))), 0);
+            scene.say(number, CatalogFact::Health(Some(Health::Passing)), 0);
+        }
+        scene
+    }
+
+    fn say(&mut self, number: usize, fact: CatalogFact, seconds: u64) {
+        self.catalog.apply(&self.web, &host(&format!("h{number}")), fact, at(seconds));
+        self.catalog.settle(at(seconds));
+    }
+
+    fn silence(&mut self, numbers: impl IntoIterator<Item = usize>, seconds: u64) {
+        numbers.into_iter().for_each(|number| self.say(number, CatalogFact::Health(None), seconds));
+    }
+
+    fn functional(&mut self, seconds: u64) -> usize {
+        self.catalog.settle(at(seconds));
+        self.catalog.view().count(&self.web, Level::Functional)
+    }
+}
+
+#[test]
+fn a_put_passes_at_once_even_for_the_only_instance() {
+    for (count, health) in
+        [(1, Health::Critical), (5, Health::Critical), (5, Health::Draining), (5, Health::Withdrawn)]
+    {
+        let mut scene = Scene::new(count);
+        (0..count).for_each(|number| scene.say(number, CatalogFact::Health(Some(health)), 1));
+        assert_eq!(scene.functional(1), 0, "{count} {health}");
+        assert_eq!(scene.catalog.withheld(), []);
+        (0..count).for_each(|number| scene.say(number, CatalogFact::Record(None), 2));
+        assert_eq!(scene.catalog.view().services().len(), 0);
+    }
+}
+
+#[test]
+fn few_that_go_silent_are_believed() {
+    for (count, silent) in [(1, 1), (2, 2), (10, 1), (10, 2), (10, 3)] {
+        let mut scene = Scene::new(count);
+        scene.silence(0..silent, 1);
+        assert_eq!(scene.functional(1), count - silent, "{silent} of {count}");
+    }
+}
+
+#[test]
+fn many_that_go_silent_together_are_served_on() {
+    for (count, silent) in [(3, 3), (4, 3), (10, 4), (10, 10)] {
+        let mut scene = Scene::new(count);
+        scene.silence(0..silent, 1);
+        assert_eq!(scene.functional(1), count, "{silent} of {count}");
+        assert_eq!(scene.catalog.withheld()[0].hosts.len(), silent);
+        // As long as their records stand.
+        assert_eq!(scene.functional(100_000), count);
+        // Whoever speaks is believed, and the others are served on.
+        scene.say(0, CatalogFact::Health(Some(Health::Critical)), 100_001);
+        assert_eq!(scene.functional(100_001), count - 1);
+        scene.catalog.release();
+        assert_eq!(scene.functional(100_002), count - silent);
+    }
+}
+
+#[test]
+fn what_is_spread_over_time_is_no_fault() {
+    let mut scene = Scene::new(10);
+    for number in 0..10 {
+        scene.silence([number], number as u64 * 61);
+        assert_eq!(scene.functional(number as u64 * 61), 9 - number);
+    }
+}
+
+#[test]
+fn when_the_records_go_too_it_is_let_go_after_a_while() {
+    let mut scene = Scene::new(6);
+    scene.silence(0..6, 1);
+    (0..6).for_each(|number| scene.say(number, CatalogFact::Record(None), 900));
+    assert_eq!(scene.functional(959), 6);
+    assert_eq!(scene.catalog.next_look(), Some(at(960)));
+    assert_eq!(scene.functional(960), 0);
+    assert_eq!(scene.catalog.view().nodes().hosts().len(), 0);
+    assert_eq!(scene.catalog.next_look(), None);
+}
+
+#[test]
+fn records_that_vanish_beside_health_that_stands_are_served_on() {
+    let mut scene = Scene::new(6);
+    (0..6).for_each(|number| scene.say(number, CatalogFact::Record(None), 1));
+    assert_eq!(scene.functional(100_000), 6, "somebody deleted the records by hand");
+    (0..6).for_each(|number| scene.say(number, CatalogFact::Health(Some(Health::Critical)), 100_001));
+    assert_eq!(scene.functional(100_001), 0);
+}
+
+#[test]
+fn a_list_after_a_cut_is_compared_with_what_was_known() {
+    let mut scene = Scene::new(6);
+    scene.catalog.replace_records(BTreeMap::new(), at(1));
+    let web = scene.web.clone();
+    scene.catalog.replace_health(&web, BTreeMap::new(), at(1));
+    assert_eq!(scene.functional(1), 6, "everybody was cut off longer than the leases last");
+    // They come back one by one.
+    for number in 0..3 {
+        scene.say(number, CatalogFact::Record(Some((record("10.0.0.1"), true))), 20);
+        scene.say(number, CatalogFact::Health(Some(Health::Passing)), 20);
+    }
+    assert_eq!(scene.functional(61), 3, "three did not");
+}
+
+#[test]
+fn an_instance_of_a_host_without_an_agent_counts_as_functional() {
+    let mut catalog = Catalog::new(GuardSettings::default());
+    let (web, old) = (service("web"), host("old"));
+    catalog.apply(&web, &old, CatalogFact::Record(Some((record("10.0.0.9"), false))), at(0));
+    catalog.settle(at(0));
+    let instance = catalog.view().service(&web).unwrap().instances()[&old].clone();
+    assert!(instance.is_functional() && instance.is_unchecked());
+    catalog.apply(&web, &old, CatalogFact::Record(None), at(1));
+    catalog.settle(at(1));
+    assert_eq!(catalog.view().services().len(), 0);
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Record(usize, usize, Option<bool>),
+    Health(usize, usize, Option<Health>),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let health = prop_oneof![
+        Just(None),
+        Just(Some(Health::Passing)),
+        Just(Some(Health::Critical)),
+        Just(Some(Health::Withdrawn)),
+    ];
+    prop_oneof![
+        (0..3usize, 0..5usize, any::<Option<bool>>()).prop_map(|(s, h, leased)| Step::Record(s, h, leased)),
+        (0..3usize, 0..5usize, health).prop_map(|(s, h, health)| Step::Health(s, h, health)),
+    ]
+}
+
+fn take(catalog: &mut Catalog, step: &Step, now: BootMillis) {
+    let names = |s: usize, h: usize| (service(&format!("s{s}")), host(&format!("h{h}")));
+    match step {
+        Step::Record(s, h, leased) => {
+            let (service, host) = names(*s, *h);
+            let fact = CatalogFact::Record(leased.map(|l| (record(&format!("10.0.{s}.{h}")), l)));
+            catalog.apply(&service, &host, fact, now);
+        }
+        Step::Health(s, h, health) => {
+            let (service, host) = names(*s, *h);
+            catalog.apply(&service, &host, CatalogFact::Health(*health), now);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_same_facts_in_any_order_give_the_same_catalog(
+        steps in prop::collection::vec(step(), 0..40),
+        order in prop::collection::vec(any::<u32>(), 40),
+    ) {
+        // The last word of each key, put in another order.
+        let mut last: BTreeMap<(bool, usize, usize), Step> = BTreeMap::new();
+        for step in &steps {
+            let key = match step {
+                Step::Record(s, h, _) => (true, *s, *h),
+                Step::Health(s, h, _) => (false, *s, *h),
+            };
+            last.insert(key, step.clone());
+        }
+        let mut others: Vec<(u32, Step)> = order.iter().copied().cycle().zip(last.into_values()).collect();
+        others.sort_by_key(|(place, _)| *place);
+        // Far enough apart that no silence comes together with another.
+        let (mut one, mut two) = (Catalog::new(GuardSettings::default()), Catalog::new(GuardSettings::default()));
+        for (number, step) in steps.iter().enumerate() {
+            take(&mut one, step, at(number as u64 * 100));
+            one.settle(at(number as u64 * 100));
+        }
+        for (_, step) in &others {
+            take(&mut two, step, at(0));
+        }
+        one.settle(at(1_000_000));
+        two.settle(at(1_000_000));
+        prop_assert_eq!(one.view(), two.view());
+    }
+
+    #[test]
+    fn a_view_never_loses_more_than_its_part_by_silence(
+        count in 3usize..30,
+        silent in prop::collection::vec((0usize..30, 0u64..30), 0..40),
+    ) {
+        let mut scene = Scene::new(count);
+        let mut silent = silent;
+        silent.sort_by_key(|(_, seconds)| *seconds);
+        let most = (GuardSettings::default().fraction * count as f64).floor().max(2.0) as usize;
+        for (number, seconds) in silent {
+            scene.silence([number % count], seconds);
+            prop_assert!(scene.functional(seconds) + most >= count);
+        }
+    }
+
+    #[test]
+    fn what_is_kept_on_disk_is_what_was_shown(steps in prop::collection::vec(step(), 0..40)) {
+        let mut catalog = Catalog::new(GuardSettings::default());
+        steps.iter().for_each(|step| take(&mut catalog, step, at(0)));
+        (0..3).for_each(|s| catalog.view.note_health_known(&service(&format!("s{s}"))));
+        catalog.settle(at(0));
+        let text = serde_json::to_string(&CachedCatalog::of(catalog.view(), 7)).unwrap();
+        let read: CachedCatalog = serde_json::from_str(&text).unwrap();
+        let restored = read.restore(GuardSettings::default(), at(0));
+        let shown = |catalog: &Catalog| -> Vec<(ServiceName, ServiceView)> {
+            let all = catalog.view().services().iter();
+            all.map(|(name, view)| (name.clone(), view.as_ref().clone())).collect()
+        };
+        let plain = |services: Vec<(ServiceName, ServiceView)>| -> Vec<(ServiceName, Vec<(HostName, bool, Option<Health>)>)> {
+            let of = |view: ServiceView| {
+                view.instances().iter().map(|(h, i)| (h.clone(), i.leased, i.health)).collect()
+            };
+            services.into_iter().map(|(name, view)| (name, of(view))).collect()
+        };
+        prop_assert_eq!(plain(shown(&catalog)), plain(shown(&restored)));
+    }
+}
+
+#[test]
+fn the_hiera_file_keeps_the_shape_of_the_contract() {
+    let mut records = BTreeMap::new();
+    let mut add = |name: &str, on: &str, text: &str| {
+        let record = ServiceRecord::read(&host(on), text.as_bytes()).unwrap();
+        records.insert((service(name), host(on)), (Arc::new(record), true));
+    };
+    add("glance", "h2", r#"{"interfaces":{"eth0":["10.0.0.6"]}}"#);
+    add("glance", "h1", r#"{"interfaces":{"eth0":["10.0.0.5","fd00::5"],"lo":["127.0.0.1"]}}"#);
+    add("a", "h1", r#"{"eth0":"10.0.0.5"}"#);
+    let view = catalog_at_once(records, []);
+    assert_eq!(
+        hiera_yaml(&view),
+        "services::a::eth0: [10.0.0.5]\n\
+         services::glance::eth0: [10.0.0.5, 10.0.0.6, 'fd00::5']\n\
+         services::glance::lo: [127.0.0.1]\n"
+    );
+    assert_eq!(hiera_yaml(&View::default()), "{}\n");
+    let guard = GuardSettings::default();
+    assert_eq!(vanished_entries(&hiera_yaml(&view), &view, &guard), []);
+    assert_eq!(vanished_entries(&hiera_yaml(&view), &View::default(), &guard), [(service("glance"), 4, 4)]);
+}
+
+#[test]
+fn the_window_is_a_setting() {
+    let guard = GuardSettings { window: Duration::from_secs(5), ..GuardSettings::default() };
+    let mut catalog = Catalog::new(guard);
+    let web = service("web");
+    for number in 0..3 {
+        let on = host(&format!("h{number}"));
+        catalog.apply(&web, &on, CatalogFact::Record(Some((record("10.0.0.1"), true))), at(0));
+        catalog.apply(&web, &on, CatalogFact::Health(Some(Health::Passing)), at(0));
+    }
+    for number in 0..3 {
+        catalog.apply(&web, &host(&format!("h{number}")), CatalogFact::Health(None), at(number * 6));
+    }
+    catalog.settle(at(20));
+    assert_eq!(catalog.view().count(&web, Level::Functional), 0);
+}

@@ -1,0 +1,232 @@
+//! What consumers see of the catalog. Cheap to clone: what did not change is shared.
+
+use super::{Instance, Level};
+use crate::names::{HostName, ServiceName, Tag};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// A service and its instances.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ServiceView {
+    instances: BTreeMap<HostName, Arc<Instance>>,
+}
+
+impl ServiceView {
+    /// Every instance, by host.
+    pub fn instances(&self) -> &BTreeMap<HostName, Arc<Instance>> {
+        &self.instances
+    }
+
+    /// The instances at a level, with a tag if one is given.
+    pub fn at<'a>(
+        &'a self,
+        level: Level,
+        tag: Option<&'a Tag>,
+    ) -> impl Iterator<Item = (&'a HostName, &'a Instance)> {
+        self.instances
+            .iter()
+            .map(|(host, instance)| (host, instance.as_ref()))
+            .filter(move |(_, i)| i.is_at(level) && tag.is_none_or(|tag| i.record.tags.contains(tag)))
+    }
+}
+
+/// Hosts and their addresses, as the records name them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Nodes {
+    /// For each host its addresses, sorted, and how many of its records name each.
+    by_host: BTreeMap<HostName, Vec<(IpAddr, u32)>>,
+    /// For each address the hosts that claim it, sorted.
+    by_address: BTreeMap<IpAddr, Vec<HostName>>,
+    /// Hosts whose names are not in lower case, by their names in lower case.
+    folded: BTreeMap<String, HostName>,
+}
+
+impl Nodes {
+    /// The addresses of a host.
+    pub fn addresses(&self, host: &HostName) -> impl Iterator<Item = IpAddr> {
+        self.by_host.get(host).into_iter().flatten().map(|(address, _)| *address)
+    }
+
+    /// The host of an address; the first by name if several claim it.
+    pub fn host_of(&self, address: &IpAddr) -> Option<&HostName> {
+        self.by_address.get(address)?.first()
+    }
+
+    /// A host by its name in lower case.
+    pub fn host_folded(&self, name: &str) -> Option<&HostName> {
+        let asked = HostName::new(name).ok()?;
+        if let Some((host, _)) = self.by_host.get_key_value(&asked) {
+            return Some(host);
+        }
+        let folded = self.folded.get(name)?;
+        self.by_host.get_key_value(folded).map(|(host, _)| host)
+    }
+
+    /// All hosts.
+    pub fn hosts(&self) -> impl ExactSizeIterator<Item = &HostName> {
+        self.by_host.keys()
+    }
+
+    fn add(&mut self, host: &HostName, instance: &Instance) {
+        if host.as_str().bytes().any(|b| b.is_ascii_uppercase()) {
+            self.folded.insert(host.as_str().to_ascii_lowercase(), host.clone());
+        }
+        for address in &instance.record.addresses {
+            let addresses = self.by_host.entry(host.clone()).or_default();
+            match addresses.binary_search_by_key(address, |(ip, _)| *ip) {
+                Ok(at) => addresses[at].1 += 1,
+                Err(at) => addresses.insert(at, (*address, 1)),
+            }
+            let hosts = self.by_address.entry(*address).or_default();
+            if let Err(at) = hosts.binary_search(host) {
+                hosts.insert(at, host.clone());
+            }
+        }
+    }
+
+    fn remove(&mut self, host: &HostName, instance: &Instance) {
+        for address in &instance.record.addresses {
+            let Some(addresses) = self.by_host.get_mut(host) else { continue };
+            let Ok(at) = addresses.binary_search_by_key(address, |(ip, _)| *ip) else { continue };
+            addresses[at].1 -= 1;
+            if addresses[at].1 > 0 {
+                continue;
+            }
+            addresses.remove(at);
+            if addresses.is_empty() {
+                self.by_host.remove(host);
+                self.folded.retain(|_, other| other != host);
+            }
+            if let Some(hosts) = self.by_address.get_mut(address) {
+                hosts.retain(|other| other != host);
+                if hosts.is_empty() {
+                    self.by_address.remove(address);
+                }
+            }
+        }
+    }
+}
+
+/// The catalog as it is served.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct View {
+    services: Arc<BTreeMap<ServiceName, Arc<ServiceView>>>,
+    /// Services whose names are not in lower case, by their names in lower case: DNS knows no case.
+    folded: Arc<BTreeMap<String, ServiceName>>,
+    nodes: Arc<Nodes>,
+    records_known: bool,
+    health_known: Arc<BTreeSet<ServiceName>>,
+}
+
+impl View {
+    /// All services.
+    pub fn services(&self) -> &BTreeMap<ServiceName, Arc<ServiceView>> {
+        &self.services
+    }
+
+    /// One service.
+    pub fn service(&self, name: &ServiceName) -> Option<&ServiceView> {
+        self.services.get(name).map(AsRef::as_ref)
+    }
+
+    /// One service by a name in lower case.
+    pub fn service_folded(&self, name: &str) -> Option<(&ServiceName, &ServiceView)> {
+        let name = match self.folded.get(name) {
+            Some(name) => name.clone(),
+            None => ServiceName::new(name).ok()?,
+        };
+        self.services.get_key_value(&name).map(|(name, service)| (name, service.as_ref()))
+    }
+
+    /// Hosts and addresses.
+    pub fn nodes(&self) -> &Nodes {
+        &self.nodes
+    }
+
+    /// The records have been listed once.
+    pub fn records_known(&self) -> bool {
+        self.records_known
+    }
+
+    /// The health of this service has been listed.
+    pub fn health_known(&self, service: &ServiceName) -> bool {
+        self.health_known.contains(service)
+    }
+
+    /// How many instances of a service count at a level.
+    pub fn count(&self, service: &ServiceName, level: Level) -> usize {
+        self.service(service).map_or(0, |service| service.at(level, None).count())
+    }
+
+    pub(super) fn note_records_known(&mut self) {
+        self.records_known = true;
+    }
+
+    pub(super) fn note_health_known(&mut self, service: &ServiceName) {
+        if !self.health_known.contains(service) {
+            Arc::make_mut(&mut self.health_known).insert(service.clone());
+        }
+    }
+
+    pub(super) fn forget_health(&mut self, service: &ServiceName) {
+        Arc::make_mut(&mut self.health_known).remove(service);
+    }
+
+    /// Sets or removes instances of a service; true if that made a difference.
+    pub(super) fn change(
+        &mut self,
+        service: &ServiceName,
+        changes: impl IntoIterator<Item = (HostName, Option<Arc<Instance>>)>,
+    ) -> bool {
+        let known = self.services.get(service).cloned().unwrap_or_default();
+        let changes: Vec<_> = changes
+            .into_iter()
+            .filter(|(host, instance)| known.instances.get(host) != instance.as_ref())
+            .collect();
+        if changes.is_empty() {
+            return false;
+        }
+        let moves = |(host, instance): &(HostName, Option<Arc<Instance>>)| {
+            let addresses = |i: &Arc<Instance>| i.record.addresses.clone();
+            known.instances.get(host).map(addresses) != instance.as_ref().map(addresses)
+        };
+        if changes.iter().any(moves) {
+            let nodes = Arc::make_mut(&mut self.nodes);
+            for (host, instance) in &changes {
+                known.instances.get(host).into_iter().for_each(|old| nodes.remove(host, old));
+                instance.iter().for_each(|new| nodes.add(host, new));
+            }
+        }
+        let services = Arc::make_mut(&mut self.services);
+        let shown = services.entry(service.clone()).or_default();
+        // Before it is changed the other holder goes, if that is only this function.
+        drop(known);
+        let instances = &mut Arc::make_mut(shown).instances;
+        for (host, instance) in changes {
+            match instance {
+                Some(instance) => instances.insert(host, instance),
+                None => instances.remove(&host),
+            };
+        }
+        let is_empty = instances.is_empty();
+        if is_empty {
+            services.remove(service);
+        }
+        self.fold(service, !is_empty);
+        true
+    }
+
+    fn fold(&mut self, service: &ServiceName, is_there: bool) {
+        let folded = service.as_str().to_ascii_lowercase();
+        if folded == service.as_str() {
+            return;
+        }
+        let known = self.folded.get(&folded);
+        if is_there && known.is_none() {
+            Arc::make_mut(&mut self.folded).insert(folded, service.clone());
+        } else if !is_there && known == Some(service) {
+            Arc::make_mut(&mut self.folded).remove(&folded);
+        }
+    }
+}
