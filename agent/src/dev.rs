@@ -13,6 +13,21 @@ use tokio::sync::oneshot;
 /// etcd's client port; where it is taken the system chooses one.
 const STORE_PORT: u16 = 2379;
 
+/// Where DNS is looked for; where it is taken the system chooses one.
+const DNS_PORT: u16 = 8600;
+
+/// A first service, which works once a version is installed.
+const WEB_SERVICE: &str = r#"# A service of this host, and how it is found out whether it works. Changed while the agent runs, it counts at once.
+
+[[service]]
+name = "web"
+port = 8080
+
+[[service.check]]
+command = ["/usr/bin/test", "-e", "/proc/self"]
+interval = "5s"
+"#;
+
 /// The settings that a new directory begins with; `@` stands for the directory.
 const SETTINGS: &str = r#"# One agent for development; `orchestrate-agent --dev` gives it the store. Change what a version does here,
 # and send SIGHUP or start it again.
@@ -27,6 +42,10 @@ machine_id_file = "@/machine-id"
 
 [validation]
 every = "10s"
+
+[services]
+directories = ["@/services.d"]
+addresses = ["127.0.0.1"]
 
 [[apply]]
 name = "install"
@@ -50,12 +69,18 @@ pub async fn run(directory: &Path) -> Result<()> {
     write_new(&directory.join("machine-id"), &format!("{}\n", etcd_session::random_token()))?;
     let mut settings = config::load(&path)?;
 
-    let listener = listen().await.context("listening for the store")?;
+    let services = directory.join("services.d");
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&services).with_context(shown)?;
+    write_new(&services.join("web.toml"), WEB_SERVICE)?;
+    let listener = listen(STORE_PORT).await.context("listening for the store")?;
+    // Where the usual port is taken, by a Consul or another agent, the system chooses one.
+    let free = listen(DNS_PORT).await.context("listening for DNS")?.local_addr()?;
+    settings.dns.listen = vec![free];
     let endpoint = format!("http://{}", listener.local_addr()?);
     settings.store.endpoints = Some(vec![endpoint.clone()]);
     let (stop, stopped) = oneshot::channel::<()>();
     let store = Solo::open(&Storage::Directory(directory.join("store")))?;
-    say_what_to_try(&directory, &endpoint, settings.http_listen)?;
+    say_what_to_try(&directory, &endpoint, settings.http_listen, free)?;
     let mut store = tokio::spawn(store.serve(listener, DEFAULT_QUOTA_BYTES, async {
         // An error means that the sender is gone, which is the end as well.
         let _ = stopped.await;
@@ -80,16 +105,17 @@ fn write_new(path: &Path, text: &str) -> Result<()> {
     .with_context(|| path.display().to_string())
 }
 
-async fn listen() -> std::io::Result<TcpListener> {
+async fn listen(port: u16) -> std::io::Result<TcpListener> {
     let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    match TcpListener::bind(at(STORE_PORT)).await {
+    match TcpListener::bind(at(port)).await {
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => TcpListener::bind(at(0)).await,
         other => other,
     }
 }
 
-fn say_what_to_try(directory: &Path, endpoint: &str, http: SocketAddr) -> Result<()> {
+fn say_what_to_try(directory: &Path, endpoint: &str, http: SocketAddr, dns: SocketAddr) -> Result<()> {
     let directory = directory.display();
+    let (name_server, port) = (dns.ip(), dns.port());
     let text = format!(
         "A store and one agent, in {directory}. In another shell:\n\n  \
          export ORCHESTRATE_ENDPOINTS={endpoint}\n  \
@@ -97,6 +123,9 @@ fn say_what_to_try(directory: &Path, endpoint: &str, http: SocketAddr) -> Result
          orchestrate status\n  \
          cat {directory}/installed\n  \
          orchestrate why dev\n  \
+         orchestrate services show web\n  \
+         dig @{name_server} -p {port} web.service.consul SRV\n  \
+         curl -s http://{http}/v1/services/web\n  \
          curl -s http://{http}/status\n  \
          ETCDCTL_API=3 etcdctl --endpoints {endpoint} get --prefix /\n\n\
          What a version does stands in {directory}/agent.toml. Ctrl-C ends both.\n"

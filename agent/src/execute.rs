@@ -128,8 +128,8 @@ impl Executor {
                 Fact::AttemptBegan(instruction, cause)
             }
             Action::DropAttempt => Fact::AttemptDropped,
-            Action::BeginCycle { version, converge } => Fact::CycleBegan(version, converge),
-            Action::EndCycle => Fact::CycleEnded,
+            Action::BeginCycle { version, converge, seen } => Fact::CycleBegan(version, converge, seen),
+            Action::EndCycle { lacking } => Fact::CycleEnded(lacking),
             Action::FailAttempt => Fact::AttemptFailed,
             Action::FollowFile { version } => Fact::FollowsFile(version),
             Action::RecordProven { version } => {
@@ -199,7 +199,8 @@ impl Executor {
         let fence = Fence { live_revision, store_revision: store.map_or(0, |e| e.mod_revision) };
         let now = clock::now();
         let write_id = etcd_session::random_token();
-        let report = state.report(&decision.plan, &decision.verdict, &turn.target, facts, now, write_id);
+        let waits = model::decide::waits_of(state, &turn.policy, &turn.waits);
+        let report = state.report(decision, &turn.target, facts, waits, now, write_id);
         // In a store that went back results wait; that the host is blocked may be said.
         let trusted = turn.standing == Standing::Trusted;
         let mut published = match turn.written.clone() {

@@ -139,6 +139,23 @@ impl Directory {
         file.sync_all()
     }
 
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())
+            .map_err(|e| in_path(&self.path.join(name), e.into()))
+    }
+
+    /// The same directory, for another owner.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { fd: self.fd.try_clone()?, path: self.path.clone() })
+    }
+
     /// Renames a file aside, so that it is kept for a person to look at.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! The reconciler of the host itself: wake for a reason, look, decide, execute one action, decide anew.
 //! It owns the journal and the host's state; everything else hands it snapshots.
 
+use crate::catalog::{Fencing, Needs, Trust};
 use crate::certificates::Certificates;
 use crate::clock;
 use crate::config;
@@ -16,10 +17,11 @@ use model::decide::{
 };
 use model::names::Version;
 use model::policy::{Policy, Step};
+use model::requires::Wait;
 use model::settings::{Settings, read_version_file, unreadable_directory_step};
 use model::standing::{Standing, StoreMemory, judge};
 use model::time::{Backoff, BootMillis};
-use model::values::{Driver, HostFacts, LiveClaim, log_tail};
+use model::values::{Driver, HostFacts, LiveClaim, Maintenance, log_tail};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -32,6 +34,7 @@ enum Wake {
     StepEnded,
     TimeCame,
     SettingsChanged,
+    ServicesChanged,
 }
 
 /// Everything the loop is made of.
@@ -62,6 +65,12 @@ pub struct Reconciler {
     pub status: watch::Sender<Arc<Status>>,
     /// Ends of steps.
     pub ends: mpsc::Receiver<(RunningStep, RunResult)>,
+    /// What the host needs of others and does not have.
+    pub needs: watch::Receiver<Arc<Needs>>,
+    /// Told whether the catalog of this store counts.
+    pub trust: watch::Sender<Trust>,
+    /// Told whether and how services may be published.
+    pub fencing: watch::Sender<Fencing>,
     /// Pings the service manager's watchdog this often.
     pub watchdog: Option<Duration>,
 }
@@ -85,6 +94,9 @@ pub(crate) struct Turn {
     pub(crate) store_failures: u32,
     pub(crate) store_not_before: BootMillis,
     pub(crate) cannot_record: Option<(String, BootMillis)>,
+    /// The needs of the host that are not met.
+    pub(crate) waits: Vec<Wait>,
+    services_seen: Option<u64>,
 }
 
 impl Turn {
@@ -127,6 +139,7 @@ impl Reconciler {
                     }
                     () = sleep_until(look_again) => Wake::TimeCame,
                     _ = self.settings.changed() => Wake::SettingsChanged,
+                    _ = self.needs.changed() => Wake::ServicesChanged,
                     _ = watchdog.tick() => {
                         crate::systemd::ping();
                         Wake::TimeCame
@@ -160,6 +173,8 @@ impl Reconciler {
             store_failures: 0,
             store_not_before: BootMillis(0),
             cannot_record: None,
+            waits: Vec::new(),
+            services_seen: None,
         }
     }
 
@@ -176,6 +191,9 @@ impl Reconciler {
             turn.policy = self.policy(turn);
             turn.snapshot = snapshots.borrow().clone();
             turn.presence = presences.borrow().clone();
+            let needs = self.needs.borrow_and_update().clone();
+            turn.waits = needs.waits.clone();
+            turn.services_seen = needs.seen;
             self.look_at_store(turn).await;
             let now = clock::now();
             let certificates_again = self.certificates.look(&mut self.facts, now);
@@ -246,6 +264,8 @@ impl Reconciler {
             cannot_record: turn.cannot_record.clone().filter(|(_, at)| *at > now.boot),
             published: self.published(turn),
             facts: &self.facts,
+            waits: &turn.waits,
+            services_seen: turn.services_seen,
         };
         decide(&desired, &observed, now)
     }
@@ -336,6 +356,7 @@ impl Reconciler {
             Standing::Unread => {}
         }
         self.open_gate(&standing, &snapshot);
+        self.tell_catalog(&standing, &snapshot);
         self.check_claim(turn, &snapshot);
         turn.standing = standing;
         let epoch = self.state.store.as_ref().map_or(0, |s| s.epoch);
@@ -389,6 +410,39 @@ impl Reconciler {
         let store_revision = snapshot.picture.get(&model::keys::Key::Store).map_or(0, |e| e.mod_revision);
         let gate = Gate { open, store_revision };
         self.gate.send_if_modified(|old| std::mem::replace(old, gate) != gate);
+    }
+
+    /// The catalog of a store that went back, or of another fleet, does not count, and nothing is published there.
+    fn tell_catalog(&self, standing: &Standing, snapshot: &Snapshot) {
+        use model::keys::Key;
+        let revision = |key: Key| snapshot.picture.get(&key).map_or(0, |entry| entry.mod_revision);
+        let is_trusted = *standing == Standing::Trusted;
+        let epoch = self.state.store.as_ref().map_or(0, |store| store.epoch);
+        let trust = Trust { epoch: is_trusted.then_some(epoch), release: revision(Key::ReleaseView) };
+        self.trust.send_if_modified(|old| std::mem::replace(old, trust) != trust);
+        let host = &self.state.host;
+        let maintenance = snapshot.picture.get(&Key::Maintenance(host.clone()));
+        let maintenance = maintenance.map(|entry| model::values::read::<Maintenance>(&entry.value));
+        let maintenance = match maintenance {
+            // What was said before stands.
+            Some(Err(error)) => {
+                tracing::warn!(%error, "what an operator took out of use cannot be read");
+                self.fencing.borrow().maintenance.clone()
+            }
+            found => found.and_then(Result::ok).unwrap_or_default(),
+        };
+        let fencing = Fencing {
+            store_revision: is_trusted.then(|| revision(Key::Store)),
+            decommissioned: store_view::decommissioned(snapshot, host),
+            maintenance,
+        };
+        self.fencing.send_if_modified(|old| {
+            let differs = *old != fencing;
+            if differs {
+                *old = fencing;
+            }
+            differs
+        });
     }
 
     /// A claim that is not as written, or a roster entry that is gone, is looked at by its owner.

@@ -1,10 +1,14 @@
 //! The daemon on every host: it reads the target from the store, decides by itself, applies, proves and
 //! says so. `run` builds its parts in reading order.
 
+pub mod catalog;
 pub mod certificates;
+pub mod checks;
 pub mod clock;
+pub mod command;
 pub mod config;
 pub mod dev;
+pub mod dns;
 pub mod execute;
 pub mod failpoint;
 pub mod files;
@@ -12,10 +16,12 @@ pub mod host;
 pub mod http;
 pub mod identity;
 pub mod journal;
+pub mod socket;
 pub mod status;
 pub mod step;
 pub mod store_view;
 pub mod systemd;
+pub mod templates;
 pub mod trust;
 
 use anyhow::{Context, Result};
@@ -99,13 +105,11 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let listener = tokio::net::TcpListener::bind(settings.http_listen)
         .await
         .with_context(|| format!("listening on {}", settings.http_listen))?;
+    let dns = dns::Dns::bind(&settings.dns, identity.host.clone()).await?;
+    let socket =
+        settings.socket.as_ref().map(|(path, group)| socket::bind(path, group.as_deref())).transpose()?;
     let (status_sender, status) = watch::channel(Arc::new(status::Status::default()));
     let (stop_sender, stop) = watch::channel(false);
-    let stopped = |mut stop: watch::Receiver<bool>| async move {
-        // An error means that the sender is gone, which is the end as well.
-        let _ = stop.wait_for(|stop| *stop).await;
-    };
-    let http = tokio::spawn(http::serve(listener, status, stopped(stop.clone())));
 
     let certificates = certificates::Certificates::new(session_config.tls.clone());
     let session = Session::new(session_config)?;
@@ -128,6 +132,45 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         resume: true,
     };
     let presence = Presence::start(session.clone(), presence_config, gate_receiver);
+    let (trust_sender, trust) = watch::channel(catalog::Trust::default());
+    let (fencing_sender, fencing) = watch::channel(catalog::Fencing::default());
+    // Everything beside the reconciler; it ends with this function.
+    let mut tasks = tokio::task::JoinSet::new();
+    let (loader, loaded) = catalog::Loader::new(settings_receiver.clone());
+    let board = Arc::new(checks::Board::default());
+    let scheduler = checks::Scheduler::new(board.clone(), loaded.clone(), settings.services.checks_at_once);
+    let (publisher, published) = catalog::Publisher::new(
+        identity.host.clone(),
+        session.clone(),
+        directory.try_clone()?,
+        settings_receiver.clone(),
+        loaded.clone(),
+        board.clone(),
+        presence.states(),
+        fencing,
+    );
+    let needed = settings.policy.requires.iter().map(|requirement| requirement.service.clone());
+    let on_disk = catalog::read_cache(&directory);
+    let (follower, reader) =
+        catalog::Follower::new(session.clone(), settings.catalog.clone(), needed.collect(), trust, on_disk);
+    let (needs_task, needs) =
+        catalog::NeedsTask::new(settings_receiver.clone(), reader.clone(), session.clone());
+    let files = catalog::Files::new(directory.try_clone()?, settings_receiver.clone(), reader.clone());
+    let (template_sender, templates) = watch::channel(Arc::default());
+    tasks.spawn(loader.run());
+    tasks.spawn(scheduler.run());
+    tasks.spawn(publisher.run());
+    tasks.spawn(follower.run());
+    tasks.spawn(needs_task.run());
+    tasks.spawn(files.run());
+    tasks.spawn(templates::run(settings_receiver.clone(), reader.clone(), template_sender));
+    tracing::info!(addresses = ?dns.addresses(), "DNS");
+    let _dns = dns.serve(reader.clone())?;
+    let shared = http::Shared { status, reader, board, loaded, published, templates };
+    if let Some(socket) = socket {
+        tasks.spawn(http::serve_socket(socket, shared.clone(), stop.clone()));
+    }
+    let http = tokio::spawn(http::serve(listener, shared, settings.http_takes_results, stop.clone()));
     tracing::info!(host = %identity.host, version = env!("CARGO_PKG_VERSION"), "agent starts");
     systemd::ready();
 
@@ -145,12 +188,21 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         executor,
         status: status_sender,
         ends,
+        needs,
+        trust: trust_sender,
+        fencing: fencing_sender,
         watchdog: systemd::watchdog_interval(),
     };
     let signals = tokio::spawn(watch_signals(config_path, settings_sender, stop_sender));
-    reconciler.run(stopped(stop)).await;
+    let mut stop = stop;
+    let stopped = async {
+        // An error means that the sender is gone, which is the end as well.
+        let _ = stop.wait_for(|stop| *stop).await;
+    };
+    reconciler.run(stopped).await;
     systemd::stopping();
     signals.abort();
+    tasks.abort_all();
     // A client that keeps its connection open does not hold the agent.
     let mut http = http;
     match tokio::time::timeout(HTTP_DRAIN, &mut http).await {
@@ -217,10 +269,15 @@ fn reload(path: &std::path::Path, settings: &watch::Sender<Arc<Settings>>) {
             let fixed = old.store != new.store
                 || old.http_listen != new.http_listen
                 || old.state_directory != new.state_directory
+                || old.dns != new.dns
+                || old.socket != new.socket
+                || old.catalog != new.catalog
                 || old.host != new.host
                 || old.policy.driver != new.policy.driver;
             if fixed {
-                tracing::warn!("host, driver, store, http and state_directory take effect after a restart");
+                tracing::warn!(
+                    "host, driver, store, http, dns, catalog and state_directory take effect after a restart"
+                );
             }
             let mut new = new;
             new.policy.driver = old.policy.driver;

@@ -15,6 +15,8 @@ pub fn scope(host: &HostName) -> Scope {
         Key::Live(host.clone()),
         Key::Host(host.clone()),
         Key::Retry(host.clone()),
+        Key::Maintenance(host.clone()),
+        Key::ReleaseView,
     ];
     let mut polled = vec![Key::Announced(host.clone()), Key::Report(host.clone())];
     for kind in [StatusType::apply(), StatusType::validation()] {

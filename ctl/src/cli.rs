@@ -207,10 +207,84 @@ pub(crate) enum Verb {
     },
     /// List hosts that nobody can account for: late, lost or never seen
     Unaccounted,
-    /// Say what a host decided, on which instruction, and what would change it
+    /// Say what a host decided, on which instruction, and what would change it; without a host, why hosts wait
     Why {
         /// The host
-        host: String,
+        host: Option<String>,
+    },
+    /// The services of the fleet
+    Services {
+        #[command(subcommand)]
+        verb: ServicesVerb,
+    },
+    /// Publish the roles of this host as services
+    PublishService,
+    /// Print the addresses of all services, as the file that Hiera reads
+    GetServices,
+    /// Write the addresses of all services to the file that Hiera reads
+    CacheServices {
+        /// Also when far fewer addresses are left than the file has
+        #[arg(long)]
+        force: bool,
+    },
+    /// Wait until so many instances of a service are there, at most for --timeout
+    WaitFor {
+        /// The service
+        service: String,
+        /// So many
+        #[arg(long, default_value_t = 1)]
+        count: usize,
+        /// addressable or functional
+        #[arg(long, default_value = "functional")]
+        level: String,
+    },
+    /// Let a host, or a service on it, count as not working while somebody works on it
+    Maintenance {
+        /// on or off
+        #[arg(value_parser = ["on", "off"])]
+        switch: String,
+        /// Only this service
+        service: Option<String>,
+        /// Another host than this one
+        #[arg(long)]
+        hostname: Option<String>,
+        /// Why, for others to read
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// Let a host, or a service on it, take nothing new
+    Drain {
+        /// Only this service
+        service: Option<String>,
+        /// Another host than this one
+        #[arg(long)]
+        hostname: Option<String>,
+        /// Why, for others to read
+        #[arg(long)]
+        reason: Option<String>,
+        /// Take new things again
+        #[arg(long)]
+        off: bool,
+    },
+    /// Let through what hosts serve on because it went silent together
+    #[command(name = "release-view", alias = "release_view")]
+    ReleaseView,
+    /// Look at settings and service files before anything runs: deadlocks, two writers of a file, mistakes
+    Lint {
+        /// Directories, one for each kind of host; or settings files, each followed by its service files
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Answer a question as the DNS server of an agent would
+    Dns {
+        /// The name, as in web.service.consul
+        name: String,
+        /// A, AAAA, SRV, PTR, SOA or NS
+        #[arg(default_value = "A")]
+        kind: String,
+        /// The domain of the names
+        #[arg(long, default_value = "consul")]
+        domain: String,
     },
     /// Print the last lines of the step that failed or holds on a host
     Logs {
@@ -231,6 +305,18 @@ pub(crate) enum Verb {
     Completion {
         /// The shell
         shell: clap_complete::Shell,
+    },
+}
+
+/// What to see of the services.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ServicesVerb {
+    /// List them
+    List,
+    /// Show where one is and whether it works there
+    Show {
+        /// The service
+        service: String,
     },
 }
 
@@ -328,7 +414,7 @@ mod tests {
         assert_eq!(cli.global.store_host.as_deref(), Some("store"));
         assert_eq!(cli.global.output, Format::Json);
         let Verb::Why { host } = cli.verb else { panic!() };
-        assert_eq!(host, "web-1");
+        assert_eq!(host.as_deref(), Some("web-1"));
         assert_eq!(parse("o status -w json").unwrap().global.output, Format::Json);
     }
 

@@ -82,15 +82,20 @@ impl LeaseName {
 
 /// Reads a small file; `None` if it is not there.
 pub(crate) fn read(path: &Path) -> io::Result<Option<String>> {
+    read_up_to(path, FILE_MAX_BYTES)
+}
+
+/// Reads a file of at most so many bytes; `None` if it is not there.
+pub(crate) fn read_up_to(path: &Path, most: u64) -> io::Result<Option<String>> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
     let mut text = String::new();
-    file.take(FILE_MAX_BYTES + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > FILE_MAX_BYTES {
-        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("larger than {FILE_MAX_BYTES} bytes")));
+    file.take(most + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > most {
+        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("larger than {most} bytes")));
     }
     Ok(Some(text))
 }
@@ -109,7 +114,7 @@ pub(crate) fn tail(path: &Path, lines: usize) -> io::Result<Vec<String>> {
 }
 
 /// Replaces a file so that a reader, or a power cut, sees the old content or the new.
-fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::Error::new(ErrorKind::InvalidInput, "not the name of a file"));
     };

@@ -17,7 +17,9 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Every variable of the environment that is read.
 #[cfg(test)]
-pub(crate) const VARIABLES: [&str; 19] = [
+pub(crate) const VARIABLES: [&str; 21] = [
+    "ORCHESTRATE_HIERA_FILE",
+    "ORCHESTRATE_PROFILE_LIST",
     "ORCHESTRATE_ENDPOINTS",
     "ORCHESTRATE_CACERT",
     "ORCHESTRATE_CERT",
@@ -61,6 +63,10 @@ pub(crate) struct Settings {
     pub(crate) flavour: Flavour,
     /// The file that holds the installed version.
     pub(crate) local_version_file: PathBuf,
+    /// The file that Hiera reads.
+    pub(crate) hiera_file: PathBuf,
+    /// The list of roles of this host.
+    pub(crate) profile_list: PathBuf,
     /// Where this host remembers things.
     pub(crate) state_directory: PathBuf,
     /// The name of this host, as it was set or as the kernel has it; not checked yet.
@@ -107,6 +113,10 @@ impl Settings {
                     )));
                 }
             },
+            hiera_file: get("ORCHESTRATE_HIERA_FILE")
+                .map_or_else(|| "/etc/puppet/hiera/data/services.yaml".into(), PathBuf::from),
+            profile_list: get("ORCHESTRATE_PROFILE_LIST")
+                .map_or_else(|| "/var/lib/puppet/profile_list.txt".into(), PathBuf::from),
             local_version_file: get("ORCHESTRATE_LOCAL_VERSION_FILE")
                 .unwrap_or("/etc/current_version".into())
                 .into(),

@@ -6,22 +6,26 @@ mod certificates;
 mod config;
 mod discovery;
 mod error;
+mod feed;
 mod host_write;
 mod mirror;
 mod operator;
 mod presence;
 mod read;
+mod services;
 mod session;
 
 pub use certificates::certificate_ends;
 pub use config::{ConfigError, EndpointSource, Secret, SessionConfig, TlsFiles};
 pub use discovery::{DEFAULT_DISCOVERY_URL, new_discovery_token};
 pub use error::{Class, StoreError};
+pub use feed::{Feed, FeedEvent, FeedOptions};
 pub use host_write::{Fence, HostWrite, Listing, Refusal, Written};
 pub use mirror::{Mirror, MirrorOptions, Scope, Snapshot};
 pub use operator::{Accepted, OneShot, StatusWrite, TargetSet};
 pub use presence::{Gate, Presence, PresenceConfig, PresenceState};
 pub use read::{Entry, KeyList, Picture};
+pub use services::{OneShotService, SERVICES_IN_WRITE, ServiceChange, ServiceWrite};
 pub use session::{Deadline, Session};
 
 /// Time to live of the live lease, in seconds. It is kept alive three times within.

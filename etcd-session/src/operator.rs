@@ -6,9 +6,10 @@ use crate::read::Picture;
 use crate::session::{Deadline, Repeat, Session};
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use model::keys::{Key, StatusState};
-use model::names::{HostName, StatusType, Version};
+use model::names::{HostName, ServiceName, StatusType, Version};
 use model::time::EpochSeconds;
 use model::values::{self, RetryWish, RosterEntry, StatusRecord, StoreIdentity};
+use std::collections::BTreeSet;
 
 /// The instruction that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,12 +185,24 @@ impl Session {
         found: &Picture,
         deadline: Deadline,
     ) -> Result<i64, StoreError> {
+        let services: BTreeSet<ServiceName> = found
+            .entries
+            .keys()
+            .filter_map(|key| match Key::parse(key) {
+                Ok(Key::Service(service, h) | Key::Health(service, h)) if h == *host => Some(service),
+                _ => None,
+            })
+            .collect();
+        let services: Vec<ServiceName> = services.into_iter().collect();
+        self.withdraw_all(host, &services, deadline).await?;
         let mut operations =
             vec![TxnOp::put(self.full(Key::Host(host.clone())), values::write(tombstone), None)];
         for key in found.entries.keys() {
             let of_host = match Key::parse(key) {
                 Ok(Key::RunningVersion(_, h) | Key::Status(_, _, h) | Key::Reporting(_, h)) => h == *host,
-                Ok(Key::Live(h) | Key::Announced(h) | Key::Report(h) | Key::Retry(h)) => h == *host,
+                Ok(
+                    Key::Live(h) | Key::Announced(h) | Key::Report(h) | Key::Retry(h) | Key::Maintenance(h),
+                ) => h == *host,
                 _ => false,
             };
             if of_host {

@@ -213,13 +213,7 @@ impl Claimant {
                 .write_claim(live.lease, live.mod_revision, store_revision, &picture, true, deadline)
                 .await;
         }
-        let granted = self
-            .session
-            .call("lease grant", Repeat::Freely, deadline, |mut c| async move {
-                c.lease_grant(LIVE_LEASE_SECONDS, None).await
-            })
-            .await?;
-        let lease = granted.id();
+        let lease = self.session.grant_lease(LIVE_LEASE_SECONDS, deadline).await?;
         let live_revision = live.map_or(0, |e| e.mod_revision);
         let outcome = self.write_claim(lease, live_revision, store_revision, &picture, false, deadline).await;
         if !matches!(outcome, Ok(ClaimOutcome::Held { .. })) {
@@ -294,12 +288,7 @@ impl Claimant {
     }
 
     async fn keep_alive(&self, lease: i64, deadline: Deadline) -> Result<(), StoreError> {
-        self.session
-            .call("lease keep-alive", Repeat::Freely, deadline, |mut c| async move {
-                // Opening the stream sends one keep-alive and waits for its answer.
-                c.lease_keep_alive(lease).await.map(|_| ())
-            })
-            .await
+        self.session.keep_lease(lease, deadline).await
     }
 
     /// Keeps the lease alive until it is lost or the claim is somebody else's.

@@ -73,6 +73,12 @@ impl KeyList {
         keys.filter_map(|kv| kv.key().get(self.prefix_bytes..).and_then(|k| std::str::from_utf8(k).ok()))
     }
 
+    /// The same, of keys that hang on a lease.
+    pub fn leased_suffixes(&self) -> impl Iterator<Item = &str> {
+        let keys = self.pages.iter().flat_map(|page| page.kvs()).filter(|kv| kv.lease() != 0);
+        keys.filter_map(|kv| kv.key().get(self.prefix_bytes..).and_then(|k| std::str::from_utf8(k).ok()))
+    }
+
     /// How many keys there are.
     pub fn len(&self) -> usize {
         self.pages.iter().map(|page| page.kvs().len()).sum()
@@ -223,43 +229,17 @@ impl Session {
         keys_only: bool,
         deadline: Deadline,
     ) -> Result<(Vec<etcd_client::GetResponse>, Picture), StoreError> {
-        let mut picture = Picture { revision: at.unwrap_or(0), ..Picture::default() };
-        let start = self.full(prefix).into_bytes();
-        let end = range_end(&start);
-        let mut from = start;
+        let mut paging = Paging::new(self, prefix, at, limit, keys_only);
         let mut pages = Vec::new();
-        loop {
-            let revision = picture.revision;
-            let page = self
-                .call("list", Repeat::Freely, deadline, |client| {
-                    let mut options =
-                        GetOptions::new().with_range(end.clone()).with_limit(limit).with_revision(revision);
-                    if keys_only {
-                        options = options.with_keys_only();
-                    }
-                    let from = from.clone();
-                    async move {
-                        client
-                            .kv_client()
-                            .max_decoding_message_size(ANSWER_MAX_BYTES)
-                            .get(from, Some(options))
-                            .await
-                    }
-                })
-                .await?;
-            // The first page fixes the revision of the whole.
-            self.note_header(page.header(), &mut picture)?;
-            let more = page.more();
-            if let Some(last) = page.kvs().last() {
-                from = last.key().to_vec();
-                from.push(0);
-            }
-            let empty = page.kvs().is_empty();
+        while let Some(page) = paging.next(self, deadline).await? {
             pages.push(page);
-            if !more || empty {
-                return Ok((pages, picture));
-            }
         }
+        Ok((pages, paging.picture))
+    }
+
+    /// A range with its values, in parts, all at one revision.
+    pub(crate) fn listing(&self, prefix: &Prefix) -> Listing<'_> {
+        Listing { session: self, paging: Paging::new(self, prefix, None, VALUES_PER_PAGE, false) }
     }
 
     /// Adds what a transaction read.
@@ -297,6 +277,90 @@ impl Session {
         }
         picture.raft_term = header.raft_term();
         Ok(())
+    }
+}
+
+/// Where a reader of a range is.
+struct Paging {
+    from: Vec<u8>,
+    end: Vec<u8>,
+    limit: i64,
+    keys_only: bool,
+    /// The first page fixes the revision of the whole.
+    picture: Picture,
+    done: bool,
+}
+
+impl Paging {
+    fn new(session: &Session, prefix: &Prefix, at: Option<i64>, limit: i64, keys_only: bool) -> Self {
+        let from = session.full(prefix).into_bytes();
+        let picture = Picture { revision: at.unwrap_or(0), ..Picture::default() };
+        Self { end: range_end(&from), from, limit, keys_only, picture, done: false }
+    }
+
+    async fn next(
+        &mut self,
+        session: &Session,
+        deadline: Deadline,
+    ) -> Result<Option<etcd_client::GetResponse>, StoreError> {
+        if self.done {
+            return Ok(None);
+        }
+        let page = session
+            .call("list", Repeat::Freely, deadline, |client| {
+                let mut options = GetOptions::new()
+                    .with_range(self.end.clone())
+                    .with_limit(self.limit)
+                    .with_revision(self.picture.revision);
+                if self.keys_only {
+                    options = options.with_keys_only();
+                }
+                let from = self.from.clone();
+                async move {
+                    client
+                        .kv_client()
+                        .max_decoding_message_size(ANSWER_MAX_BYTES)
+                        .get(from, Some(options))
+                        .await
+                }
+            })
+            .await?;
+        session.note_header(page.header(), &mut self.picture)?;
+        if let Some(last) = page.kvs().last() {
+            self.from = last.key().to_vec();
+            self.from.push(0);
+        }
+        self.done = !page.more() || page.kvs().is_empty();
+        Ok(Some(page))
+    }
+}
+
+/// A range that is read in parts.
+pub(crate) struct Listing<'a> {
+    session: &'a Session,
+    paging: Paging,
+}
+
+impl Listing<'_> {
+    /// The next part; `None` after the last.
+    ///
+    /// # Errors
+    /// As the store answers.
+    pub(crate) async fn next(
+        &mut self,
+        deadline: Deadline,
+    ) -> Result<Option<Vec<(String, Entry)>>, StoreError> {
+        let Some(page) = self.paging.next(self.session, deadline).await? else { return Ok(None) };
+        let entries = page
+            .kvs()
+            .iter()
+            .filter_map(|kv| self.session.strip(kv.key()).map(|key| (key.to_owned(), Entry::from(kv))));
+        Ok(Some(entries.collect()))
+    }
+
+    /// The revision of the whole; 0 before the first part.
+    pub(crate) fn revision(&self) -> i64 {
+        self.paging.picture.revision
     }
 }
 

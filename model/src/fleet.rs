@@ -5,12 +5,17 @@
 //! of the original tool, are judged by their listing and their results.
 
 mod verdict;
+mod waits;
+
+pub use waits::{Chain, GRACE_SECONDS, LOOP_AGE_SECONDS, Member, Prospect, Root, WaitGraph};
 
 pub use verdict::{Blocked, FailedBy, FleetVerdict, Running, Unaccounted, Waiting};
 
+use crate::catalog::View;
 use crate::decide::{BlockedBy, HostVerdict, WaitingOn};
 use crate::keys::{Key, StatusState};
-use crate::names::{HostName, StatusType, Version};
+use crate::names::{HostName, ServiceName, StatusType, Version};
+use crate::time::EpochSeconds;
 use crate::values::{self, Driver, LiveClaim, Report, RosterEntry, StatusRecord, StoreIdentity};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -140,13 +145,31 @@ pub struct Fleet {
     hosts: BTreeMap<HostName, Evidence>,
     passed_over: usize,
     unreadable: BTreeSet<String>,
+    /// Hosts that can never go on by themselves, and the loop that holds each.
+    deadlocks: BTreeMap<HostName, Vec<(HostName, ServiceName)>>,
 }
 
 impl Fleet {
+    /// Looks for hosts that wait for each other; their verdict is blocked from then on.
+    pub fn find_deadlocks(&mut self, view: &View, now: EpochSeconds) {
+        let graph = WaitGraph::of(self, view, now);
+        let found = graph.waiting().filter_map(|(host, _)| {
+            let chain = graph.proven_deadlock(host, now)?;
+            if let Root::Loop(hosts) = chain.root { Some((host.clone(), hosts)) } else { None }
+        });
+        self.deadlocks = found.collect();
+    }
+
     /// Builds the picture from keys and values of one revision, in any order. Keys that are none of ours,
     /// or that hold names that are not valid, are counted and passed over.
     pub fn new<'a>(target: FleetTarget, entries: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Self {
-        let mut fleet = Self { target, hosts: BTreeMap::new(), passed_over: 0, unreadable: BTreeSet::new() };
+        let mut fleet = Self {
+            target,
+            hosts: BTreeMap::new(),
+            passed_over: 0,
+            unreadable: BTreeSet::new(),
+            deadlocks: BTreeMap::new(),
+        };
         for (text, value) in entries {
             match Key::parse(text) {
                 Ok(key) => fleet.note(text, key, value),
@@ -236,12 +259,12 @@ impl Fleet {
 
     /// The verdict of every host.
     pub fn verdicts(&self) -> BTreeMap<&HostName, FleetVerdict> {
-        self.hosts.iter().map(|(host, evidence)| (host, self.judge(evidence))).collect()
+        self.hosts.iter().map(|(host, evidence)| (host, self.judge(host, evidence))).collect()
     }
 
     /// The verdict of one host, if it is part of the fleet.
     pub fn verdict(&self, host: &HostName) -> Option<FleetVerdict> {
-        self.hosts.get(host).map(|evidence| self.judge(evidence))
+        self.hosts.get(host).map(|evidence| self.judge(host, evidence))
     }
 
     /// The state of the whole.
@@ -274,10 +297,12 @@ impl Fleet {
         self.hosts.is_empty().then(|| "no host is known".into())
     }
 
-    fn judge(&self, evidence: &Evidence) -> FleetVerdict {
+    fn judge(&self, host: &HostName, evidence: &Evidence) -> FleetVerdict {
+        let deadlock = || self.deadlocks.get(host).cloned().map(Blocked::Deadlock);
         lost(evidence)
             .or_else(|| self.failed(evidence).map(FleetVerdict::Failed))
             .or_else(|| self.blocked(evidence).map(FleetVerdict::Blocked))
+            .or_else(|| deadlock().map(FleetVerdict::Blocked))
             .or_else(|| self.waiting(evidence).map(FleetVerdict::Waiting))
             .or_else(|| self.running(evidence).map(FleetVerdict::Running))
             .unwrap_or(FleetVerdict::Ok)

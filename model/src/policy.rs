@@ -1,6 +1,7 @@
 //! What a site decided for its hosts: the steps of each phase and the intervals. Made from settings.
 
 use crate::names::StepName;
+use crate::requires::Requirement;
 use crate::time::Backoff;
 use crate::values::Driver;
 use serde::{Deserialize, Serialize};
@@ -169,6 +170,10 @@ pub struct Policy {
     pub driver: Driver,
     /// The steps.
     pub steps: Steps,
+    /// What the host needs of others.
+    pub requires: Vec<Requirement>,
+    /// The eventual phase follows a change of what is needed at most this often.
+    pub converge_at_most_every: Duration,
     /// Time between two validations of a settled host.
     pub validate_every: Duration,
     /// Time before a step that said "not yet" runs again.

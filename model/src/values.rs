@@ -3,6 +3,7 @@
 
 use crate::decide::{HostVerdict, Phase, Plan};
 use crate::names::{Role, ServiceName, Token, Version, quoted};
+use crate::requires::Wait;
 use crate::time::{EpochSeconds, format_duration};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -293,6 +294,9 @@ pub struct Report {
     /// About the machine.
     #[serde(default)]
     pub facts: HostFacts,
+    /// The services that hold it where it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<Wait>,
     /// The last lines of the step that failed or holds; at most [`LOG_TAIL_MAX_BYTES`], redacted.
     #[serde(default)]
     pub log: Vec<String>,

@@ -22,6 +22,7 @@ pub struct Host {
     endpoints: Vec<String>,
     agent: Option<Running>,
     http_port: u16,
+    dns_port: u16,
     extra: String,
     environment: Vec<(String, String)>,
 }
@@ -74,13 +75,14 @@ impl Host {
     /// Makes a host; its agent is not started yet.
     pub fn new(name: &str, endpoints: &[String]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
-        let [http_port] = free_ports();
+        let [http_port, dns_port] = free_ports();
         let host = Self {
             name: HostName::new(name).expect("a host name"),
             directory,
             endpoints: endpoints.to_vec(),
             agent: None,
             http_port,
+            dns_port,
             extra: String::new(),
             environment: Vec::new(),
         };
@@ -177,6 +179,16 @@ impl Host {
         let _ = writeln!(text, "[http]\nlisten = \"127.0.0.1:{}\"", self.http_port);
         if !given("[store]") {
             let _ = writeln!(text, "[store]\nendpoints = {:?}\nbackstop = \"1s\"", self.endpoints);
+        }
+        if !given("[dns]") {
+            let _ = writeln!(text, "[dns]\nlisten = [\"127.0.0.1:{}\"]", self.dns_port);
+        }
+        if !given("[services]") {
+            let _ = writeln!(
+                text,
+                "[services]\ndirectories = [\"{}\"]\naddresses = [\"127.0.0.1\"]",
+                at("services.d")
+            );
         }
         if !given("[validation]") {
             let _ = writeln!(text, "[validation]\nevery = \"500ms\"");

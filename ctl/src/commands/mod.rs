@@ -4,32 +4,37 @@ mod desired;
 mod failures;
 mod fleet;
 mod hosts;
+mod lint;
 mod local;
 mod one_shot;
+mod out_of_use;
 mod ping;
 mod running;
+mod services;
 mod status;
 mod store;
 mod trigger;
 mod verify_hosts;
 mod why;
 
-use crate::cli::{Cli, HostsVerb, StoreVerb, Verb};
+use crate::cli::{Cli, HostsVerb, ServicesVerb, StoreVerb, Verb};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use crate::settings::Settings;
 use anyhow::Context;
 use clap::CommandFactory;
 use etcd_session::{Deadline, EndpointSource, Session, SessionConfig};
-use model::names::{HostName, Version};
+use model::names::{HostName, ServiceName, Version};
 use model::time::EpochSeconds;
-use model::values::certificate_warning;
+use model::values::{OutOfUseHow, certificate_warning};
+use out_of_use::Wish;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Runs one verb.
 pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Result<Exit, Failure> {
     match verb {
         Verb::LocalVersion { version } => local::local_version(version.as_deref(), settings, output),
+        Verb::Lint { files } => lint::files(&files, output),
         Verb::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "orchestrate", &mut script);
@@ -113,7 +118,40 @@ async fn ask(verb: Verb, store: &Store<'_>, output: &mut Output) -> Result<Exit,
         Verb::Hosts { verb: HostsVerb::Decommission { host, force } } => {
             hosts::decommission(&self::host(&host)?, force, store, output).await
         }
-        Verb::Why { host } => why::why(&self::host(&host)?, store, output).await,
+        Verb::Why { host: Some(host) } => why::why(&self::host(&host)?, store, output).await,
+        Verb::Why { host: None } => why::roots(store, output).await,
+        Verb::Services { verb: ServicesVerb::List } => services::list(store, output).await,
+        Verb::Services { verb: ServicesVerb::Show { service } } => {
+            services::show(&self::service(&service)?, store, output).await
+        }
+        Verb::PublishService => services::publish_service(store, output).await,
+        Verb::GetServices => services::get_services(store, output).await,
+        Verb::CacheServices { force } => services::cache_services(force, store, output).await,
+        Verb::WaitFor { service, count, level } => {
+            services::wait_for(&self::service(&service)?, count, &level, store, output).await
+        }
+        Verb::Maintenance { switch, service, hostname, reason } => {
+            let wish = Wish {
+                how: OutOfUseHow::Maintenance,
+                on: switch == "on",
+                service: service.as_deref(),
+                hostname: hostname.as_deref(),
+                reason: reason.as_deref(),
+            };
+            out_of_use::set(wish, store, output).await
+        }
+        Verb::Drain { service, hostname, reason, off } => {
+            let wish = Wish {
+                how: OutOfUseHow::Draining,
+                on: !off,
+                service: service.as_deref(),
+                hostname: hostname.as_deref(),
+                reason: reason.as_deref(),
+            };
+            out_of_use::set(wish, store, output).await
+        }
+        Verb::ReleaseView => out_of_use::release_view(store, output).await,
+        Verb::Dns { name, kind, domain } => services::dns(&name, &kind, &domain, store, output).await,
         Verb::Logs { host } => why::logs(&self::host(&host)?, store, output).await,
         Verb::Retry { host } => why::retry(&self::host(&host)?, store, output).await,
         Verb::Store { verb: StoreVerb::Show } => self::store::show(store, output).await,
@@ -121,7 +159,9 @@ async fn ask(verb: Verb, store: &Store<'_>, output: &mut Output) -> Result<Exit,
             self::store::accept(&self::version(&version)?, lineage.as_deref(), store, output).await
         }
         Verb::NewDiscoveryToken { endpoint } => new_discovery_token(endpoint, store, output).await,
-        Verb::LocalVersion { .. } | Verb::Completion { .. } => unreachable!("these ask nobody"),
+        Verb::LocalVersion { .. } | Verb::Completion { .. } | Verb::Lint { .. } => {
+            unreachable!("these ask nobody")
+        }
     }
 }
 
@@ -142,6 +182,10 @@ async fn new_discovery_token(
 
 fn version(text: &str) -> Result<Version, Failure> {
     Version::new(text).map_err(Failure::usage)
+}
+
+fn service(text: &str) -> Result<ServiceName, Failure> {
+    ServiceName::new(text).map_err(Failure::usage)
 }
 
 fn host(text: &str) -> Result<HostName, Failure> {

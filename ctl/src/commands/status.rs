@@ -1,18 +1,29 @@
 //! The fleet as a whole: `status` and `unaccounted`.
 
-use super::{Store, fleet};
+use super::{Store, fleet, now, out_of_use, services};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
-use model::fleet::{Evidence, Fleet, FleetTarget, FleetVerdict, FleetWord, Unaccounted};
-use model::names::HostName;
+use etcd_session::StoreError;
+use model::catalog::GuardSettings;
+use model::decide::WaitingOn;
+use model::fleet::{Evidence, Fleet, FleetTarget, FleetVerdict, FleetWord, Unaccounted, Waiting};
+use model::keys::{Key, Prefix};
+use model::names::{HostName, ServiceName};
+use model::values::{self, Maintenance};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// Says how the fleet stands.
 pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let (fleet, revision) = fleet::read(store, None, store.deadline).await?;
+    let (mut fleet, revision) = fleet::read(store, None, store.deadline).await?;
     fleet::note_oddities(&fleet);
-    say_status(&fleet, revision, output);
+    let waits = |v: &FleetVerdict| matches!(v, FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(_))));
+    if fleet.verdicts().values().any(waits) {
+        let (view, _) = services::read(store, None, Some(revision)).await?;
+        fleet.find_deadlocks(&view, now());
+    }
+    let around = Around::read(store, revision).await?;
+    say_status(&fleet, &around, revision, output);
     let word = fleet.word();
     if let Some(why) = fleet.why_unknown().filter(|_| word == FleetWord::Unknown) {
         output::note(&format!("unknown: {why}"));
@@ -24,7 +35,50 @@ pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exi
     })
 }
 
-fn say_status(fleet: &Fleet, revision: i64, output: &mut Output) {
+/// What stands beside the verdicts.
+#[derive(Default)]
+struct Around {
+    /// Services of which many instances went silent: how many of how many.
+    silent: Vec<(ServiceName, usize, usize)>,
+    /// What operators took out of use.
+    out_of_use: Vec<(HostName, Maintenance)>,
+}
+
+impl Around {
+    async fn read(store: &Store<'_>, revision: i64) -> Result<Self, StoreError> {
+        let (session, deadline) = (&store.session, store.deadline);
+        let records = session.read_key_list(&Prefix::Services, Some(revision), deadline).await?;
+        let healths = session.read_key_list(&Prefix::HealthAll, Some(revision), deadline).await?;
+        let speaking: HashSet<&str> = healths.suffixes().collect();
+        let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+        for suffix in records.leased_suffixes() {
+            let Some((service, _)) = suffix.split_once('/') else { continue };
+            let (silent, all) = counts.entry(service).or_default();
+            *all += 1;
+            *silent += usize::from(!speaking.contains(suffix));
+        }
+        let guard = GuardSettings::default();
+        let silent = counts
+            .into_iter()
+            .filter(|(_, (silent, all))| guard.is_cliff(*silent, *all))
+            .filter_map(|(name, (silent, all))| Some((ServiceName::new(name).ok()?, silent, all)))
+            .collect();
+        let picture = session.read_all(&[], &[Prefix::Maintenances], Some(revision), deadline).await?;
+        let out_of_use = picture
+            .entries
+            .iter()
+            .filter_map(|(key, entry)| match Key::parse(key) {
+                Ok(Key::Maintenance(host)) => Some((host, values::read(&entry.value).ok()?)),
+                _ => None,
+            })
+            .collect();
+        Ok(Self { silent, out_of_use })
+    }
+}
+
+fn say_status(fleet: &Fleet, around: &Around, revision: i64, output: &mut Output) {
+    let out_of_use: Vec<[String; 5]> =
+        around.out_of_use.iter().flat_map(|(host, out)| out_of_use::in_words(host, out)).collect();
     let verdicts = fleet.verdicts();
     let not_ok: Vec<(&HostName, &FleetVerdict)> =
         verdicts.iter().filter(|(_, v)| **v != FleetVerdict::Ok).map(|(host, v)| (*host, v)).collect();
@@ -46,6 +100,12 @@ fn say_status(fleet: &Fleet, revision: i64, output: &mut Output) {
         "unaccounted": unaccounted.iter().map(|(host, how)| {
             json!({ "host": host, "how": how.to_string() })
         }).collect::<Vec<_>>(),
+        "silent": around.silent.iter().map(|(service, silent, all)| {
+            json!({ "service": service, "silent": silent, "instances": all })
+        }).collect::<Vec<_>>(),
+        "out_of_use": out_of_use.iter().map(|[host, service, how, reason, since]| json!({
+            "host": host, "service": service, "how": how, "reason": reason, "since": since,
+        })).collect::<Vec<_>>(),
     });
     output.answer(&answer, |o| {
         o.line(&format!("fleet: {}", fleet.word()));
@@ -65,6 +125,14 @@ fn say_status(fleet: &Fleet, revision: i64, output: &mut Output) {
         section(o, unaccounted.is_empty());
         let rows = unaccounted.iter().map(|(host, how)| [host.to_string(), how.to_string()]);
         o.table(["UNACCOUNTED", "HOW"], rows);
+        section(o, around.silent.is_empty());
+        // Agents serve their last word; `orchestrate release-view` ends that.
+        let rows = around.silent.iter().map(|(service, silent, all)| {
+            [service.to_string(), format!("{silent} of {all}, served on as they were")]
+        });
+        o.table(["SERVICE", "WENT SILENT"], rows);
+        section(o, out_of_use.is_empty());
+        o.table(["OUT OF USE", "SERVICE", "HOW", "REASON", "SINCE"], out_of_use);
     });
 }
 
@@ -123,7 +191,7 @@ mod tests {
 
     fn check(facts: &[(&str, &str)], expected: &str) {
         let mut output = Output::new(Format::Table);
-        say_status(&fleet(facts), 30, &mut output);
+        say_status(&fleet(facts), &Around::default(), 30, &mut output);
         assert_eq!(output.text(), expected);
     }
 
@@ -149,10 +217,10 @@ mod tests {
     #[test]
     fn lists_in_json_are_never_null() {
         let mut output = Output::new(Format::Json);
-        say_status(&fleet(&[]), 30, &mut output);
+        say_status(&fleet(&[]), &Around::default(), 30, &mut output);
         let value: serde_json::Value = serde_json::from_str(output.text()).unwrap();
         assert_eq!(value["fleet"], "unknown");
-        for list in ["versions", "not_ok", "unaccounted"] {
+        for list in ["versions", "not_ok", "unaccounted", "silent", "out_of_use"] {
             assert_eq!(value[list], json!([]), "{list}");
         }
     }

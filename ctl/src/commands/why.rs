@@ -1,14 +1,16 @@
 //! One host: `why`, `logs`, `retry`. All work from what the store holds, so also when the host is gone.
 
-use super::{Store, fleet, now};
+use super::{Store, fleet, now, services};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
 use etcd_session::{Picture, StoreError};
-use model::fleet::{Evidence, FleetTarget, FleetVerdict};
+use model::decide::WaitingOn;
+use model::fleet::{Chain, Evidence, FleetTarget, FleetVerdict, Root, WaitGraph, Waiting};
 use model::keys::{Key, Prefix};
 use model::names::HostName;
 use model::values::{self, Report};
 use serde_json::json;
+use std::collections::BTreeSet;
 
 /// Everything in the store that is about one host, and the two keys that are about all, at one revision.
 pub(super) async fn host_picture(store: &Store<'_>, host: &HostName) -> Result<Picture, StoreError> {
@@ -21,10 +23,13 @@ pub(super) async fn host_picture(store: &Store<'_>, host: &HostName) -> Result<P
         Key::Announced(host.clone()),
         Key::Report(host.clone()),
         Key::Retry(host.clone()),
+        Key::Maintenance(host.clone()),
     ];
-    // Versions and types stand in front of the host in a key: which there are, the keys alone say.
+    // Versions, types and services stand in front of the host in a key: which there are, the keys alone say.
     let mut at = None;
-    for prefix in [Prefix::RunningVersions, Prefix::Statuses, Prefix::ReportingAll] {
+    for prefix in
+        [Prefix::RunningVersions, Prefix::Statuses, Prefix::ReportingAll, Prefix::Services, Prefix::HealthAll]
+    {
         let list = session.read_key_list(&prefix, at, *deadline).await?;
         at = Some(list.revision);
         let of_host = list.suffixes().filter(|suffix| suffix.rsplit('/').next() == Some(host.as_str()));
@@ -51,11 +56,83 @@ pub(super) async fn why(host: &HostName, store: &Store<'_>, output: &mut Output)
         };
     };
     let retry = picture.get(&Key::Retry(host.clone())).map(|entry| entry.mod_revision);
+    let waits = match verdict {
+        FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(_))) => {
+            Some(Waits::read(host, picture.revision, store).await?)
+        }
+        _ => None,
+    };
+    // Who waits for whom is seen in the fleet alone.
+    let verdict = waits.as_ref().map_or(verdict, |waits| waits.verdict.clone());
     say_why(
-        &Why { host, evidence, verdict: &verdict, target: fleet.target(), retry },
+        &Why { host, evidence, verdict: &verdict, target: fleet.target(), retry, waits },
         picture.revision,
         output,
     );
+    Ok(Exit::Yes)
+}
+
+/// Why a host waits for a service.
+struct Waits {
+    verdict: FleetVerdict,
+    chain: Option<Chain>,
+    /// How many hosts wait because of the same.
+    hosts: usize,
+}
+
+impl Waits {
+    async fn read(host: &HostName, revision: i64, store: &Store<'_>) -> Result<Self, StoreError> {
+        let (mut fleet, _) = fleet::read(store, Some(revision), store.deadline).await?;
+        let (view, _) = services::read(store, None, Some(revision)).await?;
+        fleet.find_deadlocks(&view, now());
+        let graph = WaitGraph::of(&fleet, &view, now());
+        let roots = graph.roots();
+        let hosts = roots.values().find(|hosts| hosts.contains(host)).map_or(1, BTreeSet::len);
+        let verdict = fleet.verdict(host).unwrap_or(FleetVerdict::Ok);
+        let chain = graph.chain(host);
+        Ok(Self { verdict, chain, hosts })
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let links: Vec<_> = self.chain.iter().flat_map(|chain| &chain.links).collect();
+        json!({
+            "chain": links.iter().map(|(host, wait)| json!({
+                "host": host, "service": wait.service, "level": wait.level, "need": wait.need, "have": wait.have,
+            })).collect::<Vec<_>>(),
+            "root": self.chain.as_ref().map(|chain| chain.root.to_string()),
+            "hosts": self.hosts,
+        })
+    }
+}
+
+/// Says why hosts wait for services, each cause once, those that hold most hosts first.
+pub(super) async fn roots(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let (mut fleet, revision) = fleet::read(store, None, store.deadline).await?;
+    fleet::note_oddities(&fleet);
+    let (view, _) = services::read(store, None, Some(revision)).await?;
+    fleet.find_deadlocks(&view, now());
+    let graph = WaitGraph::of(&fleet, &view, now());
+    // A loop that is a deadlock waits for nothing any more: it is told from the graph all the same.
+    let mut roots: Vec<(Root, BTreeSet<HostName>)> = graph.roots().into_iter().collect();
+    roots.sort_by_key(|(root, hosts)| (std::cmp::Reverse(hosts.len()), root.clone()));
+    let named = |hosts: &BTreeSet<HostName>| -> String {
+        const NAMED_MAX: usize = 5;
+        let names: Vec<&str> = hosts.iter().take(NAMED_MAX).map(HostName::as_str).collect();
+        let more = hosts.len().saturating_sub(NAMED_MAX);
+        if more > 0 { format!("{} and {more} more", names.join(" ")) } else { names.join(" ") }
+    };
+    let list: Vec<_> =
+        roots.iter().map(|(root, hosts)| json!({ "root": root.to_string(), "hosts": hosts })).collect();
+    output.answer(&json!({ "waiting": list, "revision": revision }), |o| {
+        for (root, hosts) in &roots {
+            let (count, s) = (hosts.len(), if hosts.len() == 1 { " waits" } else { "s wait" });
+            o.line(&format!("{count} host{s}: {root}"));
+            o.line(&format!("    {}", named(hosts)));
+        }
+    });
+    if roots.is_empty() {
+        output::note("no host waits for a service");
+    }
     Ok(Exit::Yes)
 }
 
@@ -66,6 +143,7 @@ struct Why<'a> {
     verdict: &'a FleetVerdict,
     target: &'a FleetTarget,
     retry: Option<i64>,
+    waits: Option<Waits>,
 }
 
 fn say_why(why: &Why, revision: i64, output: &mut Output) {
@@ -102,6 +180,7 @@ fn say_why(why: &Why, revision: i64, output: &mut Output) {
         })).collect::<Vec<_>>(),
         "reported_at": report.and_then(|r| rfc3339(r.at)),
         "retry_asked_at_revision": why.retry,
+        "waits": why.waits.as_ref().map(Waits::json),
         "revision": revision,
     });
     output.answer(&answer, |o| {
@@ -114,6 +193,9 @@ fn say_why(why: &Why, revision: i64, output: &mut Output) {
         say("verdict", why.verdict.word());
         say("because", &why.verdict.detail());
         say("would change", why.verdict.remedy());
+        if let Some(waits) = &why.waits {
+            say_waits(waits, &mut say);
+        }
         say("desired", &desired.map_or("none".into(), |(v, r)| format!("{v} (revision {r})")));
         say(
             "decided on",
@@ -135,6 +217,17 @@ fn say_why(why: &Why, revision: i64, output: &mut Output) {
             say("result", &format!("{kind} {}{at}", state.as_str()));
         }
     });
+}
+
+fn say_waits(waits: &Waits, say: &mut impl FnMut(&str, &str)) {
+    let Some(chain) = &waits.chain else { return };
+    for (host, wait) in &chain.links {
+        say("chain", &format!("{host} waits for {wait}"));
+    }
+    say("root", &chain.root.to_string());
+    if waits.hosts > 1 {
+        say("hosts", &format!("{} wait because of it", waits.hosts));
+    }
 }
 
 fn say_report(report: &Report, say: &mut impl FnMut(&str, &str)) {
@@ -196,6 +289,7 @@ mod tests {
             verdict: &verdict,
             target: fleet.target(),
             retry: None,
+            waits: None,
         };
         let mut output = Output::new(Format::Table);
         say_why(&why, 30, &mut output);

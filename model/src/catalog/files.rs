@@ -72,8 +72,7 @@ pub fn vanished_entries(old: &str, new: &View, guard: &GuardSettings) -> Vec<(Se
         let has = after.remove(&service).unwrap_or_default();
         (service, had.difference(&has).count(), had.len())
     });
-    lost.filter(|(_, lost, had)| *lost >= guard.at_least && *lost as f64 > guard.fraction * *had as f64)
-        .collect()
+    lost.filter(|(_, lost, had)| guard.is_cliff(*lost, *had)).collect()
 }
 
 /// The catalog as it is kept on disk: what is served while the store is away, also across restarts.

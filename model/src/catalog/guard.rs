@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// When silence is taken for a fault.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GuardSettings {
-    /// More than this part of a view, 0 to 1,
-    pub fraction: f64,
+    /// More than this part of a view, in percent,
+    pub percent: usize,
     /// and at least so many instances,
     pub at_least: usize,
     /// went silent within this time.
@@ -31,7 +31,14 @@ pub struct GuardSettings {
 
 impl Default for GuardSettings {
     fn default() -> Self {
-        Self { fraction: 0.34, at_least: 3, window: Duration::from_secs(60), linger: Duration::from_secs(60) }
+        Self { percent: 34, at_least: 3, window: Duration::from_secs(60), linger: Duration::from_secs(60) }
+    }
+}
+
+impl GuardSettings {
+    /// So many of so many are more than are believed.
+    pub fn is_cliff(&self, lost: usize, of: usize) -> bool {
+        lost >= self.at_least && lost * 100 > self.percent * of
     }
 }
 
@@ -118,8 +125,7 @@ impl Guard {
         }
         watched.vanished.insert(host.clone(), Vanished { last, at: now, gone });
         let silent = watched.vanished.len();
-        let part = settings.fraction * (functional + silent) as f64;
-        if watched.holding || silent < settings.at_least || silent as f64 <= part {
+        if watched.holding || !settings.is_cliff(silent, functional + silent) {
             return Vec::new();
         }
         watched.holding = true;

@@ -15,9 +15,10 @@ pub use dns::{
 };
 pub use files::{CachedCatalog, CachedInstance, hiera_entries, hiera_yaml, vanished_entries};
 pub use guard::{Guard, GuardSettings, Withheld};
-pub use record::{RECORD_MAX_BYTES, RecordError, ServiceRecord};
+pub use record::{RECORD_MAX_BYTES, RecordError, ServiceRecord, usable_addresses};
 pub use view::{Nodes, ServiceView, View};
 
+use crate::keys::Key;
 use crate::names::{HostName, ServiceName};
 use crate::time::BootMillis;
 use serde::{Deserialize, Serialize};
@@ -363,6 +364,28 @@ pub fn catalog_at_once(
     services.iter().for_each(|service| catalog.view.note_health_known(service));
     catalog.settle(now);
     catalog.view
+}
+
+/// The catalog as keys, values and whether they hang on a lease show it, at one moment; and how many records were
+/// passed over.
+pub fn catalog_from_store<'a>(entries: impl IntoIterator<Item = (&'a str, &'a [u8], bool)>) -> (View, usize) {
+    let mut records = BTreeMap::new();
+    let mut healths = Vec::new();
+    let mut refused = 0;
+    for (key, value, leased) in entries {
+        match Key::parse(key) {
+            Ok(Key::Service(service, host)) => match ServiceRecord::read(&host, value) {
+                Ok(record) => drop(records.insert((service, host), (Arc::new(record), leased))),
+                Err(_) => refused += 1,
+            },
+            Ok(Key::Health(service, host)) => {
+                healths.extend(Health::read(value).map(|health| ((service, host), health)));
+            }
+            Ok(_) => {}
+            Err(_) => refused += 1,
+        }
+    }
+    (catalog_at_once(records, healths), refused)
 }
 
 #[cfg(test)]

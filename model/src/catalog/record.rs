@@ -63,7 +63,7 @@ impl ServiceRecord {
             return Err(RecordError::TooLong { bytes: bytes.len() });
         }
         if let Ok(old) = serde_json::from_slice::<BTreeMap<InterfaceName, IpAddr>>(bytes) {
-            let addresses = usable(old.values().copied());
+            let addresses = usable_addresses(old.values().copied());
             let interfaces = old.into_iter().map(|(name, ip)| (name, vec![ip])).collect();
             return Ok(Self { interfaces, addresses, ..Self::default() });
         }
@@ -92,7 +92,7 @@ impl ServiceRecord {
 }
 
 /// Addresses that other hosts can reach: no loopback, no link-local.
-pub(crate) fn usable(addresses: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
+pub fn usable_addresses(addresses: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
     let mut found: Vec<IpAddr> = addresses
         .filter(|ip| match ip {
             IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local() && !ip.is_unspecified(),

@@ -222,7 +222,7 @@ proptest! {
         let mut scene = Scene::new(count);
         let mut silent = silent;
         silent.sort_by_key(|(_, seconds)| *seconds);
-        let most = (GuardSettings::default().fraction * count as f64).floor().max(2.0) as usize;
+        let most = (GuardSettings::default().percent * count / 100).max(2);
         for (number, seconds) in silent {
             scene.silence([number % count], seconds);
             prop_assert!(scene.functional(seconds) + most >= count);
@@ -242,7 +242,8 @@ proptest! {
             let all = catalog.view().services().iter();
             all.map(|(name, view)| (name.clone(), view.as_ref().clone())).collect()
         };
-        let plain = |services: Vec<(ServiceName, ServiceView)>| -> Vec<(ServiceName, Vec<(HostName, bool, Option<Health>)>)> {
+        type Plain = Vec<(ServiceName, Vec<(HostName, bool, Option<Health>)>)>;
+        let plain = |services: Vec<(ServiceName, ServiceView)>| -> Plain {
             let of = |view: ServiceView| {
                 view.instances().iter().map(|(h, i)| (h.clone(), i.leased, i.health)).collect()
             };

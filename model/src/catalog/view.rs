@@ -154,6 +154,11 @@ impl View {
         self.health_known.contains(service)
     }
 
+    /// As much is known in both; their contents may differ.
+    pub fn is_known_as(&self, other: &Self) -> bool {
+        self.records_known == other.records_known && self.health_known == other.health_known
+    }
+
     /// How many instances of a service count at a level.
     pub fn count(&self, service: &ServiceName, level: Level) -> usize {
         self.service(service).map_or(0, |service| service.at(level, None).count())

@@ -1,6 +1,7 @@
 //! The heart: what a host does next. [`decide`] is a pure function over values; the agent executes
 //! the first action of its plan, records the fact that comes of it, and decides anew.
 
+mod needs;
 mod plan;
 mod publish;
 mod state;
@@ -9,14 +10,15 @@ mod tests;
 mod verdict;
 
 pub use plan::{Action, BlockedBy, HostVerdict, Phase, Plan, Planned, Reason, WaitingOn};
-pub use publish::{Published, REPORTS_IN_A_BURST};
+pub use publish::{Published, REPORTS_IN_A_BURST, waits_of};
 pub use state::{
-    Attempt, AttemptCause, AttemptEnd, Cycle, Fact, Failure, Held, HostState, OnSuspect, Progress,
+    Attempt, AttemptCause, AttemptEnd, Converged, Cycle, Fact, Failure, Held, HostState, OnSuspect, Progress,
     RunningStep, StepReport, Validation, ValidationResult,
 };
 
 use crate::names::Version;
 use crate::policy::{Policy, Step, StepPhase};
+use crate::requires::Wait;
 use crate::standing::{Instruction, InstructionOrder, Standing};
 use crate::time::{BootMillis, Now};
 use crate::values::{Driver, HostFacts};
@@ -89,6 +91,10 @@ pub struct Observed<'a> {
     pub published: Option<Published>,
     /// About the machine.
     pub facts: &'a HostFacts,
+    /// The needs of the host that are not met.
+    pub waits: &'a [Wait],
+    /// What the host sees of the services that it needs; `None` if it needs none, or that is not known.
+    pub services_seen: Option<u64>,
 }
 
 /// A plan and the verdict that goes with it.
@@ -322,7 +328,12 @@ impl Decider<'_> {
             return self.cycle(version, Reason::AfterBoot);
         }
         if let Some(plan) = self.step(StepPhase::Apply, &attempt.apply, Reason::AttemptUnderWay) {
-            return plan;
+            let waits = matches!(plan.because, Reason::Lacks { .. });
+            let due = self.converge_due();
+            if waits && (self.state.cycle.is_some() || due.is_some_and(|due| self.now.boot >= due)) {
+                return self.cycle(version, Reason::ServicesChanged);
+            }
+            return Plan { look_again: if waits { due } else { plan.look_again }, ..plan };
         }
         if !attempt.checked {
             return self.check_attempt(version);
@@ -344,14 +355,37 @@ impl Decider<'_> {
             && let Some(validation) = &self.state.validation
             && validation.version == *version
             && validation.result == ValidationResult::NotYet
-            && let Some(step) = &validation.held
         {
+            let due = self.converge_due();
+            let missing = self.observed.waits.iter().find(|wait| wait.phase == StepPhase::Validate);
             let again = validation.at.plus(self.policy.not_yet_retry);
-            if self.now.boot < again {
-                return waits(Phase::Validate, Reason::Held { step: step.clone() }, Some(again));
+            match (&validation.held, missing) {
+                (Some(step), _) if self.now.boot < again => {
+                    return waits(Phase::Validate, Reason::Held { step: step.clone() }, Some(again));
+                }
+                // Whatever changes of it wakes the host.
+                (None, Some(wait)) if due.is_none_or(|due| self.now.boot < due) => {
+                    return waits(Phase::Validate, Reason::Lacks { service: wait.service.clone() }, due);
+                }
+                _ => {}
             }
         }
         self.cycle(version, Reason::AttemptUnderWay)
+    }
+
+    fn lacks(&self, phase: StepPhase, progress: &Progress) -> Option<&Wait> {
+        needs::lacks(self.observed.waits, self.policy.steps.of(phase), phase, progress)
+    }
+
+    /// When the eventual phase follows a change of the services that the host needs; `None` if nothing changed
+    /// since it ran last.
+    fn converge_due(&self) -> Option<BootMillis> {
+        let seen = self.observed.services_seen?;
+        let converged = self.state.converged;
+        if self.policy.steps.converge.is_empty() || converged.seen == Some(seen) {
+            return None;
+        }
+        Some(converged.at.map_or(BootMillis(0), |at| at.plus(self.policy.converge_at_most_every)))
     }
 
     /// The due step of a phase; `None` when the phase is through or failed.
@@ -364,6 +398,9 @@ impl Decider<'_> {
             && self.now.boot < held.until
         {
             return Some(waits(shown, Reason::Held { step: held.step.clone() }, Some(held.until)));
+        }
+        if let Some(wait) = self.lacks(phase, progress) {
+            return Some(waits(shown, Reason::Lacks { service: wait.service.clone() }, None));
         }
         let step = progress.due(self.policy.steps.of(phase))?.name.clone();
         Some(does(shown, because, [Action::RunStep { phase, step }]))
@@ -378,22 +415,41 @@ impl Decider<'_> {
             let converge = under_way
                 || failing
                 || self.state.converge_failure.is_some()
-                || self.state.converge_held.is_some();
-            let begin = Action::BeginCycle { version: version.clone(), converge };
+                || self.state.converge_held.is_some()
+                || self.converge_due().is_some();
+            let seen = self.observed.services_seen;
+            let begin = Action::BeginCycle { version: version.clone(), converge, seen };
             let phase = if under_way { Phase::Converge } else { Phase::Idle };
             return does(phase, because, [begin]);
         };
-        if let Some(converge) = cycle.converge.as_ref().filter(|c| c.held.is_none())
+        // A service that is missing holds its own phase and not the other.
+        let mut lacking = Vec::new();
+        let mut goes_on = |phase, progress: &Progress| {
+            let lacks = progress.failed.is_none() && self.lacks(phase, progress).is_some();
+            if lacks {
+                lacking.push(phase);
+            }
+            progress.held.is_none() && !lacks
+        };
+        let converge = cycle.converge.as_ref().filter(|c| goes_on(StepPhase::Converge, c));
+        let mut validate = Some(&cycle.validate).filter(|v| goes_on(StepPhase::Validate, v));
+        let applying = self.state.attempt.as_ref().filter(|a| a.started && a.ended.is_none());
+        if applying.is_some_and(|a| self.lacks(StepPhase::Apply, &a.apply).is_some()) {
+            // The eventual phase goes on while apply waits; of a host that is half applied nothing is proven.
+            validate = None;
+            lacking.push(StepPhase::Validate);
+        }
+        if let Some(converge) = converge
             && let Some(plan) = self.step(StepPhase::Converge, converge, because.clone())
         {
             return plan;
         }
-        if cycle.validate.held.is_none()
-            && let Some(plan) = self.step(StepPhase::Validate, &cycle.validate, because.clone())
+        if let Some(validate) = validate
+            && let Some(plan) = self.step(StepPhase::Validate, validate, because.clone())
         {
             return plan;
         }
-        does(self.phase_of(StepPhase::Validate), because, [Action::EndCycle])
+        does(self.phase_of(StepPhase::Validate), because, [Action::EndCycle { lacking }])
     }
 
     fn after_failure(&self, attempt: &Attempt) -> Plan {
@@ -489,9 +545,15 @@ impl Decider<'_> {
         let Some(validation) = self.state.validation.as_ref().filter(|v| v.version == *subject) else {
             return self.cycle(subject, Reason::AfterBoot);
         };
-        let due = validation.at.plus(self.validation_delay(validation));
+        let mut due = validation.at.plus(self.validation_delay(validation));
         if self.now.boot >= due {
             return self.cycle(subject, Reason::ValidationDue);
+        }
+        if let Some(converge) = self.converge_due() {
+            if self.now.boot >= converge {
+                return self.cycle(subject, Reason::ServicesChanged);
+            }
+            due = due.min(converge);
         }
         let look_again = look_again.filter(|at| *at > self.now.boot).map_or(due, |at| at.min(due));
         waits(Phase::Idle, because, Some(look_again))

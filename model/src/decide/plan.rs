@@ -2,8 +2,9 @@
 //! logged, served by `/status`, stored in the report and printed by `orchestrate why`.
 
 use super::state::{AttemptCause, Failure};
-use crate::names::{StepName, Token, Version};
+use crate::names::{ServiceName, StepName, Token, Version};
 use crate::policy::StepPhase;
+use crate::requires::Wait;
 use crate::standing::{Instruction, InstructionOrder, WentBack};
 use crate::time::BootMillis;
 use serde::{Deserialize, Serialize};
@@ -77,9 +78,16 @@ pub enum Action {
         version: Version,
         /// Whether the eventual phase is part of it.
         converge: bool,
+        /// What the host sees of the services that it needs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seen: Option<u64>,
     },
     /// Draw the conclusion of the round.
-    EndCycle,
+    EndCycle {
+        /// Phases that could not go on because a service is missing.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        lacking: Vec<StepPhase>,
+    },
     /// Draw the conclusion of a failed attempt.
     FailAttempt,
     /// Record that apply and validation of this version succeeded.
@@ -116,9 +124,9 @@ impl fmt::Display for Action {
             Self::DropAttempt => f.write_str("drop the attempt"),
             Self::CommitStart { instruction } => write!(f, "start version {}", instruction.version),
             Self::RunStep { phase, step } => write!(f, "run {phase} step {step}"),
-            Self::BeginCycle { version, converge: true } => write!(f, "converge and validate {version}"),
-            Self::BeginCycle { version, converge: false } => write!(f, "validate {version}"),
-            Self::EndCycle => f.write_str("conclude validation"),
+            Self::BeginCycle { version, converge: true, .. } => write!(f, "converge and validate {version}"),
+            Self::BeginCycle { version, converge: false, .. } => write!(f, "validate {version}"),
+            Self::EndCycle { .. } => f.write_str("conclude validation"),
             Self::FailAttempt => f.write_str("conclude the attempt as failed"),
             Self::RecordProven { version } => write!(f, "record version {version} as proven"),
             Self::WriteVersionFile { version } => write!(f, "write {version} to the version file"),
@@ -184,6 +192,13 @@ pub enum Reason {
         /// Which.
         step: StepName,
     },
+    /// A service that is needed is missing.
+    Lacks {
+        /// Which.
+        service: ServiceName,
+    },
+    /// What the host sees of the services that it needs has changed.
+    ServicesChanged,
     /// A cron script applies versions here.
     ExternalDriver,
     /// Something stands in the way.
@@ -217,6 +232,8 @@ impl fmt::Display for Reason {
                 "too many attempts failed; a new instruction or `orchestrate retry` arms it again"
             }
             Self::Held { step } => return write!(f, "step {step} said \"not yet\""),
+            Self::Lacks { service } => return write!(f, "it needs {service}"),
+            Self::ServicesChanged => "a service that it needs has changed",
             Self::ExternalDriver => "versions are applied by a script here (driver = \"external\")",
             Self::Blocked => "something stands in the way",
         })
@@ -327,6 +344,8 @@ pub enum WaitingOn {
         /// Its name.
         step: StepName,
     },
+    /// A service.
+    Service(Wait),
     /// Its turn in the configured window.
     Spread,
     /// The store.
@@ -341,6 +360,7 @@ impl fmt::Display for WaitingOn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Step { phase, step } => write!(f, "{phase} step {step}, which said \"not yet\""),
+            Self::Service(wait) => wait.fmt(f),
             Self::Spread => f.write_str("its turn: the start of hosts is spread"),
             Self::Store => f.write_str("the store, which cannot be read"),
             Self::ExternalDriver => f.write_str("the script that applies versions here"),
@@ -384,6 +404,17 @@ pub enum HostVerdict {
 }
 
 impl HostVerdict {
+    /// The same verdict: how many instances of a service there are is left out.
+    pub(super) fn is_same_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Waiting { on: WaitingOn::Service(one) },
+                Self::Waiting { on: WaitingOn::Service(two) },
+            ) => one.is_same_as(two),
+            _ => self == other,
+        }
+    }
+
     /// The verdict in one word.
     pub fn word(&self) -> &'static str {
         match self {

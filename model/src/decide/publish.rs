@@ -1,11 +1,13 @@
 //! What the store ought to say of a host, and when that is worth a write.
 
+use super::needs::holding;
 use super::plan::{Action, HostVerdict, Plan, Planned, Reason};
 use super::state::{HostState, Validation, ValidationResult};
-use super::{Claim, Desired, Observed, Target};
+use super::{Claim, Decision, Desired, Observed, Target};
 use crate::keys::StatusState;
 use crate::names::{StatusType, Token, Version};
 use crate::policy::Policy;
+use crate::requires::Wait;
 use crate::standing::Standing;
 use crate::time::Now;
 use crate::values::{Driver, HostFacts, Report, ReportedStore, ReportedTarget, StatusRecord};
@@ -14,6 +16,8 @@ use std::time::Duration;
 
 /// After so many reports within [`BURST_WINDOW`], one per window is written.
 pub const REPORTS_IN_A_BURST: usize = 5;
+/// Most needs that a report names.
+const WAITS_IN_REPORT: usize = 16;
 const BURST_WINDOW: Duration = Duration::from_secs(60);
 
 /// What the store says of a host.
@@ -41,13 +45,14 @@ impl HostState {
     /// The report that goes with a decision.
     pub fn report(
         &self,
-        plan: &Plan,
-        verdict: &HostVerdict,
+        decision: &Decision,
         target: &Target,
         facts: &HostFacts,
+        waits: Vec<Wait>,
         now: Now,
         write_id: Token,
     ) -> Report {
+        let Decision { plan, verdict } = decision;
         let writes =
             |p: &Planned| matches!(p.action, Action::Announce { .. } | Action::Withdraw | Action::Report);
         let begins_with_write = plan.actions.first().is_some_and(writes);
@@ -72,9 +77,17 @@ impl HostState {
             },
             store: self.store.as_ref().map(|s| ReportedStore { lineage: s.lineage.clone(), epoch: s.epoch }),
             facts: facts.clone(),
+            waits,
             log: self.log.clone(),
         }
     }
+}
+
+/// The needs that hold a host where it is, for its report.
+pub fn waits_of(state: &HostState, policy: &Policy, waits: &[Wait]) -> Vec<Wait> {
+    let mut held = holding(state, policy, waits);
+    held.truncate(WAITS_IN_REPORT);
+    held
 }
 
 /// Puts a write in front of the plan where the store does not say what is true. Local conclusions go
@@ -150,9 +163,12 @@ fn report_differs(
     now: Now,
 ) -> Option<Due> {
     let state = observed.state;
+    let waits = waits_of(state, desired.policy, observed.waits);
     let says = |r: &Report| {
         r.phase == plan.phase
-            && r.verdict == *verdict
+            && r.verdict.is_same_as(verdict)
+            && r.waits.len() == waits.len()
+            && r.waits.iter().zip(&waits).all(|(said, wait)| said.is_same_as(wait))
             && r.installed == state.installed
             && r.facts == *observed.facts
             && r.store.as_ref().map(|s| (&s.lineage, s.epoch))

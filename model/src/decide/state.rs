@@ -111,6 +111,15 @@ pub struct Cycle {
     pub validate: Progress,
 }
 
+/// When the eventual phase ran last, and on what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Converged {
+    /// What the host saw then of the services that it needs.
+    pub seen: Option<u64>,
+    /// When it began, in this boot.
+    pub at: Option<BootMillis>,
+}
+
 /// What a validation said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -180,6 +189,9 @@ pub struct HostState {
     /// The step of the eventual phase that said "not yet" last.
     #[serde(default)]
     pub converge_held: Option<StepName>,
+    /// The last round of the eventual phase.
+    #[serde(default)]
+    pub converged: Converged,
     /// The step in flight.
     pub running: Option<RunningStep>,
     /// The newest instruction acted on.
@@ -223,10 +235,11 @@ pub enum Fact {
     StepStarted(RunningStep),
     /// A step ended.
     StepEnded(StepReport),
-    /// A round of converge and validate begins; the flag says whether converge is part of it.
-    CycleBegan(Version, bool),
-    /// The round is over.
-    CycleEnded,
+    /// A round of converge and validate begins; the flag says whether converge is part of it, the number what
+    /// the host sees of the services that it needs.
+    CycleBegan(Version, bool, Option<u64>),
+    /// The round is over; the phases that could not go on because a service is missing.
+    CycleEnded(Vec<StepPhase>),
     /// The attempt is over without success.
     AttemptFailed,
     /// Apply and validation of the attempt's version succeeded.
@@ -278,6 +291,7 @@ impl HostState {
             validation: None,
             converge_failure: None,
             converge_held: None,
+            converged: Converged::default(),
             running: None,
             acted_on: None,
             retry_heeded: None,
@@ -297,6 +311,7 @@ impl HostState {
         self.proof_holds = false;
         self.validation = None;
         self.cycle = None;
+        self.converged.at = None;
         // Before the start there is nothing new to look at.
         self.validate_first =
             self.running.is_some() && self.attempt.as_ref().is_none_or(|attempt| attempt.started);
@@ -340,15 +355,20 @@ impl HostState {
                     self.proof_holds = false;
                     self.cycle = None;
                     self.validate_first = false;
+                    // What the eventual phase did was for another version.
+                    self.converged = Converged::default();
                 }
             }
             Fact::StepStarted(running) => self.running = Some(running),
             Fact::StepEnded(report) => self.end_step(report, policy, now),
-            Fact::CycleBegan(version, with_converge) => {
+            Fact::CycleBegan(version, with_converge, seen) => {
                 let converge = with_converge.then(Progress::default);
+                if with_converge {
+                    self.converged = Converged { seen: seen.or(self.converged.seen), at: Some(now.boot) };
+                }
                 self.cycle = Some(Cycle { version, converge, validate: Progress::default() });
             }
-            Fact::CycleEnded => self.end_cycle(policy, now),
+            Fact::CycleEnded(lacking) => self.end_cycle(&lacking, policy, now),
             Fact::AttemptFailed => self.end_attempt(policy, now, draw),
             Fact::Proven => {
                 if let Some(attempt) = self.attempt.take() {
@@ -494,7 +514,7 @@ impl HostState {
         }
     }
 
-    fn end_cycle(&mut self, policy: &Policy, now: Now) {
+    fn end_cycle(&mut self, lacking: &[StepPhase], policy: &Policy, now: Now) {
         let Some(cycle) = self.cycle.take() else { return };
         if let Some(converge) = cycle.converge {
             self.converge_failure = converge.failed;
@@ -503,6 +523,9 @@ impl HostState {
         let (result, state) = match (&cycle.validate.failed, &cycle.validate.held) {
             (Some(_), _) => (ValidationResult::Failed, StatusState::Failed),
             (None, Some(_)) => (ValidationResult::NotYet, StatusState::Pending),
+            (None, None) if lacking.contains(&StepPhase::Validate) => {
+                (ValidationResult::NotYet, StatusState::Pending)
+            }
             (None, None) => (ValidationResult::Passed, StatusState::Success),
         };
         let same_version = |v: &Validation| v.version == cycle.version;

@@ -43,6 +43,8 @@ fn policy() -> Policy {
         reapply_per_day: 1,
         reapply_after: Duration::from_secs(900),
         spread_window: Duration::ZERO,
+        requires: Vec::new(),
+        converge_at_most_every: Duration::from_secs(10),
     }
 }
 
@@ -60,6 +62,8 @@ struct World {
     published: Published,
     file: Option<Version>,
     facts: HostFacts,
+    waits: Vec<Wait>,
+    services_seen: Option<u64>,
     now: Now,
     revision: i64,
     ends: BTreeMap<String, VecDeque<StepEnd>>,
@@ -102,6 +106,8 @@ impl World {
             published: Published::default(),
             file: None,
             facts: HostFacts::default(),
+            waits: Vec::new(),
+            services_seen: None,
             now: Now { boot: BootMillis(1_000_000), wall: EpochSeconds(1_000) },
             revision: 10,
             ends: BTreeMap::new(),
@@ -138,6 +144,8 @@ impl World {
             cannot_record: self.cannot_record.clone(),
             published: Some(self.published.clone()),
             facts: &self.facts,
+            waits: &self.waits,
+            services_seen: self.services_seen,
         };
         decide(&desired, &observed, self.now)
     }
@@ -186,8 +194,10 @@ impl World {
                 let log = vec![format!("output of {step}")];
                 self.record(Fact::StepEnded(StepReport { phase, step, end, log }));
             }
-            Action::BeginCycle { version, converge } => self.record(Fact::CycleBegan(version, converge)),
-            Action::EndCycle => self.record(Fact::CycleEnded),
+            Action::BeginCycle { version, converge, seen } => {
+                self.record(Fact::CycleBegan(version, converge, seen));
+            }
+            Action::EndCycle { lacking } => self.record(Fact::CycleEnded(lacking)),
             Action::FailAttempt => self.record(Fact::AttemptFailed),
             Action::RecordProven { .. } => self.record(Fact::Proven),
             Action::WriteVersionFile { version } => {
@@ -236,8 +246,14 @@ impl World {
                 .collect();
         }
         let id = Token::new("w").unwrap();
-        let report: Report =
-            self.state.report(&decision.plan, &decision.verdict, &self.target, &self.facts, self.now, id);
+        let report: Report = self.state.report(
+            decision,
+            &self.target,
+            &self.facts,
+            waits_of(&self.state, &self.policy, &self.waits),
+            self.now,
+            id,
+        );
         assert!(report.write_bounded().len() <= crate::values::REPORT_MAX_BYTES);
         self.published.report = Some(report);
         self.record(Fact::ReportWritten);
@@ -832,6 +848,114 @@ fn a_wish_in_a_store_that_is_not_trusted_is_not_heeded() {
     world.retry = Some(InstructionOrder { epoch: 0, revision: 1_000_000 });
     world.settle();
     assert_eq!(world.state.retry_heeded, None);
+}
+
+/// A need of one functional `db`, before a phase or a step of it.
+fn need(phase: StepPhase, step: Option<&str>) -> Wait {
+    Wait {
+        service: crate::names::ServiceName::new("db").unwrap(),
+        level: crate::catalog::Level::Functional,
+        need: 1,
+        have: 0,
+        phase,
+        step: step.map(|name| StepName::new(name).unwrap()),
+        unreachable: false,
+    }
+}
+
+#[test]
+fn a_missing_service_holds_its_step_and_what_follows_and_no_other_phase() {
+    // What runs of version 2 while the need is not met, beside the steps before the held one.
+    for (phase, step, ran) in [
+        (StepPhase::Prefetch, None, &[][..]),
+        (StepPhase::Apply, None, &["fetch", "render"][..]),
+        (StepPhase::Apply, Some("configuration"), &["fetch", "packages", "render"]),
+        (StepPhase::Converge, None, &["fetch", "packages", "configuration", "http"]),
+        (StepPhase::Validate, None, &["fetch", "packages", "configuration", "render"]),
+    ] {
+        let mut world = settled_at("1");
+        world.waits = vec![need(phase, step)];
+        world.services_seen = Some(1);
+        world.trigger("2");
+        world.settle();
+        let of_two = |e: &Event| match e {
+            Event::Step(_, name, version, _) if version.as_str() == "2" => Some(name.clone()),
+            _ => None,
+        };
+        let names: Vec<String> = world.history.iter().filter_map(of_two).collect();
+        assert_eq!(names, ran, "{phase} {step:?}");
+        let decision = world.decide();
+        assert_eq!(decision.verdict.detail(), "waits for db: 0 of 1 functional", "{phase} {step:?}");
+        // What the eventual phase waits for is no part of the proof.
+        let listed = if phase == StepPhase::Converge { Some(version("2")) } else { None };
+        let old = if phase == StepPhase::Prefetch { Some(version("1")) } else { listed };
+        assert_eq!(world.published.listing, old, "{phase} {step:?}");
+        world.pass(Duration::from_secs(300));
+        assert_eq!(world.word(), "waiting");
+        assert_eq!(world.published.report.as_ref().unwrap().waits, world.waits, "{phase} {step:?}");
+        world.waits.clear();
+        world.services_seen = Some(2);
+        world.pass(Duration::from_secs(60));
+        assert_eq!(world.word(), "ok", "{phase} {step:?}: {:#?}", world.decide());
+        assert_eq!(world.published.listing, Some(version("2")));
+        assert_eq!(world.runs("packages"), 1, "the consistent phase runs once");
+    }
+}
+
+#[test]
+fn a_change_of_what_is_needed_runs_the_eventual_phase_alone() {
+    let mut world = settled_at("1");
+    world.services_seen = Some(1);
+    world.pass(Duration::from_secs(15));
+    assert_eq!((world.runs("render"), world.runs("packages")), (1, 0));
+    world.pass(Duration::from_secs(30));
+    assert_eq!(world.runs("render"), 1, "nothing changed");
+    // Many changes together are followed at the pace that is set.
+    for seen in 2..12 {
+        world.services_seen = Some(seen);
+        world.pass(Duration::from_secs(1));
+    }
+    world.pass(Duration::from_secs(30));
+    assert!((2..=4).contains(&world.runs("render")), "{}", world.runs("render"));
+    assert_eq!(world.state.converged.seen, Some(11), "the last one is never missed");
+    assert_eq!(world.runs("packages"), 0);
+    assert_eq!(world.published.listing, Some(version("1")));
+    // What is not known is no change.
+    let before = world.runs("render");
+    world.services_seen = None;
+    world.pass(Duration::from_secs(30));
+    assert_eq!(world.runs("render"), before);
+}
+
+#[test]
+fn a_service_that_is_lost_later_makes_a_settled_host_wait_and_takes_it_off_no_list() {
+    let mut world = settled_at("1");
+    world.waits = vec![need(StepPhase::Validate, None)];
+    world.services_seen = Some(1);
+    world.pass(Duration::from_secs(120));
+    assert_eq!(world.word(), "waiting");
+    assert_eq!(world.status(StatusType::validation()), [StatusState::Pending]);
+    assert_eq!(world.published.listing, Some(version("1")));
+    world.waits.clear();
+    world.services_seen = Some(2);
+    world.pass(Duration::from_secs(20));
+    assert_eq!(world.word(), "ok");
+    assert_eq!(world.runs("packages"), 0);
+}
+
+#[test]
+fn how_many_instances_there_are_is_no_news() {
+    let mut world = settled_at("1");
+    world.waits = vec![Wait { need: 5, ..need(StepPhase::Validate, None) }];
+    world.pass(Duration::from_secs(60));
+    let written = world.published.report.clone().unwrap().write_id;
+    let before = world.published.report.clone();
+    for have in 1..5 {
+        world.waits[0].have = have;
+        world.settle();
+    }
+    assert_eq!(world.published.report, before, "not written again");
+    assert_eq!(world.published.report.unwrap().write_id, written);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The host's verdict about itself: exactly one, by precedence failed, blocked, waiting, running, ok.
 
+use super::needs::holding;
 use super::plan::{BlockedBy, HostVerdict, Plan, Reason, WaitingOn};
 use super::state::{Failure, HostState, ValidationResult};
 use super::{Claim, Desired, Observed, Target};
@@ -70,6 +71,9 @@ fn blocked_by(desired: &Desired, observed: &Observed) -> Option<BlockedBy> {
 
 fn waiting_on(desired: &Desired, observed: &Observed, plan: &Plan) -> Option<WaitingOn> {
     let state = observed.state;
+    if let Some(wait) = holding(state, desired.policy, observed.waits).into_iter().next() {
+        return Some(WaitingOn::Service(wait));
+    }
     if let Some((phase, step)) = held_step(state, desired.policy) {
         return Some(WaitingOn::Step { phase, step });
     }

@@ -30,6 +30,7 @@ fn report(decided: Option<(&str, i64)>, verdict: HostVerdict) -> String {
         plan: Plan { phase: Phase::Idle, actions: Vec::new(), because: Reason::Settled, look_again: None },
         store: None,
         facts: HostFacts::default(),
+        waits: Vec::new(),
         log: Vec::new(),
     })
 }

@@ -1,7 +1,7 @@
 //! The words of a reader's verdict about a host.
 
 use crate::decide::{BlockedBy, Failure, WaitingOn};
-use crate::names::{StatusType, Version};
+use crate::names::{HostName, ServiceName, StatusType, Version};
 use crate::time::EpochSeconds;
 use crate::values::StatusRecord;
 use std::collections::BTreeSet;
@@ -45,6 +45,8 @@ pub enum Blocked {
         /// Revision of the one in the store.
         found: i64,
     },
+    /// It waits in a loop that nothing leads out of, or for one; each host with the service that it waits for.
+    Deadlock(Vec<(HostName, ServiceName)>),
 }
 
 /// What a host waits for.
@@ -146,6 +148,9 @@ impl FleetVerdict {
             Self::Blocked(Blocked::NewerInstruction { decided, found }) => format!(
                 "it decided on the instruction of revision {decided}, the store has one of revision {found}: the store went back"
             ),
+            Self::Blocked(Blocked::Deadlock(hosts)) => {
+                format!("a deadlock: {}", super::waits::loop_in_words(hosts))
+            }
             Self::Waiting(Waiting::On(on)) => format!("waits for {on}"),
             Self::Waiting(Waiting::Status(kind)) => format!("{kind} said \"not yet\""),
             Self::Running(running) => running.detail(),
@@ -188,6 +193,12 @@ impl FleetVerdict {
             Self::Blocked(
                 Blocked::By(BlockedBy::StoreWentBack { .. }) | Blocked::NewerInstruction { .. },
             ) => "`orchestrate store accept --version V`",
+            Self::Blocked(Blocked::Deadlock(_)) => {
+                "one of the hosts in the loop needs less, or another host has the service"
+            }
+            Self::Waiting(Waiting::On(WaitingOn::Service(_))) => {
+                "enough instances of the service at that level"
+            }
             Self::Waiting(Waiting::On(WaitingOn::Spread)) => "its turn comes",
             Self::Waiting(Waiting::On(WaitingOn::Store)) => "the store answers the host",
             Self::Waiting(Waiting::On(WaitingOn::ExternalDriver)) => {

@@ -237,7 +237,7 @@ impl Agent {
         std::fs::write(at("machine-id"), directory.path().display().to_string()).expect("written");
         let settings = format!(
             "host = \"{name}\"\nstate_directory = {:?}\nversion_file = {:?}\n[identity]\nmachine_id_file = {:?}\n\
-             [http]\nlisten = \"{address}\"\n[store]\nendpoints = [\"{endpoint}\"]\n[validation]\nevery = \"{every}\"\n\
+             [http]\nlisten = \"{address}\"\n[dns]\nlisten = []\n[store]\nendpoints = [\"{endpoint}\"]\n[validation]\nevery = \"{every}\"\n\
              [[apply]]\nname = \"a\"\ncommand = [\"/usr/bin/touch\", {:?}]\n[[validate]]\nname = \"v\"\ncommand = [\"/bin/true\"]\n",
             at("state"),
             at("version"),

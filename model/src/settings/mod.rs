@@ -2,6 +2,10 @@
 //! replace), then validated. Every mistake is reported with its file, its line and, for an unknown
 //! name, the nearest known one.
 
+mod catalog;
+
+pub use catalog::{CatalogSettings, DnsSettings, ServicesSettings, TemplateSettings};
+
 use crate::names::{HostName, Role, StepName, Version};
 use crate::policy::{Leftovers, Policy, Step, Steps};
 use crate::time::{Backoff, parse_duration};
@@ -51,6 +55,11 @@ struct Fragment {
     validation: ValidationFragment,
     attempts: AttemptsFragment,
     log: LogFragment,
+    services: catalog::ServicesFragment,
+    catalog: catalog::CatalogFragment,
+    dns: catalog::DnsFragment,
+    requires: Vec<catalog::RequiresFragment>,
+    template: Vec<catalog::TemplateFragment>,
     identity: IdentityFragment,
     prefetch: Vec<StepFragment>,
     apply: Vec<StepFragment>,
@@ -80,6 +89,9 @@ struct StoreFragment {
 #[serde(deny_unknown_fields, default)]
 struct HttpFragment {
     listen: Option<SocketAddr>,
+    socket: Option<PathBuf>,
+    socket_group: Option<String>,
+    take_check_results: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -113,6 +125,7 @@ struct AttemptsFragment {
     suspect_after: Option<u32>,
     reapply_per_day: Option<u32>,
     reapply_after: Option<Span>,
+    converge_at_most_every: Option<Span>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -177,6 +190,18 @@ pub struct Settings {
     pub store: StoreSettings,
     /// Where the local HTTP listens.
     pub http_listen: SocketAddr,
+    /// The Unix socket that takes check results, and its group.
+    pub socket: Option<(PathBuf, Option<String>)>,
+    /// Check results are taken over HTTP on TCP as well.
+    pub http_takes_results: bool,
+    /// What the host publishes.
+    pub services: ServicesSettings,
+    /// How the catalog is followed.
+    pub catalog: CatalogSettings,
+    /// The DNS server.
+    pub dns: DnsSettings,
+    /// Files rendered from the catalog.
+    pub templates: Vec<TemplateSettings>,
     /// Where the machine's identity stands; in containers it may be elsewhere.
     pub machine_id_file: PathBuf,
     /// Where the identity of the boot stands.
@@ -286,6 +311,11 @@ fn validate(fragment: Fragment) -> Result<Settings, String> {
     {
         return Err(format!("{} must be an absolute path", relative.display()));
     }
+    let requires = catalog::requires(fragment.requires, &steps)?;
+    let templates = catalog::templates(fragment.template)?;
+    let services = catalog::services(fragment.services)?;
+    let dns = catalog::dns(fragment.dns)?;
+    let catalog = catalog::catalog(fragment.catalog)?;
     if let Some(name) = fragment.environment.keys().find(|n| n.is_empty() || n.contains(['=', '\0'])) {
         return Err(format!("environment: {name:?} is not the name of a variable"));
     }
@@ -299,6 +329,12 @@ fn validate(fragment: Fragment) -> Result<Settings, String> {
         environment: fragment.environment,
         store,
         http_listen: fragment.http.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8580))),
+        socket: fragment.http.socket.map(|path| (path, fragment.http.socket_group)),
+        http_takes_results: fragment.http.take_check_results.unwrap_or(false),
+        services,
+        catalog,
+        dns,
+        templates,
         machine_id_file: fragment.identity.machine_id_file.unwrap_or_else(|| "/etc/machine-id".into()),
         boot_id_file: fragment
             .identity
@@ -310,6 +346,8 @@ fn validate(fragment: Fragment) -> Result<Settings, String> {
         policy: Policy {
             driver: fragment.driver.unwrap_or_default(),
             steps,
+            requires,
+            converge_at_most_every: span(attempts.converge_at_most_every, 10),
             validate_every,
             not_yet_retry: span(attempts.not_yet_retry, 15).max(Duration::from_millis(100)),
             attempt_backoff: Backoff::new(span(attempts.backoff_min, 30), span(attempts.backoff_max, 1800)),
@@ -350,6 +388,14 @@ fn store(fragment: StoreFragment) -> Result<StoreSettings, String> {
     })
 }
 
+fn absolute(command: &[String]) -> Result<(), String> {
+    match command.first() {
+        Some(program) if program.starts_with('/') => Ok(()),
+        Some(program) => Err(format!("the program {program:?} must be an absolute path")),
+        None => Err("the command is empty".into()),
+    }
+}
+
 fn steps(phase: &str, fragments: Vec<StepFragment>) -> Result<Vec<Step>, String> {
     let mut names = BTreeSet::new();
     let mut steps = Vec::new();
@@ -358,13 +404,7 @@ fn steps(phase: &str, fragments: Vec<StepFragment>) -> Result<Vec<Step>, String>
         if !names.insert(name.clone()) {
             return Err(format!("[[{phase}]]: there are two steps named {name}"));
         }
-        match fragment.command.first() {
-            Some(program) if program.starts_with('/') => {}
-            Some(program) => {
-                return Err(format!("[[{phase}]] {name}: the program {program:?} must be an absolute path"));
-            }
-            None => return Err(format!("[[{phase}]] {name}: the command is empty")),
-        }
+        absolute(&fragment.command).map_err(|e| format!("[[{phase}]] {name}: {e}"))?;
         check_placeholders(&fragment.command).map_err(|e| format!("[[{phase}]] {name}: {e}"))?;
         let done_codes = fragment.done_codes.unwrap_or_else(|| vec![0]);
         let not_yet_codes = fragment.not_yet_codes.unwrap_or_else(|| vec![75]);

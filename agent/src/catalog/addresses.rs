@@ -1,0 +1,93 @@
+//! The addresses of this machine, by interface.
+
+use model::catalog::usable_addresses;
+use model::definitions::ServiceDefinition;
+use model::names::InterfaceName;
+use model::settings::ServicesSettings;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// Addresses by interface, sorted; without link-local ones.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Addresses(BTreeMap<InterfaceName, Vec<IpAddr>>);
+
+impl Addresses {
+    /// Reads them from the system.
+    pub fn read() -> Self {
+        let Ok(networks) = sysinfo::Networks::new_with_refreshed_list() else { return Self::default() };
+        let mut found = BTreeMap::new();
+        for (name, data) in &networks {
+            let Ok(name) = InterfaceName::new(name.to_string_lossy()) else { continue };
+            let is_local = |ip: &IpAddr| match ip {
+                IpAddr::V4(ip) => ip.is_link_local(),
+                IpAddr::V6(ip) => ip.is_unicast_link_local(),
+            };
+            let mut addresses: Vec<IpAddr> =
+                data.ip_networks().iter().map(|n| n.addr).filter(|ip| !is_local(ip)).collect();
+            addresses.sort();
+            addresses.dedup();
+            if !addresses.is_empty() {
+                found.insert(name, addresses);
+            }
+        }
+        Self(found)
+    }
+
+    /// All of them.
+    pub fn by_interface(&self) -> Vec<(InterfaceName, Vec<IpAddr>)> {
+        self.0.iter().map(|(name, addresses)| (name.clone(), addresses.clone())).collect()
+    }
+
+    /// Those that others should use for a service: what its definition says, else what the settings say, else
+    /// every one that can be reached from elsewhere.
+    pub fn for_service(&self, service: &ServiceDefinition, settings: &ServicesSettings) -> Vec<IpAddr> {
+        let of = |name: &InterfaceName| self.0.get(name).cloned().unwrap_or_default();
+        if let Some(address) = service.address {
+            return vec![address];
+        }
+        if let Some(interface) = &service.interface {
+            return of(interface);
+        }
+        if !settings.addresses.is_empty() {
+            return settings.addresses.clone();
+        }
+        if !settings.interfaces.is_empty() {
+            return settings.interfaces.iter().flat_map(of).collect();
+        }
+        usable_addresses(self.0.values().flatten().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::names::ServiceName;
+
+    #[test]
+    fn the_nearest_word_on_an_address_counts() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let interface = |text: &str| InterfaceName::new(text).unwrap();
+        let addresses = Addresses(BTreeMap::from([
+            (interface("eth0"), vec![ip("10.0.0.5"), ip("fd00::5")]),
+            (interface("eth1"), vec![ip("192.168.0.5")]),
+            (interface("lo"), vec![ip("127.0.0.1"), ip("::1")]),
+        ]));
+        let mut settings = model::settings::read(&[]).unwrap().services;
+        let mut service = ServiceDefinition::bare(ServiceName::new("web").unwrap());
+        let check = |service: &ServiceDefinition, settings: &ServicesSettings, expected: &[&str]| {
+            let expected: Vec<IpAddr> = expected.iter().map(|text| ip(text)).collect();
+            assert_eq!(addresses.for_service(service, settings), expected);
+        };
+        check(&service, &settings, &["10.0.0.5", "192.168.0.5", "fd00::5"]);
+        settings.interfaces = vec![interface("eth1"), interface("eth0")];
+        check(&service, &settings, &["192.168.0.5", "10.0.0.5", "fd00::5"]);
+        settings.addresses = vec![ip("1.2.3.4")];
+        check(&service, &settings, &["1.2.3.4"]);
+        service.interface = Some(interface("lo"));
+        check(&service, &settings, &["127.0.0.1", "::1"]);
+        service.interface = Some(interface("none"));
+        check(&service, &settings, &[]);
+        service.address = Some(ip("4.3.2.1"));
+        check(&service, &settings, &["4.3.2.1"]);
+    }
+}

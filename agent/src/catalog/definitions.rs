@@ -1,0 +1,252 @@
+//! Service files on disk: read when something changes, each on its own. Of a file that is wrong the last good
+//! content stays.
+
+use crate::files::Directory;
+use crate::trust;
+use model::definitions::{
+    DefinitionError, Definitions, Parsed, assemble, parse_consul, parse_profile_list, parse_toml,
+};
+use model::settings::{ServicesSettings, Settings};
+use notify::{RecursiveMode, Watcher};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// Largest service file.
+const FILE_MAX_BYTES: u64 = 256 * 1024;
+/// Files are looked at this often though nothing was heard of a change.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// Changes within this time are one.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// What the files say.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Loaded {
+    /// Services and checks of the host.
+    pub definitions: Arc<Definitions>,
+    /// What is wrong with them.
+    pub errors: Vec<String>,
+}
+
+/// Reads service files and follows them.
+pub struct Loader {
+    settings: watch::Receiver<Arc<Settings>>,
+    sender: watch::Sender<Arc<Loaded>>,
+    /// The last good content of each file.
+    good: BTreeMap<PathBuf, Parsed>,
+}
+
+impl Loader {
+    /// Reads what is there now.
+    pub fn new(settings: watch::Receiver<Arc<Settings>>) -> (Self, watch::Receiver<Arc<Loaded>>) {
+        let (sender, receiver) = watch::channel(Arc::new(Loaded::default()));
+        let mut loader = Self { settings, sender, good: BTreeMap::new() };
+        loader.load();
+        (loader, receiver)
+    }
+
+    /// Follows the files until it is dropped.
+    pub async fn run(mut self) {
+        let (changed, mut changes) = mpsc::channel(1);
+        let mut watcher = watch_files(&self.settings.borrow().services.clone(), changed.clone());
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        loop {
+            tokio::select! {
+                // Channels and timers lose nothing when another is ready first.
+                _ = changes.recv() => tokio::time::sleep(SETTLE).await,
+                ended = self.settings.changed() => {
+                    if ended.is_err() {
+                        return;
+                    }
+                    drop(watcher);
+                    watcher = watch_files(&self.settings.borrow().services.clone(), changed.clone());
+                }
+                _ = look.tick() => {}
+            }
+            self.load();
+        }
+    }
+
+    fn load(&mut self) {
+        let settings = self.settings.borrow().services.clone();
+        let mut errors = Vec::new();
+        let files = list(&settings, &mut errors);
+        self.good.retain(|path, _| files.contains(path));
+        for path in &files {
+            match read(path, &settings) {
+                Ok(parsed) => {
+                    if self.good.get(path) != Some(&parsed) {
+                        parsed.notes.iter().for_each(|note| tracing::warn!(note, "service file"));
+                        self.good.insert(path.clone(), parsed);
+                    }
+                }
+                Err(error) => errors.push(error),
+            }
+        }
+        let in_order: Vec<(String, &Parsed)> = files
+            .iter()
+            .filter_map(|path| Some((path.display().to_string(), self.good.get(path)?)))
+            .collect();
+        let (definitions, misfits) = assemble(in_order.iter().map(|(file, parsed)| (file.as_str(), *parsed)));
+        errors.extend(misfits.iter().map(ToString::to_string));
+        self.sender.send_if_modified(|loaded| {
+            for error in errors.iter().filter(|error| !loaded.errors.contains(error)) {
+                tracing::error!(error, "a service file is wrong; what was good of it stays");
+            }
+            let new = Loaded { definitions: Arc::new(definitions), errors };
+            let differs = **loaded != new;
+            if differs {
+                *loaded = Arc::new(new);
+            }
+            differs
+        });
+    }
+}
+
+fn watch_files(settings: &ServicesSettings, changed: mpsc::Sender<()>) -> Option<notify::RecommendedWatcher> {
+    let on_event = move |event: notify::Result<notify::Event>| {
+        if event.map_or(true, |event| !event.kind.is_access()) {
+            // A full queue holds the same wish already.
+            let _ = changed.try_send(());
+        }
+    };
+    let mut watcher = match notify::recommended_watcher(on_event) {
+        Ok(watcher) => watcher,
+        Err(error) => {
+            tracing::warn!(%error, "files cannot be watched; they are looked at twice a minute");
+            return None;
+        }
+    };
+    // The directory, not the file: an editor puts another file in its place.
+    let list = settings.profile_list.as_deref().and_then(Path::parent);
+    for directory in settings.directories.iter().map(PathBuf::as_path).chain(list) {
+        if directory.exists()
+            && let Err(error) = watcher.watch(directory, RecursiveMode::NonRecursive)
+        {
+            tracing::warn!(%error, directory = %directory.display(), "the directory cannot be watched");
+        }
+    }
+    Some(watcher)
+}
+
+/// The files, in order of name within each directory.
+fn list(settings: &ServicesSettings, errors: &mut Vec<String>) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for directory in &settings.directories {
+        let entries = match std::fs::read_dir(directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => {
+                errors.push(format!("{}: {error}", directory.display()));
+                continue;
+            }
+        };
+        let mut of_directory: Vec<PathBuf> = entries
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| {
+                let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+                let kind = path.extension().is_some_and(|kind| kind == "json" || kind == "toml");
+                kind && name.is_some_and(|name| !name.starts_with('.'))
+            })
+            .collect();
+        of_directory.sort();
+        files.extend(of_directory);
+    }
+    files.extend(settings.profile_list.clone().filter(|path| path.exists()));
+    files
+}
+
+fn read(path: &Path, settings: &ServicesSettings) -> Result<Parsed, String> {
+    let shown = path.display().to_string();
+    // Whoever can write the file can have commands run.
+    trust::check_file(path)?;
+    let wrong = |error: io::Error| error.to_string();
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
+        return Err(format!("{shown}: not the name of a file"));
+    };
+    let bytes = Directory::open(directory).and_then(|d| d.read(name, FILE_MAX_BYTES)).map_err(wrong)?;
+    let text =
+        String::from_utf8(bytes.unwrap_or_default()).map_err(|_| format!("{shown}: not UTF-8 text"))?;
+    if settings.profile_list.as_deref() == Some(path) {
+        return Ok(parse_profile_list(&shown, &text));
+    }
+    let parsed = if path.extension().is_some_and(|kind| kind == "toml") {
+        parse_toml(&shown, &text)
+    } else {
+        parse_consul(&shown, &text)
+    };
+    parsed.map_err(|error: DefinitionError| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::names::ServiceName;
+
+    fn settings(directory: &Path) -> Arc<Settings> {
+        let text = format!(
+            "[services]\ndirectories = [\"{0}\"]\nprofile_list = \"{0}/list.txt\"\n",
+            directory.display()
+        );
+        Arc::new(model::settings::read(&[("a".into(), text)]).unwrap())
+    }
+
+    fn names(loaded: &Loaded) -> Vec<&str> {
+        loaded.definitions.services.keys().map(ServiceName::as_str).collect()
+    }
+
+    #[test]
+    fn a_wrong_file_breaks_only_itself_and_its_last_good_content_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+        write("a.json", r#"{"service": {"name": "a"}}"#);
+        write("b.toml", "[[service]]\nname = \"b\"\n");
+        write("list.txt", "c\n");
+        write("ignored.txt", "x");
+        write(".hidden.json", "x");
+        let (_settings, receiver) = watch::channel(settings(directory.path()));
+        let (mut loader, loaded) = Loader::new(receiver);
+        assert_eq!(names(&loaded.borrow()), ["a", "b", "c"]);
+        assert_eq!(loaded.borrow().errors, Vec::<String>::new());
+        write("a.json", "{\n\"service\": {\"name\": \"a\", \"port\": \"x\"}}");
+        write("b.toml", "[[service]]\nname = \"b2\"\n");
+        write("n.json", "[]");
+        loader.load();
+        assert_eq!(names(&loaded.borrow()), ["a", "b2", "c"]);
+        let errors = loaded.borrow().errors.join("\n");
+        assert!(errors.contains("a.json:2: port must be a whole number"), "{errors}");
+        assert!(errors.contains("n.json:1: the file must hold one JSON object"), "{errors}");
+        std::fs::remove_file(directory.path().join("a.json")).unwrap();
+        std::fs::remove_file(directory.path().join("n.json")).unwrap();
+        loader.load();
+        assert_eq!((names(&loaded.borrow()), loaded.borrow().errors.len()), (vec!["b2", "c"], 0));
+    }
+
+    #[tokio::test]
+    async fn a_change_is_seen_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let (_settings, receiver) = watch::channel(settings(directory.path()));
+        let (loader, mut loaded) = Loader::new(receiver);
+        let task = tokio::spawn(loader.run());
+        std::fs::write(directory.path().join("a.json"), r#"{"service": {"name": "a"}}"#).unwrap();
+        let seen = loaded.wait_for(|loaded| !loaded.definitions.services.is_empty());
+        tokio::time::timeout(Duration::from_secs(20), seen).await.expect("in time").unwrap();
+        task.abort();
+    }
+
+    #[test]
+    fn a_file_that_others_can_write_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.json");
+        std::fs::write(&path, r#"{"service": {"name": "a"}}"#).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
+        let (_settings, receiver) = watch::channel(settings(directory.path()));
+        let (_, loaded) = Loader::new(receiver);
+        assert!(loaded.borrow().errors[0].contains("writable by others"), "{:?}", loaded.borrow().errors);
+        assert_eq!(loaded.borrow().definitions.services.len(), 0);
+    }
+}

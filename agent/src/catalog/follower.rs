@@ -1,0 +1,334 @@
+//! Follows the store and owns the picture of the catalog. Records are followed whole; health for each service
+//! that somebody asks for.
+
+use super::{Asked, Reader, Shown};
+use crate::clock;
+use etcd_session::{Entry, Feed, FeedEvent, FeedOptions, Session};
+use model::catalog::{CachedCatalog, Catalog, CatalogFact, Health, ServiceRecord};
+use model::keys::{Key, Prefix};
+use model::names::{HostName, ServiceName};
+use model::settings::CatalogSettings;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, watch};
+
+/// What the reconciler says of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Trust {
+    /// The epoch of the store, if it is ours and did not go back.
+    pub epoch: Option<u64>,
+    /// The revision of the wish that what is held back be let through; 0 if there is none.
+    pub release: i64,
+}
+
+/// Events of all feeds that wait.
+const EVENTS_MAX: usize = 16;
+/// Events taken in before consumers see them.
+const EVENTS_AT_ONCE: usize = 256;
+/// How often it is looked which services nobody asks for any more.
+const FORGET_LOOK_EVERY: Duration = Duration::from_secs(30);
+const RECORDS: u64 = 0;
+
+/// One feed of health.
+struct HealthFeed {
+    service: ServiceName,
+    _feed: Feed,
+    listing: BTreeMap<HostName, Health>,
+}
+
+/// The task.
+pub struct Follower {
+    session: Session,
+    settings: CatalogSettings,
+    /// Followed whether anybody asks or not.
+    always: BTreeSet<ServiceName>,
+    asked: Arc<Asked>,
+    trust: watch::Receiver<Trust>,
+    sender: watch::Sender<Arc<Shown>>,
+    catalog: Catalog,
+    /// The revision up to which releases have been heeded.
+    released: i64,
+    feeds: Feeds,
+}
+
+/// What runs while the store is trusted.
+struct Feeds {
+    events: mpsc::Receiver<(u64, FeedEvent)>,
+    sink: mpsc::Sender<(u64, FeedEvent)>,
+    next_number: u64,
+    records: Option<(u64, Feed)>,
+    listing: BTreeMap<(ServiceName, HostName), (Arc<ServiceRecord>, bool)>,
+    health: BTreeMap<u64, HealthFeed>,
+    connected: bool,
+    refused: usize,
+    revision: i64,
+}
+
+impl Follower {
+    /// Prepares to follow; what is on disk is shown at once. `always` are services that this host needs.
+    pub fn new(
+        session: Session,
+        settings: CatalogSettings,
+        always: BTreeSet<ServiceName>,
+        trust: watch::Receiver<Trust>,
+        on_disk: Option<(CachedCatalog, Duration)>,
+    ) -> (Self, Reader) {
+        let (cached, age_on_disk) = on_disk.unwrap_or_default();
+        let revision = cached.revision;
+        let was_kept = !cached.services.is_empty();
+        let catalog = if was_kept {
+            cached.restore(settings.guard, clock::boot_millis())
+        } else {
+            Catalog::new(settings.guard)
+        };
+        let shown = Shown { view: catalog.view().clone(), revision, age_on_disk, ..Shown::default() };
+        let (sender, receiver) = watch::channel(Arc::new(shown));
+        let asked = Arc::new(Asked::default());
+        let reader = Reader { shown: receiver, asked: asked.clone(), started: Instant::now() };
+        let (sink, events) = mpsc::channel(EVENTS_MAX);
+        let feeds = Feeds {
+            events,
+            sink,
+            next_number: RECORDS,
+            records: None,
+            listing: BTreeMap::new(),
+            health: BTreeMap::new(),
+            connected: false,
+            refused: 0,
+            revision,
+        };
+        let follower =
+            Self { session, settings, always, asked, trust, sender, catalog, released: revision, feeds };
+        (follower, reader)
+    }
+
+    /// Runs until it is dropped.
+    pub async fn run(mut self) {
+        let mut epoch = None;
+        let mut forget = tokio::time::interval(FORGET_LOOK_EVERY);
+        loop {
+            let trust = *self.trust.borrow_and_update();
+            if trust.epoch != epoch {
+                // In a store that went back, or is another's, nothing is believed; what is served stays.
+                self.feeds.stop();
+                if trust.epoch.is_some() {
+                    self.feeds.start_records(&self.session);
+                }
+                epoch = trust.epoch;
+            }
+            if epoch.is_some() {
+                self.follow_what_is_asked();
+            }
+            self.show(trust);
+            let look = self.catalog.next_look();
+            let asked = self.asked.clone();
+            tokio::select! {
+                // Channels, notifications and timers lose nothing when another is ready first.
+                Some((number, event)) = self.feeds.events.recv() => {
+                    self.take(number, event);
+                    for _ in 0..EVENTS_AT_ONCE {
+                        let Ok((number, event)) = self.feeds.events.try_recv() else { break };
+                        self.take(number, event);
+                    }
+                }
+                changed = self.trust.changed() => if changed.is_err() { return },
+                () = asked.news.notified() => {}
+                () = sleep_until(look) => {}
+                _ = forget.tick() => self.forget(),
+            }
+        }
+    }
+
+    fn follow_what_is_asked(&mut self) {
+        let mut wanted: BTreeSet<ServiceName> = self.asked.lock().keys().cloned().collect();
+        wanted.extend(self.always.iter().chain(&self.settings.follow).cloned());
+        for service in wanted {
+            if !self.feeds.health.values().any(|feed| feed.service == service) {
+                self.feeds.start_health(&self.session, service);
+            }
+        }
+    }
+
+    /// Services that nobody asked for in a while are followed no more.
+    fn forget(&mut self) {
+        let most = self.settings.forget_after;
+        self.asked.lock().retain(|_, at| at.elapsed() < most);
+        let asked: BTreeSet<ServiceName> = self.asked.lock().keys().cloned().collect();
+        let (always, follow) = (&self.always, &self.settings.follow);
+        let is_wanted =
+            |service: &ServiceName| [&asked, always, follow].iter().any(|set| set.contains(service));
+        let dropped: Vec<ServiceName> = self
+            .feeds
+            .health
+            .values()
+            .map(|feed| feed.service.clone())
+            .filter(|service| !is_wanted(service))
+            .collect();
+        self.feeds.health.retain(|_, feed| is_wanted(&feed.service));
+        dropped.iter().for_each(|service| self.catalog.drop_health(service));
+    }
+
+    fn take(&mut self, number: u64, event: FeedEvent) {
+        let now = clock::boot_millis();
+        if self.feeds.records.as_ref().is_some_and(|(known, _)| *known == number) {
+            self.take_records(event, now);
+        } else if self.feeds.health.contains_key(&number) {
+            self.take_health(number, event, now);
+        }
+    }
+
+    fn take_records(&mut self, event: FeedEvent, now: model::time::BootMillis) {
+        match event {
+            FeedEvent::Part(part) => {
+                for (key, entry) in part {
+                    if let Some((service, host, record)) = self.feeds.record(&key, &entry) {
+                        self.feeds.listing.insert((service, host), (record, entry.lease != 0));
+                    }
+                }
+            }
+            FeedEvent::Listed(revision) => {
+                let listing = std::mem::take(&mut self.feeds.listing);
+                self.catalog.replace_records(listing, now);
+                self.feeds.revision = self.feeds.revision.max(revision);
+            }
+            FeedEvent::Changed(revision, changes) => {
+                for (key, entry) in changes {
+                    let Ok(Key::Service(service, host)) = Key::parse(&key) else { continue };
+                    let record = entry.and_then(|entry| {
+                        let (_, _, record) = self.feeds.record(&key, &entry)?;
+                        Some((record, entry.lease != 0))
+                    });
+                    self.catalog.apply(&service, &host, CatalogFact::Record(record), now);
+                }
+                self.feeds.revision = self.feeds.revision.max(revision);
+            }
+            FeedEvent::Connected(connected) => {
+                self.feeds.connected = connected;
+                self.feeds.listing.clear();
+            }
+        }
+    }
+
+    fn take_health(&mut self, number: u64, event: FeedEvent, now: model::time::BootMillis) {
+        let Some(feed) = self.feeds.health.get_mut(&number) else { return };
+        let service = feed.service.clone();
+        match event {
+            FeedEvent::Part(part) => {
+                for (key, entry) in part {
+                    if let (Ok(Key::Health(_, host)), Some(health)) =
+                        (Key::parse(&key), Health::read(&entry.value))
+                    {
+                        feed.listing.insert(host, health);
+                    }
+                }
+            }
+            FeedEvent::Listed(revision) => {
+                let listing = std::mem::take(&mut feed.listing);
+                self.catalog.replace_health(&service, listing, now);
+                self.feeds.revision = self.feeds.revision.max(revision);
+            }
+            FeedEvent::Changed(revision, changes) => {
+                for (key, entry) in changes {
+                    let Ok(Key::Health(service, host)) = Key::parse(&key) else { continue };
+                    let health = entry.and_then(|entry| Health::read(&entry.value));
+                    self.catalog.apply(&service, &host, CatalogFact::Health(health), now);
+                }
+                self.feeds.revision = self.feeds.revision.max(revision);
+            }
+            FeedEvent::Connected(_) => feed.listing.clear(),
+        }
+    }
+
+    /// Lets consumers see what changed.
+    fn show(&mut self, trust: Trust) {
+        if trust.release > self.released {
+            tracing::warn!("what the cliff guard held back is let through: an operator asked for it");
+            self.catalog.release();
+            self.released = trust.release;
+        }
+        let differs = self.catalog.settle(clock::boot_millis());
+        let withheld = self.catalog.withheld();
+        let Feeds { connected, refused, revision, .. } = self.feeds;
+        self.sender.send_if_modified(|shown| {
+            let same = !differs
+                && shown.connected == connected
+                && shown.withheld == withheld
+                && shown.refused == refused
+                && shown.view.is_known_as(self.catalog.view());
+            if same {
+                return false;
+            }
+            if shown.withheld != withheld {
+                tracing::warn!(?withheld, "what went silent together is served on");
+            }
+            let was = shown.connected;
+            *shown = Arc::new(Shown {
+                view: self.catalog.view().clone(),
+                revision: if differs { revision } else { shown.revision },
+                connected,
+                confirmed: if connected || was { Some(Instant::now()) } else { shown.confirmed },
+                age_on_disk: shown.age_on_disk,
+                withheld,
+                refused,
+                generation: shown.generation + 1,
+            });
+            true
+        });
+    }
+}
+
+impl Feeds {
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    fn start(&mut self, session: &Session, prefix: Prefix) -> (u64, Feed) {
+        let number = self.number();
+        let feed = Feed::start(session.clone(), prefix, FeedOptions::default(), number, self.sink.clone());
+        (number, feed)
+    }
+
+    fn start_records(&mut self, session: &Session) {
+        self.records = Some(self.start(session, Prefix::Services));
+    }
+
+    fn start_health(&mut self, session: &Session, service: ServiceName) {
+        let (number, feed) = self.start(session, Prefix::Health(service.clone()));
+        self.health.insert(number, HealthFeed { service, _feed: feed, listing: BTreeMap::new() });
+    }
+
+    fn stop(&mut self) {
+        self.records = None;
+        self.health.clear();
+        self.listing.clear();
+        self.connected = false;
+    }
+
+    /// A record and where it belongs; one that cannot be read is counted.
+    fn record(&mut self, key: &str, entry: &Entry) -> Option<(ServiceName, HostName, Arc<ServiceRecord>)> {
+        let read = match Key::parse(key) {
+            Ok(Key::Service(service, host)) => ServiceRecord::read(&host, &entry.value)
+                .map(|record| (service, host, Arc::new(record)))
+                .map_err(|error| error.to_string()),
+            Ok(_) => return None,
+            Err(error) => Err(error.to_string()),
+        };
+        match read {
+            Ok(found) => Some(found),
+            Err(error) => {
+                tracing::debug!(key = model::names::quoted(key), error, "a record is passed over");
+                self.refused += 1;
+                None
+            }
+        }
+    }
+}
+
+async fn sleep_until(at: Option<model::time::BootMillis>) {
+    match at {
+        Some(at) => tokio::time::sleep(at.since(clock::boot_millis())).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,123 @@
+//! The catalog on this host. One task follows the store and owns the picture; everybody else reads snapshots
+//! of it, and says by asking which services they are interested in.
+
+mod addresses;
+mod definitions;
+mod files;
+mod follower;
+mod needs;
+mod publisher;
+
+pub use addresses::Addresses;
+pub use definitions::{Loaded, Loader};
+pub use files::{Files, read_cache, replace_if_different};
+pub use follower::{Follower, Trust};
+pub use needs::{Needs, NeedsTask};
+pub use publisher::{Fencing, Published, Publisher};
+
+use model::catalog::{View, Withheld};
+use model::names::ServiceName;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, watch};
+
+/// The catalog as it is served now.
+#[derive(Debug, Clone, Default)]
+pub struct Shown {
+    /// What there is.
+    pub view: View,
+    /// The revision of the store at which this was last different.
+    pub revision: i64,
+    /// The watch on the store stands.
+    pub connected: bool,
+    /// When the store last confirmed it; `None`: it comes from the disk.
+    pub confirmed: Option<Instant>,
+    /// How old it was when it was read from the disk.
+    pub age_on_disk: Duration,
+    /// Served though it went silent.
+    pub withheld: Vec<Withheld>,
+    /// Records that could not be read, or are not of the host that they stand under.
+    pub refused: usize,
+    /// Goes up with every difference.
+    pub generation: u64,
+}
+
+impl Shown {
+    /// For how long the store has not confirmed this.
+    pub fn age(&self, since_start: Duration) -> Duration {
+        match self.confirmed {
+            _ if self.connected => Duration::ZERO,
+            Some(at) => at.elapsed(),
+            None => self.age_on_disk + since_start,
+        }
+    }
+}
+
+/// Which services are asked for, and when last.
+#[derive(Debug, Default)]
+struct Asked {
+    times: Mutex<BTreeMap<ServiceName, Instant>>,
+    news: Notify,
+}
+
+impl Asked {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ServiceName, Instant>> {
+        // Nothing panics while it is held.
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Most services that are followed because somebody asked; a bound, because anybody on this machine may ask.
+const ASKED_MAX: usize = 10_000;
+
+/// A reader of the catalog; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Reader {
+    shown: watch::Receiver<Arc<Shown>>,
+    asked: Arc<Asked>,
+    started: Instant,
+}
+
+impl Reader {
+    /// The catalog now.
+    pub fn shown(&self) -> Arc<Shown> {
+        self.shown.borrow().clone()
+    }
+
+    /// For how long the store has not confirmed the catalog.
+    pub fn age(&self) -> Duration {
+        self.shown.borrow().age(self.started.elapsed())
+    }
+
+    /// A way to wait for the next difference.
+    pub fn changes(&self) -> watch::Receiver<Arc<Shown>> {
+        self.shown.clone()
+    }
+
+    /// Says that the health of a service is of interest.
+    pub fn ask(&self, service: &ServiceName) {
+        let mut times = self.asked.lock();
+        let is_new = !times.contains_key(service);
+        if is_new && times.len() >= ASKED_MAX {
+            return;
+        }
+        times.insert(service.clone(), Instant::now());
+        drop(times);
+        if is_new {
+            self.asked.news.notify_one();
+        }
+    }
+
+    /// The catalog with the health of a service, if that comes in time.
+    pub async fn with_health(&self, service: &ServiceName, most: Duration) -> Arc<Shown> {
+        self.ask(service);
+        let mut shown = self.shown.clone();
+        let is_known = |shown: &Arc<Shown>| shown.view.health_known(service);
+        match tokio::time::timeout(most, shown.wait_for(is_known)).await {
+            Ok(Ok(found)) => found.clone(),
+            // Not in time, or the agent stops.
+            _ => self.shown(),
+        }
+    }
+}

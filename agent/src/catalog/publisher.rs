@@ -1,0 +1,433 @@
+//! Writes what this host has into the store, and keeps the lease that its addresses hang on. What stands there
+//! is read before anything is written, so an agent that restarts with its leases alive writes nothing.
+
+use super::addresses::Addresses;
+use super::definitions::Loaded;
+use crate::checks::Board;
+use crate::clock;
+use crate::files::Directory;
+use etcd_session::{
+    Deadline, Fence, PresenceState, SERVICES_IN_WRITE, ServiceChange, ServiceWrite, Session, Written, draw,
+};
+use model::catalog::{Health, ServiceRecord};
+use model::checks::health;
+use model::definitions::ServiceDefinition;
+use model::keys::Key;
+use model::names::{HostName, ServiceName};
+use model::settings::Settings;
+use model::time::Backoff;
+use model::values::Maintenance;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// What the reconciler says of writing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Fencing {
+    /// The store may be written; the revision of its identity.
+    pub store_revision: Option<i64>,
+    /// An operator took the host out: it withdraws what it has.
+    pub decommissioned: bool,
+    /// What an operator took out of use.
+    pub maintenance: Maintenance,
+}
+
+/// What stands in the store of this host, for `/status`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Published {
+    /// The health of each service.
+    pub services: BTreeMap<ServiceName, Option<Health>>,
+    /// The lease of the records.
+    pub work_lease: Option<String>,
+    /// Services that are defined and have no address that others could use.
+    pub without_address: Vec<ServiceName>,
+}
+
+/// What outlives the process: enough to find everything that this host has in the store.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Memory {
+    work_lease: i64,
+    services: BTreeSet<ServiceName>,
+}
+
+const MEMORY: &str = "services";
+const MEMORY_MAX_BYTES: u64 = 1024 * 1024;
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
+/// Addresses of the machine are read this often; the store is compared with what was written as well.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// One service as it stands in the store.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Said {
+    record: Option<(String, i64)>,
+    health: Option<(Health, i64)>,
+}
+
+/// The task.
+pub struct Publisher {
+    host: HostName,
+    session: Session,
+    directory: Directory,
+    settings: watch::Receiver<Arc<Settings>>,
+    loaded: watch::Receiver<Arc<Loaded>>,
+    board: Arc<Board>,
+    presence: watch::Receiver<PresenceState>,
+    fencing: watch::Receiver<Fencing>,
+    sender: watch::Sender<Arc<Published>>,
+    memory: Memory,
+    /// What stands in the store; `None` until it has been read.
+    said: Option<BTreeMap<ServiceName, Said>>,
+    addresses: Addresses,
+    lease_kept: Option<Instant>,
+}
+
+impl Publisher {
+    /// Prepares to publish.
+    #[allow(clippy::too_many_arguments, reason = "the parts of the agent, put together once")]
+    pub fn new(
+        host: HostName,
+        session: Session,
+        directory: Directory,
+        settings: watch::Receiver<Arc<Settings>>,
+        loaded: watch::Receiver<Arc<Loaded>>,
+        board: Arc<Board>,
+        presence: watch::Receiver<PresenceState>,
+        fencing: watch::Receiver<Fencing>,
+    ) -> (Self, watch::Receiver<Arc<Published>>) {
+        let (sender, receiver) = watch::channel(Arc::new(Published::default()));
+        let memory = directory
+            .read(MEMORY, MEMORY_MAX_BYTES)
+            .ok()
+            .flatten()
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            .unwrap_or_default();
+        let publisher = Self {
+            host,
+            session,
+            directory,
+            settings,
+            loaded,
+            board,
+            presence,
+            fencing,
+            sender,
+            memory,
+            said: None,
+            addresses: Addresses::read(),
+            lease_kept: None,
+        };
+        (publisher, receiver)
+    }
+
+    /// Runs until it is dropped.
+    pub async fn run(mut self) {
+        let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+        let mut failures = 0u32;
+        let mut checks = self.board.changes();
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        loop {
+            self.loaded.borrow_and_update();
+            self.fencing.borrow_and_update();
+            self.presence.borrow_and_update();
+            checks.borrow_and_update();
+            let pause = match self.publish().await {
+                Ok(again) => {
+                    failures = 0;
+                    again
+                }
+                Err(error) => {
+                    failures += 1;
+                    tracing::debug!(error, "services could not be published");
+                    // Whether it was written is not known: what stands there is read again.
+                    self.said = None;
+                    Some(backoff.delay(failures, draw()))
+                }
+            };
+            self.show();
+            let pause = pause.map_or_else(|| self.until_next(), |pause| pause.min(self.until_next()));
+            tokio::select! {
+                // Channels and timers lose nothing when another is ready first.
+                changed = self.loaded.changed() => if changed.is_err() { return },
+                changed = self.fencing.changed(), if failures == 0 => if changed.is_err() { return },
+                changed = self.presence.changed() => if changed.is_err() { return } else { self.said = None },
+                _ = checks.changed() => {}
+                () = tokio::time::sleep(pause) => {}
+                _ = look.tick() => {
+                    self.addresses = Addresses::read();
+                    // Somebody may have deleted what was written.
+                    self.said = None;
+                }
+            }
+        }
+    }
+
+    /// Until the lease has to be kept alive, or a check changes by time alone.
+    fn until_next(&self) -> Duration {
+        let every = self.work_lease_seconds() / 3;
+        let lease = self.lease_kept.map(|at| (at + every).saturating_duration_since(Instant::now()));
+        let checks = self.board.next_change().map(|at| at.since(clock::boot_millis()));
+        lease
+            .into_iter()
+            .chain(checks)
+            .min()
+            .unwrap_or(Duration::from_secs(3600))
+            .max(Duration::from_millis(10))
+    }
+
+    fn work_lease_seconds(&self) -> Duration {
+        self.settings.borrow().services.work_lease
+    }
+
+    /// Brings the store to what is true; gives when to come again for another reason than news.
+    async fn publish(&mut self) -> Result<Option<Duration>, String> {
+        let PresenceState::Held { lease: live_lease, live_revision } = self.presence.borrow().clone() else {
+            self.said = None;
+            return Ok(None);
+        };
+        let fencing = self.fencing.borrow().clone();
+        let Some(store_revision) = fencing.store_revision else { return Ok(None) };
+        self.keep_lease().await?;
+        let definitions = self.loaded.borrow().definitions.clone();
+        let wanted: BTreeMap<ServiceName, ServiceRecord> = if fencing.decommissioned {
+            BTreeMap::new()
+        } else {
+            definitions.services.values().filter_map(|s| Some((s.name.clone(), self.record(s)?))).collect()
+        };
+        self.read(&wanted).await?;
+        if wanted.is_empty() && self.memory.services.is_empty() {
+            return Ok(None);
+        }
+        self.ensure_lease(&wanted).await?;
+        let fence = Fence { live_revision, store_revision };
+        // What goes is said before it is gone.
+        for removing in [false, true] {
+            let changes =
+                self.changes(&wanted, &definitions.services, &fencing.maintenance, live_lease, removing);
+            for part in changes.chunks(SERVICES_IN_WRITE) {
+                self.write(part, fence, live_lease).await?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn record(&self, service: &ServiceDefinition) -> Option<ServiceRecord> {
+        let settings = self.settings.borrow().services.clone();
+        let addresses = self.addresses.for_service(service, &settings);
+        if addresses.is_empty() {
+            return None;
+        }
+        Some(ServiceRecord {
+            host: Some(self.host.clone()),
+            interfaces: self.addresses.by_interface(),
+            addresses,
+            port: service.port,
+            tags: service.tags.clone(),
+            meta: service.meta.clone(),
+        })
+    }
+
+    /// Reads what stands in the store, if that is not known.
+    async fn read(&mut self, wanted: &BTreeMap<ServiceName, ServiceRecord>) -> Result<(), String> {
+        let known = self.said.as_ref();
+        let services: BTreeSet<ServiceName> = wanted.keys().chain(&self.memory.services).cloned().collect();
+        let missing: Vec<&ServiceName> =
+            services.iter().filter(|service| known.is_none_or(|said| !said.contains_key(*service))).collect();
+        if missing.is_empty() {
+            self.said.get_or_insert_default();
+            return Ok(());
+        }
+        let deadline = Deadline::within(REQUEST_TIMEOUT);
+        let picture = self
+            .session
+            .read_services(&self.host, missing.iter().copied(), deadline)
+            .await
+            .map_err(|e| e.to_string())?;
+        let said = self.said.get_or_insert_default();
+        for service in missing {
+            let (service, host) = (service.clone(), self.host.clone());
+            let record = picture.get(&Key::Service(service.clone(), host.clone()));
+            let health = picture.get(&Key::Health(service.clone(), host));
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let standing = Said {
+                record: record.map(|entry| (text(&entry.value), entry.lease)),
+                health: health.and_then(|entry| Some((Health::read(&entry.value)?, entry.lease))),
+            };
+            said.insert(service, standing);
+        }
+        Ok(())
+    }
+
+    /// The lease of the records: the one of before only if it still holds a key of ours, else a new one.
+    async fn ensure_lease(&mut self, wanted: &BTreeMap<ServiceName, ServiceRecord>) -> Result<(), String> {
+        let lease = self.memory.work_lease;
+        let holds = |said: &Said| said.record.as_ref().is_some_and(|(_, l)| *l == lease && *l != 0);
+        let is_ours = self.said.iter().flat_map(BTreeMap::values).any(holds);
+        if lease != 0 && (is_ours || self.lease_kept.is_some()) {
+            if self.lease_kept.is_none() {
+                self.keep(lease).await?;
+            }
+            if self.memory.work_lease != 0 {
+                return self.remember(wanted.keys());
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let seconds = i64::try_from(self.work_lease_seconds().as_secs()).unwrap_or(900);
+        let deadline = Deadline::within(REQUEST_TIMEOUT);
+        self.memory.work_lease =
+            self.session.grant_lease(seconds, deadline).await.map_err(|e| e.to_string())?;
+        self.lease_kept = Some(Instant::now());
+        self.remember(wanted.keys())
+    }
+
+    async fn keep_lease(&mut self) -> Result<(), String> {
+        let due = self.lease_kept.is_some_and(|at| at.elapsed() >= self.work_lease_seconds() / 3);
+        if due { self.keep(self.memory.work_lease).await } else { Ok(()) }
+    }
+
+    async fn keep(&mut self, lease: i64) -> Result<(), String> {
+        match self.session.keep_lease(lease, Deadline::within(REQUEST_TIMEOUT)).await {
+            Ok(()) => self.lease_kept = Some(Instant::now()),
+            Err(etcd_session::StoreError::LeaseGone { .. }) => {
+                tracing::info!("the lease of this host's addresses is gone: they are written again");
+                self.memory.work_lease = 0;
+                self.lease_kept = None;
+                self.said = None;
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+        Ok(())
+    }
+
+    /// On disk before the store: nothing is left there that a later agent would not find.
+    fn remember<'a>(&mut self, wanted: impl Iterator<Item = &'a ServiceName>) -> Result<(), String> {
+        let mut services = self.memory.services.clone();
+        services.extend(wanted.cloned());
+        self.save(services)
+    }
+
+    fn save(&mut self, services: BTreeSet<ServiceName>) -> Result<(), String> {
+        let memory = Memory { work_lease: self.memory.work_lease, services };
+        let text = serde_json::to_vec(&memory).map_err(|e| e.to_string())?;
+        let on_disk = self.directory.read(MEMORY, MEMORY_MAX_BYTES).map_err(|e| e.to_string())?;
+        if on_disk.as_deref() != Some(&text[..]) {
+            self.directory.replace(MEMORY, &text, 0o600).map_err(|e| e.to_string())?;
+        }
+        self.memory = memory;
+        Ok(())
+    }
+
+    /// What has to be written: first what is said, then what goes.
+    fn changes(
+        &self,
+        wanted: &BTreeMap<ServiceName, ServiceRecord>,
+        definitions: &BTreeMap<ServiceName, ServiceDefinition>,
+        maintenance: &Maintenance,
+        live_lease: i64,
+        removing: bool,
+    ) -> Vec<(ServiceName, ServiceChange)> {
+        let none = BTreeMap::new();
+        let said = self.said.as_ref().unwrap_or(&none);
+        let mut changes = Vec::new();
+        if removing {
+            let gone = said.iter().filter(|(name, said)| {
+                !wanted.contains_key(*name) && (said.record.is_some() || said.health.is_some())
+            });
+            changes.extend(gone.map(|(name, _)| (name.clone(), ServiceChange::Remove)));
+            return changes;
+        }
+        for (name, standing) in said {
+            let (record, health) = match (wanted.get(name), definitions.get(name)) {
+                (Some(record), Some(definition)) => {
+                    let text = record.write();
+                    let lease = self.memory.work_lease;
+                    let stands = standing.record.as_ref().is_some_and(|(t, l)| *t == text && *l == lease);
+                    let before = standing.health.filter(|(_, lease)| *lease == live_lease);
+                    let out_of_use = maintenance.of(name).map(|o| o.how);
+                    let health = self.board.with(definition, |checks| {
+                        health(checks, out_of_use, standing.health.map(|(h, _)| h), clock::boot_millis())
+                    });
+                    // Nothing new is known: what was said before is said on, under the lease of now.
+                    let health = health.or(standing.health.map(|(h, _)| h));
+                    let differs = health.filter(|health| before.map(|(h, _)| h) != Some(*health));
+                    ((!stands).then_some(text), differs)
+                }
+                _ if standing.health.is_some_and(|(h, _)| h != Health::Withdrawn) => {
+                    (None, Some(Health::Withdrawn))
+                }
+                _ => (None, None),
+            };
+            if record.is_some() || health.is_some() {
+                changes.push((name.clone(), ServiceChange::Say { record, health }));
+            }
+        }
+        changes
+    }
+
+    async fn write(
+        &mut self,
+        changes: &[(ServiceName, ServiceChange)],
+        fence: Fence,
+        live_lease: i64,
+    ) -> Result<(), String> {
+        let work_lease = self.memory.work_lease;
+        let host = self.host.clone();
+        let write = ServiceWrite { host: &host, fence, work_lease, live_lease, changes: changes.to_vec() };
+        let written = self.session.write_services(&write, Deadline::within(REQUEST_TIMEOUT)).await;
+        match written.map_err(|e| e.to_string())? {
+            Written::Done(_) => {}
+            Written::Refused(refusal) => return Err(format!("refused: {refusal:?}")),
+        }
+        let said = self.said.get_or_insert_default();
+        let mut services = self.memory.services.clone();
+        for (name, change) in changes {
+            match change {
+                ServiceChange::Say { record, health } => {
+                    let standing = said.entry(name.clone()).or_default();
+                    if let Some(record) = record {
+                        standing.record = Some((record.clone(), work_lease));
+                    }
+                    if let Some(health) = health {
+                        tracing::info!(service = %name, %health, "published");
+                        standing.health = Some((*health, live_lease));
+                    }
+                }
+                ServiceChange::Remove => {
+                    tracing::info!(service = %name, "withdrawn");
+                    said.remove(name);
+                    services.remove(name);
+                }
+            }
+        }
+        self.save(services)
+    }
+
+    fn show(&self) {
+        let said = self.said.iter().flatten();
+        let loaded = self.loaded.borrow().clone();
+        let without = loaded.definitions.services.values().filter(|s| self.record(s).is_none());
+        let published = Published {
+            services: said
+                .filter(|(_, said)| said.record.is_some())
+                .map(|(name, said)| (name.clone(), said.health.map(|(health, _)| health)))
+                .collect(),
+            work_lease: (self.memory.work_lease != 0).then(|| format!("{:x}", self.memory.work_lease)),
+            without_address: without.map(|s| s.name.clone()).collect(),
+        };
+        // Between two reads nothing is known; what was shown stays.
+        if self.said.is_none() {
+            return;
+        }
+        self.sender.send_if_modified(|old| {
+            let differs = **old != published;
+            if differs {
+                *old = Arc::new(published);
+            }
+            differs
+        });
+    }
+}

@@ -1,0 +1,172 @@
+//! What the checks of this host said. One owner; others look, or report a result.
+
+use crate::clock;
+use model::checks::{CheckState, CheckStatus, OUTPUT_MAX_BYTES};
+use model::definitions::{CheckDefinition, CheckKind, Definitions, ServiceDefinition};
+use model::names::{CheckId, ServiceName};
+use model::time::BootMillis;
+use model::values::cut;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// A check as it is shown.
+#[derive(Debug, Clone, Serialize)]
+pub struct ShownCheck {
+    /// Its id.
+    pub id: CheckId,
+    /// Its name.
+    pub name: String,
+    /// The service that it is about; none: the host.
+    pub service: Option<ServiceName>,
+    /// What it says.
+    #[serde(flatten)]
+    pub state: CheckState,
+}
+
+/// There is no such check, or it is not one that is told from outside.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnknownCheck {
+    /// There is none.
+    #[error("there is no check {0} on this host")]
+    NoSuch(CheckId),
+    /// It runs by itself.
+    #[error("check {0} is no TTL check: it is not told from outside")]
+    NotTtl(CheckId),
+}
+
+#[derive(Debug)]
+struct Known {
+    definition: CheckDefinition,
+    service: Option<ServiceName>,
+    state: CheckState,
+}
+
+/// All checks of this host.
+#[derive(Debug)]
+pub struct Board {
+    checks: Mutex<BTreeMap<CheckId, Known>>,
+    changed: watch::Sender<u64>,
+}
+
+impl Default for Board {
+    fn default() -> Self {
+        Self { checks: Mutex::default(), changed: watch::channel(0).0 }
+    }
+}
+
+impl Board {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<CheckId, Known>> {
+        // Nothing panics while it is held.
+        self.checks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A way to wait until a check says something else.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    fn tell(&self) {
+        self.changed.send_modify(|number| *number += 1);
+    }
+
+    /// Takes over definitions; what did not change keeps what it said.
+    pub fn define(&self, definitions: &Definitions) {
+        let now = clock::boot_millis();
+        let mut checks = self.lock();
+        let mut old = std::mem::take(&mut *checks);
+        let of_services = definitions
+            .services
+            .values()
+            .flat_map(|service| service.checks.iter().map(|check| (Some(service.name.clone()), check)));
+        let all = of_services.chain(definitions.host_checks.iter().map(|check| (None, check)));
+        for (service, definition) in all {
+            let known = old
+                .remove(&definition.id)
+                .filter(|known| known.definition == *definition && known.service == service);
+            let known = known.unwrap_or_else(|| Known {
+                definition: definition.clone(),
+                service,
+                state: CheckState::new(definition, now),
+            });
+            checks.insert(definition.id.clone(), known);
+        }
+        drop(checks);
+        self.tell();
+    }
+
+    /// Takes in a result.
+    pub fn record(&self, id: &CheckId, result: CheckStatus, output: &str) {
+        let mut checks = self.lock();
+        let Some(known) = checks.get_mut(id) else { return };
+        let before = (known.state.status, known.state.is_known);
+        known.state.record(&known.definition, result, cut(output, OUTPUT_MAX_BYTES), clock::boot_millis());
+        let after = (known.state.status, known.state.is_known);
+        let is_ttl = known.definition.kind == CheckKind::Ttl;
+        drop(checks);
+        // A check that is told from outside has a new deadline with every word.
+        if before != after || is_ttl {
+            if before != after {
+                tracing::info!(check = %id, status = %after.0, "a check says something else");
+            }
+            self.tell();
+        }
+    }
+
+    /// Takes in a result that was told from outside.
+    ///
+    /// # Errors
+    /// There is no such TTL check.
+    pub fn told(&self, id: &CheckId, result: CheckStatus, output: &str) -> Result<(), UnknownCheck> {
+        let kind = self.lock().get(id).map(|known| known.definition.kind.clone());
+        match kind {
+            None => Err(UnknownCheck::NoSuch(id.clone())),
+            Some(CheckKind::Ttl) => {
+                self.record(id, result, output);
+                Ok(())
+            }
+            Some(_) => Err(UnknownCheck::NotTtl(id.clone())),
+        }
+    }
+
+    /// Hands the checks that a service depends on, its own and the host's, to a function.
+    pub fn with<T>(
+        &self,
+        service: &ServiceDefinition,
+        look: impl FnOnce(std::vec::IntoIter<(&CheckDefinition, &CheckState)>) -> T,
+    ) -> T {
+        let now = clock::boot_millis();
+        let mut checks = self.lock();
+        checks.values_mut().for_each(|known| known.state.expire(&known.definition, now));
+        let of_service: Vec<_> = checks
+            .values()
+            .filter(|known| known.service.is_none() || known.service.as_ref() == Some(&service.name))
+            .map(|known| (&known.definition, &known.state))
+            .collect();
+        look(of_service.into_iter())
+    }
+
+    /// When a check changes though nothing is heard of it.
+    pub fn next_change(&self) -> Option<BootMillis> {
+        let now = clock::boot_millis();
+        let checks = self.lock();
+        let times = checks.values().flat_map(|known| {
+            let withdraws = known.state.withdraws(&known.definition).filter(|at| *at > now);
+            known.state.expires(&known.definition).into_iter().chain(withdraws)
+        });
+        times.min()
+    }
+
+    /// Every check.
+    pub fn shown(&self) -> Vec<ShownCheck> {
+        let checks = self.lock();
+        let shown = checks.iter().map(|(id, known)| ShownCheck {
+            id: id.clone(),
+            name: known.definition.name.clone(),
+            service: known.service.clone(),
+            state: known.state.clone(),
+        });
+        shown.collect()
+    }
+}

@@ -1,0 +1,84 @@
+//! One run of one check.
+
+use crate::command::{self, End};
+use model::checks::{CheckStatus, OUTPUT_MAX_BYTES};
+use model::definitions::{CheckDefinition, CheckKind};
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::time::Duration;
+
+/// Runs a check; what it says and what it printed. `None` for one that is told from outside.
+pub(super) async fn run(definition: &CheckDefinition) -> Option<(CheckStatus, String)> {
+    let limit = definition.timeout;
+    match &definition.kind {
+        CheckKind::Ttl => None,
+        CheckKind::Command { arguments } => {
+            let environment = BTreeMap::from([("ORCHESTRATE_CHECK".to_owned(), definition.id.to_string())]);
+            let outcome = command::run(arguments, &environment, limit, OUTPUT_MAX_BYTES).await;
+            let status = match outcome.end {
+                End::Exited(0) => CheckStatus::Passing,
+                End::Exited(1) => CheckStatus::Warning,
+                _ => CheckStatus::Critical,
+            };
+            let output = match outcome.end {
+                End::Exited(_) => outcome.output,
+                _ => outcome.in_words(),
+            };
+            Some((status, output))
+        }
+        CheckKind::Tcp { address } => {
+            let connecting = tokio::net::TcpStream::connect(address.as_str());
+            Some(match tokio::time::timeout(limit, connecting).await {
+                Ok(Ok(_)) => (CheckStatus::Passing, format!("connected to {address}")),
+                Ok(Err(error)) => (CheckStatus::Critical, format!("{address}: {error}")),
+                Err(_) => (CheckStatus::Critical, format!("{address}: no connection within {limit:?}")),
+            })
+        }
+        CheckKind::Http { .. } => {
+            let (kind, url) = (definition.kind.clone(), format!("{:?}", definition.id));
+            let asking = tokio::task::spawn_blocking(move || ask(&kind, limit));
+            Some(asking.await.unwrap_or_else(|error| (CheckStatus::Critical, format!("{url}: {error}"))))
+        }
+    }
+}
+
+/// Asks a web server: 2xx passing, 429 warning, else critical.
+fn ask(kind: &CheckKind, limit: Duration) -> (CheckStatus, String) {
+    let CheckKind::Http { url, method, headers, body, skip_verify } = kind else {
+        return (CheckStatus::Critical, "not a check of this kind".into());
+    };
+    let tls = ureq::tls::TlsConfig::builder()
+        .provider(ureq::tls::TlsProvider::Rustls)
+        .unversioned_rustls_crypto_provider(std::sync::Arc::new(rustls::crypto::ring::default_provider()))
+        .disable_verification(*skip_verify)
+        .build();
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .timeout_global(Some(limit))
+        .http_status_as_error(false)
+        .tls_config(tls)
+        .build()
+        .into();
+    let mut request = ureq::http::Request::builder().method(method.as_str()).uri(url.as_str());
+    for (name, value) in headers {
+        request = request.header(name.as_str(), value.as_str());
+    }
+    let request = match request.body(body.clone()) {
+        Ok(request) => request,
+        Err(error) => return (CheckStatus::Critical, format!("{url}: {error}")),
+    };
+    match agent.run(request) {
+        Ok(mut answer) => {
+            let code = answer.status().as_u16();
+            let mut text = Vec::new();
+            // What cannot be read of the body changes nothing about the code.
+            let _ = answer.body_mut().as_reader().take(OUTPUT_MAX_BYTES as u64).read_to_end(&mut text);
+            let status = match code {
+                200..=299 => CheckStatus::Passing,
+                429 => CheckStatus::Warning,
+                _ => CheckStatus::Critical,
+            };
+            (status, format!("HTTP {method} {url}: {code}\n{}", String::from_utf8_lossy(&text)))
+        }
+        Err(error) => (CheckStatus::Critical, format!("{url}: {error}")),
+    }
+}

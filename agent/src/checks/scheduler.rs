@@ -1,0 +1,90 @@
+//! Runs checks on time: spread, so that they do not come together, and so many at once as are allowed.
+
+use super::board::Board;
+use super::run::run;
+use crate::catalog::Loaded;
+use etcd_session::draw;
+use model::definitions::{CheckDefinition, CheckKind};
+use model::names::CheckId;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// A check that runs; it ends when this is dropped.
+struct Running {
+    definition: CheckDefinition,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The task that starts and ends checks as the definitions say.
+pub struct Scheduler {
+    board: Arc<Board>,
+    loaded: watch::Receiver<Arc<Loaded>>,
+    room: Arc<Semaphore>,
+    running: BTreeMap<CheckId, Running>,
+}
+
+impl Scheduler {
+    /// Prepares to run; the board knows the checks at once.
+    pub fn new(board: Arc<Board>, loaded: watch::Receiver<Arc<Loaded>>, at_once: usize) -> Self {
+        board.define(&loaded.borrow().definitions);
+        Self { board, loaded, room: Arc::new(Semaphore::new(at_once)), running: BTreeMap::new() }
+    }
+
+    /// Runs until it is dropped.
+    pub async fn run(mut self) {
+        loop {
+            let loaded = self.loaded.borrow_and_update().clone();
+            self.board.define(&loaded.definitions);
+            let of_services = loaded.definitions.services.values().flat_map(|service| &service.checks);
+            let wanted: BTreeMap<CheckId, CheckDefinition> = of_services
+                .chain(&loaded.definitions.host_checks)
+                .filter(|check| check.kind != CheckKind::Ttl)
+                .map(|check| (check.id.clone(), check.clone()))
+                .collect();
+            self.running.retain(|id, running| wanted.get(id) == Some(&running.definition));
+            for (id, definition) in wanted {
+                if !self.running.contains_key(&id) {
+                    let task = tokio::spawn(again_and_again(
+                        self.board.clone(),
+                        definition.clone(),
+                        self.room.clone(),
+                    ));
+                    self.running.insert(id, Running { definition, task });
+                }
+            }
+            if self.loaded.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// The first run comes soon, at a moment of its own; then they keep their distance.
+async fn again_and_again(board: Arc<Board>, definition: CheckDefinition, room: Arc<Semaphore>) {
+    /// The first look need not wait for a long interval.
+    const FIRST_WITHIN_SECONDS: f64 = 1.0;
+    let interval = definition.interval;
+    let first = interval.as_secs_f64().min(FIRST_WITHIN_SECONDS) * draw();
+    let mut next = Instant::now() + std::time::Duration::from_secs_f64(first);
+    let mut is_first = true;
+    loop {
+        tokio::time::sleep_until(next).await;
+        // The semaphore is never closed.
+        let Ok(_one) = room.acquire().await else { return };
+        if let Some((status, output)) = run(&definition).await {
+            board.record(&definition.id, status, &output);
+        }
+        // A place of its own within the interval, then that distance; a run that took long skips no more than it took.
+        let phase = if std::mem::take(&mut is_first) { draw() } else { 1.0 };
+        next = (next + interval.mul_f64(phase.max(0.1))).max(Instant::now());
+    }
+}

@@ -1,0 +1,223 @@
+//! Short commands beside the steps: checks, probes, what templates run. No shell, a fixed environment, a time
+//! limit for the whole process group, output drained at full speed and bounded.
+
+use crate::trust;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::net::unix::pipe;
+use tokio::process::Command;
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// How.
+    pub end: End,
+    /// The end of what it printed on both streams; at most so many bytes as were asked for.
+    pub output: String,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// With this code.
+    Exited(i32),
+    /// By this signal.
+    Signalled(i32),
+    /// It took too long and was ended.
+    TimedOut,
+    /// It was not started.
+    NotStarted(String),
+}
+
+impl Outcome {
+    /// It exited with 0.
+    pub fn succeeded(&self) -> bool {
+        self.end == End::Exited(0)
+    }
+
+    /// What happened, in words, with what it printed.
+    pub fn in_words(&self) -> String {
+        let end = match &self.end {
+            End::Exited(code) => format!("exited with code {code}"),
+            End::Signalled(signal) => format!("was ended by signal {signal}"),
+            End::TimedOut => "took too long and was ended".to_owned(),
+            End::NotStarted(why) => format!("could not be started: {why}"),
+        };
+        let output = self.output.trim();
+        if output.is_empty() { end } else { format!("{end}: {output}") }
+    }
+}
+
+/// Runs a program that only root or this user could have put there.
+pub async fn run(
+    arguments: &[String],
+    environment: &BTreeMap<String, String>,
+    limit: Duration,
+    output_max: usize,
+) -> Outcome {
+    let not_started = |why: String| Outcome { end: End::NotStarted(why), output: String::new() };
+    let Some((program, rest)) = arguments.split_first() else {
+        return not_started("the command is empty".into());
+    };
+    if let Err(why) = trust::check_command(Path::new(program)) {
+        return not_started(why);
+    }
+    match start(program, rest, environment) {
+        Ok((child, output)) => follow(child, output, limit, output_max).await,
+        Err(error) => not_started(format!("{program}: {error}")),
+    }
+}
+
+fn start(
+    program: &str,
+    arguments: &[String],
+    environment: &BTreeMap<String, String>,
+) -> io::Result<(tokio::process::Child, pipe::Receiver)> {
+    let (reader, writer) = io::pipe()?;
+    let child = Command::new(program)
+        .args(arguments)
+        .env_clear()
+        .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("LANG", "C.UTF-8")
+        .envs(environment)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(writer.try_clone()?)
+        .stderr(writer)
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()?;
+    Ok((child, pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?))
+}
+
+async fn follow(
+    mut child: tokio::process::Child,
+    output: pipe::Receiver,
+    limit: Duration,
+    output_max: usize,
+) -> Outcome {
+    let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
+    let mut kept = Tail { bytes: Vec::new(), most: output_max };
+    let timer = tokio::time::sleep(limit);
+    tokio::pin!(timer);
+    let mut open = true;
+    let ended = loop {
+        tokio::select! {
+            // Each of these can be asked again when another was ready first.
+            ended = child.wait() => break Some(ended),
+            ready = output.readable(), if open => open = ready.is_ok() && kept.take(&output),
+            () = &mut timer => break None,
+        }
+    };
+    // Whatever it left behind ends with it.
+    if let Some(group) = group {
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+    kept.take(&output);
+    let end = match ended {
+        Some(Ok(status)) => match (status.code(), std::os::unix::process::ExitStatusExt::signal(&status)) {
+            (Some(code), _) => End::Exited(code),
+            (None, signal) => End::Signalled(signal.unwrap_or_default()),
+        },
+        Some(Err(error)) => End::NotStarted(error.to_string()),
+        None => {
+            // Reaped; it has been killed above.
+            let _ = child.wait().await;
+            End::TimedOut
+        }
+    };
+    Outcome { end, output: kept.text() }
+}
+
+/// The end of a stream.
+struct Tail {
+    bytes: Vec<u8>,
+    most: usize,
+}
+
+impl Tail {
+    /// Takes what is there; false at the end of the stream.
+    fn take(&mut self, output: &pipe::Receiver) -> bool {
+        let mut buffer = [0; 8192];
+        // Bounded, so that a command that never stops printing does not keep others from running.
+        for _ in 0..64 {
+            match output.try_read(&mut buffer) {
+                Ok(0) => return false,
+                Ok(count) => {
+                    self.bytes.extend_from_slice(&buffer[..count]);
+                    let excess = self.bytes.len().saturating_sub(self.most);
+                    self.bytes.drain(..excess);
+                }
+                Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+            }
+        }
+        true
+    }
+
+    /// As text that steers no terminal.
+    fn text(&self) -> String {
+        let is_bad = |c: char| c.is_control() && c != '\n' && c != '\t';
+        String::from_utf8_lossy(&self.bytes).chars().map(|c| if is_bad(c) { '\u{fffd}' } else { c }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn shell(script: &str, limit_millis: u64) -> Outcome {
+        let arguments = ["/bin/sh".to_owned(), "-c".into(), script.into()];
+        let environment = BTreeMap::from([("GIVEN".to_owned(), "x y".to_owned())]);
+        run(&arguments, &environment, Duration::from_millis(limit_millis), 100).await
+    }
+
+    #[tokio::test]
+    async fn a_command_ends_as_it_ends() {
+        for (script, end, output) in [
+            ("echo \"$GIVEN\"; echo err >&2; exit 3", End::Exited(3), "x y\nerr\n"),
+            ("kill -9 $$", End::Signalled(9), ""),
+            ("printf 'a\\033[31m\\000b'", End::Exited(0), "a\u{fffd}[31m\u{fffd}b"),
+            ("cat", End::Exited(0), ""),
+        ] {
+            assert_eq!(shell(script, 10_000).await, Outcome { end, output: output.into() }, "{script}");
+        }
+    }
+
+    #[tokio::test]
+    async fn output_is_bounded_and_time_is_too() {
+        let flood = shell("head -c 3000000 /dev/zero | tr '\\0' x; echo; echo last", 20_000).await;
+        assert!(flood.output.ends_with("x\nlast\n") && flood.output.len() == 100, "{flood:?}");
+        let endless = shell("yes", 300).await;
+        assert_eq!(endless.end, End::TimedOut);
+        let ignores = shell("trap '' TERM; echo begun; sleep 60 & wait", 300).await;
+        assert_eq!(ignores, Outcome { end: End::TimedOut, output: "begun\n".into() });
+    }
+
+    #[tokio::test]
+    async fn what_it_leaves_behind_ends_with_it() {
+        let left = shell("sleep 60 & echo $!", 10_000).await;
+        assert_eq!(left.end, End::Exited(0), "its end counts, not that of its output");
+        let path = format!("/proc/{}/stat", left.output.trim());
+        let gone = || std::fs::read_to_string(&path).map_or(true, |stat| stat.contains(") Z"));
+        for _ in 0..200 {
+            if gone() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{path} is still there");
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_started_says_why() {
+        let environment = BTreeMap::new();
+        for (program, why) in [("/nonexistent", "No such file"), ("true", "not an absolute path")] {
+            let outcome = run(&[program.into()], &environment, Duration::from_secs(1), 100).await;
+            assert!(matches!(&outcome.end, End::NotStarted(said) if said.contains(why)), "{outcome:?}");
+        }
+    }
+}

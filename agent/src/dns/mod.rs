@@ -1,0 +1,97 @@
+//! The DNS server of this host. UDP by threads of its own, which answer from memory and wait for nobody; TCP, and
+//! whatever has to wait, by tasks.
+
+mod cache;
+mod codec;
+mod forward;
+mod limit;
+mod tcp;
+#[cfg(test)]
+mod tests;
+mod udp;
+
+use crate::catalog::Reader;
+use model::catalog::Zone;
+use model::names::HostName;
+use model::settings::DnsSettings;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use tokio::net::TcpListener;
+
+/// A server that is bound and not yet running.
+pub struct Dns {
+    sockets: Vec<(UdpSocket, TcpListener)>,
+    zone: Arc<Zone>,
+    forwarders: Arc<[SocketAddr]>,
+}
+
+/// A running server; it ends when this is dropped.
+pub struct Serving {
+    threads: Vec<udp::Thread>,
+    tasks: tokio::task::JoinSet<()>,
+}
+
+impl Dns {
+    /// Binds every address that the settings name, by UDP and TCP.
+    ///
+    /// # Errors
+    /// One of them cannot be bound; it is named.
+    pub async fn bind(settings: &DnsSettings, host: HostName) -> io::Result<Self> {
+        let mut sockets = Vec::new();
+        for address in &settings.listen {
+            let named = |error: io::Error| io::Error::new(error.kind(), format!("DNS on {address}: {error}"));
+            // Where the system chooses a port both must have the same.
+            let tcp = TcpListener::bind(address).await.map_err(named)?;
+            let udp = UdpSocket::bind(tcp.local_addr()?).map_err(named)?;
+            sockets.push((udp, tcp));
+        }
+        let seconds = |duration: std::time::Duration| u32::try_from(duration.as_secs()).unwrap_or(u32::MAX);
+        let zone = Zone {
+            domain: settings.domain.clone(),
+            datacenter: settings.datacenter.clone(),
+            host,
+            ttl: seconds(settings.ttl),
+            negative_ttl: seconds(settings.negative_ttl),
+        };
+        Ok(Self { sockets, zone: Arc::new(zone), forwarders: settings.forwarders.clone().into() })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.sockets.iter().filter_map(|(udp, _)| udp.local_addr().ok()).collect()
+    }
+
+    /// Serves until the result is dropped.
+    ///
+    /// # Errors
+    /// There are no threads.
+    pub fn serve(self, reader: Reader) -> io::Result<Serving> {
+        let mut serving = Serving { threads: Vec::new(), tasks: tokio::task::JoinSet::new() };
+        for (udp, tcp) in self.sockets {
+            let is_open = !udp.local_addr()?.ip().is_loopback();
+            // More would only take turns on one socket.
+            let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
+            let (zone, forwarders) = (self.zone.clone(), self.forwarders.clone());
+            for _ in 0..threads {
+                let thread = udp::Thread::start(
+                    udp.try_clone()?,
+                    zone.clone(),
+                    forwarders.clone(),
+                    reader.clone(),
+                    is_open,
+                )?;
+                serving.threads.push(thread);
+            }
+            serving.tasks.spawn(tcp::serve(tcp, zone, forwarders, reader.clone()));
+        }
+        Ok(serving)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.tasks.abort_all();
+        self.threads.iter_mut().for_each(udp::Thread::stop);
+    }
+}

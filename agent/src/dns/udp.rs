@@ -1,0 +1,149 @@
+//! Questions by UDP.
+
+use super::cache::Answers;
+use super::codec::{Reply, Transport, failed};
+use super::forward;
+use super::limit::Limit;
+use crate::catalog::Reader;
+use model::catalog::Zone;
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
+/// Longest question; what is longer is no question.
+const QUESTION_MAX_BYTES: usize = 4096;
+/// A thread looks this often whether it shall end.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Questions of one thread that wait for something; more get no answer and are asked again.
+const WAITING_MAX: usize = 128;
+/// How long a first question waits for the health of its service.
+pub(super) const HEALTH_WITHIN: Duration = Duration::from_secs(2);
+
+/// A thread that answers.
+pub(super) struct Thread {
+    stops: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Thread {
+    pub(super) fn start(
+        socket: UdpSocket,
+        zone: Arc<Zone>,
+        forwarders: Arc<[SocketAddr]>,
+        reader: Reader,
+        is_open: bool,
+    ) -> io::Result<Self> {
+        socket.set_read_timeout(Some(LOOK_EVERY))?;
+        let stops = Arc::new(AtomicBool::new(false));
+        let worker = Worker {
+            socket: Arc::new(socket),
+            answers: Answers::new(zone.clone(), !forwarders.is_empty(), reader.clone()),
+            zone,
+            forwarders,
+            reader,
+            room: Arc::new(Semaphore::new(WAITING_MAX)),
+            runtime: Handle::current(),
+            limit: is_open.then(Limit::new),
+        };
+        let stopping = stops.clone();
+        let thread =
+            std::thread::Builder::new().name("dns-udp".into()).spawn(move || worker.run(&stopping))?;
+        Ok(Self { stops, thread: Some(thread) })
+    }
+
+    pub(super) fn stop(&mut self) {
+        self.stops.store(true, Ordering::Relaxed);
+        // It ends by itself within half a second; nothing waits for it.
+        drop(self.thread.take());
+    }
+}
+
+struct Worker {
+    socket: Arc<UdpSocket>,
+    answers: Answers,
+    zone: Arc<Zone>,
+    forwarders: Arc<[SocketAddr]>,
+    reader: Reader,
+    room: Arc<Semaphore>,
+    runtime: Handle,
+    limit: Option<Limit>,
+}
+
+impl Worker {
+    fn run(mut self, stops: &AtomicBool) {
+        let mut question = vec![0; QUESTION_MAX_BYTES];
+        let mut answer = Vec::with_capacity(QUESTION_MAX_BYTES);
+        while !stops.load(Ordering::Relaxed) {
+            let (length, client) = match self.socket.recv_from(&mut question) {
+                Ok(received) => received,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+                Err(error) => {
+                    // Answers to a client that is gone come back as errors here.
+                    tracing::debug!(%error, "DNS: a packet could not be received");
+                    continue;
+                }
+            };
+            if self.limit.as_mut().is_some_and(|limit| !limit.allows(client.ip())) {
+                continue;
+            }
+            let packet = &question[..length];
+            match self.answers.answer(packet, &mut answer) {
+                None => self.send(&answer, client),
+                Some(Reply::Silence) => {}
+                Some(Reply::Bytes(bytes)) => self.send(&bytes, client),
+                Some(Reply::Later(_) | Reply::Foreign) => self.later(packet.to_vec(), client),
+            }
+        }
+    }
+
+    fn send(&self, bytes: &[u8], client: SocketAddr) {
+        if let Err(error) = self.socket.send_to(bytes, client) {
+            tracing::debug!(%error, %client, "DNS: an answer could not be sent");
+        }
+    }
+
+    /// Whatever has to wait does so elsewhere.
+    fn later(&self, packet: Vec<u8>, client: SocketAddr) {
+        let Ok(place) = self.room.clone().try_acquire_owned() else { return };
+        let (socket, zone, forwarders, reader) =
+            (self.socket.clone(), self.zone.clone(), self.forwarders.clone(), self.reader.clone());
+        self.runtime.spawn(async move {
+            let bytes = slowly(&packet, Transport::Udp, zone, &forwarders, reader).await;
+            if let Some(bytes) = bytes {
+                // The client may be gone.
+                let _ = socket.send_to(&bytes, client);
+            }
+            drop(place);
+        });
+    }
+}
+
+/// Answers a packet that may have to wait for the catalog or for another server.
+pub(super) async fn slowly(
+    packet: &[u8],
+    transport: Transport,
+    zone: Arc<Zone>,
+    forwarders: &[SocketAddr],
+    reader: Reader,
+) -> Option<Vec<u8>> {
+    let mut answers = Answers::new(zone, !forwarders.is_empty(), reader.clone());
+    let reply = match answers.make(packet, transport, true).0 {
+        Reply::Later(service) => {
+            reader.with_health(&service, HEALTH_WITHIN).await;
+            answers.make(packet, transport, false).0
+        }
+        reply => reply,
+    };
+    let reply = match reply {
+        Reply::Foreign => match forward::ask(packet, transport, forwarders).await {
+            Some(bytes) => Reply::Bytes(bytes),
+            None => failed(packet),
+        },
+        reply => reply,
+    };
+    if let Reply::Bytes(bytes) = reply { Some(bytes) } else { None }
+}

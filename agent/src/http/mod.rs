@@ -1,0 +1,193 @@
+//! The local HTTP, on loopback unless configured otherwise. Nothing of it writes, but for results of checks that
+//! are told from outside: those are taken on the Unix socket, and on TCP only where that is configured.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/status` | the plan and its reasons, the claim, the store, the catalog, as JSON |
+//! | `/ready` | 200 after the first complete list, 503 before |
+//! | `/live` | 200 |
+//! | `/metrics` | Prometheus text |
+//! | `/v1/services` | every service, with how many instances are addressable and functional |
+//! | `/v1/services/NAME` | its instances; `level=addressable\|functional`, `tag=TAG` |
+//! | `/v1/nodes` | every host that has a service, with its addresses |
+//! | `/v1/checks` | the checks of this host |
+//! | `/v1/http_sd?service=NAME` | targets for Prometheus |
+//! | `/v1/agent/check/pass\|warn\|fail/CHECK?note=TEXT` | takes a result, by GET or PUT |
+//!
+//! `revision=N&wait=DURATION` on lists: answer when there is something newer, or when the time is over.
+
+mod catalog;
+mod results;
+mod server;
+
+use crate::catalog::{Loaded, Published, Reader};
+use crate::checks::Board;
+use crate::status::Status;
+use crate::templates::TemplateStates;
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::get;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::watch;
+
+/// What is shown, and the one thing that can be told.
+#[derive(Clone)]
+pub struct Shared {
+    /// The reconciler.
+    pub status: watch::Receiver<Arc<Status>>,
+    /// The catalog.
+    pub reader: Reader,
+    /// The checks.
+    pub board: Arc<Board>,
+    /// Service files.
+    pub loaded: watch::Receiver<Arc<Loaded>>,
+    /// What stands in the store of this host.
+    pub published: watch::Receiver<Arc<Published>>,
+    /// Files that follow the catalog.
+    pub templates: watch::Receiver<Arc<TemplateStates>>,
+}
+
+/// Longest body of a request; nothing here needs one.
+const BODY_MAX_BYTES: usize = 64 * 1024;
+
+fn reading() -> Router<Shared> {
+    Router::new()
+        .route("/status", get(show_status))
+        .route("/ready", get(ready))
+        .route("/live", get(|| async { "live\n" }))
+        .route("/metrics", get(metrics))
+        .route("/v1/services", get(catalog::services))
+        .route("/v1/services/{name}", get(catalog::service))
+        .route("/v1/nodes", get(catalog::nodes))
+        .route("/v1/checks", get(catalog::checks))
+        .route("/v1/http_sd", get(catalog::http_sd))
+}
+
+fn telling() -> Router<Shared> {
+    Router::new().route("/v1/agent/check/{result}/{check}", get(results::told).put(results::told))
+}
+
+/// Serves on TCP until `stop` says so.
+///
+/// # Errors
+/// The listener has no address.
+pub async fn serve(
+    listener: TcpListener,
+    shared: Shared,
+    takes_results: bool,
+    stop: watch::Receiver<bool>,
+) -> std::io::Result<()> {
+    let bound = listener.local_addr()?;
+    let router = if takes_results { reading().merge(telling()) } else { reading() };
+    let router = router.layer(from_fn_with_state(bound, only_by_address));
+    server::serve(listener, router.layer(DefaultBodyLimit::max(BODY_MAX_BYTES)).with_state(shared), stop)
+        .await;
+    Ok(())
+}
+
+/// Serves on a Unix socket, which takes results from whoever may open it.
+pub async fn serve_socket(listener: UnixListener, shared: Shared, stop: watch::Receiver<bool>) {
+    let router = reading().merge(telling()).layer(DefaultBodyLimit::max(BODY_MAX_BYTES));
+    server::serve(listener, router.with_state(shared), stop).await;
+}
+
+/// A page in a browser must not read this by a name that it made point here (DNS rebinding): the Host
+/// header must be an address, or localhost.
+async fn only_by_address(State(bound): State<SocketAddr>, request: Request, next: Next) -> Response {
+    let host = request.headers().get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or("");
+    let name =
+        host.rsplit_once(':').map_or(host, |(name, port)| if port.ends_with(']') { host } else { name });
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    let address = name
+        .parse::<IpAddr>()
+        .is_ok_and(|a| a.is_loopback() || a == bound.ip() || bound.ip().is_unspecified());
+    if address || name == "localhost" {
+        next.run(request).await
+    } else {
+        (StatusCode::FORBIDDEN, "the Host header must be a local address\n").into_response()
+    }
+}
+
+async fn show_status(State(shared): State<Shared>) -> Json<serde_json::Value> {
+    let mut json = shared.status.borrow().clone().json();
+    let (shown, loaded) = (shared.reader.shown(), shared.loaded.borrow().clone());
+    json["catalog"] = serde_json::json!({
+        "revision": shown.revision,
+        "connected": shown.connected,
+        "age_seconds": shared.reader.age().as_secs(),
+        "services": shown.view.services().len(),
+        "withheld": shown.withheld,
+        "records_passed_over": shown.refused,
+    });
+    json["services"] = serde_json::json!({
+        "published": *shared.published.borrow().clone(),
+        "defined": loaded.definitions.services.keys().collect::<Vec<_>>(),
+        "errors": loaded.errors,
+    });
+    json["templates"] = serde_json::json!(*shared.templates.borrow().clone());
+    Json(json)
+}
+
+async fn ready(State(shared): State<Shared>) -> (StatusCode, &'static str) {
+    if shared.status.borrow().is_ready() {
+        (StatusCode::OK, "ready\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "the store has not been listed yet\n")
+    }
+}
+
+async fn metrics(State(shared): State<Shared>) -> Response {
+    let status = shared.status.borrow().clone();
+    let shown = shared.reader.shown();
+    let mut registry = Registry::with_prefix("orchestrate_agent");
+    let mut gauge = |name: &str, help: &str, value: f64| {
+        let metric = Gauge::<f64, AtomicU64>::default();
+        metric.set(value);
+        registry.register(name, help, metric);
+    };
+    let flag = |yes: bool| f64::from(u8::from(yes));
+    gauge("store_connected", "1 while the watch on the store stands", flag(status.snapshot.connected));
+    gauge("store_revision", "Revision of the picture of the store", status.snapshot.picture.revision as f64);
+    gauge("store_reads", "Linearizable reads since start", status.snapshot.reads as f64);
+    if let Some(seconds) = status.seconds_since_contact() {
+        gauge("store_contact_age_seconds", "Time since the store last answered", seconds);
+    }
+    let held = matches!(status.presence, etcd_session::PresenceState::Held { .. });
+    gauge("claim_held", "1 while this agent holds its host name", flag(held));
+    if let Some(end) = status.certificates.values().min() {
+        let help = "When the first certificate of the connection to the store ends, in seconds since 1970";
+        gauge("certificate_end_timestamp_seconds", help, end.0 as f64);
+    }
+    gauge("catalog_connected", "1 while the catalog is followed", flag(shown.connected));
+    gauge(
+        "catalog_age_seconds",
+        "Time since the store last confirmed the catalog",
+        shared.reader.age().as_secs_f64(),
+    );
+    gauge("catalog_services", "Services in the catalog", shown.view.services().len() as f64);
+    let withheld: usize = shown.withheld.iter().map(|withheld| withheld.hosts.len()).sum();
+    gauge("catalog_withheld", "Instances that went silent together and are served on", withheld as f64);
+    gauge("steps", "Steps started since start", status.steps_run as f64);
+    gauge("step_running", "1 while a step is in flight", flag(status.running.is_some()));
+    for word in ["ok", "running", "waiting", "blocked", "failed", "suspect"] {
+        let current = status.decision.as_ref().is_some_and(|d| d.verdict.word() == word);
+        gauge(&format!("verdict_{word}"), "1 for the current verdict", flag(current));
+    }
+    let mut text = String::new();
+    match encode(&mut text, &registry) {
+        Ok(()) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}

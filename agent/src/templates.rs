@@ -1,0 +1,289 @@
+//! Files rendered from the catalog. A file is written only when its text differs, after its check said that it
+//! is good; when the command that follows fails, the old file comes back.
+
+use crate::catalog::{Reader, Shown};
+use crate::command;
+use crate::files::Directory;
+use crate::trust;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Serde};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
+use model::catalog::{Instance, Level};
+use model::names::{HostName, ServiceName, Tag};
+use model::settings::{Settings, TemplateSettings};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// Longest template and longest file.
+const SOURCE_MAX_BYTES: u64 = 1024 * 1024;
+const TARGET_MAX_BYTES: u64 = 64 * 1024 * 1024;
+/// Steps of one rendering; enough for lists of 100,000, and an end for what has none.
+const FUEL: u64 = 50_000_000;
+const OUTPUT_MAX_BYTES: usize = 4 * 1024;
+/// A template is looked at this often though nothing else changed.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// How a template stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TemplateState {
+    /// The file says what the catalog says.
+    pub up_to_date: bool,
+    /// What is wrong, or what it waits for.
+    pub trouble: Option<String>,
+}
+
+/// How every template stands, by target.
+pub type TemplateStates = BTreeMap<PathBuf, TemplateState>;
+
+/// Follows the settings and keeps one task for each template.
+pub async fn run(
+    mut settings: watch::Receiver<Arc<Settings>>,
+    reader: Reader,
+    states: watch::Sender<Arc<TemplateStates>>,
+) {
+    loop {
+        let templates = settings.borrow_and_update().templates.clone();
+        states.send_replace(Arc::default());
+        let mut tasks = JoinSet::new();
+        for template in templates {
+            let renderer = Renderer { template, reader: reader.clone(), states: states.clone() };
+            tasks.spawn(renderer.run());
+        }
+        loop {
+            let old = settings.borrow_and_update().templates.clone();
+            if settings.changed().await.is_err() {
+                return;
+            }
+            if settings.borrow().templates != old {
+                break;
+            }
+        }
+    }
+}
+
+struct Renderer {
+    template: TemplateSettings,
+    reader: Reader,
+    states: watch::Sender<Arc<TemplateStates>>,
+}
+
+/// What a rendering gave.
+enum Rendered {
+    Text(String),
+    /// The catalog, or the health of a service, has not been read yet.
+    NotKnown(String),
+}
+
+impl Renderer {
+    async fn run(self) {
+        let mut changes = self.reader.changes();
+        // A text that was refused is not tried again before it differs.
+        let mut refused: Option<String> = None;
+        loop {
+            let shown = changes.borrow_and_update().clone();
+            let state = match self.bring_up_to_date(&shown, &mut refused).await {
+                Ok(()) => TemplateState { up_to_date: true, trouble: None },
+                Err(why) => TemplateState { up_to_date: false, trouble: Some(why) },
+            };
+            self.say(state);
+            tokio::select! {
+                // Neither loses anything when the other is ready first.
+                changed = changes.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    tokio::time::sleep(self.template.debounce).await;
+                }
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+        }
+    }
+
+    fn say(&self, state: TemplateState) {
+        let target = &self.template.target;
+        self.states.send_if_modified(|states| {
+            if states.get(target) == Some(&state) {
+                return false;
+            }
+            if let Some(why) = &state.trouble {
+                tracing::warn!(target = %target.display(), why, "a template");
+            }
+            Arc::make_mut(states).insert(target.clone(), state);
+            true
+        });
+    }
+
+    async fn bring_up_to_date(&self, shown: &Arc<Shown>, refused: &mut Option<String>) -> Result<(), String> {
+        let template = &self.template;
+        let (directory, name) = split(&template.target)?;
+        let source = read_source(&template.source)?;
+        let (shown, reader) = (shown.clone(), self.reader.clone());
+        let rendering = tokio::task::spawn_blocking(move || render(&source, &shown, &reader));
+        let text = match rendering.await.map_err(|e| e.to_string())?? {
+            Rendered::Text(text) => text,
+            Rendered::NotKnown(what) => return Err(format!("{what} is not known yet")),
+        };
+        let old = directory.read(&name, TARGET_MAX_BYTES).map_err(|e| e.to_string())?;
+        if old.as_deref() == Some(text.as_bytes()) {
+            *refused = None;
+            return Ok(());
+        }
+        if refused.as_ref() == Some(&text) {
+            return Err("the new text was refused before; the old file stays".into());
+        }
+        let swapped = self.swap(&directory, &name, old.as_deref(), &text).await;
+        *refused = swapped.is_err().then_some(text);
+        swapped
+    }
+
+    async fn swap(
+        &self,
+        directory: &Directory,
+        name: &str,
+        old: Option<&[u8]>,
+        text: &str,
+    ) -> Result<(), String> {
+        let template = &self.template;
+        let io = |error: io::Error| error.to_string();
+        if let Some(check) = &template.check {
+            let candidate = format!(".{name}.candidate");
+            directory.replace(&candidate, text.as_bytes(), template.mode).map_err(io)?;
+            let path = directory.path().join(&candidate);
+            let said = self.command(check, &path).await;
+            directory.remove(&candidate).map_err(io)?;
+            said.map_err(|why| format!("its check refuses the new text: {why}"))?;
+        }
+        directory.replace(name, text.as_bytes(), template.mode).map_err(io)?;
+        tracing::info!(target = %template.target.display(), "a file follows the catalog");
+        let Some(on_change) = &template.on_change else { return Ok(()) };
+        let Err(why) = self.command(on_change, &template.target).await else { return Ok(()) };
+        match old {
+            Some(old) => directory.replace(name, old, template.mode).map_err(io)?,
+            None => directory.remove(name).map_err(io)?,
+        }
+        // Whoever took the new file shall take the old one again.
+        let again = self.command(on_change, &template.target).await;
+        let again = again.err().map(|why| format!("; and with the old file: {why}")).unwrap_or_default();
+        Err(format!("on_change failed, the old file is back: {why}{again}"))
+    }
+
+    async fn command(&self, command: &[String], file: &Path) -> Result<(), String> {
+        let shown = file.display().to_string();
+        let arguments: Vec<String> = command.iter().map(|a| a.replace("{file}", &shown)).collect();
+        let environment = BTreeMap::from([("ORCHESTRATE_FILE".to_owned(), shown)]);
+        let outcome = command::run(&arguments, &environment, self.template.timeout, OUTPUT_MAX_BYTES).await;
+        if outcome.succeeded() { Ok(()) } else { Err(outcome.in_words()) }
+    }
+}
+
+fn split(path: &Path) -> Result<(Directory, String), String> {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
+        return Err(format!("{}: not the name of a file", path.display()));
+    };
+    Ok((Directory::open(directory).map_err(|e| e.to_string())?, name.to_owned()))
+}
+
+fn read_source(path: &Path) -> Result<String, String> {
+    // Whoever can write it decides what others read.
+    trust::check_file(path)?;
+    let (directory, name) = split(path)?;
+    let bytes = directory.read(&name, SOURCE_MAX_BYTES).map_err(|e| e.to_string())?;
+    let bytes = bytes.ok_or_else(|| format!("{}: no such file", path.display()))?;
+    String::from_utf8(bytes).map_err(|_| format!("{}: not UTF-8 text", path.display()))
+}
+
+/// An instance as templates see it.
+#[derive(Serialize)]
+struct ShownInstance<'a> {
+    host: &'a HostName,
+    address: Option<String>,
+    addresses: Vec<String>,
+    port: Option<u16>,
+    tags: Vec<&'a str>,
+    meta: BTreeMap<&'a str, String>,
+    health: &'static str,
+}
+
+impl<'a> ShownInstance<'a> {
+    fn new(host: &'a HostName, instance: &'a Instance) -> Self {
+        let record = &instance.record;
+        let addresses: Vec<String> = record.addresses.iter().map(ToString::to_string).collect();
+        // Free text of another host must not begin a new line in a file of this one.
+        let plain = |text: &str| text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        Self {
+            host,
+            address: addresses.first().cloned(),
+            addresses,
+            port: record.port,
+            tags: record.tags.iter().map(Tag::as_str).collect(),
+            meta: record.meta.iter().map(|(name, text)| (name.as_str(), plain(text))).collect(),
+            health: instance.word(),
+        }
+    }
+}
+
+fn serialized(value: impl Serialize) -> Value {
+    Value::from(Serde(value))
+}
+
+fn render(source: &str, shown: &Arc<Shown>, reader: &Reader) -> Result<Rendered, String> {
+    if !shown.view.records_known() {
+        return Ok(Rendered::NotKnown("the catalog".into()));
+    }
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    // A tag alone on its line leaves no empty line behind.
+    let mut syntax = SyntaxConfig::builder();
+    syntax.trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true);
+    environment.set_syntax(syntax.build().map_err(|e| e.to_string())?);
+    environment.set_fuel(Some(FUEL));
+    let unknown: Arc<Mutex<BTreeSet<ServiceName>>> = Arc::default();
+    let (view, asking, missing) = (shown.clone(), reader.clone(), unknown.clone());
+    environment.add_function("service", move |name: String, options: Kwargs| {
+        let wrong = |error: String| Error::new(ErrorKind::InvalidOperation, error);
+        let name = ServiceName::new(name).map_err(|e| wrong(e.to_string()))?;
+        let level = options.get::<Option<String>>("level")?;
+        let level = level.map_or(Ok(Level::Functional), |text| text.parse::<Level>()).map_err(wrong)?;
+        let tag = options.get::<Option<String>>("tag")?.map(Tag::new).transpose();
+        let tag = tag.map_err(|e| wrong(e.to_string()))?;
+        options.assert_all_used()?;
+        asking.ask(&name);
+        if level == Level::Functional && !view.view.health_known(&name) {
+            missing.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+        }
+        let service = view.view.service(&name);
+        let found = service.into_iter().flat_map(|service| service.at(level, tag.as_ref()));
+        let list: Vec<ShownInstance<'_>> =
+            found.map(|(host, instance)| ShownInstance::new(host, instance)).collect();
+        Ok(serialized(&list))
+    });
+    let view = shown.clone();
+    environment.add_function("services", move || serialized(view.view.services().keys().collect::<Vec<_>>()));
+    let view = shown.clone();
+    environment.add_function("hosts", move || {
+        let nodes = view.view.nodes();
+        let hosts = nodes.hosts().map(|host| {
+            BTreeMap::from([
+                ("host", Value::from(host.as_str())),
+                ("addresses", serialized(nodes.addresses(host).collect::<Vec<_>>())),
+            ])
+        });
+        serialized(hosts.collect::<Vec<_>>())
+    });
+    let text = environment.render_str(source, ()).map_err(|error| match error.line() {
+        Some(line) => format!("line {line}: {error}"),
+        None => error.to_string(),
+    })?;
+    let unknown = unknown.lock().unwrap_or_else(PoisonError::into_inner);
+    match unknown.first() {
+        Some(service) => Ok(Rendered::NotKnown(format!("the health of {service}"))),
+        None => Ok(Rendered::Text(text)),
+    }
+}

@@ -1,0 +1,146 @@
+//! `lint`: looks at settings and service files before anything runs. It asks nobody.
+
+use crate::exit::{Exit, Failure};
+use crate::local;
+use crate::output::{self, Output};
+use anyhow::anyhow;
+use model::definitions::{Parsed, assemble, parse_consul, parse_toml};
+use model::lint::{Finding, Told, Weight, lint};
+use model::settings;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// Largest file that is read.
+const FILE_MAX_BYTES: u64 = 1024 * 1024;
+
+/// The files of one kind of host.
+#[derive(Default)]
+struct Files {
+    source: String,
+    settings: Vec<PathBuf>,
+    services: Vec<PathBuf>,
+}
+
+/// Looks at files and directories. A directory is one kind of host: `agent.toml`, `agent.d`, `services.d`. A settings file
+/// among single files begins a kind of host, and the service files behind it belong to it.
+pub(super) fn files(paths: &[PathBuf], output: &mut Output) -> Result<Exit, Failure> {
+    let mut found: Vec<Finding> = Vec::new();
+    let mut hosts: Vec<Told> = Vec::new();
+    for files in group(paths)? {
+        match read(&files, &mut found) {
+            Ok(told) => hosts.push(told),
+            Err(message) => found.push(Finding { weight: Weight::Error, source: String::new(), message }),
+        }
+    }
+    found.extend(lint(&hosts));
+    let words = |finding: &Finding| match finding.source.as_str() {
+        "" => finding.message.clone(),
+        source => format!("{source}: {}", finding.message),
+    };
+    let weight = |finding: &Finding| match finding.weight {
+        Weight::Error => "error",
+        Weight::Warning => "warning",
+    };
+    let list: Vec<_> = found
+        .iter()
+        .map(|f| json!({ "weight": weight(f), "source": f.source, "message": f.message }))
+        .collect();
+    output.answer(&json!({ "findings": list }), |o| {
+        found.iter().for_each(|f| o.line(&format!("{}: {}", weight(f), words(f))));
+    });
+    let errors = found.iter().filter(|f| f.weight == Weight::Error).count();
+    output::note(&format!(
+        "{} kinds of host, {errors} errors, {} warnings",
+        hosts.len(),
+        found.len() - errors
+    ));
+    Ok(Exit::of(errors == 0))
+}
+
+fn group(paths: &[PathBuf]) -> Result<Vec<Files>, Failure> {
+    let mut groups: Vec<Files> = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            let services = entries(&path.join("services.d"));
+            let mut all: Vec<PathBuf> =
+                [path.join("agent.toml")].into_iter().filter(|p| p.exists()).collect();
+            all.extend(entries(&path.join("agent.d")));
+            groups.push(Files { source: path.display().to_string(), settings: all, services });
+            continue;
+        }
+        let text = text_of(path).map_err(|e| Failure::no(e.to_string()))?;
+        let is_service = path.extension().is_some_and(|kind| kind == "json") || is_service_file(&text);
+        let source = path.display().to_string();
+        match groups.last_mut() {
+            Some(last) if is_service => last.services.push(path.clone()),
+            _ if is_service => {
+                groups.push(Files { source, services: vec![path.clone()], ..Files::default() })
+            }
+            _ => groups.push(Files { source, settings: vec![path.clone()], ..Files::default() }),
+        }
+    }
+    if groups.is_empty() {
+        return Err(Failure::usage(anyhow!("no files given")));
+    }
+    Ok(groups)
+}
+
+/// Our own service files have nothing but services and checks.
+fn is_service_file(text: &str) -> bool {
+    let tables = text.lines().map(str::trim).filter(|line| line.starts_with("[["));
+    let mut tables = tables.peekable();
+    tables.peek().is_some() && tables.all(|line| line.starts_with("[[service") || line.starts_with("[[check"))
+}
+
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+    let mut paths: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|kind| kind == "toml" || kind == "json"))
+        .collect();
+    paths.sort();
+    paths
+}
+
+fn text_of(path: &Path) -> Result<String, anyhow::Error> {
+    match local::read_up_to(path, FILE_MAX_BYTES) {
+        Ok(Some(text)) => Ok(text),
+        Ok(None) => Err(anyhow!("{}: no such file", path.display())),
+        Err(error) => Err(anyhow!("{}: {error}", path.display())),
+    }
+}
+
+fn read(files: &Files, found: &mut Vec<Finding>) -> Result<Told, String> {
+    let mut fragments = Vec::new();
+    for path in &files.settings {
+        fragments.push((path.display().to_string(), text_of(path).map_err(|e| e.to_string())?));
+    }
+    let settings = settings::read(&fragments).map_err(|e| e.to_string())?;
+    let mut parsed: Vec<(String, Parsed)> = Vec::new();
+    for path in &files.services {
+        let shown = path.display().to_string();
+        let text = text_of(path).map_err(|e| e.to_string())?;
+        let read = if path.extension().is_some_and(|kind| kind == "toml") {
+            parse_toml(&shown, &text)
+        } else {
+            parse_consul(&shown, &text)
+        };
+        match read {
+            Ok(read) => parsed.push((shown, read)),
+            Err(error) => found.push(Finding {
+                weight: Weight::Error,
+                source: String::new(),
+                message: error.to_string(),
+            }),
+        }
+    }
+    let warning = |message: String| Finding { weight: Weight::Warning, source: String::new(), message };
+    found.extend(parsed.iter().flat_map(|(_, p)| p.notes.iter().cloned().map(warning)));
+    let (definitions, misfits) = assemble(parsed.iter().map(|(file, p)| (file.as_str(), p)));
+    found.extend(misfits.iter().map(|error| Finding {
+        weight: Weight::Error,
+        source: String::new(),
+        message: error.to_string(),
+    }));
+    Ok(Told { source: files.source.clone(), settings, definitions })
+}

@@ -1,0 +1,131 @@
+//! What an operator takes out of use: `maintenance` and `drain`; and what is let through: `release-view`.
+
+use super::{Store, now};
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Output};
+use anyhow::anyhow;
+use model::keys::Key;
+use model::names::{HostName, ServiceName};
+use model::values::{self, Maintenance, OutOfUse, OutOfUseHow};
+use serde_json::json;
+
+/// What is asked for.
+pub(super) struct Wish<'a> {
+    pub(super) how: OutOfUseHow,
+    /// On, or off again.
+    pub(super) on: bool,
+    pub(super) service: Option<&'a str>,
+    pub(super) hostname: Option<&'a str>,
+    pub(super) reason: Option<&'a str>,
+}
+
+/// Longest reason.
+const REASON_MAX_BYTES: usize = 256;
+
+/// Takes a host, or a service on it, out of use or into it again.
+pub(super) async fn set(wish: Wish<'_>, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let host = store.settings.host(wish.hostname)?;
+    let service = wish.service.map(ServiceName::new).transpose().map_err(Failure::usage)?;
+    let reason = wish.reason.unwrap_or_default();
+    if reason.len() > REASON_MAX_BYTES {
+        return Err(Failure::usage(anyhow!("the reason is longer than {REASON_MAX_BYTES} bytes")));
+    }
+    let keys = [Key::Maintenance(host.clone()), Key::Live(host.clone()), Key::Host(host.clone())];
+    let picture = store.session.read_keys(&keys, store.deadline).await?;
+    if picture.get(&keys[1]).is_none() && picture.get(&keys[2]).is_none() {
+        return Err(Failure::no(format!("host {host} is not known")));
+    }
+    let before = picture.get(&keys[0]);
+    let mut out: Maintenance = match before.map(|entry| values::read(&entry.value)) {
+        Some(Err(error)) => return Err(Failure::cannot_tell(format!("{}: {error}", keys[0]))),
+        Some(Ok(out)) => out,
+        None => Maintenance::default(),
+    };
+    let changed = change(&mut out, &wish, service.as_ref());
+    let revision = before.map_or(0, |entry| entry.mod_revision);
+    let revision = if changed {
+        let (done, revision) = store.session.set_maintenance(&host, &out, revision, store.deadline).await?;
+        if !done {
+            return Err(Failure::cannot_tell(
+                "somebody else changed it at the same time; look, and say it again",
+            ));
+        }
+        revision
+    } else {
+        revision
+    };
+    if picture.get(&keys[1]).is_none() {
+        output::warn(&format!("no agent lives on {host}: it counts when one comes"));
+    }
+    let answer = json!({ "host": host, "service": service, "changed": changed, "revision": revision });
+    output.answer(&answer, |_| {});
+    Ok(Exit::Yes)
+}
+
+fn change(out: &mut Maintenance, wish: &Wish<'_>, service: Option<&ServiceName>) -> bool {
+    let before = out.clone();
+    let entry = || OutOfUse { how: wish.how, reason: wish.reason.unwrap_or_default().to_owned(), at: now() };
+    match (service, wish.on) {
+        (None, true) => out.host = Some(entry()),
+        (None, false) => out.host = out.host.take().filter(|known| known.how != wish.how),
+        (Some(service), true) => {
+            out.services.insert(service.clone(), entry());
+        }
+        (Some(service), false) => {
+            out.services.retain(|name, known| name != service || known.how != wish.how);
+        }
+    }
+    // The same again is no change, whenever it is said.
+    let said = |m: &Maintenance| {
+        let plain = |o: &OutOfUse| (o.how, o.reason.clone());
+        let services: Vec<_> = m.services.iter().map(|(n, o)| (n.clone(), plain(o))).collect();
+        (m.host.as_ref().map(plain), services)
+    };
+    let differs = said(&before) != said(out);
+    if !differs {
+        *out = before;
+    }
+    differs
+}
+
+/// Lets through what cliff guards hold back, for the whole fleet.
+pub(super) async fn release_view(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let revision = store.session.release_view(now(), store.deadline).await?;
+    output.answer(&json!({ "revision": revision }), |_| {});
+    Ok(Exit::Yes)
+}
+
+/// What is out of use, for `status`.
+pub(super) fn in_words(host: &HostName, out: &Maintenance) -> Vec<[String; 5]> {
+    let row = |service: &str, o: &OutOfUse| {
+        let how = match o.how {
+            OutOfUseHow::Maintenance => "maintenance",
+            OutOfUseHow::Draining => "draining",
+        };
+        let since = output::rfc3339(o.at).unwrap_or_default();
+        [host.to_string(), service.to_owned(), how.into(), o.reason.clone(), since]
+    };
+    let all = out.host.iter().map(|o| row("all", o));
+    all.chain(out.services.iter().map(|(name, o)| row(name.as_str(), o))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_and_off_concern_what_they_name() {
+        let web = ServiceName::new("web").unwrap();
+        let wish = |how, on| Wish { how, on, service: None, hostname: None, reason: Some("disk") };
+        let mut out = Maintenance::default();
+        assert!(change(&mut out, &wish(OutOfUseHow::Maintenance, true), Some(&web)));
+        assert!(!change(&mut out, &wish(OutOfUseHow::Maintenance, true), Some(&web)), "the same again");
+        assert!(change(&mut out, &wish(OutOfUseHow::Draining, true), None));
+        assert_eq!(out.of(&web).unwrap().how, OutOfUseHow::Maintenance, "it weighs more");
+        assert!(!change(&mut out, &wish(OutOfUseHow::Draining, false), Some(&web)), "another kind");
+        assert!(change(&mut out, &wish(OutOfUseHow::Maintenance, false), Some(&web)));
+        assert_eq!(out.of(&web).unwrap().how, OutOfUseHow::Draining);
+        assert!(change(&mut out, &wish(OutOfUseHow::Draining, false), None));
+        assert!(out.is_empty());
+    }
+}

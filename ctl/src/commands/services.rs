@@ -1,0 +1,379 @@
+//! The catalog: what there is, and what follows it.
+
+use super::Store;
+use crate::exit::{Exit, Failure};
+use crate::local;
+use crate::output::{self, Output};
+use anyhow::anyhow;
+use etcd_session::{Feed, FeedEvent, FeedOptions, OneShotService, Picture, StoreError};
+use model::catalog::{
+    Data, GuardSettings, Instance, Level, QueryType, Question, ServiceRecord, View, Zone, answer,
+    catalog_from_store, hiera_yaml, usable_addresses, vanished_entries,
+};
+use model::definitions::parse_profile_list;
+use model::keys::{Key, Prefix};
+use model::names::{HostName, InterfaceName, ServiceName, Tag};
+use model::values::{self, Maintenance, ReleaseWish};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::SystemTime;
+use tokio::sync::mpsc;
+
+/// The catalog as a picture shows it.
+pub(super) fn view_of(picture: &Picture) -> View {
+    let entries =
+        picture.entries.iter().map(|(key, entry)| (key.as_str(), entry.value.as_slice(), entry.lease != 0));
+    let (view, refused) = catalog_from_store(entries);
+    if refused > 0 {
+        output::warn(&format!("{refused} records of services cannot be read, or are not of their host"));
+    }
+    view
+}
+
+/// The catalog of all services, or of one, at one revision.
+pub(super) async fn read(
+    store: &Store<'_>,
+    service: Option<&ServiceName>,
+    at: Option<i64>,
+) -> Result<(View, i64), StoreError> {
+    let prefixes = match service {
+        None => [Prefix::Services, Prefix::HealthAll],
+        Some(service) => [Prefix::Service(service.clone()), Prefix::Health(service.clone())],
+    };
+    let picture = store.session.read_all(&[], &prefixes, at, store.deadline).await?;
+    Ok((view_of(&picture), picture.revision))
+}
+
+/// Lists the services.
+pub(super) async fn list(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let (view, revision) = read(store, None, None).await?;
+    let rows: Vec<(&ServiceName, usize, usize, Vec<String>)> = view
+        .services()
+        .iter()
+        .map(|(name, service)| {
+            let tags = service.instances().values().flat_map(|instance| &instance.record.tags);
+            let mut tags: Vec<String> = tags.map(Tag::to_string).collect();
+            tags.sort();
+            tags.dedup();
+            let count = |level| service.at(level, None).count();
+            (name, count(Level::Functional), count(Level::Addressable), tags)
+        })
+        .collect();
+    let list: Vec<Value> = rows
+        .iter()
+        .map(|(name, functional, addressable, tags)| {
+            json!({ "service": name, "functional": functional, "addressable": addressable, "tags": tags })
+        })
+        .collect();
+    output.answer(&json!({ "services": list, "revision": revision }), |o| {
+        o.table(
+            ["SERVICE", "FUNCTIONAL", "ADDRESSABLE", "TAGS"],
+            rows.iter().map(|(name, functional, addressable, tags)| {
+                let tags = if tags.is_empty() { "-".into() } else { tags.join(",") };
+                [name.to_string(), functional.to_string(), addressable.to_string(), tags]
+            }),
+        );
+    });
+    Ok(Exit::Yes)
+}
+
+/// Shows the instances of a service: 0 if one is functional, 1 if none is.
+pub(super) async fn show(
+    service: &ServiceName,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let prefixes = [Prefix::Service(service.clone()), Prefix::Health(service.clone()), Prefix::Maintenances];
+    let picture = store.session.read_ranges(&prefixes, store.deadline).await?;
+    let (view, revision) = (view_of(&picture), picture.revision);
+    let Some(found) = view.service(service) else {
+        return Err(Failure::no(format!("no host has {service}")));
+    };
+    let why = |host: &HostName| -> Option<String> {
+        let entry = picture.get(&Key::Maintenance(host.clone()))?;
+        let out: Maintenance = values::read(&entry.value).ok()?;
+        out.of(service).map(|o| o.reason.clone()).filter(|reason| !reason.is_empty())
+    };
+    let addresses =
+        |i: &Instance| -> Vec<String> { i.record.addresses.iter().map(ToString::to_string).collect() };
+    let list: Vec<Value> = found
+        .instances()
+        .iter()
+        .map(|(host, i)| {
+            json!({
+                "host": host,
+                "health": i.word(),
+                "reason": why(host),
+                "addresses": addresses(i),
+                "port": i.record.port,
+                "tags": i.record.tags,
+                "meta": i.record.meta,
+            })
+        })
+        .collect();
+    output.answer(&json!({ "service": service, "instances": list, "revision": revision }), |o| {
+        let row = |(host, i): (&HostName, &std::sync::Arc<Instance>)| {
+            let tags: Vec<&str> = i.record.tags.iter().map(Tag::as_str).collect();
+            let health = match why(host) {
+                Some(reason) => format!("{} ({reason})", i.word()),
+                None => i.word().to_owned(),
+            };
+            let or_dash = |text: String| if text.is_empty() { "-".into() } else { text };
+            [
+                host.to_string(),
+                health,
+                or_dash(addresses(i).join(",")),
+                i.record.port.map_or("-".into(), |port| port.to_string()),
+                or_dash(tags.join(",")),
+            ]
+        };
+        o.table(["HOST", "HEALTH", "ADDRESSES", "PORT", "TAGS"], found.instances().iter().map(row));
+    });
+    Ok(Exit::of(view.count(service, Level::Functional) > 0))
+}
+
+/// Prints the catalog as the file that Hiera reads.
+pub(super) async fn get_services(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let (view, revision) = read(store, None, None).await?;
+    let yaml = hiera_yaml(&view);
+    let hiera: BTreeMap<String, Vec<IpAddr>> = model::catalog::hiera_entries(&view)
+        .into_iter()
+        .map(|((service, interface), list)| {
+            (format!("services::{service}::{interface}"), list.into_iter().collect())
+        })
+        .collect();
+    output.answer(&json!({ "services": hiera, "revision": revision }), |o| o.raw(yaml.as_bytes()));
+    Ok(Exit::Yes)
+}
+
+/// Writes the file that Hiera reads. One that would lose so much that a fault is likelier than the truth is not
+/// written: the old one stays, and the exit code is 2.
+pub(super) async fn cache_services(
+    force: bool,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let prefixes = [Prefix::Services, Prefix::HealthAll];
+    let picture = store.session.read_all(&[Key::ReleaseView], &prefixes, None, store.deadline).await?;
+    let view = view_of(&picture);
+    let path = &store.settings.hiera_file;
+    let trouble = |e: std::io::Error| Failure::cannot_tell(format!("{}: {e}", path.display()));
+    let old = local::read_up_to(path, HIERA_MAX_BYTES).map_err(trouble)?;
+    if let Some(old) = old.as_deref().filter(|_| !force) {
+        let lost = vanished_entries(old, &view, &GuardSettings::default());
+        let written = std::fs::metadata(path).and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+        if !lost.is_empty() && !released_since(&picture, written) {
+            let lost: Vec<String> =
+                lost.iter().map(|(service, lost, of)| format!("{service} {lost} of {of}")).collect();
+            return Err(Failure::cannot_tell(format!(
+                "{} was kept: too many addresses are gone from the catalog ({}); `orchestrate release-view` or --force writes it",
+                path.display(),
+                lost.join(", ")
+            )));
+        }
+    }
+    let yaml = hiera_yaml(&view);
+    let changed = old.as_deref() != Some(yaml.as_str());
+    if changed {
+        local::replace(path, yaml.as_bytes()).map_err(trouble)?;
+    }
+    let answer = json!({ "file": path, "changed": changed, "revision": picture.revision });
+    output.answer(&answer, |_| {});
+    Ok(Exit::Yes)
+}
+
+/// How often it is said again when an agent came or went meanwhile.
+const TRIES: u32 = 3;
+/// More than any catalog.
+const HIERA_MAX_BYTES: u64 = 256 * 1024 * 1024;
+
+fn released_since(picture: &Picture, written: SystemTime) -> bool {
+    let wish = picture.get(&Key::ReleaseView).and_then(|e| values::read::<ReleaseWish>(&e.value).ok());
+    let written = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    wish.is_some_and(|wish| u64::try_from(wish.at.0).unwrap_or(0) >= written)
+}
+
+/// Publishes the roles of the profile list. With an agent on the host they hang on its lease; without one they
+/// stay until somebody deletes them, as they always did.
+pub(super) async fn publish_service(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let host = store.settings.host(None)?;
+    let path = &store.settings.profile_list;
+    let text = local::read(path).map_err(|e| Failure::cannot_tell(format!("{}: {e}", path.display())))?;
+    let list = parse_profile_list(&path.display().to_string(), &text.unwrap_or_default());
+    list.notes.iter().for_each(|note| output::warn(note));
+    let interfaces = interfaces();
+    let record = ServiceRecord {
+        host: Some(host.clone()),
+        addresses: usable_addresses(interfaces.iter().flat_map(|(_, list)| list.iter().copied())),
+        interfaces,
+        ..ServiceRecord::default()
+    };
+    let names: Vec<ServiceName> = list.services.iter().map(|service| service.name.clone()).collect();
+    let shot = OneShotService { host, record: record.write(), services: names.clone() };
+    for tries in 1.. {
+        if names.is_empty() || store.session.publish_one_shot(&shot, store.deadline).await? {
+            break;
+        }
+        if tries == TRIES {
+            return Err(Failure::cannot_tell("an agent comes and goes on this host"));
+        }
+    }
+    output.answer(&json!({ "services": names }), |o| names.iter().for_each(|name| o.line(name.as_str())));
+    Ok(Exit::Yes)
+}
+
+/// Every interface with its addresses, as the original tool published them.
+fn interfaces() -> Vec<(InterfaceName, Vec<IpAddr>)> {
+    let Ok(networks) = sysinfo::Networks::new_with_refreshed_list() else { return Vec::new() };
+    let named = networks.iter().filter_map(|(name, data)| {
+        let name = InterfaceName::new(name.to_string_lossy()).ok()?;
+        let mut addresses: Vec<IpAddr> = data.ip_networks().iter().map(|network| network.addr).collect();
+        addresses.sort();
+        (!addresses.is_empty()).then_some((name, addresses))
+    });
+    let sorted: BTreeMap<_, _> = named.collect();
+    sorted.into_iter().collect()
+}
+
+/// Waits until so many instances of a service are there: 0 they are, 1 they were not in time, 2 nobody can tell.
+pub(super) async fn wait_for(
+    service: &ServiceName,
+    count: usize,
+    level: &str,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let level: Level = level.parse().map_err(|e: String| Failure::usage(anyhow!(e)))?;
+    // One read answers at once where it can, and says at once if the store is away.
+    let (view, revision) = read(store, Some(service), None).await?;
+    let mut have = view.count(service, level);
+    if have < count {
+        have = followed(service, count, level, store).await?;
+    }
+    let answer = json!({
+        "service": service, "level": level, "count": count, "have": have, "revision": revision,
+    });
+    output.answer(&answer, |_| {});
+    if have < count {
+        output::note(&format!("{service}: {have} of {count} {level}"));
+    }
+    Ok(Exit::of(have >= count))
+}
+
+/// Follows a service until there are enough, or the time is over; gives how many there were last.
+async fn followed(
+    service: &ServiceName,
+    count: usize,
+    level: Level,
+    store: &Store<'_>,
+) -> Result<usize, Failure> {
+    let (sink, mut events) = mpsc::channel(8);
+    let prefixes = [Prefix::Service(service.clone()), Prefix::Health(service.clone())];
+    let _feeds: Vec<Feed> = prefixes
+        .into_iter()
+        .zip(0..)
+        .map(|(prefix, number)| {
+            Feed::start(store.session.clone(), prefix, FeedOptions::default(), number, sink.clone())
+        })
+        .collect();
+    let mut entries: [BTreeMap<String, (Vec<u8>, bool)>; 2] = Default::default();
+    let mut listed = [false; 2];
+    let mut connected = [false; 2];
+    let mut have = 0;
+    loop {
+        let Ok(Some((number, event))) = tokio::time::timeout(store.deadline.left(), events.recv()).await
+        else {
+            // What was held when the time was over was true then.
+            return if connected == [true; 2] && listed == [true; 2] {
+                Ok(have)
+            } else {
+                Err(Failure::cannot_tell("the store was out of reach when the time was over"))
+            };
+        };
+        let number = usize::try_from(number).unwrap_or(0);
+        match event {
+            FeedEvent::Part(part) => {
+                if listed[number] {
+                    entries[number].clear();
+                    listed[number] = false;
+                }
+                entries[number].extend(part.into_iter().map(|(key, e)| (key, (e.value, e.lease != 0))));
+            }
+            FeedEvent::Listed(_) => listed[number] = true,
+            FeedEvent::Changed(_, changes) => {
+                for (key, entry) in changes {
+                    match entry {
+                        Some(entry) => entries[number].insert(key, (entry.value, entry.lease != 0)),
+                        None => entries[number].remove(&key),
+                    };
+                }
+            }
+            FeedEvent::Connected(yes) => connected[number] = yes,
+        }
+        if listed == [true; 2] {
+            let all = entries.iter().flatten();
+            let (view, _) =
+                catalog_from_store(all.map(|(key, (value, leased))| (key.as_str(), &value[..], *leased)));
+            have = view.count(service, level);
+            if have >= count {
+                return Ok(have);
+            }
+        }
+    }
+}
+
+/// Answers a question as the DNS server of an agent would, from the store: 0 there is something, 1 there is not.
+pub(super) async fn dns(
+    name: &str,
+    kind: &str,
+    domain: &str,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let kinds = [
+        ("A", QueryType::A),
+        ("AAAA", QueryType::Aaaa),
+        ("SRV", QueryType::Srv),
+        ("PTR", QueryType::Ptr),
+        ("SOA", QueryType::Soa),
+        ("NS", QueryType::Ns),
+    ];
+    let found = kinds.iter().find(|(known, _)| known.eq_ignore_ascii_case(kind));
+    let Some((kind, query)) = found else {
+        return Err(Failure::usage(anyhow!("{kind:?}: A, AAAA, SRV, PTR, SOA or NS")));
+    };
+    let (view, revision) = read(store, None, None).await?;
+    let zone = Zone {
+        domain: domain.trim_matches('.').to_ascii_lowercase(),
+        datacenter: None,
+        host: store.settings.host(None)?,
+        ttl: 5,
+        negative_ttl: 5,
+    };
+    let lower = name.trim_end_matches('.').to_ascii_lowercase();
+    let found = answer(&Question { labels: lower.split('.').collect(), kind: *query }, &view, &zone);
+    let mut records = found.records;
+    records.sort();
+    let said: Vec<String> = records.iter().map(|record| in_words(&record.data, &zone)).collect();
+    let answer = json!({
+        "name": lower, "type": kind, "answer": format!("{:?}", found.code), "records": said,
+        "revision": revision,
+    });
+    output.answer(&answer, |o| said.iter().for_each(|line| o.line(line)));
+    if said.is_empty() {
+        output::note(&format!("{lower} {kind}: {:?}, nothing", found.code));
+    }
+    Ok(Exit::of(!said.is_empty()))
+}
+
+fn in_words(data: &Data, zone: &Zone) -> String {
+    match data {
+        Data::A(ip) => ip.to_string(),
+        Data::Aaaa(ip) => ip.to_string(),
+        Data::Srv { port, target } => format!("1 1 {port} {target}."),
+        Data::Ptr(name) | Data::Ns(name) => format!("{name}."),
+        Data::Soa => format!("ns.{0}. hostmaster.{0}.", zone.domain),
+        Data::HostInfo => "RFC8482".into(),
+    }
+}
