@@ -176,7 +176,8 @@ impl Host {
             at("machine-id"),
             at("boot-id")
         );
-        let _ = writeln!(text, "[http]\nlisten = \"127.0.0.1:{}\"", self.http_port);
+        let (port, socket) = (self.http_port, at("agent.sock"));
+        let _ = writeln!(text, "[http]\nlisten = \"127.0.0.1:{port}\"\nsocket = \"{socket}\"");
         if !given("[store]") {
             let _ = writeln!(text, "[store]\nendpoints = {:?}\nbackstop = \"1s\"", self.endpoints);
         }
@@ -291,6 +292,50 @@ impl Host {
         Some((code, text.split_once("\r\n\r\n")?.1.to_owned()))
     }
 
+    /// What `dig` prints with `+short`, sorted.
+    pub fn dig(&self, arguments: &[&str]) -> Vec<String> {
+        let mut command = Command::new("dig");
+        command.args(["@127.0.0.1", "-p", &self.dns_port.to_string(), "+tries=1", "+time=3", "+short"]);
+        let said = run(command.args(arguments), "");
+        let mut lines: Vec<String> =
+            String::from_utf8_lossy(&said.stdout).lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    }
+
+    /// Where its agent's DNS listens.
+    pub fn dns_port(&self) -> u16 {
+        self.dns_port
+    }
+
+    /// Waits until a name has these data.
+    pub fn wait_for_name(&self, arguments: &[&str], expected: &[&str]) {
+        let what = format!("{} answers {arguments:?} with {expected:?}", self.name);
+        let is = || (self.dig(arguments) == expected).then_some(());
+        wait::until(&what, is, || format!("{:?}\n{}", self.dig(arguments), self.describe()));
+    }
+
+    /// Writes a file into the directory of service files, in one piece.
+    pub fn write_service(&self, name: &str, text: &str) {
+        let directory = self.path("services.d");
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let temporary = self.path("service.new");
+        std::fs::write(&temporary, text).expect("written");
+        std::fs::rename(&temporary, directory.join(name)).expect("in place");
+    }
+
+    /// A service that works while the file `<name>-works` is there.
+    pub fn write_switched_service(&self, name: &str, port: u16) {
+        let file = self.path(&format!("{name}-works")).display().to_string();
+        self.write_service(
+            &format!("{name}.json"),
+            &format!(
+                r#"{{"service": {{"name": "{name}", "port": {port}, "tags": ["t-{port}"], "check":
+                    {{"script": "test -e '{file}' || exit 2", "interval": "200ms"}}}}}}"#
+            ),
+        );
+    }
+
     /// Waits for the agent's verdict.
     pub fn wait_for_verdict(&self, word: &str) -> Value {
         let is = |s: &Value| s["verdict"] == word;
@@ -344,6 +389,7 @@ impl Host {
         command
             .args(arguments)
             .env_clear()
+            .envs(self.environment.iter().cloned())
             .env("ORCHESTRATE_ENDPOINTS", self.endpoints.join(","))
             .env("ORCHESTRATE_HOSTNAME", self.name.as_str())
             .env("ORCHESTRATE_STATE_DIR", self.state())

@@ -1,0 +1,130 @@
+//! Hosts that need services of others.
+
+use serde_json::Value;
+use tests::etcd::Etcd;
+use tests::host::Host;
+use tests::wait;
+
+const NEEDS_DB: &str = "[[requires]]\nservice = \"mysql\"\nphase = \"apply\"\n\
+                        [[requires]]\nservice = \"mysql\"\nphase = \"validate\"\n";
+
+fn wait_for_detail(host: &Host, part: &str) {
+    let is = |s: &Value| s["detail"].as_str().is_some_and(|detail| detail.contains(part));
+    wait::until(&format!("{} says {part:?}", host.name), || host.status().filter(is), || host.describe());
+}
+
+/// What hosts report comes a moment after what they know.
+fn wait_for_words(host: &Host, command: &[&str], part: &str) {
+    let says = || host.command(command, "").out.contains(part).then_some(());
+    wait::until(&format!("{command:?} says {part:?}"), says, || format!("{:?}", host.command(command, "")));
+}
+
+#[test]
+fn a_host_waits_for_a_service_says_for_which_and_goes_on_when_it_works() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let mut db = Host::new("db1", &etcd.endpoints());
+    db.write_switched_service("mysql", 3306);
+    let mut web = Host::new("web1", &etcd.endpoints()).with(NEEDS_DB);
+    web.write_switched_service("web", 80);
+    let mut balancer =
+        Host::new("lb1", &etcd.endpoints()).with("[[requires]]\nservice = \"web\"\nphase = \"apply\"\n");
+    for host in [&mut db, &mut web, &mut balancer] {
+        host.start();
+    }
+    store.put("/current_version", "1");
+    db.wait_for_listing(&store, "1");
+    wait_for_detail(&web, "waits for mysql: 0 of 1 functional");
+    wait_for_detail(&balancer, "waits for web: 0 of 1 functional");
+    assert_eq!(web.runs("packages", "1"), 0, "what follows is held");
+    for part in [
+        "lb1 waits for web: 0 of 1 functional",
+        "web1 waits for mysql: 0 of 1 functional",
+        "mysql on db1 is critical",
+    ] {
+        wait_for_words(&db, &["why", "lb1"], part);
+    }
+    let roots = db.command(&["why"], "");
+    assert!(roots.out.contains("2 hosts wait: mysql on db1 is critical"), "{roots:?}");
+    // It works: everybody goes on by itself.
+    db.write("mysql-works", "");
+    web.wait_for_listing(&store, "1");
+    web.wait_for_verdict("ok");
+    web.write("web-works", "");
+    balancer.wait_for_listing(&store, "1");
+    // It dies: who needs it for the proof waits, is installed nowhere again, and stays on the list.
+    let converged = web.runs("render", "1");
+    db.remove("mysql-works");
+    wait_for_detail(&web, "waits for mysql: 0 of 1 functional");
+    wait_for_words(&db, &["why", "web1"], "mysql on db1 is critical");
+    assert!(store.get("/running_version/1/web1").is_some());
+    db.write("mysql-works", "");
+    web.wait_for_verdict("ok");
+    assert_eq!(web.runs("packages", "1"), 1, "the consistent phase ran once");
+    let more = || (web.runs("render", "1") > converged).then_some(());
+    wait::until("the eventual phase ran again", more, || web.describe());
+}
+
+#[test]
+fn two_hosts_that_need_each_other_working_are_named_and_by_address_they_settle() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let pair = |level: &str| {
+        let host = |name: &str, own: &str, other: &str| {
+            let mut host = Host::new(name, &etcd.endpoints()).with(&format!(
+                "[[requires]]\nservice = \"{other}\"\nlevel = \"{level}\"\nphase = \"apply\"\n"
+            ));
+            host.write_switched_service(own, 80);
+            host.start();
+            host
+        };
+        let name = |kind: &str| format!("{kind}-{level}");
+        [
+            host(&name("lb"), &name("balancer"), &name("controller")),
+            host(&name("ct"), &name("controller"), &name("balancer")),
+        ]
+    };
+    let settling = pair("addressable");
+    let stuck = pair("functional");
+    store.put("/current_version", "1");
+    for host in &settling {
+        host.wait_for_listing(&store, "1");
+    }
+    let named = || {
+        let said = stuck[0].command(&["why"], "");
+        said.out.contains("waits for").then_some(said)
+    };
+    let said = wait::until("the loop is named", named, || stuck[0].describe());
+    assert_eq!(
+        said.out.lines().next().unwrap(),
+        "2 hosts wait: ct-functional waits for balancer-functional on lb-functional, \
+         lb-functional waits for controller-functional on ct-functional"
+    );
+}
+
+#[test]
+fn all_hosts_of_a_role_and_a_probe_from_here() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let mut hosts: Vec<Host> = Vec::new();
+    for name in ["n1", "n2"] {
+        let host = Host::new(name, &etcd.endpoints()).with("role = \"node\"\n");
+        host.write_switched_service("node", 80);
+        host.write("node-works", "");
+        hosts.push(host);
+    }
+    hosts[0].start();
+    let mut last = Host::new("last", &etcd.endpoints());
+    let probe = last.path("reachable").display().to_string();
+    last = last.with(&format!(
+        "[[requires]]\nservice = \"node\"\ncount = \"all\"\nphase = \"apply\"\nprobe = [\"/usr/bin/test\", \"-e\", \"{probe}\"]\n"
+    ));
+    store.put("/orchestrate/hosts/n2", r#"{"role": "node"}"#);
+    last.start();
+    store.put("/current_version", "1");
+    wait_for_detail(&last, "waits for node: 1 of 2 functional");
+    hosts[1].start();
+    wait_for_detail(&last, "node: 2 of 2 functional, and the probe from here fails");
+    last.write("reachable", "");
+    last.wait_for_listing(&store, "1");
+}

@@ -1,0 +1,129 @@
+//! Files that follow the catalog.
+
+use serde_json::Value;
+use tests::etcd::Etcd;
+use tests::host::Host;
+use tests::wait;
+
+const TEMPLATE: &str =
+    "{% for i in service(\"web\") %}\nserver {{ i.host }} {{ i.address }}:{{ i.port }}\n{% endfor %}\n";
+
+fn balancer(etcd: &Etcd) -> Host {
+    let host = Host::new("lb1", &etcd.endpoints());
+    let at = |name: &str| host.path(name).display().to_string();
+    let text = format!(
+        "[catalog]\nhiera_file = \"{}\"\n[[template]]\nsource = \"{}\"\ntarget = \"{}\"\ndebounce = \"50ms\"\n\
+         check = [\"{}\", \"{{file}}\"]\non_change = [\"{}\"]\n",
+        at("services.yaml"),
+        at("backends.j2"),
+        at("backends.conf"),
+        at("check"),
+        at("reload"),
+    );
+    let host = host.with(&text);
+    host.write("backends.j2", TEMPLATE);
+    // Refuses what names a bad host, and counts what is taken in.
+    host.write_executable("check", "#!/bin/sh\n! grep -q bad \"$1\"\n");
+    let log = at_path(&host, "reloads");
+    let broken = at_path(&host, "reload-broken");
+    host.write_executable(
+        "reload",
+        &format!("#!/bin/sh\ncat \"$ORCHESTRATE_FILE\" >> {log}\necho -- >> {log}\n! test -e {broken}\n"),
+    );
+    host
+}
+
+fn at_path(host: &Host, name: &str) -> String {
+    host.path(name).display().to_string()
+}
+
+fn wait_for_file(host: &Host, name: &str, expected: &str) {
+    let read = || std::fs::read_to_string(host.path(name)).unwrap_or_default();
+    let is = || (read() == expected).then_some(());
+    wait::until(&format!("{name} is {expected:?}"), is, || format!("{:?}\n{}", read(), host.describe()));
+}
+
+fn trouble(host: &Host) -> String {
+    let status = host.status().unwrap_or_default();
+    status["templates"].to_string()
+}
+
+#[test]
+fn a_file_follows_is_checked_first_and_comes_back_when_its_command_fails() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let put = |host: &str, address: &str| {
+        store.put(
+            &format!("/available_services/web/{host}"),
+            &format!(r#"{{"addresses": ["{address}"], "port": 80}}"#),
+        );
+    };
+    put("w1", "10.7.0.1");
+    let mut host = balancer(&etcd);
+    host.start();
+    wait_for_file(&host, "backends.conf", "server w1 10.7.0.1:80\n");
+    put("w2", "10.7.0.2");
+    let two = "server w1 10.7.0.1:80\nserver w2 10.7.0.2:80\n";
+    wait_for_file(&host, "backends.conf", two);
+    wait_for_file(&host, "services.yaml", "{}\n");
+    store.put("/available_services/web/w1", r#"{"eth0": "10.7.0.1"}"#);
+    wait_for_file(&host, "services.yaml", "services::web::eth0: [10.7.0.1]\n");
+    put("w1", "10.7.0.1");
+    wait_for_file(&host, "backends.conf", two);
+    // Its check refuses.
+    put("bad", "10.7.0.9");
+    let refused = || trouble(&host).contains("its check refuses the new text").then_some(());
+    wait::until("the check refuses", refused, || host.describe());
+    assert_eq!(host.read("backends.conf"), two);
+    store.delete("/available_services/web/bad");
+    // Its command fails: the old file comes back, and the command runs with it again.
+    host.write("reload-broken", "");
+    put("w3", "10.7.0.3");
+    let back = || trouble(&host).contains("on_change failed, the old file is back").then_some(());
+    wait::until("the old file is back", back, || host.describe());
+    assert_eq!(host.read("backends.conf"), two);
+    assert!(host.read("reloads").ends_with(&format!("{two}--\n")));
+    host.remove("reload-broken");
+    put("w4", "10.7.0.4");
+    wait_for_file(&host, "backends.conf", &format!("{two}server w3 10.7.0.3:80\nserver w4 10.7.0.4:80\n"));
+    let up_to_date = |s: &Value| s["templates"][at_path(&host, "backends.conf")]["up_to_date"] == true;
+    wait::until("all is well", || host.status().filter(up_to_date), || host.describe());
+}
+
+#[test]
+fn an_outage_of_the_store_changes_no_file_and_runs_nothing() {
+    let mut etcd = Etcd::single();
+    let store = etcd.store();
+    let mut web = Host::new("w1", &etcd.endpoints());
+    web.write_switched_service("web", 80);
+    web.write("web-works", "");
+    web.start();
+    let mut host = balancer(&etcd);
+    host.start();
+    wait_for_file(&host, "backends.conf", "server w1 127.0.0.1:80\n");
+    let listed = || host.read("services.yaml").contains("services::web::lo: [127.0.0.1").then_some(());
+    wait::until("the YAML names the service", listed, || host.describe());
+    drop(store);
+    let modified = |name: &str| std::fs::metadata(host.path(name)).unwrap().modified().unwrap();
+    let before = (modified("backends.conf"), modified("services.yaml"), host.read("reloads"));
+    etcd.kill_member(0);
+    let away = |s: &Value| s["catalog"]["connected"] == false;
+    wait::until("the outage is seen", || host.status().filter(away), || host.describe());
+    for restart in [false, true] {
+        if restart {
+            host.kill();
+            host.start();
+        }
+        host.wait_for_name(&["web.service.consul"], &["127.0.0.1"]);
+        let same = || {
+            let modified = |name: &str| std::fs::metadata(host.path(name)).unwrap().modified().unwrap();
+            (modified("backends.conf"), modified("services.yaml"), host.read("reloads")) == before
+        };
+        wait::stays("nothing changes", std::time::Duration::from_secs(3), same, || host.describe());
+    }
+    etcd.start_member(0);
+    let back = |s: &Value| s["catalog"]["connected"] == true;
+    wait::until("it is back", || host.status().filter(back), || host.describe());
+    assert_eq!(host.read("reloads"), before.2);
+    assert_eq!(host.read("backends.conf"), "server w1 127.0.0.1:80\n");
+}

@@ -1,0 +1,93 @@
+//! What goes silent together is served on (I15).
+
+use etcd_client::PutOptions;
+use std::time::Duration;
+use tests::etcd::Etcd;
+use tests::host::Host;
+use tests::store::Store;
+use tests::wait;
+
+/// Instances `web` on hosts that have no agent of ours, under two leases as agents have them.
+fn publish(store: &Store, count: usize) -> (i64, i64) {
+    let (runtime, mut client) = store.parts();
+    runtime.block_on(async {
+        let live = client.lease_grant(3600, None).await.unwrap().id();
+        let work = client.lease_grant(3600, None).await.unwrap().id();
+        for number in 1..=count {
+            let record = format!(r#"{{"addresses": ["10.6.0.{number}"], "port": 80}}"#);
+            let under = |lease| Some(PutOptions::new().with_lease(lease));
+            client.put(format!("/available_services/web/w{number}"), record, under(work)).await.unwrap();
+            client.put(format!("/orchestrate/health/web/w{number}"), "passing", under(live)).await.unwrap();
+        }
+        (live, work)
+    })
+}
+
+fn revoke(store: &Store, lease: i64) {
+    let (runtime, mut client) = store.parts();
+    runtime.block_on(client.lease_revoke(lease)).unwrap();
+}
+
+fn wait_for_count(host: &Host, count: usize) {
+    let dig = || host.dig(&["web.service.consul"]).len();
+    wait::until(&format!("{count} names"), || (dig() == count).then_some(()), || host.describe());
+}
+
+fn withheld(host: &Host) -> usize {
+    let status = host.status().unwrap_or_default();
+    status["catalog"]["withheld"][0]["hosts"].as_array().map_or(0, Vec::len)
+}
+
+#[test]
+fn many_that_go_silent_together_are_served_until_an_operator_lets_them_go() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let (live, _) = publish(&store, 5);
+    let host = Host::started("h1", &etcd.endpoints());
+    wait_for_count(&host, 5);
+    revoke(&store, live);
+    let held = || (withheld(&host) == 5).then_some(());
+    wait::until("all five are held back", held, || host.describe());
+    let all = || host.dig(&["web.service.consul"]).len() == 5;
+    wait::stays("they are served on", Duration::from_secs(2), all, || host.describe());
+    let said = host.command(&["status"], "");
+    assert!(said.out.contains("5 of 5, served on as they were"), "{}", said.out);
+    // A word is believed at once.
+    store.put("/orchestrate/health/web/w1", "critical");
+    wait_for_count(&host, 4);
+    let said = host.command(&["release-view"], "");
+    assert_eq!(said.code, 0, "{said:?}");
+    wait_for_count(&host, 0);
+    assert_eq!(withheld(&host), 0);
+}
+
+#[test]
+fn when_the_work_lease_goes_too_they_are_let_go() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let (live, work) = publish(&store, 4);
+    let mut host = Host::new("h1", &etcd.endpoints()).with("[catalog]\nguard_linger = \"2s\"\n");
+    host.start();
+    wait_for_count(&host, 4);
+    revoke(&store, live);
+    let held = || (withheld(&host) == 4).then_some(());
+    wait::until("all are held back", held, || host.describe());
+    revoke(&store, work);
+    wait_for_count(&host, 0);
+}
+
+#[test]
+fn one_word_of_the_only_instance_passes_at_once() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    publish(&store, 1);
+    let host = Host::started("h1", &etcd.endpoints());
+    wait_for_count(&host, 1);
+    store.put("/orchestrate/health/web/w1", "draining");
+    wait_for_count(&host, 0);
+    store.put("/orchestrate/health/web/w1", "warning");
+    wait_for_count(&host, 1);
+    // And its silence is believed as well: it is too few to be a fault.
+    store.delete("/orchestrate/health/web/w1");
+    wait_for_count(&host, 0);
+}

@@ -1,0 +1,8 @@
+//! The catalog: hosts publish, others find, wait and follow.
+
+mod depend;
+mod files;
+mod guard;
+mod names;
+mod publish;
+mod verbs;

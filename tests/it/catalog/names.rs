@@ -1,0 +1,152 @@
+//! Names: `dig` and `kdig` ask a real agent.
+
+use std::process::Command;
+use tests::etcd::Etcd;
+use tests::host::Host;
+use tests::process::run;
+use tests::store::Store;
+
+/// A record as a host without an agent has it, or one of the original tool.
+fn put_record(store: &Store, service: &str, host: &str, record: &str) {
+    store.put(&format!("/available_services/{service}/{host}"), record);
+}
+
+fn asked(host: &Host, program: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new(program);
+    command.args(["@127.0.0.1", "-p", &host.dns_port().to_string()]);
+    String::from_utf8_lossy(&run(command.args(arguments), "").stdout).into_owned()
+}
+
+#[test]
+fn every_form_of_name_is_answered() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    put_record(&store, "old", "h9", r#"{"eth0": "10.9.0.9", "lo": "127.0.0.1"}"#);
+    put_record(
+        &store,
+        "Mixed",
+        "H8",
+        r#"{"addresses": ["10.9.0.8", "fd00::8"], "port": 80, "tags": ["Blue"]}"#,
+    );
+    put_record(&store, "stolen", "h7", r#"{"host": "h6", "addresses": ["10.9.0.7"]}"#);
+    let host = Host::new("h1", &etcd.endpoints());
+    let services = host.path("services.d").display().to_string();
+    let mut host = host.with(&format!(
+        "[services]\ndirectories = [\"{services}\"]\naddresses = [\"10.9.0.1\", \"fd00::1\"]\n"
+    ));
+    host.write_switched_service("web", 8080);
+    host.write("web-works", "");
+    host.start();
+    for (question, expected) in [
+        (&["web.service.consul"][..], &["10.9.0.1"][..]),
+        (&["WEB.Service.Consul", "AAAA"], &["fd00::1"]),
+        (&["web.service.consul", "SRV"], &["1 1 8080 h1.node.consul."]),
+        (&["t-8080.web.service.consul"], &["10.9.0.1"]),
+        (&["_web._tcp.service.consul", "SRV"], &["1 1 8080 h1.node.consul."]),
+        (&["_web._t-8080.service.consul", "SRV"], &["1 1 8080 h1.node.consul."]),
+        (&["other.web.service.consul"], &[]),
+        (&["h1.node.consul"], &["10.9.0.1"]),
+        (&["-x", "10.9.0.1"], &["h1.node.consul."]),
+        (&["-x", "fd00::1"], &["h1.node.consul."]),
+        (&["old.service.consul"], &["10.9.0.9"]),
+        (&["mixed.service.consul"], &["10.9.0.8"]),
+        (&["blue.mixed.service.consul", "SRV"], &["1 1 80 h8.node.consul."]),
+        (&["h8.node.consul", "AAAA"], &["fd00::8"]),
+        (&["stolen.service.consul"], &[]),
+        (&["consul", "NS"], &["ns.consul."]),
+        (&["ns.consul"], &["10.9.0.1"]),
+    ] {
+        host.wait_for_name(question, expected);
+    }
+    for (question, expected) in [
+        (&["web.service.consul", "SRV"][..], &["status: NOERROR", "flags: qr aa rd", "ADDITIONAL: 3"][..]),
+        (&["none.service.consul"], &["status: NXDOMAIN", "SOA\tns.consul. hostmaster.consul."]),
+        (&["web.service.consul", "TXT"], &["status: NOERROR", "ANSWER: 0", "SOA\tns.consul."]),
+        (&["example.org"], &["status: REFUSED"]),
+        (&["-x", "192.0.2.1"], &["status: REFUSED"]),
+        (&["web.service.consul", "ANY", "+notcp"], &["HINFO\t\"RFC8482\""]),
+        (&["consul", "AXFR"], &["Transfer failed"]),
+        (&["web.service.consul", "+edns=1", "+noednsneg"], &["status: BADVERS"]),
+        (&["web.service.consul", "CH", "TXT"], &["status: REFUSED"]),
+        (&["web.service.consul", "+opcode=STATUS"], &["status: NOTIMP"]),
+    ] {
+        let said = asked(&host, "dig", question);
+        for part in expected {
+            assert!(said.contains(part), "{question:?}: no {part:?} in\n{said}");
+        }
+    }
+    // Only what works has a name under `service`; the host keeps its own.
+    host.remove("web-works");
+    host.wait_for_name(&["web.service.consul"], &[]);
+    host.wait_for_name(&["h1.node.consul"], &["10.9.0.1"]);
+}
+
+#[test]
+fn a_hundred_instances_fit_by_tcp_and_are_cut_with_a_flag_by_udp() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    for number in 1..=100 {
+        put_record(
+            &store,
+            "many",
+            &format!("h{number}"),
+            &format!(r#"{{"addresses": ["10.8.0.{number}"], "port": 80}}"#),
+        );
+    }
+    let host = Host::started("h1", &etcd.endpoints());
+    let all: Vec<String> = {
+        let mut all: Vec<String> = (1..=100).map(|n| format!("10.8.0.{n}")).collect();
+        all.sort();
+        all
+    };
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    // dig goes on by TCP by itself when it sees the flag.
+    host.wait_for_name(&["many.service.consul"], &all);
+    let count = |program: &str, arguments: &[&str]| {
+        let said = asked(&host, program, arguments);
+        (said.matches("\t10.8.0.").count() + said.matches(" 10.8.0.").count(), said)
+    };
+    let (few, said) = count("dig", &["many.service.consul", "+noedns", "+ignore"]);
+    assert!((20..=30).contains(&few) && said.contains("flags: qr aa tc"), "{few}\n{said}");
+    let (more, said) = count("dig", &["many.service.consul", "+bufsize=4096", "+ignore"]);
+    assert!(
+        (60..=75).contains(&more) && said.contains(" tc ") && said.contains("EDNS: version: 0"),
+        "{more}\n{said}"
+    );
+    let (every, said) = count("kdig", &["many.service.consul", "+tcp"]);
+    assert_eq!(every, 100, "{said}");
+    let (pipelined, _) = count("kdig", &["+tcp", "+keepopen", "many.service.consul", "many.service.consul"]);
+    assert_eq!(pipelined, 200);
+    // The first answer is another one now and then.
+    let firsts: std::collections::BTreeSet<String> = (0..40)
+        .filter_map(|_| {
+            let said = asked(&host, "dig", &["many.service.consul", "+short", "+ignore"]);
+            said.lines().next().map(str::to_owned)
+        })
+        .collect();
+    assert!(firsts.len() > 5, "{firsts:?}");
+}
+
+#[test]
+fn while_the_store_is_away_names_are_answered_also_after_a_restart() {
+    let mut etcd = Etcd::single();
+    let store = etcd.store();
+    let mut host = Host::new("h1", &etcd.endpoints());
+    host.write_switched_service("web", 80);
+    host.write("web-works", "");
+    host.start();
+    host.wait_for_name(&["web.service.consul"], &["127.0.0.1"]);
+    let cached = || host.state().join("catalog.json").exists().then_some(());
+    tests::wait::until("the catalog is on disk", cached, || host.describe());
+    drop(store);
+    etcd.kill_member(0);
+    assert_eq!(host.dig(&["web.service.consul"]), ["127.0.0.1"]);
+    host.kill();
+    host.start();
+    host.wait_for_name(&["web.service.consul"], &["127.0.0.1"]);
+    host.wait_for_name(&["h1.node.consul"], &["127.0.0.1"]);
+    let (_, text) = host.http_get("/v1/services/web").expect("an answer");
+    let answer: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(answer["instances"][0]["health"], "passing");
+    assert!(answer["age_seconds"].is_u64(), "with its age: {answer}");
+}

@@ -1,0 +1,175 @@
+//! What a host says of its services.
+
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use tests::etcd::Etcd;
+use tests::host::Host;
+use tests::recorder::Recorder;
+use tests::store::Store;
+use tests::wait;
+
+const HEALTH: &str = "/orchestrate/health/";
+const RECORDS: &str = "/available_services/";
+
+fn wait_for_health(host: &Host, store: &Store, key: &str, expected: Option<&str>) {
+    let key = format!("{HEALTH}{key}");
+    let is = || (store.get(&key).as_deref() == expected).then_some(());
+    wait::until(&format!("{key} is {expected:?}"), is, || {
+        format!("{:?}\n{}", store.get(&key), host.describe())
+    });
+}
+
+#[test]
+fn a_service_is_addressable_at_once_and_functional_while_its_check_passes() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let mut host = Host::new("h1", &etcd.endpoints());
+    host.write_switched_service("web", 80);
+    host.start();
+    // Before any version is triggered.
+    wait_for_health(&host, &store, "web/h1", Some("critical"));
+    let record: Value = serde_json::from_str(&store.get("/available_services/web/h1").unwrap()).unwrap();
+    assert_eq!(record["host"], "h1");
+    assert_eq!((&record["addresses"], &record["port"]), (&json!(["127.0.0.1"]), &json!(80)));
+    assert_eq!(record["interfaces"]["lo"][0], "127.0.0.1");
+    host.write("web-works", "");
+    wait_for_health(&host, &store, "web/h1", Some("passing"));
+    host.remove("web-works");
+    wait_for_health(&host, &store, "web/h1", Some("critical"));
+    // A wrong file breaks only itself, and its last good content stays.
+    host.write_service("web.json", "{\"service\": {\"name\": \"web\", \"prot\": 1}}");
+    host.write_service("other.toml", "[[service]]\nname = \"other\"\n");
+    wait_for_health(&host, &store, "other/h1", Some("passing"));
+    wait_for_health(&host, &store, "web/h1", Some("critical"));
+    let errors = host.status().unwrap()["services"]["errors"].to_string();
+    assert!(errors.contains("prot: a service has no such field"), "{errors}");
+    // What is defined no more says so before it goes.
+    let (recorder, before) = (Recorder::start(&etcd), store.revision());
+    std::fs::remove_file(host.path("services.d/other.toml")).unwrap();
+    wait_for_health(&host, &store, "other/h1", None);
+    assert_eq!(store.get("/available_services/other/h1"), None);
+    let changes = recorder.up_to(store.revision());
+    let of_other: Vec<Option<String>> = changes
+        .iter()
+        .filter(|change| change.revision > before && change.key.ends_with("health/other/h1"))
+        .map(|change| change.value.clone())
+        .collect();
+    assert_eq!(of_other, [Some("withdrawn".to_owned()), None]);
+}
+
+#[test]
+fn an_agent_that_restarts_says_nothing_anew() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let mut host = Host::new("h1", &etcd.endpoints());
+    host.write_switched_service("web", 80);
+    host.write("web-works", "");
+    host.start();
+    wait_for_health(&host, &store, "web/h1", Some("passing"));
+    let all = |store: &Store| -> BTreeMap<String, String> {
+        let mut all = store.list(HEALTH);
+        all.extend(store.list(RECORDS));
+        all
+    };
+    let (before, recorder, since) = (all(&store), Recorder::start(&etcd), store.revision());
+    for kill in [false, true] {
+        if kill {
+            host.kill()
+        } else {
+            host.stop()
+        }
+        host.start();
+        let published = |s: &Value| s["services"]["published"]["services"]["web"] == "passing";
+        wait::until(
+            "the agent knows what stands there",
+            || host.status().filter(published),
+            || host.describe(),
+        );
+        let checked = |s: &Value| s["checks"][0]["is_known"] == true;
+        let checks = || serde_json::from_str(&host.http_get("/v1/checks")?.1).ok();
+        wait::until("the check ran again", || checks().filter(checked), || host.describe());
+    }
+    assert_eq!(all(&store), before);
+    let mut changes = recorder.up_to(store.revision());
+    changes.retain(|change| change.revision > since);
+    let of_services = changes.iter().filter(|c| c.key.starts_with(HEALTH) || c.key.starts_with(RECORDS));
+    let of_services: Vec<_> = of_services.collect();
+    assert!(of_services.is_empty(), "resumed leases cause no event: {of_services:#?}\n{}", host.describe());
+    // After a reboot the addresses stand under their lease, and health is said anew under the new claim.
+    host.remove("web-works");
+    host.reboot("boot-2");
+    host.start();
+    wait_for_health(&host, &store, "web/h1", Some("critical"));
+    let changes: Vec<_> = recorder.up_to(store.revision());
+    let is_record = |c: &tests::recorder::Change| c.revision > since && c.key.starts_with(RECORDS);
+    assert!(!changes.iter().any(is_record), "the record outlives a reboot");
+}
+
+/// Tells a result over a Unix socket.
+fn tell(host: &Host, path: &str) -> String {
+    let mut stream = std::os::unix::net::UnixStream::connect(host.path("agent.sock")).expect("it listens");
+    write!(stream, "PUT {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn a_ttl_check_is_told_over_the_socket_and_silence_is_critical() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let mut host = Host::new("h1", &etcd.endpoints());
+    host.write_service("web.json", r#"{"service": {"name": "web", "check": {"ttl": "3s"}}}"#);
+    host.start();
+    wait_for_health(&host, &store, "web/h1", Some("critical"));
+    for (path, code) in [
+        ("/v1/agent/check/pass/service:web?note=fine", "200"),
+        ("/v1/agent/check/pass/service:nothing", "404"),
+        ("/v1/agent/check/maybe/service:web", "404"),
+        ("/v1/agent/check/pass/a%2Fb", "400"),
+    ] {
+        let answer = tell(&host, path);
+        assert!(answer.starts_with(&format!("HTTP/1.0 {code}")), "{path}: {answer}");
+    }
+    wait_for_health(&host, &store, "web/h1", Some("passing"));
+    let (code, _) = host.http_get("/v1/agent/check/fail/service:web").unwrap();
+    assert_eq!(code, 404, "on TCP nobody tells anything");
+    wait_for_health(&host, &store, "web/h1", Some("critical"));
+    assert!(tell(&host, "/v1/agent/check/warn/service:web").starts_with("HTTP/1.0 200"));
+    wait_for_health(&host, &store, "web/h1", Some("warning"));
+}
+
+#[test]
+fn an_operator_takes_services_out_of_use_and_hosts_out_of_the_fleet() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let mut host = Host::new("h1", &etcd.endpoints());
+    for name in ["web", "db"] {
+        host.write_switched_service(name, 80);
+        host.write(&format!("{name}-works"), "");
+    }
+    host.start();
+    wait_for_health(&host, &store, "db/h1", Some("passing"));
+    for (command, web, db) in [
+        (&["maintenance", "on", "web", "--reason", "new disk"][..], "critical", "passing"),
+        (&["drain"], "critical", "draining"),
+        (&["maintenance", "off", "web"], "draining", "draining"),
+        (&["drain", "--off"], "passing", "passing"),
+    ] {
+        let said = host.command(command, "");
+        assert_eq!((said.code, said.err.as_str()), (0, ""), "{command:?}");
+        wait_for_health(&host, &store, "web/h1", Some(web));
+        wait_for_health(&host, &store, "db/h1", Some(db));
+        if command[0] == "maintenance" && command[1] == "on" {
+            let shown = host.command(&["services", "show", "web"], "");
+            assert_eq!(shown.code, 1);
+            assert!(shown.out.contains("critical (new disk)"), "{}", shown.out);
+            assert!(host.command(&["status"], "").out.contains("new disk"));
+        }
+    }
+    let said = host.command(&["hosts", "decommission", "h1", "--force"], "");
+    assert_eq!(said.code, 0, "{said:?}");
+    wait_for_health(&host, &store, "web/h1", None);
+    assert_eq!(store.list(RECORDS).len() + store.list(HEALTH).len(), 0);
+}

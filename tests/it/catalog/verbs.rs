@@ -1,0 +1,131 @@
+//! The verbs of the command that concern the catalog.
+
+use tests::etcd::Etcd;
+use tests::host::Host;
+
+#[test]
+fn the_original_verbs_publish_print_and_cache() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let mut host = Host::new("h1", &etcd.endpoints());
+    let at = |host: &Host, name: &str| host.path(name).display().to_string();
+    let (list, hiera) = (at(&host, "list.txt"), at(&host, "services.yaml"));
+    host.set_environment("ORCHESTRATE_PROFILE_LIST", &list);
+    host.set_environment("ORCHESTRATE_HIERA_FILE", &hiera);
+    let said = host.command(&["publish_service"], "");
+    assert_eq!((said.code, said.out.as_str()), (0, ""), "no list, no roles: {said:?}");
+    host.write("list.txt", "glance\n\nkeystone\n");
+    let said = host.command(&["publish_service"], "");
+    assert_eq!((said.code, said.out.as_str()), (0, "glance\nkeystone\n"), "{said:?}");
+    assert_eq!(store.list("/available_services/").len(), 2);
+    let said = host.command(&["get_services"], "");
+    assert_eq!(said.code, 0);
+    assert!(said.out.contains("services::glance::lo: [127.0.0.1"), "{}", said.out);
+    let said = host.command(&["cache_services"], "");
+    assert_eq!((said.code, said.out.as_str()), (0, ""), "{said:?}");
+    assert_eq!(host.read("services.yaml"), host.command(&["get_services"], "").out);
+    // Hosts without an agent count as working, and say that nobody checks them.
+    let said = host.command(&["services", "show", "glance"], "");
+    assert!(said.code == 0 && said.out.contains("unchecked"), "{said:?}");
+    let said = host.command(&["services", "list"], "");
+    assert!(said.out.contains("glance"), "{said:?}");
+    // The file is kept when too much is gone at once.
+    for number in 0..9 {
+        store.put(
+            &format!("/available_services/glance/w{number}"),
+            &format!(r#"{{"eth0": "10.5.0.{number}"}}"#),
+        );
+    }
+    assert_eq!(host.command(&["cache_services"], "").code, 0);
+    let before = host.read("services.yaml");
+    for number in 0..9 {
+        store.delete(&format!("/available_services/glance/w{number}"));
+    }
+    let said = host.command(&["cache_services"], "");
+    assert_eq!(said.code, 2, "{said:?}");
+    assert!(said.err.contains("glance 9 of"), "{said:?}");
+    assert_eq!(host.read("services.yaml"), before);
+    assert_eq!(host.command(&["release-view"], "").code, 0);
+    assert_eq!(host.command(&["cache_services"], "").code, 0);
+    assert!(!host.read("services.yaml").contains("10.5.0.1"));
+}
+
+#[test]
+fn whoever_waits_for_a_service_is_told_yes_no_or_that_nobody_can_tell() {
+    let mut etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::new("h1", &etcd.endpoints());
+    let wait_for = |extra: &[&str]| {
+        let mut arguments = vec!["wait_for", "web"];
+        arguments.extend(extra);
+        host.command(&arguments, "").code
+    };
+    assert_eq!(wait_for(&["--timeout", "1s"]), 1);
+    store.put("/available_services/web/a", r#"{"addresses": ["10.4.0.1"]}"#);
+    assert_eq!(wait_for(&["--timeout", "5s"]), 0);
+    assert_eq!(wait_for(&["--timeout", "1s", "--count", "2"]), 1);
+    assert_eq!(wait_for(&["--level", "some"]), 64);
+    // It comes while somebody waits.
+    let waiting = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| wait_for(&["--timeout", "30s", "--count", "2"]));
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        store.put("/available_services/web/b", r#"{"addresses": ["10.4.0.2"]}"#);
+        waiting.join().unwrap()
+    });
+    assert_eq!(waiting, 0);
+    drop(store);
+    etcd.kill_member(0);
+    assert_eq!(wait_for(&["--timeout", "1s"]), 2);
+}
+
+#[test]
+fn names_are_answered_from_the_store_as_the_agent_answers_them() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    store.put("/available_services/web/a", r#"{"addresses": ["10.4.0.1"], "port": 80}"#);
+    let host = Host::started("h1", &etcd.endpoints());
+    host.wait_for_name(&["web.service.consul"], &["10.4.0.1"]);
+    for (name, kind, code, out) in [
+        ("web.service.consul", "A", 0, "10.4.0.1\n"),
+        ("WEB.service.consul.", "srv", 0, "1 1 80 a.node.consul.\n"),
+        ("1.0.4.10.in-addr.arpa", "PTR", 0, "a.node.consul.\n"),
+        ("none.service.consul", "A", 1, ""),
+        ("example.org", "A", 1, ""),
+        ("web.service.consul", "MX", 64, ""),
+    ] {
+        let said = host.command(&["dns", name, kind], "");
+        assert_eq!((said.code, said.out.as_str()), (code, out), "{name} {kind}: {said:?}");
+    }
+}
+
+#[test]
+fn lint_finds_what_cannot_work_before_it_runs() {
+    let etcd = Etcd::single();
+    let host = Host::new("h1", &etcd.endpoints());
+    let role = |name: &str, other: &str, level: &str| {
+        let directory = host.path(name);
+        std::fs::create_dir_all(directory.join("services.d")).unwrap();
+        std::fs::write(
+            directory.join("agent.toml"),
+            format!("role = \"{name}\"\n[[requires]]\nservice = \"{other}\"\nlevel = \"{level}\"\nphase = \"apply\"\n"),
+        )
+        .unwrap();
+        let service = format!(r#"{{"service": {{"name": "{name}", "check": {{"ttl": "30s"}}}}}}"#);
+        std::fs::write(directory.join("services.d/own.json"), service).unwrap();
+        directory.display().to_string()
+    };
+    let (balancer, controller) =
+        (role("balancer", "controller", "functional"), role("controller", "balancer", "functional"));
+    let said = host.command(&["lint", &balancer, &controller], "");
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.out.contains("a deadlock: balancer waits for controller on controller"), "{}", said.out);
+    role("controller", "balancer", "addressable");
+    let said = host.command(&["lint", &balancer, &controller], "");
+    assert_eq!((said.code, said.out.as_str()), (0, ""), "{said:?}");
+    host.write("broken.json", "{\n\"service\": {\"name\": \"x\", \"grpc\": 1, \"kind\": \"y\"}}");
+    let broken = host.path("broken.json").display().to_string();
+    let said = host.command(&["lint", &broken], "");
+    assert!(said.code == 1 && said.out.contains("broken.json:2: kind is not supported"), "{said:?}");
+    assert_eq!(host.command(&["lint"], "").code, 64);
+    assert_eq!(host.command(&["lint", "/nonexistent"], "").code, 1);
+}
