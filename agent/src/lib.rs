@@ -149,10 +149,9 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         presence.states(),
         fencing,
     );
-    let needed = settings.policy.requires.iter().map(|requirement| requirement.service.clone());
     let on_disk = catalog::read_cache(&directory);
     let (follower, reader) =
-        catalog::Follower::new(session.clone(), settings.catalog.clone(), needed.collect(), trust, on_disk);
+        catalog::Follower::new(session.clone(), settings.catalog.clone(), trust, on_disk);
     let (needs_task, needs) =
         catalog::NeedsTask::new(settings_receiver.clone(), reader.clone(), session.clone());
     let files = catalog::Files::new(directory.try_clone()?, settings_receiver.clone(), reader.clone());

@@ -22,7 +22,9 @@ fn verbs() -> BTreeSet<String> {
 /// The verb that a heading is about: `### verb ARGUMENTS`, all in one pair of back quotes.
 fn documented_verbs() -> BTreeSet<String> {
     let headings = MANUAL.lines().filter_map(|line| line.strip_prefix("### `")?.strip_suffix('`'));
-    let is_word = |word: &&str| word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+    let is_word = |word: &&str| {
+        word.bytes().all(|b| b.is_ascii_lowercase() || b"_-".contains(&b)) && !word.starts_with('-')
+    };
     headings.map(|text| text.split(' ').take_while(is_word).collect::<Vec<_>>().join(" ")).collect()
 }
 

@@ -41,8 +41,6 @@ struct HealthFeed {
 pub struct Follower {
     session: Session,
     settings: CatalogSettings,
-    /// Followed whether anybody asks or not.
-    always: BTreeSet<ServiceName>,
     asked: Arc<Asked>,
     trust: watch::Receiver<Trust>,
     sender: watch::Sender<Arc<Shown>>,
@@ -66,11 +64,10 @@ struct Feeds {
 }
 
 impl Follower {
-    /// Prepares to follow; what is on disk is shown at once. `always` are services that this host needs.
+    /// Prepares to follow; what is on disk is shown at once.
     pub fn new(
         session: Session,
         settings: CatalogSettings,
-        always: BTreeSet<ServiceName>,
         trust: watch::Receiver<Trust>,
         on_disk: Option<(CachedCatalog, Duration)>,
     ) -> (Self, Reader) {
@@ -98,8 +95,7 @@ impl Follower {
             refused: 0,
             revision,
         };
-        let follower =
-            Self { session, settings, always, asked, trust, sender, catalog, released: revision, feeds };
+        let follower = Self { session, settings, asked, trust, sender, catalog, released: revision, feeds };
         (follower, reader)
     }
 
@@ -142,7 +138,7 @@ impl Follower {
 
     fn follow_what_is_asked(&mut self) {
         let mut wanted: BTreeSet<ServiceName> = self.asked.lock().keys().cloned().collect();
-        wanted.extend(self.always.iter().chain(&self.settings.follow).cloned());
+        wanted.extend(self.settings.follow.iter().cloned());
         for service in wanted {
             if !self.feeds.health.values().any(|feed| feed.service == service) {
                 self.feeds.start_health(&self.session, service);
@@ -155,9 +151,8 @@ impl Follower {
         let most = self.settings.forget_after;
         self.asked.lock().retain(|_, at| at.elapsed() < most);
         let asked: BTreeSet<ServiceName> = self.asked.lock().keys().cloned().collect();
-        let (always, follow) = (&self.always, &self.settings.follow);
-        let is_wanted =
-            |service: &ServiceName| [&asked, always, follow].iter().any(|set| set.contains(service));
+        let follow = &self.settings.follow;
+        let is_wanted = |service: &ServiceName| asked.contains(service) || follow.contains(service);
         let dropped: Vec<ServiceName> = self
             .feeds
             .health

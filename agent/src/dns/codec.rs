@@ -148,12 +148,14 @@ impl Asked {
 /// Drops what does not fit: first what was not asked for, then answers, which is said by the truncation flag. The
 /// records of EDNS stay.
 fn fit(mut message: Message, limit: usize) -> Reply {
-    let Ok(bytes) = message.to_vec() else { return Reply::Silence };
-    if bytes.len() <= limit {
+    // The encoder cuts by itself what is longer than any message, and sets the flag.
+    let fits = |message: &Message| {
+        let is_whole = |bytes: &Vec<u8>| (bytes[2] & 0x02 != 0) == message.metadata.truncation;
+        message.to_vec().ok().filter(|bytes| bytes.len() <= limit && is_whole(bytes))
+    };
+    if let Some(bytes) = fits(&message) {
         return Reply::Bytes(bytes);
     }
-    // Every record has about the same length: begin with what should fit, and go down from there.
-    let fits = |message: &Message| message.to_vec().ok().filter(|bytes| bytes.len() <= limit);
     let additionals = std::mem::take(&mut message.additionals);
     if let Some(bare) = fits(&message) {
         let (mut low, mut high) = (0, additionals.len());

@@ -1,1 +1,179 @@
+//! Packets that no client of good will sends, and answers that fit whatever they hold.
 
+use super::codec::{Reply, Transport, read};
+use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
+use hickory_proto::rr::{Name, RecordType};
+use model::catalog::{ServiceRecord, View, Zone, catalog_at_once};
+use model::names::{HostName, ServiceName};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+fn zone() -> Zone {
+    Zone {
+        domain: "consul".into(),
+        datacenter: Some("dc1".into()),
+        host: HostName::new("h1").unwrap(),
+        ttl: 5,
+        negative_ttl: 5,
+    }
+}
+
+fn view(instances: usize) -> View {
+    let web = ServiceName::new("web").unwrap();
+    let record = |number: usize| ServiceRecord {
+        addresses: vec![
+            format!("10.0.{}.{}", number / 250, number % 250 + 1).parse().unwrap(),
+            "fd00::1".parse().unwrap(),
+        ],
+        port: Some(80),
+        ..ServiceRecord::default()
+    };
+    let host = |number: usize| HostName::new(format!("host-{number}")).unwrap();
+    let records: BTreeMap<_, _> =
+        (0..instances).map(|n| ((web.clone(), host(n)), (Arc::new(record(n)), false))).collect();
+    catalog_at_once(records, [])
+}
+
+fn answer(packet: &[u8], view: &View, transport: Transport) -> Reply {
+    match read(packet, transport) {
+        Ok(asked) => asked.answer(view, &zone(), 7, &mut 1, false, false).0,
+        Err(reply) => reply,
+    }
+}
+
+fn question(name: &str, kind: RecordType) -> Message {
+    let mut message = Message::new(4711, MessageType::Query, OpCode::Query);
+    message.metadata.recursion_desired = true;
+    message.add_query(Query::query(Name::from_ascii(name).unwrap(), kind));
+    message
+}
+
+#[test]
+fn what_is_no_question_gets_silence_or_an_error_and_never_more() {
+    let view = view(3);
+    let good = question("web.service.consul.", RecordType::A).to_vec().unwrap();
+    let code = |packet: &[u8]| match answer(packet, &view, Transport::Udp) {
+        Reply::Bytes(bytes) => Some(Message::from_vec(&bytes).unwrap().metadata.response_code),
+        Reply::Silence => None,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(code(&good), Some(ResponseCode::NoError));
+    let changed = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut packet = good.clone();
+        change(&mut packet);
+        packet
+    };
+    for (what, packet, expected) in [
+        ("empty", Vec::new(), None),
+        ("short", good[..11].to_vec(), None),
+        ("an answer", changed(&|p| p[2] |= 0x80), None),
+        ("cut", good[..20].to_vec(), Some(ResponseCode::FormErr)),
+        ("two questions", changed(&|p| p[5] = 2), Some(ResponseCode::FormErr)),
+        ("no question", changed(&|p| p[5] = 0), Some(ResponseCode::FormErr)),
+        (
+            "a name that points to itself",
+            changed(&|p| p[12..14].copy_from_slice(&[0xc0, 12])),
+            Some(ResponseCode::FormErr),
+        ),
+        (
+            "a name that points ahead",
+            changed(&|p| p[12..14].copy_from_slice(&[0xc0, 20])),
+            Some(ResponseCode::FormErr),
+        ),
+        ("an update", changed(&|p| p[2] = 0x28), Some(ResponseCode::NotImp)),
+    ] {
+        let found = code(&packet);
+        let fine = found == expected || (expected == Some(ResponseCode::FormErr) && found.is_some());
+        assert!(fine, "{what}: {found:?}");
+        if what != "no question" && what != "two questions" {
+            assert_eq!(found, expected, "{what}");
+        }
+    }
+}
+
+#[test]
+fn an_answer_fits_and_says_when_it_was_cut() {
+    let view = view(500);
+    for (kind, per_answer) in [(RecordType::A, 16), (RecordType::SRV, 30)] {
+        for (payload, limit) in [(None, 512), (Some(1232), 1232), (Some(65_535), 1232), (Some(100), 512)] {
+            let mut asked = question("web.service.consul.", kind);
+            if let Some(payload) = payload {
+                let mut edns = hickory_proto::op::Edns::new();
+                edns.set_max_payload(payload);
+                asked.set_edns(edns);
+            }
+            let Reply::Bytes(bytes) = answer(&asked.to_vec().unwrap(), &view, Transport::Udp) else {
+                panic!()
+            };
+            assert!(
+                bytes.len() <= limit && bytes.len() + 2 * per_answer + 20 > limit,
+                "{kind} {payload:?}: {}",
+                bytes.len()
+            );
+            let message = Message::from_vec(&bytes).unwrap();
+            assert!(message.metadata.truncation && message.metadata.authoritative);
+            assert_eq!(message.edns.is_some(), payload.is_some());
+            assert!(message.answers.len() > 10);
+        }
+        let asked = question("web.service.consul.", kind).to_vec().unwrap();
+        let Reply::Bytes(bytes) = answer(&asked, &view, Transport::Tcp) else { panic!() };
+        let message = Message::from_vec(&bytes).unwrap();
+        assert_eq!((message.answers.len(), message.metadata.truncation), (500, false));
+    }
+}
+
+#[test]
+fn a_datacenter_and_a_long_name_and_no_name() {
+    let view = view(1);
+    let check = |name: &str, kind, expected: ResponseCode, answers: usize| {
+        let asked = question(name, kind).to_vec().unwrap();
+        let Reply::Bytes(bytes) = answer(&asked, &view, Transport::Udp) else { panic!("{name}") };
+        let message = Message::from_vec(&bytes).unwrap();
+        assert_eq!((message.metadata.response_code, message.answers.len()), (expected, answers), "{name}");
+        assert_eq!(message.metadata.id, 4711);
+        assert!(message.metadata.recursion_desired && !message.metadata.recursion_available);
+    };
+    use ResponseCode::{NXDomain, NoError, Refused};
+    check("web.service.dc1.consul.", RecordType::A, NoError, 1);
+    check("host-0.node.dc1.consul.", RecordType::AAAA, NoError, 1);
+    check("web.service.dc2.consul.", RecordType::A, NXDomain, 0);
+    check("service.consul.", RecordType::A, NoError, 0);
+    check("consul.", RecordType::SOA, NoError, 1);
+    check("a.b.c.d.service.consul.", RecordType::A, NXDomain, 0);
+    check(".", RecordType::NS, Refused, 0);
+    check(&format!("{}.service.consul.", "x".repeat(63)), RecordType::A, NXDomain, 0);
+    check("1.0.0.10.in-addr.arpa.", RecordType::PTR, NoError, 1);
+    check("1.0.0.10.in-addr.arpa.", RecordType::A, NoError, 0);
+    check("9.0.0.10.in-addr.arpa.", RecordType::PTR, Refused, 0);
+}
+
+proptest! {
+    #[test]
+    fn no_packet_makes_it_stumble(
+        mut packet in prop::collection::vec(any::<u8>(), 0..600),
+        like in any::<bool>(),
+        at in 0usize..40,
+        tcp in any::<bool>(),
+    ) {
+        let view = view(20);
+        if like {
+            // Nearly a question.
+            let good = question("web.service.consul.", RecordType::SRV).to_vec().unwrap();
+            let rest = packet.split_off(packet.len().min(4));
+            let mut changed = good.clone();
+            let place = at.min(changed.len());
+            changed.splice(place..(place + 2).min(good.len()), packet);
+            packet = changed;
+            packet.extend(rest.into_iter().take(at));
+        }
+        let transport = if tcp { Transport::Tcp } else { Transport::Udp };
+        if let Reply::Bytes(bytes) = answer(&packet, &view, transport) {
+            let message = Message::from_vec(&bytes);
+            prop_assert!(message.is_ok(), "{:?}", message);
+            prop_assert!(bytes[2] & 0x80 != 0, "an answer says that it is one");
+            prop_assert_eq!(&bytes[..2], &packet[..2]);
+            prop_assert!(tcp || bytes.len() <= 1232);
+        }
+    }
+}

@@ -284,7 +284,8 @@ fn reverse(kind: QueryType, address: &IpAddr, view: &View, zone: &Zone) -> Answe
         // Of other addresses we know nothing: whoever asks shall ask somebody else.
         return Answer::code(ResponseCode::Refused, None);
     };
-    let mut answer = Answer::code(ResponseCode::NoError, Some(zone.domain.clone()));
+    // The zone above reverse names is none of ours.
+    let mut answer = Answer::code(ResponseCode::NoError, None);
     if kind == QueryType::Ptr {
         let name = format!("{}.node.{}", host.as_str().to_ascii_lowercase(), zone.domain);
         answer.records.push(ResourceRecord { name: None, data: Data::Ptr(name) });

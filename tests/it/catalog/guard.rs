@@ -62,6 +62,41 @@ fn many_that_go_silent_together_are_served_until_an_operator_lets_them_go() {
 }
 
 #[test]
+fn thousands_of_keys_in_one_revision_are_one_change_of_a_file() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let lease = {
+        let (runtime, mut client) = store.parts();
+        runtime.block_on(async {
+            let lease = client.lease_grant(3600, None).await.unwrap().id();
+            for number in 0..3000 {
+                let record = format!(r#"{{"addresses": ["10.3.{}.{}"]}}"#, number / 250, number % 250);
+                let key = format!("/available_services/many/w{number}");
+                client.put(key, record, Some(PutOptions::new().with_lease(lease))).await.unwrap();
+            }
+            lease
+        })
+    };
+    let host = Host::new("h1", &etcd.endpoints());
+    let at = |name: &str| host.path(name).display().to_string();
+    let text = format!(
+        "[[template]]\nsource = \"{}\"\ntarget = \"{}\"\non_change = [\"{}\"]\n",
+        at("count.j2"),
+        at("count"),
+        at("changed")
+    );
+    let mut host = host.with(&text);
+    host.write("count.j2", "{{ service(\"many\", level=\"addressable\") | length }}\n");
+    let log = host.path("changes").display().to_string();
+    host.write_executable("changed", &format!("#!/bin/sh\ncat \"$ORCHESTRATE_FILE\" >> {log}\n"));
+    host.start();
+    let says = |expected: &str| (host.read("changes") == expected).then_some(());
+    wait::until("all are counted", || says("3000\n"), || host.describe());
+    revoke(&store, lease);
+    wait::until("all are gone, in one change", || says("3000\n0\n"), || host.describe());
+}
+
+#[test]
 fn when_the_work_lease_goes_too_they_are_let_go() {
     let etcd = Etcd::single();
     let store = etcd.store();

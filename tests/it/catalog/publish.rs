@@ -141,6 +141,25 @@ fn a_ttl_check_is_told_over_the_socket_and_silence_is_critical() {
 }
 
 #[test]
+fn the_local_http_is_bounded_in_time_size_and_number() {
+    let etcd = Etcd::single();
+    let host = Host::started("h1", &etcd.endpoints());
+    wait::until("it answers", || host.http_get("/live"), || host.describe());
+    // Many that say nothing, or say it slowly, keep nobody else out for longer than they are suffered.
+    let mut idle: Vec<_> = (0..600).map(|_| host.connect_http()).collect();
+    idle[0].write_all(b"GET /live HTTP/1.1\r\nHost: loc").unwrap();
+    wait::until("somebody else is answered", || host.http_get("/live"), || host.describe());
+    idle[0].set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+    let mut rest = Vec::new();
+    idle[0].read_to_end(&mut rest).expect("it is let go");
+    let mut large = host.connect_http();
+    write!(large, "PUT /live HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n").unwrap();
+    let mut answer = [0; 12];
+    large.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 405");
+}
+
+#[test]
 fn an_operator_takes_services_out_of_use_and_hosts_out_of_the_fleet() {
     let etcd = Etcd::single();
     let store = etcd.store();
