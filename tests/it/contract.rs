@@ -505,6 +505,22 @@ fn reads_of_an_empty_store() -> Vec<Row> {
         row("everybody is accounted for", "unaccounted", 0, ""),
         row("an empty roster", "hosts list", 0, ""),
         row("no such host", "why web-1", 1, "").says("web-1 is not known"),
+        row("nobody waits", "why", 0, "").says("no host waits for a service"),
+        row("no services", "services list", 0, ""),
+        row("no such service", "services show web", 1, "").says("no host has web"),
+        row("no addresses", "get_services", 0, "{}\n"),
+        row("a service that does not come", "wait_for web --timeout 300ms", 1, "")
+            .says("web: 0 of 1 functional"),
+        row("nothing to wait for", "wait_for web --count 0", 0, ""),
+        row("no such name", "dns web.service.consul", 1, "").says("NoSuchName"),
+        row("a name of others", "dns example.org", 1, "").says("Refused"),
+        row("no roles", "publish_service", 0, "").with("ORCHESTRATE_PROFILE_LIST", "@HOST/none"),
+        row("an empty file", "cache_services", 0, "").with("ORCHESTRATE_HIERA_FILE", "@HOST/services.yaml"),
+        row("a file that cannot be written", "cache_services", 2, "")
+            .with("ORCHESTRATE_HIERA_FILE", "@HOST/none/services.yaml"),
+        row("nobody to work on", "maintenance on", 1, "").says("web-1 is not known"),
+        row("nobody to drain", "drain --hostname db-9", 1, "").says("db-9 is not known"),
+        row("lint needs no store", "lint @HOST", 0, "").says("1 kinds of host, 0 errors"),
         row("no report", "logs web-1", 1, "").says("has not reported"),
         row("nobody to try again", "retry web-1", 1, "").says("web-1 is not known"),
         row("nobody to take out", "hosts decommission web-1", 1, "").says("web-1 is not known"),
@@ -524,6 +540,7 @@ const TOKEN: &str = "3e86b59982e49066c5d813af1c2e2579cbf573de\n";
 /// Written to an empty store.
 fn writes_to_an_empty_store() -> Vec<Row> {
     vec![
+        row("a view is let through", "release-view", 0, "").something_stands("/orchestrate/release_view"),
         row("a first trigger", "trigger_update 43", 0, "").stands("/current_version", "43"),
         row("a first trigger waits for nobody", "trigger_update 43 --require-settled", 0, "")
             .stands("/current_version", "43"),
@@ -675,6 +692,15 @@ lost-1  lost  neither live nor listed under a version  2014-11-18T08:40:00Z
             .contains("verdict:      lost\nbecause:      neither live nor listed under a version\n"),
         row("why a host is none any more", "why gone-1", 1, "").says("decommissioned"),
         row("no such host", "why nobody", 1, "").says("nobody is not known"),
+        row("nobody waits for a service", "why", 0, ""),
+        row("no services", "services list", 0, ""),
+        row("no addresses", "get_services", 0, "{}\n"),
+        row("no such service", "services show mysql", 1, ""),
+        row("a service that does not come", "wait_for mysql --timeout 300ms", 1, ""),
+        row("no such name", "dns web-1.node.consul", 1, ""),
+        row("no roles", "publish_service", 0, "").with("ORCHESTRATE_PROFILE_LIST", "@HOST/none"),
+        row("an empty file", "cache_services", 0, "").with("ORCHESTRATE_HIERA_FILE", "@HOST/services.yaml"),
+        row("lint needs no store", "lint @HOST", 0, ""),
         row("the last lines of a host that is gone", "logs lost-1", 0, "apply: first\napply: second\n"),
         row("no report", "logs web-1", 1, ""),
         row("a new token", "new_discovery_token --endpoint @DISCOVERY/", 0, TOKEN),
@@ -711,6 +737,12 @@ web-2   web   -      -        2014-11-18T08:40:00Z  no agent
 /// Written to a filled store.
 fn writes_to_a_filled_store() -> Vec<Row> {
     vec![
+        row("a host is worked on", "maintenance on --reason disk", 0, "")
+            .something_stands("/orchestrate/maintenance/web-1"),
+        row("a host was not worked on", "maintenance off", 0, "").gone("/orchestrate/maintenance/web-1"),
+        row("a service takes nothing new", "drain web --hostname web-2", 0, "")
+            .something_stands("/orchestrate/maintenance/web-2"),
+        row("a view is let through", "release-view", 0, "").something_stands("/orchestrate/release_view"),
         row("the next version", "trigger_update 44", 0, "").stands("/current_version", "44").says("4 of 5 hosts were unsettled"),
         row("the same version again", "trigger_update 43", 0, "").stands("/current_version", "43"),
         row("not while others are on their way", "trigger_update --require-settled 44", 3, "")
@@ -841,6 +873,22 @@ fn without_an_answer() -> Vec<Row> {
         row("nothing is added", "hosts add web-3", 2, ""),
         row("nothing is taken out", "hosts decommission web-1 --force", 2, ""),
         row("why cannot be told", "why web-1", 2, ""),
+        row("who waits cannot be told", "why", 2, ""),
+        row("services cannot be told", "services list", 2, ""),
+        row("a service cannot be told", "services show web", 2, ""),
+        row("addresses cannot be told", "get_services", 2, ""),
+        row("nobody can tell what came", "wait_for web", 2, ""),
+        row("a name cannot be told", "dns web.service.consul", 2, ""),
+        row("no file without an answer", "cache_services", 2, "")
+            .with("ORCHESTRATE_HIERA_FILE", "@HOST/services.yaml"),
+        row("roles cannot be told", "publish_service", 2, "")
+            .with("ORCHESTRATE_PROFILE_LIST", "/etc/hostname"),
+        row("no roles, nothing to tell", "publish_service", 0, "")
+            .with("ORCHESTRATE_PROFILE_LIST", "@HOST/none"),
+        row("nothing is worked on", "maintenance on", 2, ""),
+        row("nothing is drained", "drain", 2, ""),
+        row("nothing is let through", "release-view", 2, ""),
+        row("lint needs no store", "lint @HOST", 0, ""),
         row("no log", "logs web-1", 2, ""),
         row("no retry", "retry web-1", 2, ""),
         row("no store to show", "store show", 2, ""),
@@ -1077,7 +1125,22 @@ fn wrong_usage() -> Vec<Row> {
         "hosts add",
         "hosts decommission",
         "unaccounted web-1",
-        "why",
+        "why web-1 web-2",
+        "services",
+        "services show",
+        "services list web",
+        "publish_service web",
+        "get_services web",
+        "cache_services web",
+        "wait_for",
+        "wait_for web --count many",
+        "wait_for web --level some",
+        "maintenance",
+        "maintenance maybe",
+        "release-view web",
+        "lint",
+        "dns",
+        "dns a.b MX",
         "logs",
         "retry",
         "store",

@@ -152,6 +152,16 @@ fn the_local_http_is_bounded_in_time_size_and_number() {
     idle[0].set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
     let mut rest = Vec::new();
     idle[0].read_to_end(&mut rest).expect("it is let go");
+    // A page in a browser cannot read it by a name that it made point here.
+    for (name, code) in
+        [("localhost", "200"), ("127.0.0.1:80", "200"), ("evil.example", "403"), ("10.0.0.1", "403")]
+    {
+        let mut page = host.connect_http();
+        write!(page, "GET /status HTTP/1.0\r\nHost: {name}\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        page.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.0 {code}")), "{name}: {answer}");
+    }
     let mut large = host.connect_http();
     write!(large, "PUT /live HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n").unwrap();
     let mut answer = [0; 12];
