@@ -11,6 +11,9 @@ use std::time::Duration;
 use tokio::net::unix::pipe;
 use tokio::process::Command;
 
+/// How long the end of a killed command is waited for.
+const REAPED_WITHIN: Duration = Duration::from_secs(1);
+
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
@@ -125,8 +128,8 @@ async fn follow(
         },
         Some(Err(error)) => End::NotStarted(error.to_string()),
         None => {
-            // Reaped; it has been killed above.
-            let _ = child.wait().await;
+            // It has been killed above. One that the kernel does not let go is reaped when it does.
+            let _ = tokio::time::timeout(REAPED_WITHIN, child.wait()).await;
             End::TimedOut
         }
     };

@@ -151,9 +151,9 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     );
     let on_disk = catalog::read_cache(&directory);
     let (follower, reader) =
-        catalog::Follower::new(session.clone(), settings.catalog.clone(), trust, on_disk);
+        catalog::Follower::new(session.clone(), settings.catalog.clone(), trust.clone(), on_disk);
     let (needs_task, needs) =
-        catalog::NeedsTask::new(settings_receiver.clone(), reader.clone(), session.clone());
+        catalog::NeedsTask::new(settings_receiver.clone(), reader.clone(), session.clone(), trust.clone());
     let files = catalog::Files::new(directory.try_clone()?, settings_receiver.clone(), reader.clone());
     let (template_sender, templates) = watch::channel(Arc::default());
     tasks.spawn(loader.run());

@@ -132,7 +132,7 @@ impl Renderer {
         let old = directory.read(&name, TARGET_MAX_BYTES).map_err(|e| e.to_string())?;
         if old.as_deref() == Some(text.as_bytes()) {
             *refused = None;
-            return Ok(());
+            return self.finish(&directory, &name).await;
         }
         if refused.as_ref() == Some(&text) {
             return Err("the new text was refused before; the old file stays".into());
@@ -140,6 +140,18 @@ impl Renderer {
         let swapped = self.swap(&directory, &name, old.as_deref(), &text).await;
         *refused = swapped.is_err().then_some(text);
         swapped
+    }
+
+    /// Runs the command of a file that was put in place before the agent ended, if it did not come to its end then.
+    async fn finish(&self, directory: &Directory, name: &str) -> Result<(), String> {
+        let (Some(on_change), marker) = (&self.template.on_change, marker(name)) else { return Ok(()) };
+        if directory.read(&marker, 1).map_err(|e| e.to_string())?.is_none() {
+            return Ok(());
+        }
+        self.command(on_change, &self.template.target)
+            .await
+            .map_err(|why| format!("on_change failed: {why}"))?;
+        directory.remove(&marker).map_err(|e| e.to_string())
     }
 
     async fn swap(
@@ -159,10 +171,16 @@ impl Renderer {
             directory.remove(&candidate).map_err(io)?;
             said.map_err(|why| format!("its check refuses the new text: {why}"))?;
         }
+        if template.on_change.is_some() {
+            // Whoever starts after an end in the middle knows that the command is due.
+            directory.replace(&marker(name), b"", 0o600).map_err(io)?;
+        }
         directory.replace(name, text.as_bytes(), template.mode).map_err(io)?;
         tracing::info!(target = %template.target.display(), "a file follows the catalog");
         let Some(on_change) = &template.on_change else { return Ok(()) };
-        let Err(why) = self.command(on_change, &template.target).await else { return Ok(()) };
+        let Err(why) = self.command(on_change, &template.target).await else {
+            return directory.remove(&marker(name)).map_err(io);
+        };
         match old {
             Some(old) => directory.replace(name, old, template.mode).map_err(io)?,
             None => directory.remove(name).map_err(io)?,
@@ -170,6 +188,7 @@ impl Renderer {
         // Whoever took the new file shall take the old one again.
         let again = self.command(on_change, &template.target).await;
         let again = again.err().map(|why| format!("; and with the old file: {why}")).unwrap_or_default();
+        directory.remove(&marker(name)).map_err(io)?;
         Err(format!("on_change failed, the old file is back: {why}{again}"))
     }
 
@@ -180,6 +199,11 @@ impl Renderer {
         let outcome = command::run(&arguments, &environment, self.template.timeout, OUTPUT_MAX_BYTES).await;
         if outcome.succeeded() { Ok(()) } else { Err(outcome.in_words()) }
     }
+}
+
+/// Stands beside a file whose command has not come to its end.
+fn marker(name: &str) -> String {
+    format!(".{name}.pending")
 }
 
 fn split(path: &Path) -> Result<(Directory, String), String> {

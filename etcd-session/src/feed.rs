@@ -7,7 +7,7 @@
 
 use crate::draw;
 use crate::error::StoreError;
-use crate::read::Entry;
+use crate::read::{ANSWER_MAX_BYTES, Entry};
 use crate::session::{Deadline, Session};
 use etcd_client::{EventType, WatchOptions, WatchResponse, WatchStream};
 use model::keys::Prefix;
@@ -151,7 +151,8 @@ impl Follower {
     async fn open(&self, from: i64) -> Result<(WatchStream, u64), StoreError> {
         let (client, generation) = self.session.client().await?;
         let options = WatchOptions::new().with_prefix().with_start_revision(from);
-        let mut watches = client.watch_client();
+        // What was missed comes in few, large answers.
+        let mut watches = client.watch_client().max_decoding_message_size(ANSWER_MAX_BYTES);
         let opening = watches.watch(self.session.full(&self.prefix), Some(options));
         let opened = tokio::time::timeout(self.session.config().attempt_timeout, opening).await;
         let failed = match opened {

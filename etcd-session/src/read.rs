@@ -11,7 +11,7 @@ const KEYS_PER_PAGE: i64 = 60_000;
 /// Values in one page: with reports of 16 KiB a page stays under 16 MiB.
 const VALUES_PER_PAGE: i64 = 1_000;
 /// Largest answer that is decoded; the library's default of 4 MiB is less than 100,000 keys.
-const ANSWER_MAX_BYTES: usize = 64 * 1024 * 1024;
+pub(crate) const ANSWER_MAX_BYTES: usize = 64 * 1024 * 1024;
 /// Operations in one transaction, etcd's own limit.
 pub(crate) const OPERATIONS_MAX: usize = 128;
 

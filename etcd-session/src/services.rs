@@ -188,6 +188,8 @@ impl Session {
     /// # Errors
     /// As the store answers.
     pub async fn release_view(&self, at: EpochSeconds, deadline: Deadline) -> Result<i64, StoreError> {
+        // Whoever cannot be asked is told nothing either.
+        self.read_keys(&[Key::ReleaseView], deadline).await?;
         let (key, value) = (self.full(Key::ReleaseView), values::write(&ReleaseWish { at }));
         // Said twice it lets through the same.
         let answer = self

@@ -58,9 +58,9 @@ pub struct CheckState {
     /// Since when it has been critical.
     #[serde(skip)]
     critical_since: Option<BootMillis>,
-    /// When a result came in last.
+    /// When a result came in last; before the first, since when one is expected.
     #[serde(skip)]
-    pub last: Option<BootMillis>,
+    last: BootMillis,
 }
 
 impl CheckState {
@@ -73,7 +73,7 @@ impl CheckState {
             is_known: false,
             streak: (0, false),
             critical_since: critical.then_some(now),
-            last: None,
+            last: now,
         }
     }
 
@@ -86,7 +86,7 @@ impl CheckState {
         now: BootMillis,
     ) {
         self.output = output;
-        self.last = Some(now);
+        self.last = now;
         let is_good = result != CheckStatus::Critical;
         let was_good = self.status != CheckStatus::Critical;
         let first = !std::mem::replace(&mut self.is_known, true);
@@ -107,18 +107,17 @@ impl CheckState {
 
     /// A check that is told from outside and was not, is critical.
     pub fn expire(&mut self, definition: &CheckDefinition, now: BootMillis) {
-        let overdue = definition.kind == CheckKind::Ttl
-            && self.last.is_some_and(|last| now >= last.plus(definition.interval));
-        if overdue && self.status != CheckStatus::Critical {
+        if self.expires(definition).is_some_and(|at| now >= at) {
             self.output = "nothing was heard within its time to live".into();
+            self.is_known = true;
             self.set(CheckStatus::Critical, now);
         }
     }
 
     /// When silence makes it critical.
     pub fn expires(&self, definition: &CheckDefinition) -> Option<BootMillis> {
-        let alive = definition.kind == CheckKind::Ttl && self.status != CheckStatus::Critical;
-        self.last.filter(|_| alive).map(|last| last.plus(definition.interval))
+        let is_open = self.status != CheckStatus::Critical || !self.is_known;
+        (definition.kind == CheckKind::Ttl && is_open).then(|| self.last.plus(definition.interval))
     }
 
     /// It has been critical for so long that its service is withdrawn; or when it will have been.
@@ -215,7 +214,12 @@ mod tests {
     fn silence_is_critical_and_long_trouble_withdraws() {
         let definition = definition(1, 1);
         let mut state = CheckState::new(&definition, at(0));
-        assert_eq!(state.expires(&definition), None, "nobody has spoken yet");
+        assert_eq!(state.expires(&definition), Some(at(10)), "also before anybody has spoken");
+        let mut silent = state.clone();
+        silent.expire(&definition, at(10));
+        let one = || std::iter::once((&definition, &silent));
+        let before = Some(Health::Passing);
+        assert_eq!(health(one(), None, before, at(10)), Some(Health::Critical), "what was said before ends");
         state.record(&definition, CheckStatus::Passing, "fine".into(), at(5));
         assert_eq!(state.expires(&definition), Some(at(15)));
         state.expire(&definition, at(14));

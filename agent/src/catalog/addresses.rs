@@ -12,9 +12,10 @@ use std::net::IpAddr;
 pub struct Addresses(BTreeMap<InterfaceName, Vec<IpAddr>>);
 
 impl Addresses {
-    /// Reads them from the system.
-    pub fn read() -> Self {
-        let Ok(networks) = sysinfo::Networks::new_with_refreshed_list() else { return Self::default() };
+    /// Reads them from the system; `None` if that fails. A machine without any, not even its own, is one that
+    /// could not be read.
+    pub fn read() -> Option<Self> {
+        let networks = sysinfo::Networks::new_with_refreshed_list().ok()?;
         let mut found = BTreeMap::new();
         for (name, data) in &networks {
             let Ok(name) = InterfaceName::new(name.to_string_lossy()) else { continue };
@@ -30,7 +31,7 @@ impl Addresses {
                 found.insert(name, addresses);
             }
         }
-        Self(found)
+        (!found.is_empty()).then_some(Self(found))
     }
 
     /// All of them.

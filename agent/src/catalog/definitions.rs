@@ -73,7 +73,15 @@ impl Loader {
     fn load(&mut self) {
         let settings = self.settings.borrow().services.clone();
         let mut errors = Vec::new();
-        let files = list(&settings, &mut errors);
+        let mut files = list(&settings, &mut errors);
+        // A directory that cannot be read now has what it had.
+        let unreadable: Vec<&PathBuf> = settings
+            .directories
+            .iter()
+            .filter(|d| errors.iter().any(|e| e.starts_with(&told_of(d))))
+            .collect();
+        let known = self.good.keys().filter(|path| unreadable.iter().any(|d| path.parent() == Some(d)));
+        files.extend(known.cloned().collect::<Vec<_>>());
         self.good.retain(|path, _| files.contains(path));
         for path in &files {
             match read(path, &settings) {
@@ -132,6 +140,11 @@ fn watch_files(settings: &ServicesSettings, changed: mpsc::Sender<()>) -> Option
     Some(watcher)
 }
 
+/// How an error about a directory begins.
+fn told_of(directory: &Path) -> String {
+    format!("directory {}: ", directory.display())
+}
+
 /// The files, in order of name within each directory.
 fn list(settings: &ServicesSettings, errors: &mut Vec<String>) -> Vec<PathBuf> {
     let mut files = Vec::new();
@@ -140,7 +153,7 @@ fn list(settings: &ServicesSettings, errors: &mut Vec<String>) -> Vec<PathBuf> {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => {
-                errors.push(format!("{}: {error}", directory.display()));
+                errors.push(format!("{}{error}", told_of(directory)));
                 continue;
             }
         };
@@ -155,7 +168,10 @@ fn list(settings: &ServicesSettings, errors: &mut Vec<String>) -> Vec<PathBuf> {
         of_directory.sort();
         files.extend(of_directory);
     }
-    files.extend(settings.profile_list.clone().filter(|path| path.exists()));
+    let is_there = |path: &PathBuf| {
+        std::fs::symlink_metadata(path).map_or_else(|e| e.kind() != io::ErrorKind::NotFound, |_| true)
+    };
+    files.extend(settings.profile_list.clone().filter(is_there));
     files
 }
 

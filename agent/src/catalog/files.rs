@@ -72,10 +72,11 @@ impl Files {
             let now = shown.borrow_and_update().clone();
             // What is not known yet must not take the place of what was known.
             if now.view.records_known() && now.confirmed.is_some() && generation != Some(now.generation) {
-                generation = Some(now.generation);
-                self.write(&now).await;
+                // What could not be written is tried again within a minute.
+                generation = self.write(&now).await.then_some(now.generation);
             }
-            if now.connected && touched.elapsed() >= TOUCH_EVERY {
+            // A file that says something else is not made to look new.
+            if now.connected && generation == Some(now.generation) && touched.elapsed() >= TOUCH_EVERY {
                 touched = Instant::now();
                 self.touch();
             }
@@ -93,31 +94,41 @@ impl Files {
         }
     }
 
-    async fn write(&mut self, shown: &Arc<Shown>) {
+    /// Writes what differs; false if something could not be written.
+    async fn write(&mut self, shown: &Arc<Shown>) -> bool {
         let text = {
             let shown = shown.clone();
             let made = move || values::write(&CachedCatalog::of(&shown.view, shown.revision));
             match tokio::task::spawn_blocking(made).await {
                 Ok(text) => text,
-                Err(_) => return,
+                Err(_) => return false,
             }
         };
         let number = number_of(text.as_bytes());
         if self.cache != Some(number) {
             match self.directory.replace(CACHE, text.as_bytes(), 0o644) {
                 Ok(()) => self.cache = Some(number),
-                Err(error) => tracing::warn!(%error, "the catalog could not be kept on disk"),
+                Err(error) => {
+                    tracing::warn!(%error, "the catalog could not be kept on disk");
+                    return false;
+                }
             }
         }
-        let Some(path) = self.settings.borrow().catalog.hiera_file.clone() else { return };
+        let Some(path) = self.settings.borrow().catalog.hiera_file.clone() else { return true };
         let text = hiera_yaml(&shown.view);
         let number = number_of(text.as_bytes());
         if self.hiera == Some(number) {
-            return;
+            return true;
         }
         match replace_if_different(&path, &text) {
-            Ok(()) => self.hiera = Some(number),
-            Err(error) => tracing::warn!(%error, "the file for Hiera could not be written"),
+            Ok(()) => {
+                self.hiera = Some(number);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the file for Hiera could not be written");
+                false
+            }
         }
     }
 

@@ -35,6 +35,7 @@ struct HealthFeed {
     service: ServiceName,
     _feed: Feed,
     listing: BTreeMap<HostName, Health>,
+    connected: bool,
 }
 
 /// The task.
@@ -60,6 +61,7 @@ struct Feeds {
     health: BTreeMap<u64, HealthFeed>,
     connected: bool,
     refused: usize,
+    refused_in_listing: usize,
     revision: i64,
 }
 
@@ -82,6 +84,9 @@ impl Follower {
         let shown = Shown { view: catalog.view().clone(), revision, age_on_disk, ..Shown::default() };
         let (sender, receiver) = watch::channel(Arc::new(shown));
         let asked = Arc::new(Asked::default());
+        // What was followed before is of interest until it shows that it is not.
+        let followed = catalog.view().health_known_services();
+        asked.lock().extend(followed.map(|service| (service.clone(), Instant::now())));
         let reader = Reader { shown: receiver, asked: asked.clone(), started: Instant::now() };
         let (sink, events) = mpsc::channel(EVENTS_MAX);
         let feeds = Feeds {
@@ -93,6 +98,7 @@ impl Follower {
             health: BTreeMap::new(),
             connected: false,
             refused: 0,
+            refused_in_listing: 0,
             revision,
         };
         let follower = Self { session, settings, asked, trust, sender, catalog, released: revision, feeds };
@@ -111,6 +117,8 @@ impl Follower {
                 if trust.epoch.is_some() {
                     self.feeds.start_records(&self.session);
                 }
+                // Wishes of before were about another history.
+                self.released = trust.release;
                 epoch = trust.epoch;
             }
             if epoch.is_some() {
@@ -146,20 +154,19 @@ impl Follower {
         }
     }
 
-    /// Services that nobody asked for in a while are followed no more.
+    /// Services that nobody asked for in a while are followed no more. While the store is away what is known is
+    /// kept: it could not be had again.
     fn forget(&mut self) {
+        if !self.feeds.is_connected() {
+            return;
+        }
         let most = self.settings.forget_after;
         self.asked.lock().retain(|_, at| at.elapsed() < most);
         let asked: BTreeSet<ServiceName> = self.asked.lock().keys().cloned().collect();
         let follow = &self.settings.follow;
         let is_wanted = |service: &ServiceName| asked.contains(service) || follow.contains(service);
-        let dropped: Vec<ServiceName> = self
-            .feeds
-            .health
-            .values()
-            .map(|feed| feed.service.clone())
-            .filter(|service| !is_wanted(service))
-            .collect();
+        let known = self.catalog.view().health_known_services();
+        let dropped: Vec<ServiceName> = known.filter(|service| !is_wanted(service)).cloned().collect();
         self.feeds.health.retain(|_, feed| is_wanted(&feed.service));
         dropped.iter().for_each(|service| self.catalog.drop_health(service));
     }
@@ -185,6 +192,9 @@ impl Follower {
             FeedEvent::Listed(revision) => {
                 let listing = std::mem::take(&mut self.feeds.listing);
                 self.catalog.replace_records(listing, now);
+                // Whoever was cut off with us has his while from now on.
+                self.catalog.wait_again(now);
+                self.feeds.refused = std::mem::take(&mut self.feeds.refused_in_listing);
                 self.feeds.revision = self.feeds.revision.max(revision);
             }
             FeedEvent::Changed(revision, changes) => {
@@ -201,6 +211,7 @@ impl Follower {
             FeedEvent::Connected(connected) => {
                 self.feeds.connected = connected;
                 self.feeds.listing.clear();
+                self.feeds.refused_in_listing = 0;
             }
         }
     }
@@ -231,7 +242,10 @@ impl Follower {
                 }
                 self.feeds.revision = self.feeds.revision.max(revision);
             }
-            FeedEvent::Connected(_) => feed.listing.clear(),
+            FeedEvent::Connected(connected) => {
+                feed.connected = connected;
+                feed.listing.clear();
+            }
         }
     }
 
@@ -242,9 +256,10 @@ impl Follower {
             self.catalog.release();
             self.released = trust.release;
         }
-        let differs = self.catalog.settle(clock::boot_millis());
+        let connected = self.feeds.is_connected();
+        let differs = self.catalog.settle(clock::boot_millis(), connected);
         let withheld = self.catalog.withheld();
-        let Feeds { connected, refused, revision, .. } = self.feeds;
+        let Feeds { refused, revision, .. } = self.feeds;
         self.sender.send_if_modified(|shown| {
             let same = !differs
                 && shown.connected == connected
@@ -274,6 +289,11 @@ impl Follower {
 }
 
 impl Feeds {
+    /// Every watch stands.
+    fn is_connected(&self) -> bool {
+        self.connected && self.health.values().all(|feed| feed.connected)
+    }
+
     fn number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number
@@ -291,7 +311,8 @@ impl Feeds {
 
     fn start_health(&mut self, session: &Session, service: ServiceName) {
         let (number, feed) = self.start(session, Prefix::Health(service.clone()));
-        self.health.insert(number, HealthFeed { service, _feed: feed, listing: BTreeMap::new() });
+        self.health
+            .insert(number, HealthFeed { service, _feed: feed, listing: BTreeMap::new(), connected: false });
     }
 
     fn stop(&mut self) {
@@ -314,7 +335,7 @@ impl Feeds {
             Ok(found) => Some(found),
             Err(error) => {
                 tracing::debug!(key = model::names::quoted(key), error, "a record is passed over");
-                self.refused += 1;
+                self.refused_in_listing += 1;
                 None
             }
         }

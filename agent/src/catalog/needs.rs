@@ -1,11 +1,12 @@
 //! What this host needs of others and does not have: computed whenever the catalog changes, and handed to the
 //! reconciler only when it says something new.
 
-use super::Reader;
+use super::{Reader, Trust};
 use crate::command;
 use etcd_session::{Feed, FeedEvent, FeedOptions, Session};
+use model::catalog::Level;
 use model::keys::{Key, Prefix};
-use model::names::{HostName, Role};
+use model::names::{HostName, Role, ServiceName};
 use model::policy::Policy;
 use model::requires::{Around, Count, Requirement, RosterCount, Wait, digest, unmet};
 use model::settings::Settings;
@@ -84,7 +85,15 @@ pub struct NeedsTask {
     session: Session,
     sender: watch::Sender<Arc<Needs>>,
     roster: Roster,
-    failed_probes: BTreeSet<usize>,
+    /// What a probe that succeeded last was for, and its command.
+    passed: BTreeSet<(ServiceName, Level, Vec<String>)>,
+    trust: watch::Receiver<Trust>,
+}
+
+/// What a probe is known by, whatever its place in the settings.
+fn probe_of(requirement: &Requirement) -> Option<(ServiceName, Level, Vec<String>)> {
+    let command = requirement.probe.clone()?;
+    Some((requirement.service.clone(), requirement.level, command))
 }
 
 impl NeedsTask {
@@ -93,10 +102,11 @@ impl NeedsTask {
         settings: watch::Receiver<Arc<Settings>>,
         reader: Reader,
         session: Session,
+        trust: watch::Receiver<Trust>,
     ) -> (Self, watch::Receiver<Arc<Needs>>) {
         let (sender, receiver) = watch::channel(Arc::new(Needs::default()));
-        let failed_probes = BTreeSet::new();
-        let task = Self { settings, reader, session, sender, roster: Roster::default(), failed_probes };
+        let (roster, passed) = (Roster::default(), BTreeSet::new());
+        let task = Self { settings, reader, session, sender, roster, passed, trust };
         task.tell();
         (task, receiver)
     }
@@ -106,13 +116,21 @@ impl NeedsTask {
         let mut shown = self.reader.changes();
         let (sink, mut events) = mpsc::channel(8);
         let mut feed: Option<Feed> = None;
+        let mut epoch = None;
+        let mut number = 0;
         let mut probe = tokio::time::interval(PROBE_EVERY);
         loop {
             let policy = self.policy();
             let needs_roster = policy.requires.iter().any(|r| matches!(r.count, Count::All(_)));
-            if needs_roster && feed.is_none() {
-                let options = FeedOptions::default();
-                feed = Some(Feed::start(self.session.clone(), Prefix::Hosts, options, 0, sink.clone()));
+            let trusted = self.trust.borrow_and_update().epoch;
+            if trusted != epoch || (needs_roster && feed.is_none() && trusted.is_some()) {
+                // Of a store that does not count nothing is believed; the last roster stays.
+                epoch = trusted;
+                number += 1;
+                feed = (needs_roster && epoch.is_some()).then(|| {
+                    let options = FeedOptions::default();
+                    Feed::start(self.session.clone(), Prefix::Hosts, options, number, sink.clone())
+                });
             }
             self.tell();
             tokio::select! {
@@ -125,7 +143,8 @@ impl NeedsTask {
                         self.probe(&policy).await;
                     }
                 }
-                Some((_, event)) = events.recv() => self.roster.take(event),
+                Some((from, event)) = events.recv() => if from == number { self.roster.take(event) },
+                changed = self.trust.changed() => if changed.is_err() { return },
                 changed = self.settings.changed() => if changed.is_err() { return },
                 _ = probe.tick() => self.probe(&policy).await,
             }
@@ -142,7 +161,12 @@ impl NeedsTask {
         policy.requires.iter().for_each(|requirement| self.reader.ask(&requirement.service));
         let shown = self.reader.shown();
         let roster = self.roster.is_known.then_some(&self.roster as &dyn RosterCount);
-        let around = Around { roster, failed_probes: self.failed_probes.clone() };
+        let open = |(place, requirement): (usize, &Requirement)| {
+            let probe = probe_of(requirement)?;
+            (!self.passed.contains(&probe)).then_some(place)
+        };
+        let failed_probes = policy.requires.iter().enumerate().filter_map(open).collect();
+        let around = Around { roster, failed_probes };
         let needs = Needs {
             waits: unmet(&policy.requires, &shown.view, &around),
             seen: digest(&policy.requires, &shown.view),
@@ -156,25 +180,22 @@ impl NeedsTask {
         });
     }
 
-    /// A service came or went that somebody probes.
+    /// Somebody waits for a probe.
     fn is_probe_due(&self, policy: &Policy) -> bool {
-        let failed = self.failed_probes.clone();
-        let probed =
-            |place: usize, requirement: &Requirement| requirement.probe.is_some() && failed.contains(&place);
-        policy.requires.iter().enumerate().any(|(place, requirement)| probed(place, requirement))
+        policy.requires.iter().filter_map(probe_of).any(|probe| !self.passed.contains(&probe))
     }
 
     async fn probe(&mut self, policy: &Policy) {
-        for (place, requirement) in policy.requires.iter().enumerate() {
-            let Some(command) = &requirement.probe else { continue };
+        for requirement in &policy.requires {
+            let Some(probe) = probe_of(requirement) else { continue };
             let environment = BTreeMap::from([
                 ("ORCHESTRATE_PROBE_SERVICE".to_owned(), requirement.service.to_string()),
                 ("ORCHESTRATE_PROBE_LEVEL".into(), requirement.level.to_string()),
             ]);
-            let outcome = command::run(command, &environment, PROBE_TIMEOUT, PROBE_OUTPUT_MAX_BYTES).await;
+            let outcome = command::run(&probe.2, &environment, PROBE_TIMEOUT, PROBE_OUTPUT_MAX_BYTES).await;
             if outcome.succeeded() {
-                self.failed_probes.remove(&place);
-            } else if self.failed_probes.insert(place) {
+                self.passed.insert(probe);
+            } else if self.passed.remove(&probe) {
                 tracing::info!(service = %requirement.service, probe = outcome.in_words(), "a probe fails");
             }
         }

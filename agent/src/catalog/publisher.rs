@@ -7,22 +7,22 @@ use crate::checks::Board;
 use crate::clock;
 use crate::files::Directory;
 use etcd_session::{
-    Deadline, Fence, PresenceState, SERVICES_IN_WRITE, ServiceChange, ServiceWrite, Session, Written, draw,
+    Deadline, Fence, PresenceState, SERVICES_IN_WRITE, ServiceChange, ServiceWrite, Session, StoreError,
+    Written, draw,
 };
 use model::catalog::{Health, ServiceRecord};
 use model::checks::health;
-use model::definitions::ServiceDefinition;
+use model::definitions::{Definitions, ServiceDefinition};
 use model::keys::Key;
 use model::names::{HostName, ServiceName};
 use model::settings::Settings;
-use model::time::Backoff;
+use model::time::{Backoff, BootMillis};
 use model::values::Maintenance;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 /// What the reconciler says of writing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -42,14 +42,18 @@ pub struct Published {
     pub services: BTreeMap<ServiceName, Option<Health>>,
     /// The lease of the records.
     pub work_lease: Option<String>,
-    /// Services that are defined and have no address that others could use.
-    pub without_address: Vec<ServiceName>,
+    /// Services that are defined and not published: they have no address that others could use, or more to say
+    /// than a record holds.
+    pub held_back: Vec<ServiceName>,
 }
 
 /// What outlives the process: enough to find everything that this host has in the store.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Memory {
     work_lease: i64,
+    /// The time to live that it was granted with.
+    #[serde(default)]
+    seconds: i64,
     services: BTreeSet<ServiceName>,
 }
 
@@ -81,7 +85,8 @@ pub struct Publisher {
     /// What stands in the store; `None` until it has been read.
     said: Option<BTreeMap<ServiceName, Said>>,
     addresses: Addresses,
-    lease_kept: Option<Instant>,
+    /// When the lease was kept alive last, on the clock that counts sleep.
+    lease_kept: Option<BootMillis>,
 }
 
 impl Publisher {
@@ -116,7 +121,7 @@ impl Publisher {
             sender,
             memory,
             said: None,
-            addresses: Addresses::read(),
+            addresses: Addresses::read().unwrap_or_default(),
             lease_kept: None,
         };
         (publisher, receiver)
@@ -134,20 +139,24 @@ impl Publisher {
             self.presence.borrow_and_update();
             checks.borrow_and_update();
             let pause = match self.publish().await {
-                Ok(again) => {
+                Ok(true) => {
                     failures = 0;
-                    again
+                    self.until_next()
+                }
+                // What it waits for wakes it.
+                Ok(false) => {
+                    failures = 0;
+                    LOOK_EVERY
                 }
                 Err(error) => {
                     failures += 1;
                     tracing::debug!(error, "services could not be published");
                     // Whether it was written is not known: what stands there is read again.
                     self.said = None;
-                    Some(backoff.delay(failures, draw()))
+                    backoff.delay(failures, draw())
                 }
             };
             self.show();
-            let pause = pause.map_or_else(|| self.until_next(), |pause| pause.min(self.until_next()));
             tokio::select! {
                 // Channels and timers lose nothing when another is ready first.
                 changed = self.loaded.changed() => if changed.is_err() { return },
@@ -156,7 +165,8 @@ impl Publisher {
                 _ = checks.changed() => {}
                 () = tokio::time::sleep(pause) => {}
                 _ = look.tick() => {
-                    self.addresses = Addresses::read();
+                    // Where they cannot be read they are what they were.
+                    self.addresses = Addresses::read().unwrap_or_else(|| self.addresses.clone());
                     // Somebody may have deleted what was written.
                     self.said = None;
                 }
@@ -166,29 +176,30 @@ impl Publisher {
 
     /// Until the lease has to be kept alive, or a check changes by time alone.
     fn until_next(&self) -> Duration {
-        let every = self.work_lease_seconds() / 3;
-        let lease = self.lease_kept.map(|at| (at + every).saturating_duration_since(Instant::now()));
-        let checks = self.board.next_change().map(|at| at.since(clock::boot_millis()));
-        lease
-            .into_iter()
-            .chain(checks)
-            .min()
-            .unwrap_or(Duration::from_secs(3600))
-            .max(Duration::from_millis(10))
+        let now = clock::boot_millis();
+        let times = self.lease_due().into_iter().chain(self.board.next_change());
+        let next = times.map(|at| at.since(now)).min();
+        next.unwrap_or(Duration::from_secs(3600)).max(Duration::from_millis(10))
     }
 
-    fn work_lease_seconds(&self) -> Duration {
-        self.settings.borrow().services.work_lease
+    /// When the lease has to be kept alive: three times within the life that it was granted.
+    fn lease_due(&self) -> Option<BootMillis> {
+        let third = Duration::from_secs(u64::try_from(self.memory.seconds).unwrap_or(0)) / 3;
+        self.lease_kept.map(|at| at.plus(third))
     }
 
-    /// Brings the store to what is true; gives when to come again for another reason than news.
-    async fn publish(&mut self) -> Result<Option<Duration>, String> {
+    fn work_lease_seconds(&self) -> i64 {
+        i64::try_from(self.settings.borrow().services.work_lease.as_secs()).unwrap_or(900)
+    }
+
+    /// Brings the store to what is true; false if it may not be written now.
+    async fn publish(&mut self) -> Result<bool, String> {
         let PresenceState::Held { lease: live_lease, live_revision } = self.presence.borrow().clone() else {
             self.said = None;
-            return Ok(None);
+            return Ok(false);
         };
         let fencing = self.fencing.borrow().clone();
-        let Some(store_revision) = fencing.store_revision else { return Ok(None) };
+        let Some(store_revision) = fencing.store_revision else { return Ok(false) };
         self.keep_lease().await?;
         let definitions = self.loaded.borrow().definitions.clone();
         let wanted: BTreeMap<ServiceName, ServiceRecord> = if fencing.decommissioned {
@@ -198,19 +209,18 @@ impl Publisher {
         };
         self.read(&wanted).await?;
         if wanted.is_empty() && self.memory.services.is_empty() {
-            return Ok(None);
+            return Ok(false);
         }
         self.ensure_lease(&wanted).await?;
         let fence = Fence { live_revision, store_revision };
         // What goes is said before it is gone.
         for removing in [false, true] {
-            let changes =
-                self.changes(&wanted, &definitions.services, &fencing.maintenance, live_lease, removing);
+            let changes = self.changes(&wanted, &definitions, &fencing.maintenance, live_lease, removing);
             for part in changes.chunks(SERVICES_IN_WRITE) {
                 self.write(part, fence, live_lease).await?;
             }
         }
-        Ok(None)
+        Ok(true)
     }
 
     fn record(&self, service: &ServiceDefinition) -> Option<ServiceRecord> {
@@ -219,14 +229,16 @@ impl Publisher {
         if addresses.is_empty() {
             return None;
         }
-        Some(ServiceRecord {
+        let record = ServiceRecord {
             host: Some(self.host.clone()),
             interfaces: self.addresses.by_interface(),
             addresses,
             port: service.port,
             tags: service.tags.clone(),
             meta: service.meta.clone(),
-        })
+        };
+        // One that readers refuse helps nobody.
+        ServiceRecord::read(&self.host, record.write().as_bytes()).is_ok().then_some(record)
     }
 
     /// Reads what stands in the store, if that is not known.
@@ -265,42 +277,49 @@ impl Publisher {
         let lease = self.memory.work_lease;
         let holds = |said: &Said| said.record.as_ref().is_some_and(|(_, l)| *l == lease && *l != 0);
         let is_ours = self.said.iter().flat_map(BTreeMap::values).any(holds);
-        if lease != 0 && (is_ours || self.lease_kept.is_some()) {
+        // One of another length than is wanted now is given up: its keys move to a new one.
+        let fits = self.memory.seconds == self.work_lease_seconds();
+        if lease != 0 && fits && (is_ours || self.lease_kept.is_some()) {
             if self.lease_kept.is_none() {
                 self.keep(lease).await?;
             }
-            if self.memory.work_lease != 0 {
-                return self.remember(wanted.keys());
-            }
+            return self.remember(wanted.keys());
         }
         if wanted.is_empty() {
             return Ok(());
         }
-        let seconds = i64::try_from(self.work_lease_seconds().as_secs()).unwrap_or(900);
+        let seconds = self.work_lease_seconds();
         let deadline = Deadline::within(REQUEST_TIMEOUT);
         self.memory.work_lease =
             self.session.grant_lease(seconds, deadline).await.map_err(|e| e.to_string())?;
-        self.lease_kept = Some(Instant::now());
+        self.memory.seconds = seconds;
+        self.lease_kept = Some(clock::boot_millis());
         self.remember(wanted.keys())
     }
 
     async fn keep_lease(&mut self) -> Result<(), String> {
-        let due = self.lease_kept.is_some_and(|at| at.elapsed() >= self.work_lease_seconds() / 3);
+        let due = self.lease_due().is_some_and(|at| clock::boot_millis() >= at);
         if due { self.keep(self.memory.work_lease).await } else { Ok(()) }
     }
 
     async fn keep(&mut self, lease: i64) -> Result<(), String> {
         match self.session.keep_lease(lease, Deadline::within(REQUEST_TIMEOUT)).await {
-            Ok(()) => self.lease_kept = Some(Instant::now()),
-            Err(etcd_session::StoreError::LeaseGone { .. }) => {
-                tracing::info!("the lease of this host's addresses is gone: they are written again");
-                self.memory.work_lease = 0;
-                self.lease_kept = None;
-                self.said = None;
+            Ok(()) => {
+                self.lease_kept = Some(clock::boot_millis());
+                Ok(())
             }
-            Err(error) => return Err(error.to_string()),
+            Err(error) => Err(self.failed(&error)),
         }
-        Ok(())
+    }
+
+    /// A lease that is gone is replaced by a new one at the next turn, after what stands in the store was read again.
+    fn failed(&mut self, error: &StoreError) -> String {
+        if matches!(error, StoreError::LeaseGone { .. }) {
+            tracing::info!("the lease of this host's addresses is gone: they are written again");
+            self.memory.work_lease = 0;
+            self.lease_kept = None;
+        }
+        error.to_string()
     }
 
     /// On disk before the store: nothing is left there that a later agent would not find.
@@ -311,7 +330,7 @@ impl Publisher {
     }
 
     fn save(&mut self, services: BTreeSet<ServiceName>) -> Result<(), String> {
-        let memory = Memory { work_lease: self.memory.work_lease, services };
+        let memory = Memory { services, ..self.memory };
         let text = serde_json::to_vec(&memory).map_err(|e| e.to_string())?;
         let on_disk = self.directory.read(MEMORY, MEMORY_MAX_BYTES).map_err(|e| e.to_string())?;
         if on_disk.as_deref() != Some(&text[..]) {
@@ -325,7 +344,7 @@ impl Publisher {
     fn changes(
         &self,
         wanted: &BTreeMap<ServiceName, ServiceRecord>,
-        definitions: &BTreeMap<ServiceName, ServiceDefinition>,
+        definitions: &Definitions,
         maintenance: &Maintenance,
         live_lease: i64,
         removing: bool,
@@ -341,14 +360,14 @@ impl Publisher {
             return changes;
         }
         for (name, standing) in said {
-            let (record, health) = match (wanted.get(name), definitions.get(name)) {
+            let (record, health) = match (wanted.get(name), definitions.services.get(name)) {
                 (Some(record), Some(definition)) => {
                     let text = record.write();
                     let lease = self.memory.work_lease;
                     let stands = standing.record.as_ref().is_some_and(|(t, l)| *t == text && *l == lease);
                     let before = standing.health.filter(|(_, lease)| *lease == live_lease);
                     let out_of_use = maintenance.of(name).map(|o| o.how);
-                    let health = self.board.with(definition, |checks| {
+                    let health = self.board.with(definition, &definitions.host_checks, |checks| {
                         health(checks, out_of_use, standing.health.map(|(h, _)| h), clock::boot_millis())
                     });
                     // Nothing new is known: what was said before is said on, under the lease of now.
@@ -378,7 +397,7 @@ impl Publisher {
         let host = self.host.clone();
         let write = ServiceWrite { host: &host, fence, work_lease, live_lease, changes: changes.to_vec() };
         let written = self.session.write_services(&write, Deadline::within(REQUEST_TIMEOUT)).await;
-        match written.map_err(|e| e.to_string())? {
+        match written.map_err(|error| self.failed(&error))? {
             Written::Done(_) => {}
             Written::Refused(refusal) => return Err(format!("refused: {refusal:?}")),
         }
@@ -416,7 +435,7 @@ impl Publisher {
                 .map(|(name, said)| (name.clone(), said.health.map(|(health, _)| health)))
                 .collect(),
             work_lease: (self.memory.work_lease != 0).then(|| format!("{:x}", self.memory.work_lease)),
-            without_address: without.map(|s| s.name.clone()).collect(),
+            held_back: without.map(|s| s.name.clone()).collect(),
         };
         // Between two reads nothing is known; what was shown stays.
         if self.said.is_none() {

@@ -56,6 +56,11 @@ impl Default for Board {
     }
 }
 
+/// Checks that are told from outside and were not, are critical.
+fn expire(checks: &mut BTreeMap<CheckId, Known>, now: BootMillis) {
+    checks.values_mut().for_each(|known| known.state.expire(&known.definition, now));
+}
+
 impl Board {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<CheckId, Known>> {
         // Nothing panics while it is held.
@@ -131,18 +136,24 @@ impl Board {
     }
 
     /// Hands the checks that a service depends on, its own and the host's, to a function.
+    /// One that is defined and that the board has not heard of yet has said nothing.
     pub fn with<T>(
         &self,
         service: &ServiceDefinition,
+        host_checks: &[CheckDefinition],
         look: impl FnOnce(std::vec::IntoIter<(&CheckDefinition, &CheckState)>) -> T,
     ) -> T {
         let now = clock::boot_millis();
         let mut checks = self.lock();
-        checks.values_mut().for_each(|known| known.state.expire(&known.definition, now));
-        let of_service: Vec<_> = checks
-            .values()
-            .filter(|known| known.service.is_none() || known.service.as_ref() == Some(&service.name))
-            .map(|known| (&known.definition, &known.state))
+        expire(&mut checks, now);
+        let all = || service.checks.iter().chain(host_checks);
+        let fresh: Vec<CheckState> = all().map(|definition| CheckState::new(definition, now)).collect();
+        let of_service: Vec<_> = all()
+            .zip(&fresh)
+            .map(|(definition, fresh)| {
+                let known = checks.get(&definition.id).filter(|known| known.definition == *definition);
+                (definition, known.map_or(fresh, |known| &known.state))
+            })
             .collect();
         look(of_service.into_iter())
     }
@@ -150,7 +161,8 @@ impl Board {
     /// When a check changes though nothing is heard of it.
     pub fn next_change(&self) -> Option<BootMillis> {
         let now = clock::boot_millis();
-        let checks = self.lock();
+        let mut checks = self.lock();
+        expire(&mut checks, now);
         let times = checks.values().flat_map(|known| {
             let withdraws = known.state.withdraws(&known.definition).filter(|at| *at > now);
             known.state.expires(&known.definition).into_iter().chain(withdraws)
@@ -160,7 +172,8 @@ impl Board {
 
     /// Every check.
     pub fn shown(&self) -> Vec<ShownCheck> {
-        let checks = self.lock();
+        let mut checks = self.lock();
+        expire(&mut checks, clock::boot_millis());
         let shown = checks.iter().map(|(id, known)| ShownCheck {
             id: id.clone(),
             name: known.definition.name.clone(),

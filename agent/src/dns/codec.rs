@@ -11,6 +11,9 @@ const PLAIN_MAX_BYTES: usize = 512;
 /// Longest answer by UDP that never needs fragments (DNS flag day 2020).
 const UDP_MAX_BYTES: usize = 1232;
 const HEADER_BYTES: usize = 12;
+/// The smallest record has 16 bytes: so many do not fit into 1232, or into 65,535.
+const RECORDS_MAX_UDP: usize = 128;
+const RECORDS_MAX_TCP: usize = 4200;
 
 /// How a question came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,6 +115,8 @@ impl Asked {
             Code::NotReady => ResponseCode::ServFail,
         };
         shuffle(&mut found.records, seed);
+        // So many never fit; that some are missing is said when the rest is fitted.
+        found.records.truncate(if self.limit > UDP_MAX_BYTES { RECORDS_MAX_TCP } else { RECORDS_MAX_UDP });
         let service = found.service.clone();
         (self.encode(found, code, zone, serial, forwards), service)
     }
@@ -134,13 +139,9 @@ impl Asked {
             let soa = soa.map(|(soa, name)| Record::from_rdata(name, zone.negative_ttl, soa));
             message.authorities.extend(soa);
         }
-        let mut additional: Vec<Record> = Vec::new();
-        for record in found.additional.iter().filter_map(record) {
-            if !additional.contains(&record) {
-                additional.push(record);
-            }
-        }
-        message.additionals = additional;
+        // More would not fit, and a service may have thousands of instances.
+        let most = if self.limit > UDP_MAX_BYTES { RECORDS_MAX_TCP } else { RECORDS_MAX_UDP };
+        message.additionals = found.additional.iter().take(most).filter_map(record).collect();
         fit(message, self.limit)
     }
 }
@@ -233,6 +234,14 @@ fn refusal(asked: &Message, code: ResponseCode) -> Message {
 pub(super) fn failed(packet: &[u8]) -> Reply {
     match Message::from_vec(packet) {
         Ok(message) => encoded(&refusal(&message, ResponseCode::ServFail)),
+        Err(_) => Reply::Silence,
+    }
+}
+
+/// Says that the name is none of ours.
+pub(super) fn refused(packet: &[u8]) -> Reply {
+    match Message::from_vec(packet) {
+        Ok(message) => encoded(&refusal(&message, ResponseCode::Refused)),
         Err(_) => Reply::Silence,
     }
 }

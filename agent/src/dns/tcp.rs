@@ -33,8 +33,11 @@ pub(super) async fn serve(
         // The semaphore is never closed.
         let Ok(place) = room.clone().acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let (zone, forwarders, reader) = (zone.clone(), forwarders.clone(), reader.clone());
+            Ok((stream, client)) => {
+                // Who is not of this machine gets no recursion.
+                let forwarders: Arc<[SocketAddr]> =
+                    if client.ip().is_loopback() { forwarders.clone() } else { Arc::default() };
+                let (zone, reader) = (zone.clone(), reader.clone());
                 connections.spawn(async move {
                     // A client that goes away ends its connection, and nothing else.
                     let _ = talk(stream, zone, &forwarders, reader).await;

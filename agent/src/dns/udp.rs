@@ -1,7 +1,7 @@
 //! Questions by UDP.
 
 use super::cache::Answers;
-use super::codec::{Reply, Transport, failed};
+use super::codec::{Reply, Transport, failed, refused};
 use super::forward;
 use super::limit::Limit;
 use crate::catalog::Reader;
@@ -95,6 +95,12 @@ impl Worker {
                 None => self.send(&answer, client),
                 Some(Reply::Silence) => {}
                 Some(Reply::Bytes(bytes)) => self.send(&bytes, client),
+                // Who is not of this machine gets no recursion.
+                Some(Reply::Foreign) if !client.ip().is_loopback() => {
+                    if let Reply::Bytes(bytes) = refused(packet) {
+                        self.send(&bytes, client);
+                    }
+                }
                 Some(Reply::Later(_) | Reply::Foreign) => self.later(packet.to_vec(), client),
             }
         }

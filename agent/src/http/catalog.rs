@@ -25,8 +25,8 @@ const HEALTH_WITHIN: Duration = Duration::from_secs(5);
 pub(super) struct Wanted {
     level: Option<String>,
     tag: Option<String>,
-    /// Answer when the catalog is newer than this,
-    revision: Option<i64>,
+    /// Answer when the catalog differs from the one of this index,
+    index: Option<u64>,
     /// or when so much time is over.
     wait: Option<String>,
     /// For `http_sd`: this service.
@@ -51,10 +51,10 @@ impl Wanted {
     /// Waits for something newer, if that is asked for.
     async fn newest(&self, shared: &Shared) -> Result<Arc<Shown>, Refusal> {
         let wait = self.wait.as_deref().map(parse_duration).transpose().map_err(refused)?;
-        let (Some(revision), Some(wait)) = (self.revision, wait) else { return Ok(shared.reader.shown()) };
+        let (Some(index), Some(wait)) = (self.index, wait) else { return Ok(shared.reader.shown()) };
         let mut changes = shared.reader.changes();
-        let generation = changes.borrow_and_update().generation;
-        let is_newer = |shown: &Arc<Shown>| shown.revision > revision || shown.generation != generation;
+        // Not the revision: what one transaction wrote may come in two parts, and both have the same.
+        let is_newer = |shown: &Arc<Shown>| shown.generation != index;
         // In time or not, what there is then is the answer.
         let _ = tokio::time::timeout(wait.min(WAIT_MAX), changes.wait_for(is_newer)).await;
         Ok(shared.reader.shown())
@@ -67,7 +67,9 @@ fn answer(shared: &Shared, shown: &Shown, name: &'static str, value: Value) -> R
         (HeaderName::from_static("x-orchestrate-revision"), shown.revision.to_string()),
         (HeaderName::from_static("x-orchestrate-age-seconds"), age.to_string()),
     ];
-    let body = json!({ name: value, "revision": shown.revision, "age_seconds": age });
+    let body = json!({
+        name: value, "index": shown.generation, "revision": shown.revision, "age_seconds": age,
+    });
     (headers, Json(body)).into_response()
 }
 
@@ -123,6 +125,11 @@ pub(super) async fn service(
 ) -> Result<Response, Refusal> {
     let name = ServiceName::new(name).map_err(refused)?;
     let (level, tag) = (wanted.level(Level::Addressable)?, wanted.tag()?);
+    let is_there = |shown: &Shown| !shown.view.records_known() || shown.view.service(&name).is_some();
+    if !is_there(&shared.reader.shown()) {
+        // What nobody has is not followed: anybody on this machine may ask for any name.
+        return Err((StatusCode::NOT_FOUND, format!("no host has {name}\n")));
+    }
     shared.reader.with_health(&name, HEALTH_WITHIN).await;
     let shown = wanted.newest(&shared).await?;
     if !shown.view.records_known() || !shown.view.health_known(&name) {
@@ -167,6 +174,10 @@ pub(super) async fn http_sd(
     let name = wanted.service.as_deref().ok_or_else(|| refused("service=NAME is missing"))?;
     let name = ServiceName::new(name).map_err(refused)?;
     let (level, tag) = (wanted.level(Level::Addressable)?, wanted.tag()?);
+    let shown = shared.reader.shown();
+    if shown.view.records_known() && shown.view.service(&name).is_none() {
+        return Ok(Json(Value::Array(Vec::new())));
+    }
     let shown = shared.reader.with_health(&name, HEALTH_WITHIN).await;
     if !shown.view.records_known() || !shown.view.health_known(&name) {
         return Err(not_known_yet());

@@ -14,7 +14,7 @@
 //! | `/v1/http_sd?service=NAME` | targets for Prometheus |
 //! | `/v1/agent/check/pass\|warn\|fail/CHECK?note=TEXT` | takes a result, by GET or PUT |
 //!
-//! `revision=N&wait=DURATION` on lists: answer when there is something newer, or when the time is over.
+//! `index=N&wait=DURATION` on lists: answer when there is something else than at that index, or when the time is over.
 
 mod catalog;
 mod results;

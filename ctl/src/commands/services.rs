@@ -185,13 +185,18 @@ pub(super) async fn cache_services(
 
 /// How often it is said again when an agent came or went meanwhile.
 const TRIES: u32 = 3;
+/// For so long after it was asked for a release lets a file be written.
+const RELEASED_FOR_SECONDS: u64 = 600;
 /// More than any catalog.
 const HIERA_MAX_BYTES: u64 = 256 * 1024 * 1024;
 
 fn released_since(picture: &Picture, written: SystemTime) -> bool {
     let wish = picture.get(&Key::ReleaseView).and_then(|e| values::read::<ReleaseWish>(&e.value).ok());
     let written = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    wish.is_some_and(|wish| u64::try_from(wish.at.0).unwrap_or(0) >= written)
+    // One that was asked for once must not let everything through for ever.
+    let asked = wish.map_or(0, |wish| u64::try_from(wish.at.0).unwrap_or(0));
+    let now = u64::try_from(super::now().0).unwrap_or(0);
+    asked >= written && now.saturating_sub(asked) < RELEASED_FOR_SECONDS
 }
 
 /// Publishes the roles of the profile list. With an agent on the host they hang on its lease; without one they
@@ -246,10 +251,15 @@ pub(super) async fn wait_for(
 ) -> Result<Exit, Failure> {
     let level: Level = level.parse().map_err(|e: String| Failure::usage(anyhow!(e)))?;
     // One read answers at once where it can, and says at once if the store is away.
-    let (view, revision) = read(store, Some(service), None).await?;
-    let mut have = view.count(service, level);
-    if have < count {
-        have = followed(service, count, level, store).await?;
+    let (mut have, mut revision) = counted(service, level, store).await?;
+    while have < count {
+        let seen = followed(service, count, level, store).await?;
+        if seen < count {
+            have = seen;
+            break;
+        }
+        // Two watches may be at two revisions: a yes is one read's.
+        (have, revision) = counted(service, level, store).await?;
     }
     let answer = json!({
         "service": service, "level": level, "count": count, "have": have, "revision": revision,
@@ -259,6 +269,11 @@ pub(super) async fn wait_for(
         output::note(&format!("{service}: {have} of {count} {level}"));
     }
     Ok(Exit::of(have >= count))
+}
+
+async fn counted(service: &ServiceName, level: Level, store: &Store<'_>) -> Result<(usize, i64), StoreError> {
+    let (view, revision) = read(store, Some(service), None).await?;
+    Ok((view.count(service, level), revision))
 }
 
 /// Follows a service until there are enough, or the time is over; gives how many there were last.
@@ -309,7 +324,12 @@ async fn followed(
                     };
                 }
             }
-            FeedEvent::Connected(yes) => connected[number] = yes,
+            FeedEvent::Connected(yes) => {
+                connected[number] = yes;
+                if !yes && !listed[number] {
+                    entries[number].clear();
+                }
+            }
         }
         if listed == [true; 2] {
             let all = entries.iter().flatten();

@@ -68,11 +68,18 @@ pub fn vanished_entries(old: &str, new: &View, guard: &GuardSettings) -> Vec<(Se
         let entries = addresses.into_iter().map(|address| (interface.as_str().to_owned(), address));
         after.entry(service).or_default().extend(entries);
     }
+    let had_in_all = before.values().map(BTreeSet::len).sum();
     let lost = before.into_iter().map(|(service, had)| {
         let has = after.remove(&service).unwrap_or_default();
         (service, had.difference(&has).count(), had.len())
     });
-    lost.filter(|(_, lost, had)| guard.is_cliff(*lost, *had)).collect()
+    let lost: Vec<_> = lost.filter(|(_, lost, _)| *lost > 0).collect();
+    let sum = |part: fn(&(ServiceName, usize, usize)) -> usize| lost.iter().map(part).sum::<usize>();
+    // Many services that lose little each lose much together.
+    if guard.is_cliff(sum(|l| l.1), had_in_all) {
+        return lost;
+    }
+    lost.into_iter().filter(|(_, lost, had)| guard.is_cliff(*lost, *had)).collect()
 }
 
 /// The catalog as it is kept on disk: what is served while the store is away, also across restarts.
@@ -148,7 +155,7 @@ impl CachedCatalog {
             }
         }
         catalog.view.note_records_known();
-        catalog.settle(now);
+        catalog.settle(now, true);
         catalog
     }
 }

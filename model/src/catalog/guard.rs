@@ -70,6 +70,15 @@ struct Watched {
 /// The hosts of services whose view has to be made anew.
 type Touched = Vec<(ServiceName, Vec<HostName>)>;
 
+/// What the store said of one service on one host, and says now.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Change<'a> {
+    pub(super) before: &'a Said,
+    pub(super) after: &'a Said,
+    /// The health of the service is followed.
+    pub(super) followed: bool,
+}
+
 /// What went silent, and what of it is held back.
 #[derive(Debug, Clone)]
 pub struct Guard {
@@ -83,23 +92,29 @@ impl Guard {
         Self { settings, services: BTreeMap::new() }
     }
 
-    /// Takes note of a change; gives other hosts of the service whose view changes with it. `functional` is
-    /// how many instances of the service are functional after the change.
+    /// Takes note of a change; gives other hosts of the service whose view changes with it. `left` is how many
+    /// instances of the service there are after the change, functional ones where health is followed.
     pub(super) fn note(
         &mut self,
         service: &ServiceName,
         host: &HostName,
-        before: &Said,
-        after: &Said,
-        functional: usize,
+        change: Change<'_>,
+        left: usize,
         now: BootMillis,
     ) -> Vec<HostName> {
+        let Change { before, after, followed } = change;
         if after.health.is_some_and(|health| after.record.is_some() || !health.is_functional()) {
             self.speaks(service, host);
             return Vec::new();
         }
-        let was_functional = before.health.is_some_and(|health| health.is_functional());
-        let is_silent = after.health.is_none() && was_functional;
+        // A record of a host with an agent is all that is known where health is not followed.
+        let stood = !followed && before.record.as_ref().is_some_and(|(_, leased)| *leased);
+        let was_functional = before.health.map_or(stood, |health| health.is_functional());
+        let is_silent = followed && after.health.is_none() && was_functional;
+        if !followed && after.record.is_some() {
+            self.speaks(service, host);
+            return Vec::new();
+        }
         let lost_record = before.record.is_some() && after.record.is_none();
         if lost_record && before.health.is_some_and(|health| !health.is_functional()) {
             // What it said last was that it does not work: it may go.
@@ -125,7 +140,7 @@ impl Guard {
         }
         watched.vanished.insert(host.clone(), Vanished { last, at: now, gone });
         let silent = watched.vanished.len();
-        if watched.holding || !settings.is_cliff(silent, functional + silent) {
+        if watched.holding || !settings.is_cliff(silent, left + silent) {
             return Vec::new();
         }
         watched.holding = true;
@@ -188,6 +203,13 @@ impl Guard {
         }
         self.services.retain(|_, watched| !watched.vanished.is_empty());
         touched
+    }
+
+    /// Whoever is gone has his while from now on.
+    pub(super) fn wait_again(&mut self, now: BootMillis) {
+        for vanished in self.services.values_mut().flat_map(|watched| watched.vanished.values_mut()) {
+            vanished.gone = vanished.gone.map(|_| now);
+        }
     }
 
     /// When [`Guard::expire`] has something to do.

@@ -186,7 +186,9 @@ impl Said {
 #[derive(Debug, Clone, Default)]
 struct Service {
     hosts: BTreeMap<HostName, Said>,
-    /// How many of them are functional.
+    /// How many of them have a record,
+    records: usize,
+    /// and how many are functional.
     functional: usize,
 }
 
@@ -238,10 +240,15 @@ impl Catalog {
             }
             return;
         }
+        known.records -= usize::from(before.record.is_some());
+        known.records += usize::from(after.record.is_some());
         known.functional -= usize::from(before.is_functional());
         known.functional += usize::from(after.is_functional());
-        let functional = known.functional;
-        let held = self.guard.note(service, host, &before, &after, functional, now);
+        // Where health is not followed, whoever has a record counts.
+        let followed = self.view.health_known(service);
+        let left = if followed { known.functional } else { known.records };
+        let change = guard::Change { before: &before, after: &after, followed };
+        let held = self.guard.note(service, host, change, left, now);
         let changed = self.changed.entry(service.clone()).or_default();
         changed.insert(host.clone());
         changed.extend(held);
@@ -313,6 +320,11 @@ impl Catalog {
         }
     }
 
+    /// The store was out of sight: whoever went silent has his while from now on.
+    pub fn wait_again(&mut self, now: BootMillis) {
+        self.guard.wait_again(now);
+    }
+
     /// Lets through what the guard holds back.
     pub fn release(&mut self) {
         for (service, hosts) in self.guard.release() {
@@ -320,10 +332,10 @@ impl Catalog {
         }
     }
 
-    /// Makes the view right: takes in what changed, and lets go of what was held back long enough. True if
-    /// consumers see a difference.
-    pub fn settle(&mut self, now: BootMillis) -> bool {
-        for (service, hosts) in self.guard.expire(now) {
+    /// Makes the view right: takes in what changed, and, while the store is `seen`, lets go of what was held back
+    /// long enough. True if consumers see a difference.
+    pub fn settle(&mut self, now: BootMillis, seen: bool) -> bool {
+        for (service, hosts) in if seen { self.guard.expire(now) } else { Vec::new() } {
             self.changed.entry(service).or_default().extend(hosts);
         }
         let mut differs = false;
@@ -362,7 +374,7 @@ pub fn catalog_at_once(
         services.insert(service);
     }
     services.iter().for_each(|service| catalog.view.note_health_known(service));
-    catalog.settle(now);
+    catalog.settle(now, true);
     catalog.view
 }
 

@@ -154,6 +154,11 @@ impl View {
         self.health_known.contains(service)
     }
 
+    /// The services whose health has been listed.
+    pub fn health_known_services(&self) -> impl Iterator<Item = &ServiceName> {
+        self.health_known.iter()
+    }
+
     /// As much is known in both; their contents may differ.
     pub fn is_known_as(&self, other: &Self) -> bool {
         self.records_known == other.records_known && self.health_known == other.health_known

@@ -382,7 +382,8 @@ impl Decider<'_> {
     fn converge_due(&self) -> Option<BootMillis> {
         let seen = self.observed.services_seen?;
         let converged = self.state.converged;
-        if self.policy.steps.converge.is_empty() || converged.seen == Some(seen) {
+        let lacks = self.observed.waits.iter().any(|wait| wait.phase == StepPhase::Converge);
+        if self.policy.steps.converge.is_empty() || converged.seen == Some(seen) || lacks {
             return None;
         }
         Some(converged.at.map_or(BootMillis(0), |at| at.plus(self.policy.converge_at_most_every)))

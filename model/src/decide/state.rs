@@ -519,6 +519,10 @@ impl HostState {
         if let Some(converge) = cycle.converge {
             self.converge_failure = converge.failed;
             self.converge_held = converge.held.map(|held| held.step);
+            if lacking.contains(&StepPhase::Converge) {
+                // It has not followed what was seen.
+                self.converged.seen = None;
+            }
         }
         let (result, state) = match (&cycle.validate.failed, &cycle.validate.held) {
             (Some(_), _) => (ValidationResult::Failed, StatusState::Failed),

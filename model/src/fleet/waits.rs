@@ -112,6 +112,21 @@ pub struct Chain {
     pub root: Root,
 }
 
+/// For each service and level how many instances there are or will be, and the waiting hosts among those that
+/// will bring one.
+#[derive(Debug, Default)]
+struct Supply(BTreeMap<(ServiceName, Level), (usize, BTreeSet<HostName>)>);
+
+impl Supply {
+    /// A need may be for a service of the host itself; it does not bring that about by waiting.
+    fn meets(&self, wait: &Wait, who: &HostName) -> bool {
+        let found = self.0.get(&(wait.service.clone(), wait.level));
+        found.is_some_and(|(count, by_waiting)| {
+            count - usize::from(by_waiting.contains(who)) >= wait.need as usize
+        })
+    }
+}
+
 /// The graph at one revision.
 #[derive(Debug)]
 pub struct WaitGraph<'a> {
@@ -121,6 +136,8 @@ pub struct WaitGraph<'a> {
     settling: BTreeSet<HostName>,
     /// and if everything is.
     possible: BTreeSet<HostName>,
+    /// What there is for these.
+    supply: Supply,
 }
 
 impl<'a> WaitGraph<'a> {
@@ -166,9 +183,11 @@ impl<'a> WaitGraph<'a> {
 
     /// Of given members.
     pub fn new(members: BTreeMap<HostName, Member>, view: &'a View) -> Self {
-        let mut graph = Self { members, view, settling: BTreeSet::new(), possible: BTreeSet::new() };
+        let (settling, possible, supply) = Default::default();
+        let mut graph = Self { members, view, settling, possible, supply };
         graph.settling = graph.fixpoint(false);
         graph.possible = graph.fixpoint(true);
+        graph.supply = graph.supply(&graph.possible, true);
         graph
     }
 
@@ -200,13 +219,15 @@ impl<'a> WaitGraph<'a> {
         }
         loop {
             let before = (through.len(), functions.len());
+            // As of the beginning of the round: who comes through in it counts in the next.
+            let supply = self.supply(&functions, mended);
             for (host, waits) in self.waiting() {
                 // The proof comes after everything that makes a service work.
                 let works = |wait: &&Wait| wait.phase != StepPhase::Validate;
-                if waits.iter().filter(works).all(|wait| self.is_met(wait, host, &functions, mended)) {
+                if waits.iter().filter(works).all(|wait| supply.meets(wait, host)) {
                     functions.insert(host.clone());
                 }
-                if waits.iter().all(|wait| self.is_met(wait, host, &functions, mended)) {
+                if waits.iter().all(|wait| supply.meets(wait, host)) {
                     through.insert(host.clone());
                 }
             }
@@ -216,27 +237,41 @@ impl<'a> WaitGraph<'a> {
         }
     }
 
-    /// Enough instances are there, or come from hosts that come through.
-    fn is_met(&self, wait: &Wait, who: &HostName, functions: &BTreeSet<HostName>, mended: bool) -> bool {
-        let service = self.view.service(&wait.service);
-        let has = |host: &HostName| service.and_then(|s| s.instances().get(host));
-        let counts = self.members.iter().filter(|(host, member)| {
-            let instance = has(host);
-            if instance.is_some_and(|i| i.is_at(wait.level)) {
-                return true;
+    /// What there is of every service that somebody waits for, or comes from hosts that come through.
+    fn supply(&self, functions: &BTreeSet<HostName>, mended: bool) -> Supply {
+        let mut supply = Supply::default();
+        let wanted = self.waiting().flat_map(|(_, waits)| waits);
+        let wanted: BTreeSet<(&ServiceName, Level)> =
+            wanted.map(|wait| (&wait.service, wait.level)).collect();
+        for (name, level) in wanted {
+            let service = self.view.service(name);
+            let mut by_waiting = BTreeSet::new();
+            let mut count = 0;
+            for (host, member) in &self.members {
+                let instance = service.and_then(|s| s.instances().get(host));
+                if instance.is_some_and(|i| i.is_at(level)) {
+                    count += 1;
+                    continue;
+                }
+                match &member.prospect {
+                    Prospect::Open(_) => count += 1,
+                    Prospect::Stuck(_) => {
+                        count += usize::from(mended && (instance.is_some() || level == Level::Addressable));
+                    }
+                    Prospect::Waits(_) if functions.contains(host) => {
+                        count += 1;
+                        by_waiting.insert(host.clone());
+                    }
+                    Prospect::Waits(_) => {}
+                    Prospect::Settled => count += usize::from(instance.is_some()),
+                }
             }
-            match &member.prospect {
-                Prospect::Open(_) => true,
-                Prospect::Stuck(_) => mended && (instance.is_some() || wait.level == Level::Addressable),
-                // A need may be for a service of the host itself; it does not bring that about by waiting.
-                Prospect::Waits(_) => *host != who && functions.contains(*host),
-                Prospect::Settled => instance.is_some(),
-            }
-        });
-        // Hosts that are in the catalog and nowhere else have no agent: what they have is there.
-        let foreign = service.into_iter().flat_map(|s| s.at(wait.level, None));
-        let foreign = foreign.filter(|(host, _)| !self.members.contains_key(*host)).count();
-        counts.count() + foreign >= wait.need as usize
+            // Hosts that are in the catalog and nowhere else have no agent: what they have is there.
+            let foreign = service.into_iter().flat_map(|s| s.at(level, None));
+            count += foreign.filter(|(host, _)| !self.members.contains_key(*host)).count();
+            supply.0.insert((name.clone(), level), (count, by_waiting));
+        }
+        supply
     }
 
     /// The first need of a host that is not met now.
@@ -337,7 +372,7 @@ impl<'a> WaitGraph<'a> {
             };
             // A need whose providers are themselves without hope.
             let (wait, next) = waits.iter().find_map(|wait| {
-                if self.is_met(wait, &at, &self.possible, true) {
+                if self.supply.meets(wait, &at) {
                     return None;
                 }
                 let providers = self.view.service(&wait.service)?.instances();

@@ -80,7 +80,7 @@ fn thousands_of_keys_in_one_revision_are_one_change_of_a_file() {
     let host = Host::new("h1", &etcd.endpoints());
     let at = |name: &str| host.path(name).display().to_string();
     let text = format!(
-        "[[template]]\nsource = \"{}\"\ntarget = \"{}\"\non_change = [\"{}\"]\n",
+        "[catalog]\nguard_linger = \"1s\"\n[[template]]\nsource = \"{}\"\ntarget = \"{}\"\non_change = [\"{}\"]\n",
         at("count.j2"),
         at("count"),
         at("changed")
