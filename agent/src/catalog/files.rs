@@ -141,7 +141,7 @@ impl Files {
 }
 
 /// Replaces a file that others read, unless it says the same.
-pub fn replace_if_different(path: &Path, text: &str) -> std::io::Result<()> {
+fn replace_if_different(path: &Path, text: &str) -> std::io::Result<()> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
         return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not the name of a file"));
     };

@@ -10,7 +10,7 @@ mod publisher;
 
 pub use addresses::Addresses;
 pub use definitions::{Loaded, Loader};
-pub use files::{Files, read_cache, replace_if_different};
+pub use files::{Files, read_cache};
 pub use follower::{Follower, Trust};
 pub use needs::{Needs, NeedsTask};
 pub use publisher::{Fencing, Published, Publisher};

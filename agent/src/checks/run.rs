@@ -35,9 +35,9 @@ pub(super) async fn run(definition: &CheckDefinition) -> Option<(CheckStatus, St
             })
         }
         CheckKind::Http { .. } => {
-            let (kind, url) = (definition.kind.clone(), format!("{:?}", definition.id));
+            let kind = definition.kind.clone();
             let asking = tokio::task::spawn_blocking(move || ask(&kind, limit));
-            Some(asking.await.unwrap_or_else(|error| (CheckStatus::Critical, format!("{url}: {error}"))))
+            Some(asking.await.unwrap_or_else(|error| (CheckStatus::Critical, error.to_string())))
         }
     }
 }

@@ -59,18 +59,18 @@ pub(super) fn read(packet: &[u8], transport: Transport) -> Result<Asked, Reply> 
         (Transport::Udp, Some(edns)) => usize::from(edns.max_payload()).clamp(PLAIN_MAX_BYTES, UDP_MAX_BYTES),
     };
     if message.metadata.op_code != OpCode::Query {
-        return Err(encoded(&refusal(&message, ResponseCode::NotImp)));
+        return Err(encoded(&response(&message, ResponseCode::NotImp)));
     }
     let [query] = message.queries.as_slice() else {
-        return Err(encoded(&refusal(&message, ResponseCode::FormErr)));
+        return Err(encoded(&response(&message, ResponseCode::FormErr)));
     };
     let query = query.clone();
     if message.edns.as_ref().is_some_and(|edns| edns.version() != 0) {
-        return Err(encoded(&refusal(&message, ResponseCode::BADVERS)));
+        return Err(encoded(&response(&message, ResponseCode::BADVERS)));
     }
     let is_transfer = matches!(query.query_type, RecordType::AXFR | RecordType::IXFR);
     if is_transfer || !matches!(query.query_class, DNSClass::IN | DNSClass::ANY) {
-        return Err(encoded(&refusal(&message, ResponseCode::Refused)));
+        return Err(encoded(&response(&message, ResponseCode::Refused)));
     }
     Ok(Asked { message, query, limit })
 }
@@ -90,7 +90,7 @@ impl Asked {
         let labels: Option<Vec<&str>> = name.iter().map(|label| std::str::from_utf8(label).ok()).collect();
         let Some(labels) = labels else {
             // None of our names has bytes that are no text.
-            return (encoded(&refusal(&self.message, ResponseCode::Refused)), None);
+            return (encoded(&response(&self.message, ResponseCode::Refused)), None);
         };
         let kind = match self.query.query_type {
             RecordType::A => QueryType::A,
@@ -108,7 +108,7 @@ impl Asked {
             Code::NoError => ResponseCode::NoError,
             Code::NoSuchName => ResponseCode::NXDomain,
             Code::Refused if forwards => return (Reply::Foreign, None),
-            Code::Refused => return (encoded(&refusal(&self.message, ResponseCode::Refused)), None),
+            Code::Refused => return (encoded(&response(&self.message, ResponseCode::Refused)), None),
             Code::NotReady if can_wait && let Some(service) = &found.service => {
                 return (Reply::Later(service.clone()), Some(service.clone()));
             }
@@ -226,14 +226,10 @@ fn response(asked: &Message, code: ResponseCode) -> Message {
     message
 }
 
-fn refusal(asked: &Message, code: ResponseCode) -> Message {
-    response(asked, code)
-}
-
 /// Says that the answer could not be had elsewhere.
 pub(super) fn failed(packet: &[u8]) -> Reply {
     match Message::from_vec(packet) {
-        Ok(message) => encoded(&refusal(&message, ResponseCode::ServFail)),
+        Ok(message) => encoded(&response(&message, ResponseCode::ServFail)),
         Err(_) => Reply::Silence,
     }
 }
@@ -241,7 +237,7 @@ pub(super) fn failed(packet: &[u8]) -> Reply {
 /// Says that the name is none of ours.
 pub(super) fn refused(packet: &[u8]) -> Reply {
     match Message::from_vec(packet) {
-        Ok(message) => encoded(&refusal(&message, ResponseCode::Refused)),
+        Ok(message) => encoded(&response(&message, ResponseCode::Refused)),
         Err(_) => Reply::Silence,
     }
 }
