@@ -241,6 +241,25 @@ mod tests {
         assert_eq!((names(&loaded.borrow()), loaded.borrow().errors.len()), (vec!["b2", "c"], 0));
     }
 
+    #[test]
+    fn a_directory_that_cannot_be_read_has_what_it_had() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = base.path().join("services");
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::write(directory.join("a.json"), r#"{"service": {"name": "a"}}"#).unwrap();
+        let (_settings, receiver) = watch::channel(settings(&directory));
+        let (mut loader, loaded) = Loader::new(receiver);
+        // A file in its place stands for every error that is not "it is not there".
+        std::fs::rename(&directory, base.path().join("aside")).unwrap();
+        std::fs::write(&directory, "").unwrap();
+        loader.load();
+        assert_eq!(names(&loaded.borrow()), ["a"]);
+        assert!(!loaded.borrow().errors.is_empty());
+        std::fs::remove_file(&directory).unwrap();
+        loader.load();
+        assert_eq!(names(&loaded.borrow()).len(), 0, "it is not there");
+    }
+
     #[tokio::test]
     async fn a_change_is_seen_at_once() {
         let directory = tempfile::tempdir().unwrap();

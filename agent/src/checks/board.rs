@@ -183,3 +183,59 @@ impl Board {
         shown.collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::catalog::Health;
+    use model::checks::health;
+    use model::definitions::{assemble, parse_toml};
+
+    fn definitions(text: &str) -> Definitions {
+        assemble([("f", &parse_toml("f", text).unwrap())]).0
+    }
+
+    fn health_of(board: &Board, definitions: &Definitions, before: Option<Health>) -> Option<Health> {
+        let service = definitions.services.values().next().unwrap();
+        board.with(service, &definitions.host_checks, |checks| {
+            health(checks, None, before, clock::boot_millis())
+        })
+    }
+
+    #[test]
+    fn a_service_says_nothing_good_before_its_checks_have_run() {
+        let board = Board::default();
+        let one =
+            "[[service]]\nname = \"web\"\n[[service.check]]\ntcp = \"localhost:1\"\ninterval = \"1h\"\n";
+        let service = definitions(one);
+        // Whoever publishes may come before whoever runs checks.
+        assert_eq!(health_of(&board, &service, None), Some(Health::Critical));
+        board.define(&service);
+        assert_eq!(health_of(&board, &service, None), Some(Health::Critical));
+        let id = CheckId::new("service:web").unwrap();
+        board.record(&id, CheckStatus::Passing, "");
+        assert_eq!(health_of(&board, &service, None), Some(Health::Passing));
+        // A check of the host that is new as well.
+        let more = definitions(&format!(
+            "{one}[[check]]\nname = \"disk\"\ntcp = \"localhost:1\"\ninterval = \"1h\"\n"
+        ));
+        assert_eq!(health_of(&board, &more, None), Some(Health::Critical));
+        assert_eq!(health_of(&board, &more, Some(Health::Passing)), None, "what was said before stands");
+        // A definition that changed has to be heard again.
+        let changed = definitions(&one.replace("1h", "2h"));
+        assert_eq!(health_of(&board, &changed, None), Some(Health::Critical));
+    }
+
+    #[test]
+    fn only_ttl_checks_are_told_from_outside() {
+        let board = Board::default();
+        let text = "[[service]]\nname = \"web\"\n[[service.check]]\nttl = \"1h\"\n[[service.check]]\ntcp = \"localhost:1\"\ninterval = \"1h\"\n";
+        board.define(&definitions(text));
+        let id = |text: &str| CheckId::new(text).unwrap();
+        assert_eq!(board.told(&id("service:web:1"), CheckStatus::Passing, "fine"), Ok(()));
+        let refused = |name: &str| board.told(&id(name), CheckStatus::Passing, "").unwrap_err();
+        assert_eq!(refused("service:web:2"), UnknownCheck::NotTtl(id("service:web:2")));
+        assert_eq!(refused("x"), UnknownCheck::NoSuch(id("x")));
+        assert_eq!(board.shown()[0].state.output, "fine");
+    }
+}

@@ -928,6 +928,19 @@ fn a_change_of_what_is_needed_runs_the_eventual_phase_alone() {
 }
 
 #[test]
+fn an_eventual_phase_that_lacked_something_runs_when_it_is_there_though_nothing_else_changed() {
+    let mut world = settled_at("1");
+    world.waits = vec![need(StepPhase::Converge, None)];
+    world.services_seen = Some(1);
+    world.pass(Duration::from_secs(120));
+    assert_eq!((world.runs("render"), world.word()), (0, "waiting"));
+    // A probe passes, or the roster shrinks: the instances are the same.
+    world.waits.clear();
+    world.pass(Duration::from_secs(30));
+    assert_eq!((world.runs("render"), world.word()), (1, "ok"));
+}
+
+#[test]
 fn a_service_that_is_lost_later_makes_a_settled_host_wait_and_takes_it_off_no_list() {
     let mut world = settled_at("1");
     world.waits = vec![need(StepPhase::Validate, None)];

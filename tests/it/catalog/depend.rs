@@ -66,6 +66,25 @@ fn a_host_waits_for_a_service_says_for_which_and_goes_on_when_it_works() {
 }
 
 #[test]
+fn a_need_that_is_read_again_counts_at_once() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::started("h1", &etcd.endpoints());
+    store.put("/current_version", "1");
+    host.wait_for_listing(&store, "1");
+    host.wait_for_verdict("ok");
+    let settings = host.read("agent.toml");
+    host.write(
+        "agent.toml",
+        &format!("{settings}\n[[requires]]\nservice = \"mysql\"\nphase = \"validate\"\n"),
+    );
+    host.signal(rustix::process::Signal::HUP);
+    wait_for_detail(&host, "waits for mysql: 0 of 1 functional");
+    store.put("/available_services/mysql/db1", r#"{"addresses": ["10.0.0.9"]}"#);
+    host.wait_for_verdict("ok");
+}
+
+#[test]
 fn two_hosts_that_need_each_other_working_are_named_and_by_address_they_settle() {
     let etcd = Etcd::single();
     let store = etcd.store();

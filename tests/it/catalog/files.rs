@@ -91,6 +91,23 @@ fn a_file_follows_is_checked_first_and_comes_back_when_its_command_fails() {
 }
 
 #[test]
+fn a_command_that_was_cut_off_runs_at_the_next_start() {
+    let etcd = Etcd::single();
+    etcd.store().put("/available_services/web/w1", r#"{"addresses": ["10.7.0.1"], "port": 80}"#);
+    let mut host = balancer(&etcd);
+    let (begun, log) = (at_path(&host, "begun"), at_path(&host, "reloads"));
+    host.write_executable("reload", &format!("#!/bin/sh\ntouch {begun}\nsleep 60\n"));
+    host.start();
+    wait::until("the command has begun", || host.path("begun").exists().then_some(()), || host.describe());
+    host.stop();
+    host.write_executable("reload", &format!("#!/bin/sh\ncat \"$ORCHESTRATE_FILE\" > {log}\n"));
+    host.start();
+    wait_for_file(&host, "reloads", "server w1 10.7.0.1:80\n");
+    let gone = || (!host.path(".backends.conf.pending").exists()).then_some(());
+    wait::until("nothing is pending", gone, || host.describe());
+}
+
+#[test]
 fn an_outage_of_the_store_changes_no_file_and_runs_nothing() {
     let mut etcd = Etcd::single();
     let store = etcd.store();

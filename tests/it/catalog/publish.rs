@@ -141,6 +141,31 @@ fn a_ttl_check_is_told_over_the_socket_and_silence_is_critical() {
 }
 
 #[test]
+fn a_work_lease_that_is_gone_is_replaced() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let mut host = Host::new("h1", &etcd.endpoints());
+    host.write_switched_service("web", 80);
+    host.write("web-works", "");
+    host.start();
+    wait_for_health(&host, &store, "web/h1", Some("passing"));
+    let lease = || {
+        let (runtime, mut client) = store.parts();
+        let answer = runtime.block_on(client.get("/available_services/web/h1", None)).unwrap();
+        answer.kvs().first().map(|kv| kv.lease())
+    };
+    let first = lease().expect("a record");
+    {
+        let (runtime, mut client) = store.parts();
+        runtime.block_on(client.lease_revoke(first)).unwrap();
+    }
+    // What it writes next finds out.
+    host.write_switched_service("web", 81);
+    let again = || lease().filter(|lease| *lease != first);
+    wait::until("the record is there under another lease", again, || host.describe());
+}
+
+#[test]
 fn the_local_http_is_bounded_in_time_size_and_number() {
     let etcd = Etcd::single();
     let host = Host::started("h1", &etcd.endpoints());
