@@ -344,6 +344,9 @@ impl Executor {
         set("ORCHESTRATE_HOSTNAME", state.host.to_string());
         set("ORCHESTRATE_STATE_DIR", settings.state_directory.display().to_string());
         set("ORCHESTRATE_LOCAL_VERSION_FILE", settings.version_file.display().to_string());
+        if let Some((socket, _)) = &settings.socket {
+            set("ORCHESTRATE_SOCKET", socket.display().to_string());
+        }
         let tls = &settings.store;
         for (name, path) in [("CACERT", &tls.cacert), ("CERT", &tls.cert), ("KEY", &tls.key)] {
             if let Some(path) = path {

@@ -125,7 +125,8 @@ pub(crate) enum Verb {
         /// Another host than this one
         #[arg(long)]
         hostname: Option<String>,
-        /// puppet, validation or provisioned; puppet_service and validation_service are old names
+        /// puppet, validation or provisioned (puppet_service and validation_service are old names), or a TTL check
+        /// of the agent on this host
         #[arg(value_name = "TYPE")]
         kind: String,
         /// Exit code of the tool; -1: not finished

@@ -1,6 +1,7 @@
 //! The operator's command. It asks the store one question at one revision and says the answer: results
 //! on standard output, everything else on standard error, the meaning in the exit code.
 
+mod agent;
 mod cli;
 mod commands;
 mod exit;

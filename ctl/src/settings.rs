@@ -17,7 +17,8 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Every variable of the environment that is read.
 #[cfg(test)]
-pub(crate) const VARIABLES: [&str; 21] = [
+pub(crate) const VARIABLES: [&str; 22] = [
+    "ORCHESTRATE_SOCKET",
     "ORCHESTRATE_HIERA_FILE",
     "ORCHESTRATE_PROFILE_LIST",
     "ORCHESTRATE_ENDPOINTS",
@@ -63,6 +64,8 @@ pub(crate) struct Settings {
     pub(crate) flavour: Flavour,
     /// The file that holds the installed version.
     pub(crate) local_version_file: PathBuf,
+    /// Where the agent of this host takes results of checks.
+    pub(crate) agent_socket: PathBuf,
     /// The file that Hiera reads.
     pub(crate) hiera_file: PathBuf,
     /// The list of roles of this host.
@@ -113,6 +116,8 @@ impl Settings {
                     )));
                 }
             },
+            agent_socket: get("ORCHESTRATE_SOCKET")
+                .map_or_else(|| "/run/orchestrate/agent.sock".into(), PathBuf::from),
             hiera_file: get("ORCHESTRATE_HIERA_FILE")
                 .map_or_else(|| "/etc/puppet/hiera/data/services.yaml".into(), PathBuf::from),
             profile_list: get("ORCHESTRATE_PROFILE_LIST")

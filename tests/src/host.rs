@@ -393,7 +393,8 @@ impl Host {
             .env("ORCHESTRATE_ENDPOINTS", self.endpoints.join(","))
             .env("ORCHESTRATE_HOSTNAME", self.name.as_str())
             .env("ORCHESTRATE_STATE_DIR", self.state())
-            .env("ORCHESTRATE_LOCAL_VERSION_FILE", self.path("current_version"));
+            .env("ORCHESTRATE_LOCAL_VERSION_FILE", self.path("current_version"))
+            .env("ORCHESTRATE_SOCKET", self.path("agent.sock"));
         run(&mut command, input).into()
     }
 

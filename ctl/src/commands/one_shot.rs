@@ -10,13 +10,14 @@
 use super::desired::{driver, refused_by_agent};
 use super::local::known_types;
 use super::{Store, now, version};
+use crate::agent::{self, CheckResult, Told};
 use crate::exit::{Exit, Failure};
 use crate::local::{self, LeaseName, Memory};
 use crate::output::{self, Output};
 use anyhow::anyhow;
 use etcd_session::{OneShot, Picture, StatusWrite, StoreError};
 use model::keys::{Key, Prefix, StatusState};
-use model::names::{HostName, StatusType, Version};
+use model::names::{CheckId, HostName, StatusType, Version, quoted};
 use model::values::{self, Driver, StatusRecord};
 use serde_json::json;
 use std::fmt::Display;
@@ -52,12 +53,65 @@ fn success_seconds(kind: &StatusType) -> Option<i64> {
     }
 }
 
-fn known_type(text: &str) -> Result<StatusType, Failure> {
-    let kind = StatusType::from_caller(text).map_err(Failure::usage)?;
-    if known_types().contains(&kind) {
-        Ok(kind)
-    } else {
-        Err(Failure::usage(anyhow!("status type {kind}: it can be puppet, validation or provisioned")))
+fn known_type(text: &str) -> Option<StatusType> {
+    StatusType::from_caller(text).ok().filter(|kind| known_types().contains(kind))
+}
+
+/// What an exit code means for the TTL check that stands behind a name: those of Puppet and the validation as the
+/// tool's later generations had them (contract C35), others as monitoring plugins end.
+fn check_of(name: &str, code: i64) -> Option<(CheckId, CheckResult)> {
+    use CheckResult::{Fail, Pass, Warn};
+    let is_apply_failure = matches!(code, -1 | 1 | 4 | 6);
+    let (id, result) = match name {
+        "puppet" => (name, if is_apply_failure { Warn } else { Pass }),
+        "puppet_service" => ("service:puppet", if is_apply_failure { Fail } else { Pass }),
+        "validation" => (name, if code == 0 { Pass } else { Warn }),
+        "validation_service" => ("service:validation", if code == 0 { Pass } else { Fail }),
+        _ => match code {
+            0 => (name, Pass),
+            1 => (name, Warn),
+            _ => (name, Fail),
+        },
+    };
+    Some((CheckId::new(id).ok()?, result))
+}
+
+/// Tells the agent of this host a result, if it has such a check.
+fn tell(name: &str, code: i64, store: &Store<'_>) -> std::io::Result<Told> {
+    match check_of(name, code) {
+        Some((check, result)) => {
+            agent::tell(&store.settings.agent_socket, &check, result, &format!("exit code {code}"))
+        }
+        None => Ok(Told::Unknown("that is no name of a check".into())),
+    }
+}
+
+/// A name that is no type of status is a TTL check of the agent on this host.
+fn tell_check(
+    hostname: Option<&str>,
+    name: &str,
+    code: i64,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let host = store.settings.host(hostname)?;
+    let shown = quoted(name);
+    let unknown = |why: &str| {
+        let types = "it can be puppet, validation or provisioned, or a TTL check of the agent on this host";
+        Failure::usage(anyhow!("status type {shown}: {types}; {why}"))
+    };
+    if host.as_str() != store.settings.host_name {
+        return Err(unknown("checks of other hosts are told there"));
+    }
+    let socket = store.settings.agent_socket.display();
+    match tell(name, code, store) {
+        Ok(Told::Taken) => {
+            output.answer(&json!({ "host": host, "check": name, "code": code }), |_| {});
+            Ok(Exit::Yes)
+        }
+        Ok(Told::NoAgent) => Err(unknown(&format!("no agent listens on {socket}"))),
+        Ok(Told::Unknown(why)) => Err(unknown(&why)),
+        Err(error) => Err(Failure::cannot_tell(format!("{socket}: {error}"))),
     }
 }
 
@@ -125,10 +179,17 @@ pub(super) async fn update_own_status(
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let kind = known_type(kind)?;
+    let name = kind;
+    let Some(kind) = known_type(name) else { return tell_check(hostname, name, code, store, output) };
     let writer = Writer::new(hostname, store)?;
     let state = state_of(&kind, code);
     until_written(async || write_status(&writer, &kind, state, code).await).await?;
+    // Most agents have no check of that name, and need none.
+    if writer.host.as_str() == store.settings.host_name
+        && let Err(error) = tell(name, code, store)
+    {
+        output::warn(&format!("{}: {error}", store.settings.agent_socket.display()));
+    }
     writer.say(output, "state", state.as_str());
     Ok(Exit::Yes)
 }
@@ -248,14 +309,31 @@ mod tests {
             ("provisioned", -1, Pending),
             ("provisioned", 2, Failed),
         ] {
-            assert_eq!(state_of(&known_type(kind).unwrap(), code), state, "{kind} {code}");
+            assert_eq!(state_of(&known_type(kind).expect("a type"), code), state, "{kind} {code}");
         }
     }
 
     #[test]
-    fn a_type_that_nobody_knows_is_wrong_usage() {
-        for bad in ["", "nonsense", "a/b", "../x"] {
-            assert_eq!(known_type(bad).unwrap_err().exit, Exit::Usage, "{bad}");
+    fn exit_codes_are_results_of_checks() {
+        use CheckResult::{Fail, Pass, Warn};
+        for (name, code, id, result) in [
+            ("puppet", 0, "puppet", Pass),
+            ("puppet", 2, "puppet", Pass),
+            ("puppet", 4, "puppet", Warn),
+            ("puppet", -1, "puppet", Warn),
+            ("puppet_service", 6, "service:puppet", Fail),
+            ("puppet_service", 2, "service:puppet", Pass),
+            ("validation", 0, "validation", Pass),
+            ("validation", 3, "validation", Warn),
+            ("validation_service", 1, "service:validation", Fail),
+            ("service:db", 0, "service:db", Pass),
+            ("service:db", 1, "service:db", Warn),
+            ("service:db", 2, "service:db", Fail),
+            ("service:db", -1, "service:db", Fail),
+        ] {
+            let expected = (CheckId::new(id).expect("a name"), result);
+            assert_eq!(check_of(name, code), Some(expected), "{name} {code}");
         }
+        assert_eq!(check_of("", 0), None);
     }
 }

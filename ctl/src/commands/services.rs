@@ -135,7 +135,9 @@ pub(super) async fn show(
 
 /// Prints the catalog as the file that Hiera reads.
 pub(super) async fn get_services(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let (view, revision) = read(store, None, None).await?;
+    // Addresses alone, as everything for Hiera: a service that does not work keeps its place.
+    let picture = store.session.read_ranges(&[Prefix::Services], store.deadline).await?;
+    let (view, revision) = (view_of(&picture), picture.revision);
     let yaml = hiera_yaml(&view);
     let hiera: BTreeMap<String, Vec<IpAddr>> = model::catalog::hiera_entries(&view)
         .into_iter()
@@ -154,8 +156,8 @@ pub(super) async fn cache_services(
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let prefixes = [Prefix::Services, Prefix::HealthAll];
-    let picture = store.session.read_all(&[Key::ReleaseView], &prefixes, None, store.deadline).await?;
+    let keys = [Key::ReleaseView];
+    let picture = store.session.read_all(&keys, &[Prefix::Services], None, store.deadline).await?;
     let view = view_of(&picture);
     let path = &store.settings.hiera_file;
     let trouble = |e: std::io::Error| Failure::cannot_tell(format!("{}: {e}", path.display()));

@@ -2,6 +2,7 @@
 
 use tests::etcd::Etcd;
 use tests::host::Host;
+use tests::wait;
 
 #[test]
 fn the_original_verbs_publish_print_and_cache() {
@@ -48,6 +49,49 @@ fn the_original_verbs_publish_print_and_cache() {
     assert_eq!(host.command(&["release-view"], "").code, 0);
     assert_eq!(host.command(&["cache_services"], "").code, 0);
     assert!(!host.read("services.yaml").contains("10.5.0.1"));
+}
+
+/// Contract C35: the tools of the later generations told their results to checks of the agent beside them.
+#[test]
+fn results_that_scripts_report_are_told_to_the_checks_of_the_agent() {
+    let etcd = Etcd::single();
+    let mut host = Host::new("h1", &etcd.endpoints()).with("driver = \"external\"");
+    for name in ["puppet", "validation", "db"] {
+        let text = format!(r#"{{"service": {{"name": "{name}", "port": 80, "check": {{"ttl": "600s"}}}}}}"#);
+        host.write_service(&format!("{name}.json"), &text);
+    }
+    host.write_service("host.json", r#"{"check": {"id": "puppet", "name": "puppet", "ttl": "600s"}}"#);
+    let said = host.command(&["update_own_status", "service:db", "0"], "");
+    assert!(said.code == 64 && said.err.contains("no agent listens"), "{said:?}");
+    host.start();
+    let checks = || -> Vec<(String, String)> {
+        let body = host.http_get("/v1/checks").map(|(_, body)| body).unwrap_or_default();
+        let list: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
+        let list = list["checks"].as_array().cloned().unwrap_or_default();
+        let word = |check: &serde_json::Value, name: &str| check[name].as_str().unwrap_or("").to_owned();
+        list.iter().map(|check| (word(check, "id"), word(check, "status"))).collect()
+    };
+    wait::until("the checks are known", || (checks().len() == 4).then_some(()), || host.describe());
+    for (line, check, status) in [
+        ("puppet 0", "puppet", "passing"),
+        ("puppet 6", "puppet", "warning"),
+        ("puppet_service -1", "service:puppet", "critical"),
+        ("puppet_service 2", "service:puppet", "passing"),
+        ("validation_service 1", "service:validation", "critical"),
+        ("service:db 0", "service:db", "passing"),
+        ("service:db 1", "service:db", "warning"),
+        ("service:db 2", "service:db", "critical"),
+    ] {
+        let arguments: Vec<&str> = ["update_own_status"].into_iter().chain(line.split(' ')).collect();
+        let said = host.command(&arguments, "");
+        assert_eq!((said.code, said.err.as_str()), (0, ""), "{line}: {said:?}");
+        let found = checks().into_iter().find(|(name, _)| name == check);
+        assert_eq!(found.map(|(_, status)| status).as_deref(), Some(status), "{line}");
+    }
+    let said = host.command(&["update_own_status", "nonsense", "0"], "");
+    assert!(said.code == 64 && said.err.contains("there is no check nonsense"), "{said:?}");
+    let said = host.command(&["update_own_status", "--hostname", "h2", "service:db", "0"], "");
+    assert!(said.code == 64 && said.err.contains("told there"), "{said:?}");
 }
 
 #[test]

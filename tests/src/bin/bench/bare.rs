@@ -1,8 +1,11 @@
 //! The yardsticks: the least that a program with the same client library can do.
 
 use etcd_client::{Client, ConnectOptions, GetOptions, Txn, TxnOp};
-use std::collections::HashSet;
-use std::io::Read as _;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::IpAddr;
+use std::path::Path;
 use std::process::ExitCode;
 
 const PAGE: i64 = 60_000;
@@ -23,6 +26,10 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
             }
             "verify" => verify(&client, words[2]).await,
             "failures" => failures(client).await,
+            "render" => {
+                dump(&entries(&client).await, Path::new(words[2]));
+                ExitCode::SUCCESS
+            }
             other => panic!("no yardstick {other}"),
         }
     })
@@ -58,6 +65,46 @@ async fn verify(client: &Client, version: &str) -> ExitCode {
         .collect();
     let missing = input.trim().lines().filter(|host| !listed.contains(host)).count();
     if missing == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Addresses by service and interface.
+pub(crate) type Entries = BTreeMap<String, BTreeSet<IpAddr>>;
+
+/// The part of a record that the file is made of.
+#[derive(serde::Deserialize)]
+struct Record {
+    interfaces: BTreeMap<String, Vec<IpAddr>>,
+}
+
+/// One range of the records, read.
+pub(crate) async fn entries(client: &Client) -> Entries {
+    let prefix = "/available_services/";
+    let mut kv = client.kv_client().max_decoding_message_size(64 << 20);
+    let answer = kv.get(prefix, Some(GetOptions::new().with_prefix())).await.expect("a range");
+    let mut entries = Entries::new();
+    for entry in answer.kvs() {
+        let key = std::str::from_utf8(entry.key()).expect("text");
+        let (service, _) = key[prefix.len()..].split_once('/').expect("a host");
+        let record: Record = serde_json::from_slice(entry.value()).expect("a record");
+        for (interface, addresses) in record.interfaces {
+            entries.entry(format!("services::{service}::{interface}")).or_default().extend(addresses);
+        }
+    }
+    entries
+}
+
+/// The entries as YAML, in place by fsync and rename.
+pub(crate) fn dump(entries: &Entries, path: &Path) {
+    let mut text = String::new();
+    for (key, addresses) in entries {
+        let list: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+        let _ = writeln!(text, "{key}: [{}]", list.join(", "));
+    }
+    let temporary = path.with_extension("new");
+    let mut file = std::fs::File::create(&temporary).expect("a file");
+    file.write_all(text.as_bytes()).expect("written");
+    file.sync_all().expect("on disk");
+    std::fs::rename(&temporary, path).expect("in place");
 }
 
 /// Keys-only ranges of the failing prefixes and counts of the others.

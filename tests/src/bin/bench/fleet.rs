@@ -1,119 +1,11 @@
 //! The measurements.
 
 use crate::measure::{cpu_seconds, in_turn, once, resident_mebibytes};
+use crate::processes::{Agent, Etcd, Setup, bench, load, millis, orchestrate, wait};
 use crate::report::Report;
-use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
-
-/// A single etcd on disk, ended with this value.
-pub(crate) struct Etcd {
-    /// There until it is taken out.
-    child: Option<Child>,
-    endpoint: String,
-    directory: Option<tempfile::TempDir>,
-}
-
-impl Etcd {
-    pub(crate) fn start() -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
-        let [client, peer] = tests::process::free_ports();
-        let endpoint = format!("http://127.0.0.1:{client}");
-        let log = std::fs::File::create(directory.path().join("log")).expect("a log");
-        let child = Command::new("etcd")
-            .arg("--data-dir")
-            .arg(directory.path().join("data"))
-            .args(["--listen-client-urls", &endpoint, "--advertise-client-urls", &endpoint])
-            .args(["--listen-peer-urls", &format!("http://127.0.0.1:{peer}"), "--log-level", "error"])
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("etcd");
-        let etcd = Self { child: Some(child), endpoint, directory: Some(directory) };
-        wait(Duration::from_secs(30), || etcd.metrics().is_some().then_some(()));
-        etcd
-    }
-
-    /// The process, its endpoint and its directory; whoever takes them ends them.
-    pub(crate) fn into_parts(mut self) -> (Child, String, tempfile::TempDir) {
-        let (child, directory) = (self.child.take(), self.directory.take());
-        (child.expect("it runs"), self.endpoint.clone(), directory.expect("its directory"))
-    }
-
-    fn metrics(&self) -> Option<String> {
-        http_get(self.endpoint.trim_start_matches("http://"), "/metrics")
-    }
-
-    /// Requests answered so far, by etcd's own count.
-    fn requests(&self) -> f64 {
-        let text = self.metrics().expect("metrics");
-        let handled = text.lines().filter(|l| l.starts_with("grpc_server_handled_total"));
-        let unary = |l: &&str| {
-            l.contains("etcdserverpb.KV") || l.contains("LeaseGrant") || l.contains("LeaseKeepAlive")
-        };
-        handled.filter(unary).filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok()).sum()
-    }
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            // It may have ended by itself.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-fn http_get(address: &str, path: &str) -> Option<String> {
-    let mut stream = std::net::TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n").ok()?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).ok()?;
-    text.starts_with("HTTP/1.0 200").then_some(()).or(text.starts_with("HTTP/1.1 200").then_some(()))?;
-    Some(text.split_once("\r\n\r\n")?.1.to_owned())
-}
-
-pub(crate) fn wait<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + limit;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "not within {limit:?}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-pub(crate) fn beside(name: &str) -> PathBuf {
-    std::env::current_exe().expect("this program").with_file_name(name)
-}
-
-fn orchestrate(endpoint: &str, words: &[&str]) -> Command {
-    let mut command = Command::new(beside("orchestrate"));
-    command.args(words).env_clear().env("ORCHESTRATE_ENDPOINTS", endpoint).env("ORCHESTRATE_TIMEOUT", "60s");
-    command.stdin(Stdio::null());
-    command
-}
-
-fn bench(words: &[&str]) -> Command {
-    let mut command = Command::new(beside("bench"));
-    command.args(words).stdin(Stdio::null());
-    command
-}
-
-pub(crate) fn load(words: &[&str]) -> Vec<f64> {
-    let output = bench(&[&["load"], words].concat()).stderr(Stdio::inherit()).output().expect("the load");
-    assert!(output.status.success(), "{words:?}");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    text.split_whitespace().filter_map(|w| w.parse().ok()).collect()
-}
-
-fn millis(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1000.0
-}
 
 fn with_input(mut command: Command, file: &Path) -> Command {
     command.stdin(std::fs::File::open(file).expect("the list"));
@@ -212,75 +104,18 @@ pub(crate) fn propagation(report: &mut Report) {
     let mut best = [f64::MAX; 2];
     for _ in 0..2 {
         for (index, kind) in ["mirrors", "bare"].iter().enumerate() {
-            best[index] = best[index].min(load(&["propagation", &etcd.endpoint, watchers, kind])[0]);
+            best[index] = best[index].min(load(&["propagation", &etcd.endpoint, watchers, kind, "20"])[0]);
         }
     }
     let (a, b) = (format!("{:.1} ms", best[0]), format!("{:.1} ms bare watchers", best[1]));
     report.row("one write to 1000 mirrors, p99", a, b, best[0] / best[1], 1.3);
 }
 
-/// An agent of its own, with one trivial step.
-struct Agent {
-    child: Child,
-    address: String,
-    directory: tempfile::TempDir,
-    started: Instant,
-}
-
-impl Agent {
-    fn start(name: &str, endpoint: &str, every: &str, crowd: bool) -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
-        let at = |name: &str| directory.path().join(name);
-        // Of a thousand ports chosen beforehand some are taken by the time; a crowd is not asked anything.
-        let [port] = if crowd { [0] } else { tests::process::free_ports() };
-        let address = format!("127.0.0.1:{port}");
-        std::fs::write(at("machine-id"), directory.path().display().to_string()).expect("written");
-        let settings = format!(
-            "host = \"{name}\"\nstate_directory = {:?}\nversion_file = {:?}\n[identity]\nmachine_id_file = {:?}\n\
-             [http]\nlisten = \"{address}\"\n[dns]\nlisten = []\n[store]\nendpoints = [\"{endpoint}\"]\n[validation]\nevery = \"{every}\"\n\
-             [[apply]]\nname = \"a\"\ncommand = [\"/usr/bin/touch\", {:?}]\n[[validate]]\nname = \"v\"\ncommand = [\"/bin/true\"]\n",
-            at("state"),
-            at("version"),
-            at("machine-id"),
-            at("applied")
-        );
-        std::fs::write(at("agent.toml"), settings).expect("written");
-        let log = std::fs::File::create(at("log")).expect("a log");
-        let started = Instant::now();
-        let child = Command::new(beside("orchestrate-agent"))
-            .env_clear()
-            .arg("--config")
-            .arg(at("agent.toml"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("an agent");
-        Self { child, address, directory, started }
-    }
-
-    fn is_ready(&self) -> Option<()> {
-        http_get(&self.address, "/ready").map(|_| ())
-    }
-
-    fn installed(&self, version: &str) -> Option<()> {
-        (std::fs::read_to_string(self.directory.path().join("version")).ok()? == version).then_some(())
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 pub(crate) fn agent(report: &mut Report) {
     let etcd = Etcd::start();
     let mut ready: Vec<f64> = (0..7)
         .map(|n| {
-            let agent = Agent::start(&format!("r{n}"), &etcd.endpoint, "60s", false);
+            let agent = Agent::start(&format!("r{n}"), &etcd.endpoint, &Setup::default());
             wait(Duration::from_secs(20), || agent.is_ready());
             millis(agent.started.elapsed())
         })
@@ -294,7 +129,7 @@ pub(crate) fn agent(report: &mut Report) {
         50.0,
     );
 
-    let agent = Agent::start("idle", &etcd.endpoint, "60s", false);
+    let agent = Agent::start("idle", &etcd.endpoint, &Setup::default());
     let put = |version: &str| {
         let cost = once(&|| orchestrate(&etcd.endpoint, &["trigger_update", version]));
         assert_eq!(cost.code, 0);
@@ -319,7 +154,7 @@ pub(crate) fn agent(report: &mut Report) {
 
 /// From a trigger to the first effect of the first step, over bare watch delivery.
 fn first_step(report: &mut Report, etcd: &Etcd, agent: &Agent) {
-    let watch = load(&["propagation", &etcd.endpoint, "1", "bare"])[0];
+    let watch = load(&["propagation", &etcd.endpoint, "1", "bare", "20"])[0];
     wait(Duration::from_secs(20), || agent.installed("19"));
     let applied = agent.directory.path().join("applied");
     let store = tests::store::Store::connect(std::slice::from_ref(&etcd.endpoint));
@@ -349,9 +184,10 @@ fn first_step(report: &mut Report, etcd: &Etcd, agent: &Agent) {
 pub(crate) fn update(report: &mut Report) {
     for hosts in [10usize, 100, 1000] {
         let etcd = Etcd::start();
+        let setup = Setup { validates_every: Some("1h"), in_crowd: true, settings: None };
         let agents: Vec<Agent> = (0..hosts)
             .map(|n| {
-                let agent = Agent::start(&format!("u{n}"), &etcd.endpoint, "1h", true);
+                let agent = Agent::start(&format!("u{n}"), &etcd.endpoint, &setup);
                 if n % 20 == 19 {
                     let journal = agent.directory.path().join("state/journal");
                     wait(Duration::from_secs(60), || journal.exists().then_some(()));

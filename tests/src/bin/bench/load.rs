@@ -1,6 +1,6 @@
 //! Heavy work in processes of their own: filling a store, many mirrors, many agents' traffic.
 
-use crate::measure::percentile;
+use crate::measure::{own_cpu_seconds, percentile};
 use etcd_client::{Client, Compare, CompareOp, ConnectOptions, GetOptions, Txn, TxnOp, WatchOptions};
 use etcd_session::{
     EndpointSource, Gate, Mirror, MirrorOptions, Presence, PresenceConfig, PresenceState, Scope, Session,
@@ -14,6 +14,16 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 pub(crate) fn run(words: &[&str]) -> ExitCode {
+    if let ["latency", address, rate, seconds] = words {
+        let number = |word: &str| word.parse().expect("a number");
+        answer(&crate::names::latency(address, number(rate), number(seconds)).to_string());
+        return ExitCode::SUCCESS;
+    }
+    if let ["commands", each_second, seconds] = words {
+        let number = |word: &str| word.parse().expect("a number");
+        answer(&commands(number(each_second), number(seconds)).to_string());
+        return ExitCode::SUCCESS;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -23,10 +33,12 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
         let number = |index: usize| words[index].parse::<usize>().expect("a number");
         match words[0] {
             "fill" => fill(words[1], number(2)).await,
-            "propagation" => propagation(words[1], number(2), words[3] == "mirrors").await,
+            "propagation" => propagation(words[1], number(2), words[3] == "mirrors", number(4)).await,
             "writes" => writes(words[1], words[2], number(3), number(4)).await,
             "keys" => keys(words[1], number(2)).await,
             "list" => list(words[1], number(2)).await,
+            "services" => services(words[1], number(2), number(3)).await,
+            "dumps" => dumps(words[1], number(2)).await,
             "storm" => storm(words[1], number(2)).await,
             other => panic!("no load {other}"),
         }
@@ -107,6 +119,49 @@ async fn list(endpoint: &str, times: usize) {
     }
 }
 
+/// So many services, each on the same so many hosts, as hosts without agents write them.
+async fn services(endpoint: &str, services: usize, hosts: usize) {
+    let client = connect(endpoint).await;
+    let hosts: Vec<usize> = (0..hosts).collect();
+    for service in 0..services {
+        for chunk in hosts.chunks(100) {
+            let puts = chunk.iter().map(|n| {
+                let (host, ip) = (format!("h{n:05}"), format!("10.{}.{}.{}", n >> 16, n >> 8 & 255, n & 255));
+                TxnOp::put(
+                    format!("/available_services/s{service:03}/{host}"),
+                    crate::catalog::record(&host, &ip),
+                    None,
+                )
+            });
+            client.kv_client().txn(Txn::new().and_then(puts.collect::<Vec<_>>())).await.expect("written");
+        }
+    }
+}
+
+/// Writes the file of the whole catalog so many times; answers the CPU for each in milliseconds.
+async fn dumps(endpoint: &str, times: usize) {
+    let entries = crate::bare::entries(&connect(endpoint).await).await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let before = own_cpu_seconds();
+    for _ in 0..times {
+        crate::bare::dump(&entries, &directory.path().join("bare.yaml"));
+    }
+    answer(&((own_cpu_seconds() - before) * 1000.0 / times as f64).to_string());
+}
+
+/// Runs a command so many times each second, evenly; gives the seconds of CPU that this and the commands took.
+fn commands(each_second: u32, seconds: u32) -> f64 {
+    let begin = Instant::now();
+    let before = own_cpu_seconds();
+    for n in 0..each_second * seconds {
+        let due = begin + Duration::from_secs(1) * n / each_second;
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        let run = std::process::Command::new("/bin/true").output().expect("it runs");
+        assert!(run.status.success());
+    }
+    own_cpu_seconds() - before
+}
+
 /// Hosts `h000000…`, all live, on the roster and at version 1; every hundredth failed validation.
 async fn fill(endpoint: &str, hosts: usize) {
     let client = connect(endpoint).await;
@@ -142,7 +197,7 @@ fn session(endpoint: &str) -> Session {
 }
 
 /// One write reaches many watchers, each with its own connection; prints the milliseconds of the 99th percentile.
-async fn propagation(endpoint: &str, watchers: usize, mirrors: bool) {
+async fn propagation(endpoint: &str, watchers: usize, mirrors: bool, rounds: usize) {
     let (sender, mut arrivals) = mpsc::unbounded_channel();
     let (ready_sender, mut ready) = mpsc::unbounded_channel();
     for _ in 0..watchers {
@@ -185,7 +240,7 @@ async fn propagation(endpoint: &str, watchers: usize, mirrors: bool) {
     }
     let client = connect(endpoint).await;
     let mut delays = Vec::new();
-    for round in 0..20 {
+    for round in 0..rounds {
         let begin = Instant::now();
         client.kv_client().put("/current_version", format!("{round}"), None).await.expect("written");
         for _ in 0..watchers {

@@ -3,9 +3,12 @@
 //! would count in the child's peak memory; heavy work is done in children (`bench load …`, `bench bare …`).
 
 mod bare;
+mod catalog;
 mod fleet;
 mod load;
 mod measure;
+mod names;
+mod processes;
 mod report;
 mod solo;
 
@@ -23,13 +26,15 @@ fn main() -> ExitCode {
             let wanted = |name: &str| words.is_empty() || words.contains(&name);
             let mut report = Report::default();
             type Part = (&'static str, fn(&mut Report));
-            let parts: [Part; 6] = [
+            let parts: [Part; 8] = [
                 ("command", fleet::commands),
                 ("propagation", fleet::propagation),
                 ("agent", fleet::agent),
                 ("storm", fleet::storm),
                 ("update", fleet::update),
                 ("solo", solo::solo),
+                ("names", names::names),
+                ("catalog", catalog::catalog),
             ];
             for (name, measure) in parts.into_iter().filter(|(name, _)| wanted(name)) {
                 eprintln!("measuring: {name}");

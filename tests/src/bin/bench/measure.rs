@@ -58,19 +58,32 @@ pub(crate) fn percentile(sorted: &[f64], percent: f64) -> f64 {
     sorted[index.min(sorted.len() - 1)]
 }
 
-fn proc(child: &Child, name: &str) -> String {
-    std::fs::read_to_string(format!("/proc/{}/{name}", child.id())).expect("the child lives")
+/// User and system time so far, of a process and of its children that ended; clock ticks are hundredths on every
+/// Linux that etcd runs on.
+fn cpu_times(process: &str) -> [f64; 2] {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("the process lives");
+    let fields: Vec<&str> = stat[stat.rfind(')').expect("a name") + 2..].split(' ').collect();
+    let seconds = |index: usize| fields[index].parse::<f64>().expect("ticks") / 100.0;
+    [seconds(11) + seconds(12), seconds(13) + seconds(14)]
 }
 
-/// User and system time so far; clock ticks are hundredths on every Linux that etcd runs on.
+/// What a child has used so far.
 pub(crate) fn cpu_seconds(child: &Child) -> f64 {
-    let stat = proc(child, "stat");
-    let fields: Vec<&str> = stat[stat.rfind(')').expect("a name") + 2..].split(' ').collect();
-    (fields[11].parse::<f64>().expect("ticks") + fields[12].parse::<f64>().expect("ticks")) / 100.0
+    cpu_times(&child.id().to_string())[0]
+}
+
+/// What a child and its own children have used so far.
+pub(crate) fn cpu_seconds_with_children(child: &Child) -> f64 {
+    cpu_times(&child.id().to_string()).iter().sum()
+}
+
+/// What this process and its children have used so far.
+pub(crate) fn own_cpu_seconds() -> f64 {
+    cpu_times("self").iter().sum()
 }
 
 pub(crate) fn resident_mebibytes(child: &Child) -> f64 {
-    let status = proc(child, "status");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).expect("the child lives");
     let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("VmRSS");
     line.trim().trim_end_matches(" kB").parse::<f64>().expect("kB") / 1024.0
 }

@@ -1,7 +1,7 @@
 //! The embedded store against a single etcd, both on the same disk, in turn.
 
-use crate::fleet::{Etcd, beside, load, wait};
 use crate::measure::{cpu_seconds, resident_mebibytes};
+use crate::processes::{Etcd, beside, load, wait};
 use crate::report::Report;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -98,7 +98,7 @@ pub(crate) fn solo(report: &mut Report) {
             bound,
         );
     }
-    let (ours, theirs) = on_both(|server| load(&["propagation", &server.endpoint, "1000", "bare"])[0]);
+    let (ours, theirs) = on_both(|server| load(&["propagation", &server.endpoint, "1000", "bare", "20"])[0]);
     report.row(
         "solo-etcd, one event to 1000 watchers, p99",
         format!("{ours:.1} ms"),

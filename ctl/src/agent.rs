@@ -1,0 +1,76 @@
+//! The agent on this host, told something over its Unix socket.
+
+use model::names::CheckId;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// The agent answers from memory.
+const WITHIN: Duration = Duration::from_secs(3);
+/// Longest answer that is read, in bytes.
+const ANSWER_MAX_BYTES: u64 = 4096;
+
+/// The result of a check that runs outside of the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CheckResult {
+    Pass,
+    Warn,
+    Fail,
+}
+
+/// What became of a result.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// The agent took it.
+    Taken,
+    /// No agent listens there.
+    NoAgent,
+    /// It has no such check, or one that nobody may tell; in its own words.
+    Unknown(String),
+}
+
+/// Tells the agent the result of one of its TTL checks.
+///
+/// # Errors
+/// The agent is there and does not answer, or not in a way that is understood.
+pub(crate) fn tell(socket: &Path, check: &CheckId, result: CheckResult, note: &str) -> io::Result<Told> {
+    let mut stream = match UnixStream::connect(socket) {
+        Ok(stream) => stream,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
+            return Ok(Told::NoAgent);
+        }
+        Err(error) => return Err(error),
+    };
+    stream.set_read_timeout(Some(WITHIN))?;
+    stream.set_write_timeout(Some(WITHIN))?;
+    let result = match result {
+        CheckResult::Pass => "pass",
+        CheckResult::Warn => "warn",
+        CheckResult::Fail => "fail",
+    };
+    let path = format!("/v1/agent/check/{result}/{}?note={}", escaped(check.as_str()), escaped(note));
+    write!(stream, "PUT {path} HTTP/1.0\r\nHost: agent\r\nContent-Length: 0\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.take(ANSWER_MAX_BYTES).read_to_end(&mut answer)?;
+    let answer = String::from_utf8_lossy(&answer);
+    let code = answer.split(' ').nth(1).unwrap_or_default();
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body.trim());
+    match code {
+        "200" => Ok(Told::Taken),
+        "404" | "409" => Ok(Told::Unknown(body.to_owned())),
+        _ => {
+            let shown = model::names::quoted(body);
+            Err(io::Error::new(ErrorKind::InvalidData, format!("the agent answered {code:?}: {shown}")))
+        }
+    }
+}
+
+/// As a part of a URL (RFC 3986, section 2.1).
+fn escaped(text: &str) -> String {
+    let escaped = text.bytes().map(|byte| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        other => format!("%{other:02X}"),
+    });
+    escaped.collect()
+}

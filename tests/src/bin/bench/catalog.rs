@@ -1,0 +1,245 @@
+//! The catalog: renders of all of it, changes of a little, what it costs to hold and to check.
+
+use crate::measure::{cpu_seconds, cpu_seconds_with_children, in_turn, percentile, resident_mebibytes};
+use crate::names::addresses_of;
+use crate::processes::{Agent, Etcd, Setup, bench, load, millis, orchestrate, wait};
+use crate::report::Report;
+use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Services of a big catalog; its entries are shared out among them.
+const SERVICES: usize = 100;
+const CHANGES: usize = 10;
+const FLIPS: usize = 200;
+const CHECKS: usize = 1000;
+const CHECK_SECONDS: u64 = 60;
+
+pub(crate) fn catalog(report: &mut Report) {
+    for (entries, rounds) in [(10_000, 15), (100_000, 7)] {
+        let etcd = Etcd::start();
+        load(&["services", &etcd.endpoint, &SERVICES.to_string(), &(entries / SERVICES).to_string()]);
+        render(report, &etcd, entries, rounds);
+        if entries == 10_000 {
+            first_answer(report, &etcd);
+        } else {
+            one_change(report, &etcd);
+        }
+    }
+    failing_check(report);
+    checks(report);
+}
+
+/// The whole catalog into a file, by a program that starts, writes and ends.
+fn render(report: &mut Report, etcd: &Etcd, entries: usize, rounds: usize) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (ours_file, bare_file) = (directory.path().join("ours.yaml"), directory.path().join("bare.yaml"));
+    let ours = || {
+        // It is not there the first time.
+        let _ = std::fs::remove_file(&ours_file);
+        let mut command = orchestrate(&etcd.endpoint, &["cache_services"]);
+        command.env("ORCHESTRATE_HIERA_FILE", &ours_file);
+        command
+    };
+    let bare = || bench(&["bare", "render", &etcd.endpoint, bare_file.to_str().expect("text")]);
+    let (a, b) = in_turn(rounds, &ours, &bare);
+    assert_eq!(std::fs::read(&ours_file).expect("written"), std::fs::read(&bare_file).expect("written"));
+    for (of, ours, theirs) in [("wall", a.wall, b.wall), ("CPU", a.cpu, b.cpu)] {
+        let (ours, theirs) = (millis(ours), millis(theirs));
+        report.row(
+            &format!("cache_services, {entries} entries: {of}"),
+            format!("{ours:.1} ms"),
+            format!("{theirs:.1} ms bare range, parse, dump, fsync, rename"),
+            ours / theirs,
+            1.2,
+        );
+    }
+}
+
+fn with_names(port: u16, rest: &str) -> String {
+    format!("[dns]\nlisten = [\"127.0.0.1:{port}\"]\n{rest}")
+}
+
+/// From the start of an agent without a cache to its first answer.
+fn first_answer(report: &mut Report, etcd: &Etcd) {
+    let mut times: Vec<f64> = (0..7)
+        .map(|n| {
+            let [port] = tests::process::free_ports();
+            let settings = |_: &Path| with_names(port, "");
+            let setup = Setup { settings: Some(&settings), ..Setup::default() };
+            let agent = Agent::start(&format!("n{n}"), &etcd.endpoint, &setup);
+            wait(Duration::from_secs(20), || (addresses_of("s007", port)? > 0).then_some(()));
+            millis(agent.started.elapsed())
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    let middle = times[times.len() / 2];
+    report.row(
+        "agent with 10000 entries, start to first DNS answer",
+        format!("{middle:.1} ms"),
+        "a running etcd".into(),
+        middle,
+        80.0,
+    );
+}
+
+/// What it costs to hold 100,000 entries, and to follow when one of them changes.
+fn one_change(report: &mut Report, etcd: &Etcd) {
+    let [port] = tests::process::free_ports();
+    let settings = |directory: &Path| {
+        with_names(port, &format!("[catalog]\nhiera_file = {:?}\n", directory.join("services.yaml")))
+    };
+    let setup = Setup { settings: Some(&settings), ..Setup::default() };
+    let agent = Agent::start("holder", &etcd.endpoint, &setup);
+    let file = agent.directory.path().join("services.yaml");
+    wait(Duration::from_secs(60), || std::fs::read_to_string(&file).ok()?.contains("s099").then_some(()));
+    wait(Duration::from_secs(20), || (addresses_of("s007", port)? > 0).then_some(()));
+    std::thread::sleep(Duration::from_secs(2));
+    let store = tests::store::Store::connect(std::slice::from_ref(&etcd.endpoint));
+    let before = cpu_seconds(&agent.child);
+    for round in 0..CHANGES {
+        let ip = format!("10.200.0.{}", round + 1);
+        store.put("/available_services/s007/h00003", &record("h00003", &ip));
+        wait(Duration::from_secs(20), || {
+            std::fs::read_to_string(&file).ok()?.contains(&ip).then_some(())
+        });
+        // The other file is written after it.
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    let ours = (cpu_seconds(&agent.child) - before) * 1000.0 / CHANGES as f64;
+    let bare = load(&["dumps", &etcd.endpoint, &CHANGES.to_string()])[0];
+    report.row(
+        "agent with 100000 entries, one of them changes: CPU",
+        format!("{ours:.1} ms"),
+        format!("{bare:.1} ms bare dump, fsync, rename"),
+        ours / bare,
+        1.0,
+    );
+    let resident = resident_mebibytes(&agent.child);
+    report.row(
+        "agent with 100000 entries, resident",
+        format!("{resident:.1} MiB"),
+        "a thousand bytes each".into(),
+        resident,
+        80.0,
+    );
+}
+
+/// The record of a host without an agent.
+pub(crate) fn record(host: &str, ip: &str) -> String {
+    format!(
+        r#"{{"format":1,"host":"{host}","interfaces":{{"eth0":["{ip}"],"lo":["127.0.0.1"]}},"addresses":["{ip}"],"port":80}}"#
+    )
+}
+
+/// Tells the agent a result of one of its checks.
+fn tell(socket: &Path, result: &str, check: &str) {
+    let mut stream = UnixStream::connect(socket).expect("the agent's socket");
+    write!(stream, "PUT /v1/agent/check/{result}/{check} HTTP/1.0\r\nHost: agent\r\n\r\n").expect("told");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.contains(" 200 "), "{answer}");
+}
+
+/// From the failure of a check on one host to the names and files of another.
+fn failing_check(report: &mut Report) {
+    let etcd = Etcd::start();
+    let [port] = tests::process::free_ports();
+    let publisher = |directory: &Path| {
+        let services = directory.join("services.d");
+        std::fs::create_dir_all(&services).expect("a directory");
+        let file = r#"{"service": {"name": "db", "port": 5432, "check": {"ttl": "600s", "status": "passing"}}}"#;
+        std::fs::write(services.join("db.json"), file).expect("written");
+        format!("[services]\ndirectories = [{services:?}]\naddresses = [\"127.0.0.1\"]\n")
+    };
+    let follower = |directory: &Path| {
+        let (source, target) = (directory.join("backends.template"), directory.join("backends"));
+        std::fs::write(&source, "{% for i in service('db') %}{{ i.host }} {% endfor %}\n").expect("written");
+        let template = format!("[[template]]\nsource = {source:?}\ntarget = {target:?}\ndebounce = \"0s\"\n");
+        with_names(port, &template)
+    };
+    let setup = Setup { settings: Some(&publisher), ..Setup::default() };
+    let publisher = Agent::start("db1", &etcd.endpoint, &setup);
+    let setup = Setup { settings: Some(&follower), ..Setup::default() };
+    let follower = Agent::start("lb1", &etcd.endpoint, &setup);
+    let socket = publisher.directory.path().join("socket");
+    let target = follower.directory.path().join("backends");
+    let named = |count: usize| (addresses_of("db", port)? == count).then_some(());
+    let rendered = |text: &str| (std::fs::read_to_string(&target).ok()? == text).then_some(());
+    let mut delays: [Vec<f64>; 2] = Default::default();
+    for round in 0..FLIPS {
+        wait(Duration::from_secs(20), || socket.exists().then_some(()));
+        tell(&socket, "pass", "service:db");
+        wait(Duration::from_secs(20), || named(1));
+        wait(Duration::from_secs(20), || rendered("db1 \n"));
+        let begin = Instant::now();
+        tell(&socket, "fail", "service:db");
+        // In turn: looking for one would delay the other.
+        if round % 2 == 0 {
+            spin(|| named(0));
+            delays[0].push(millis(begin.elapsed()));
+        } else {
+            spin(|| rendered("\n"));
+            delays[1].push(millis(begin.elapsed()));
+        }
+    }
+    let bare = load(&["propagation", &etcd.endpoint, "1", "bare", "200"])[0];
+    for (mut delays, what) in delays.into_iter().zip(["gone from DNS", "out of a rendered file"]) {
+        delays.sort_by(f64::total_cmp);
+        let ours = percentile(&delays, 99.0);
+        report.row(
+            &format!("a check fails on one host until it is {what} on another, p99: ms over the yardstick"),
+            format!("{ours:.1} ms"),
+            format!("{bare:.1} ms bare watch delivery"),
+            (ours - bare).max(0.0),
+            5.0,
+        );
+    }
+}
+
+/// Looks without a pause worth a measure.
+fn spin(mut look: impl FnMut() -> Option<()>) {
+    let begin = Instant::now();
+    while look().is_none() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "not within 20 s");
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// Many checks on one agent against a loop that runs the same commands.
+fn checks(report: &mut Report) {
+    let etcd = Etcd::start();
+    let settings = |directory: &Path| {
+        let services = directory.join("services.d");
+        std::fs::create_dir_all(&services).expect("a directory");
+        let mut file = String::from("{\"services\": [\n");
+        for n in 0..CHECKS {
+            let separator = if n == 0 { "" } else { ",\n" };
+            let check = r#"{"args": ["/bin/true"], "interval": "10s"}"#;
+            let _ = write!(file, r#"{separator}{{"name": "c{n:04}", "port": 80, "check": {check}}}"#);
+        }
+        file.push_str("\n]}\n");
+        std::fs::write(services.join("many.json"), file).expect("written");
+        format!("[services]\ndirectories = [{services:?}]\naddresses = [\"127.0.0.1\"]\n")
+    };
+    let setup = Setup { settings: Some(&settings), ..Setup::default() };
+    let agent = Agent::start("checker", &etcd.endpoint, &setup);
+    let store = tests::store::Store::connect(std::slice::from_ref(&etcd.endpoint));
+    let all_pass = || store.list("/orchestrate/health/").values().filter(|v| *v == "passing").count() == CHECKS;
+    wait(Duration::from_secs(60), || all_pass().then_some(()));
+    let before = cpu_seconds_with_children(&agent.child);
+    std::thread::sleep(Duration::from_secs(CHECK_SECONDS));
+    let ours = cpu_seconds_with_children(&agent.child) - before;
+    drop(agent);
+    let bare = load(&["commands", &(CHECKS / 10).to_string(), &CHECK_SECONDS.to_string()])[0];
+    let percent = |seconds: f64| seconds / CHECK_SECONDS as f64 * 100.0;
+    report.row(
+        "1000 checks every 10 s: per cent of a core beyond the commands",
+        format!("{:.1} % with them", percent(ours)),
+        format!("{:.1} % a bare loop with the same commands", percent(bare)),
+        percent(ours - bare).max(0.0),
+        2.0,
+    );
+}
