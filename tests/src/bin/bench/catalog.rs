@@ -102,9 +102,7 @@ fn one_change(report: &mut Report, etcd: &Etcd) {
     for round in 0..CHANGES {
         let ip = format!("10.200.0.{}", round + 1);
         store.put("/available_services/s007/h00003", &record("h00003", &ip));
-        wait(Duration::from_secs(20), || {
-            std::fs::read_to_string(&file).ok()?.contains(&ip).then_some(())
-        });
+        wait(Duration::from_secs(20), || std::fs::read_to_string(&file).ok()?.contains(&ip).then_some(()));
         // The other file is written after it.
         std::thread::sleep(Duration::from_secs(1));
     }
@@ -150,7 +148,8 @@ fn failing_check(report: &mut Report) {
     let publisher = |directory: &Path| {
         let services = directory.join("services.d");
         std::fs::create_dir_all(&services).expect("a directory");
-        let file = r#"{"service": {"name": "db", "port": 5432, "check": {"ttl": "600s", "status": "passing"}}}"#;
+        let file =
+            r#"{"service": {"name": "db", "port": 5432, "check": {"ttl": "600s", "status": "passing"}}}"#;
         std::fs::write(services.join("db.json"), file).expect("written");
         format!("[services]\ndirectories = [{services:?}]\naddresses = [\"127.0.0.1\"]\n")
     };
@@ -227,7 +226,8 @@ fn checks(report: &mut Report) {
     let setup = Setup { settings: Some(&settings), ..Setup::default() };
     let agent = Agent::start("checker", &etcd.endpoint, &setup);
     let store = tests::store::Store::connect(std::slice::from_ref(&etcd.endpoint));
-    let all_pass = || store.list("/orchestrate/health/").values().filter(|v| *v == "passing").count() == CHECKS;
+    let all_pass =
+        || store.list("/orchestrate/health/").values().filter(|v| *v == "passing").count() == CHECKS;
     wait(Duration::from_secs(60), || all_pass().then_some(()));
     let before = cpu_seconds_with_children(&agent.child);
     std::thread::sleep(Duration::from_secs(CHECK_SECONDS));

@@ -4,9 +4,9 @@ use crate::measure::{cpu_seconds, percentile};
 use crate::processes::{Agent, Etcd, Setup, load, wait};
 use crate::report::Report;
 use std::fmt::Write as _;
+use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 /// Services by their names, each with so many instances.

@@ -203,4 +203,3 @@ impl Drop for Agent {
         let _ = self.child.wait();
     }
 }
-
