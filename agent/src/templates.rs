@@ -293,7 +293,7 @@ fn render(source: &str, shown: &Arc<Shown>, reader: &Reader) -> Result<Rendered,
     let view = shown.clone();
     environment.add_function("hosts", move || {
         let nodes = view.view.nodes();
-        let hosts = nodes.hosts().map(|host| {
+        let hosts = nodes.hosts().into_iter().map(|host| {
             BTreeMap::from([
                 ("host", Value::from(host.as_str())),
                 ("addresses", serialized(nodes.addresses(host).collect::<Vec<_>>())),

@@ -107,6 +107,14 @@ pub enum StoreError {
         /// What it said.
         detail: String,
     },
+    /// The answer is larger than what is read at once.
+    #[error("{operation}: the answer is too large: {detail}")]
+    TooLarge {
+        /// What was asked.
+        operation: &'static str,
+        /// How large it is.
+        detail: String,
+    },
     /// The store answered with something that is not an answer to the question.
     #[error("{operation}: unusable answer: {detail}")]
     BadAnswer {
@@ -158,6 +166,8 @@ impl StoreError {
             3 if message.contains("authentication failed") || message.contains("user name is empty") => {
                 Self::Unauthenticated { operation, detail }
             }
+            // Of the client library, about what it decodes.
+            11 if message.contains("message length too large") => Self::TooLarge { operation, detail },
             11 if message.contains("compacted") => Self::Compacted { operation },
             5 if message.contains("lease not found") => Self::LeaseGone { operation },
             // Unavailable, deadline exceeded, cancelled, unknown, internal, aborted: the request may have gone out.

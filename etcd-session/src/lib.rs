@@ -24,7 +24,7 @@ pub use host_write::{Fence, HostWrite, Listing, Refusal, Written};
 pub use mirror::{Mirror, MirrorOptions, Scope, Snapshot};
 pub use operator::{Accepted, OneShot, StatusWrite, TargetSet};
 pub use presence::{Gate, Presence, PresenceConfig, PresenceState};
-pub use read::{Entry, KeyList, Picture};
+pub use read::{Entry, EntryList, KeyList, Picture};
 pub use services::{OneShotService, SERVICES_IN_WRITE, ServiceChange, ServiceWrite};
 pub use session::{Deadline, Session};
 

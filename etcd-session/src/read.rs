@@ -8,8 +8,10 @@ use std::collections::BTreeMap;
 
 /// Keys in one page of a keys-only read. etcd walks the whole range for every page, so pages are large.
 const KEYS_PER_PAGE: i64 = 60_000;
-/// Values in one page: with reports of 16 KiB a page stays under 16 MiB.
+/// Values in the first page; how many the next have follows from what they weigh.
 const VALUES_PER_PAGE: i64 = 1_000;
+/// What a page of values should weigh, in bytes.
+const PAGE_BYTES: usize = 4 * 1024 * 1024;
 /// Largest answer that is decoded; the library's default of 4 MiB is less than 100,000 keys.
 pub(crate) const ANSWER_MAX_BYTES: usize = 64 * 1024 * 1024;
 /// Operations in one transaction, etcd's own limit.
@@ -90,6 +92,27 @@ impl KeyList {
     }
 }
 
+/// The entries of a range at one revision, as they came.
+#[derive(Debug)]
+pub struct EntryList {
+    /// The revision.
+    pub revision: i64,
+    namespace_bytes: usize,
+    pages: Vec<etcd_client::GetResponse>,
+}
+
+impl EntryList {
+    /// Keys without the namespace, and their values, in the order of the store. Keys that are not text are passed
+    /// over.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let entries = self.pages.iter().flat_map(|page| page.kvs());
+        entries.filter_map(|kv| {
+            let key = kv.key().get(self.namespace_bytes..)?;
+            Some((std::str::from_utf8(key).ok()?, kv.value()))
+        })
+    }
+}
+
 impl Session {
     /// Reads keys one by one, all at one revision.
     ///
@@ -151,6 +174,20 @@ impl Session {
     ) -> Result<KeyList, StoreError> {
         let (pages, picture) = self.pages(prefix, at, KEYS_PER_PAGE, true, deadline).await?;
         Ok(KeyList { revision: picture.revision, prefix_bytes: self.full(prefix).len(), pages })
+    }
+
+    /// Reads the entries of a range without taking them apart: for ranges of which little is kept.
+    ///
+    /// # Errors
+    /// As the store answers; never a part of the range.
+    pub async fn read_entry_list(
+        &self,
+        prefix: &Prefix,
+        deadline: Deadline,
+    ) -> Result<EntryList, StoreError> {
+        let (pages, picture) = self.pages(prefix, None, VALUES_PER_PAGE, false, deadline).await?;
+        let namespace_bytes = self.config().namespace.len();
+        Ok(EntryList { revision: picture.revision, namespace_bytes, pages })
     }
 
     /// Reads the keys of a range, without values, if there are no more than `limit`; `None` if there are.
@@ -306,8 +343,8 @@ impl Paging {
         if self.done {
             return Ok(None);
         }
-        let page = session
-            .call("list", Repeat::Freely, deadline, |client| {
+        let page = loop {
+            let asked = session.call("list", Repeat::Freely, deadline, |client| {
                 let mut options = GetOptions::new()
                     .with_range(self.end.clone())
                     .with_limit(self.limit)
@@ -323,12 +360,22 @@ impl Paging {
                         .get(from, Some(options))
                         .await
                 }
-            })
-            .await?;
+            });
+            match asked.await {
+                // Values are larger here than those before them.
+                Err(StoreError::TooLarge { .. }) if self.limit > 1 => self.limit = (self.limit / 16).max(1),
+                other => break other?,
+            }
+        };
         session.note_header(page.header(), &mut self.picture)?;
         if let Some(last) = page.kvs().last() {
             self.from = last.key().to_vec();
             self.from.push(0);
+        }
+        if !self.keys_only {
+            let bytes: usize = page.kvs().iter().map(|kv| kv.key().len() + kv.value().len()).sum();
+            let fitting = page.kvs().len().max(1) * PAGE_BYTES / bytes.max(1);
+            self.limit = i64::try_from(fitting).unwrap_or(i64::MAX).clamp(1, KEYS_PER_PAGE);
         }
         self.done = !page.more() || page.kvs().is_empty();
         Ok(Some(page))

@@ -180,6 +180,11 @@ impl Key {
     }
 }
 
+/// The service and the host of the key of a record, not looked at yet; `None` of other keys.
+pub(crate) fn service_key(key: &str) -> Option<(&str, &str)> {
+    key.strip_prefix(SERVICES)?.split_once('/')
+}
+
 /// A range of keys that is read or watched together. Each ends in a slash, so a host or version never
 /// matches as the beginning of a longer one.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,8 @@
 //! One character set for versions, services, roles, types and states (security rule 3 of the fault
 //! table); host names follow the DNS label rules of RFC 1123, section 2.1.
 
-use serde::{Deserialize, Serialize};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::sync::Arc;
 
@@ -80,8 +81,7 @@ macro_rules! name {
     ($(#[$doc:meta])* $type:ident, $what:literal, $check:ident) => {
         $(#[$doc])*
         /// Cheap to clone.
-        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $type(Arc<str>);
 
         impl $type {
@@ -89,9 +89,9 @@ macro_rules! name {
             ///
             /// # Errors
             /// Names the rule that was broken.
-            pub fn new(text: impl Into<String>) -> Result<Self, NameError> {
-                let text = text.into();
-                $check($what, &text)?;
+            pub fn new(text: impl AsRef<str>) -> Result<Self, NameError> {
+                let text = text.as_ref();
+                $check($what, text)?;
                 Ok(Self(text.into()))
             }
 
@@ -122,16 +122,32 @@ macro_rules! name {
             }
         }
 
-        impl TryFrom<String> for $type {
-            type Error = NameError;
-            fn try_from(text: String) -> Result<Self, NameError> {
-                Self::new(text)
+        impl std::borrow::Borrow<str> for $type {
+            fn borrow(&self) -> &str {
+                &self.0
             }
         }
 
-        impl From<$type> for String {
-            fn from(name: $type) -> String {
-                name.0.as_ref().to_owned()
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+
+        // By a visitor: there are as many names as keys in the store, and each is copied once.
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Text;
+                impl Visitor<'_> for Text {
+                    type Value = $type;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        write!(f, "a {}", $what)
+                    }
+                    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$type, E> {
+                        $type::new(text).map_err(E::custom)
+                    }
+                }
+                deserializer.deserialize_str(Text)
             }
         }
     };

@@ -4,7 +4,7 @@
 
 use super::{Reader, Shown};
 use crate::files::Directory;
-use model::catalog::{CachedCatalog, hiera_yaml};
+use model::catalog::{CachedCatalog, HieraFile};
 use model::settings::Settings;
 use model::values;
 use std::hash::{Hash, Hasher};
@@ -19,6 +19,9 @@ const CACHE_MAX_BYTES: u64 = 256 * 1024 * 1024;
 const TOUCH_EVERY: Duration = Duration::from_secs(60);
 /// Changes within this time are one file.
 const SETTLE: Duration = Duration::from_millis(200);
+/// So many times as long as it took to write the cache it is not written again. Only a restart reads it, and all
+/// of it is written for each change.
+const CACHE_PAUSE: u32 = 50;
 
 /// Reads the cache that an earlier agent left, with its age.
 pub fn read_cache(directory: &Directory) -> Option<(CachedCatalog, Duration)> {
@@ -44,9 +47,27 @@ pub struct Files {
     directory: Directory,
     settings: watch::Receiver<Arc<Settings>>,
     reader: Reader,
-    /// What the files hold; large, so only a number that stands for it.
-    cache: Option<u64>,
-    hiera: Option<u64>,
+    cache: Written,
+    hiera: Written,
+    /// The lines that the file for Hiera had last.
+    lines: HieraFile,
+}
+
+/// What a file holds.
+#[derive(Default)]
+struct Written {
+    /// The text is large, so only a number that stands for it.
+    text: Option<u64>,
+    /// The generation of the catalog that it shows.
+    generation: Option<u64>,
+    /// Not before this it is written again.
+    not_before: Option<Instant>,
+}
+
+impl Written {
+    fn is_due(&self, generation: u64) -> bool {
+        self.generation != Some(generation) && self.not_before.is_none_or(|at| at <= Instant::now())
+    }
 }
 
 fn number_of(text: &[u8]) -> u64 {
@@ -58,8 +79,9 @@ fn number_of(text: &[u8]) -> u64 {
 impl Files {
     /// Prepares to write.
     pub fn new(directory: Directory, settings: watch::Receiver<Arc<Settings>>, reader: Reader) -> Self {
-        let cache = directory.read(CACHE, CACHE_MAX_BYTES).ok().flatten().map(|bytes| number_of(&bytes));
-        Self { directory, settings, reader, cache, hiera: None }
+        let text = directory.read(CACHE, CACHE_MAX_BYTES).ok().flatten().map(|bytes| number_of(&bytes));
+        let cache = Written { text, ..Written::default() };
+        Self { directory, settings, reader, cache, hiera: Written::default(), lines: HieraFile::default() }
     }
 
     /// Runs until it is dropped.
@@ -67,19 +89,24 @@ impl Files {
         let mut shown = self.reader.changes();
         let mut touched = Instant::now();
         let mut minute = tokio::time::interval(TOUCH_EVERY);
-        let mut generation = None;
         loop {
             let now = shown.borrow_and_update().clone();
             // What is not known yet must not take the place of what was known.
-            if now.view.records_known() && now.confirmed.is_some() && generation != Some(now.generation) {
-                // What could not be written is tried again within a minute.
-                generation = self.write(&now).await.then_some(now.generation);
+            if now.view.records_known() && now.confirmed.is_some() {
+                if self.hiera.is_due(now.generation) {
+                    self.write_hiera(&now).await;
+                }
+                if self.cache.is_due(now.generation) {
+                    self.write_cache(&now).await;
+                }
             }
+            let is_behind = self.cache.generation != Some(now.generation);
             // A file that says something else is not made to look new.
-            if now.connected && generation == Some(now.generation) && touched.elapsed() >= TOUCH_EVERY {
+            if now.connected && !is_behind && touched.elapsed() >= TOUCH_EVERY {
                 touched = Instant::now();
                 self.touch();
             }
+            let cache_due = self.cache.not_before.filter(|_| is_behind);
             tokio::select! {
                 // Channels and timers lose nothing when another is ready first.
                 changed = shown.changed() => {
@@ -88,46 +115,57 @@ impl Files {
                     }
                     tokio::time::sleep(SETTLE).await;
                 }
-                changed = self.settings.changed() => if changed.is_err() { return } else { generation = None },
+                changed = self.settings.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    self.hiera = Written::default();
+                }
+                () = tokio::time::sleep_until(cache_due.unwrap_or_else(Instant::now).into()), if cache_due.is_some() => {}
                 _ = minute.tick() => {}
             }
         }
     }
 
-    /// Writes what differs; false if something could not be written.
-    async fn write(&mut self, shown: &Arc<Shown>) -> bool {
-        let text = {
-            let shown = shown.clone();
-            let made = move || values::write(&CachedCatalog::of(&shown.view, shown.revision));
-            match tokio::task::spawn_blocking(made).await {
-                Ok(text) => text,
-                Err(_) => return false,
-            }
+    async fn write_cache(&mut self, shown: &Arc<Shown>) {
+        let (begin, made) = (Instant::now(), shown.clone());
+        let made = move || values::write(&CachedCatalog::of(&made.view, made.revision));
+        let Ok(text) = tokio::task::spawn_blocking(made).await else { return };
+        let (number, mut pause) = (Some(number_of(text.as_bytes())), TOUCH_EVERY);
+        let written = if self.cache.text == number {
+            Ok(())
+        } else {
+            self.directory.replace(CACHE, text.as_bytes(), 0o644)
         };
-        let number = number_of(text.as_bytes());
-        if self.cache != Some(number) {
-            match self.directory.replace(CACHE, text.as_bytes(), 0o644) {
-                Ok(()) => self.cache = Some(number),
-                Err(error) => {
-                    tracing::warn!(%error, "the catalog could not be kept on disk");
-                    return false;
-                }
-            }
-        }
-        let Some(path) = self.settings.borrow().catalog.hiera_file.clone() else { return true };
-        let text = hiera_yaml(&shown.view);
-        let number = number_of(text.as_bytes());
-        if self.hiera == Some(number) {
-            return true;
-        }
-        match replace_if_different(&path, &text) {
+        match written {
             Ok(()) => {
-                self.hiera = Some(number);
-                true
+                self.cache.text = number;
+                self.cache.generation = Some(shown.generation);
+                pause = begin.elapsed() * CACHE_PAUSE;
+            }
+            Err(error) => tracing::warn!(%error, "the catalog could not be kept on disk"),
+        }
+        self.cache.not_before = Some(Instant::now() + pause);
+    }
+
+    async fn write_hiera(&mut self, shown: &Arc<Shown>) {
+        let Some(path) = self.settings.borrow().catalog.hiera_file.clone() else { return };
+        let (mut lines, view) = (std::mem::take(&mut self.lines), shown.view.clone());
+        let made = move || {
+            let text = lines.render(&view);
+            (lines, text)
+        };
+        let Ok((lines, text)) = tokio::task::spawn_blocking(made).await else { return };
+        self.lines = lines;
+        let number = Some(number_of(text.as_bytes()));
+        let written = if self.hiera.text == number { Ok(()) } else { replace_if_different(&path, &text) };
+        match written {
+            Ok(()) => {
+                self.hiera = Written { text: number, generation: Some(shown.generation), not_before: None };
             }
             Err(error) => {
                 tracing::warn!(%error, "the file for Hiera could not be written");
-                false
+                self.hiera.not_before = Some(Instant::now() + TOUCH_EVERY);
             }
         }
     }

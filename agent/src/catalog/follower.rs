@@ -4,7 +4,7 @@
 use super::{Asked, Reader, Shown};
 use crate::clock;
 use etcd_session::{Entry, Feed, FeedEvent, FeedOptions, Session};
-use model::catalog::{CachedCatalog, Catalog, CatalogFact, Health, ServiceRecord};
+use model::catalog::{CachedCatalog, Catalog, CatalogFact, Common, Health, ServiceRecord};
 use model::keys::{Key, Prefix};
 use model::names::{HostName, ServiceName};
 use model::settings::CatalogSettings;
@@ -59,6 +59,7 @@ struct Feeds {
     records: Option<(u64, Feed)>,
     listing: BTreeMap<(ServiceName, HostName), (Arc<ServiceRecord>, bool)>,
     health: BTreeMap<u64, HealthFeed>,
+    common: Common,
     connected: bool,
     refused: usize,
     refused_in_listing: usize,
@@ -96,6 +97,7 @@ impl Follower {
             records: None,
             listing: BTreeMap::new(),
             health: BTreeMap::new(),
+            common: Common::default(),
             connected: false,
             refused: 0,
             refused_in_listing: 0,
@@ -191,6 +193,8 @@ impl Follower {
             }
             FeedEvent::Listed(revision) => {
                 let listing = std::mem::take(&mut self.feeds.listing);
+                // What only hosts have that are gone would stay for ever.
+                self.feeds.common.forget();
                 self.catalog.replace_records(listing, now);
                 // Whoever was cut off with us has his while from now on.
                 self.catalog.wait_again(now);
@@ -325,9 +329,13 @@ impl Feeds {
     /// A record and where it belongs; one that cannot be read is counted.
     fn record(&mut self, key: &str, entry: &Entry) -> Option<(ServiceName, HostName, Arc<ServiceRecord>)> {
         let read = match Key::parse(key) {
-            Ok(Key::Service(service, host)) => ServiceRecord::read(&host, &entry.value)
-                .map(|record| (service, host, Arc::new(record)))
-                .map_err(|error| error.to_string()),
+            Ok(Key::Service(mut service, mut host)) => match ServiceRecord::read(&host, &entry.value) {
+                Ok(mut record) => {
+                    self.common.share(&mut service, &mut host, &mut record);
+                    Ok((service, host, Arc::new(record)))
+                }
+                Err(error) => Err(error.to_string()),
+            },
             Ok(_) => return None,
             Err(error) => Err(error.to_string()),
         };

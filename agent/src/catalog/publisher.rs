@@ -231,11 +231,11 @@ impl Publisher {
         }
         let record = ServiceRecord {
             host: Some(self.host.clone()),
-            interfaces: self.addresses.by_interface(),
             addresses,
             port: service.port,
             tags: service.tags.clone(),
             meta: service.meta.clone(),
+            ..ServiceRecord::of_interfaces(self.addresses.by_interface())
         };
         // One that readers refuse helps nobody.
         ServiceRecord::read(&self.host, record.write().as_bytes()).is_ok().then_some(record)

@@ -155,6 +155,7 @@ pub(super) async fn nodes(
     let nodes = shown.view.nodes();
     let list: Vec<Value> = nodes
         .hosts()
+        .into_iter()
         .map(|host| json!({ "host": host, "addresses": nodes.addresses(host).collect::<Vec<_>>() }))
         .collect();
     Ok(answer(&shared, &shown, "nodes", list.into()))

@@ -7,8 +7,8 @@ use crate::output::{self, Output};
 use anyhow::anyhow;
 use etcd_session::{Feed, FeedEvent, FeedOptions, OneShotService, Picture, StoreError};
 use model::catalog::{
-    Data, GuardSettings, Instance, Level, QueryType, Question, ServiceRecord, View, Zone, answer,
-    catalog_from_store, hiera_yaml, usable_addresses, vanished_entries,
+    Data, GuardSettings, Instance, Level, QueryType, Question, ServiceRecord, StoredRecords, View, Zone,
+    answer, catalog_from_store, vanished_entries,
 };
 use model::definitions::parse_profile_list;
 use model::keys::{Key, Prefix};
@@ -25,10 +25,14 @@ pub(super) fn view_of(picture: &Picture) -> View {
     let entries =
         picture.entries.iter().map(|(key, entry)| (key.as_str(), entry.value.as_slice(), entry.lease != 0));
     let (view, refused) = catalog_from_store(entries);
+    warn_of(refused);
+    view
+}
+
+fn warn_of(refused: usize) {
     if refused > 0 {
         output::warn(&format!("{refused} records of services cannot be read, or are not of their host"));
     }
-    view
 }
 
 /// The catalog of all services, or of one, at one revision.
@@ -135,18 +139,21 @@ pub(super) async fn show(
 
 /// Prints the catalog as the file that Hiera reads.
 pub(super) async fn get_services(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    // Addresses alone, as everything for Hiera: a service that does not work keeps its place.
-    let picture = store.session.read_ranges(&[Prefix::Services], store.deadline).await?;
-    let (view, revision) = (view_of(&picture), picture.revision);
-    let yaml = hiera_yaml(&view);
-    let hiera: BTreeMap<String, Vec<IpAddr>> = model::catalog::hiera_entries(&view)
-        .into_iter()
-        .map(|((service, interface), list)| {
-            (format!("services::{service}::{interface}"), list.into_iter().collect())
-        })
-        .collect();
-    output.answer(&json!({ "services": hiera, "revision": revision }), |o| o.raw(yaml.as_bytes()));
+    let (records, revision) = stored_records(store).await?;
+    if output.is_json() {
+        output.answer(&json!({ "services": records.hiera_entries(), "revision": revision }), |_| {});
+    } else {
+        output.answer(&Value::Null, |o| o.raw(records.hiera_yaml().as_bytes()));
+    }
     Ok(Exit::Yes)
+}
+
+/// Addresses alone, as everything for Hiera.
+async fn stored_records(store: &Store<'_>) -> Result<(StoredRecords, i64), StoreError> {
+    let list = store.session.read_entry_list(&Prefix::Services, store.deadline).await?;
+    let records = StoredRecords::read(list.entries());
+    warn_of(records.refused);
+    Ok((records, list.revision))
 }
 
 /// Writes the file that Hiera reads. One that would lose so much that a fault is likelier than the truth is not
@@ -156,16 +163,16 @@ pub(super) async fn cache_services(
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let keys = [Key::ReleaseView];
-    let picture = store.session.read_all(&keys, &[Prefix::Services], None, store.deadline).await?;
-    let view = view_of(&picture);
+    let (records, revision) = stored_records(store).await?;
+    let yaml = records.hiera_yaml();
     let path = &store.settings.hiera_file;
     let trouble = |e: std::io::Error| Failure::cannot_tell(format!("{}: {e}", path.display()));
     let old = local::read_up_to(path, HIERA_MAX_BYTES).map_err(trouble)?;
-    if let Some(old) = old.as_deref().filter(|_| !force) {
-        let lost = vanished_entries(old, &view, &GuardSettings::default());
+    let changed = old.as_deref() != Some(yaml.as_str());
+    if let Some(old) = old.filter(|_| changed && !force) {
+        let lost = vanished_entries(&old, &yaml, &GuardSettings::default());
         let written = std::fs::metadata(path).and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
-        if !lost.is_empty() && !released_since(&picture, written) {
+        if !lost.is_empty() && !released_since(store, written).await? {
             let lost: Vec<String> =
                 lost.iter().map(|(service, lost, of)| format!("{service} {lost} of {of}")).collect();
             return Err(Failure::cannot_tell(format!(
@@ -175,12 +182,10 @@ pub(super) async fn cache_services(
             )));
         }
     }
-    let yaml = hiera_yaml(&view);
-    let changed = old.as_deref() != Some(yaml.as_str());
     if changed {
         local::replace(path, yaml.as_bytes()).map_err(trouble)?;
     }
-    let answer = json!({ "file": path, "changed": changed, "revision": picture.revision });
+    let answer = json!({ "file": path, "changed": changed, "revision": revision });
     output.answer(&answer, |_| {});
     Ok(Exit::Yes)
 }
@@ -192,13 +197,14 @@ const RELEASED_FOR_SECONDS: u64 = 600;
 /// More than any catalog.
 const HIERA_MAX_BYTES: u64 = 256 * 1024 * 1024;
 
-fn released_since(picture: &Picture, written: SystemTime) -> bool {
+async fn released_since(store: &Store<'_>, written: SystemTime) -> Result<bool, StoreError> {
+    let picture = store.session.read_keys(&[Key::ReleaseView], store.deadline).await?;
     let wish = picture.get(&Key::ReleaseView).and_then(|e| values::read::<ReleaseWish>(&e.value).ok());
     let written = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     // One that was asked for once must not let everything through for ever.
     let asked = wish.map_or(0, |wish| u64::try_from(wish.at.0).unwrap_or(0));
     let now = u64::try_from(super::now().0).unwrap_or(0);
-    asked >= written && now.saturating_sub(asked) < RELEASED_FOR_SECONDS
+    Ok(asked >= written && now.saturating_sub(asked) < RELEASED_FOR_SECONDS)
 }
 
 /// Publishes the roles of the profile list. With an agent on the host they hang on its lease; without one they
@@ -209,13 +215,7 @@ pub(super) async fn publish_service(store: &Store<'_>, output: &mut Output) -> R
     let text = local::read(path).map_err(|e| Failure::cannot_tell(format!("{}: {e}", path.display())))?;
     let list = parse_profile_list(&path.display().to_string(), &text.unwrap_or_default());
     list.notes.iter().for_each(|note| output::warn(note));
-    let interfaces = interfaces();
-    let record = ServiceRecord {
-        host: Some(host.clone()),
-        addresses: usable_addresses(interfaces.iter().flat_map(|(_, list)| list.iter().copied())),
-        interfaces,
-        ..ServiceRecord::default()
-    };
+    let record = ServiceRecord { host: Some(host.clone()), ..ServiceRecord::of_interfaces(interfaces()) };
     let names: Vec<ServiceName> = list.services.iter().map(|service| service.name.clone()).collect();
     let shot = OneShotService { host, record: record.write(), services: names.clone() };
     for tries in 1.. {
@@ -235,12 +235,10 @@ fn interfaces() -> Vec<(InterfaceName, Vec<IpAddr>)> {
     let Ok(networks) = sysinfo::Networks::new_with_refreshed_list() else { return Vec::new() };
     let named = networks.iter().filter_map(|(name, data)| {
         let name = InterfaceName::new(name.to_string_lossy()).ok()?;
-        let mut addresses: Vec<IpAddr> = data.ip_networks().iter().map(|network| network.addr).collect();
-        addresses.sort();
+        let addresses: Vec<IpAddr> = data.ip_networks().iter().map(|network| network.addr).collect();
         (!addresses.is_empty()).then_some((name, addresses))
     });
-    let sorted: BTreeMap<_, _> = named.collect();
-    sorted.into_iter().collect()
+    named.collect()
 }
 
 /// Waits until so many instances of a service are there: 0 they are, 1 they were not in time, 2 nobody can tell.

@@ -4,18 +4,22 @@
 //! have the service: it is *addressable*. Its *health* says whether the service works: it is *functional*
 //! while that is passing or warning. A host that lives says so by a put; a key that vanished says nothing.
 
+mod cache;
+mod common;
 mod dns;
-mod files;
 mod guard;
+mod hiera;
 mod record;
 mod view;
 
+pub use cache::{CachedCatalog, CachedInstance};
+pub use common::Common;
 pub use dns::{
     Answer, Data, QueryType, Question, ResourceRecord, ResponseCode, Zone, answer, reverse_address,
 };
-pub use files::{CachedCatalog, CachedInstance, hiera_entries, hiera_yaml, vanished_entries};
 pub use guard::{Guard, GuardSettings, Withheld};
-pub use record::{RECORD_MAX_BYTES, RecordError, ServiceRecord, usable_addresses};
+pub use hiera::{HieraFile, StoredRecords, vanished_entries};
+pub use record::{Interfaces, RECORD_MAX_BYTES, RecordError, ServiceRecord, usable_addresses};
 pub use view::{Nodes, ServiceView, View};
 
 use crate::keys::Key;

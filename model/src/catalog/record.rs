@@ -5,6 +5,7 @@ use crate::values::{self, ValueError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// Longest record that is read, in bytes.
 pub const RECORD_MAX_BYTES: usize = 16 * 1024;
@@ -15,10 +16,9 @@ pub struct ServiceRecord {
     /// Who wrote it. A record that names another host than its key is dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostName>,
-    /// Every address of the host, by interface, sorted. A list, because there are as many of these as services
-    /// in the fleet.
+    /// Every address of the host, by interface, sorted.
     #[serde(default, with = "as_map")]
-    pub interfaces: Vec<(InterfaceName, Vec<IpAddr>)>,
+    pub interfaces: Interfaces,
     /// The addresses that others should use, the best first.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
@@ -32,6 +32,10 @@ pub struct ServiceRecord {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub meta: BTreeMap<String, String>,
 }
+
+/// Interfaces with their addresses, both sorted. Records of one host can share them: there are as many records as
+/// services on all hosts.
+pub type Interfaces = Arc<[(InterfaceName, Box<[IpAddr]>)]>;
 
 /// A record that is not taken in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -62,17 +66,35 @@ impl ServiceRecord {
         if bytes.len() > RECORD_MAX_BYTES {
             return Err(RecordError::TooLong { bytes: bytes.len() });
         }
-        if let Ok(old) = serde_json::from_slice::<BTreeMap<InterfaceName, IpAddr>>(bytes) {
-            let addresses = usable_addresses(old.values().copied());
-            let interfaces = old.into_iter().map(|(name, ip)| (name, vec![ip])).collect();
-            return Ok(Self { interfaces, addresses, ..Self::default() });
+        let read = values::read::<Self>(bytes);
+        let is_empty = read.as_ref().is_ok_and(|record| *record == Self::default());
+        // The bare map reads as a record without any field of ours, or as one with a field of the wrong kind.
+        let mut record = match read {
+            Ok(record) if !is_empty => record,
+            read => match serde_json::from_slice::<BTreeMap<InterfaceName, IpAddr>>(bytes) {
+                Ok(old) => Self::of_interfaces(old.into_iter().map(|(name, ip)| (name, vec![ip]))),
+                Err(error) => {
+                    read?;
+                    let shown = crate::names::quoted(&String::from_utf8_lossy(bytes));
+                    return Err(ValueError::NotJson { shown, detail: error.to_string() }.into());
+                }
+            },
+        };
+        match &record.host {
+            Some(by) if by != host => return Err(RecordError::OfAnother { by: by.clone() }),
+            // As the key says it, which its other records share.
+            _ => record.host = Some(host.clone()),
         }
-        let mut record: Self = values::read(bytes)?;
-        if let Some(by) = record.host.as_ref().filter(|by| *by != host) {
-            return Err(RecordError::OfAnother { by: by.clone() });
-        }
-        record.interfaces.iter_mut().for_each(|(_, addresses)| addresses.sort());
+        record.addresses.shrink_to_fit();
         Ok(record)
+    }
+
+    /// A record with every address of a host; those that others can reach are the ones they should use.
+    pub fn of_interfaces(interfaces: impl IntoIterator<Item = (InterfaceName, Vec<IpAddr>)>) -> Self {
+        let sorted: BTreeMap<_, _> = interfaces.into_iter().collect();
+        let interfaces = as_map::sorted(sorted);
+        let addresses = usable_addresses(interfaces.iter().flat_map(|(_, list)| list.iter().copied()));
+        Self { interfaces, addresses, ..Self::default() }
     }
 
     /// As it is written.
@@ -106,20 +128,26 @@ pub fn usable_addresses(addresses: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> 
 
 /// Pairs that stand in JSON as an object.
 mod as_map {
-    use super::{BTreeMap, InterfaceName, IpAddr};
+    use super::{BTreeMap, InterfaceName, Interfaces, IpAddr};
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(
-        pairs: &[(InterfaceName, Vec<IpAddr>)],
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(pairs.iter().map(|(name, addresses)| (name, addresses)))
+    pub(super) fn sorted(map: BTreeMap<InterfaceName, Vec<IpAddr>>) -> Interfaces {
+        let sorted = |(name, mut addresses): (InterfaceName, Vec<IpAddr>)| {
+            addresses.sort_unstable();
+            (name, addresses.into_boxed_slice())
+        };
+        map.into_iter().map(sorted).collect()
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Vec<(InterfaceName, Vec<IpAddr>)>, D::Error> {
-        BTreeMap::deserialize(deserializer).map(|map| map.into_iter().collect())
+    pub(super) fn serialize<S: Serializer>(
+        interfaces: &Interfaces,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(interfaces.iter().map(|(name, addresses)| (name, addresses)))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Interfaces, D::Error> {
+        BTreeMap::deserialize(deserializer).map(sorted)
     }
 }
 
@@ -150,15 +178,16 @@ mod tests {
             b"3",
             b"\xff",
             br#"{"eth0":"x"}"#,
+            br#"{"eth0":"10.0.0.1","eth1":7}"#,
+            br#"{"format":1}"#,
             br#"{"format":2}"#,
             br#"{"interfaces":{"a/b":[]}}"#,
             br#"{"host":"web1","addresses":["10.0.0.1"]}"#,
             br#"{"tags":["a b"]}"#,
             br#"{"addresses":["%{lookup('x')}"]}"#,
         ] {
-            // The bare map with a bad address is neither form.
             let read = ServiceRecord::read(&host, bad);
-            assert!(read.is_err() || read == Ok(ServiceRecord::default()), "{bad:?}: {read:?}");
+            assert!(read.is_err(), "{}: {read:?}", String::from_utf8_lossy(bad));
         }
         ServiceRecord::read(&host, &vec![b' '; RECORD_MAX_BYTES + 1]).unwrap_err();
     }

@@ -197,7 +197,9 @@ fn take(catalog: &mut Catalog, step: &Step, now: BootMillis) {
     match step {
         Step::Record(s, h, leased) => {
             let (service, host) = names(*s, *h);
-            let fact = CatalogFact::Record(leased.map(|l| (record(&format!("10.0.{s}.{h}")), l)));
+            let mut record = record(&format!("10.0.{s}.{h}")).as_ref().clone();
+            record.host = Some(host.clone());
+            let fact = CatalogFact::Record(leased.map(|leased| (Arc::new(record), leased)));
             catalog.apply(&service, &host, fact, now);
         }
         Step::Health(s, h, health) => {
@@ -287,19 +289,28 @@ fn the_hiera_file_keeps_the_shape_of_the_contract() {
     add("glance", "h2", r#"{"interfaces":{"eth0":["10.0.0.6"]}}"#);
     add("glance", "h1", r#"{"interfaces":{"eth0":["10.0.0.5","fd00::5"],"lo":["127.0.0.1"]}}"#);
     add("a", "h1", r#"{"eth0":"10.0.0.5"}"#);
+    let stored: Vec<(String, String)> = records
+        .iter()
+        .map(|((service, host), (record, _)): (&(ServiceName, HostName), &(Arc<ServiceRecord>, bool))| {
+            (format!("/available_services/{service}/{host}"), record.write())
+        })
+        .collect();
     let view = catalog_at_once(records, []);
+    let yaml = |view: &View| HieraFile::default().render(view);
+    let stored = StoredRecords::read(stored.iter().map(|(key, value)| (key.as_str(), value.as_bytes())));
+    assert_eq!(stored.hiera_yaml(), yaml(&view), "with and without a catalog");
     assert_eq!(
-        hiera_yaml(&view),
+        yaml(&view),
         "services::a::eth0: [10.0.0.5]\n\
          services::glance::eth0: [10.0.0.5, 10.0.0.6, 'fd00::5']\n\
          services::glance::lo: [127.0.0.1]\n"
     );
-    assert_eq!(hiera_yaml(&View::default()), "{}\n");
+    assert_eq!(yaml(&View::default()), "{}\n");
     let guard = GuardSettings::default();
-    assert_eq!(vanished_entries(&hiera_yaml(&view), &view, &guard), []);
+    assert_eq!(vanished_entries(&yaml(&view), &yaml(&view), &guard), []);
     // Many services that lose little each lose much together.
     let all = [(service("a"), 1, 1), (service("glance"), 4, 4)];
-    assert_eq!(vanished_entries(&hiera_yaml(&view), &View::default(), &guard), all);
+    assert_eq!(vanished_entries(&yaml(&view), "{}\n", &guard), all);
 }
 
 #[test]

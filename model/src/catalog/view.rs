@@ -2,7 +2,9 @@
 
 use super::{Instance, Level};
 use crate::names::{HostName, ServiceName, Tag};
+use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -31,13 +33,64 @@ impl ServiceView {
     }
 }
 
+/// So many, that a change copies little of 100,000 entries.
+const PARTS: usize = 256;
+
+/// A map in parts: copies share the parts that do not differ.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Parts<K: Ord, V>(Box<[Arc<BTreeMap<K, V>>]>);
+
+impl<K: Ord, V> Default for Parts<K, V> {
+    fn default() -> Self {
+        let empty = Arc::default();
+        Self((0..PARTS).map(|_| Arc::clone(&empty)).collect())
+    }
+}
+
+impl<K: Ord + Hash + Clone, V: Clone + Default> Parts<K, V> {
+    fn part(key: &K) -> usize {
+        // With keys that are always the same, so that equal maps have equal parts.
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        hasher.finish() as usize % PARTS
+    }
+
+    fn get_key_value(&self, key: &K) -> Option<(&K, &V)> {
+        self.0[Self::part(key)].get_key_value(key)
+    }
+
+    fn get(&self, key: &K) -> Option<&V> {
+        self.get_key_value(key).map(|(_, value)| value)
+    }
+
+    fn change(&mut self, key: &K) -> &mut BTreeMap<K, V> {
+        Arc::make_mut(&mut self.0[Self::part(key)])
+    }
+
+    fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.change(key).get_mut(key)
+    }
+
+    fn entry(&mut self, key: &K) -> &mut V {
+        self.change(key).entry(key.clone()).or_default()
+    }
+
+    fn remove(&mut self, key: &K) {
+        self.change(key).remove(key);
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &K> {
+        self.0.iter().flat_map(|part| part.keys())
+    }
+}
+
 /// Hosts and their addresses, as the records name them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Nodes {
     /// For each host its addresses, sorted, and how many of its records name each.
-    by_host: BTreeMap<HostName, Vec<(IpAddr, u32)>>,
+    by_host: Parts<HostName, Vec<(IpAddr, u32)>>,
     /// For each address the hosts that claim it, sorted.
-    by_address: BTreeMap<IpAddr, Vec<HostName>>,
+    by_address: Parts<IpAddr, Vec<HostName>>,
     /// Hosts whose names are not in lower case, by their names in lower case.
     folded: BTreeMap<String, HostName>,
 }
@@ -63,9 +116,9 @@ impl Nodes {
         self.by_host.get_key_value(folded).map(|(host, _)| host)
     }
 
-    /// All hosts.
-    pub fn hosts(&self) -> impl ExactSizeIterator<Item = &HostName> {
-        self.by_host.keys()
+    /// All hosts that have an address.
+    pub fn hosts(&self) -> BTreeSet<&HostName> {
+        self.by_host.keys().collect()
     }
 
     fn add(&mut self, host: &HostName, instance: &Instance) {
@@ -73,12 +126,12 @@ impl Nodes {
             self.folded.insert(host.as_str().to_ascii_lowercase(), host.clone());
         }
         for address in &instance.record.addresses {
-            let addresses = self.by_host.entry(host.clone()).or_default();
+            let addresses = self.by_host.entry(host);
             match addresses.binary_search_by_key(address, |(ip, _)| *ip) {
                 Ok(at) => addresses[at].1 += 1,
                 Err(at) => addresses.insert(at, (*address, 1)),
             }
-            let hosts = self.by_address.entry(*address).or_default();
+            let hosts = self.by_address.entry(address);
             if let Err(at) = hosts.binary_search(host) {
                 hosts.insert(at, host.clone());
             }
@@ -198,8 +251,8 @@ impl View {
             return false;
         }
         let moves = |(host, instance): &(HostName, Option<Arc<Instance>>)| {
-            let addresses = |i: &Arc<Instance>| i.record.addresses.clone();
-            known.instances.get(host).map(addresses) != instance.as_ref().map(addresses)
+            let (before, after) = (known.instances.get(host), instance.as_ref());
+            before.map(|i| &i.record.addresses) != after.map(|i| &i.record.addresses)
         };
         if changes.iter().any(moves) {
             let nodes = Arc::make_mut(&mut self.nodes);

@@ -1,0 +1,67 @@
+//! The catalog as JSON: what survives a restart of the agent.
+
+use super::{Catalog, CatalogFact, GuardSettings, Health, ServiceRecord, View};
+use crate::names::ServiceName;
+use crate::time::BootMillis;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The catalog as it is kept on disk: what is served while the store is away, also across restarts.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CachedCatalog {
+    /// The revision of the store at which this was last different.
+    pub revision: i64,
+    /// The instances of each service.
+    pub services: BTreeMap<ServiceName, Vec<CachedInstance>>,
+}
+
+/// One instance on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CachedInstance {
+    /// Where it is, and on which host.
+    pub record: Arc<ServiceRecord>,
+    /// Its health, if that is followed here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<Health>,
+    /// An agent keeps it.
+    pub leased: bool,
+}
+
+impl CachedCatalog {
+    /// What is kept of a view.
+    pub fn of(view: &View, revision: i64) -> Self {
+        let services = view.services().iter().map(|(name, service)| {
+            let instances = service.instances().values().map(|instance| CachedInstance {
+                record: instance.record.clone(),
+                health: instance.health,
+                leased: instance.leased,
+            });
+            (name.clone(), instances.collect())
+        });
+        Self { revision, services: services.collect() }
+    }
+
+    /// The catalog that it stood for; it is not known to be true now.
+    pub fn restore(self, guard: GuardSettings, now: BootMillis) -> Catalog {
+        let mut catalog = Catalog::new(guard);
+        for (service, instances) in self.services {
+            let is_followed = instances.iter().any(|i| i.health.is_some());
+            for CachedInstance { record, health, leased } in instances {
+                // Every record that was read says whose it is.
+                let Some(host) = record.host.clone() else { continue };
+                let fact = CatalogFact::Record(Some((record, leased)));
+                catalog.apply(&service, &host, fact, now);
+                if health.is_some() {
+                    catalog.apply(&service, &host, CatalogFact::Health(health), now);
+                }
+            }
+            if is_followed {
+                catalog.view.note_health_known(&service);
+            }
+        }
+        catalog.view.note_records_known();
+        catalog.settle(now, true);
+        catalog
+    }
+}
