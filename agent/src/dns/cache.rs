@@ -1,6 +1,6 @@
 //! Encoded answers by the bytes of their questions. A catalog changes seldom and is asked often: what was
-//! encoded for one client serves the next with its id in front. Answers are made anew after a few uses, so that
-//! their order goes on changing, and all of them when the catalog differs.
+//! encoded for one client serves the next with its id in front. Several orders of each answer take turns, and each
+//! is made anew after a moment, so that no instance is the first for long; all are when the catalog differs.
 
 use super::codec::{Asked, Reply, Transport, read};
 use crate::catalog::{Reader, Shown};
@@ -11,86 +11,109 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Questions that are kept; clients that spell each one anew push out what is kept, and no more.
-const KEPT_MAX: usize = 4096;
+/// Memory for what is kept; clients that spell each question anew push out what is kept, and no more.
+const KEPT_MAX_BYTES: usize = 4 * 1024 * 1024;
+/// What a question costs beside its bytes, about.
+const KEPT_OVERHEAD_BYTES: usize = 128;
 /// So many orders of one answer,
 const ORDERS: usize = 8;
-/// each so often.
-const USES: u32 = 32;
+/// each for so long. Who asks seldom always gets a new one, and busy servers encode little.
+const FRESH_FOR: Duration = Duration::from_millis(100);
 /// A service that is asked for is said to be at most this often.
 const SAY_EVERY: Duration = Duration::from_secs(20);
 
 struct Kept {
-    orders: Vec<(Vec<u8>, u32)>,
+    orders: Vec<(Vec<u8>, Instant)>,
     next: usize,
     service: Option<(ServiceName, Instant)>,
 }
 
-/// One thread's way from packets to answers.
+/// What became of a packet at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answered {
+    /// The answer is written.
+    Written,
+    /// It is none that is answered.
+    Never,
+    /// Health has to be waited for.
+    Later,
+    /// None of our names.
+    Foreign,
+}
+
+/// The way from packets that came by one transport to answers.
 pub(super) struct Answers {
     zone: Arc<Zone>,
+    transport: Transport,
     forwards: bool,
     reader: Reader,
     changes: watch::Receiver<Arc<Shown>>,
     shown: Arc<Shown>,
     kept: HashMap<Box<[u8]>, Kept>,
+    kept_bytes: usize,
     seed: u64,
 }
 
 impl Answers {
-    pub(super) fn new(zone: Arc<Zone>, forwards: bool, reader: Reader) -> Self {
+    pub(super) fn new(zone: Arc<Zone>, transport: Transport, forwards: bool, reader: Reader) -> Self {
         let changes = reader.changes();
         let shown = reader.shown();
         // The order of answers is no secret.
         let seed = (etcd_session::draw() * f64::from(u32::MAX)) as u64 + 1;
-        Self { zone, forwards, reader, changes, shown, kept: HashMap::new(), seed }
+        let (kept, kept_bytes) = (HashMap::new(), 0);
+        Self { zone, transport, forwards, reader, changes, shown, kept, kept_bytes, seed }
     }
 
     fn look(&mut self) {
         // The sender is gone when the agent stops; what was shown last is answered until then.
         if self.changes.has_changed().unwrap_or(false) {
             self.shown = self.changes.borrow_and_update().clone();
-            self.kept.clear();
+            self.drop_kept();
         }
     }
 
-    /// Answers a packet that came by UDP into a buffer; `None` if the buffer holds the answer.
-    pub(super) fn answer(&mut self, packet: &[u8], out: &mut Vec<u8>) -> Option<Reply> {
+    fn drop_kept(&mut self) {
+        self.kept.clear();
+        self.kept_bytes = 0;
+    }
+
+    /// Answers a packet into a buffer, behind what is in it.
+    pub(super) fn answer(&mut self, packet: &[u8], out: &mut Vec<u8>) -> Answered {
         self.look();
-        let question = packet.get(2..)?;
+        let Some((id, question)) = packet.split_first_chunk::<2>() else { return Answered::Never };
+        let now = Instant::now();
         if let Some(kept) = self.kept.get_mut(question) {
             kept.next = (kept.next + 1) % ORDERS;
-            if let Some((bytes, uses)) = kept.orders.get_mut(kept.next).filter(|(_, uses)| *uses > 0) {
-                *uses -= 1;
-                out.clear();
-                out.extend_from_slice(bytes);
-                out[..2].copy_from_slice(&packet[..2]);
+            let order = kept.orders.get(kept.next);
+            if let Some((bytes, _)) = order.filter(|(_, made)| now.duration_since(*made) < FRESH_FOR) {
+                out.extend_from_slice(id);
+                out.extend_from_slice(&bytes[2..]);
                 if let Some((service, said)) = &mut kept.service
-                    && said.elapsed() > SAY_EVERY
+                    && now.duration_since(*said) > SAY_EVERY
                 {
-                    *said = Instant::now();
+                    *said = now;
                     self.reader.ask(service);
                 }
-                return None;
+                return Answered::Written;
             }
         }
-        let (reply, service) = self.make(packet, Transport::Udp, true);
-        let Reply::Bytes(bytes) = &reply else { return Some(reply) };
-        out.clear();
-        out.extend_from_slice(bytes);
-        self.keep(question.into(), bytes.clone(), service);
-        None
+        let (reply, service) = self.make(packet, true);
+        match reply {
+            Reply::Bytes(bytes) => {
+                out.extend_from_slice(&bytes);
+                self.keep(question, bytes, service, now);
+                Answered::Written
+            }
+            Reply::Silence => Answered::Never,
+            Reply::Later(_) => Answered::Later,
+            Reply::Foreign => Answered::Foreign,
+        }
     }
 
     /// Answers a packet without keeping anything.
-    pub(super) fn make(
-        &mut self,
-        packet: &[u8],
-        transport: Transport,
-        can_wait: bool,
-    ) -> (Reply, Option<ServiceName>) {
+    pub(super) fn make(&mut self, packet: &[u8], can_wait: bool) -> (Reply, Option<ServiceName>) {
         self.look();
-        let asked: Asked = match read(packet, transport) {
+        let asked: Asked = match read(packet, self.transport) {
             Ok(asked) => asked,
             Err(reply) => return (reply, None),
         };
@@ -103,16 +126,26 @@ impl Answers {
         (reply, service)
     }
 
-    fn keep(&mut self, question: Box<[u8]>, bytes: Vec<u8>, service: Option<ServiceName>) {
-        if self.kept.len() >= KEPT_MAX && !self.kept.contains_key(&question) {
-            self.kept.clear();
+    fn keep(&mut self, question: &[u8], bytes: Vec<u8>, service: Option<ServiceName>, now: Instant) {
+        let is_new = !self.kept.contains_key(question);
+        let more = bytes.len() + if is_new { question.len() + KEPT_OVERHEAD_BYTES } else { 0 };
+        if self.kept_bytes + more > KEPT_MAX_BYTES {
+            self.drop_kept();
         }
-        let service = service.map(|service| (service, Instant::now()));
-        let kept = self.kept.entry(question).or_insert_with(|| Kept { orders: Vec::new(), next: 0, service });
-        if kept.orders.len() < ORDERS {
-            kept.orders.push((bytes, USES));
-        } else {
-            kept.orders[kept.next] = (bytes, USES);
+        self.kept_bytes += more;
+        let service = service.map(|service| (service, now));
+        let kept =
+            self.kept.entry(question.into()).or_insert_with(|| Kept { orders: Vec::new(), next: 0, service });
+        match kept.orders.get_mut(kept.next) {
+            Some(order) => {
+                self.kept_bytes -= order.0.len();
+                *order = (bytes, now);
+            }
+            None => {
+                // The orders come to be one after the other.
+                kept.next = kept.orders.len();
+                kept.orders.push((bytes, now));
+            }
         }
     }
 }

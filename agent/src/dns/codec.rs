@@ -11,6 +11,20 @@ const PLAIN_MAX_BYTES: usize = 512;
 /// Longest answer by UDP that never needs fragments (DNS flag day 2020).
 const UDP_MAX_BYTES: usize = 1232;
 const HEADER_BYTES: usize = 12;
+/// Where the header says how many answers there are; the other sections follow.
+const ANSWER_COUNT_AT: usize = 6;
+/// In the third byte of the header.
+const TRUNCATED: u8 = 0x02;
+/// Type and class, behind the name of a question.
+const QUESTION_REST_BYTES: usize = 4;
+/// Type, class, time to live and length, behind the name of a record.
+const RECORD_REST_BYTES: usize = 10;
+/// The record of EDNS (RFC 6891, section 6.1.2) in every answer to a question that has one: the root, its type, what we
+/// take by UDP, and nothing else.
+const OPTIONS: [u8; 11] = {
+    let [high, low] = (UDP_MAX_BYTES as u16).to_be_bytes();
+    [0, 0, 41, high, low, 0, 0, 0, 0, 0, 0]
+};
 /// The smallest record has 16 bytes: so many do not fit into 1232, or into 65,535.
 const RECORDS_MAX_UDP: usize = 128;
 const RECORDS_MAX_TCP: usize = 4200;
@@ -33,6 +47,13 @@ pub(super) enum Reply {
     Later(ServiceName),
     /// None of our names: somebody else may know.
     Foreign,
+}
+
+impl Reply {
+    /// The answer, if it is one.
+    pub(super) fn bytes(self) -> Option<Vec<u8>> {
+        if let Self::Bytes(bytes) = self { Some(bytes) } else { None }
+    }
 }
 
 /// A packet that was read.
@@ -147,49 +168,59 @@ impl Asked {
 }
 
 /// Drops what does not fit: first what was not asked for, then answers, which is said by the truncation flag. The
-/// records of EDNS stay.
+/// record of EDNS stays. Names are compressed by pointers to what stands before them (RFC 1035, section 4.1.4), so
+/// what is encoded can be cut behind any record.
 fn fit(mut message: Message, limit: usize) -> Reply {
-    // The encoder cuts by itself what is longer than any message, and sets the flag.
-    let fits = |message: &Message| {
-        let is_whole = |bytes: &Vec<u8>| (bytes[2] & 0x02 != 0) == message.metadata.truncation;
-        message.to_vec().ok().filter(|bytes| bytes.len() <= limit && is_whole(bytes))
+    let options = message.edns.take().map_or(&[][..], |_| &OPTIONS);
+    let room = limit - options.len();
+    let answers = message.answers.len();
+    // The encoder cuts by itself what is longer than any message, and leaves what it cut behind the last record.
+    let Ok(mut bytes) = message.to_vec() else { return Reply::Silence };
+    let count_of = |section: usize| {
+        let at = ANSWER_COUNT_AT + 2 * section;
+        u16::from_be_bytes([bytes[at], bytes[at + 1]])
     };
-    if let Some(bytes) = fits(&message) {
-        return Reply::Bytes(bytes);
-    }
-    let additionals = std::mem::take(&mut message.additionals);
-    if let Some(bare) = fits(&message) {
-        let (mut low, mut high) = (0, additionals.len());
-        let mut best = bare;
-        while low < high {
-            let middle = (low + high).div_ceil(2);
-            message.additionals = additionals[..middle].to_vec();
-            match fits(&message) {
-                Some(bytes) => {
-                    best = bytes;
-                    low = middle;
-                }
-                None => high = middle - 1,
-            }
-        }
-        return Reply::Bytes(best);
-    }
-    message.metadata.truncation = true;
-    let answers = std::mem::take(&mut message.answers);
-    let (mut low, mut high) = (0, answers.len());
-    let mut best = fits(&message);
-    while low < high {
-        let middle = (low + high).div_ceil(2);
-        message.answers = answers[..middle].to_vec();
-        match fits(&message) {
-            Some(bytes) => {
-                best = Some(bytes);
-                low = middle;
-            }
-            None => high = middle - 1,
+    let counts = [count_of(0), count_of(1), count_of(2)];
+    let question_end = end_of_name(&bytes, HEADER_BYTES).map(|end| end + QUESTION_REST_BYTES);
+    let Some(mut end) = question_end.filter(|end| *end <= room) else { return Reply::Silence };
+    let mut kept = [0_u16; 3];
+    'sections: for (section, count) in counts.into_iter().enumerate() {
+        for _ in 0..count {
+            let Some(next) = end_of_record(&bytes, end).filter(|next| *next <= room) else { break 'sections };
+            end = next;
+            kept[section] += 1;
         }
     }
-    best.map_or(Reply::Silence, Reply::Bytes)
+    bytes.truncate(end);
+    bytes.extend_from_slice(options);
+    let is_cut = usize::from(kept[0]) < answers;
+    kept[2] += u16::from(!options.is_empty());
+    bytes[2] = bytes[2] & !TRUNCATED | if is_cut { TRUNCATED } else { 0 };
+    for (section, count) in kept.into_iter().enumerate() {
+        let at = ANSWER_COUNT_AT + 2 * section;
+        bytes[at..at + 2].copy_from_slice(&count.to_be_bytes());
+    }
+    Reply::Bytes(bytes)
+}
+
+/// The place behind a name of a message of ours.
+fn end_of_name(bytes: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        match *bytes.get(at)? {
+            0 => return Some(at + 1),
+            // A pointer ends a name.
+            length if length & 0xc0 != 0 => return Some(at + 2),
+            length => at += 1 + usize::from(length),
+        }
+    }
+}
+
+/// The place behind a record, if all of it is there.
+fn end_of_record(bytes: &[u8], at: usize) -> Option<usize> {
+    let data = end_of_name(bytes, at)? + RECORD_REST_BYTES;
+    let length = bytes.get(data - 2..data)?;
+    let end = data + usize::from(u16::from_be_bytes([length[0], length[1]]));
+    (end <= bytes.len()).then_some(end)
 }
 
 fn data(data: &Data, zone: &Zone, serial: u32) -> Option<RData> {

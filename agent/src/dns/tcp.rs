@@ -1,14 +1,15 @@
 //! Questions by TCP (RFC 7766): several on one connection, answered in order.
 
-use super::codec::Transport;
+use super::cache::{Answered, Answers};
+use super::codec::{Transport, refused};
 use super::udp::slowly;
 use crate::catalog::Reader;
 use model::catalog::Zone;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
@@ -18,6 +19,12 @@ const CONNECTIONS_MAX: usize = 256;
 const IDLE_MAX: Duration = Duration::from_secs(10);
 /// How long nobody is let in after that failed.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// Questions that came at once are read at once,
+const READ_BYTES: usize = 4096;
+/// and about so much is answered at once.
+const WRITE_BYTES: usize = 64 * 1024;
+/// Each message stands behind its length (RFC 1035, section 4.2.2).
+const LENGTH_BYTES: usize = 2;
 
 pub(super) async fn serve(
     listener: TcpListener,
@@ -25,6 +32,8 @@ pub(super) async fn serve(
     forwarders: Arc<[SocketAddr]>,
     reader: Reader,
 ) {
+    let answers = Answers::new(zone.clone(), Transport::Tcp, !forwarders.is_empty(), reader.clone());
+    let answers = Arc::new(Mutex::new(answers));
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     // Connections end with this task.
     let mut connections = tokio::task::JoinSet::new();
@@ -34,13 +43,19 @@ pub(super) async fn serve(
         let Ok(place) = room.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, client)) => {
-                // Who is not of this machine gets no recursion.
-                let forwarders: Arc<[SocketAddr]> =
-                    if client.ip().is_loopback() { forwarders.clone() } else { Arc::default() };
-                let (zone, reader) = (zone.clone(), reader.clone());
+                let connection = Connection {
+                    stream: BufReader::with_capacity(READ_BYTES, stream),
+                    // Who is not of this machine gets no recursion.
+                    is_local: client.ip().is_loopback(),
+                    answers: answers.clone(),
+                    zone: zone.clone(),
+                    forwarders: forwarders.clone(),
+                    reader: reader.clone(),
+                    out: Vec::new(),
+                };
                 connections.spawn(async move {
                     // A client that goes away ends its connection, and nothing else.
-                    let _ = talk(stream, zone, &forwarders, reader).await;
+                    let _ = connection.serve().await;
                     drop(place);
                 });
             }
@@ -52,28 +67,87 @@ pub(super) async fn serve(
     }
 }
 
-async fn talk(
-    mut stream: TcpStream,
+struct Connection {
+    stream: BufReader<TcpStream>,
+    is_local: bool,
+    answers: Arc<Mutex<Answers>>,
     zone: Arc<Zone>,
-    forwarders: &[SocketAddr],
+    forwarders: Arc<[SocketAddr]>,
     reader: Reader,
-) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    loop {
-        let question = tokio::time::timeout(IDLE_MAX, async {
-            let length = stream.read_u16().await?;
-            let mut packet = vec![0; usize::from(length)];
-            stream.read_exact(&mut packet).await?;
-            io::Result::Ok(packet)
-        });
-        let Ok(packet) = question.await else { return Ok(()) };
-        let Some(bytes) = slowly(&packet?, Transport::Tcp, zone.clone(), forwarders, reader.clone()).await
-        else {
-            return Ok(());
-        };
-        let Ok(length) = u16::try_from(bytes.len()) else { return Ok(()) };
-        let mut framed = length.to_be_bytes().to_vec();
-        framed.extend_from_slice(&bytes);
-        tokio::time::timeout(IDLE_MAX, stream.write_all(&framed)).await??;
+    /// Answers that are not sent yet, each behind its length.
+    out: Vec<u8>,
+}
+
+impl Connection {
+    async fn serve(mut self) -> io::Result<()> {
+        self.stream.get_ref().set_nodelay(true)?;
+        let mut packet = Vec::new();
+        loop {
+            if !holds_question(self.stream.buffer()) || self.out.len() >= WRITE_BYTES {
+                self.send().await?;
+            }
+            let reading = async {
+                let length = self.stream.read_u16().await?;
+                packet.resize(usize::from(length), 0);
+                self.stream.read_exact(&mut packet).await
+            };
+            let Ok(read) = tokio::time::timeout(IDLE_MAX, reading).await else { return Ok(()) };
+            read?;
+            if !self.answer(&packet).await? {
+                return self.send().await;
+            }
+        }
     }
+
+    /// False if the question is none that is answered.
+    async fn answer(&mut self, packet: &[u8]) -> io::Result<bool> {
+        let begin = self.out.len();
+        self.out.extend_from_slice(&[0; LENGTH_BYTES]);
+        // Nothing panics while it is held.
+        let answered =
+            self.answers.lock().unwrap_or_else(PoisonError::into_inner).answer(packet, &mut self.out);
+        if answered == Answered::Written {
+            return Ok(self.write_length(begin));
+        }
+        self.out.truncate(begin);
+        let bytes = match answered {
+            Answered::Written | Answered::Never => None,
+            Answered::Foreign if !self.is_local => refused(packet).bytes(),
+            Answered::Later | Answered::Foreign => {
+                // What is answered already does not wait for it.
+                self.send().await?;
+                let (zone, reader) = (self.zone.clone(), self.reader.clone());
+                slowly(packet, Transport::Tcp, zone, &self.forwarders, reader).await
+            }
+        };
+        let Some(bytes) = bytes else { return Ok(false) };
+        let begin = self.out.len();
+        self.out.extend_from_slice(&[0; LENGTH_BYTES]);
+        self.out.extend_from_slice(&bytes);
+        Ok(self.write_length(begin))
+    }
+
+    /// Writes the length of an answer in front of it; false for one that is longer than any.
+    fn write_length(&mut self, begin: usize) -> bool {
+        let length = u16::try_from(self.out.len() - begin - LENGTH_BYTES);
+        match length {
+            Ok(length) => self.out[begin..begin + LENGTH_BYTES].copy_from_slice(&length.to_be_bytes()),
+            Err(_) => self.out.truncate(begin),
+        }
+        length.is_ok()
+    }
+
+    async fn send(&mut self) -> io::Result<()> {
+        if !self.out.is_empty() {
+            tokio::time::timeout(IDLE_MAX, self.stream.get_mut().write_all(&self.out)).await??;
+            self.out.clear();
+        }
+        Ok(())
+    }
+}
+
+/// A whole question waits to be read.
+fn holds_question(buffer: &[u8]) -> bool {
+    let Some(length) = buffer.first_chunk::<LENGTH_BYTES>() else { return false };
+    buffer.len() >= LENGTH_BYTES + usize::from(u16::from_be_bytes(*length))
 }

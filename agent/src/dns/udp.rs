@@ -1,6 +1,6 @@
 //! Questions by UDP.
 
-use super::cache::Answers;
+use super::cache::{Answered, Answers};
 use super::codec::{Reply, Transport, failed, refused};
 use super::forward;
 use super::limit::Limit;
@@ -41,7 +41,7 @@ impl Thread {
         let stops = Arc::new(AtomicBool::new(false));
         let worker = Worker {
             socket: Arc::new(socket),
-            answers: Answers::new(zone.clone(), !forwarders.is_empty(), reader.clone()),
+            answers: Answers::new(zone.clone(), Transport::Udp, !forwarders.is_empty(), reader.clone()),
             zone,
             forwarders,
             reader,
@@ -91,17 +91,17 @@ impl Worker {
                 continue;
             }
             let packet = &question[..length];
+            answer.clear();
             match self.answers.answer(packet, &mut answer) {
-                None => self.send(&answer, client),
-                Some(Reply::Silence) => {}
-                Some(Reply::Bytes(bytes)) => self.send(&bytes, client),
+                Answered::Written => self.send(&answer, client),
+                Answered::Never => {}
                 // Who is not of this machine gets no recursion.
-                Some(Reply::Foreign) if !client.ip().is_loopback() => {
-                    if let Reply::Bytes(bytes) = refused(packet) {
+                Answered::Foreign if !client.ip().is_loopback() => {
+                    if let Some(bytes) = refused(packet).bytes() {
                         self.send(&bytes, client);
                     }
                 }
-                Some(Reply::Later(_) | Reply::Foreign) => self.later(packet.to_vec(), client),
+                Answered::Later | Answered::Foreign => self.later(packet.to_vec(), client),
             }
         }
     }
@@ -136,11 +136,11 @@ pub(super) async fn slowly(
     forwarders: &[SocketAddr],
     reader: Reader,
 ) -> Option<Vec<u8>> {
-    let mut answers = Answers::new(zone, !forwarders.is_empty(), reader.clone());
-    let reply = match answers.make(packet, transport, true).0 {
+    let mut answers = Answers::new(zone, transport, !forwarders.is_empty(), reader.clone());
+    let reply = match answers.make(packet, true).0 {
         Reply::Later(service) => {
             reader.with_health(&service, HEALTH_WITHIN).await;
-            answers.make(packet, transport, false).0
+            answers.make(packet, false).0
         }
         reply => reply,
     };
@@ -151,5 +151,5 @@ pub(super) async fn slowly(
         },
         reply => reply,
     };
-    if let Reply::Bytes(bytes) = reply { Some(bytes) } else { None }
+    reply.bytes()
 }

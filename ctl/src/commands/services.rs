@@ -7,7 +7,7 @@ use crate::output::{self, Output};
 use anyhow::anyhow;
 use etcd_session::{Feed, FeedEvent, FeedOptions, OneShotService, Picture, StoreError};
 use model::catalog::{
-    Data, GuardSettings, Instance, Level, QueryType, Question, ServiceRecord, StoredRecords, View, Zone,
+    Data, GuardSettings, Instance, Level, QueryType, Question, ServiceRecord, StoredAddresses, View, Zone,
     answer, catalog_from_store, vanished_entries,
 };
 use model::definitions::parse_profile_list;
@@ -139,21 +139,21 @@ pub(super) async fn show(
 
 /// Prints the catalog as the file that Hiera reads.
 pub(super) async fn get_services(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let (records, revision) = stored_records(store).await?;
+    let (found, revision) = stored_addresses(store).await?;
     if output.is_json() {
-        output.answer(&json!({ "services": records.hiera_entries(), "revision": revision }), |_| {});
+        output.answer(&json!({ "services": found.hiera_entries(), "revision": revision }), |_| {});
     } else {
-        output.answer(&Value::Null, |o| o.raw(records.hiera_yaml().as_bytes()));
+        output.answer(&Value::Null, |o| o.raw(found.hiera_yaml().as_bytes()));
     }
     Ok(Exit::Yes)
 }
 
 /// Addresses alone, as everything for Hiera.
-async fn stored_records(store: &Store<'_>) -> Result<(StoredRecords, i64), StoreError> {
+async fn stored_addresses(store: &Store<'_>) -> Result<(StoredAddresses, i64), StoreError> {
     let list = store.session.read_entry_list(&Prefix::Services, store.deadline).await?;
-    let records = StoredRecords::read(list.entries());
-    warn_of(records.refused);
-    Ok((records, list.revision))
+    let found = StoredAddresses::read(list.entries());
+    warn_of(found.refused);
+    Ok((found, list.revision))
 }
 
 /// Writes the file that Hiera reads. One that would lose so much that a fault is likelier than the truth is not
@@ -163,8 +163,8 @@ pub(super) async fn cache_services(
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let (records, revision) = stored_records(store).await?;
-    let yaml = records.hiera_yaml();
+    let (found, revision) = stored_addresses(store).await?;
+    let yaml = found.hiera_yaml();
     let path = &store.settings.hiera_file;
     let trouble = |e: std::io::Error| Failure::cannot_tell(format!("{}: {e}", path.display()));
     let old = local::read_up_to(path, HIERA_MAX_BYTES).map_err(trouble)?;

@@ -13,37 +13,39 @@ use std::sync::Arc;
 const FRONT: &str = "services::";
 const EMPTY: &str = "{}\n";
 
-fn addresses_by_interface<'a>(
-    records: impl Iterator<Item = &'a ServiceRecord>,
-) -> BTreeMap<&'a InterfaceName, Vec<IpAddr>> {
-    let mut found: BTreeMap<&InterfaceName, Vec<IpAddr>> = BTreeMap::new();
-    for (interface, addresses) in records.flat_map(|record| record.interfaces.iter()) {
-        found.entry(interface).or_default().extend(addresses.iter());
+/// The addresses of a service by interface, in any order and perhaps more than once.
+type Addresses = BTreeMap<InterfaceName, Vec<IpAddr>>;
+
+fn add(found: &mut Addresses, record: &ServiceRecord) {
+    for (interface, addresses) in record.interfaces.iter() {
+        match found.get_mut(interface) {
+            Some(known) => known.extend_from_slice(addresses),
+            None => drop(found.insert(interface.clone(), addresses.to_vec())),
+        }
     }
+}
+
+fn sort(found: &mut Addresses) {
     for addresses in found.values_mut() {
         addresses.sort_unstable();
         addresses.dedup();
     }
-    found
 }
 
-fn lines_of<'a>(service: &ServiceName, records: impl Iterator<Item = &'a ServiceRecord>) -> Vec<String> {
-    let line = |(interface, addresses): (&InterfaceName, Vec<IpAddr>)| {
-        // As long as IPv4 makes it; it grows where that is too little.
-        let mut line = String::with_capacity(64 + 14 * addresses.len());
-        // Writing to a string does not fail.
-        let _ = write!(line, "{FRONT}{service}::{interface}: [");
-        for (index, address) in addresses.iter().enumerate() {
-            let separator = if index == 0 { "" } else { ", " };
-            let _ = match address {
-                IpAddr::V4(ip) => write!(line, "{separator}{ip}"),
-                IpAddr::V6(ip) => write!(line, "{separator}'{ip}'"),
-            };
-        }
-        line.push_str("]\n");
-        line
-    };
-    addresses_by_interface(records).into_iter().map(line).collect()
+fn line_of(service: &ServiceName, interface: &InterfaceName, addresses: &[IpAddr]) -> String {
+    // As long as IPv4 makes it; it grows where that is too little.
+    let mut line = String::with_capacity(64 + 14 * addresses.len());
+    // Writing to a string does not fail.
+    let _ = write!(line, "{FRONT}{service}::{interface}: [");
+    for (index, address) in addresses.iter().enumerate() {
+        let separator = if index == 0 { "" } else { ", " };
+        let _ = match address {
+            IpAddr::V4(ip) => write!(line, "{separator}{ip}"),
+            IpAddr::V6(ip) => write!(line, "{separator}'{ip}'"),
+        };
+    }
+    line.push_str("]\n");
+    line
 }
 
 fn key_of(line: &str) -> &str {
@@ -72,8 +74,11 @@ impl HieraFile {
         for (name, service) in view.services() {
             let is_same = |(known, _): &(Arc<ServiceView>, _)| Arc::ptr_eq(known, service);
             if !self.services.get(name).is_some_and(is_same) {
+                let mut found = Addresses::new();
                 let instances = service.instances().values().filter(|instance| !instance.is_withdrawn());
-                let lines = lines_of(name, instances.map(|instance| instance.record.as_ref()));
+                instances.for_each(|instance| add(&mut found, &instance.record));
+                sort(&mut found);
+                let lines = found.iter().map(|(interface, list)| line_of(name, interface, list)).collect();
                 self.services.insert(name.clone(), (service.clone(), lines));
             }
         }
@@ -81,60 +86,61 @@ impl HieraFile {
     }
 }
 
-/// The records of the store, by service.
+/// The addresses of all records in the store, as the file shows them.
 #[derive(Debug, Default)]
-pub struct StoredRecords {
-    services: BTreeMap<ServiceName, Vec<ServiceRecord>>,
+pub struct StoredAddresses {
+    services: BTreeMap<ServiceName, Addresses>,
     /// Records that cannot be read, or are not of their host.
     pub refused: usize,
 }
 
-impl StoredRecords {
+impl StoredAddresses {
     /// Reads keys and values as the store has them.
     pub fn read<'a>(entries: impl Iterator<Item = (&'a str, &'a [u8])>) -> Self {
         let mut found = Self::default();
         // Those of one service stand beside each other.
-        let mut last: Option<(ServiceName, Vec<ServiceRecord>)> = None;
+        let mut last: Option<(ServiceName, Addresses)> = None;
         for (key, value) in entries {
-            let names =
-                service_key(key).and_then(|(service, host)| Some((service, HostName::new(host).ok()?)));
-            let Some((service, host)) = names else {
+            let read = service_key(key).and_then(|(service, host)| {
+                let host = HostName::new(host).ok()?;
+                Some((service, ServiceRecord::read(&host, value).ok()?))
+            });
+            let Some((service, record)) = read else {
                 found.refused += 1;
                 continue;
             };
-            let Ok(record) = ServiceRecord::read(&host, value) else {
+            if let Some((_, addresses)) = last.as_mut().filter(|(name, _)| name.as_str() == service) {
+                add(addresses, &record);
+            } else if let Ok(service) = ServiceName::new(service) {
+                let mut addresses = Addresses::new();
+                add(&mut addresses, &record);
+                found.services.extend(last.replace((service, addresses)));
+            } else {
                 found.refused += 1;
-                continue;
-            };
-            match &mut last {
-                Some((name, records)) if name.as_str() == service => records.push(record),
-                _ => {
-                    let Ok(service) = ServiceName::new(service) else {
-                        found.refused += 1;
-                        continue;
-                    };
-                    found.services.extend(last.replace((service, vec![record])));
-                }
             }
         }
         found.services.extend(last);
+        found.services.values_mut().for_each(sort);
         found
     }
 
     /// The file that Hiera reads.
     pub fn hiera_yaml(&self) -> String {
         let lines: Vec<String> =
-            self.services.iter().flat_map(|(name, records)| lines_of(name, records.iter())).collect();
+            self.lines().map(|(service, interface, list)| line_of(service, interface, list)).collect();
         file_of(lines.iter().map(String::as_str))
     }
 
     /// The same as a map.
-    pub fn hiera_entries(&self) -> BTreeMap<String, Vec<IpAddr>> {
-        let of = |(name, records): (&ServiceName, &Vec<ServiceRecord>)| -> Vec<(String, Vec<IpAddr>)> {
-            let by_interface = addresses_by_interface(records.iter()).into_iter();
-            by_interface.map(|(interface, list)| (format!("{FRONT}{name}::{interface}"), list)).collect()
-        };
-        self.services.iter().flat_map(of).collect()
+    pub fn hiera_entries(&self) -> BTreeMap<String, &[IpAddr]> {
+        let entry = |(service, interface, list)| (format!("{FRONT}{service}::{interface}"), list);
+        self.lines().map(entry).collect()
+    }
+
+    fn lines(&self) -> impl Iterator<Item = (&ServiceName, &InterfaceName, &[IpAddr])> {
+        self.services.iter().flat_map(|(service, addresses)| {
+            addresses.iter().map(move |(interface, list)| (service, interface, list.as_slice()))
+        })
     }
 }
 

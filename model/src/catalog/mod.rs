@@ -18,7 +18,7 @@ pub use dns::{
     Answer, Data, QueryType, Question, ResourceRecord, ResponseCode, Zone, answer, reverse_address,
 };
 pub use guard::{Guard, GuardSettings, Withheld};
-pub use hiera::{HieraFile, StoredRecords, vanished_entries};
+pub use hiera::{HieraFile, StoredAddresses, vanished_entries};
 pub use record::{Interfaces, RECORD_MAX_BYTES, RecordError, ServiceRecord, usable_addresses};
 pub use view::{Nodes, ServiceView, View};
 

@@ -1,5 +1,7 @@
 //! Names: `dig` and `kdig` ask a real agent.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::Command;
 use tests::etcd::Etcd;
 use tests::host::Host;
@@ -125,6 +127,48 @@ fn a_hundred_instances_fit_by_tcp_and_are_cut_with_a_flag_by_udp() {
         })
         .collect();
     assert!(firsts.len() > 5, "{firsts:?}");
+}
+
+/// A question for addresses as TCP carries it (RFC 1035, sections 4.1 and 4.2.2).
+fn framed(id: u16, name: &str) -> Vec<u8> {
+    let mut packet = [&id.to_be_bytes()[..], &[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]].concat();
+    for label in name.split('.') {
+        packet.push(u8::try_from(label.len()).expect("a short label"));
+        packet.extend_from_slice(label.as_bytes());
+    }
+    packet.extend_from_slice(&[0, 0, 1, 0, 1]);
+    [&u16::try_from(packet.len()).expect("a short packet").to_be_bytes()[..], &packet].concat()
+}
+
+#[test]
+fn questions_that_come_at_once_by_tcp_are_answered_in_order_also_those_that_wait() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    for service in ["web", "db"] {
+        put_record(&store, service, "h2", r#"{"addresses": ["10.8.0.2"], "port": 80}"#);
+    }
+    let host = Host::started("h1", &etcd.endpoints());
+    host.wait_for_name(&["web.service.consul"], &["10.8.0.2"]);
+    let mut stream = TcpStream::connect(("127.0.0.1", host.dns_port())).expect("connected");
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(10))).expect("set");
+    // The health of db was never asked for, so that one has to wait.
+    let names = ["web.service.consul", "db.service.consul", "example.org", "web.service.consul"];
+    let questions: Vec<u8> = (0..).zip(names).flat_map(|(id, name)| framed(id, name)).collect();
+    let (most, rest) = questions.split_at(questions.len() - 7);
+    stream.write_all(most).expect("sent");
+    let first: Vec<_> = (0..3).map(|_| next_answer(&mut stream)).collect();
+    assert_eq!(first, [(0, 0, 1), (1, 0, 1), (2, 5, 0)]);
+    stream.write_all(rest).expect("sent");
+    assert_eq!(next_answer(&mut stream), (3, 0, 1));
+}
+
+/// The id of the next answer, its code, and how many records it has.
+fn next_answer(stream: &mut TcpStream) -> (u8, u8, u8) {
+    let mut length = [0; 2];
+    stream.read_exact(&mut length).expect("a length");
+    let mut packet = vec![0; usize::from(u16::from_be_bytes(length))];
+    stream.read_exact(&mut packet).expect("an answer");
+    (packet[1], packet[3] & 15, packet[7])
 }
 
 #[test]

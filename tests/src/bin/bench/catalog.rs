@@ -155,7 +155,7 @@ fn failing_check(report: &mut Report) {
     };
     let follower = |directory: &Path| {
         let (source, target) = (directory.join("backends.template"), directory.join("backends"));
-        std::fs::write(&source, "{% for i in service('db') %}{{ i.host }} {% endfor %}\n").expect("written");
+        std::fs::write(&source, "{% for i in service('db') %}{{ i.host }} {% endfor %}.\n").expect("written");
         let template = format!("[[template]]\nsource = {source:?}\ntarget = {target:?}\ndebounce = \"0s\"\n");
         with_names(port, &template)
     };
@@ -172,7 +172,7 @@ fn failing_check(report: &mut Report) {
         wait(Duration::from_secs(20), || socket.exists().then_some(()));
         tell(&socket, "pass", "service:db");
         wait(Duration::from_secs(20), || named(1));
-        wait(Duration::from_secs(20), || rendered("db1 \n"));
+        wait(Duration::from_secs(20), || rendered("db1 .\n"));
         let begin = Instant::now();
         tell(&socket, "fail", "service:db");
         // In turn: looking for one would delay the other.
@@ -180,7 +180,7 @@ fn failing_check(report: &mut Report) {
             spin(|| named(0));
             delays[0].push(millis(begin.elapsed()));
         } else {
-            spin(|| rendered("\n"));
+            spin(|| rendered(".\n"));
             delays[1].push(millis(begin.elapsed()));
         }
     }
