@@ -108,21 +108,41 @@ impl Directory {
     /// # Errors
     /// As the system says; the old file stands then.
     pub fn replace(&self, name: &str, content: &[u8], mode: u32) -> io::Result<()> {
-        let temporary = format!(".{name}.new");
-        let path = self.path.join(name);
-        let written = self.write_new(&temporary, content, mode).and_then(|()| {
-            rustix::fs::renameat(&self.fd, &temporary, &self.fd, name)?;
-            rustix::fs::fsync(&self.fd)?;
-            Ok(())
-        });
-        written.map_err(|e| {
-            // Best effort: the next write removes it too.
-            let _ = rustix::fs::unlinkat(&self.fd, &temporary, AtFlags::empty());
-            in_path(&path, e)
-        })
+        self.replace_with(name, mode, |file| file.write_all(content).map(|()| true))
     }
 
-    fn write_new(&self, name: &str, content: &[u8], mode: u32) -> io::Result<()> {
+    /// Replaces a file by what a function writes, unless it says that the file that stands is to be kept.
+    ///
+    /// # Errors
+    /// As the system or the function says; the old file stands then.
+    pub fn replace_with(
+        &self,
+        name: &str,
+        mode: u32,
+        write: impl FnOnce(&mut File) -> io::Result<bool>,
+    ) -> io::Result<()> {
+        let temporary = format!(".{name}.new");
+        let path = self.path.join(name);
+        let written = self.write_new(&temporary, mode, write).and_then(|is_wanted| {
+            if is_wanted {
+                rustix::fs::renameat(&self.fd, &temporary, &self.fd, name)?;
+                rustix::fs::fsync(&self.fd)?;
+            }
+            Ok(is_wanted)
+        });
+        if !matches!(written, Ok(true)) {
+            // Best effort: the next write removes it too.
+            let _ = rustix::fs::unlinkat(&self.fd, &temporary, AtFlags::empty());
+        }
+        written.map(|_| ()).map_err(|e| in_path(&path, e))
+    }
+
+    fn write_new(
+        &self,
+        name: &str,
+        mode: u32,
+        write: impl FnOnce(&mut File) -> io::Result<bool>,
+    ) -> io::Result<bool> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let create = || rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(mode));
         let fd = match create() {
@@ -135,8 +155,11 @@ impl Directory {
         // The umask does not decide who may read this.
         rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
         let mut file = File::from(fd);
-        file.write_all(content)?;
-        file.sync_all()
+        let is_wanted = write(&mut file)?;
+        if is_wanted {
+            file.sync_all()?;
+        }
+        Ok(is_wanted)
     }
 
     /// Removes a file.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// Keys in one page of a keys-only read. etcd walks the whole range for every page, so pages are large.
 const KEYS_PER_PAGE: i64 = 60_000;
 /// Values in the first page; how many the next have follows from what they weigh.
-const VALUES_PER_PAGE: i64 = 1_000;
+const VALUES_PER_PAGE: i64 = 10_000;
 /// What a page of values should weigh, in bytes.
 const PAGE_BYTES: usize = 4 * 1024 * 1024;
 /// Largest answer that is decoded; the library's default of 4 MiB is less than 100,000 keys.

@@ -76,14 +76,23 @@ fn first_format() -> u32 {
 
 /// Writes a value of the store: one line of JSON with its format version in front.
 pub fn write<T: Serialize>(value: &T) -> String {
-    #[derive(Serialize)]
-    struct Envelope<'a, T> {
-        format: u32,
-        #[serde(flatten)]
-        value: &'a T,
-    }
     serde_json::to_string(&Envelope { format: FORMAT, value })
         .unwrap_or_else(|e| unreachable!("values of the store have text keys and finite numbers: {e}"))
+}
+
+/// Writes a value as [`write`] does, for values that are too large to be held as text.
+///
+/// # Errors
+/// As the writer says.
+pub fn write_to<T: Serialize>(value: &T, writer: impl std::io::Write) -> std::io::Result<()> {
+    Ok(serde_json::to_writer(writer, &Envelope { format: FORMAT, value })?)
+}
+
+#[derive(Serialize)]
+struct Envelope<'a, T> {
+    format: u32,
+    #[serde(flatten)]
+    value: &'a T,
 }
 
 /// Reads the text of `/current_version`: surrounding white space is stripped, because

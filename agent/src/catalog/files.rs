@@ -7,7 +7,9 @@ use crate::files::Directory;
 use model::catalog::{CachedCatalog, HieraFile};
 use model::settings::Settings;
 use model::values;
-use std::hash::{Hash, Hasher};
+use std::collections::hash_map::DefaultHasher;
+use std::hash::Hasher;
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -71,9 +73,27 @@ impl Written {
 }
 
 fn number_of(text: &[u8]) -> u64 {
-    let mut hasher = std::collections::hash_map::DefaultHasher::new();
-    text.hash(&mut hasher);
+    let mut hasher = DefaultHasher::new();
+    hasher.write(text);
     hasher.finish()
+}
+
+/// A writer that makes the number of what passes it.
+struct Numbered<W> {
+    inner: W,
+    hasher: DefaultHasher,
+}
+
+impl<W: Write> Write for Numbered<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.hasher.write(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
 }
 
 impl Files {
@@ -129,22 +149,31 @@ impl Files {
 
     async fn write_cache(&mut self, shown: &Arc<Shown>) {
         let (begin, made) = (Instant::now(), shown.clone());
-        let made = move || values::write(&CachedCatalog::of(&made.view, made.revision));
-        let Ok(text) = tokio::task::spawn_blocking(made).await else { return };
-        let (number, mut pause) = (Some(number_of(text.as_bytes())), TOUCH_EVERY);
-        let written = if self.cache.text == number {
-            Ok(())
-        } else {
-            self.directory.replace(CACHE, text.as_bytes(), 0o644)
+        let (known, directory) = (self.cache.text, self.directory.try_clone());
+        let write = move || {
+            let cached = CachedCatalog::of(&made.view, made.revision);
+            let mut number = 0;
+            directory?.replace_with(CACHE, 0o644, |file| {
+                let mut numbered = Numbered { inner: BufWriter::new(file), hasher: DefaultHasher::new() };
+                values::write_to(&cached, &mut numbered)?;
+                numbered.flush()?;
+                number = numbered.hasher.finish();
+                Ok(known != Some(number))
+            })?;
+            io::Result::Ok(number)
         };
-        match written {
-            Ok(()) => {
-                self.cache.text = number;
+        let Ok(written) = tokio::task::spawn_blocking(write).await else { return };
+        let pause = match written {
+            Ok(number) => {
+                self.cache.text = Some(number);
                 self.cache.generation = Some(shown.generation);
-                pause = begin.elapsed() * CACHE_PAUSE;
+                begin.elapsed() * CACHE_PAUSE
             }
-            Err(error) => tracing::warn!(%error, "the catalog could not be kept on disk"),
-        }
+            Err(error) => {
+                tracing::warn!(%error, "the catalog could not be kept on disk");
+                TOUCH_EVERY
+            }
+        };
         self.cache.not_before = Some(Instant::now() + pause);
     }
 

@@ -104,7 +104,8 @@ pub(crate) fn propagation(report: &mut Report) {
     let mut best = [f64::MAX; 2];
     for _ in 0..2 {
         for (index, kind) in ["mirrors", "bare"].iter().enumerate() {
-            best[index] = best[index].min(load(&["propagation", &etcd.endpoint, watchers, kind, "20"])[0]);
+            best[index] =
+                best[index].min(load(&["propagation", &etcd.endpoint, watchers, kind, "20", "0"])[0]);
         }
     }
     let (a, b) = (format!("{:.1} ms", best[0]), format!("{:.1} ms bare watchers", best[1]));
@@ -154,7 +155,7 @@ pub(crate) fn agent(report: &mut Report) {
 
 /// From a trigger to the first effect of the first step, over bare watch delivery.
 fn first_step(report: &mut Report, etcd: &Etcd, agent: &Agent) {
-    let watch = load(&["propagation", &etcd.endpoint, "1", "bare", "20"])[0];
+    let watch = load(&["propagation", &etcd.endpoint, "1", "bare", "20", "0"])[0];
     wait(Duration::from_secs(20), || agent.installed("19"));
     let applied = agent.directory.path().join("applied");
     let store = tests::store::Store::connect(std::slice::from_ref(&etcd.endpoint));

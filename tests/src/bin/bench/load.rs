@@ -33,7 +33,10 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
         let number = |index: usize| words[index].parse::<usize>().expect("a number");
         match words[0] {
             "fill" => fill(words[1], number(2)).await,
-            "propagation" => propagation(words[1], number(2), words[3] == "mirrors", number(4)).await,
+            "propagation" => {
+                let pause = Duration::from_millis(number(5) as u64);
+                propagation(words[1], number(2), words[3] == "mirrors", number(4), pause).await;
+            }
             "writes" => writes(words[1], words[2], number(3), number(4)).await,
             "keys" => keys(words[1], number(2)).await,
             "list" => list(words[1], number(2)).await,
@@ -196,8 +199,9 @@ fn session(endpoint: &str) -> Session {
     Session::new(SessionConfig::new(EndpointSource::List(vec![endpoint.to_owned()]))).expect("settings")
 }
 
-/// One write reaches many watchers, each with its own connection; prints the milliseconds of the 99th percentile.
-async fn propagation(endpoint: &str, watchers: usize, mirrors: bool, rounds: usize) {
+/// One write, after a pause, reaches many watchers, each with its own connection; prints the milliseconds of the
+/// 99th percentile and of each.
+async fn propagation(endpoint: &str, watchers: usize, mirrors: bool, rounds: usize, pause: Duration) {
     let (sender, mut arrivals) = mpsc::unbounded_channel();
     let (ready_sender, mut ready) = mpsc::unbounded_channel();
     for _ in 0..watchers {
@@ -241,6 +245,7 @@ async fn propagation(endpoint: &str, watchers: usize, mirrors: bool, rounds: usi
     let client = connect(endpoint).await;
     let mut delays = Vec::new();
     for round in 0..rounds {
+        tokio::time::sleep(pause).await;
         let begin = Instant::now();
         client.kv_client().put("/current_version", format!("{round}"), None).await.expect("written");
         for _ in 0..watchers {
@@ -249,7 +254,8 @@ async fn propagation(endpoint: &str, watchers: usize, mirrors: bool, rounds: usi
         }
     }
     delays.sort_by(f64::total_cmp);
-    answer(&format!("{}", percentile(&delays, 99.0)));
+    let each: Vec<String> = delays.iter().map(f64::to_string).collect();
+    answer(&format!("{} {}", percentile(&delays, 99.0), each.join(" ")));
     std::io::Write::flush(&mut std::io::stdout()).expect("flushed");
 }
 

@@ -98,7 +98,8 @@ pub(crate) fn solo(report: &mut Report) {
             bound,
         );
     }
-    let (ours, theirs) = on_both(|server| load(&["propagation", &server.endpoint, "1000", "bare", "20"])[0]);
+    let (ours, theirs) =
+        on_both(|server| load(&["propagation", &server.endpoint, "1000", "bare", "20", "0"])[0]);
     report.row(
         "solo-etcd, one event to 1000 watchers, p99",
         format!("{ours:.1} ms"),
