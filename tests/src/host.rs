@@ -1,6 +1,7 @@
 //! A host of a test: a directory with an agent's settings, its state, and steps that log what they do.
 
 use crate::checker::{StepLine, parse_steps};
+use crate::network::Place;
 use crate::process::{self, Running, binary, free_ports, run};
 use crate::store::Store;
 use crate::wait;
@@ -25,6 +26,7 @@ pub struct Host {
     dns_port: u16,
     extra: String,
     environment: Vec<(String, String)>,
+    place: Option<Place>,
 }
 
 /// What a command said.
@@ -85,6 +87,7 @@ impl Host {
             dns_port,
             extra: String::new(),
             environment: Vec::new(),
+            place: None,
         };
         for (_, step) in STEPS {
             let text =
@@ -134,6 +137,26 @@ impl Host {
         self
     }
 
+    /// Gives it a network of its own.
+    #[must_use]
+    pub fn at(mut self, place: &Place) -> Self {
+        self.place = Some(place.clone());
+        self
+    }
+
+    /// Where it is reached.
+    fn address(&self) -> &str {
+        self.place.as_ref().map_or("127.0.0.1", |place| &place.address)
+    }
+
+    /// A command that runs on this host.
+    pub fn program(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        match &self.place {
+            Some(place) => place.command(program),
+            None => Command::new(program),
+        }
+    }
+
     /// Sets a variable in the agent's environment.
     pub fn set_environment(&mut self, name: &str, value: &str) {
         self.environment.retain(|(n, _)| n != name);
@@ -177,7 +200,8 @@ impl Host {
             at("boot-id")
         );
         let (port, socket) = (self.http_port, at("agent.sock"));
-        let _ = writeln!(text, "[http]\nlisten = \"127.0.0.1:{port}\"\nsocket = \"{socket}\"");
+        let address = self.address();
+        let _ = writeln!(text, "[http]\nlisten = \"{address}:{port}\"\nsocket = \"{socket}\"");
         if !given("[store]") {
             let _ = writeln!(text, "[store]\nendpoints = {:?}\nbackstop = \"1s\"", self.endpoints);
         }
@@ -187,7 +211,7 @@ impl Host {
         if !given("[services]") {
             let _ = writeln!(
                 text,
-                "[services]\ndirectories = [\"{}\"]\naddresses = [\"127.0.0.1\"]",
+                "[services]\ndirectories = [\"{}\"]\naddresses = [\"{address}\"]",
                 at("services.d")
             );
         }
@@ -217,7 +241,7 @@ impl Host {
     /// Starts the agent.
     pub fn start(&mut self) {
         let settings = self.write_settings();
-        let mut command = Command::new(binary("orchestrate-agent"));
+        let mut command = self.program(binary("orchestrate-agent"));
         command.arg("--config").arg(settings).env_clear().envs(self.environment.iter().cloned());
         command.env("ORCHESTRATE_LOG", "warn,agent=debug,etcd_session=debug");
         self.agent = Some(Running::start(&mut command, &self.path("agent.log")));
@@ -278,12 +302,12 @@ impl Host {
 
     /// A connection to the agent's HTTP on which nothing was said yet.
     pub fn connect_http(&self) -> std::net::TcpStream {
-        std::net::TcpStream::connect(("127.0.0.1", self.http_port)).expect("it listens")
+        std::net::TcpStream::connect((self.address(), self.http_port)).expect("it listens")
     }
 
     /// Status code and body of a path of the agent's HTTP.
     pub fn http_get(&self, path: &str) -> Option<(u16, String)> {
-        let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.http_port)).ok()?;
+        let mut stream = std::net::TcpStream::connect((self.address(), self.http_port)).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(3))).ok()?;
         write!(stream, "GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n").ok()?;
         let mut text = String::new();
@@ -294,7 +318,7 @@ impl Host {
 
     /// What `dig` prints with `+short`, sorted.
     pub fn dig(&self, arguments: &[&str]) -> Vec<String> {
-        let mut command = Command::new("dig");
+        let mut command = self.program("dig");
         command.args(["@127.0.0.1", "-p", &self.dns_port.to_string(), "+tries=1", "+time=3", "+short"]);
         let said = run(command.args(arguments), "");
         let mut lines: Vec<String> =

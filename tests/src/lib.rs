@@ -4,6 +4,7 @@
 pub mod checker;
 pub mod etcd;
 pub mod host;
+pub mod network;
 pub mod process;
 pub mod proxy;
 pub mod raw;

@@ -4,5 +4,6 @@ mod depend;
 mod files;
 mod guard;
 mod names;
+mod partition;
 mod publish;
 mod verbs;
