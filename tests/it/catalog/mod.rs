@@ -6,4 +6,5 @@ mod guard;
 mod names;
 mod partition;
 mod publish;
+mod resolvers;
 mod verbs;

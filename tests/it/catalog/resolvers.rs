@@ -1,0 +1,99 @@
+//! Names through the resolvers that hosts have, set up as the documentation says.
+
+use std::process::Command;
+use tests::etcd::Etcd;
+use tests::host::Host;
+use tests::process::{Running, in_own_network, run};
+use tests::wait;
+
+/// The samples of docs/discovery.md about resolvers, in their order.
+fn samples() -> Vec<String> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/discovery.md");
+    let text = std::fs::read_to_string(path).expect("the document");
+    let about = text.split("### Resolvers").nth(1).expect("the chapter");
+    let about = about.split("\n## ").next().expect("the chapter");
+    let blocks = about.split("```").skip(1).step_by(2);
+    blocks.map(|block| block.split_once('\n').expect("a sample").1.to_owned()).collect()
+}
+
+fn say(command: &mut Command) -> Vec<String> {
+    String::from_utf8_lossy(&run(command, "").stdout).lines().map(str::to_owned).collect()
+}
+
+fn wait_for_answer(server: &str, name: &str, expected: &str, describe: impl Fn() -> String) {
+    let ask = || {
+        let (address, port) = server.split_once('#').unwrap_or((server, "53"));
+        say(Command::new("dig").args([address, "-p", port, name, "+short", "+tries=1", "+time=2"]))
+    };
+    let is = || (ask() == [expected]).then_some(());
+    wait::until(&format!("{server} knows {name}"), is, || format!("{:?}\n{}", ask(), describe()));
+}
+
+#[test]
+fn the_resolvers_of_the_documentation_find_names_of_services_and_others() {
+    if !in_own_network(
+        "catalog::resolvers::the_resolvers_of_the_documentation_find_names_of_services_and_others",
+    ) {
+        return;
+    }
+    let samples = samples();
+    let [_resolved, dnsmasq, unbound, agent, resolv_conf] = samples.as_slice() else { panic!("{samples:?}") };
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path
+    };
+    let log = |name: &str| directory.path().join(name);
+    // The rest of the world: one name, at an address of its own.
+    run(Command::new("ip").args(["addr", "add", "192.0.2.53/32", "dev", "lo"]), "");
+    let mut world = Command::new("dnsmasq");
+    world.args(["-k", "-C", "/dev/null", "--no-resolv", "--no-hosts", "--user=root", "--bind-interfaces"]);
+    world.args(["--listen-address=192.0.2.53", "--except-interface=lo0", "--address=/example.org/192.0.2.7"]);
+    let _world = Running::start(&mut world, &log("world"));
+
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    store.put("/available_services/web/h9", r#"{"addresses": ["10.9.0.9"], "port": 80}"#);
+    for number in 1..=100 {
+        let record = format!(r#"{{"addresses": ["10.8.0.{number}"], "port": 80}}"#);
+        store.put(&format!("/available_services/many/m{number}"), &record);
+    }
+    let mut host = Host::new("h1", &etcd.endpoints()).with(agent);
+    host.start();
+    let host_says = || host.describe();
+    wait_for_answer("@127.0.0.2", "example.org", "192.0.2.7", host_says);
+    wait_for_answer("@127.0.0.2", "web.service.consul", "10.9.0.9", host_says);
+
+    // The C library, through a real resolv.conf.
+    let path = file("resolv.conf", resolv_conf);
+    let mut mount = Command::new("mount");
+    assert!(run(mount.arg("--bind").arg(path).arg("/etc/resolv.conf"), "").status.success());
+    for (database, name, expected, count) in [
+        ("ahostsv4", "web.service.consul", "10.9.0.9", 1),
+        ("ahostsv4", "web", "10.9.0.9", 1),
+        ("ahostsv4", "many.service.consul", "10.8.0.", 100),
+        ("ahostsv4", "example.org", "192.0.2.7", 1),
+        ("ahostsv4", "nothing.service.consul", "", 0),
+        ("hosts", "10.9.0.9", "h9.node.consul", 1),
+    ] {
+        let lines = say(Command::new("getent").args([database, name]));
+        let found = lines.iter().filter(|line| line.contains(expected));
+        let found = found.filter(|line| database == "hosts" || line.contains("STREAM")).count();
+        assert_eq!(found, count, "{database} {name}: {lines:?}\n{}", host.describe());
+    }
+
+    let rest =
+        "port=5301\nlisten-address=127.0.0.4\nbind-interfaces\nno-resolv\nuser=root\nserver=192.0.2.53\n";
+    let path = file("dnsmasq.conf", &format!("{dnsmasq}{rest}"));
+    let _dnsmasq = Running::start(Command::new("dnsmasq").arg("-k").arg("-C").arg(path), &log("dnsmasq"));
+    let read = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap_or_default();
+    wait_for_answer("@127.0.0.4#5301", "web.service.consul", "10.9.0.9", || read("dnsmasq"));
+    wait_for_answer("@127.0.0.4#5301", "example.org", "192.0.2.7", || read("dnsmasq"));
+
+    let rest = "server:\n    interface: 127.0.0.5@5302\n    username: \"\"\n    chroot: \"\"\n    pidfile: \"\"\n    use-syslog: no\n";
+    let path = file("unbound.conf", &format!("{unbound}{rest}"));
+    let _unbound = Running::start(Command::new("unbound").arg("-d").arg("-c").arg(path), &log("unbound"));
+    wait_for_answer("@127.0.0.5#5302", "web.service.consul", "10.9.0.9", || read("unbound"));
+    wait_for_answer("@127.0.0.5#5302", "h9.node.consul", "10.9.0.9", || read("unbound"));
+}
