@@ -63,6 +63,9 @@ struct Feeds {
     connected: bool,
     refused: usize,
     refused_in_listing: usize,
+    /// There is more in the store than is taken in: what is served stays, until a listing is within the limit.
+    is_over: bool,
+    listing_is_over: bool,
     revision: i64,
 }
 
@@ -101,6 +104,8 @@ impl Follower {
             connected: false,
             refused: 0,
             refused_in_listing: 0,
+            is_over: false,
+            listing_is_over: false,
             revision,
         };
         let follower = Self { session, settings, asked, trust, sender, catalog, released: revision, feeds };
@@ -141,7 +146,12 @@ impl Follower {
                 changed = self.trust.changed() => if changed.is_err() { return },
                 () = asked.news.notified() => {}
                 () = sleep_until(look) => {}
-                _ = forget.tick() => self.forget(),
+                _ = forget.tick() => {
+                    self.forget();
+                    if epoch.is_some() && self.feeds.is_over {
+                        self.feeds.start_records(&self.session);
+                    }
+                }
             }
         }
     }
@@ -185,6 +195,11 @@ impl Follower {
     fn take_records(&mut self, event: FeedEvent, now: model::time::BootMillis) {
         match event {
             FeedEvent::Part(part) => {
+                let count = self.feeds.listing.len() + part.len();
+                self.check_limit(count);
+                if self.feeds.listing_is_over {
+                    return;
+                }
                 for (key, entry) in part {
                     if let Some((service, host, record)) = self.feeds.record(&key, &entry) {
                         self.feeds.listing.insert((service, host), (record, entry.lease != 0));
@@ -193,6 +208,10 @@ impl Follower {
             }
             FeedEvent::Listed(revision) => {
                 let listing = std::mem::take(&mut self.feeds.listing);
+                if self.feeds.listing_is_over {
+                    return;
+                }
+                self.feeds.is_over = false;
                 // What only hosts have that are gone would stay for ever.
                 self.feeds.common.forget();
                 self.catalog.replace_records(listing, now);
@@ -201,6 +220,8 @@ impl Follower {
                 self.feeds.refused = std::mem::take(&mut self.feeds.refused_in_listing);
                 self.feeds.revision = self.feeds.revision.max(revision);
             }
+            // A part of what happened would be neither the picture of before nor that of now.
+            FeedEvent::Changed(..) if self.feeds.is_over => {}
             FeedEvent::Changed(revision, changes) => {
                 for (key, entry) in changes {
                     let Ok(Key::Service(service, host)) = Key::parse(&key) else { continue };
@@ -211,13 +232,29 @@ impl Follower {
                     self.catalog.apply(&service, &host, CatalogFact::Record(record), now);
                 }
                 self.feeds.revision = self.feeds.revision.max(revision);
+                let services = self.catalog.view().services().values();
+                self.check_limit(services.map(|service| service.instances().len()).sum());
             }
             FeedEvent::Connected(connected) => {
                 self.feeds.connected = connected;
-                self.feeds.listing.clear();
-                self.feeds.refused_in_listing = 0;
+                self.feeds.begin_listing();
             }
         }
+    }
+
+    fn check_limit(&mut self, count: usize) {
+        let most = self.settings.entries_max;
+        if count <= most {
+            return;
+        }
+        if !self.feeds.is_over {
+            tracing::error!(
+                "the catalog has more than {most} instances (catalog.entries_max): it is served as it was"
+            );
+        }
+        self.feeds.is_over = true;
+        self.feeds.listing_is_over = true;
+        self.feeds.listing.clear();
     }
 
     fn take_health(&mut self, number: u64, event: FeedEvent, now: model::time::BootMillis) {
@@ -263,12 +300,13 @@ impl Follower {
         let connected = self.feeds.is_connected();
         let differs = self.catalog.settle(clock::boot_millis(), connected);
         let withheld = self.catalog.withheld();
-        let Feeds { refused, revision, .. } = self.feeds;
+        let Feeds { refused, is_over, revision, .. } = self.feeds;
         self.sender.send_if_modified(|shown| {
             let same = !differs
                 && shown.connected == connected
                 && shown.withheld == withheld
                 && shown.refused == refused
+                && shown.is_over == is_over
                 && shown.view.is_known_as(self.catalog.view());
             if same {
                 return false;
@@ -285,6 +323,7 @@ impl Follower {
                 age_on_disk: shown.age_on_disk,
                 withheld,
                 refused,
+                is_over,
                 generation: shown.generation + 1,
             });
             true
@@ -293,9 +332,9 @@ impl Follower {
 }
 
 impl Feeds {
-    /// Every watch stands.
+    /// Every watch stands, and is believed.
     fn is_connected(&self) -> bool {
-        self.connected && self.health.values().all(|feed| feed.connected)
+        self.connected && !self.is_over && self.health.values().all(|feed| feed.connected)
     }
 
     fn number(&mut self) -> u64 {
@@ -309,7 +348,15 @@ impl Feeds {
         (number, feed)
     }
 
+    /// Forgets what was listed of a listing that did not come to its end.
+    fn begin_listing(&mut self) {
+        self.listing.clear();
+        self.listing_is_over = false;
+        self.refused_in_listing = 0;
+    }
+
     fn start_records(&mut self, session: &Session) {
+        self.begin_listing();
         self.records = Some(self.start(session, Prefix::Services));
     }
 

@@ -39,6 +39,8 @@ pub struct Shown {
     pub withheld: Vec<Withheld>,
     /// Records that could not be read, or are not of the host that they stand under.
     pub refused: usize,
+    /// The store has more than is taken in: this is how it was before.
+    pub is_over: bool,
     /// Goes up with every difference.
     pub generation: u64,
 }

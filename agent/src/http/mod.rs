@@ -127,6 +127,7 @@ async fn show_status(State(shared): State<Shared>) -> Json<serde_json::Value> {
         "services": shown.view.services().len(),
         "withheld": shown.withheld,
         "records_passed_over": shown.refused,
+        "over_the_limit": shown.is_over,
     });
     json["services"] = serde_json::json!({
         "published": *shared.published.borrow().clone(),

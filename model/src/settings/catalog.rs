@@ -37,6 +37,8 @@ pub struct CatalogSettings {
     pub forget_after: Duration,
     /// The YAML that Hiera reads.
     pub hiera_file: Option<PathBuf>,
+    /// A catalog with more instances is not taken in: the one before is served on.
+    pub entries_max: usize,
     /// When silence is taken for a fault.
     pub guard: GuardSettings,
 }
@@ -94,6 +96,7 @@ pub(super) struct CatalogFragment {
     follow: BTreeSet<ServiceName>,
     forget_after: Option<Span>,
     hiera_file: Option<PathBuf>,
+    entries_max: Option<usize>,
     guard_percent: Option<usize>,
     guard_at_least: Option<usize>,
     guard_window: Option<Span>,
@@ -173,6 +176,7 @@ pub(super) fn catalog(fragment: CatalogFragment) -> Result<CatalogSettings, Stri
         follow: fragment.follow,
         forget_after: fragment.forget_after.map_or(Duration::from_secs(600), |s| s.0),
         hiera_file: fragment.hiera_file,
+        entries_max: fragment.entries_max.unwrap_or(1_000_000),
         guard: GuardSettings {
             percent,
             at_least: fragment.guard_at_least.unwrap_or(default.at_least),

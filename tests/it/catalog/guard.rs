@@ -126,3 +126,40 @@ fn one_word_of_the_only_instance_passes_at_once() {
     store.delete("/orchestrate/health/web/w1");
     wait_for_count(&host, 0);
 }
+
+#[test]
+fn more_entries_than_the_limit_are_refused_loudly_and_what_was_served_stays() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let key = |number: usize| format!("/available_services/web/w{number}");
+    let put = |numbers: std::ops::Range<usize>| {
+        for number in numbers {
+            store.put(&key(number), &format!(r#"{{"addresses": ["10.6.1.{number}"], "port": 80}}"#));
+        }
+    };
+    put(0..40);
+    let mut host = Host::new("h1", &etcd.endpoints()).with("[catalog]\nentries_max = 50\n");
+    host.start();
+    wait_for_count(&host, 40);
+    let is_over = |host: &Host, over: bool| {
+        let is = || host.status().filter(|s| s["catalog"]["over_the_limit"] == over);
+        wait::until_within(Duration::from_secs(60), &format!("over: {over}"), is, || host.describe());
+    };
+    is_over(&host, false);
+    let cached = || host.state().join("catalog.json").exists().then_some(());
+    wait::until("the catalog is on disk", cached, || host.describe());
+    put(40..60);
+    is_over(&host, true);
+    assert!(host.read("agent.log").contains("catalog.entries_max"), "{}", host.describe());
+    let served = host.dig(&["web.service.consul"]).len();
+    assert!((40..=60).contains(&served), "{served}");
+    // What was listed at once is refused at once.
+    host.kill();
+    host.start();
+    is_over(&host, true);
+    let served = host.dig(&["web.service.consul"]).len();
+    assert!((40..=51).contains(&served), "what is on disk: {served}\n{}", host.describe());
+    (30..60).for_each(|number| store.delete(&key(number)));
+    is_over(&host, false);
+    wait_for_count(&host, 30);
+}
