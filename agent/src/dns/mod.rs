@@ -11,13 +11,26 @@ mod tests;
 mod udp;
 
 use crate::catalog::Reader;
-use model::catalog::Zone;
+use model::catalog::{View, Zone};
 use model::names::HostName;
 use model::settings::DnsSettings;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use tokio::net::TcpListener;
+
+/// Longest question by UDP; what is longer is no question.
+pub const QUESTION_MAX_BYTES: usize = 4096;
+
+/// What is sent back to a packet, if anything, by a server that forwards nothing.
+pub fn answer_packet(packet: &[u8], view: &View, zone: &Zone, by_tcp: bool) -> Option<Vec<u8>> {
+    let transport = if by_tcp { codec::Transport::Tcp } else { codec::Transport::Udp };
+    let reply = match codec::read(packet, transport) {
+        Ok(asked) => asked.answer(view, zone, 1, &mut 1, false, false).0,
+        Err(reply) => reply,
+    };
+    reply.bytes()
+}
 
 /// A server that is bound and not yet running.
 pub struct Dns {

@@ -1,6 +1,6 @@
 //! Packets that no client of good will sends, and answers that fit whatever they hold.
 
-use super::codec::{Reply, Transport, read};
+use super::answer_packet;
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};
 use model::catalog::{ServiceRecord, View, Zone, catalog_at_once};
@@ -35,11 +35,8 @@ fn view(instances: usize) -> View {
     catalog_at_once(records, [])
 }
 
-fn answer(packet: &[u8], view: &View, transport: Transport) -> Reply {
-    match read(packet, transport) {
-        Ok(asked) => asked.answer(view, &zone(), 7, &mut 1, false, false).0,
-        Err(reply) => reply,
-    }
+fn answer(packet: &[u8], view: &View, by_tcp: bool) -> Option<Vec<u8>> {
+    answer_packet(packet, view, &zone(), by_tcp)
 }
 
 fn question(name: &str, kind: RecordType) -> Message {
@@ -53,10 +50,9 @@ fn question(name: &str, kind: RecordType) -> Message {
 fn what_is_no_question_gets_silence_or_an_error_and_never_more() {
     let view = view(3);
     let good = question("web.service.consul.", RecordType::A).to_vec().unwrap();
-    let code = |packet: &[u8]| match answer(packet, &view, Transport::Udp) {
-        Reply::Bytes(bytes) => Some(Message::from_vec(&bytes).unwrap().metadata.response_code),
-        Reply::Silence => None,
-        other => panic!("{other:?}"),
+    let code = |packet: &[u8]| {
+        let bytes = answer(packet, &view, false)?;
+        Some(Message::from_vec(&bytes).unwrap().metadata.response_code)
     };
     assert_eq!(code(&good), Some(ResponseCode::NoError));
     let changed = |change: &dyn Fn(&mut Vec<u8>)| {
@@ -103,9 +99,7 @@ fn an_answer_fits_and_says_when_it_was_cut() {
                 edns.set_max_payload(payload);
                 asked.set_edns(edns);
             }
-            let Reply::Bytes(bytes) = answer(&asked.to_vec().unwrap(), &view, Transport::Udp) else {
-                panic!()
-            };
+            let bytes = answer(&asked.to_vec().unwrap(), &view, false).unwrap();
             assert!(
                 bytes.len() <= limit && bytes.len() + 2 * per_answer + 20 > limit,
                 "{kind} {payload:?}: {}",
@@ -117,7 +111,7 @@ fn an_answer_fits_and_says_when_it_was_cut() {
             assert!(message.answers.len() > 10);
         }
         let asked = question("web.service.consul.", kind).to_vec().unwrap();
-        let Reply::Bytes(bytes) = answer(&asked, &view, Transport::Tcp) else { panic!() };
+        let bytes = answer(&asked, &view, true).unwrap();
         let message = Message::from_vec(&bytes).unwrap();
         assert_eq!((message.answers.len(), message.metadata.truncation), (500, false));
     }
@@ -128,7 +122,7 @@ fn a_datacenter_and_a_long_name_and_no_name() {
     let view = view(1);
     let check = |name: &str, kind, expected: ResponseCode, answers: usize| {
         let asked = question(name, kind).to_vec().unwrap();
-        let Reply::Bytes(bytes) = answer(&asked, &view, Transport::Udp) else { panic!("{name}") };
+        let bytes = answer(&asked, &view, false).unwrap();
         let message = Message::from_vec(&bytes).unwrap();
         assert_eq!((message.metadata.response_code, message.answers.len()), (expected, answers), "{name}");
         assert_eq!(message.metadata.id, 4711);
@@ -167,8 +161,7 @@ proptest! {
             packet = changed;
             packet.extend(rest.into_iter().take(at));
         }
-        let transport = if tcp { Transport::Tcp } else { Transport::Udp };
-        if let Reply::Bytes(bytes) = answer(&packet, &view, transport) {
+        if let Some(bytes) = answer(&packet, &view, tcp) {
             let message = Message::from_vec(&bytes);
             prop_assert!(message.is_ok(), "{:?}", message);
             prop_assert!(bytes[2] & 0x80 != 0, "an answer says that it is one");

@@ -1,5 +1,6 @@
 //! Questions by UDP.
 
+use super::QUESTION_MAX_BYTES;
 use super::cache::{Answered, Answers};
 use super::codec::{Reply, Transport, failed, refused};
 use super::forward;
@@ -14,8 +15,6 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-/// Longest question; what is longer is no question.
-const QUESTION_MAX_BYTES: usize = 4096;
 /// A thread looks this often whether it shall end.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Questions of one thread that wait for something; more get no answer and are asked again.
