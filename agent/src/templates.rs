@@ -9,7 +9,8 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
 use model::catalog::{Instance, Level};
-use model::names::{HostName, ServiceName, Tag};
+use model::keys::Key;
+use model::names::{ConfigName, HostName, ServiceName, Tag};
 use model::settings::{Settings, TemplateSettings};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -268,7 +269,7 @@ fn render(source: &str, shown: &Arc<Shown>, reader: &Reader) -> Result<Rendered,
     syntax.trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true);
     environment.set_syntax(syntax.build().map_err(|e| e.to_string())?);
     environment.set_fuel(Some(FUEL));
-    let unknown: Arc<Mutex<BTreeSet<ServiceName>>> = Arc::default();
+    let unknown: Arc<Mutex<BTreeSet<String>>> = Arc::default();
     let (view, asking, missing) = (shown.clone(), reader.clone(), unknown.clone());
     environment.add_function("service", move |name: String, options: Kwargs| {
         let wrong = |error: String| Error::new(ErrorKind::InvalidOperation, error);
@@ -280,13 +281,33 @@ fn render(source: &str, shown: &Arc<Shown>, reader: &Reader) -> Result<Rendered,
         options.assert_all_used()?;
         asking.ask(&name);
         if level == Level::Functional && !view.view.health_known(&name) {
-            missing.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+            let missing = &mut missing.lock().unwrap_or_else(PoisonError::into_inner);
+            missing.insert(format!("the health of {name}"));
         }
         let service = view.view.service(&name);
         let found = service.into_iter().flat_map(|service| service.at(level, tag.as_ref()));
         let list: Vec<ShownInstance<'_>> =
             found.map(|(host, instance)| ShownInstance::new(host, instance)).collect();
         Ok(serialized(&list))
+    });
+    let (known, asking, missing) = (shown.clone(), reader.clone(), unknown.clone());
+    environment.add_function("key", move |name: String, options: Kwargs| {
+        let wrong = |error: String| Error::new(ErrorKind::InvalidOperation, error);
+        let name = ConfigName::new(name).map_err(|e| wrong(e.to_string()))?;
+        let default = options.get::<Option<String>>("default")?;
+        options.assert_all_used()?;
+        asking.ask_config();
+        let Some(values) = &known.config else {
+            let missing = &mut missing.lock().unwrap_or_else(PoisonError::into_inner);
+            missing.insert("what operators keep in the store".into());
+            return Ok(String::new());
+        };
+        match (values.get(&name), default) {
+            (Some(Ok(value)), _) => Ok(value.clone()),
+            (Some(Err(error)), _) => Err(wrong(format!("the value of {name}: {error}"))),
+            (None, Some(default)) => Ok(default),
+            (None, None) => Err(wrong(format!("there is no {}", Key::Config(name)))),
+        }
     });
     let view = shown.clone();
     environment.add_function("services", move || serialized(view.view.services().keys().collect::<Vec<_>>()));
@@ -307,7 +328,7 @@ fn render(source: &str, shown: &Arc<Shown>, reader: &Reader) -> Result<Rendered,
     })?;
     let unknown = unknown.lock().unwrap_or_else(PoisonError::into_inner);
     match unknown.first() {
-        Some(service) => Ok(Rendered::NotKnown(format!("the health of {service}"))),
+        Some(what) => Ok(Rendered::NotKnown(what.clone())),
         None => Ok(Rendered::Text(text)),
     }
 }

@@ -214,7 +214,8 @@ impl Fleet {
             | Key::Service(..)
             | Key::Health(..)
             | Key::Maintenance(_)
-            | Key::ReleaseView => {}
+            | Key::ReleaseView
+            | Key::Config(_) => {}
         }
     }
 

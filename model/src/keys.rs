@@ -4,7 +4,7 @@
 //! knows those sees correct lists. A session may put a namespace in front of everything; keys here
 //! are without it.
 
-use crate::names::{HostName, NameError, ServiceName, StatusType, Version};
+use crate::names::{ConfigName, HostName, NameError, ServiceName, StatusType, Version};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -66,6 +66,8 @@ pub enum Key {
     Maintenance(HostName),
     /// An operator's wish that what the cliff guards hold back be let through.
     ReleaseView,
+    /// A value that operators keep for files of hosts.
+    Config(ConfigName),
 }
 
 /// A key that is not one of ours, or holds a name that is not valid.
@@ -99,6 +101,7 @@ const SERVICES: &str = "/available_services/";
 const HEALTH: &str = "/orchestrate/health/";
 const MAINTENANCE: &str = "/orchestrate/maintenance/";
 const RELEASE_VIEW: &str = "/orchestrate/release_view";
+const CONFIG: &str = "/orchestrate/config/";
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -117,6 +120,7 @@ impl fmt::Display for Key {
             Self::Health(service, host) => write!(f, "{HEALTH}{service}/{host}"),
             Self::Maintenance(host) => write!(f, "{MAINTENANCE}{host}"),
             Self::ReleaseView => f.write_str(RELEASE_VIEW),
+            Self::Config(value) => write!(f, "{CONFIG}{value}"),
         }
     }
 }
@@ -155,6 +159,9 @@ impl Key {
         if let Some(rest) = text.strip_prefix(REPORTING) {
             let (kind, rest) = rest.split_once('/').ok_or_else(unknown)?;
             return Ok(Self::Reporting(StatusType::new(kind).map_err(name)?, host(rest)?));
+        }
+        if let Some(rest) = text.strip_prefix(CONFIG) {
+            return Ok(Self::Config(ConfigName::new(rest).map_err(name)?));
         }
         let per_service: [PerService; 2] = [(SERVICES, Self::Service), (HEALTH, Self::Health)];
         for (prefix, make) in per_service {
@@ -219,6 +226,8 @@ pub enum Prefix {
     Health(ServiceName),
     /// What operators took out of use.
     Maintenances,
+    /// The values that operators keep for files of hosts.
+    Config,
 }
 
 impl fmt::Display for Prefix {
@@ -239,6 +248,7 @@ impl fmt::Display for Prefix {
             Self::HealthAll => f.write_str(HEALTH),
             Self::Health(service) => write!(f, "{HEALTH}{service}/"),
             Self::Maintenances => f.write_str(MAINTENANCE),
+            Self::Config => f.write_str(CONFIG),
         }
     }
 }
@@ -261,6 +271,7 @@ pub fn documented() -> Vec<(String, &'static str)> {
         (format!("{HEALTH}<service>/{host}"), "live lease"),
         (format!("{MAINTENANCE}{host}"), "durable"),
         (RELEASE_VIEW.into(), "durable"),
+        (format!("{CONFIG}<name>"), "durable"),
     ]
 }
 
@@ -279,7 +290,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_key_reads_back_as_written(v in name(), t in name(), h in host(), s in 0usize..3) {
-            let version = Version::new(v).unwrap();
+            let version = Version::new(v.clone()).unwrap();
             let host = HostName::new(h).unwrap();
             let kind = StatusType::new(t.clone()).unwrap();
             let service = ServiceName::new(t).unwrap();
@@ -298,6 +309,7 @@ mod tests {
                 Key::Health(service, host.clone()),
                 Key::Maintenance(host),
                 Key::ReleaseView,
+                Key::Config(ConfigName::new(v).unwrap()),
             ] {
                 prop_assert_eq!(Key::parse(&key.to_string()).unwrap(), key);
             }

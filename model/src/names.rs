@@ -209,6 +209,12 @@ name!(
 );
 
 name!(
+    /// The name of a value that operators keep in the store.
+    ConfigName,
+    "name of a value",
+    check_name
+);
+name!(
     /// An opaque random token: a lineage, an instance, a run.
     Token,
     "token",

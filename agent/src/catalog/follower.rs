@@ -1,7 +1,8 @@
 //! Follows the store and owns the picture of the catalog. Records are followed whole; health for each service
 //! that somebody asks for.
 
-use super::{Asked, Reader, Shown};
+use super::config::ConfigFeed;
+use super::{Asked, ConfigValues, Reader, Shown};
 use crate::clock;
 use etcd_session::{Entry, Feed, FeedEvent, FeedOptions, Session};
 use model::catalog::{CachedCatalog, Catalog, CatalogFact, Common, Health, ServiceRecord};
@@ -10,6 +11,7 @@ use model::names::{HostName, ServiceName};
 use model::settings::CatalogSettings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
@@ -46,6 +48,8 @@ pub struct Follower {
     trust: watch::Receiver<Trust>,
     sender: watch::Sender<Arc<Shown>>,
     catalog: Catalog,
+    config: Option<Arc<ConfigValues>>,
+    config_differs: bool,
     /// The revision up to which releases have been heeded.
     released: i64,
     feeds: Feeds,
@@ -59,6 +63,7 @@ struct Feeds {
     records: Option<(u64, Feed)>,
     listing: BTreeMap<(ServiceName, HostName), (Arc<ServiceRecord>, bool)>,
     health: BTreeMap<u64, HealthFeed>,
+    config: Option<ConfigFeed>,
     common: Common,
     connected: bool,
     refused: usize,
@@ -100,6 +105,7 @@ impl Follower {
             records: None,
             listing: BTreeMap::new(),
             health: BTreeMap::new(),
+            config: None,
             common: Common::default(),
             connected: false,
             refused: 0,
@@ -108,7 +114,18 @@ impl Follower {
             listing_is_over: false,
             revision,
         };
-        let follower = Self { session, settings, asked, trust, sender, catalog, released: revision, feeds };
+        let follower = Self {
+            session,
+            settings,
+            asked,
+            trust,
+            sender,
+            catalog,
+            config: None,
+            config_differs: false,
+            released: revision,
+            feeds,
+        };
         (follower, reader)
     }
 
@@ -164,6 +181,9 @@ impl Follower {
                 self.feeds.start_health(&self.session, service);
             }
         }
+        if self.asked.config.load(Ordering::Relaxed) && self.feeds.config.is_none() {
+            self.feeds.config = Some(ConfigFeed::new(self.feeds.start(&self.session, Prefix::Config)));
+        }
     }
 
     /// Services that nobody asked for in a while are followed no more. While the store is away what is known is
@@ -189,6 +209,8 @@ impl Follower {
             self.take_records(event, now);
         } else if self.feeds.health.contains_key(&number) {
             self.take_health(number, event, now);
+        } else if let Some(feed) = self.feeds.config.as_mut().filter(|feed| feed.number == number) {
+            self.config_differs |= feed.take(event, &mut self.config);
         }
     }
 
@@ -299,10 +321,12 @@ impl Follower {
         }
         let connected = self.feeds.is_connected();
         let differs = self.catalog.settle(clock::boot_millis(), connected);
+        let config_differs = std::mem::take(&mut self.config_differs);
         let withheld = self.catalog.withheld();
         let Feeds { refused, is_over, revision, .. } = self.feeds;
         self.sender.send_if_modified(|shown| {
             let same = !differs
+                && !config_differs
                 && shown.connected == connected
                 && shown.withheld == withheld
                 && shown.refused == refused
@@ -324,6 +348,7 @@ impl Follower {
                 withheld,
                 refused,
                 is_over,
+                config: self.config.clone(),
                 generation: shown.generation + 1,
             });
             true
@@ -334,7 +359,10 @@ impl Follower {
 impl Feeds {
     /// Every watch stands, and is believed.
     fn is_connected(&self) -> bool {
-        self.connected && !self.is_over && self.health.values().all(|feed| feed.connected)
+        self.connected
+            && !self.is_over
+            && self.health.values().all(|feed| feed.connected)
+            && self.config.as_ref().is_none_or(|feed| feed.connected)
     }
 
     fn number(&mut self) -> u64 {
@@ -369,6 +397,7 @@ impl Feeds {
     fn stop(&mut self) {
         self.records = None;
         self.health.clear();
+        self.config = None;
         self.listing.clear();
         self.connected = false;
     }

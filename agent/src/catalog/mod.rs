@@ -2,6 +2,7 @@
 //! of it, and says by asking which services they are interested in.
 
 mod addresses;
+mod config;
 mod definitions;
 mod files;
 mod follower;
@@ -16,8 +17,9 @@ pub use needs::{Needs, NeedsTask};
 pub use publisher::{Fencing, Published, Publisher};
 
 use model::catalog::{View, Withheld};
-use model::names::ServiceName;
+use model::names::{ConfigName, ServiceName};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
@@ -41,6 +43,8 @@ pub struct Shown {
     pub refused: usize,
     /// The store has more than is taken in: this is how it was before.
     pub is_over: bool,
+    /// The values that operators keep for files, if they are followed and have been read; `Err` says what is wrong with one.
+    pub config: Option<Arc<ConfigValues>>,
     /// Goes up with every difference.
     pub generation: u64,
 }
@@ -56,10 +60,15 @@ impl Shown {
     }
 }
 
+/// Values that operators keep in the store, by name.
+pub type ConfigValues = BTreeMap<ConfigName, Result<String, String>>;
+
 /// Which services are asked for, and when last.
 #[derive(Debug, Default)]
 struct Asked {
     times: Mutex<BTreeMap<ServiceName, Instant>>,
+    /// Somebody wants the values that operators keep.
+    config: AtomicBool,
     news: Notify,
 }
 
@@ -107,6 +116,13 @@ impl Reader {
         times.insert(service.clone(), Instant::now());
         drop(times);
         if is_new {
+            self.asked.news.notify_one();
+        }
+    }
+
+    /// Says that the values that operators keep are of interest.
+    pub fn ask_config(&self) {
+        if !self.asked.config.swap(true, Ordering::Relaxed) {
             self.asked.news.notify_one();
         }
     }

@@ -144,3 +144,41 @@ fn an_outage_of_the_store_changes_no_file_and_runs_nothing() {
     assert_eq!(host.read("reloads"), before.2);
     assert_eq!(host.read("backends.conf"), "server w1 127.0.0.1:80\n");
 }
+
+#[test]
+fn a_value_that_an_operator_keeps_comes_into_files_and_a_bad_one_leaves_them_as_they_are() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::new("h1", &etcd.endpoints());
+    let at = |name: &str| at_path(&host, name);
+    let text = format!(
+        "[[template]]\nsource = \"{}\"\ntarget = \"{}\"\ndebounce = \"50ms\"\n",
+        at("motd.j2"),
+        at("motd")
+    );
+    let mut host = host.with(&text);
+    host.write("motd.j2", "{{ key(\"motd\", default=\"none\") }}\n");
+    host.start();
+    wait_for_file(&host, "motd", "none\n");
+    let key = "/orchestrate/config/motd";
+    store.put(key, "welcome");
+    wait_for_file(&host, "motd", "welcome\n");
+    store.put(key, "two\nlines");
+    wait_for_file(&host, "motd", "two\nlines\n");
+    store.put(key, "\u{1b}[2J");
+    let target = host.path("motd").display().to_string();
+    let refused = |s: &Value| {
+        let trouble = s["templates"][&target]["trouble"].as_str().unwrap_or_default();
+        trouble.contains("the value of motd") && trouble.contains("control character")
+    };
+    wait::until("it is refused", || host.status().filter(refused), || host.describe());
+    assert_eq!(host.read("motd"), "two\nlines\n");
+    store.delete(key);
+    wait_for_file(&host, "motd", "none\n");
+    // Without a default its absence is an error, and the file stays.
+    host.write("motd.j2", "{{ key(\"motd\") }}\n");
+    let missing =
+        |s: &Value| s["templates"][&target]["trouble"].as_str().is_some_and(|trouble| trouble.contains(key));
+    wait::until("it is missed", || host.status().filter(missing), || host.describe());
+    assert_eq!(host.read("motd"), "none\n");
+}
