@@ -301,3 +301,42 @@ fn a_revoked_permission_is_named_with_its_user_and_local_work_goes_on() {
         host.describe()
     });
 }
+
+#[test]
+fn values_that_may_not_be_read_leave_their_file_waiting_and_the_catalog_goes_on() {
+    let etcd = with_users();
+    as_root(&etcd, &["role", "revoke-permission", "agent", "--prefix=true", "/"]);
+    // Everything but the values of operators.
+    for (from, end) in [("/", "/orchestrate/config/"), ("/orchestrate/config0", "0")] {
+        as_root(&etcd, &["role", "grant-permission", "agent", "readwrite", from, end]);
+    }
+    let host = Host::new("h1", &[]);
+    host.write("password", "canary-7741");
+    host.write("motd.j2", "{{ key(\"motd\", default=\"none\") }}\n");
+    let settings = format!(
+        "[store]\nbackstop = \"1s\"\nendpoints = {:?}\nuser = \"agent\"\npassword_file = {:?}\n\
+         [[template]]\nsource = {:?}\ntarget = {:?}\n",
+        etcd.endpoints(),
+        host.path("password"),
+        host.path("motd.j2"),
+        host.path("motd"),
+    );
+    let mut host = host.with(&settings);
+    host.start();
+    let target = host.path("motd").display().to_string();
+    let waits = |s: &serde_json::Value| {
+        s["templates"][&target]["trouble"]
+            .as_str()
+            .is_some_and(|trouble| trouble.contains("what operators keep"))
+    };
+    wait::until("the file waits", || host.status().filter(waits), || host.describe());
+    for addresses in [&["10.4.0.1"][..], &["10.4.0.1", "10.4.0.2"]] {
+        let newest = addresses.last().expect("one");
+        let record = format!(r#"{{"addresses": ["{newest}"]}}"#);
+        as_root(&etcd, &["put", &format!("/available_services/web/a{}", addresses.len()), &record]);
+        host.wait_for_name(&["web.service.consul"], addresses);
+    }
+    let connected = host.status().expect("status")["catalog"]["connected"].clone();
+    assert_eq!(connected, true, "{}", host.describe());
+    assert!(!host.path("motd").exists());
+}

@@ -17,12 +17,11 @@ pub(super) struct ConfigFeed {
     pub(super) number: u64,
     _feed: Feed,
     listing: ConfigValues,
-    pub(super) connected: bool,
 }
 
 impl ConfigFeed {
     pub(super) fn new((number, feed): (u64, Feed)) -> Self {
-        Self { number, _feed: feed, listing: ConfigValues::new(), connected: false }
+        Self { number, _feed: feed, listing: ConfigValues::new() }
     }
 
     /// Takes an event in; true if what is known differs.
@@ -59,8 +58,7 @@ impl ConfigFeed {
                 }
                 true
             }
-            FeedEvent::Connected(connected) => {
-                self.connected = connected;
+            FeedEvent::Connected(_) => {
                 self.listing.clear();
                 false
             }

@@ -357,12 +357,10 @@ impl Follower {
 }
 
 impl Feeds {
-    /// Every watch stands, and is believed.
+    /// Every watch on the catalog stands, and is believed. Values of operators are not of the catalog: who may not read
+    /// them must not take it for cut off.
     fn is_connected(&self) -> bool {
-        self.connected
-            && !self.is_over
-            && self.health.values().all(|feed| feed.connected)
-            && self.config.as_ref().is_none_or(|feed| feed.connected)
+        self.connected && !self.is_over && self.health.values().all(|feed| feed.connected)
     }
 
     fn number(&mut self) -> u64 {

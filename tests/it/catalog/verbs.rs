@@ -2,6 +2,7 @@
 
 use tests::etcd::Etcd;
 use tests::host::Host;
+use tests::proxy::Proxy;
 use tests::wait;
 
 #[test]
@@ -98,7 +99,8 @@ fn results_that_scripts_report_are_told_to_the_checks_of_the_agent() {
 fn whoever_waits_for_a_service_is_told_yes_no_or_that_nobody_can_tell() {
     let mut etcd = Etcd::single();
     let store = etcd.store();
-    let host = Host::new("h1", &etcd.endpoints());
+    let proxy = Proxy::start(&etcd.endpoint(0));
+    let host = Host::new("h1", &[proxy.endpoint()]);
     let wait_for = |extra: &[&str]| {
         let mut arguments = vec!["wait_for", "web"];
         arguments.extend(extra);
@@ -111,8 +113,10 @@ fn whoever_waits_for_a_service_is_told_yes_no_or_that_nobody_can_tell() {
     assert_eq!(wait_for(&["--level", "some"]), 64);
     // It comes while somebody waits.
     let waiting = std::thread::scope(|scope| {
+        let before = proxy.accepted();
         let waiting = scope.spawn(|| wait_for(&["--timeout", "30s", "--count", "2"]));
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        let asks = || (proxy.accepted() > before).then_some(());
+        tests::wait::until("it asks", asks, String::new);
         store.put("/available_services/web/b", r#"{"addresses": ["10.4.0.2"]}"#);
         waiting.join().unwrap()
     });
