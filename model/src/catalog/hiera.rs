@@ -38,10 +38,10 @@ fn line_of(service: &ServiceName, interface: &InterfaceName, addresses: &[IpAddr
     // Writing to a string does not fail.
     let _ = write!(line, "{FRONT}{service}::{interface}: [");
     for (index, address) in addresses.iter().enumerate() {
-        let separator = if index == 0 { "" } else { ", " };
+        line.push_str(if index == 0 { "" } else { ", " });
         let _ = match address {
-            IpAddr::V4(ip) => write!(line, "{separator}{ip}"),
-            IpAddr::V6(ip) => write!(line, "{separator}'{ip}'"),
+            IpAddr::V4(ip) => write!(line, "{ip}"),
+            IpAddr::V6(ip) => write!(line, "'{ip}'"),
         };
     }
     line.push_str("]\n");

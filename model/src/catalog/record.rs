@@ -129,14 +129,17 @@ pub fn usable_addresses(addresses: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> 
 /// Pairs that stand in JSON as an object.
 mod as_map {
     use super::{BTreeMap, InterfaceName, Interfaces, IpAddr};
-    use serde::{Deserialize, Deserializer, Serializer};
+    use serde::de::{MapAccess, Visitor};
+    use serde::{Deserializer, Serializer};
+    use std::fmt;
 
     pub(super) fn sorted(map: BTreeMap<InterfaceName, Vec<IpAddr>>) -> Interfaces {
-        let sorted = |(name, mut addresses): (InterfaceName, Vec<IpAddr>)| {
-            addresses.sort_unstable();
-            (name, addresses.into_boxed_slice())
-        };
-        map.into_iter().map(sorted).collect()
+        map.into_iter().map(in_order).collect()
+    }
+
+    fn in_order((name, mut addresses): (InterfaceName, Vec<IpAddr>)) -> (InterfaceName, Box<[IpAddr]>) {
+        addresses.sort_unstable();
+        (name, addresses.into_boxed_slice())
     }
 
     pub(super) fn serialize<S: Serializer>(
@@ -146,8 +149,29 @@ mod as_map {
         serializer.collect_map(interfaces.iter().map(|(name, addresses)| (name, addresses)))
     }
 
+    // Without a map between: there are as many of these as records.
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Interfaces, D::Error> {
-        BTreeMap::deserialize(deserializer).map(sorted)
+        struct Pairs;
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = Interfaces;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("addresses by interface")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Interfaces, A::Error> {
+                let mut pairs: Vec<(InterfaceName, Vec<IpAddr>)> = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                if pairs.is_sorted_by(|(one, _), (next, _)| one < next) {
+                    Ok(pairs.into_iter().map(in_order).collect())
+                } else {
+                    Ok(sorted(pairs.into_iter().collect()))
+                }
+            }
+        }
+        deserializer.deserialize_map(Pairs)
     }
 }
 
@@ -166,6 +190,18 @@ mod tests {
         assert_eq!(
             record.write(),
             r#"{"format":1,"host":"db1","interfaces":{"eth0":["10.0.0.5"],"lo":["127.0.0.1"]},"addresses":["10.0.0.5"],"port":3306}"#
+        );
+    }
+
+    #[test]
+    fn interfaces_and_their_addresses_are_sorted_and_the_last_of_one_name_counts() {
+        let host = HostName::new("db1").unwrap();
+        let text = br#"{"interfaces":{"lo":["::1","127.0.0.1"],"eth0":["10.0.0.6"],"eth0":["10.0.0.5"]}}"#;
+        let record = ServiceRecord::read(&host, text).unwrap();
+        let shown: Vec<String> = record.interfaces.iter().map(|pair| format!("{pair:?}")).collect();
+        assert_eq!(
+            shown,
+            [r#"(InterfaceName("eth0"), [10.0.0.5])"#, r#"(InterfaceName("lo"), [127.0.0.1, ::1])"#]
         );
     }
 

@@ -26,7 +26,7 @@ fn main() -> ExitCode {
             let wanted = |name: &str| words.is_empty() || words.contains(&name);
             let mut report = Report::default();
             type Part = (&'static str, fn(&mut Report));
-            let parts: [Part; 8] = [
+            let parts: [Part; 10] = [
                 ("command", fleet::commands),
                 ("propagation", fleet::propagation),
                 ("agent", fleet::agent),
@@ -35,6 +35,8 @@ fn main() -> ExitCode {
                 ("solo", solo::solo),
                 ("names", names::names),
                 ("catalog", catalog::catalog),
+                ("failing", catalog::failing_check),
+                ("checks", catalog::checks),
             ];
             for (name, measure) in parts.into_iter().filter(|(name, _)| wanted(name)) {
                 eprintln!("measuring: {name}");
