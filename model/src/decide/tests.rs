@@ -185,6 +185,7 @@ impl World {
                 self.record(Fact::Started);
             }
             Action::RunStep { phase, step } => {
+                assert_eq!(self.lacked_by(phase, &step), None, "{phase} {step} runs without what it needs");
                 let run_id = Token::new("run").unwrap();
                 self.record(Fact::StepStarted(RunningStep { run_id, phase, step: step.clone() }));
                 let end = self.end_of(step.as_str());
@@ -216,6 +217,15 @@ impl World {
             Action::Report => self.write_report(&decision),
         }
         true
+    }
+
+    /// A need that is not met, of the phase or of a step no later than this one.
+    fn lacked_by(&self, phase: StepPhase, step: &StepName) -> Option<&Wait> {
+        let place = |name: &StepName| self.policy.steps.of(phase).iter().position(|step| step.name == *name);
+        let holds = |wait: &&Wait| {
+            wait.phase == phase && wait.step.as_ref().is_none_or(|name| place(name) <= place(step))
+        };
+        self.waits.iter().find(holds)
     }
 
     fn about(&self, phase: StepPhase) -> Version {
@@ -1014,6 +1024,12 @@ enum Happens {
     Pass(u16),
     Few(u8),
     Unset,
+    /// A phase, or the last step of it, needs three instances and so many are there.
+    Lack(u8, StepPhase, bool),
+    /// Nothing is lacked any more.
+    Provide,
+    /// The instances of needed services are others.
+    OtherInstances,
 }
 
 fn happens() -> impl Strategy<Value = Happens> {
@@ -1028,7 +1044,19 @@ fn happens() -> impl Strategy<Value = Happens> {
         3 => (1u16..4000).prop_map(Happens::Pass),
         5 => (1u8..12).prop_map(Happens::Few),
         1 => Just(Happens::Unset),
+        2 => (0u8..3, phases(), any::<bool>()).prop_map(|(have, phase, step)| Happens::Lack(have, phase, step)),
+        2 => Just(Happens::Provide),
+        1 => Just(Happens::OtherInstances),
     ]
+}
+
+fn phases() -> impl Strategy<Value = StepPhase> {
+    prop::sample::select(vec![
+        StepPhase::Prefetch,
+        StepPhase::Apply,
+        StepPhase::Converge,
+        StepPhase::Validate,
+    ])
 }
 
 const NAMES: [&str; 5] = ["fetch", "packages", "configuration", "render", "http"];
@@ -1050,6 +1078,15 @@ impl World {
                 self.act();
             }),
             Happens::Unset => self.target = Target::NotSet,
+            Happens::Lack(have, phase, of_last_step) => {
+                let last = self.policy.steps.of(phase).last().map(|step| step.name.to_string());
+                let wait = need(phase, last.as_deref().filter(|_| of_last_step));
+                self.waits.push(Wait { need: 3, have: have.into(), ..wait });
+            }
+            Happens::Provide => self.waits.clear(),
+            Happens::OtherInstances => {
+                self.services_seen = Some(self.services_seen.unwrap_or_default() + 1);
+            }
         }
     }
 
@@ -1097,11 +1134,15 @@ proptest! {
         world.store_away = false;
         world.default_end.clear();
         world.ends.clear();
+        world.waits.clear();
         world.trigger("9");
         world.pass(Duration::from_secs(3600));
         world.check_history();
         prop_assert_eq!(world.published.listing.clone(), Some(version("9")), "{:#?}", world.decide());
         prop_assert_eq!(world.word(), "ok");
+        prop_assert!(world.published.report.as_ref().is_some_and(|report| report.waits.is_empty()));
+        // What needed services looked like last is what the eventual phase ran with.
+        prop_assert_eq!(world.state.converged.seen, world.services_seen);
         // A plan that was carried out leaves nothing to do.
         prop_assert!(world.decide().plan.actions.is_empty());
         for kind in [StatusType::apply(), StatusType::validation()] {
