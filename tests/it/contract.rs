@@ -520,7 +520,7 @@ fn reads_of_an_empty_store() -> Vec<Row> {
             .with("ORCHESTRATE_HIERA_FILE", "@HOST/none/services.yaml"),
         row("nobody to work on", "maintenance on", 1, "").says("web-1 is not known"),
         row("nobody to drain", "drain --hostname db-9", 1, "").says("db-9 is not known"),
-        row("lint needs no store", "lint @HOST", 0, "").says("1 kinds of host, 0 errors"),
+        row("lint needs no store", "lint @HOST", 0, "").says("kinds of host: 1, errors: 0"),
         row("no report", "logs web-1", 1, "").says("has not reported"),
         row("nobody to try again", "retry web-1", 1, "").says("web-1 is not known"),
         row("nobody to take out", "hosts decommission web-1", 1, "").says("web-1 is not known"),

@@ -327,6 +327,11 @@ impl Host {
         lines
     }
 
+    /// Where its agent's HTTP listens.
+    pub fn http_port(&self) -> u16 {
+        self.http_port
+    }
+
     /// Where its agent's DNS listens.
     pub fn dns_port(&self) -> u16 {
         self.dns_port

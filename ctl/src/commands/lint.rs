@@ -50,7 +50,7 @@ pub(super) fn files(paths: &[PathBuf], output: &mut Output) -> Result<Exit, Fail
     });
     let errors = found.iter().filter(|f| f.weight == Weight::Error).count();
     output::note(&format!(
-        "{} kinds of host, {errors} errors, {} warnings",
+        "kinds of host: {}, errors: {errors}, warnings: {}",
         hosts.len(),
         found.len() - errors
     ));

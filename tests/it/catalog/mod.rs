@@ -1,5 +1,6 @@
 //! The catalog: hosts publish, others find, wait and follow.
 
+mod circular;
 mod depend;
 mod files;
 mod guard;
