@@ -1,9 +1,10 @@
 //! Names through the resolvers that hosts have, set up as the documentation says.
 
+use std::path::PathBuf;
 use std::process::Command;
 use tests::etcd::Etcd;
 use tests::host::Host;
-use tests::process::{Running, in_own_network, run};
+use tests::process::{Running, binary, in_own_network, run};
 use tests::wait;
 
 /// The samples of docs/discovery.md about resolvers, in their order.
@@ -37,7 +38,7 @@ fn the_resolvers_of_the_documentation_find_names_of_services_and_others() {
         return;
     }
     let samples = samples();
-    let [_resolved, dnsmasq, unbound, agent, resolv_conf] = samples.as_slice() else { panic!("{samples:?}") };
+    let [_, dnsmasq, unbound, agent, resolv_conf] = samples.as_slice() else { panic!("{samples:?}") };
     let directory = tempfile::tempdir().expect("a directory");
     let file = |name: &str, text: &str| {
         let path = directory.path().join(name);
@@ -101,4 +102,56 @@ fn the_resolvers_of_the_documentation_find_names_of_services_and_others() {
     let _unbound = Running::start(Command::new("unbound").arg("-d").arg("-c").arg(path), &log("unbound"));
     wait_for_answer("@127.0.0.5#5302", "web.service.consul", "10.9.0.9", || read("unbound"));
     wait_for_answer("@127.0.0.5#5302", "h9.node.consul", "10.9.0.9", || read("unbound"));
+}
+
+/// Installed, or unpacked by `make test`: its package would take over the resolver of the machine.
+fn resolved() -> Option<PathBuf> {
+    let program = "lib/systemd/systemd-resolved";
+    let unpacked = binary("orchestrate").ancestors().nth(2)?.join("systemd-resolved").join(program);
+    [PathBuf::from("/").join(program), unpacked].into_iter().find(|path| path.exists())
+}
+
+#[test]
+fn systemd_resolved_finds_names_of_services_by_the_agent_and_others_by_the_server_of_its_link() {
+    let name = "catalog::resolvers::systemd_resolved_finds_names_of_services_by_the_agent_and_others_by_the_server_of_its_link";
+    let Some(program) = resolved() else {
+        return tests::skip(name, "systemd-resolved is not installed and could not be unpacked");
+    };
+    if !in_own_network(name) {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let (at, sample) = (directory.path().display(), &samples()[0]);
+    std::fs::write(directory.path().join("orchestrate.conf"), sample).expect("written");
+    // A link with a server of its own, as the network's configuration leaves it for resolved, and resolved's user.
+    let prepare = format!(
+        "ip link add up0 type veth peer name up1 && ip link set up1 up
+         ip addr add 192.0.2.53/24 dev up0 && ip link set up0 up
+         mount -t tmpfs tmpfs /run
+         mkdir -p /run/systemd/resolved.conf.d /run/systemd/resolve /run/systemd/netif/links
+         cp {at}/orchestrate.conf /run/systemd/resolved.conf.d/
+         printf 'ADMIN_STATE=configured\\nOPER_STATE=routable\\nDNS=192.0.2.53\\n' > /run/systemd/netif/links/$(ip -o link show up0 | cut -d: -f1)
+         (grep -v ^systemd-resolve: /etc/passwd; echo systemd-resolve:x:64999:64999::/:/bin/false) > {at}/passwd
+         (grep -v ^systemd-resolve: /etc/group; echo systemd-resolve:x:64999:) > {at}/group
+         mount --bind {at}/passwd /etc/passwd && mount --bind {at}/group /etc/group
+         chown 64999:64999 /run/systemd/resolve"
+    );
+    let done = run(Command::new("sh").args(["-ec", &prepare]), "");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let mut world = Command::new("dnsmasq");
+    world.args(["-k", "-C", "/dev/null", "--no-resolv", "--no-hosts", "--user=root", "--bind-interfaces"]);
+    world.args(["--listen-address=192.0.2.53", "--except-interface=lo", "--address=/org/192.0.2.7"]);
+    let _world = Running::start(&mut world, &directory.path().join("world"));
+    let etcd = Etcd::single();
+    etcd.store().put("/available_services/web/h9", r#"{"addresses": ["10.9.0.9"], "port": 80}"#);
+    let mut host = Host::new("h1", &etcd.endpoints()).with("[dns]\nlisten = [\"127.0.0.1:8600\"]");
+    host.start();
+    wait_for_answer("@127.0.0.1#8600", "web.service.consul", "10.9.0.9", || host.describe());
+    let _resolved = Running::start(&mut Command::new(program), &directory.path().join("resolved"));
+    let log = || std::fs::read_to_string(directory.path().join("resolved")).unwrap_or_default();
+    for number in 1..=5 {
+        wait_for_answer("@127.0.0.53", "web.service.consul", "10.9.0.9", log);
+        wait_for_answer("@127.0.0.53", "h9.node.consul", "10.9.0.9", log);
+        wait_for_answer("@127.0.0.53", &format!("name{number}.example.org"), "192.0.2.7", log);
+    }
 }

@@ -1,6 +1,6 @@
 //! The measurements.
 
-use crate::measure::{cpu_seconds, in_turn, once, resident_mebibytes};
+use crate::measure::{cpu_seconds, in_turn, once, percentile, resident_mebibytes};
 use crate::processes::{Agent, Etcd, Setup, bench, load, millis, orchestrate, wait};
 use crate::report::Report;
 use std::path::Path;
@@ -232,9 +232,10 @@ pub(crate) fn update(report: &mut Report) {
 
 pub(crate) fn storm(report: &mut Report) {
     let etcd = Etcd::start();
+    load(&["services", &etcd.endpoint, "100", "10"]);
     let numbers = load(&["storm", &etcd.endpoint, "2000"]);
     let (there, last, first, troubles) = (numbers[0], numbers[1], numbers[2], numbers[3]);
-    let what = "2000 agents start at once: seconds until all hold their names";
+    let what = "2000 agents start at once: seconds until all hold their names and the catalog";
     report.row(
         what,
         format!("{last:.1} s, the first after {first:.1} s"),
@@ -248,5 +249,56 @@ pub(crate) fn storm(report: &mut Report) {
         "2000 agents".into(),
         troubles + 2000.0 - there,
         0.0,
+    );
+}
+
+/// So many follow the catalog while the store is away for a minute.
+const CUT_OFF: usize = 1000;
+const AWAY: Duration = Duration::from_secs(60);
+
+/// Everybody is cut off, then all are healed at once: they come back apart, and the store can be used meanwhile.
+pub(crate) fn heal(report: &mut Report) {
+    let mut etcd = Etcd::start();
+    load(&["services", &etcd.endpoint, "100", "10"]);
+    let endpoint = etcd.endpoint.clone();
+    let agents = std::thread::spawn(move || load(&["heal", &endpoint, &CUT_OFF.to_string()]));
+    let store = tests::store::Store::connect(std::slice::from_ref(&etcd.endpoint));
+    let all = || (store.list("/orchestrate/live/").len() == CUT_OFF).then_some(());
+    wait(Duration::from_secs(120), all);
+    let write = || {
+        let begin = Instant::now();
+        store.put("/by/somebody", "else");
+        // At an even pace.
+        std::thread::sleep(Duration::from_millis(20));
+        millis(begin.elapsed()) - 20.0
+    };
+    let mut before: Vec<f64> = (0..500).map(|_| write()).collect();
+    etcd.be_away(AWAY);
+    // The client of the bench comes back as well.
+    wait(Duration::from_secs(30), || store.try_put("/by/somebody", b"else").ok());
+    let mut meanwhile = Vec::new();
+    while !agents.is_finished() {
+        meanwhile.push(write());
+    }
+    let numbers = agents.join().expect("the agents");
+    let (there, seconds, busiest) = (numbers[0], numbers[1], numbers[2]);
+    report.row(
+        "1000 agents, the store away for a minute: the greatest part that is back within one second",
+        format!("{:.1} %, all within {seconds:.0} s", busiest * 100.0),
+        format!("{there} are back"),
+        busiest + (CUT_OFF as f64 - there),
+        0.1,
+    );
+    let p99 = |times: &mut Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        percentile(times, 99.0)
+    };
+    let (before, meanwhile) = (p99(&mut before), p99(&mut meanwhile));
+    report.row(
+        "1000 agents come back: a write of somebody else, p99: ms over the yardstick",
+        format!("{meanwhile:.1} ms"),
+        format!("{before:.1} ms before they were cut off"),
+        (meanwhile - before).max(0.0),
+        100.0,
     );
 }

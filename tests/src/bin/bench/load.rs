@@ -3,10 +3,10 @@
 use crate::measure::{own_cpu_seconds, percentile};
 use etcd_client::{Client, Compare, CompareOp, ConnectOptions, GetOptions, Txn, TxnOp, WatchOptions};
 use etcd_session::{
-    EndpointSource, Gate, Mirror, MirrorOptions, Presence, PresenceConfig, PresenceState, Scope, Session,
-    SessionConfig,
+    EndpointSource, Feed, FeedEvent, FeedOptions, Gate, Mirror, MirrorOptions, Presence, PresenceConfig,
+    PresenceState, Scope, Session, SessionConfig,
 };
-use model::keys::Key;
+use model::keys::{Key, Prefix};
 use model::names::{HostName, Token};
 use model::values::{Driver, LiveClaim, RosterEntry};
 use std::process::ExitCode;
@@ -43,6 +43,7 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
             "services" => services(words[1], number(2), number(3)).await,
             "dumps" => dumps(words[1], number(2)).await,
             "storm" => storm(words[1], number(2)).await,
+            "heal" => heal(words[1], number(2)).await,
             other => panic!("no load {other}"),
         }
     });
@@ -259,6 +260,90 @@ async fn propagation(endpoint: &str, watchers: usize, mirrors: bool, rounds: usi
     std::io::Write::flush(&mut std::io::stdout()).expect("flushed");
 }
 
+/// What an agent has to do with the store: it follows the target and the catalog, and holds its name.
+struct StoreSide {
+    mirror: Mirror,
+    presence: Presence,
+    _feed: Feed,
+    events: mpsc::Receiver<(u64, FeedEvent)>,
+    _gate: watch::Sender<Gate>,
+}
+
+impl StoreSide {
+    fn start(endpoint: &str, number: usize) -> Self {
+        let host = HostName::new(format!("s{number:06}")).expect("a name");
+        let session = session(endpoint);
+        let scope = Scope {
+            watched: vec![
+                Key::CurrentVersion,
+                Key::Store,
+                Key::Live(host.clone()),
+                Key::Host(host.clone()),
+                Key::Retry(host.clone()),
+            ],
+            polled: vec![Key::Announced(host.clone()), Key::Report(host.clone())],
+        };
+        let mirror = Mirror::start(session.clone(), scope, MirrorOptions::default());
+        let claim = LiveClaim {
+            instance: Token::new(format!("i{number}")).expect("a token"),
+            machine_id: format!("m{number}"),
+            boot_id: "b".into(),
+            addresses: vec![],
+            agent_version: "bench".into(),
+            driver: Driver::Agent,
+        };
+        let (gate_sender, gate) = watch::channel(Gate { open: true, store_revision: 0 });
+        let config = PresenceConfig { host, claim, roster: RosterEntry::default(), resume: true };
+        let presence = Presence::start(session.clone(), config, gate);
+        let (sink, events) = mpsc::channel(16);
+        let feed = Feed::start(session, Prefix::Services, FeedOptions::default(), 0, sink);
+        Self { mirror, presence, _feed: feed, events, _gate: gate_sender }
+    }
+}
+
+/// Agents that follow the catalog and are cut off together; prints how many are back, the seconds between the first
+/// of them and the last, and the greatest part that is back within one second.
+async fn heal(endpoint: &str, agents: usize) {
+    let (sender, mut back) = mpsc::unbounded_channel();
+    for number in 0..agents {
+        let (sender, endpoint) = (sender.clone(), endpoint.to_owned());
+        tokio::spawn(async move {
+            let mut agent = StoreSide::start(&endpoint, number);
+            let mut was_cut = false;
+            while let Some((_, event)) = agent.events.recv().await {
+                match event {
+                    FeedEvent::Connected(false) => was_cut = true,
+                    FeedEvent::Connected(true) if was_cut => {
+                        // It goes on, as agents do.
+                        was_cut = false;
+                        let _ = sender.send(Instant::now());
+                    }
+                    _ => {}
+                }
+            }
+        });
+    }
+    let mut times = Vec::new();
+    while times.len() < agents {
+        let limit = Duration::from_secs(if times.is_empty() { 600 } else { 120 });
+        let Ok(Some(at)) = tokio::time::timeout(limit, back.recv()).await else { break };
+        times.push(at);
+    }
+    times.sort();
+    let (Some(first), Some(last)) = (times.first(), times.last()) else { panic!("nobody came back") };
+    let within_a_second = |from: &Instant| {
+        times.iter().filter(|at| *at >= from && **at < *from + Duration::from_secs(1)).count()
+    };
+    let busiest = times.iter().map(within_a_second).max().unwrap_or(0);
+    answer(&format!(
+        "{} {:.1} {:.3}",
+        times.len(),
+        (*last - *first).as_secs_f64(),
+        busiest as f64 / agents as f64
+    ));
+    std::io::Write::flush(&mut std::io::stdout()).expect("flushed");
+}
+
 /// What many agents say to the store when all start at once; prints seconds until all are there, the
 /// requests that surfaced an error, and the time over which the first contacts were spread.
 async fn storm(endpoint: &str, agents: usize) {
@@ -268,32 +353,9 @@ async fn storm(endpoint: &str, agents: usize) {
         let sender = sender.clone();
         let endpoint = endpoint.to_owned();
         tokio::spawn(async move {
-            let host = HostName::new(format!("s{number:06}")).expect("a name");
-            let session = session(&endpoint);
-            let scope = Scope {
-                watched: vec![
-                    Key::CurrentVersion,
-                    Key::Store,
-                    Key::Live(host.clone()),
-                    Key::Host(host.clone()),
-                    Key::Retry(host.clone()),
-                ],
-                polled: vec![Key::Announced(host.clone()), Key::Report(host.clone())],
-            };
-            let mirror = Mirror::start(session.clone(), scope, MirrorOptions::default());
-            let claim = LiveClaim {
-                instance: Token::new(format!("i{number}")).expect("a token"),
-                machine_id: format!("m{number}"),
-                boot_id: "b".into(),
-                addresses: vec![],
-                agent_version: "bench".into(),
-                driver: Driver::Agent,
-            };
-            let (_gate, gate) = watch::channel(Gate { open: true, store_revision: 0 });
-            let config = PresenceConfig { host, claim, roster: RosterEntry::default(), resume: true };
-            let presence = Presence::start(session, config, gate);
-            let mut snapshots = mirror.snapshots();
-            let mut states = presence.states();
+            let mut agent = StoreSide::start(&endpoint, number);
+            let mut snapshots = agent.mirror.snapshots();
+            let mut states = agent.presence.states();
             let mut troubles = 0;
             let ready = async {
                 loop {
@@ -309,9 +371,10 @@ async fn storm(endpoint: &str, agents: usize) {
             };
             ready.await;
             states.wait_for(|s| matches!(s, PresenceState::Held { .. })).await.expect("running");
+            while !matches!(agent.events.recv().await.expect("running"), (_, FeedEvent::Listed(_))) {}
             let _ = sender.send((Instant::now(), troubles));
             std::future::pending::<()>().await;
-            drop((mirror, presence));
+            drop(agent);
         });
     }
     let mut times = Vec::new();

@@ -26,11 +26,12 @@ fn main() -> ExitCode {
             let wanted = |name: &str| words.is_empty() || words.contains(&name);
             let mut report = Report::default();
             type Part = (&'static str, fn(&mut Report));
-            let parts: [Part; 10] = [
+            let parts: [Part; 11] = [
                 ("command", fleet::commands),
                 ("propagation", fleet::propagation),
                 ("agent", fleet::agent),
                 ("storm", fleet::storm),
+                ("heal", fleet::heal),
                 ("update", fleet::update),
                 ("solo", solo::solo),
                 ("names", names::names),

@@ -11,6 +11,7 @@ pub(crate) struct Etcd {
     /// There until it is taken out.
     child: Option<Child>,
     pub(crate) endpoint: String,
+    peer: u16,
     directory: Option<tempfile::TempDir>,
 }
 
@@ -19,19 +20,40 @@ impl Etcd {
         let directory = tempfile::tempdir().expect("a directory");
         let [client, peer] = tests::process::free_ports();
         let endpoint = format!("http://127.0.0.1:{client}");
-        let log = std::fs::File::create(directory.path().join("log")).expect("a log");
+        let mut etcd = Self { child: None, endpoint, peer, directory: Some(directory) };
+        etcd.serve();
+        etcd
+    }
+
+    fn serve(&mut self) {
+        let directory = self.directory.as_ref().expect("nobody took it").path();
+        let log = std::fs::File::create(directory.join("log")).expect("a log");
         let child = Command::new("etcd")
             .arg("--data-dir")
-            .arg(directory.path().join("data"))
-            .args(["--listen-client-urls", &endpoint, "--advertise-client-urls", &endpoint])
-            .args(["--listen-peer-urls", &format!("http://127.0.0.1:{peer}"), "--log-level", "error"])
+            .arg(directory.join("data"))
+            .args(["--listen-client-urls", &self.endpoint, "--advertise-client-urls", &self.endpoint])
+            .args(["--listen-peer-urls", &format!("http://127.0.0.1:{}", self.peer), "--log-level", "error"])
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
             .expect("etcd");
-        let etcd = Self { child: Some(child), endpoint, directory: Some(directory) };
-        wait(Duration::from_secs(30), || etcd.metrics().is_some().then_some(()));
-        etcd
+        self.child = Some(child);
+        wait(Duration::from_secs(30), || self.metrics().is_some().then_some(()));
+    }
+
+    /// Nobody is served for so long, then everybody at once.
+    pub(crate) fn be_away(&mut self, time: Duration) {
+        self.end();
+        std::thread::sleep(time);
+        self.serve();
+    }
+
+    fn end(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 
     /// The process, its endpoint and its directory; whoever takes them ends them.
@@ -57,11 +79,7 @@ impl Etcd {
 
 impl Drop for Etcd {
     fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            // It may have ended by itself.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.end();
     }
 }
 
