@@ -36,8 +36,7 @@ pub struct FeedOptions {
     pub progress_every: Duration,
     /// Most time until such a question is answered.
     pub silence_max: Duration,
-    /// Bounds of the delay after a failure; drawn with full jitter, so that those who were cut off together
-    /// come back apart.
+    /// Bounds of the delay after a failure ([`Backoff::spread`]).
     pub backoff: (Duration, Duration),
     /// Most time for one list.
     pub list_timeout: Duration,
@@ -48,7 +47,7 @@ impl Default for FeedOptions {
         Self {
             progress_every: Duration::from_secs(30),
             silence_max: Duration::from_secs(15),
-            backoff: (Duration::from_millis(200), Duration::from_secs(30)),
+            backoff: (Duration::from_millis(200), Duration::from_secs(45)),
             list_timeout: Duration::from_secs(60),
         }
     }
@@ -124,7 +123,7 @@ impl Follower {
             if self.say(FeedEvent::Connected(false)).await.is_err() {
                 return;
             }
-            tokio::time::sleep(backoff.delay(failures, 1.0).mul_f64(draw().max(0.02))).await;
+            tokio::time::sleep(backoff.spread(failures, draw())).await;
         }
     }
 

@@ -30,7 +30,7 @@ pub struct Scope {
 pub struct MirrorOptions {
     /// Mean time between two linearizable reads; each wait is drawn from half to one and a half of it.
     pub backstop: Duration,
-    /// Bounds of the delay after a failure; drawn with full jitter.
+    /// Bounds of the delay after a failure ([`Backoff::spread`]).
     pub backoff: (Duration, Duration),
     /// Most time for one list.
     pub list_timeout: Duration,
@@ -40,7 +40,7 @@ impl Default for MirrorOptions {
     fn default() -> Self {
         Self {
             backstop: Duration::from_secs(30),
-            backoff: (Duration::from_millis(200), Duration::from_secs(30)),
+            backoff: (Duration::from_millis(200), Duration::from_secs(45)),
             list_timeout: Duration::from_secs(10),
         }
     }
@@ -131,7 +131,7 @@ impl Follower {
                     Err(error) => {
                         failures += 1;
                         self.trouble(error);
-                        tokio::time::sleep(full_jitter(&backoff, failures)).await;
+                        tokio::time::sleep(backoff.spread(failures, draw())).await;
                         continue;
                     }
                 }
@@ -141,13 +141,13 @@ impl Follower {
                     resume.clear();
                     failures += 1;
                     if failures > 1 {
-                        tokio::time::sleep(full_jitter(&backoff, failures - 1)).await;
+                        tokio::time::sleep(backoff.spread(failures - 1, draw())).await;
                     }
                 }
                 Left::Cut(error) => {
                     failures += 1;
                     self.trouble(error);
-                    tokio::time::sleep(full_jitter(&backoff, failures)).await;
+                    tokio::time::sleep(backoff.spread(failures, draw())).await;
                 }
             }
         }
@@ -390,9 +390,4 @@ fn apply_event(
             entries.remove(key);
         }
     }
-}
-
-fn full_jitter(backoff: &Backoff, failures: u32) -> Duration {
-    // The first retry after a cut goes to another member and is quick; a long outage spreads over the maximum.
-    backoff.delay(failures, 1.0).mul_f64(draw().max(0.02))
 }

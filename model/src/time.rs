@@ -105,9 +105,19 @@ impl Backoff {
 
     /// The delay after `failures` failures in a row; `draw` in 0..1 spreads hosts over the upper half.
     pub fn delay(&self, failures: u32, draw: f64) -> Duration {
-        let doubled = self.min.saturating_mul(1u32 << failures.saturating_sub(1).min(20));
-        let full = doubled.min(self.max);
-        full.mul_f64(0.5 + draw.clamp(0.0, 1.0) / 2.0)
+        self.doubled(failures).mul_f64(0.5 + draw.clamp(0.0, 1.0) / 2.0)
+    }
+
+    /// The delay of those who fail together and must come back apart. While it grows it is drawn from all below the
+    /// doubled one, so that they lose their step; at the larger bound from its upper third. Whoever waits longest
+    /// then waits little longer than the others, and they come evenly over two thirds of that bound.
+    pub fn spread(&self, failures: u32, draw: f64) -> Duration {
+        let (full, draw) = (self.doubled(failures), draw.clamp(0.0, 1.0));
+        full.mul_f64(if full < self.max { draw.max(0.02) } else { (2.0 + draw) / 3.0 })
+    }
+
+    fn doubled(&self, failures: u32) -> Duration {
+        self.min.saturating_mul(1u32 << failures.saturating_sub(1).min(20)).min(self.max)
     }
 }
 
@@ -142,6 +152,32 @@ mod tests {
             let delay = backoff.delay(n, draw);
             prop_assert!(delay >= Duration::from_millis(min.min(max)) / 2);
             prop_assert!(delay <= Duration::from_millis(min.max(max)));
+            prop_assert!(backoff.spread(n, draw) <= Duration::from_millis(min.max(max)));
+        }
+
+        #[test]
+        fn those_who_were_cut_off_together_for_long_come_back_apart(seed in any::<u64>(), healed in 60.0f64..600.0) {
+            // The least and the greatest delay of the store's clients.
+            let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(45));
+            let mut state = seed | 1;
+            let mut draw = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 11) as f64 / (1u64 << 53) as f64
+            };
+            let mut back: Vec<f64> = (0..1000)
+                .map(|_| {
+                    let (mut at, mut failures) = (0.0, 0);
+                    while at < healed {
+                        failures += 1;
+                        at += backoff.spread(failures, draw()).as_secs_f64();
+                    }
+                    at - healed
+                })
+                .collect();
+            back.sort_by(f64::total_cmp);
+            prop_assert!(back[999] - back[0] >= 30.0, "all within {} s", back[999] - back[0]);
+            let busiest = (0..45).map(|s| back.iter().filter(|at| at.floor() == f64::from(s)).count()).max();
+            prop_assert!(busiest <= Some(80), "{busiest:?} of 1000 within one second");
         }
 
         #[test]

@@ -128,14 +128,14 @@ fn an_outage_of_five_work_leases_changes_no_file_restarts_nothing_and_fails_no_q
     let gone = || (fleet.published() == 0).then_some(());
     wait::until("the leases are over", gone, || fleet.describe());
     // Packets get lost while it heals.
-    fleet.network.lose(0.1);
+    fleet.network.lose(0.3);
     fleet.network.heal(None);
     let back = || {
         fleet.ask_everybody();
         let health = fleet.store.list("/orchestrate/health/web/");
         (fleet.published() == usize::from(WEBS) && health.len() == usize::from(WEBS)).then_some(())
     };
-    wait::until_within(Duration::from_secs(120), "all publish again", back, || fleet.describe());
+    wait::until_within(Duration::from_secs(180), "all publish again", back, || fleet.describe());
     let calm = || {
         fleet.ask_everybody();
         seen() == before

@@ -283,11 +283,19 @@ pub(crate) fn heal(report: &mut Report) {
     let numbers = agents.join().expect("the agents");
     let (there, seconds, busiest) = (numbers[0], numbers[1], numbers[2]);
     report.row(
+        "1000 agents, the store away for a minute: 30 s against the time over which they come back",
+        format!("over {seconds:.0} s"),
+        "30 s".into(),
+        30.0 / seconds,
+        1.0,
+    );
+    report.row(
         "1000 agents, the store away for a minute: the greatest part that is back within one second",
-        format!("{:.1} %, all within {seconds:.0} s", busiest * 100.0),
+        format!("{:.1} %", busiest * 100.0),
         format!("{there} are back"),
+        // Who asks while the store starts is answered together with others.
         busiest + (CUT_OFF as f64 - there),
-        0.1,
+        0.2,
     );
     let p99 = |times: &mut Vec<f64>| {
         times.sort_by(f64::total_cmp);
