@@ -93,10 +93,38 @@ impl std::fmt::Debug for GlobalOptions {
     }
 }
 
-/// What to do.
+/// What to do. In groups, so that one word makes the definition of one group.
 #[derive(Debug, Subcommand)]
 #[command(rename_all = "snake_case")]
 pub(crate) enum Verb {
+    #[command(flatten)]
+    Update(UpdateVerb),
+    #[command(flatten)]
+    State(StateVerb),
+    #[command(flatten)]
+    Catalog(CatalogVerb),
+    /// Print the version installed on this host, or record it
+    LocalVersion {
+        /// Record this version
+        version: Option<String>,
+    },
+    /// Look at settings and service files before anything runs: deadlocks, two writers of a file, mistakes
+    Lint {
+        /// Directories, one for each kind of host; or settings files, each followed by its service files
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Print a completion script
+    Completion {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// What the fleet runs and shall run.
+#[derive(Debug, Subcommand)]
+#[command(rename_all = "snake_case")]
+pub(crate) enum UpdateVerb {
     /// Make the fleet run a version
     TriggerUpdate {
         /// The version
@@ -114,11 +142,6 @@ pub(crate) enum Verb {
         /// Only look: the exit code is the true one also where an agent applies updates
         #[arg(long)]
         peek: bool,
-    },
-    /// Print the version installed on this host, or record it
-    LocalVersion {
-        /// Record this version
-        version: Option<String>,
     },
     /// Report a result of this host by the exit code of the tool that ran
     UpdateOwnStatus {
@@ -199,6 +222,12 @@ pub(crate) enum Verb {
         #[arg(long = "debug_hosts")]
         debug_hosts: bool,
     },
+}
+
+/// How hosts and the store stand, and why.
+#[derive(Debug, Subcommand)]
+#[command(rename_all = "snake_case")]
+pub(crate) enum StateVerb {
     /// Say how the fleet stands: settled (0), updating or failing (1), unknown (2)
     Status,
     /// The roster: the hosts that the fleet has
@@ -213,6 +242,27 @@ pub(crate) enum Verb {
         /// The host
         host: Option<String>,
     },
+    /// Print the last lines of the step that failed or holds on a host
+    Logs {
+        /// The host
+        host: String,
+    },
+    /// Ask a host to try again
+    Retry {
+        /// The host
+        host: String,
+    },
+    /// The store itself
+    Store {
+        #[command(subcommand)]
+        verb: StoreVerb,
+    },
+}
+
+/// Services.
+#[derive(Debug, Subcommand)]
+#[command(rename_all = "snake_case")]
+pub(crate) enum CatalogVerb {
     /// The services of the fleet
     Services {
         #[command(subcommand)]
@@ -270,12 +320,6 @@ pub(crate) enum Verb {
     /// Let through what hosts serve on because it went silent together
     #[command(name = "release-view", alias = "release_view")]
     ReleaseView,
-    /// Look at settings and service files before anything runs: deadlocks, two writers of a file, mistakes
-    Lint {
-        /// Directories, one for each kind of host; or settings files, each followed by its service files
-        #[arg(required = true)]
-        files: Vec<PathBuf>,
-    },
     /// Answer a question as the DNS server of an agent would
     Dns {
         /// The name, as in web.service.consul
@@ -286,26 +330,6 @@ pub(crate) enum Verb {
         /// The domain of the names
         #[arg(long, default_value = "consul")]
         domain: String,
-    },
-    /// Print the last lines of the step that failed or holds on a host
-    Logs {
-        /// The host
-        host: String,
-    },
-    /// Ask a host to try again
-    Retry {
-        /// The host
-        host: String,
-    },
-    /// The store itself
-    Store {
-        #[command(subcommand)]
-        verb: StoreVerb,
-    },
-    /// Print a completion script
-    Completion {
-        /// The shell
-        shell: clap_complete::Shell,
     },
 }
 
@@ -403,7 +427,9 @@ mod tests {
         ] {
             parse(line).unwrap_or_else(|e| panic!("{line}: {e}"));
         }
-        let Verb::UpdateOwnStatus { code, .. } = parse("o update_own_status puppet -1").unwrap().verb else {
+        let Verb::Update(UpdateVerb::UpdateOwnStatus { code, .. }) =
+            parse("o update_own_status puppet -1").unwrap().verb
+        else {
             panic!()
         };
         assert_eq!(code, -1);
@@ -414,7 +440,7 @@ mod tests {
         let cli = parse("o why web-1 --host store --output json --namespace /a").unwrap();
         assert_eq!(cli.global.store_host.as_deref(), Some("store"));
         assert_eq!(cli.global.output, Format::Json);
-        let Verb::Why { host } = cli.verb else { panic!() };
+        let Verb::State(StateVerb::Why { host }) = cli.verb else { panic!() };
         assert_eq!(host.as_deref(), Some("web-1"));
         assert_eq!(parse("o status -w json").unwrap().global.output, Format::Json);
     }

@@ -11,8 +11,8 @@ mod settings;
 
 pub use exit::Exit;
 
-use clap::{Args, CommandFactory, FromArgMatches};
-use cli::{Cli, GlobalOptions};
+use clap::{Args, CommandFactory, FromArgMatches, Subcommand};
+use cli::{CatalogVerb, Cli, GlobalOptions, StateVerb, UpdateVerb, Verb};
 use exit::Failure;
 use output::Output;
 use settings::Settings;
@@ -37,19 +37,30 @@ pub fn run(arguments: impl Iterator<Item = OsString>, environment: impl Fn(&str)
 }
 
 /// Reads the command line by the definition of the one verb that stands in it, and by the whole one if that
-/// fails: clap copies every global option into every verb, and that took longer than all else before the
-/// first request. What the smaller definition accepts means the same in the whole one, because a word that
+/// fails: there are many verbs, clap copies every global option into each, and that took longer than all else before
+/// the first request. What the smaller definition accepts means the same in the whole one, because a word that
 /// is neither verb nor option is accepted by none of them. Neither is freed: the process ends soon.
 fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
-    let mut whole = ManuallyDrop::new(command());
-    if let Some(verb) = arguments.iter().skip(1).find_map(|word| whole.find_subcommand(word)) {
+    if let Some(verb) = arguments.iter().skip(1).find_map(|word| verb_of(word.to_str()?)) {
         let options = GlobalOptions::augment_args(clap::Command::new("orchestrate"));
-        let mut of_verb = ManuallyDrop::new(options.subcommand(verb.clone()));
+        let mut of_verb = ManuallyDrop::new(options.subcommand(verb));
         if let Ok(cli) = read(&mut of_verb, &arguments) {
             return Ok(cli);
         }
     }
-    read(&mut whole, &arguments)
+    read(&mut ManuallyDrop::new(command()), &arguments)
+}
+
+/// The definition of a verb, made with those of its group.
+fn verb_of(word: &str) -> Option<clap::Command> {
+    fn among<V: Subcommand>(word: &str) -> Option<clap::Command> {
+        let group = || ManuallyDrop::new(V::augment_subcommands(clap::Command::new("orchestrate")));
+        V::has_subcommand(word).then(|| group().find_subcommand(word).cloned())?
+    }
+    among::<UpdateVerb>(word)
+        .or_else(|| among::<StateVerb>(word))
+        .or_else(|| among::<CatalogVerb>(word))
+        .or_else(|| among::<Verb>(word))
 }
 
 fn read(definition: &mut clap::Command, arguments: &[OsString]) -> Result<Cli, clap::Error> {
@@ -70,19 +81,20 @@ mod documents;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cli::Verb;
 
     #[test]
     fn a_word_that_is_also_a_verb_is_read_for_what_it_is() {
         let parse = |line: &str| parse(line.split_whitespace().map(OsString::from).collect());
         let cli = parse("orchestrate --namespace ping current_version --timeout 3s").unwrap();
-        assert!(matches!(cli.verb, Verb::CurrentVersion), "{:?}", cli.verb);
+        assert!(matches!(cli.verb, Verb::Update(UpdateVerb::CurrentVersion)), "{:?}", cli.verb);
         assert_eq!(
             (cli.global.namespace.as_deref(), cli.global.timeout.as_deref()),
             (Some("ping"), Some("3s"))
         );
         let cli = parse("orchestrate verify_hosts ping status").unwrap();
-        assert!(matches!(cli.verb, Verb::VerifyHosts { version, .. } if version == "ping"));
+        assert!(
+            matches!(cli.verb, Verb::Update(UpdateVerb::VerifyHosts { version, .. }) if version == "ping")
+        );
         let error = parse("orchestrate ping --no-such-option").unwrap_err();
         assert_eq!(error.kind(), clap::error::ErrorKind::UnknownArgument);
         let help = parse("orchestrate hosts --help").unwrap_err().to_string();

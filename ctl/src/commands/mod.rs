@@ -17,7 +17,7 @@ mod trigger;
 mod verify_hosts;
 mod why;
 
-use crate::cli::{Cli, HostsVerb, ServicesVerb, StoreVerb, Verb};
+use crate::cli::{CatalogVerb, Cli, HostsVerb, ServicesVerb, StateVerb, StoreVerb, UpdateVerb, Verb};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use crate::settings::Settings;
@@ -28,7 +28,7 @@ use model::names::{HostName, ServiceName, Version};
 use model::time::EpochSeconds;
 use model::values::{OutOfUseHow, certificate_warning};
 use out_of_use::Wish;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Runs one verb.
 pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Result<Exit, Failure> {
@@ -41,28 +41,44 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
             output.raw(&script);
             Ok(Exit::Yes)
         }
-        verb => {
-            let runtime =
-                tokio::runtime::Builder::new_current_thread().enable_all().build().context("runtime")?;
-            let exit = runtime.block_on(async {
-                let deadline = Deadline::within(settings.timeout);
-                let session = Session::new(session_config(&verb, settings))?;
-                for (file, end) in etcd_session::certificate_ends(&settings.session.tls) {
-                    certificate_warning(&file, end, now()).iter().for_each(|warning| output::warn(warning));
-                }
-                ask(verb, &Store { settings, session, deadline }, output).await
-            });
-            // A look-up of a name, or a read of standard input, may still be waiting: nobody needs it now.
-            runtime.shutdown_background();
-            exit
+        Verb::Update(verb) => {
+            let most =
+                if matches!(verb, UpdateVerb::Ping) { ping::limit(settings) } else { settings.timeout };
+            ask(settings, most, output, async |store, output| update(verb, store, output).await)
+        }
+        Verb::State(verb) => {
+            ask(settings, settings.timeout, output, async |store, output| state(verb, store, output).await)
+        }
+        Verb::Catalog(verb) => {
+            ask(settings, settings.timeout, output, async |store, output| catalog(verb, store, output).await)
         }
     }
 }
 
+/// Asks the store, which may let each member take so long at most.
+fn ask(
+    settings: &Settings,
+    most: Duration,
+    output: &mut Output,
+    question: impl AsyncFnOnce(&Store<'_>, &mut Output) -> Result<Exit, Failure>,
+) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("runtime")?;
+    let exit = runtime.block_on(async {
+        let deadline = Deadline::within(settings.timeout);
+        let session = Session::new(session_config(most, settings))?;
+        for (file, end) in etcd_session::certificate_ends(&settings.session.tls) {
+            certificate_warning(&file, end, now()).iter().for_each(|warning| output::warn(warning));
+        }
+        question(&Store { settings, session, deadline }, output).await
+    });
+    // A look-up of a name, or a read of standard input, may still be waiting: nobody needs it now.
+    runtime.shutdown_background();
+    exit
+}
+
 /// Where there may be several members, one that is silent leaves time to ask another.
-fn session_config(verb: &Verb, settings: &Settings) -> SessionConfig {
+fn session_config(most: Duration, settings: &Settings) -> SessionConfig {
     let mut config = settings.session.clone();
-    let most = if matches!(verb, Verb::Ping) { ping::limit(settings) } else { settings.timeout };
     if !matches!(&config.endpoints, EndpointSource::List(list) if list.len() == 1) {
         config.attempt_timeout = config.attempt_timeout.min(most / 2);
     }
@@ -77,60 +93,80 @@ struct Store<'a> {
     deadline: Deadline,
 }
 
-async fn ask(verb: Verb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+/// What the fleet runs and shall run.
+async fn update(verb: UpdateVerb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     match verb {
-        Verb::TriggerUpdate { version, require_settled } => {
+        UpdateVerb::TriggerUpdate { version, require_settled } => {
             trigger::trigger_update(&self::version(&version)?, require_settled, store, output).await
         }
-        Verb::CurrentVersion => desired::current_version(store, output).await,
-        Verb::Ping => ping::ping(store, output).await,
-        Verb::PendingUpdate { peek } => desired::pending_update(peek, store, output).await,
-        Verb::UpdateOwnStatus { hostname, kind, code } => {
+        UpdateVerb::CurrentVersion => desired::current_version(store, output).await,
+        UpdateVerb::Ping => ping::ping(store, output).await,
+        UpdateVerb::PendingUpdate { peek } => desired::pending_update(peek, store, output).await,
+        UpdateVerb::UpdateOwnStatus { hostname, kind, code } => {
             one_shot::update_own_status(hostname.as_deref(), &kind, code, store, output).await
         }
-        Verb::UpdateOwnInfo { interval: _, hostname, version } => {
+        UpdateVerb::UpdateOwnInfo { interval: _, hostname, version } => {
             one_shot::update_own_info(hostname.as_deref(), version.as_deref(), store, output).await
         }
-        Verb::RunningVersions => running::running_versions(store, output).await,
-        Verb::VerifyHosts { version, hosts, wait } => {
+        UpdateVerb::RunningVersions => running::running_versions(store, output).await,
+        UpdateVerb::VerifyHosts { version, hosts, wait } => {
             verify_hosts::verify_hosts(&self::version(&version)?, hosts, wait.as_deref(), store, output).await
         }
-        Verb::CheckSingleVersion { verbose, version } => {
+        UpdateVerb::CheckSingleVersion { verbose, version } => {
             running::check_single_version(&self::version(&version)?, verbose, store, output).await
         }
-        Verb::GetFailures { hosts, show_warnings } => {
+        UpdateVerb::GetFailures { hosts, show_warnings } => {
             failures::get_failures(hosts, show_warnings, store, output).await
         }
-        Verb::HostsAtVersion { version } => {
+        UpdateVerb::HostsAtVersion { version } => {
             running::hosts_at_version(&self::version(&version)?, store, output).await
         }
-        Verb::LocalHealth { verbose } => local::local_health(verbose, store, output).await,
-        Verb::DebugTimeout { version, debug_hosts } => {
+        UpdateVerb::LocalHealth { verbose } => local::local_health(verbose, store, output).await,
+        UpdateVerb::DebugTimeout { version, debug_hosts } => {
             failures::debug_timeout(&self::version(&version)?, debug_hosts, store, output).await
         }
-        Verb::Status => status::status(store, output).await,
-        Verb::Unaccounted => status::unaccounted(store, output).await,
-        Verb::Hosts { verb: HostsVerb::List { all } } => hosts::list(all, store, output).await,
-        Verb::Hosts { verb: HostsVerb::Add { host, role, group, labels } } => {
+        UpdateVerb::NewDiscoveryToken { endpoint } => new_discovery_token(endpoint, store, output).await,
+    }
+}
+
+/// How hosts and the store stand, and why.
+async fn state(verb: StateVerb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    match verb {
+        StateVerb::Status => status::status(store, output).await,
+        StateVerb::Unaccounted => status::unaccounted(store, output).await,
+        StateVerb::Hosts { verb: HostsVerb::List { all } } => hosts::list(all, store, output).await,
+        StateVerb::Hosts { verb: HostsVerb::Add { host, role, group, labels } } => {
             let said = hosts::Said::parse(role.as_deref(), group.as_deref(), &labels)?;
             hosts::add(&self::host(&host)?, said, store, output).await
         }
-        Verb::Hosts { verb: HostsVerb::Decommission { host, force } } => {
+        StateVerb::Hosts { verb: HostsVerb::Decommission { host, force } } => {
             hosts::decommission(&self::host(&host)?, force, store, output).await
         }
-        Verb::Why { host: Some(host) } => why::why(&self::host(&host)?, store, output).await,
-        Verb::Why { host: None } => why::roots(store, output).await,
-        Verb::Services { verb: ServicesVerb::List } => services::list(store, output).await,
-        Verb::Services { verb: ServicesVerb::Show { service } } => {
+        StateVerb::Why { host: Some(host) } => why::why(&self::host(&host)?, store, output).await,
+        StateVerb::Why { host: None } => why::roots(store, output).await,
+        StateVerb::Logs { host } => why::logs(&self::host(&host)?, store, output).await,
+        StateVerb::Retry { host } => why::retry(&self::host(&host)?, store, output).await,
+        StateVerb::Store { verb: StoreVerb::Show } => self::store::show(store, output).await,
+        StateVerb::Store { verb: StoreVerb::Accept { version, lineage } } => {
+            self::store::accept(&self::version(&version)?, lineage.as_deref(), store, output).await
+        }
+    }
+}
+
+/// Services.
+async fn catalog(verb: CatalogVerb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    match verb {
+        CatalogVerb::Services { verb: ServicesVerb::List } => services::list(store, output).await,
+        CatalogVerb::Services { verb: ServicesVerb::Show { service } } => {
             services::show(&self::service(&service)?, store, output).await
         }
-        Verb::PublishService => services::publish_service(store, output).await,
-        Verb::GetServices => services::get_services(store, output).await,
-        Verb::CacheServices { force } => services::cache_services(force, store, output).await,
-        Verb::WaitFor { service, count, level } => {
+        CatalogVerb::PublishService => services::publish_service(store, output).await,
+        CatalogVerb::GetServices => services::get_services(store, output).await,
+        CatalogVerb::CacheServices { force } => services::cache_services(force, store, output).await,
+        CatalogVerb::WaitFor { service, count, level } => {
             services::wait_for(&self::service(&service)?, count, &level, store, output).await
         }
-        Verb::Maintenance { switch, service, hostname, reason } => {
+        CatalogVerb::Maintenance { switch, service, hostname, reason } => {
             let wish = Wish {
                 how: OutOfUseHow::Maintenance,
                 on: switch == "on",
@@ -140,7 +176,7 @@ async fn ask(verb: Verb, store: &Store<'_>, output: &mut Output) -> Result<Exit,
             };
             out_of_use::set(wish, store, output).await
         }
-        Verb::Drain { service, hostname, reason, off } => {
+        CatalogVerb::Drain { service, hostname, reason, off } => {
             let wish = Wish {
                 how: OutOfUseHow::Draining,
                 on: !off,
@@ -150,18 +186,8 @@ async fn ask(verb: Verb, store: &Store<'_>, output: &mut Output) -> Result<Exit,
             };
             out_of_use::set(wish, store, output).await
         }
-        Verb::ReleaseView => out_of_use::release_view(store, output).await,
-        Verb::Dns { name, kind, domain } => services::dns(&name, &kind, &domain, store, output).await,
-        Verb::Logs { host } => why::logs(&self::host(&host)?, store, output).await,
-        Verb::Retry { host } => why::retry(&self::host(&host)?, store, output).await,
-        Verb::Store { verb: StoreVerb::Show } => self::store::show(store, output).await,
-        Verb::Store { verb: StoreVerb::Accept { version, lineage } } => {
-            self::store::accept(&self::version(&version)?, lineage.as_deref(), store, output).await
-        }
-        Verb::NewDiscoveryToken { endpoint } => new_discovery_token(endpoint, store, output).await,
-        Verb::LocalVersion { .. } | Verb::Completion { .. } | Verb::Lint { .. } => {
-            unreachable!("these ask nobody")
-        }
+        CatalogVerb::ReleaseView => out_of_use::release_view(store, output).await,
+        CatalogVerb::Dns { name, kind, domain } => services::dns(&name, &kind, &domain, store, output).await,
     }
 }
 

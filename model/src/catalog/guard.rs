@@ -25,7 +25,7 @@ pub struct GuardSettings {
     /// went silent within this time.
     pub window: Duration,
     /// How long an instance is served after nothing of it is left in the store: hosts that were cut off
-    /// together come back spread over half a minute.
+    /// together come back spread over three quarters of a minute.
     pub linger: Duration,
 }
 
