@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 /// Services of a big catalog; its entries are shared out among them.
 const SERVICES: usize = 100;
+const RENDERS: usize = 15;
 const CHANGES: usize = 10;
 const BLOCKS: usize = 4;
 /// In each block, for each way to see it.
@@ -21,10 +22,10 @@ const CHECKS: usize = 1000;
 const CHECK_SECONDS: u64 = 60;
 
 pub(crate) fn catalog(report: &mut Report) {
-    for (entries, rounds) in [(10_000, 15), (100_000, 15)] {
+    for entries in [10_000, 100_000] {
         let etcd = Etcd::start();
         load(&["services", &etcd.endpoint, &SERVICES.to_string(), &(entries / SERVICES).to_string()]);
-        let bare = render(report, &etcd, entries, rounds);
+        let bare = render(report, &etcd, entries);
         if entries == 10_000 {
             first_answer(report, &etcd, bare);
         } else {
@@ -34,7 +35,7 @@ pub(crate) fn catalog(report: &mut Report) {
 }
 
 /// The whole catalog into a file, by a program that starts, writes and ends; gives the milliseconds of the yardstick.
-fn render(report: &mut Report, etcd: &Etcd, entries: usize, rounds: usize) -> f64 {
+fn render(report: &mut Report, etcd: &Etcd, entries: usize) -> f64 {
     let directory = tempfile::tempdir().expect("a directory");
     let (ours_file, bare_file) = (directory.path().join("ours.yaml"), directory.path().join("bare.yaml"));
     let ours = || {
@@ -45,7 +46,7 @@ fn render(report: &mut Report, etcd: &Etcd, entries: usize, rounds: usize) -> f6
         command
     };
     let bare = || bench(&["bare", "render", &etcd.endpoint, bare_file.to_str().expect("text")]);
-    let (a, b) = in_turn(rounds, &ours, &bare);
+    let (a, b) = in_turn(RENDERS, &ours, &bare);
     assert_eq!(std::fs::read(&ours_file).expect("written"), std::fs::read(&bare_file).expect("written"));
     for (of, ours, theirs) in [("wall", a.wall, b.wall), ("CPU", a.cpu, b.cpu)] {
         let (ours, theirs) = (millis(ours), millis(theirs));
