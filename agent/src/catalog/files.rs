@@ -24,6 +24,9 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// So many times as long as it took to write the cache it is not written again. Only a restart reads it, and all
 /// of it is written for each change.
 const CACHE_PAUSE: u32 = 50;
+/// A cache of more entries than this is written at most twice a minute, however fast the disk is.
+const LARGE_CACHE: usize = 10_000;
+const LARGE_CACHE_PAUSE: Duration = Duration::from_secs(30);
 
 /// Reads the cache that an earlier agent left, with its age.
 pub fn read_cache(directory: &Directory) -> Option<(CachedCatalog, Duration)> {
@@ -152,6 +155,7 @@ impl Files {
         let (known, directory) = (self.cache.text, self.directory.try_clone());
         let write = move || {
             let cached = CachedCatalog::of(&made.view, made.revision);
+            let entries: usize = cached.services.values().map(Vec::len).sum();
             let mut number = 0;
             directory?.replace_with(CACHE, 0o644, |file| {
                 let mut numbered = Numbered { inner: BufWriter::new(file), hasher: DefaultHasher::new() };
@@ -160,14 +164,15 @@ impl Files {
                 number = numbered.hasher.finish();
                 Ok(known != Some(number))
             })?;
-            io::Result::Ok(number)
+            io::Result::Ok((number, entries))
         };
         let Ok(written) = tokio::task::spawn_blocking(write).await else { return };
         let pause = match written {
-            Ok(number) => {
+            Ok((number, entries)) => {
                 self.cache.text = Some(number);
                 self.cache.generation = Some(shown.generation);
-                begin.elapsed() * CACHE_PAUSE
+                let least = if entries > LARGE_CACHE { LARGE_CACHE_PAUSE } else { Duration::ZERO };
+                least.max(begin.elapsed() * CACHE_PAUSE)
             }
             Err(error) => {
                 tracing::warn!(%error, "the catalog could not be kept on disk");

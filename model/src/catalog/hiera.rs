@@ -96,7 +96,8 @@ pub struct StoredAddresses {
 
 impl StoredAddresses {
     /// Reads keys and values as the store has them.
-    pub fn read<'a>(entries: impl Iterator<Item = (&'a str, &'a [u8])>) -> Self {
+    // Not generic, so that it is made here, for speed, and not in the command, for size.
+    pub fn read<'a>(entries: &mut dyn Iterator<Item = (&'a str, &'a [u8])>) -> Self {
         let mut found = Self::default();
         // Those of one service stand beside each other.
         let mut last: Option<(ServiceName, Addresses)> = None;

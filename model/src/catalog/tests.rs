@@ -297,7 +297,8 @@ fn the_hiera_file_keeps_the_shape_of_the_contract() {
         .collect();
     let view = catalog_at_once(records, []);
     let yaml = |view: &View| HieraFile::default().render(view);
-    let stored = StoredAddresses::read(stored.iter().map(|(key, value)| (key.as_str(), value.as_bytes())));
+    let stored =
+        StoredAddresses::read(&mut stored.iter().map(|(key, value)| (key.as_str(), value.as_bytes())));
     assert_eq!(stored.hiera_yaml(), yaml(&view), "with and without a catalog");
     assert_eq!(
         yaml(&view),
