@@ -204,6 +204,9 @@ fn an_operator_takes_services_out_of_use_and_hosts_out_of_the_fleet() {
         host.write(&format!("{name}-works"), "");
     }
     host.start();
+    // Both: a service whose first check is still to come is critical too, and the first wait below would take that
+    // for what maintenance did.
+    wait_for_health(&host, &store, "web/h1", Some("passing"));
     wait_for_health(&host, &store, "db/h1", Some("passing"));
     for (command, web, db) in [
         (&["maintenance", "on", "web", "--reason", "new disk"][..], "critical", "passing"),
