@@ -1,6 +1,7 @@
 //! Doing what a plan says. No opinions here: each action is carried out as it stands, the journal is on
 //! disk before anything outside this process changes, and what came of it is recorded as a fact.
 
+use crate::catalog::FilesHandle;
 use crate::clock;
 use crate::failpoint;
 use crate::files::Directory;
@@ -48,6 +49,8 @@ pub struct Executor {
     secrets: Vec<Secret>,
     ends: mpsc::Sender<(RunningStep, RunResult)>,
     steps_run: AtomicU64,
+    /// The files of the catalog, which a step may read.
+    files: Option<FilesHandle>,
 }
 
 impl Executor {
@@ -59,9 +62,15 @@ impl Executor {
         secrets: Vec<Secret>,
         ends: mpsc::Sender<(RunningStep, RunResult)>,
     ) -> Self {
-        let mut executor = Self { settings, program, runs, secrets, ends, steps_run: AtomicU64::new(0) };
+        let steps_run = AtomicU64::new(0);
+        let mut executor = Self { settings, program, runs, secrets, ends, steps_run, files: None };
         executor.learn_secrets();
         executor
+    }
+
+    /// From now on steps start when these files say what the catalog says.
+    pub fn keep_up(&mut self, files: FilesHandle) {
+        self.files = Some(files);
     }
 
     /// Secrets of the settings as they are now; what was one before stays one.
@@ -260,6 +269,9 @@ impl Executor {
         let running = RunningStep { run_id: etcd_session::random_token(), phase, step: step.name.clone() };
         self.learn_secrets();
         let environment = self.environment(state, session, phase, &running).await;
+        if let Some(files) = &self.files {
+            files.bring_up_to_date().await;
+        }
         let step = with_version(step, environment.get("ORCHESTRATE_STEP_VERSION"));
         state.record(Fact::StepStarted(running.clone()), &turn.policy, clock::now(), draw());
         turn.unsaved = true;

@@ -16,6 +16,20 @@ pub struct Directory {
     path: PathBuf,
 }
 
+/// Replaces a file that others read, unless it says the same.
+///
+/// # Errors
+/// As the system says; also if the path does not name a file.
+pub fn replace_if_different(path: &Path, text: &str) -> io::Result<()> {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"));
+    };
+    if std::fs::read(path).is_ok_and(|old| old == text.as_bytes()) {
+        return Ok(());
+    }
+    Directory::open(directory)?.replace(name, text.as_bytes(), 0o644)
+}
+
 impl Directory {
     /// Opens a directory, making it (0700) if it is not there.
     ///

@@ -11,7 +11,7 @@ use crate::journal;
 use crate::status::Status;
 use crate::step::RunResult;
 use crate::store_view;
-use etcd_session::{Gate, Mirror, Presence, PresenceState, Session, Snapshot, draw};
+use etcd_session::{Gate, Mirror, Presence, PresenceState, Session, Snapshot, StoreError, draw};
 use model::decide::{
     Claim, Decision, Desired, Fact, HostState, Observed, Published, RunningStep, StepReport, Target, decide,
 };
@@ -398,6 +398,9 @@ impl Reconciler {
         }
         match self.session.claim_store(self.executor.deadline()).await {
             Ok(()) => self.mirror.look_now(),
+            Err(error @ StoreError::PermissionDenied { .. }) => {
+                tracing::warn!(%error, "the store has no identity yet; an operator gives it one: orchestrate store accept --version V");
+            }
             Err(error) => tracing::debug!(%error, "the store's identity could not be written"),
         }
         // Until an identity is seen, not again at once.

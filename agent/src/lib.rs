@@ -10,6 +10,7 @@ pub mod config;
 pub mod dev;
 pub mod dns;
 pub mod execute;
+pub mod facts;
 pub mod failpoint;
 pub mod files;
 pub mod host;
@@ -25,7 +26,7 @@ pub mod templates;
 pub mod trust;
 
 use anyhow::{Context, Result};
-use etcd_session::{Gate, Mirror, MirrorOptions, Presence, PresenceConfig, Session};
+use etcd_session::{Deadline, Gate, Mirror, MirrorOptions, Presence, PresenceConfig, Session};
 use model::decide::HostState;
 use model::settings::{Settings, read_version_file};
 use model::values::RosterEntry;
@@ -40,6 +41,8 @@ use tokio::sync::{mpsc, watch};
 #[error("another agent uses the state directory {0}")]
 pub struct StateDirectoryInUse(PathBuf);
 
+/// Most time for the question of which version the store is, and how long after it is asked again.
+const STORE_VERSION_EVERY: std::time::Duration = std::time::Duration::from_secs(30);
 /// How long requests to the local HTTP may take to end when the agent stops.
 const HTTP_DRAIN: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -91,7 +94,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let _name = hold_name(&identity)?;
     let (settings_sender, settings_receiver) = watch::channel(Arc::new(settings.clone()));
     let (ends_sender, ends) = mpsc::channel(4);
-    let executor = execute::Executor::new(
+    let mut executor = execute::Executor::new(
         settings_receiver.clone(),
         std::env::current_exe().context("the path of this program")?,
         step::Runs::open(&settings.state_directory)?,
@@ -154,7 +157,10 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         catalog::Follower::new(session.clone(), settings.catalog.clone(), trust.clone(), on_disk);
     let (needs_task, needs) =
         catalog::NeedsTask::new(settings_receiver.clone(), reader.clone(), session.clone(), trust.clone());
-    let files = catalog::Files::new(directory.try_clone()?, settings_receiver.clone(), reader.clone());
+    let names = dns.names();
+    let (files, files_handle) =
+        catalog::Files::new(directory.try_clone()?, settings_receiver.clone(), reader.clone(), names);
+    executor.keep_up(files_handle);
     let (template_sender, templates) = watch::channel(Arc::default());
     tasks.spawn(loader.run());
     tasks.spawn(scheduler.run());
@@ -165,6 +171,8 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     tasks.spawn(templates::run(settings_receiver.clone(), reader.clone(), template_sender));
     tracing::info!(addresses = ?dns.addresses(), "DNS");
     let _dns = dns.serve(reader.clone())?;
+    tasks.spawn(warn_of_old_store(session.clone()));
+    tasks.spawn(facts::run(settings_receiver.clone(), status.clone()));
     let shared = http::Shared { status, reader, board, loaded, published, templates };
     if let Some(socket) = socket {
         tasks.spawn(http::serve_socket(socket, shared.clone(), stop.clone()));
@@ -210,6 +218,21 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     }
     tracing::info!("agent stopped");
     Ok(())
+}
+
+/// Says once when the store is of a version that does not keep to permissions.
+async fn warn_of_old_store(session: Session) {
+    loop {
+        match session.server_version(Deadline::within(STORE_VERSION_EVERY)).await {
+            Ok(version) => {
+                model::server_version::warning(&version).iter().for_each(|text| tracing::warn!("{text}"));
+                return;
+            }
+            // Who may not ask is told by what he may not do; the store may be away.
+            Err(error) => tracing::debug!(%error, "the version of the store is not known yet"),
+        }
+        tokio::time::sleep(STORE_VERSION_EVERY).await;
+    }
 }
 
 /// The host's past; true in the second place if the state directory came from another machine.

@@ -8,9 +8,9 @@ use crate::trust;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
-use model::catalog::{Instance, Level};
+use model::catalog::{Level, ShownInstance};
 use model::keys::Key;
-use model::names::{ConfigName, HostName, ServiceName, Tag};
+use model::names::{ConfigName, ServiceName, Tag};
 use model::settings::{Settings, TemplateSettings};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -221,36 +221,6 @@ fn read_source(path: &Path) -> Result<String, String> {
     let bytes = directory.read(&name, SOURCE_MAX_BYTES).map_err(|e| e.to_string())?;
     let bytes = bytes.ok_or_else(|| format!("{}: no such file", path.display()))?;
     String::from_utf8(bytes).map_err(|_| format!("{}: not UTF-8 text", path.display()))
-}
-
-/// An instance as templates see it.
-#[derive(Serialize)]
-struct ShownInstance<'a> {
-    host: &'a HostName,
-    address: Option<String>,
-    addresses: Vec<String>,
-    port: Option<u16>,
-    tags: Vec<&'a str>,
-    meta: BTreeMap<&'a str, String>,
-    health: &'static str,
-}
-
-impl<'a> ShownInstance<'a> {
-    fn new(host: &'a HostName, instance: &'a Instance) -> Self {
-        let record = &instance.record;
-        let addresses: Vec<String> = record.addresses.iter().map(ToString::to_string).collect();
-        // Free text of another host must not begin a new line in a file of this one.
-        let plain = |text: &str| text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        Self {
-            host,
-            address: addresses.first().cloned(),
-            addresses,
-            port: record.port,
-            tags: record.tags.iter().map(Tag::as_str).collect(),
-            meta: record.meta.iter().map(|(name, text)| (name.as_str(), plain(text))).collect(),
-            health: instance.word(),
-        }
-    }
 }
 
 fn serialized(value: impl Serialize) -> Value {

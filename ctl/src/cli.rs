@@ -114,11 +114,36 @@ pub(crate) enum Verb {
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
+    /// Print what gives a user of the store the rights that it needs, and no others
+    Enroll {
+        /// The user: for an agent the name of its host, as its certificate has it
+        name: String,
+        /// What it is
+        #[arg(long = "as", value_name = "KIND", value_enum, default_value = "agent")]
+        kind: UserKind,
+        /// A service of the host; may be given several times
+        #[arg(long = "service", value_name = "SERVICE")]
+        services: Vec<String>,
+        /// As commands for a shell, to be run by the store's root
+        #[arg(long = "print-etcdctl", required = true)]
+        print_etcdctl: bool,
+    },
     /// Print a completion script
     Completion {
         /// The shell
         shell: clap_complete::Shell,
     },
+}
+
+/// The users that the store knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum UserKind {
+    /// The agent of a host: its own keys
+    Agent,
+    /// People who trigger, decommission and keep values
+    Operator,
+    /// Who only looks
+    Verifier,
 }
 
 /// What the fleet runs and shall run.
@@ -179,6 +204,9 @@ pub(crate) enum UpdateVerb {
         /// Ask again until the answer is yes, at most for so long
         #[arg(long, value_name = "DURATION")]
         wait: Option<String>,
+        /// A host counts only if its own key says the same as the list, where any agent may write
+        #[arg(long)]
+        strict: bool,
     },
     /// Say whether hosts run this version and no other
     CheckSingleVersion {

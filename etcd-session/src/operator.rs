@@ -353,6 +353,17 @@ impl Session {
         Ok(answer.members().iter().map(|m| m.name().to_owned()).collect())
     }
 
+    /// The version of etcd that the member runs which is asked, for example `3.5.21`.
+    ///
+    /// # Errors
+    /// As the store answers.
+    pub async fn server_version(&self, deadline: Deadline) -> Result<String, StoreError> {
+        let answer = self
+            .call("ask for the version", Repeat::Freely, deadline, |mut c| async move { c.status().await })
+            .await?;
+        Ok(answer.version().to_owned())
+    }
+
     /// Names of alarms that are raised, for example `NOSPACE`.
     ///
     /// # Errors

@@ -212,6 +212,8 @@ pub enum Prefix {
     Announced,
     /// All reports.
     Reports,
+    /// What operators asked of hosts.
+    Retries,
     /// The hosts that report any type of result by one-shot verbs.
     ReportingAll,
     /// The hosts that report one type of result by one-shot verbs.
@@ -241,6 +243,7 @@ impl fmt::Display for Prefix {
             Self::Lives => f.write_str(LIVE),
             Self::Announced => f.write_str(ANNOUNCED),
             Self::Reports => f.write_str(REPORTS),
+            Self::Retries => f.write_str(RETRY),
             Self::ReportingAll => f.write_str(REPORTING),
             Self::Reporting(kind) => write!(f, "{REPORTING}{kind}/"),
             Self::Services => f.write_str(SERVICES),

@@ -239,6 +239,11 @@ impl StatusType {
         Self("validation".into())
     }
 
+    /// That a host was made at all; written by what makes it.
+    pub fn provisioned() -> Self {
+        Self("provisioned".into())
+    }
+
     /// Reads a type as an old caller writes it: `puppet_service` and `validation_service` are old names.
     ///
     /// # Errors

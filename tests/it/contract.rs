@@ -528,6 +528,8 @@ fn reads_of_an_empty_store() -> Vec<Row> {
         row("a new token", "new_discovery_token --endpoint @DISCOVERY/", 0, TOKEN),
         row("a store without an identity", "store show", 0, "").contains("lineage:  none\nepoch:    none\n"),
         row("completion needs no store", "completion bash", 0, "").contains("trigger_update"),
+        row("a host that is enrolled", "enroll web-9 --service web --print-etcdctl", 0, "")
+            .contains("grant-permission orchestrate-agent-web-9 readwrite '/orchestrate/live/web-9'"),
     ]
 }
 
@@ -706,6 +708,8 @@ lost-1  lost  neither live nor listed under a version  2014-11-18T08:40:00Z
         row("a new token", "new_discovery_token --endpoint @DISCOVERY/", 0, TOKEN),
         row("the store", "store show", 0, "").contains("lineage:  abc\nepoch:    3\n"),
         row("completion needs no store", "completion fish", 0, "").contains("trigger_update"),
+        row("an operator", "enroll alice --as operator --print-etcdctl", 0, "")
+            .contains("grant-permission orchestrate-operator readwrite '/current_version'"),
     ]
 }
 
@@ -894,6 +898,8 @@ fn without_an_answer() -> Vec<Row> {
         row("no store to show", "store show", 2, ""),
         row("no store to accept", "store accept --version 43", 2, ""),
         row("completion needs no store", "completion zsh", 0, "").contains("trigger_update"),
+        row("enrolling needs no store", "enroll ci --as verifier --print-etcdctl", 0, "")
+            .contains("grant-permission orchestrate-verifier read --prefix=true"),
     ]
 }
 
@@ -1148,6 +1154,11 @@ fn wrong_usage() -> Vec<Row> {
         "store accept",
         "completion",
         "completion tcl",
+        "enroll web-9",
+        "enroll web_9 --print-etcdctl",
+        "enroll web-9 --service a/b --print-etcdctl",
+        "enroll alice --as operator --service web --print-etcdctl",
+        "enroll alice --as root --print-etcdctl",
         "status -o yaml",
         "status --port many",
         "status --endpoints a --discovery-srv b",
@@ -1326,12 +1337,12 @@ fn json_is_one_value_in_one_form() {
     // An answer in text is an answer in JSON, with the same code; what ends without one says why.
     let as_json = |rows: Vec<Row>| -> Vec<Row> {
         let has_json = |row: &Row| {
-            let completion = row.verb() == "completion";
+            let script = ["completion", "enroll"].contains(&row.verb());
             let failed = matches!(row.code, 1..=3)
                 && matches!(&row.out, Out::Exactly(text) if text.is_empty())
                 && !row.err.iter().any(|part| part.starts_with("not at"));
             let health = row.verb() == "local_health";
-            !completion && (!failed || health) && !row.err.contains(&"nothing was changed")
+            !script && (!failed || health) && !row.err.contains(&"nothing was changed")
         };
         let json_row = |row: Row| {
             let arguments = [row.arguments.clone(), vec!["-o".into(), "json".into()]].concat();

@@ -221,6 +221,95 @@ fn the_command_reads_the_same_names_as_etcdctl() {
     assert_eq!(said.code, 2, "no client certificate: {said:?}");
 }
 
+#[test]
+fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
+    let authority = Authority::new();
+    let etcd = Etcd::with_tls(authority.server());
+    let issue = |name: &str| authority.issue(name, 30);
+    let text = |path: &Path| path.display().to_string();
+    // A shell of whoever holds this certificate.
+    let shell = |(cert, key): &(PathBuf, PathBuf), script: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).env("ETCDCTL_ENDPOINTS", etcd.endpoints().join(","));
+        command
+            .env("ETCDCTL_CACERT", authority.path("ca.crt"))
+            .env("ETCDCTL_CERT", cert)
+            .env("ETCDCTL_KEY", key);
+        let output = command.output().expect("sh");
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let root = issue("root");
+    let must = |script: &str| {
+        let (done, said) = shell(&root, script);
+        assert!(done, "{script}: {said}");
+    };
+    let printed = |arguments: &[&str]| {
+        let said = Host::new("h1", &[]).command(&[&["enroll"], arguments, &["--print-etcdctl"]].concat(), "");
+        assert_eq!((said.code, said.err.as_str()), (0, ""), "{arguments:?}");
+        said.out
+    };
+    must("etcdctl user add root --no-password && etcdctl role add root && etcdctl user grant-role root root");
+    for arguments in [
+        &["h1", "--service", "web"][..],
+        &["h2"],
+        &["ops", "--as", "operator"],
+        &["look", "--as", "verifier"],
+        // Again, with another service: nothing is in its way.
+        &["h1", "--service", "web", "--service", "db"],
+    ] {
+        must(&printed(arguments));
+    }
+    must("etcdctl auth enable");
+    let [h1, ops, look] = ["h1", "ops", "look"].map(issue);
+    let ask = |(cert, key): &(PathBuf, PathBuf), arguments: &[&str]| {
+        let (cacert, cert, key) = (text(&authority.path("ca.crt")), text(cert), text(key));
+        let tls = ["--cacert", &cacert, "--cert", &cert, "--key", &key];
+        Host::new("ops", &etcd.endpoints()).command(&[&tls, arguments].concat(), "")
+    };
+    // No agent may say which store this is.
+    let said = ask(&ops, &["store", "accept", "--version", "1"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let settings = authority.store_settings(&etcd, &h1.0, &h1.1);
+    let mut host = Host::new("h1", &[]).with(&settings);
+    host.write_switched_service("web", 80);
+    host.write("web-works", "");
+    host.start();
+    let verified = |arguments: &[&str]| ask(&look, &[&["verify_hosts", "1"], arguments].concat()).code;
+    wait::until("installed", || (host.read("current_version") == "1").then_some(()), || host.describe());
+    wait::until(
+        "listed",
+        || (verified(&["h1"]) == 0 && verified(&["h1", "--strict"]) == 0).then_some(()),
+        || host.describe(),
+    );
+    let works = || (ask(&look, &["wait_for", "web"]).code == 0).then_some(());
+    wait::until("its service works", works, || host.describe());
+    assert!(!host.read("agent.log").contains("permission denied"), "{}", host.read("agent.log"));
+
+    for key in [
+        "/current_version",
+        "/orchestrate/store",
+        "/orchestrate/live/h2",
+        "/orchestrate/announced/h2",
+        "/orchestrate/reports/h2",
+        "/orchestrate/hosts/h2",
+        "/orchestrate/retry/h1",
+        "/orchestrate/maintenance/h1",
+        "/orchestrate/config/motd",
+        "/orchestrate/health/web/h2",
+        "/orchestrate/health/other/h1",
+        "/available_services/web/h2",
+        "/status/validation/success/h2",
+    ] {
+        let (done, said) = shell(&h1, &format!("etcdctl put {key} x"));
+        assert!(!done && said.contains("permission denied"), "{key}: {said}");
+        assert!(!shell(&look, &format!("etcdctl put {key} x")).0, "{key}");
+    }
+    // The list itself cannot be protected; who looks closer is not deceived.
+    assert!(shell(&h1, "etcdctl put /running_version/1/h2 1").0);
+    assert_eq!((verified(&["h1", "h2"]), verified(&["h1", "h2", "--strict"])), (0, 1));
+    assert_eq!(ask(&look, &["trigger_update", "2"]).code, 2);
+}
+
 fn with_users() -> Etcd {
     let etcd = Etcd::single_real();
     for arguments in [

@@ -3,17 +3,16 @@
 //! is its time of modification.
 
 use super::{Reader, Shown};
-use crate::files::Directory;
-use model::catalog::{CachedCatalog, HieraFile};
+use crate::files::{Directory, replace_if_different};
+use model::catalog::{CachedCatalog, CachedNames, HieraFile};
 use model::settings::Settings;
 use model::values;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// The cache, in the state directory.
 const CACHE: &str = "catalog.json";
@@ -21,8 +20,8 @@ const CACHE_MAX_BYTES: u64 = 256 * 1024 * 1024;
 const TOUCH_EVERY: Duration = Duration::from_secs(60);
 /// Changes within this time are one file.
 const SETTLE: Duration = Duration::from_millis(200);
-/// So many times as long as it took to write the cache it is not written again. Only a restart reads it, and all
-/// of it is written for each change.
+/// So many times as long as it took to write the cache it is not written again, because all of it is written for each
+/// change. A restart reads it, and steps, before which it is written without a pause.
 const CACHE_PAUSE: u32 = 50;
 /// A cache of more entries than this is written at most twice a minute, however fast the disk is.
 const LARGE_CACHE: usize = 10_000;
@@ -47,11 +46,36 @@ pub fn read_cache(directory: &Directory) -> Option<(CachedCatalog, Duration)> {
     }
 }
 
+/// Most time that somebody waits for the files.
+const WANTED_WITHIN: Duration = Duration::from_secs(5);
+
+/// A way to have the files written now.
+#[derive(Debug, Clone)]
+pub struct FilesHandle(mpsc::Sender<oneshot::Sender<()>>);
+
+impl FilesHandle {
+    /// Waits until the files say what the catalog says. A step that a change set off would read what was before it, and
+    /// nothing would set it off again.
+    pub async fn bring_up_to_date(&self) {
+        let (done, is_done) = oneshot::channel();
+        let asked = async {
+            // The task is gone when the agent stops.
+            let _ = self.0.send(done).await;
+            let _ = is_done.await;
+        };
+        if tokio::time::timeout(WANTED_WITHIN, asked).await.is_err() {
+            tracing::warn!("the files of the catalog are behind while a step starts");
+        }
+    }
+}
+
 /// The task that writes the files.
 pub struct Files {
     directory: Directory,
     settings: watch::Receiver<Arc<Settings>>,
     reader: Reader,
+    names: CachedNames,
+    wanted: mpsc::Receiver<oneshot::Sender<()>>,
     cache: Written,
     hiera: Written,
     /// The lines that the file for Hiera had last.
@@ -101,10 +125,17 @@ impl<W: Write> Write for Numbered<W> {
 
 impl Files {
     /// Prepares to write.
-    pub fn new(directory: Directory, settings: watch::Receiver<Arc<Settings>>, reader: Reader) -> Self {
+    pub fn new(
+        directory: Directory,
+        settings: watch::Receiver<Arc<Settings>>,
+        reader: Reader,
+        names: CachedNames,
+    ) -> (Self, FilesHandle) {
         let text = directory.read(CACHE, CACHE_MAX_BYTES).ok().flatten().map(|bytes| number_of(&bytes));
         let cache = Written { text, ..Written::default() };
-        Self { directory, settings, reader, cache, hiera: Written::default(), lines: HieraFile::default() }
+        let (hiera, lines) = (Written::default(), HieraFile::default());
+        let (sender, wanted) = mpsc::channel(1);
+        (Self { directory, settings, reader, names, wanted, cache, hiera, lines }, FilesHandle(sender))
     }
 
     /// Runs until it is dropped.
@@ -146,15 +177,35 @@ impl Files {
                 }
                 () = tokio::time::sleep_until(cache_due.unwrap_or_else(Instant::now).into()), if cache_due.is_some() => {}
                 _ = minute.tick() => {}
+                Some(done) = self.wanted.recv() => {
+                    let now = shown.borrow_and_update().clone();
+                    self.write_at_once(&now).await;
+                    // Whoever waited may have given up.
+                    let _ = done.send(());
+                }
             }
+        }
+    }
+
+    /// Writes what is behind, without a pause.
+    async fn write_at_once(&mut self, shown: &Arc<Shown>) {
+        if !shown.view.records_known() || shown.confirmed.is_none() {
+            return;
+        }
+        if self.hiera.generation != Some(shown.generation) {
+            self.write_hiera(shown).await;
+        }
+        if self.cache.generation != Some(shown.generation) {
+            self.write_cache(shown).await;
         }
     }
 
     async fn write_cache(&mut self, shown: &Arc<Shown>) {
         let (begin, made) = (Instant::now(), shown.clone());
         let (known, directory) = (self.cache.text, self.directory.try_clone());
+        let names = Some(self.names.clone());
         let write = move || {
-            let cached = CachedCatalog::of(&made.view, made.revision);
+            let cached = CachedCatalog::of(&made.view, made.revision, names);
             let entries: usize = cached.services.values().map(Vec::len).sum();
             let mut number = 0;
             directory?.replace_with(CACHE, 0o644, |file| {
@@ -210,15 +261,4 @@ impl Files {
         let _ =
             std::fs::File::options().write(true).open(path).and_then(|f| f.set_modified(SystemTime::now()));
     }
-}
-
-/// Replaces a file that others read, unless it says the same.
-fn replace_if_different(path: &Path, text: &str) -> std::io::Result<()> {
-    let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
-        return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not the name of a file"));
-    };
-    if std::fs::read(path).is_ok_and(|old| old == text.as_bytes()) {
-        return Ok(());
-    }
-    Directory::open(directory)?.replace(name, text.as_bytes(), 0o644)
 }

@@ -11,7 +11,7 @@ mod publisher;
 
 pub use addresses::Addresses;
 pub use definitions::{Loaded, Loader};
-pub use files::{Files, read_cache};
+pub use files::{Files, FilesHandle, read_cache};
 pub use follower::{Follower, Trust};
 pub use needs::{Needs, NeedsTask};
 pub use publisher::{Fencing, Published, Publisher};
@@ -127,12 +127,21 @@ impl Reader {
         }
     }
 
+    /// The catalog with the values that operators keep, if those come in time.
+    pub async fn with_config(&self, most: Duration) -> Arc<Shown> {
+        self.ask_config();
+        self.wait_for(most, |shown| shown.config.is_some()).await
+    }
+
     /// The catalog with the health of a service, if that comes in time.
     pub async fn with_health(&self, service: &ServiceName, most: Duration) -> Arc<Shown> {
         self.ask(service);
+        self.wait_for(most, |shown| shown.view.health_known(service)).await
+    }
+
+    async fn wait_for(&self, most: Duration, is_known: impl Fn(&Shown) -> bool) -> Arc<Shown> {
         let mut shown = self.shown.clone();
-        let is_known = |shown: &Arc<Shown>| shown.view.health_known(service);
-        match tokio::time::timeout(most, shown.wait_for(is_known)).await {
+        match tokio::time::timeout(most, shown.wait_for(|shown| is_known(shown))).await {
             Ok(Ok(found)) => found.clone(),
             // Not in time, or the agent stops.
             _ => self.shown(),

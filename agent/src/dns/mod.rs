@@ -11,7 +11,7 @@ mod tests;
 mod udp;
 
 use crate::catalog::Reader;
-use model::catalog::{View, Zone};
+use model::catalog::{CachedNames, View, Zone};
 use model::names::HostName;
 use model::settings::DnsSettings;
 use std::io;
@@ -68,6 +68,16 @@ impl Dns {
             negative_ttl: seconds(settings.negative_ttl),
         };
         Ok(Self { sockets, zone: Arc::new(zone), forwarders: settings.forwarders.clone().into() })
+    }
+
+    /// The names that it answers for, for readers of the cached catalog.
+    pub fn names(&self) -> CachedNames {
+        let zone = &self.zone;
+        CachedNames {
+            domain: zone.domain.clone(),
+            datacenter: zone.datacenter.clone(),
+            host: zone.host.clone(),
+        }
     }
 
     /// Where it listens.

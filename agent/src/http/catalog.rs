@@ -6,7 +6,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderName, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
 use model::catalog::{Instance, Level};
-use model::names::{HostName, ServiceName, Tag};
+use model::names::{ConfigName, HostName, ServiceName, Tag};
 use model::time::parse_duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -159,6 +159,21 @@ pub(super) async fn nodes(
         .map(|host| json!({ "host": host, "addresses": nodes.addresses(host).collect::<Vec<_>>() }))
         .collect();
     Ok(answer(&shared, &shown, "nodes", list.into()))
+}
+
+/// A value that operators keep in the store.
+pub(super) async fn config(
+    State(shared): State<Shared>,
+    Path(name): Path<String>,
+) -> Result<Response, Refusal> {
+    let name = ConfigName::new(name).map_err(refused)?;
+    let shown = shared.reader.with_config(HEALTH_WITHIN).await;
+    match shown.config.as_ref().ok_or_else(not_known_yet)?.get(&name) {
+        Some(Ok(value)) => Ok(answer(&shared, &shown, "value", value.as_str().into())),
+        // With its age, which tells whether there is none or none is known.
+        None => Ok(answer(&shared, &shown, "value", Value::Null)),
+        Some(Err(error)) => Err((StatusCode::BAD_GATEWAY, format!("the value of {name}: {error}\n"))),
+    }
 }
 
 /// The checks of this host.

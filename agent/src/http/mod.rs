@@ -12,6 +12,7 @@
 //! | `/v1/nodes` | every host that has a service, with its addresses |
 //! | `/v1/checks` | the checks of this host |
 //! | `/v1/http_sd?service=NAME` | targets for Prometheus |
+//! | `/v1/config/NAME` | on the Unix socket alone: a value that operators keep in the store, or null |
 //! | `/v1/agent/check/pass\|warn\|fail/CHECK?note=TEXT` | takes a result, by GET or PUT |
 //!
 //! `index=N&wait=DURATION` on lists: answer when there is something else than at that index, or when the time is over.
@@ -96,7 +97,8 @@ pub async fn serve(
 
 /// Serves on a Unix socket, which takes results from whoever may open it.
 pub async fn serve_socket(listener: UnixListener, shared: Shared, stop: watch::Receiver<bool>) {
-    let router = reading().merge(telling()).layer(DefaultBodyLimit::max(BODY_MAX_BYTES));
+    let values = Router::new().route("/v1/config/{name}", get(catalog::config));
+    let router = reading().merge(telling()).merge(values).layer(DefaultBodyLimit::max(BODY_MAX_BYTES));
     server::serve(listener, router.with_state(shared), stop).await;
 }
 

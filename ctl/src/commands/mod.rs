@@ -1,6 +1,7 @@
 //! The verbs. Each asks its question, hands the answer to the output and returns the exit code.
 
 mod desired;
+mod enroll;
 mod failures;
 mod fleet;
 mod hosts;
@@ -35,6 +36,9 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
     match verb {
         Verb::LocalVersion { version } => local::local_version(version.as_deref(), settings, output),
         Verb::Lint { files } => lint::files(&files, output),
+        Verb::Enroll { name, kind, services, print_etcdctl: _ } => {
+            enroll::etcdctl(&name, kind, &services, &settings.session.namespace, output)
+        }
         Verb::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "orchestrate", &mut script);
@@ -109,8 +113,9 @@ async fn update(verb: UpdateVerb, store: &Store<'_>, output: &mut Output) -> Res
             one_shot::update_own_info(hostname.as_deref(), version.as_deref(), store, output).await
         }
         UpdateVerb::RunningVersions => running::running_versions(store, output).await,
-        UpdateVerb::VerifyHosts { version, hosts, wait } => {
-            verify_hosts::verify_hosts(&self::version(&version)?, hosts, wait.as_deref(), store, output).await
+        UpdateVerb::VerifyHosts { version, hosts, wait, strict } => {
+            let (version, wait) = (self::version(&version)?, wait.as_deref());
+            verify_hosts::verify_hosts(&version, hosts, wait, strict, store, output).await
         }
         UpdateVerb::CheckSingleVersion { verbose, version } => {
             running::check_single_version(&self::version(&version)?, verbose, store, output).await

@@ -6,6 +6,7 @@ use crate::local::Memory;
 use crate::output::{self, Output};
 use model::keys::{Key, Prefix};
 use model::names::{Token, Version};
+use model::server_version;
 use model::values::{self, Report, ReportedStore, StoreIdentity};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -18,6 +19,9 @@ pub(super) async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit,
     let members = store.session.members(store.deadline).await?;
     // Not every user may ask for alarms; that is no reason to say nothing.
     let alarms = store.session.alarms(store.deadline).await.map_err(|e| output::warn(&e.to_string())).ok();
+    let version =
+        store.session.server_version(store.deadline).await.map_err(|e| output::warn(&e.to_string())).ok();
+    version.as_deref().and_then(server_version::warning).iter().for_each(|text| output::warn(text));
     let readable = identity.as_ref().and_then(|identity| identity.as_ref().ok());
     let answer = json!({
         "lineage": readable.map(|i| &i.lineage),
@@ -25,6 +29,7 @@ pub(super) async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit,
         "revision": picture.revision,
         "raft_term": picture.raft_term,
         "members": members,
+        "version": version,
         "alarms": alarms.clone().unwrap_or_default(),
         "alarms_known": alarms.is_some(),
     });
@@ -33,6 +38,7 @@ pub(super) async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit,
         o.line(&format!("epoch:    {}", readable.map_or("none".into(), |i| i.epoch.to_string())));
         o.line(&format!("revision: {}", picture.revision));
         o.line(&format!("members:  {}", members.join(", ")));
+        o.line(&format!("version:  {}", version.as_deref().unwrap_or("not known")));
         let alarms = alarms
             .as_ref()
             .map_or("not known".into(), |a| if a.is_empty() { "none".into() } else { a.join(", ") });

@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::keys::{Key, Prefix};
 use model::names::{HostName, Version};
 use model::time::{Backoff, parse_duration};
+use model::values::read_version;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use serde_json::json;
@@ -48,6 +49,7 @@ pub(super) async fn verify_hosts(
     version: &Version,
     arguments: Vec<String>,
     wait: Option<&str>,
+    strict: bool,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
@@ -59,10 +61,12 @@ pub(super) async fn verify_hosts(
         arguments.join("\n")
     };
     let hosts = hosts(&input)?;
+    let question = Question { version, hosts, strict };
     let verified = match wait {
-        None => verify(version, &hosts, store, store.deadline).await?,
-        Some(limit) => wait_for(version, &hosts, store, limit).await?,
+        None => question.ask(store, store.deadline).await?,
+        Some(limit) => wait_for(&question, store, limit).await?,
     };
+    let hosts = &question.hosts;
     output::note_hosts(&format!("not at {version}"), verified.missing.iter().copied());
     let answer = json!({
         "version": version,
@@ -120,6 +124,42 @@ fn hosts(input: &str) -> Result<HashSet<&str>, Failure> {
     Ok(hosts)
 }
 
+/// What is asked.
+struct Question<'a> {
+    version: &'a Version,
+    hosts: HashSet<&'a str>,
+    strict: bool,
+}
+
+impl<'a> Question<'a> {
+    async fn ask(&self, store: &Store<'_>, deadline: Deadline) -> Result<Verified<'a>, StoreError> {
+        if self.strict {
+            verify_both(self.version, &self.hosts, store, deadline).await
+        } else {
+            verify(self.version, &self.hosts, store, deadline).await
+        }
+    }
+}
+
+/// By the list and by what each host says in its own key, at one revision. Any agent may write the list, because the version
+/// stands before the host there; only the host may write its own key.
+async fn verify_both<'a>(
+    version: &Version,
+    hosts: &HashSet<&'a str>,
+    store: &Store<'_>,
+    deadline: Deadline,
+) -> Result<Verified<'a>, StoreError> {
+    let ranges = [Prefix::RunningVersion(version.clone()), Prefix::Announced];
+    let picture = store.session.read_ranges(&ranges, deadline).await?;
+    let is_there = |host: &&str| {
+        let Ok(host) = HostName::new(*host) else { return false };
+        let announced = picture.get(&Key::Announced(host.clone()));
+        let says = announced.and_then(|entry| read_version(&entry.value).ok());
+        says.as_ref() == Some(version) && picture.get(&Key::RunningVersion(version.clone(), host)).is_some()
+    };
+    Ok(Verified::new(hosts.iter().copied().filter(|host| !is_there(host)), picture.revision))
+}
+
 async fn verify<'a>(
     version: &Version,
     hosts: &HashSet<&'a str>,
@@ -151,14 +191,14 @@ async fn verify<'a>(
 /// Asks again until all are there or the time is over. The last answer is the one that counts; without any
 /// answer nobody can tell.
 async fn wait_for<'a>(
-    version: &Version,
-    hosts: &HashSet<&'a str>,
+    question: &Question<'a>,
     store: &Store<'_>,
     limit: Duration,
 ) -> Result<Verified<'a>, Failure> {
     let end = Instant::now() + limit;
     let pace = Backoff::new(Duration::from_millis(300), Duration::from_secs(3));
-    let progress = progress_bar(hosts.len());
+    let wanted = question.hosts.len();
+    let progress = progress_bar(wanted);
     let mut held: Option<Verified<'a>> = None;
     let mut rounds = 0;
     loop {
@@ -166,11 +206,11 @@ async fn wait_for<'a>(
         let left = end.saturating_duration_since(Instant::now());
         let most = left.max(LAST_QUESTION).min(store.settings.timeout);
         let asked = Instant::now();
-        let answer = verify(version, hosts, store, Deadline::within(most)).await;
+        let answer = question.ask(store, Deadline::within(most)).await;
         let trouble = match answer {
             Ok(verified) if verified.missing.is_empty() => return Ok(verified),
             Ok(verified) => {
-                progress.set_position((hosts.len() - verified.missing.len()) as u64);
+                progress.set_position((wanted - verified.missing.len()) as u64);
                 held = Some(verified);
                 None
             }

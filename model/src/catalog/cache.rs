@@ -1,7 +1,8 @@
 //! The catalog as JSON: what survives a restart of the agent.
 
+use super::dns::Zone;
 use super::{Catalog, CatalogFact, GuardSettings, Health, ServiceRecord, View};
-use crate::names::ServiceName;
+use crate::names::{HostName, ServiceName};
 use crate::time::BootMillis;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -12,8 +13,36 @@ use std::sync::Arc;
 pub struct CachedCatalog {
     /// The revision of the store at which this was last different.
     pub revision: i64,
+    /// Under which names the agent answers, for readers that know nothing of its settings.
+    #[serde(default)]
+    pub names: Option<CachedNames>,
     /// The instances of each service.
     pub services: BTreeMap<ServiceName, Vec<CachedInstance>>,
+}
+
+/// The names of a zone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CachedNames {
+    /// The domain, in lower case.
+    pub domain: String,
+    /// The name of the datacenter, in lower case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub datacenter: Option<String>,
+    /// The host that keeps the cache.
+    pub host: HostName,
+}
+
+impl CachedNames {
+    /// The zone; what is taken from here is not cached under it.
+    pub fn zone(&self) -> Zone {
+        Zone {
+            domain: self.domain.clone(),
+            datacenter: self.datacenter.clone(),
+            host: self.host.clone(),
+            ttl: 0,
+            negative_ttl: 0,
+        }
+    }
 }
 
 /// One instance on disk.
@@ -30,7 +59,7 @@ pub struct CachedInstance {
 
 impl CachedCatalog {
     /// What is kept of a view.
-    pub fn of(view: &View, revision: i64) -> Self {
+    pub fn of(view: &View, revision: i64, names: Option<CachedNames>) -> Self {
         let services = view.services().iter().map(|(name, service)| {
             let instances = service.instances().values().map(|instance| CachedInstance {
                 record: instance.record.clone(),
@@ -39,7 +68,7 @@ impl CachedCatalog {
             });
             (name.clone(), instances.collect())
         });
-        Self { revision, services: services.collect() }
+        Self { revision, names, services: services.collect() }
     }
 
     /// The catalog that it stood for; it is not known to be true now.

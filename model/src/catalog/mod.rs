@@ -10,9 +10,10 @@ mod dns;
 mod guard;
 mod hiera;
 mod record;
+mod shown;
 mod view;
 
-pub use cache::{CachedCatalog, CachedInstance};
+pub use cache::{CachedCatalog, CachedInstance, CachedNames};
 pub use common::Common;
 pub use dns::{
     Answer, Data, QueryType, Question, ResourceRecord, ResponseCode, Zone, answer, reverse_address,
@@ -20,6 +21,7 @@ pub use dns::{
 pub use guard::{Guard, GuardSettings, Withheld};
 pub use hiera::{HieraFile, StoredAddresses, vanished_entries};
 pub use record::{Interfaces, RECORD_MAX_BYTES, RecordError, ServiceRecord, usable_addresses};
+pub use shown::ShownInstance;
 pub use view::{Nodes, ServiceView, View};
 
 use crate::keys::Key;

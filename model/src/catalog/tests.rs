@@ -261,7 +261,7 @@ proptest! {
         steps.iter().for_each(|step| take(&mut catalog, step, at(0)));
         (0..3).for_each(|s| catalog.view.note_health_known(&service(&format!("s{s}"))));
         catalog.settle(at(0), true);
-        let text = serde_json::to_string(&CachedCatalog::of(catalog.view(), 7)).unwrap();
+        let text = serde_json::to_string(&CachedCatalog::of(catalog.view(), 7, None)).unwrap();
         let read: CachedCatalog = serde_json::from_str(&text).unwrap();
         let restored = read.restore(GuardSettings::default(), at(0));
         let shown = |catalog: &Catalog| -> Vec<(ServiceName, ServiceView)> {

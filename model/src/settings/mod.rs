@@ -49,6 +49,7 @@ struct Fragment {
     driver: Option<Driver>,
     state_directory: Option<PathBuf>,
     version_file: Option<PathBuf>,
+    facts_file: Option<PathBuf>,
     environment: BTreeMap<String, String>,
     store: StoreFragment,
     http: HttpFragment,
@@ -184,6 +185,8 @@ pub struct Settings {
     pub state_directory: PathBuf,
     /// Where the version is recorded for others on the machine.
     pub version_file: PathBuf,
+    /// What Facter reads as an external fact, if anything is written for it.
+    pub facts_file: Option<PathBuf>,
     /// Added to the environment of every step.
     pub environment: BTreeMap<String, String>,
     /// The store.
@@ -304,11 +307,8 @@ fn validate(fragment: Fragment) -> Result<Settings, String> {
     if suspect_after == 0 {
         return Err("attempts.suspect_after must be at least 1".into());
     }
-    if let Some(relative) = [fragment.state_directory.as_ref(), fragment.version_file.as_ref()]
-        .into_iter()
-        .flatten()
-        .find(|path| !path.is_absolute())
-    {
+    let paths = [&fragment.state_directory, &fragment.version_file, &fragment.facts_file];
+    if let Some(relative) = paths.into_iter().flatten().find(|path| !path.is_absolute()) {
         return Err(format!("{} must be an absolute path", relative.display()));
     }
     let requires = catalog::requires(fragment.requires, &steps)?;
@@ -326,6 +326,7 @@ fn validate(fragment: Fragment) -> Result<Settings, String> {
         labels: fragment.labels,
         state_directory: fragment.state_directory.unwrap_or_else(|| "/var/lib/orchestrate".into()),
         version_file: fragment.version_file.unwrap_or_else(|| "/etc/current_version".into()),
+        facts_file: fragment.facts_file,
         environment: fragment.environment,
         store,
         http_listen: fragment.http.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8580))),

@@ -1,0 +1,82 @@
+//! `enroll`: the users, roles and grants of the store, as commands of etcdctl. It asks the store nothing: whoever may
+//! make users is the store's root, who need not be known here.
+
+use crate::cli::UserKind;
+use crate::exit::{Exit, Failure};
+use crate::output::Output;
+use anyhow::anyhow;
+use model::grants::{self, Grant, Keys};
+use model::names::{HostName, Role, ServiceName};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+const EVERY_AGENT: &str = "orchestrate-agent";
+
+/// Prints the commands.
+pub(super) fn etcdctl(
+    name: &str,
+    kind: UserKind,
+    services: &[String],
+    namespace: &str,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let services: BTreeSet<ServiceName> =
+        services.iter().map(ServiceName::new).collect::<Result<_, _>>().map_err(Failure::usage)?;
+    if kind != UserKind::Agent && !services.is_empty() {
+        return Err(Failure::usage(anyhow!("--service is of hosts: only an agent publishes services")));
+    }
+    // A host's name, or a name like those of roles: neither has anything that a shell would read.
+    let (user, roles) = match kind {
+        UserKind::Agent => {
+            let host = HostName::new(name).map_err(Failure::usage)?;
+            let own = format!("{EVERY_AGENT}-{host}");
+            let roles =
+                vec![(EVERY_AGENT.to_owned(), grants::every_agent()), (own, grants::agent(&host, &services))];
+            (host.to_string(), roles)
+        }
+        UserKind::Operator => {
+            (user_name(name)?, vec![("orchestrate-operator".to_owned(), grants::operator())])
+        }
+        UserKind::Verifier => {
+            (user_name(name)?, vec![("orchestrate-verifier".to_owned(), grants::verifier())])
+        }
+    };
+    output.raw(script(&user, &roles, namespace).as_bytes());
+    Ok(Exit::Yes)
+}
+
+fn user_name(name: &str) -> Result<String, Failure> {
+    Ok(Role::new(name).map_err(Failure::usage)?.to_string())
+}
+
+/// May be run again: what is there already stays.
+fn script(user: &str, roles: &[(String, Vec<Grant>)], namespace: &str) -> String {
+    let mut text = String::from("set -e\n");
+    let mut line = |words: std::fmt::Arguments<'_>| {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{words}");
+    };
+    line(format_args!("etcdctl user get {user} >/dev/null 2>&1 || etcdctl user add {user} --no-password"));
+    for (role, grants) in roles {
+        line(format_args!("etcdctl role get {role} >/dev/null 2>&1 || etcdctl role add {role}"));
+        for Grant { access, keys } in grants {
+            match keys {
+                Keys::One(key) => line(format_args!(
+                    "etcdctl role grant-permission {role} {access} {}",
+                    quoted(&format!("{namespace}{key}"))
+                )),
+                Keys::Below(prefix) => line(format_args!(
+                    "etcdctl role grant-permission {role} {access} --prefix=true {}",
+                    quoted(&format!("{namespace}{prefix}"))
+                )),
+            }
+        }
+        line(format_args!("etcdctl user grant-role {user} {role}"));
+    }
+    text
+}
+
+/// As one word of a shell; a namespace is free text.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}

@@ -1,0 +1,121 @@
+//! What only the agent knows, asked on its Unix socket by HTTP/1.0: one question, one connection.
+
+use crate::question::{Answer, Which};
+use model::catalog::{Health, Level};
+use model::names::{ConfigName, HostName, ServiceName};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The agent waits up to 5 s for the health of a service that nobody asked for before.
+const WITHIN: Duration = Duration::from_secs(8);
+/// Largest answer in bytes.
+const ANSWER_MAX_BYTES: u64 = 64 * 1024 * 1024;
+
+/// The way to the agent.
+pub(crate) struct Agent {
+    socket: PathBuf,
+}
+
+/// A list or value, with its age.
+#[derive(Deserialize)]
+struct Told<T> {
+    #[serde(alias = "instances", alias = "services")]
+    value: T,
+    revision: i64,
+    age_seconds: u64,
+}
+
+#[derive(Deserialize)]
+struct Instance {
+    host: HostName,
+    health: String,
+}
+
+impl Agent {
+    pub(crate) fn new(socket: PathBuf) -> Self {
+        Self { socket }
+    }
+
+    /// The health of every instance of a service; from now on the agent follows it.
+    pub(crate) fn health(&self, service: &ServiceName) -> Result<BTreeMap<HostName, Health>, String> {
+        let told: Option<Told<Vec<Instance>>> = self.get(&format!("/v1/services/{service}"))?;
+        // The other words say that there is no health: unknown, and unchecked.
+        let said = |told: Instance| Some((told.host, Health::read(told.health.as_bytes())?));
+        Ok(told.into_iter().flat_map(|told| told.value).filter_map(said).collect())
+    }
+
+    /// Whether so many instances are there now.
+    pub(crate) fn is_ready(&self, which: &Which, count: usize) -> Result<Answer, String> {
+        let tag = which.tag.as_ref().map(|tag| format!("&tag={}", escaped(tag.as_str()))).unwrap_or_default();
+        let level = which.level.unwrap_or(Level::Functional);
+        let path = format!("/v1/services/{}?level={level}{tag}", which.name);
+        let told: Told<Vec<Instance>> = match self.get(&path)? {
+            Some(told) => told,
+            // No host has it: the list of all services says how old that is.
+            None => {
+                let all: Option<Told<Value>> = self.get("/v1/services")?;
+                let all = all.ok_or_else(of_another_version)?;
+                Told { value: Vec::new(), revision: all.revision, age_seconds: all.age_seconds }
+            }
+        };
+        let is_ready = told.value.len() >= count;
+        Ok(Answer { value: Some(is_ready.into()), revision: told.revision, age_seconds: told.age_seconds })
+    }
+
+    /// A value that operators keep in the store.
+    pub(crate) fn key(&self, name: &ConfigName) -> Result<Answer, String> {
+        let told: Option<Told<Option<String>>> =
+            self.get(&format!("/v1/config/{}", escaped(name.as_str())))?;
+        let told = told.ok_or_else(of_another_version)?;
+        let value = told.value.map(Value::from);
+        Ok(Answer { value, revision: told.revision, age_seconds: told.age_seconds })
+    }
+
+    /// The answer to a question; `None` if there is no such thing.
+    fn get<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<Option<T>, String> {
+        let wrong = |error: &dyn std::fmt::Display| {
+            format!("the agent could not be asked on {}: {error}", self.socket.display())
+        };
+        let answer = self.exchange(path).map_err(|error| wrong(&error))?;
+        let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n");
+        let (head, body) = answer.split_at(end.ok_or_else(|| wrong(&"it gave no answer"))?);
+        let body = &body[4..];
+        let status = head.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+        match status {
+            b"200" => serde_json::from_slice(body).map(Some).map_err(|error| wrong(&error)),
+            b"404" => Ok(None),
+            _ => Err(wrong(&String::from_utf8_lossy(body).trim())),
+        }
+    }
+
+    fn exchange(&self, path: &str) -> std::io::Result<Vec<u8>> {
+        let mut stream = UnixStream::connect(&self.socket)?;
+        stream.set_read_timeout(Some(WITHIN))?;
+        stream.set_write_timeout(Some(WITHIN))?;
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+        let mut answer = Vec::new();
+        stream.take(ANSWER_MAX_BYTES).read_to_end(&mut answer)?;
+        Ok(answer)
+    }
+}
+
+fn of_another_version() -> String {
+    "the agent is of another version".to_owned()
+}
+
+/// Text as part of a URL (RFC 3986, section 2): what is not unreserved by its bytes.
+fn escaped(text: &str) -> String {
+    let mut url = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => url.push(byte.into()),
+            _ => url.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    url
+}

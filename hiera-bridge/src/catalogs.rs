@@ -1,0 +1,126 @@
+//! The catalog on disk, as it was when a compile began.
+
+use model::catalog::{CachedCatalog, Catalog, GuardSettings, Health, View, Zone};
+use model::names::{HostName, ServiceName};
+use model::time::BootMillis;
+use model::values;
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+/// Largest file that is read.
+const FILE_MAX_BYTES: u64 = 256 * 1024 * 1024;
+/// So many catalogs are held at once; a compile that began before keeps its own no longer than that.
+const HELD_MAX: usize = 4;
+/// So many compiles may go on with one catalog.
+const COMPILES_MAX: usize = 256;
+
+/// The catalogs of the compiles that go on, the newest last.
+pub(crate) struct Catalogs {
+    path: PathBuf,
+    held: VecDeque<Held>,
+}
+
+/// A catalog as it was read.
+pub(crate) struct Held {
+    /// Open for as long as this is held, so that no other file has its number. The agent replaces the file when
+    /// the catalog differs, and touches it while the store confirms it: the age is that of this file.
+    file: File,
+    catalog: Catalog,
+    revision: i64,
+    zone: Option<Zone>,
+    compiles: VecDeque<String>,
+}
+
+impl Catalogs {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path, held: VecDeque::new() }
+    }
+
+    /// The catalog with which a compile began; the newest for a new one.
+    pub(crate) fn of(&mut self, compile: Option<&str>) -> Result<&mut Held, String> {
+        let is_of = |held: &Held| compile.is_some_and(|id| held.compiles.iter().any(|known| known == id));
+        let at = match self.held.iter().position(is_of) {
+            Some(at) => at,
+            None => self.newest(compile)?,
+        };
+        Ok(&mut self.held[at])
+    }
+
+    fn newest(&mut self, compile: Option<&str>) -> Result<usize, String> {
+        let wrong = |error: &dyn std::fmt::Display| {
+            format!("the catalog {} cannot be read: {error}", self.path.display())
+        };
+        let file = match File::open(&self.path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(format!(
+                    "there is no catalog {}: the agent on this host has not read it from the store yet",
+                    self.path.display()
+                ));
+            }
+            Err(error) => return Err(wrong(&error)),
+        };
+        let number = |file: &File| file.metadata().map(|m| (m.dev(), m.ino()));
+        let now = number(&file).map_err(|error| wrong(&error))?;
+        if self.held.back().and_then(|held| number(&held.file).ok()) != Some(now) {
+            self.held.push_back(Held::read(file).map_err(|error| wrong(&error))?);
+            if self.held.len() > HELD_MAX {
+                self.held.pop_front();
+            }
+        }
+        let at = self.held.len() - 1;
+        if let Some(id) = compile {
+            let compiles = &mut self.held[at].compiles;
+            compiles.push_back(id.to_owned());
+            if compiles.len() > COMPILES_MAX {
+                compiles.pop_front();
+            }
+        }
+        Ok(at)
+    }
+}
+
+impl Held {
+    fn read(mut file: File) -> Result<Self, String> {
+        let mut bytes = Vec::new();
+        (&mut file).take(FILE_MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+        if bytes.len() as u64 > FILE_MAX_BYTES {
+            return Err(format!("it has more than {FILE_MAX_BYTES} bytes"));
+        }
+        let cached: CachedCatalog = values::read(&bytes).map_err(|error| error.to_string())?;
+        let (revision, zone) = (cached.revision, cached.names.as_ref().map(|names| names.zone()));
+        let catalog = cached.restore(GuardSettings::default(), BootMillis(0));
+        Ok(Self { file, catalog, revision, zone, compiles: VecDeque::new() })
+    }
+
+    /// What there is.
+    pub(crate) fn view(&self) -> &View {
+        self.catalog.view()
+    }
+
+    /// The names of the agent's zone.
+    pub(crate) fn zone(&self) -> Result<&Zone, String> {
+        self.zone.as_ref().ok_or_else(|| "the catalog was written by an older agent, without its zone".into())
+    }
+
+    /// The revision of the store at which it was last different.
+    pub(crate) fn revision(&self) -> i64 {
+        self.revision
+    }
+
+    /// For how long the store has not confirmed it. A clock that went back makes it new.
+    pub(crate) fn age_seconds(&self) -> Result<u64, String> {
+        let written = self.file.metadata().and_then(|m| m.modified()).map_err(|error| error.to_string())?;
+        Ok(SystemTime::now().duration_since(written).unwrap_or_default().as_secs())
+    }
+
+    /// Takes in the health of a service.
+    pub(crate) fn learn(&mut self, service: &ServiceName, health: BTreeMap<HostName, Health>) {
+        self.catalog.replace_health(service, health, BootMillis(0));
+        self.catalog.settle(BootMillis(0), false);
+    }
+}

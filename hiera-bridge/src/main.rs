@@ -1,0 +1,110 @@
+//! `orchestrate-hiera`: answers Puppet from the catalog that the agent keeps on disk. One process for a whole
+//! compile: it reads a question per line and writes an answer per line, both JSON. What only the agent knows is
+//! asked on its Unix socket; the network is never asked.
+
+mod agent;
+mod catalogs;
+mod question;
+
+use catalogs::Catalogs;
+use clap::Parser;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::io::{self, BufRead, Read, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use question::{Answer, Question};
+
+const EX_USAGE: u8 = 64;
+const EX_CANNOT: u8 = 2;
+/// Longest question in bytes.
+const QUESTION_MAX_BYTES: u64 = 64 * 1024;
+
+/// Answers questions of the catalog, one JSON object per line: {"ask": "addresses", "name": "web"}
+///
+/// Questions: services, addresses, hosts, ready, dns, srv, reverse, entry, entries, key. An answer has a value, or
+/// says that it is missing, or what went wrong; with the revision of the store and the age of the catalog in seconds.
+#[derive(Parser)]
+#[command(name = "orchestrate-hiera", version)]
+struct Arguments {
+    /// The catalog that the agent keeps
+    #[arg(long, value_name = "FILE", default_value = "/var/lib/orchestrate/catalog.json")]
+    file: PathBuf,
+    /// The agent's Unix socket
+    #[arg(long, value_name = "FILE", default_value = "/run/orchestrate/agent.sock")]
+    socket: PathBuf,
+}
+
+/// A question as it comes.
+#[derive(Deserialize)]
+struct Asked {
+    /// Questions with the same word are answered from the same catalog: one compile, one truth.
+    compile: Option<String>,
+    #[serde(flatten)]
+    question: Question,
+}
+
+/// What is answered to a line.
+fn reply(line: &[u8], catalogs: &mut Catalogs, agent: &agent::Agent) -> Value {
+    let asked: Asked = match serde_json::from_slice(line) {
+        Ok(asked) => asked,
+        Err(error) => return json!({ "error": format!("not a question: {error}") }),
+    };
+    let answered = match &asked.question {
+        // These are of now: the agent alone knows.
+        Question::Key { name } => agent.key(name),
+        Question::Ready { live: true, which, count } => agent.is_ready(which, *count),
+        question => catalogs.of(asked.compile.as_deref()).and_then(|held| {
+            let value = question::answer(question, held, agent)?;
+            Ok(Answer { value, revision: held.revision(), age_seconds: held.age_seconds()? })
+        }),
+    };
+    match answered {
+        Ok(Answer { value: Some(value), revision, age_seconds }) => {
+            json!({ "value": value, "revision": revision, "age_seconds": age_seconds })
+        }
+        Ok(Answer { value: None, revision, age_seconds }) => {
+            json!({ "missing": true, "revision": revision, "age_seconds": age_seconds })
+        }
+        Err(error) => json!({ "error": error }),
+    }
+}
+
+fn converse(arguments: Arguments) -> io::Result<()> {
+    let mut catalogs = Catalogs::new(arguments.file);
+    let agent = agent::Agent::new(arguments.socket);
+    let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
+    loop {
+        let mut line = Vec::new();
+        input.by_ref().take(QUESTION_MAX_BYTES).read_until(b'\n', &mut line)?;
+        if line.is_empty() {
+            return Ok(());
+        }
+        let mut answer = serde_json::to_vec(&reply(&line, &mut catalogs, &agent))?;
+        answer.push(b'\n');
+        output.write_all(&answer)?;
+        output.flush()?;
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Nothing can be done if standard error is gone.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(EX_USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    match converse(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Puppet ended before it had read the answer.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nothing can be done if standard error is gone.
+            let _ = writeln!(io::stderr(), "orchestrate-hiera: {error}");
+            ExitCode::from(EX_CANNOT)
+        }
+    }
+}

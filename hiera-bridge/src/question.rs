@@ -1,0 +1,225 @@
+//! What Puppet asks, and the answers.
+
+use crate::agent::Agent;
+use crate::catalogs::Held;
+use model::catalog::{self, Data, Level, QueryType, ResponseCode, ShownInstance, View};
+use model::names::{ConfigName, InterfaceName, ServiceName, Tag, quoted};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// One question, as JSON: `{"ask": "addresses", "name": "web", "interface": "eth0"}`.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case")]
+pub(crate) enum Question {
+    /// The instances of a service.
+    Services(Which),
+    /// Their addresses, sorted; with an interface all that the interface has.
+    Addresses {
+        #[serde(flatten)]
+        which: Which,
+        interface: Option<InterfaceName>,
+    },
+    /// The hosts of a role, sorted: those that have the service of its name.
+    Hosts { role: ServiceName },
+    /// Whether so many instances are there; `live` asks the agent.
+    Ready {
+        #[serde(flatten)]
+        which: Which,
+        count: usize,
+        #[serde(default)]
+        live: bool,
+    },
+    /// The addresses of a name of our zone, sorted.
+    Dns { name: String },
+    /// Host and port of each instance behind a name of our zone, sorted.
+    Srv { name: String },
+    /// The name of an address.
+    Reverse { address: IpAddr },
+    /// One key of the file for Hiera (contract C22): `services::<service>::<interface>`.
+    Entry { key: String },
+    /// All of them.
+    Entries,
+    /// A value that operators keep in the store; the agent is asked.
+    Key { name: ConfigName },
+}
+
+/// Which instances of a service.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Which {
+    pub(crate) name: ServiceName,
+    /// If it is not given: addressable where addresses are asked for, because a file that follows health belongs to
+    /// who follows the catalog; functional for `ready`.
+    pub(crate) level: Option<Level>,
+    pub(crate) tag: Option<Tag>,
+}
+
+/// What there is, as of when.
+pub(crate) struct Answer {
+    /// `None`: there is no such thing.
+    pub(crate) value: Option<Value>,
+    /// The revision of the store.
+    pub(crate) revision: i64,
+    /// For how long the store has not confirmed it.
+    pub(crate) age_seconds: u64,
+}
+
+const FRONT: &str = "services::";
+
+/// Answers from the catalog that is held; `None`: there is no such thing.
+///
+/// # Errors
+/// It cannot be told, and why.
+pub(crate) fn answer(question: &Question, held: &mut Held, agent: &Agent) -> Result<Option<Value>, String> {
+    let value = match question {
+        Question::Services(which) => {
+            know(which.level.unwrap_or(Level::Addressable), &which.name, held, agent)?;
+            let found = instances(which, Level::Addressable, held.view());
+            json!(found.collect::<Vec<_>>())
+        }
+        Question::Addresses { which, interface } => {
+            know(which.level.unwrap_or(Level::Addressable), &which.name, held, agent)?;
+            json!(addresses(which, interface.as_ref(), held.view()))
+        }
+        Question::Hosts { role } => {
+            let service = held.view().service(role);
+            let found = service.into_iter().flat_map(|service| service.at(Level::Addressable, None));
+            json!(found.map(|(host, _)| host).collect::<Vec<_>>())
+        }
+        Question::Ready { which, count, .. } => {
+            know(which.level.unwrap_or(Level::Functional), &which.name, held, agent)?;
+            json!(instances(which, Level::Functional, held.view()).count() >= *count)
+        }
+        Question::Dns { name } => {
+            let mut found = BTreeSet::new();
+            for kind in [QueryType::A, QueryType::Aaaa] {
+                for data in resolve(name, kind, held, agent)? {
+                    match data {
+                        Data::A(ip) => drop(found.insert(IpAddr::V4(ip))),
+                        Data::Aaaa(ip) => drop(found.insert(IpAddr::V6(ip))),
+                        _ => {}
+                    }
+                }
+            }
+            json!(found)
+        }
+        Question::Srv { name } => {
+            let mut found = resolve(name, QueryType::Srv, held, agent)?;
+            found.sort();
+            let shown = |data: &Data| match data {
+                Data::Srv { port, target } => {
+                    Some(json!({ "target": target, "port": port, "priority": 1, "weight": 1 }))
+                }
+                _ => None,
+            };
+            found.iter().filter_map(shown).collect()
+        }
+        Question::Reverse { address } => {
+            let Some(host) = held.view().nodes().host_of(address) else { return Ok(None) };
+            let host = host.as_str().to_ascii_lowercase();
+            json!(format!("{host}.node.{}", held.zone()?.domain))
+        }
+        Question::Entry { key } => {
+            // A service may have colons in its name, an interface has none.
+            let named = key.strip_prefix(FRONT).and_then(|rest| rest.rsplit_once("::"));
+            let Some((service, interface)) = named else { return Ok(None) };
+            let Ok(service) = ServiceName::new(service) else { return Ok(None) };
+            let mut found = by_interface(&service, held.view());
+            let Some(list) = found.remove(interface) else { return Ok(None) };
+            json!(list)
+        }
+        Question::Entries => {
+            let mut all = serde_json::Map::new();
+            for service in held.view().services().keys() {
+                for (interface, list) in by_interface(service, held.view()) {
+                    all.insert(format!("{FRONT}{service}::{interface}"), json!(list));
+                }
+            }
+            all.into()
+        }
+        Question::Key { .. } => return Err("the agent is asked for that".into()),
+    };
+    Ok(Some(value))
+}
+
+/// Makes sure that it is known which instances work, if that is asked.
+fn know(level: Level, service: &ServiceName, held: &mut Held, agent: &Agent) -> Result<(), String> {
+    if level == Level::Addressable
+        || held.view().health_known(service)
+        || held.view().service(service).is_none()
+    {
+        return Ok(());
+    }
+    let health = agent.health(service).map_err(|error| {
+        format!(
+            "which instances of {service} work is not in the catalog, because nothing on this host followed it \
+             (catalog.follow in agent.toml); and {error}"
+        )
+    })?;
+    held.learn(service, health);
+    Ok(())
+}
+
+fn instances<'a>(
+    which: &'a Which,
+    default: Level,
+    view: &'a View,
+) -> impl Iterator<Item = ShownInstance<'a>> {
+    let level = which.level.unwrap_or(default);
+    let service = view.service(&which.name);
+    let found = service.into_iter().flat_map(move |service| service.at(level, which.tag.as_ref()));
+    found.map(|(host, instance)| ShownInstance::new(host, instance))
+}
+
+fn addresses(which: &Which, interface: Option<&InterfaceName>, view: &View) -> BTreeSet<IpAddr> {
+    let level = which.level.unwrap_or(Level::Addressable);
+    let service = view.service(&which.name);
+    let mut found = BTreeSet::new();
+    for (_, instance) in service.into_iter().flat_map(|s| s.at(level, which.tag.as_ref())) {
+        let record = &instance.record;
+        match interface {
+            None => found.extend(record.addresses.first().copied()),
+            Some(wanted) => {
+                let of = record.interfaces.iter().filter(|(name, _)| name == wanted);
+                found.extend(of.flat_map(|(_, list)| list.iter().copied()));
+            }
+        }
+    }
+    found
+}
+
+/// The addresses of a service by interface, as the file for Hiera shows them.
+fn by_interface<'a>(service: &ServiceName, view: &'a View) -> BTreeMap<&'a str, BTreeSet<IpAddr>> {
+    let mut found: BTreeMap<&str, BTreeSet<IpAddr>> = BTreeMap::new();
+    let service = view.service(service);
+    for (_, instance) in service.into_iter().flat_map(|service| service.at(Level::Addressable, None)) {
+        for (interface, list) in instance.record.interfaces.iter() {
+            found.entry(interface.as_str()).or_default().extend(list.iter().copied());
+        }
+    }
+    found
+}
+
+/// What our own DNS says to a name.
+fn resolve(name: &str, kind: QueryType, held: &mut Held, agent: &Agent) -> Result<Vec<Data>, String> {
+    let folded = name.trim_end_matches('.').to_ascii_lowercase();
+    let question = catalog::Question { labels: folded.split('.').collect(), kind };
+    let mut answer = catalog::answer(&question, held.view(), held.zone()?);
+    if let (ResponseCode::NotReady, Some(service)) = (answer.code, answer.service.clone()) {
+        know(Level::Functional, &service, held, agent)?;
+        answer = catalog::answer(&question, held.view(), held.zone()?);
+    }
+    match answer.code {
+        ResponseCode::NoError | ResponseCode::NoSuchName => {
+            Ok(answer.records.into_iter().map(|record| record.data).collect())
+        }
+        ResponseCode::NotReady => Err("the catalog has not been read yet".into()),
+        ResponseCode::Refused => {
+            Err(format!("{} is not below {}, the zone of the agent", quoted(name), held.zone()?.domain))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! Versions of etcd in which users can read what they may not.
+
+/// The first patch of each minor version of etcd 3 that closes nested transactions and watches to users without
+/// permission. Minor versions before the first never got it, those after the last have it.
+const CLOSED: [(u32, u32); 3] = [(5, 33), (6, 14), (7, 1)];
+
+/// What to say of a server of this version, `3.5.21`; `None` if there is nothing to say, also of
+/// the embedded store, which has a version of its own.
+pub fn warning(version: &str) -> Option<String> {
+    let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse::<u32>().ok());
+    let (major, minor, patch) = (numbers.next()??, numbers.next()??, numbers.next()??);
+    let open = match CLOSED.iter().find(|(closed, _)| *closed == minor) {
+        _ if major != 3 => false,
+        Some((_, closed)) => patch < *closed,
+        None => minor < CLOSED[0].0,
+    };
+    open.then(|| {
+        format!(
+            "etcd {version} lets users read by nested transactions and watches what they may not; that ended with 3.5.33, \
+             3.6.14 and 3.7.1"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_from_the_floor_on_are_silent() {
+        for (version, warns) in [
+            ("3.4.23", true),
+            ("3.5.0", true),
+            ("3.5.32", true),
+            ("3.5.33", false),
+            ("3.5.33-rc.1", false),
+            ("3.6.13", true),
+            ("3.6.14", false),
+            ("3.7.0", true),
+            ("3.7.1+git", false),
+            ("3.8.0", false),
+            ("0.1.0", false),
+            ("4.0.0", false),
+            ("", false),
+            ("solo", false),
+        ] {
+            assert_eq!(warning(version).is_some(), warns, "{version}");
+        }
+    }
+}
