@@ -1,5 +1,5 @@
 # What each target does stands in README.md and CONTRIBUTING.md.
-.PHONY: check build test test-long bench demo install-tools format
+.PHONY: check build test test-long bench demo demo-puppet install-tools format
 
 check: ## format, lints, dependency law, unit tests; seconds
 	cargo fmt --all --check
@@ -12,6 +12,9 @@ build:
 
 demo: ## the main job in front of your eyes
 	packaging/scripts/demo
+
+demo-puppet: ## the same with Puppet as the steps
+	packaging/scripts/demo-puppet
 
 test: ## installs what is missing, runs everything
 	packaging/scripts/test

@@ -1,13 +1,22 @@
-//! The README's first command.
+//! The README's first command, and the same with Puppet.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 #[test]
 fn the_demo_sees_everything_that_it_shows_and_leaves_nothing() {
+    check("demo");
+}
+
+#[test]
+fn the_demo_with_puppet_sees_everything_that_it_shows_and_leaves_nothing() {
+    check("demo-puppet");
+}
+
+fn check(script: &str) {
     let repository = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let directory = tempfile::tempdir().expect("a directory");
-    let mut command = Command::new(repository.join("packaging/scripts/demo"));
+    let mut command = Command::new(repository.join("packaging/scripts").join(script));
     command.current_dir(&repository).env("TMPDIR", directory.path());
     let output = command.output().expect("the demo runs");
     let text = String::from_utf8_lossy(&output.stdout);

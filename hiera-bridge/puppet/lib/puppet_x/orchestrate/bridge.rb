@@ -24,22 +24,27 @@ module PuppetX
       CHOICES = { 'when_older' => %w[warn fail], 'when_missing' => %w[fail not_found] }.freeze
 
       @bridges = {}
+      @known = {}
       @lock = Mutex.new
 
       class << self
         # The bridge with these options; what they do not say comes from orchestrate.yaml beside puppet.conf.
         def with(options = {})
-          settings = DEFAULTS.merge(site_settings).merge(options)
-          check(settings)
-          @lock.synchronize { @bridges[settings] ||= new(settings) }
+          path = File.join(Puppet[:confdir], 'orchestrate.yaml')
+          written = File.mtime(path) if File.exist?(path)
+          # A compile asks a thousand times.
+          @lock.synchronize do
+            @known[[options, path, written]] ||= begin
+              settings = DEFAULTS.merge(written ? site_settings(path) : {}).merge(options)
+              check(settings)
+              @bridges[settings] ||= new(settings)
+            end
+          end
         end
 
         private
 
-        def site_settings
-          path = File.join(Puppet[:confdir], 'orchestrate.yaml')
-          return {} unless File.exist?(path)
-
+        def site_settings(path)
           found = Puppet::Util::Yaml.safe_load_file(path)
           raise Unanswered, "#{path}: not a mapping" unless found.is_a?(Hash)
 
