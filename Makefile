@@ -1,5 +1,5 @@
 # What each target does stands in README.md and CONTRIBUTING.md.
-.PHONY: check build test test-long bench demo demo-puppet install-tools format
+.PHONY: check build test test-long bench deb demo demo-puppet install-tools format
 
 check: ## format, lints, dependency law, unit tests; seconds
 	cargo fmt --all --check
@@ -24,6 +24,9 @@ test-long: ## what takes longer than the everyday run
 
 bench: ## speed and memory, as ratios against the raw store in the same run
 	packaging/scripts/bench
+
+deb: ## Debian packages in target/deb
+	packaging/scripts/deb
 
 format:
 	cargo fmt --all

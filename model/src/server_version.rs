@@ -5,8 +5,11 @@
 const CLOSED: [(u32, u32); 3] = [(5, 33), (6, 14), (7, 1)];
 
 /// What to say of a server of this version, `3.5.21`; `None` if there is nothing to say, also of
-/// the embedded store, which has a version of its own.
+/// the embedded store, which speaks an old version and says so.
 pub fn warning(version: &str) -> Option<String> {
+    if version.ends_with("+solo") {
+        return None;
+    }
     let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse::<u32>().ok());
     let (major, minor, patch) = (numbers.next()??, numbers.next()??, numbers.next()??);
     let open = match CLOSED.iter().find(|(closed, _)| *closed == minor) {
@@ -43,6 +46,7 @@ mod tests {
             ("4.0.0", false),
             ("", false),
             ("solo", false),
+            ("3.4.23+solo", false),
         ] {
             assert_eq!(warning(version).is_some(), warns, "{version}");
         }

@@ -122,7 +122,13 @@ fn configuration_samples_are_accepted_by_the_program() {
             .replace("directory = \"/etc/orchestrate/validate.d\"\n", "");
         assert_eq!(check_config(&text), (Some(0), String::new()), "{text}");
     }
-    for document in ["docs/dependencies.md", "docs/templates.md", "docs/puppet.md"] {
+    for document in [
+        "docs/dependencies.md",
+        "docs/templates.md",
+        "docs/puppet.md",
+        "docs/packaging.md",
+        "docs/security.md",
+    ] {
         for block in read(document).split("```toml\n").skip(1) {
             let text = block.split("```").next().expect("an end");
             assert_eq!(check_config(text), (Some(0), String::new()), "{document}: {text}");

@@ -11,6 +11,7 @@ mod discovery;
 mod machine;
 mod network;
 mod old_clients;
+mod packages;
 mod puppet;
 mod secure;
 mod service_manager;

@@ -512,6 +512,34 @@ fn three_hosts_are_led_from_version_to_version_by_puppet_and_the_balancer_follow
 }
 
 #[test]
+fn the_class_writes_settings_that_the_agent_takes_and_keeps_the_old_ones_else() {
+    let host = Host::new("h1", &[]);
+    let site = Site::new(&host);
+    let directory = host.path("etc").display().to_string();
+    std::fs::create_dir(&directory).expect("a directory");
+    let manifest = |settings: &str| {
+        format!(
+            "class {{ 'orchestrate::agent':
+               settings => {settings}, manage_package => false, manage_service => false,
+               directory => '{directory}', program => '{}',
+             }}",
+            binary("orchestrate-agent").display()
+        )
+    };
+    let good =
+        "{ 'role' => 'web', 'store' => { 'endpoints' => ['http://etcd1:2379'] }, 'dns' => { 'ttl' => '7s' },
+                  'apply' => [{ 'name' => 'one', 'command' => ['/bin/true'], 'done_codes' => [0, 2] }] }";
+    let said = site.apply(&manifest(good));
+    assert_eq!(said.code, 2, "{said:?}");
+    let text = host.read("etc/agent.d/puppet.toml");
+    assert!(text.contains("[[apply]]\nname = \"one\"") && text.starts_with("role = \"web\"\n"), "{text}");
+    assert_eq!(site.apply(&manifest(good)).code, 0, "nothing changes the second time");
+    let said = site.apply(&manifest("{ 'dns' => { 'tll' => '7s' } }"));
+    assert!(said.code == 4 && said.err.contains("did you mean `ttl`"), "{said:?}");
+    assert_eq!(host.read("etc/agent.d/puppet.toml"), text);
+}
+
+#[test]
 fn the_ruby_code_does_what_its_specification_says() {
     // In a copy: rspec-puppet makes directories where it runs.
     let directory = tempfile::tempdir().expect("a directory");

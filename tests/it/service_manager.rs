@@ -12,18 +12,24 @@ use tests::{skip, wait};
 const UNIT: &str = "orchestrate-agent.service";
 
 /// A booted container. What it needs is written before; its mounts and its network end with this process.
-struct Machine {
+pub(crate) struct Machine {
     directory: tempfile::TempDir,
     container: Option<Running>,
 }
 
 impl Machine {
-    /// `None` where a file system cannot be laid over this machine's own.
+    /// A machine like this one. `None` where a file system cannot be laid over another.
     fn new() -> Option<Self> {
+        Self::over(Path::new("/"))
+    }
+
+    /// A machine that begins with these files, which stay as they are.
+    pub(crate) fn over(lower: &Path) -> Option<Self> {
         let machine = Self { directory: tempfile::tempdir().expect("a directory"), container: None };
         ["upper", "work", "root"].iter().for_each(|n| fs::create_dir(machine.path(n)).expect("made"));
         let layers = format!(
-            "lowerdir=/,upperdir={},workdir={}",
+            "lowerdir={},upperdir={},workdir={}",
+            lower.display(),
             machine.path("upper").display(),
             machine.path("work").display()
         );
@@ -37,7 +43,7 @@ impl Machine {
     }
 
     /// A file of the machine, by its absolute path there.
-    fn file(&self, path: &str) -> PathBuf {
+    pub(crate) fn file(&self, path: &str) -> PathBuf {
         self.path("root").join(path.trim_start_matches('/'))
     }
 
@@ -47,10 +53,12 @@ impl Machine {
         fs::write(file, text).expect("written");
     }
 
-    fn boot(&mut self) {
+    pub(crate) fn boot(&mut self) {
         let mut command = Command::new("systemd-nspawn");
         command.args(["-q", "-D"]).arg(self.path("root"));
-        command.args(["-M", "orchestrate-test", "--register=no", "--keep-unit", "--console=pipe"]);
+        // Tests boot machines beside each other.
+        let name = format!("orchestrate-{}", std::process::id());
+        command.args(["-M", &name, "--register=no", "--keep-unit", "--console=pipe"]);
         command.args(["--link-journal=no", "-b", "systemd.unit=basic.target"]);
         self.container = Some(Running::start(&mut command, &self.path("boot.log")));
         let up = || self.try_run(&["systemctl", "is-active", "basic.target"]).filter(|s| s.0);
@@ -65,20 +73,23 @@ impl Machine {
     }
 
     /// Runs a command in the container: whether it succeeded, and what it said.
-    fn try_run(&self, command: &[&str]) -> Option<(bool, String)> {
+    pub(crate) fn try_run(&self, command: &[&str]) -> Option<(bool, String)> {
         let mut enter = Command::new("nsenter");
         enter.args(["-t", &self.leader()?.to_string(), "-m", "-u", "-i", "-p", "--"]).args(command);
         let output = run(&mut enter, "");
-        Some((output.status.success(), String::from_utf8_lossy(&output.stdout).trim().to_owned()))
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        let success = output.status.success();
+        let errors = if success { String::new() } else { text(&output.stderr) };
+        Some((success, text(&output.stdout) + &errors))
     }
 
-    fn run(&self, command: &[&str]) -> String {
+    pub(crate) fn run(&self, command: &[&str]) -> String {
         let (success, said) = self.try_run(command).expect("it runs");
         assert!(success, "{command:?}: {said}\n{}", self.describe());
         said
     }
 
-    fn property(&self, name: &str) -> String {
+    pub(crate) fn property(&self, name: &str) -> String {
         self.run(&["systemctl", "show", "-P", name, UNIT])
     }
 
@@ -87,13 +98,13 @@ impl Machine {
         wait::until(part, shown, || self.describe());
     }
 
-    fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let said = |command: &[&str]| self.try_run(command).map(|s| s.1).unwrap_or_default();
         format!(
             "{}\n{}\n{}",
             fs::read_to_string(self.path("boot.log")).unwrap_or_default(),
             said(&["systemctl", "status", "--no-pager", UNIT]),
-            said(&["journalctl", "--no-pager", "-n", "50", "-u", UNIT]),
+            said(&["journalctl", "--no-pager", "-n", "80"]),
         )
     }
 }
@@ -108,7 +119,7 @@ impl Drop for Machine {
     }
 }
 
-fn can_boot() -> Result<(), &'static str> {
+pub(crate) fn can_boot() -> Result<(), &'static str> {
     let runs = |program: &str| Command::new(program).arg("--version").output().is_ok();
     match () {
         () if !Path::new("/lib/systemd/systemd").exists() => Err("no systemd on this machine"),

@@ -71,7 +71,8 @@ impl PbMaintenanceService for Maintenance {
         };
         Ok(Response::new(PbStatusResponse {
             header: Some(engine.header(revision)),
-            version: VERSION.into(),
+            // The version whose API this is; the rest says that it is not that program.
+            version: format!("{VERSION}+solo"),
             db_size: size(engine.file_bytes().max(in_use)),
             db_size_in_use: size(in_use),
             db_size_quota: size(engine.quota_bytes()),

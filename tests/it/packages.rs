@@ -1,0 +1,139 @@
+//! The Debian packages, in a clean root under a real systemd.
+
+use crate::service_manager::{Machine, can_boot};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tests::process::{binary, in_own_network, run};
+use tests::{skip, wait};
+
+const UNIT: &str = "orchestrate-agent.service";
+const PACKAGE: &str = "orchestrate";
+
+/// The packages, of programs without optimisation.
+fn packages() -> PathBuf {
+    let repository = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    // Beside the programs that the tests start.
+    let target =
+        binary("orchestrate").parent().and_then(Path::parent).expect("a target directory").to_owned();
+    let mut command = Command::new(repository.join("packaging/scripts/deb"));
+    let output = run(command.args(["--profile", "dev"]).env("CARGO_TARGET_DIR", &target), "");
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    // lintian is part of it.
+    assert!(output.status.success(), "{said}");
+    target.join("deb")
+}
+
+/// The same package with a higher version and another word in its settings.
+fn newer(package: &Path, directory: &Path) -> PathBuf {
+    let (tree, newer) = (directory.join("tree"), directory.join("newer.deb"));
+    let script =
+        "set -e; dpkg-deb -R \"$1\" \"$2\"; sed -i 's/^Version: .*/Version: 0.2.0/' \"$2/DEBIAN/control\"
+        echo '# newer' >> \"$2/etc/orchestrate/agent.toml\"; dpkg-deb -Zgzip -z1 -b \"$2\" \"$3\"";
+    let output = run(Command::new("sh").args(["-c", script, "sh"]).arg(package).arg(tree).arg(&newer), "");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    newer
+}
+
+#[test]
+fn the_package_runs_when_it_is_installed_keeps_what_is_the_sites_and_leaves_nothing_when_purged() {
+    let name = "packages::the_package_runs_when_it_is_installed_keeps_what_is_the_sites_and_leaves_nothing_when_purged";
+    let root = binary("orchestrate").with_file_name("../debian-root");
+    if let Err(why) = can_boot() {
+        return skip(name, why);
+    }
+    if !root.join("etc/os-release").exists() {
+        return skip(name, "no clean root: debootstrap could not make one");
+    }
+    if !in_own_network(name) {
+        return;
+    }
+    let Some(mut machine) = Machine::over(&root.canonicalize().expect("a path")) else {
+        return skip(name, "no file system can be laid over another");
+    };
+    let packages = packages();
+    let deb = |name: &str| {
+        let all = fs::read_dir(&packages).expect("packages").flatten().map(|entry| entry.path());
+        let is = |path: &PathBuf| {
+            let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            file.starts_with(&format!("{name}_")) && file.ends_with(".deb")
+        };
+        all.into_iter().find(is).unwrap_or_else(|| panic!("no package {name}"))
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    for (from, to) in [
+        (deb(PACKAGE), "orchestrate.deb"),
+        (newer(&deb(PACKAGE), directory.path()), "newer.deb"),
+        (deb("puppet-module-orchestrate"), "puppet.deb"),
+        (deb("python3-jorc"), "python.deb"),
+    ] {
+        fs::copy(from, machine.file(&format!("/root/{to}"))).expect("copied");
+    }
+    machine.boot();
+
+    // Installed: it runs, with no store, as packaged.
+    machine.run(&["dpkg", "-i", "/root/orchestrate.deb"]);
+    let is = |word: &str| (machine.property("ActiveState") == word).then_some(());
+    wait::until("the agent runs", || is("active"), || machine.describe());
+    assert_eq!(machine.run(&["systemctl", "is-enabled", UNIT]), "enabled");
+    assert_eq!(machine.run(&["orchestrate-agent", "--check-config"]), "");
+    machine.run(&["systemd-analyze", "--man=no", "verify", UNIT, "solo-etcd.service"]);
+    let socket = || machine.try_run(&["test", "-S", "/run/orchestrate/agent.sock"]).filter(|said| said.0);
+    wait::until("its socket is there", socket, || machine.describe());
+    assert_eq!(machine.run(&["stat", "-c", "%G %a", "/run/orchestrate/agent.sock"]), "orchestrate 660");
+    for path in [
+        "/usr/share/man/man1/orchestrate.1.gz",
+        "/usr/share/man/man8/orchestrate-agent.8.gz",
+        "/usr/share/bash-completion/completions/orchestrate",
+        "/usr/share/zsh/vendor-completions/_orchestrate",
+        "/usr/share/fish/vendor_completions.d/orchestrate.fish",
+        "/usr/bin/orchestrate-hiera",
+        "/etc/facter/facts.d",
+    ] {
+        machine.run(&["test", "-e", path]);
+    }
+
+    // A store on the same machine, and a version that needs no step: the first thing that anybody does.
+    machine.run(&["systemctl", "start", "solo-etcd"]);
+    let ping = || machine.try_run(&["orchestrate", "ping"]).filter(|said| said.0);
+    wait::until("the store answers", ping, || machine.describe());
+    machine.run(&["orchestrate", "trigger_update", "1"]);
+    let host = machine.run(&["hostname"]);
+    let verified = || machine.try_run(&["orchestrate", "verify_hosts", "1", &host]).filter(|said| said.0);
+    wait::until("the host is at version 1", verified, || machine.describe());
+
+    // Upgraded: what the site wrote stays, and the new program runs.
+    machine.run(&["sh", "-c", "echo 'role = \"web\"' | cat - /etc/orchestrate/agent.toml > /root/t && cp /root/t /etc/orchestrate/agent.toml"]);
+    let before = machine.property("MainPID");
+    machine.run(&["dpkg", "--force-confold", "-i", "/root/newer.deb"]);
+    assert!(machine.run(&["head", "-n1", "/etc/orchestrate/agent.toml"]).contains("web"));
+    wait::until("the agent runs", || is("active"), || machine.describe());
+    assert_ne!(machine.property("MainPID"), before, "it was started again");
+    wait::until("the host is still at version 1", verified, || {
+        let said = machine.try_run(&["orchestrate", "verify_hosts", "1", &host]);
+        format!("{said:?}\n{}", machine.describe())
+    });
+
+    // The others.
+    machine.run(&["dpkg", "--force-depends", "-i", "/root/puppet.deb", "/root/python.deb"]);
+    machine.run(&["test", "-e", "/usr/share/puppet/modules/orchestrate/metadata.json"]);
+    machine.run(&["test", "-e", "/usr/lib/python3/dist-packages/jiocloud/orchestrate.py"]);
+    machine.run(&["jorc", "ping"]);
+    machine.run(&["dpkg", "-r", "puppet-module-orchestrate", "python3-jorc"]);
+
+    // Removed: nothing runs, and what it knew stays. Purged: nothing stays.
+    machine.run(&["dpkg", "-r", PACKAGE]);
+    assert_ne!(machine.property("ActiveState"), "active");
+    assert!(!machine.try_run(&["systemctl", "is-active", "solo-etcd"]).is_some_and(|said| said.0));
+    machine.run(&["test", "-e", "/var/lib/orchestrate/journal"]);
+    machine.run(&["test", "-e", "/etc/orchestrate/agent.toml"]);
+    machine.run(&["dpkg", "-P", PACKAGE]);
+    let left = "find / -xdev -path /proc -prune -o -path /root -prune -o -path /sys -prune -o \\( -name '*orchestrate*' -o -name 'solo-etcd*' \\) -print";
+    let left = machine.run(&["sh", "-c", left]);
+    let left: Vec<&str> = left
+        .lines()
+        .filter(|l| !l.starts_with("/var/log/") && !l.starts_with("/run/") && !l.starts_with("/tmp/"))
+        .collect();
+    assert_eq!(left, Vec::<&str>::new());
+}
