@@ -74,13 +74,14 @@ const FRONT: &str = "services::";
 pub(crate) fn answer(question: &Question, held: &mut Held, agent: &Agent) -> Result<Option<Value>, String> {
     let value = match question {
         Question::Services(which) => {
-            know(which.level.unwrap_or(Level::Addressable), &which.name, held, agent)?;
-            let found = instances(which, Level::Addressable, held.view());
-            json!(found.collect::<Vec<_>>())
+            let level = which.level.unwrap_or(Level::Addressable);
+            know(level, &which.name, held, agent)?;
+            json!(instances(which, level, held.view()).collect::<Vec<_>>())
         }
         Question::Addresses { which, interface } => {
-            know(which.level.unwrap_or(Level::Addressable), &which.name, held, agent)?;
-            json!(addresses(which, interface.as_ref(), held.view()))
+            let level = which.level.unwrap_or(Level::Addressable);
+            know(level, &which.name, held, agent)?;
+            json!(addresses(which, level, interface.as_ref(), held.view()))
         }
         Question::Hosts { role } => {
             let service = held.view().service(role);
@@ -88,8 +89,9 @@ pub(crate) fn answer(question: &Question, held: &mut Held, agent: &Agent) -> Res
             json!(found.map(|(host, _)| host).collect::<Vec<_>>())
         }
         Question::Ready { which, count, .. } => {
-            know(which.level.unwrap_or(Level::Functional), &which.name, held, agent)?;
-            json!(instances(which, Level::Functional, held.view()).count() >= *count)
+            let level = which.level.unwrap_or(Level::Functional);
+            know(level, &which.name, held, agent)?;
+            json!(instances(which, level, held.view()).count() >= *count)
         }
         Question::Dns { name } => {
             let mut found = BTreeSet::new();
@@ -161,19 +163,18 @@ fn know(level: Level, service: &ServiceName, held: &mut Held, agent: &Agent) -> 
     Ok(())
 }
 
-fn instances<'a>(
-    which: &'a Which,
-    default: Level,
-    view: &'a View,
-) -> impl Iterator<Item = ShownInstance<'a>> {
-    let level = which.level.unwrap_or(default);
+fn instances<'a>(which: &'a Which, level: Level, view: &'a View) -> impl Iterator<Item = ShownInstance<'a>> {
     let service = view.service(&which.name);
     let found = service.into_iter().flat_map(move |service| service.at(level, which.tag.as_ref()));
     found.map(|(host, instance)| ShownInstance::new(host, instance))
 }
 
-fn addresses(which: &Which, interface: Option<&InterfaceName>, view: &View) -> BTreeSet<IpAddr> {
-    let level = which.level.unwrap_or(Level::Addressable);
+fn addresses(
+    which: &Which,
+    level: Level,
+    interface: Option<&InterfaceName>,
+    view: &View,
+) -> BTreeSet<IpAddr> {
     let service = view.service(&which.name);
     let mut found = BTreeSet::new();
     for (_, instance) in service.into_iter().flat_map(|s| s.at(level, which.tag.as_ref())) {

@@ -310,6 +310,37 @@ fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
     assert_eq!(ask(&look, &["trigger_update", "2"]).code, 2);
 }
 
+#[test]
+fn the_commands_of_the_manual_make_certificates_with_which_etcd_lets_in_who_has_one() {
+    let manual = include_str!("../../docs/security.md");
+    let blocks: Vec<&str> =
+        manual.split("```sh\n").skip(1).map(|block| block.split("```").next().expect("an end")).collect();
+    let directory = tempfile::tempdir().expect("a directory");
+    let made = Command::new("sh").args(["-ec", blocks[0]]).current_dir(&directory).output().expect("sh");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let [client, peer] = tests::process::free_ports();
+    let script = format!(
+        "exec {} --data-dir data --listen-peer-urls http://127.0.0.1:{peer}",
+        blocks[1].replace("2379", &client.to_string()).trim()
+    );
+    let mut etcd = Command::new("sh");
+    etcd.args(["-ec", &script]).current_dir(&directory);
+    let _etcd = tests::process::Running::start(&mut etcd, &directory.path().join("log"));
+    let ask = |name: Option<&str>| {
+        let mut command = Command::new("etcdctl");
+        command.args(["--endpoints", &format!("https://127.0.0.1:{client}"), "--cacert", "ca.crt"]);
+        if let Some(name) = name {
+            command.args(["--cert", &format!("{name}.crt"), "--key", &format!("{name}.key")]);
+        }
+        let asked = command.args(["--command-timeout=3s", "get", "/"]).current_dir(&directory).output();
+        asked.expect("etcdctl").status.success().then_some(())
+    };
+    let log = || std::fs::read_to_string(directory.path().join("log")).unwrap_or_default();
+    wait::until("root is let in", || ask(Some("root")), log);
+    assert!(ask(Some("web-1")).is_some());
+    assert!(ask(None).is_none(), "who has no certificate is let in");
+}
+
 fn with_users() -> Etcd {
     let etcd = Etcd::single_real();
     for arguments in [

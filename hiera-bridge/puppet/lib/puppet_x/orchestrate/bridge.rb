@@ -67,7 +67,7 @@ module PuppetX
       def initialize(settings)
         @settings = settings
         @lock = Mutex.new
-        @warned = {}
+        @warned_in = nil
       end
 
       # The answer to a question, or nil if there is no such thing. All questions of one compile, which the caller
@@ -90,9 +90,9 @@ module PuppetX
         raise Unanswered, "#{text}, and at most #{settings['max_age']} s are allowed" if settings['when_older'] == 'fail'
 
         # Once for each compile, not for each of a thousand lookups.
-        return if compile && @warned[:compile] == compile
+        return if compile && @warned_in == compile
 
-        @warned[:compile] = compile
+        @warned_in = compile
         Puppet.warning("orchestrate: #{text}; going on with what was known then")
       end
 
