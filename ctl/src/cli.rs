@@ -1,6 +1,7 @@
 //! The command line as clap sees it. Names come in as text; each verb checks its own, so that a message
 //! names the rule and shows what was given escaped.
 
+use crate::completion;
 use crate::output::Format;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -114,6 +115,30 @@ pub(crate) enum Verb {
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
+    /// Write the first settings of this host, and print what starts its agent with them
+    Bootstrap {
+        /// The first host: its store is on this machine
+        #[arg(long)]
+        first: bool,
+        /// Where settings stand
+        #[arg(long, value_name = "DIRECTORY", default_value = "/etc/orchestrate")]
+        directory: PathBuf,
+        /// Another name than that of the machine
+        #[arg(long)]
+        hostname: Option<String>,
+        /// The role that the host plays
+        #[arg(long)]
+        role: Option<String>,
+        /// The group it belongs to
+        #[arg(long)]
+        group: Option<String>,
+        /// A free label; may be given several times
+        #[arg(long = "label", value_name = "NAME=VALUE")]
+        labels: Vec<String>,
+        /// Replace what an earlier one wrote
+        #[arg(long)]
+        replace: bool,
+    },
     /// Print what gives a user of the store the rights that it needs, and no others
     Enroll {
         /// The user: for an agent the name of its host, as its certificate has it
@@ -122,7 +147,7 @@ pub(crate) enum Verb {
         #[arg(long = "as", value_name = "KIND", value_enum, default_value = "agent")]
         kind: UserKind,
         /// A service of the host; may be given several times
-        #[arg(long = "service", value_name = "SERVICE")]
+        #[arg(long = "service", value_name = "SERVICE", add = completion::services())]
         services: Vec<String>,
         /// As commands for a shell, to be run by the store's root
         #[arg(long = "print-etcdctl", required = true)]
@@ -171,7 +196,7 @@ pub(crate) enum UpdateVerb {
     /// Report a result of this host by the exit code of the tool that ran
     UpdateOwnStatus {
         /// Another host than this one
-        #[arg(long)]
+        #[arg(long, add = completion::hosts())]
         hostname: Option<String>,
         /// puppet, validation or provisioned (puppet_service and validation_service are old names), or a TTL check
         /// of the agent on this host
@@ -187,7 +212,7 @@ pub(crate) enum UpdateVerb {
         #[arg(long)]
         interval: Option<u64>,
         /// Another host than this one
-        #[arg(long)]
+        #[arg(long, add = completion::hosts())]
         hostname: Option<String>,
         /// Another version than the one recorded on this host
         #[arg(long)]
@@ -200,6 +225,7 @@ pub(crate) enum UpdateVerb {
         /// The version
         version: String,
         /// The hosts
+        #[arg(add = completion::hosts())]
         hosts: Vec<String>,
         /// Ask again until the answer is yes, at most for so long
         #[arg(long, value_name = "DURATION")]
@@ -268,16 +294,19 @@ pub(crate) enum StateVerb {
     /// Say what a host decided, on which instruction, and what would change it; without a host, why hosts wait
     Why {
         /// The host
+        #[arg(add = completion::hosts())]
         host: Option<String>,
     },
     /// Print the last lines of the step that failed or holds on a host
     Logs {
         /// The host
+        #[arg(add = completion::hosts())]
         host: String,
     },
     /// Ask a host to try again
     Retry {
         /// The host
+        #[arg(add = completion::hosts())]
         host: String,
     },
     /// The store itself
@@ -309,6 +338,7 @@ pub(crate) enum CatalogVerb {
     /// Wait until so many instances of a service are there, at most for --timeout
     WaitFor {
         /// The service
+        #[arg(add = completion::services())]
         service: String,
         /// So many
         #[arg(long, default_value_t = 1)]
@@ -323,9 +353,10 @@ pub(crate) enum CatalogVerb {
         #[arg(value_parser = ["on", "off"])]
         switch: String,
         /// Only this service
+        #[arg(add = completion::services())]
         service: Option<String>,
         /// Another host than this one
-        #[arg(long)]
+        #[arg(long, add = completion::hosts())]
         hostname: Option<String>,
         /// Why, for others to read
         #[arg(long)]
@@ -334,9 +365,10 @@ pub(crate) enum CatalogVerb {
     /// Let a host, or a service on it, take nothing new
     Drain {
         /// Only this service
+        #[arg(add = completion::services())]
         service: Option<String>,
         /// Another host than this one
-        #[arg(long)]
+        #[arg(long, add = completion::hosts())]
         hostname: Option<String>,
         /// Why, for others to read
         #[arg(long)]
@@ -369,6 +401,7 @@ pub(crate) enum ServicesVerb {
     /// Show where one is and whether it works there
     Show {
         /// The service
+        #[arg(add = completion::services())]
         service: String,
     },
 }
@@ -385,6 +418,7 @@ pub(crate) enum HostsVerb {
     /// Add a host, or change what is said of it
     Add {
         /// The host
+        #[arg(add = completion::hosts())]
         host: String,
         /// The role it plays
         #[arg(long)]
@@ -399,6 +433,7 @@ pub(crate) enum HostsVerb {
     /// Take a host out of the fleet, with everything that it wrote
     Decommission {
         /// The host
+        #[arg(add = completion::hosts())]
         host: String,
         /// Also when its agent lives
         #[arg(long)]

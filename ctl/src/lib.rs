@@ -4,6 +4,7 @@
 mod agent;
 mod cli;
 mod commands;
+mod completion;
 mod exit;
 mod local;
 mod output;
@@ -26,7 +27,11 @@ pub fn command() -> clap::Command {
 
 /// Runs one invocation. Everything from outside comes in here: arguments, and a way to read the environment.
 pub fn run(arguments: impl Iterator<Item = OsString>, environment: impl Fn(&str) -> Option<String>) -> Exit {
-    let cli = match parse(arguments.collect()) {
+    let arguments: Vec<OsString> = arguments.collect();
+    if environment(completion::VARIABLE).is_some() {
+        return completion::answer(arguments);
+    }
+    let cli = match parse(arguments) {
         Ok(cli) => cli,
         Err(error) => return output::usage(&error),
     };

@@ -7,8 +7,14 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+/// Where agent and command keep what they know of this host.
+pub(crate) const STATE_DIRECTORY: &str = "/var/lib/orchestrate";
 /// More than any of these files ever holds.
 const FILE_MAX_BYTES: u64 = 64 * 1024;
+/// Largest file of settings or services that is read.
+pub(crate) const SETTINGS_MAX_BYTES: u64 = 1024 * 1024;
+/// More than any catalog.
+pub(crate) const CATALOG_MAX_BYTES: u64 = 256 * 1024 * 1024;
 
 /// Reads the version installed on this host: its text without surrounding white space, empty if there is none.
 pub(crate) fn installed_version(settings: &Settings) -> io::Result<String> {
@@ -113,8 +119,35 @@ pub(crate) fn tail(path: &Path, lines: usize) -> io::Result<Vec<String>> {
     Ok(kept)
 }
 
+/// The settings of an agent in this directory, in the order in which it reads them.
+pub(crate) fn settings_files(directory: &Path) -> Vec<PathBuf> {
+    let first = directory.join("agent.toml");
+    let mut files: Vec<PathBuf> = first.exists().then_some(first).into_iter().collect();
+    files.extend(entries(&directory.join("agent.d"), &["toml"]));
+    files
+}
+
+/// The files of these kinds in a directory, by name; none if it cannot be read.
+pub(crate) fn entries(directory: &Path, kinds: &[&str]) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    let is_wanted = |path: &PathBuf| path.extension().is_some_and(|kind| kinds.iter().any(|k| kind == *k));
+    let mut paths: Vec<PathBuf> =
+        entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_wanted).collect();
+    paths.sort();
+    paths
+}
+
 /// Replaces a file so that a reader, or a power cut, sees the old content or the new.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace_by(path, 0o644, |file| file.write_all(content))
+}
+
+/// Replaces a file that only its owner may read.
+pub(crate) fn replace_secret(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    replace_by(path, 0o600, write)
+}
+
+fn replace_by(path: &Path, mode: u32, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::Error::new(ErrorKind::InvalidInput, "not the name of a file"));
     };
@@ -128,9 +161,9 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let written = OpenOptions::new()
         .write(true)
         .create_new(true)
-        .mode(0o644)
+        .mode(mode)
         .open(&temporary)
-        .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
+        .and_then(|mut file| write(&mut file).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(&temporary, path))
         .and_then(|()| File::open(directory)?.sync_all());
     if written.is_err() {

@@ -3,6 +3,7 @@
 
 use crate::cli::GlobalOptions;
 use crate::exit::Failure;
+use crate::local;
 use crate::output::Format;
 use anyhow::anyhow;
 use etcd_session::{DEFAULT_DISCOVERY_URL, EndpointSource, SessionConfig, TlsFiles};
@@ -125,7 +126,7 @@ impl Settings {
             local_version_file: get("ORCHESTRATE_LOCAL_VERSION_FILE")
                 .unwrap_or("/etc/current_version".into())
                 .into(),
-            state_directory: get("ORCHESTRATE_STATE_DIR").unwrap_or("/var/lib/orchestrate".into()).into(),
+            state_directory: get("ORCHESTRATE_STATE_DIR").unwrap_or(local::STATE_DIRECTORY.into()).into(),
             host_name: get("ORCHESTRATE_HOSTNAME")
                 .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned()),
         })
@@ -139,6 +140,16 @@ impl Settings {
                 .map_err(|e| Failure::usage(anyhow!("{e}; give one by ORCHESTRATE_HOSTNAME"))),
         }
     }
+}
+
+/// Where the store is if nobody says where.
+pub(crate) fn default_endpoints() -> EndpointSource {
+    EndpointSource::List(vec![format!("{DEFAULT_STORE_HOST}:{DEFAULT_STORE_PORT}")])
+}
+
+/// Whether there is anything at all at the default endpoint.
+pub(crate) fn somebody_listens_here() -> bool {
+    std::net::TcpStream::connect((DEFAULT_STORE_HOST, DEFAULT_STORE_PORT)).is_ok()
 }
 
 fn either(get: &impl Fn(&str) -> Option<String>, name: &str) -> Option<String> {

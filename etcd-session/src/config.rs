@@ -20,6 +20,14 @@ impl Secret {
         if self.0.is_empty() { text.to_owned() } else { text.replace(&self.0, "***") }
     }
 
+    /// Writes the text to where only its owner reads it.
+    ///
+    /// # Errors
+    /// It cannot be written there.
+    pub fn write_to(&self, file: &mut impl std::io::Write) -> std::io::Result<()> {
+        file.write_all(self.0.as_bytes())
+    }
+
     /// Hands the text to the library that needs it.
     pub(crate) fn reveal(&self) -> &str {
         &self.0

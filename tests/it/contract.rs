@@ -527,12 +527,16 @@ fn reads_of_an_empty_store() -> Vec<Row> {
         row("nobody to report for", "update_own_info", 0, "").says("nothing was changed"),
         row("a new token", "new_discovery_token --endpoint @DISCOVERY/", 0, TOKEN),
         row("a store without an identity", "store show", 0, "").contains("lineage:  none\nepoch:    none\n"),
-        row("completion needs no store", "completion bash", 0, "").contains("trigger_update"),
+        row("a first host of a fleet", "bootstrap --directory @HOST/etc", 0, STARTED)
+            .says("00-bootstrap.toml: written")
+            .says("nothing is triggered yet"),
+        row("completion needs no store", "completion bash", 0, "").contains("complete"),
         row("a host that is enrolled", "enroll web-9 --service web --print-etcdctl", 0, "")
             .contains("grant-permission orchestrate-agent-web-9 readwrite '/orchestrate/live/web-9'"),
     ]
 }
 
+const STARTED: &str = "systemctl enable orchestrate-agent\nsystemctl restart orchestrate-agent\n";
 const YES: &str = "Yes, there is an update pending\n";
 const NO: &str = "No updates pending\n";
 const NOT_READ: &str = "Could not get current_version\n";
@@ -707,7 +711,9 @@ lost-1  lost  neither live nor listed under a version  2014-11-18T08:40:00Z
         row("no report", "logs web-1", 1, ""),
         row("a new token", "new_discovery_token --endpoint @DISCOVERY/", 0, TOKEN),
         row("the store", "store show", 0, "").contains("lineage:  abc\nepoch:    3\n"),
-        row("completion needs no store", "completion fish", 0, "").contains("trigger_update"),
+        row("a host that joins", "bootstrap --directory @HOST/etc --hostname web-9 --role web", 0, STARTED)
+            .says("the fleet shall run 43"),
+        row("completion needs no store", "completion fish", 0, "").contains("complete"),
         row("an operator", "enroll alice --as operator --print-etcdctl", 0, "")
             .contains("grant-permission orchestrate-operator readwrite '/current_version'"),
     ]
@@ -897,7 +903,8 @@ fn without_an_answer() -> Vec<Row> {
         row("no retry", "retry web-1", 2, ""),
         row("no store to show", "store show", 2, ""),
         row("no store to accept", "store accept --version 43", 2, ""),
-        row("completion needs no store", "completion zsh", 0, "").contains("trigger_update"),
+        row("nothing is written that may not work", "bootstrap --directory @HOST/etc", 2, ""),
+        row("completion needs no store", "completion zsh", 0, "").contains("compdef"),
         row("enrolling needs no store", "enroll ci --as verifier --print-etcdctl", 0, "")
             .contains("grant-permission orchestrate-verifier read --prefix=true"),
     ]
@@ -1154,6 +1161,10 @@ fn wrong_usage() -> Vec<Row> {
         "store accept",
         "completion",
         "completion tcl",
+        "bootstrap --first",
+        "bootstrap --hostname web_9",
+        "bootstrap --role a/b",
+        "bootstrap --label rack",
         "enroll web-9",
         "enroll web_9 --print-etcdctl",
         "enroll web-9 --service a/b --print-etcdctl",
@@ -1258,15 +1269,60 @@ fn help_and_version_are_answers() {
 }
 
 #[test]
-fn completions_name_every_verb_and_are_read_by_their_shell() {
+fn words_are_completed_from_the_definition_and_the_catalog_on_this_host() {
+    let world = World::new(NOWHERE);
+    let directory = tempfile::tempdir().expect("a directory");
+    let script: Said = run(world.command(directory.path()).args(["completion", "bash"]), "").into();
+    let programs = binary("orchestrate").parent().expect("a directory").to_owned();
+    let path = format!("{}:/usr/bin:/bin", programs.display());
+    // As bash does when the last of these words is completed.
+    let completed = |line: &str| -> BTreeSet<String> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let ask = format!(
+            "COMP_WORDS=({}); COMP_CWORD={}; COMP_TYPE=9; _clap_complete_orchestrate orchestrate {:?} x
+            for word in \"${{COMPREPLY[@]}}\"; do echo \"$word\"; done",
+            words.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(" "),
+            words.len() - 1,
+            words.last().expect("a word"),
+        );
+        let mut bash = Command::new("bash");
+        bash.env_clear().env("PATH", &path).env("ORCHESTRATE_STATE_DIR", directory.path().join("state"));
+        let output = run(bash.args(["-c", &format!("{}\n{ask}", script.out)]), "");
+        assert!(output.stderr.is_empty(), "{output:?}");
+        String::from_utf8(output.stdout).expect("text").lines().map(str::to_owned).collect()
+    };
+    let set = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<BTreeSet<String>>();
+    let among = |line: &str, words: &[&str]| {
+        let found = completed(line);
+        assert!(set(words).is_subset(&found), "{line}: {found:?}");
+        found
+    };
+    assert!(verbs().iter().all(|verb| verb == "help" || completed("orchestrate ").contains(verb)));
+    among("orchestrate ho", &["hosts", "hosts_at_version"]);
+    among("orchestrate trigger_update --req", &["--require-settled"]);
+    assert_eq!(completed("orchestrate wait_for w"), set(&[]), "there is no catalog");
+    let instance =
+        |host: &str| json!({ "record": { "host": host, "addresses": ["10.0.0.1"] }, "leased": true });
+    let services = json!({ "web": [instance("web-1"), instance("web-2")], "mysql": [instance("db-1")] });
+    let catalog = json!({ "revision": 7, "services": services });
+    std::fs::create_dir_all(directory.path().join("state")).expect("made");
+    std::fs::write(directory.path().join("state/catalog.json"), catalog.to_string()).expect("written");
+    assert_eq!(completed("orchestrate wait_for w"), set(&["web"]));
+    among("orchestrate services show ", &["web", "mysql"]);
+    assert_eq!(completed("orchestrate why web"), set(&["web-1", "web-2"]));
+    among("orchestrate verify_hosts 43 web-1 ", &["db-1", "web-1", "web-2"]);
+    among("orchestrate maintenance on mysql --hostname d", &["db-1"]);
+    std::fs::write(directory.path().join("state/catalog.json"), "{").expect("written");
+    assert_eq!(completed("orchestrate wait_for w"), set(&[]), "a damaged catalog is none");
+}
+
+#[test]
+fn completion_scripts_are_read_by_their_shell() {
     let world = World::new(NOWHERE);
     let directory = tempfile::tempdir().expect("a directory");
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let said: Said = run(world.command(directory.path()).args(["completion", shell]), "").into();
         assert_eq!((said.code, said.err.as_str()), (0, ""), "{shell}");
-        for verb in verbs() {
-            assert!(said.out.contains(&verb), "{shell}: {verb}");
-        }
         let script = directory.path().join(shell);
         std::fs::write(&script, &said.out).expect("written");
         let reads = Command::new(shell).arg("-n").arg(&script).output();

@@ -1,6 +1,7 @@
 //! Whole-system tests: real binaries, real etcd. One binary; each module is a subject.
 
 mod architecture;
+mod bootstrap;
 mod catalog;
 mod claims;
 mod contract;

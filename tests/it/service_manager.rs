@@ -19,7 +19,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// A machine like this one. `None` where a file system cannot be laid over another.
-    fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         Self::over(Path::new("/"))
     }
 
@@ -47,7 +47,7 @@ impl Machine {
         self.path("root").join(path.trim_start_matches('/'))
     }
 
-    fn write(&self, path: &str, text: &str) {
+    pub(crate) fn write(&self, path: &str, text: &str) {
         let file = self.file(path);
         fs::create_dir_all(file.parent().expect("a directory")).expect("made");
         fs::write(file, text).expect("written");

@@ -22,6 +22,9 @@ use tokio::net::TcpListener;
 /// Longest question by UDP; what is longer is no question.
 pub const QUESTION_MAX_BYTES: usize = 4096;
 
+/// Room for questions that come while a thread of the server has no processor; the system's default loses the 300th.
+const BURST_BYTES: usize = 1024 * 1024;
+
 /// What is sent back to a packet, if anything, by a server that forwards nothing.
 pub fn answer_packet(packet: &[u8], view: &View, zone: &Zone, by_tcp: bool) -> Option<Vec<u8>> {
     let transport = if by_tcp { codec::Transport::Tcp } else { codec::Transport::Udp };
@@ -57,6 +60,8 @@ impl Dns {
             // Where the system chooses a port both must have the same.
             let tcp = TcpListener::bind(address).await.map_err(named)?;
             let udp = UdpSocket::bind(tcp.local_addr()?).map_err(named)?;
+            // As much of it as the system allows (net.core.rmem_max).
+            let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&udp, BURST_BYTES);
             sockets.push((udp, tcp));
         }
         let seconds = |duration: std::time::Duration| u32::try_from(duration.as_secs()).unwrap_or(u32::MAX);

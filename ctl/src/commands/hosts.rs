@@ -15,9 +15,9 @@ use std::collections::{BTreeMap, HashSet};
 /// What an operator says of a host; what is not said stays.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
-    role: Option<Role>,
-    group: Option<Role>,
-    labels: BTreeMap<String, String>,
+    pub(super) role: Option<Role>,
+    pub(super) group: Option<Role>,
+    pub(super) labels: BTreeMap<String, String>,
 }
 
 impl Said {

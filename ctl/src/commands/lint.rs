@@ -10,9 +10,6 @@ use model::settings;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// Largest file that is read.
-const FILE_MAX_BYTES: u64 = 1024 * 1024;
-
 /// The files of one kind of host.
 #[derive(Default)]
 struct Files {
@@ -61,11 +58,9 @@ fn group(paths: &[PathBuf]) -> Result<Vec<Files>, Failure> {
     let mut groups: Vec<Files> = Vec::new();
     for path in paths {
         if path.is_dir() {
-            let services = entries(&path.join("services.d"));
-            let mut all: Vec<PathBuf> =
-                [path.join("agent.toml")].into_iter().filter(|p| p.exists()).collect();
-            all.extend(entries(&path.join("agent.d")));
-            groups.push(Files { source: path.display().to_string(), settings: all, services });
+            let services = local::entries(&path.join("services.d"), &["toml", "json"]);
+            let settings = local::settings_files(path);
+            groups.push(Files { source: path.display().to_string(), settings, services });
             continue;
         }
         let text = text_of(path).map_err(|e| Failure::no(e.to_string()))?;
@@ -92,18 +87,8 @@ fn is_service_file(text: &str) -> bool {
     tables.peek().is_some() && tables.all(|line| line.starts_with("[[service") || line.starts_with("[[check"))
 }
 
-fn entries(directory: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
-    let mut paths: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|kind| kind == "toml" || kind == "json"))
-        .collect();
-    paths.sort();
-    paths
-}
-
 fn text_of(path: &Path) -> Result<String, anyhow::Error> {
-    match local::read_up_to(path, FILE_MAX_BYTES) {
+    match local::read_up_to(path, local::SETTINGS_MAX_BYTES) {
         Ok(Some(text)) => Ok(text),
         Ok(None) => Err(anyhow!("{}: no such file", path.display())),
         Err(error) => Err(anyhow!("{}: {error}", path.display())),

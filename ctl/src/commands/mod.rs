@@ -1,5 +1,6 @@
 //! The verbs. Each asks its question, hands the answer to the output and returns the exit code.
 
+mod bootstrap;
 mod desired;
 mod enroll;
 mod failures;
@@ -18,12 +19,12 @@ mod trigger;
 mod verify_hosts;
 mod why;
 
-use crate::cli::{CatalogVerb, Cli, HostsVerb, ServicesVerb, StateVerb, StoreVerb, UpdateVerb, Verb};
+use crate::cli::{CatalogVerb, HostsVerb, ServicesVerb, StateVerb, StoreVerb, UpdateVerb, Verb};
+use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use crate::settings::Settings;
 use anyhow::Context;
-use clap::CommandFactory;
 use etcd_session::{Deadline, EndpointSource, Session, SessionConfig};
 use model::names::{HostName, ServiceName, Version};
 use model::time::EpochSeconds;
@@ -39,10 +40,15 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
         Verb::Enroll { name, kind, services, print_etcdctl: _ } => {
             enroll::etcdctl(&name, kind, &services, &settings.session.namespace, output)
         }
+        Verb::Bootstrap { first, directory, hostname, role, group, labels, replace } => {
+            let said = hosts::Said::parse(role.as_deref(), group.as_deref(), &labels)?;
+            let wish = bootstrap::Wish { first, directory, hostname, said, replace };
+            ask(settings, settings.timeout, output, async |store, output| {
+                bootstrap::bootstrap(wish, store, output).await
+            })
+        }
         Verb::Completion { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "orchestrate", &mut script);
-            output.raw(&script);
+            output.raw(&completion::script(shell).context("completion")?);
             Ok(Exit::Yes)
         }
         Verb::Update(verb) => {

@@ -167,7 +167,7 @@ pub(super) async fn cache_services(
     let yaml = found.hiera_yaml();
     let path = &store.settings.hiera_file;
     let trouble = |e: std::io::Error| Failure::cannot_tell(format!("{}: {e}", path.display()));
-    let old = local::read_up_to(path, HIERA_MAX_BYTES).map_err(trouble)?;
+    let old = local::read_up_to(path, local::CATALOG_MAX_BYTES).map_err(trouble)?;
     let changed = old.as_deref() != Some(yaml.as_str());
     if let Some(old) = old.filter(|_| changed && !force) {
         let lost = vanished_entries(&old, &yaml, &GuardSettings::default());
@@ -194,8 +194,6 @@ pub(super) async fn cache_services(
 const TRIES: u32 = 3;
 /// For so long after it was asked for a release lets a file be written.
 const RELEASED_FOR_SECONDS: u64 = 600;
-/// More than any catalog.
-const HIERA_MAX_BYTES: u64 = 256 * 1024 * 1024;
 
 async fn released_since(store: &Store<'_>, written: SystemTime) -> Result<bool, StoreError> {
     let picture = store.session.read_keys(&[Key::ReleaseView], store.deadline).await?;

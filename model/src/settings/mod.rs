@@ -3,8 +3,10 @@
 //! name, the nearest known one.
 
 mod catalog;
+mod initial;
 
 pub use catalog::{CatalogSettings, DnsSettings, ServicesSettings, TemplateSettings};
+pub use initial::Initial;
 
 use crate::names::{HostName, Role, StepName, Version};
 use crate::policy::{Leftovers, Policy, Step, Steps};
@@ -142,7 +144,7 @@ struct StepFragment {
 }
 
 /// Where the store is and how to reach it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreSettings {
     /// Endpoints, if listed.
     pub endpoints: Option<Vec<String>>,
@@ -168,6 +170,25 @@ pub struct StoreSettings {
     pub namespace: String,
     /// Mean time between two linearizable reads.
     pub backstop: Duration,
+}
+
+impl Default for StoreSettings {
+    fn default() -> Self {
+        Self {
+            endpoints: None,
+            endpoints_file: None,
+            discovery_srv: None,
+            discovery_url: None,
+            discovery_port: 2379,
+            cacert: None,
+            cert: None,
+            key: None,
+            user: None,
+            password_file: None,
+            namespace: String::new(),
+            backstop: Duration::from_secs(30),
+        }
+    }
 }
 
 /// Everything that an agent is told.
@@ -373,19 +394,20 @@ fn store(fragment: StoreFragment) -> Result<StoreSettings, String> {
                 .into(),
         );
     }
+    let default = StoreSettings::default();
     Ok(StoreSettings {
         endpoints: fragment.endpoints,
         endpoints_file: fragment.endpoints_file,
         discovery_srv: fragment.discovery_srv,
         discovery_url: fragment.discovery_url,
-        discovery_port: fragment.discovery_port.unwrap_or(2379),
+        discovery_port: fragment.discovery_port.unwrap_or(default.discovery_port),
         cacert: fragment.cacert,
         cert: fragment.cert,
         key: fragment.key,
         user: fragment.user,
         password_file: fragment.password_file,
         namespace: fragment.namespace.unwrap_or_default(),
-        backstop: fragment.backstop.map_or(Duration::from_secs(30), |s| s.0).max(Duration::from_millis(100)),
+        backstop: fragment.backstop.map_or(default.backstop, |s| s.0).max(Duration::from_millis(100)),
     })
 }
 

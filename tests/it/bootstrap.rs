@@ -1,0 +1,187 @@
+//! `orchestrate bootstrap`: what it writes is what an agent works with.
+
+use serde_json::json;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use tests::etcd::Etcd;
+use tests::host::Said;
+use tests::process::{Running, binary, in_own_network, run};
+use tests::wait;
+
+const FRAGMENT: &str = "etc/agent.d/00-bootstrap.toml";
+
+/// A machine on which nothing was set up yet: a directory that stands for its own.
+struct Fresh {
+    directory: tempfile::TempDir,
+    environment: Vec<(&'static str, String)>,
+}
+
+impl Fresh {
+    fn new(name: &str) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| directory.path().join(name).display().to_string();
+        let environment = vec![
+            ("ORCHESTRATE_HOSTNAME", name.to_owned()),
+            ("ORCHESTRATE_STATE_DIR", path("state")),
+            ("ORCHESTRATE_LOCAL_VERSION_FILE", path("current_version")),
+        ];
+        Self { directory, environment }
+    }
+
+    fn orchestrate(&self, arguments: &[&str]) -> Said {
+        let mut command = Command::new(binary("orchestrate"));
+        command.env_clear().envs(self.environment.iter().map(|(name, value)| (*name, value)));
+        run(command.args(arguments), "").into()
+    }
+
+    fn bootstrap(&self, arguments: &[&str]) -> Said {
+        let directory = self.directory.path().join("etc").display().to_string();
+        self.orchestrate(&[&["bootstrap", "--directory", &directory], arguments].concat())
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.directory.path().join(name)).unwrap_or_default()
+    }
+
+    /// What the printed commands would start.
+    fn start_agent(&self) -> Running {
+        let mut command = Command::new(binary("orchestrate-agent"));
+        let own = |(name, _): &&(&str, String)| *name != "ORCHESTRATE_HOSTNAME";
+        command.env_clear().envs(self.environment.iter().filter(own).map(|(name, value)| (*name, value)));
+        command.arg("--config").arg(self.directory.path().join("etc/agent.toml"));
+        Running::start(&mut command, &self.directory.path().join("agent.log"))
+    }
+
+    fn wait_until_verified(&self, version: &str, host: &str, options: &[&str]) {
+        let verified = || {
+            (self.orchestrate(&[options, &["verify_hosts", version, host]].concat()).code == 0).then_some(())
+        };
+        wait::until("the host is at the version", verified, || self.read("agent.log"));
+    }
+}
+
+fn etcd_at(directory: &Path, endpoint: &str) -> Running {
+    let mut command = Command::new(binary("solo-etcd"));
+    command.args(["--in-memory", "--listen", endpoint]);
+    Running::start(&mut command, &directory.join("store.log"))
+}
+
+#[test]
+fn a_first_host_works_with_what_was_written_and_grows_into_a_fleet_elsewhere() {
+    let name = "bootstrap::a_first_host_works_with_what_was_written_and_grows_into_a_fleet_elsewhere";
+    // The ports of a first host are the default ones.
+    if !in_own_network(name) {
+        return;
+    }
+    let machine = Fresh::new("web-1");
+    let said = machine.bootstrap(&[]);
+    assert_eq!(said.code, 64, "where the store is was not said: {said:?}");
+    assert_eq!(machine.read("etc/agent.toml"), "");
+    let first: &[&str] = &["--first", "--role", "web", "--label", "rack=r1"];
+    let said = machine.bootstrap(first);
+    assert_eq!(
+        (said.code, said.out.as_str()),
+        (
+            0,
+            "systemctl enable --now solo-etcd\nsystemctl enable orchestrate-agent\nsystemctl restart orchestrate-agent\n"
+        ),
+        "{said:?}"
+    );
+    let fragment = machine.read(FRAGMENT);
+    let _store = etcd_at(machine.directory.path(), "127.0.0.1:2379");
+    let ping = || (machine.orchestrate(&["ping"]).code == 0).then_some(());
+    wait::until("the store answers", ping, || machine.read("store.log"));
+    let mut agent = machine.start_agent();
+    assert_eq!(machine.orchestrate(&["trigger_update", "1"]).code, 0);
+    machine.wait_until_verified("1", "web-1", &[]);
+    let roster = machine.orchestrate(&["hosts", "list"]).out;
+    assert!(roster.contains("web") && roster.contains("rack=r1"), "{roster}");
+
+    // Again: nothing is different, and the store is there.
+    let said = machine.bootstrap(first);
+    assert_eq!((said.code, said.out.contains("solo-etcd")), (0, false), "{said:?}");
+    assert!(said.err.contains("unchanged") && said.err.contains("shall run 1"), "{said:?}");
+    assert_eq!(machine.read(FRAGMENT), fragment);
+
+    // Another store: only if that is meant, and only if it answers.
+    let elsewhere = ["--endpoints", "127.0.0.1:4379", "--role", "web", "--timeout", "2s"];
+    assert_eq!(machine.bootstrap(&elsewhere).code, 3);
+    let replace = [&elsewhere[..], &["--replace"]].concat();
+    assert_eq!(machine.bootstrap(&replace).code, 2);
+    assert_eq!(machine.read(FRAGMENT), fragment, "nothing was written");
+    let _elsewhere = etcd_at(machine.directory.path(), "127.0.0.1:4379");
+    let at: &[&str] = &["--endpoints", "127.0.0.1:4379"];
+    let ping = || (machine.orchestrate(&[at, &["ping"]].concat()).code == 0).then_some(());
+    wait::until("the other store answers", ping, || machine.read("store.log"));
+    let said = machine.bootstrap(&replace);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(machine.read(FRAGMENT).contains("4379"), "{}", machine.read(FRAGMENT));
+    agent.kill();
+    let _agent = machine.start_agent();
+    // It saw another store before: somebody has to say that this one is meant.
+    let accept = [at, &["store", "accept", "--version", "1"]].concat();
+    let blocked =
+        || machine.orchestrate(&[at, &["why", "web-1"]].concat()).out.contains("blocked").then_some(());
+    wait::until("it is blocked", blocked, || machine.read("agent.log"));
+    assert_eq!(machine.orchestrate(&accept).code, 0);
+    machine.wait_until_verified("1", "web-1", at);
+}
+
+#[test]
+fn a_host_joins_with_its_password_and_not_under_the_name_of_another_machine() {
+    let etcd = Etcd::single_real();
+    for arguments in [
+        &["user", "add", "root:root-password"][..],
+        &["user", "grant-role", "root", "root"],
+        &["auth", "enable"],
+    ] {
+        etcd.etcdctl(arguments, "");
+    }
+    let claim = json!({ "format": 1, "instance": "other", "machine_id": "another", "boot_id": "b" });
+    let put = ["--user", "root:root-password", "put", "/orchestrate/live/web-1", &claim.to_string()];
+    etcd.etcdctl(&put, "");
+    let mut machine = Fresh::new("web-1");
+    let endpoint = etcd.endpoint(0);
+    let join = ["--endpoints", &endpoint];
+    let said = machine.bootstrap(&join);
+    assert_eq!(said.code, 2, "without a user nothing can be read: {said:?}");
+    machine.environment.push(("ORCHESTRATE_USER", "root".into()));
+    machine.environment.push(("ORCHESTRATE_PASSWORD", "root-password".into()));
+    let said = machine.bootstrap(&join);
+    assert_eq!(said.code, 3, "{said:?}");
+    assert!(said.err.contains("another") && said.err.contains("--hostname"), "{said:?}");
+    assert!(!machine.directory.path().join("etc").exists(), "nothing was written");
+
+    let said = machine.bootstrap(&[&join[..], &["--hostname", "web-2", "-o", "json"]].concat());
+    assert_eq!(said.code, 0, "{said:?}");
+    let password = machine.directory.path().join("etc/store-password");
+    assert_eq!(std::fs::metadata(&password).expect("a file").permissions().mode() & 0o777, 0o600);
+    let everything =
+        format!("{}{}{}{}", said.out, said.err, machine.read(FRAGMENT), machine.read("etc/agent.toml"));
+    assert!(!everything.contains("root-password"), "{everything}");
+    // The agent has it from the file alone.
+    machine.environment.retain(|(name, _)| !["ORCHESTRATE_USER", "ORCHESTRATE_PASSWORD"].contains(name));
+    let [http, dns] = tests::process::free_ports();
+    let site = format!("[http]\nlisten = \"127.0.0.1:{http}\"\n[dns]\nlisten = [\"127.0.0.1:{dns}\"]\n");
+    std::fs::write(machine.directory.path().join("etc/agent.d/50-site.toml"), site).expect("written");
+    let _agent = machine.start_agent();
+    let at = ["--endpoints", &endpoint, "--user", "root:root-password"];
+    assert_eq!(machine.orchestrate(&[&at[..], &["trigger_update", "1"]].concat()).code, 0);
+    machine.wait_until_verified("1", "web-2", &at);
+}
+
+#[test]
+fn settings_of_the_site_that_say_something_else_are_named_before_anything_is_written() {
+    let etcd = Etcd::single();
+    let machine = Fresh::new("web-1");
+    let directory = machine.directory.path().join("etc/agent.d");
+    std::fs::create_dir_all(&directory).expect("made");
+    std::fs::write(directory.join("50-site.toml"), "role = \"db\"\n").expect("written");
+    let endpoint = etcd.endpoint(0);
+    let said = machine.bootstrap(&["--endpoints", &endpoint, "--role", "web"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("role") && said.err.contains("50-site.toml"), "{said:?}");
+    assert!(!directory.join("00-bootstrap.toml").exists());
+    assert_eq!(machine.bootstrap(&["--endpoints", &endpoint]).code, 0);
+}

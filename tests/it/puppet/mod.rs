@@ -1,0 +1,142 @@
+//! Real Puppet over the catalog that a real agent keeps.
+
+mod steps;
+mod values;
+
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::Command;
+use tests::host::{Host, Said};
+use tests::process::{binary, run};
+
+/// A site of Puppet in the directory of a host.
+struct Site<'a> {
+    host: &'a Host,
+}
+
+fn module() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../hiera-bridge/puppet")
+        .canonicalize()
+        .expect("the module")
+}
+
+impl<'a> Site<'a> {
+    fn new(host: &'a Host) -> Self {
+        for directory in ["puppet/modules", "puppet/environments/production", "puppet/data", "facts.d"] {
+            std::fs::create_dir_all(host.path(directory)).expect("a directory");
+        }
+        std::os::unix::fs::symlink(module(), host.path("puppet/modules/orchestrate")).expect("a link");
+        let text = format!(
+            "helper: {}\npath: {}\nsocket: {}\n",
+            binary("orchestrate-hiera").display(),
+            host.path("state/catalog.json").display(),
+            host.path("agent.sock").display(),
+        );
+        host.write("puppet/orchestrate.yaml", &text);
+        Self { host }
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let at = |name: &str| self.host.path(name).display().to_string();
+        let pairs = [
+            ("--confdir", "puppet"),
+            ("--vardir", "puppet/var"),
+            ("--environmentpath", "puppet/environments"),
+            ("--basemodulepath", "puppet/modules"),
+            // Facter's own directory is the machine's; this is another that it reads external facts from.
+            ("--pluginfactdest", "facts.d"),
+        ];
+        let mut arguments: Vec<String> =
+            pairs.iter().flat_map(|(option, name)| [(*option).to_owned(), at(name)]).collect();
+        // As Puppet 8 has it.
+        arguments.extend(["--strict=error", "--strict_variables"].map(str::to_owned));
+        arguments
+    }
+
+    fn puppet(&self, verb: &str, arguments: &[&str]) -> Said {
+        let mut command = Command::new("puppet");
+        command.arg(verb).args(self.arguments()).args(arguments).env("HOME", self.host.path("puppet"));
+        run(&mut command, "").into()
+    }
+
+    /// Applies a manifest; its end is its exit code with `--detailed-exitcodes`.
+    fn apply(&self, manifest: &str) -> Said {
+        self.host.write("puppet/site.pp", manifest);
+        let path = self.host.path("puppet/site.pp").display().to_string();
+        self.puppet("apply", &["--detailed-exitcodes", "--color=false", &path])
+    }
+
+    /// What a manifest makes of `$found`.
+    fn found(&self, expressions: &[(&str, &str)]) -> (Value, Said) {
+        let entries: String =
+            expressions.iter().map(|(name, code)| format!("'{name}' => {code},\n")).collect();
+        let file = self.host.path("found.json").display().to_string();
+        self.host.remove("found.json");
+        let said = self.apply(&format!(
+            "file {{ '{file}': content => orchestrate::json({{\n{entries}}}), show_diff => false }}\n"
+        ));
+        (serde_json::from_str(&self.host.read("found.json")).unwrap_or_default(), said)
+    }
+}
+
+#[test]
+fn the_class_writes_settings_that_the_agent_takes_and_keeps_the_old_ones_else() {
+    let host = Host::new("h1", &[]);
+    let site = Site::new(&host);
+    let directory = host.path("etc").display().to_string();
+    std::fs::create_dir(&directory).expect("a directory");
+    let manifest = |settings: &str| {
+        format!(
+            "class {{ 'orchestrate::agent':
+               settings => {settings}, manage_package => false, manage_service => false,
+               directory => '{directory}', program => '{}',
+             }}",
+            binary("orchestrate-agent").display()
+        )
+    };
+    let good =
+        "{ 'role' => 'web', 'store' => { 'endpoints' => ['http://etcd1:2379'] }, 'dns' => { 'ttl' => '7s' },
+                  'apply' => [{ 'name' => 'one', 'command' => ['/bin/true'], 'done_codes' => [0, 2] }] }";
+    let said = site.apply(&manifest(good));
+    assert_eq!(said.code, 2, "{said:?}");
+    let text = host.read("etc/agent.d/puppet.toml");
+    assert!(text.contains("[[apply]]\nname = \"one\"") && text.starts_with("role = \"web\"\n"), "{text}");
+    assert_eq!(site.apply(&manifest(good)).code, 0, "nothing changes the second time");
+    let said = site.apply(&manifest("{ 'dns' => { 'tll' => '7s' } }"));
+    assert!(said.code == 4 && said.err.contains("did you mean `ttl`"), "{said:?}");
+    assert_eq!(host.read("etc/agent.d/puppet.toml"), text);
+}
+
+#[test]
+fn the_ruby_code_does_what_its_specification_says() {
+    // In a copy: rspec-puppet makes directories where it runs.
+    let directory = tempfile::tempdir().expect("a directory");
+    let copied = run(Command::new("cp").arg("-R").arg(module()).arg(directory.path()), "");
+    assert!(copied.status.success());
+    let mut command = Command::new("rspec");
+    command
+        .current_dir(directory.path().join("puppet"))
+        .env("ORCHESTRATE_HIERA", binary("orchestrate-hiera"))
+        .arg("--no-color");
+    let said: Said = run(&mut command, "").into();
+    assert_eq!(said.code, 0, "{said:?}");
+}
+
+#[test]
+fn samples_of_the_documents_are_accepted_by_puppet() {
+    let text = std::fs::read_to_string(module().join("../../docs/puppet.md")).expect("the document");
+    let directory = tempfile::tempdir().expect("a directory");
+    let blocks: Vec<&str> =
+        text.split("```puppet\n").skip(1).map(|block| block.split("```").next().expect("an end")).collect();
+    assert!(blocks.len() >= 2);
+    let manifests = module().join("manifests");
+    let mut files: Vec<PathBuf> = ["agent.pp", "service.pp"].map(|name| manifests.join(name)).into();
+    for (number, block) in blocks.iter().enumerate() {
+        let path = directory.path().join(format!("sample{number}.pp"));
+        std::fs::write(&path, block).expect("written");
+        files.push(path);
+    }
+    let said: Said = run(Command::new("puppet").args(["parser", "validate"]).args(files), "").into();
+    assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
+}
