@@ -95,7 +95,11 @@ fn the_package_runs_when_it_is_installed_keeps_what_is_the_sites_and_leaves_noth
     }
 
     // A store on the same machine, and a version that needs no step: the first thing that anybody does.
-    machine.run(&["sh", "-c", "set -e; orchestrate bootstrap --first --role web >/root/next; sh -e /root/next"]);
+    machine.run(&[
+        "sh",
+        "-c",
+        "set -e; orchestrate bootstrap --first --role web >/root/next; sh -e /root/next",
+    ]);
     machine.run(&["test", "-e", "/etc/orchestrate/agent.d/00-bootstrap.toml"]);
     let ping = || machine.try_run(&["orchestrate", "ping"]).filter(|said| said.0);
     wait::until("the store answers", ping, || machine.describe());

@@ -65,11 +65,12 @@ pub(super) async fn bootstrap(wish: Wish, store: &Store<'_>, output: &mut Output
     );
     let changed = files.check(&initial, &text, wish.replace)?;
     let found = look(&host, wish.first, store).await?;
-    files.write(&text, changed)?;
+    files.make_directories()?;
     if let (Some((_, secret)), Some(path)) = (&config.user, &password) {
         let trouble = || path.display().to_string();
         local::replace_secret(path, |file| secret.write_to(file)).with_context(trouble).map_err(no)?;
     }
+    files.write(&text, changed)?;
     let mut next = Vec::new();
     if found.is_none() {
         next.push("systemctl enable --now solo-etcd");
@@ -206,11 +207,15 @@ impl Files {
         Ok(changed)
     }
 
-    fn write(&self, text: &str, changed: bool) -> Result<(), Failure> {
+    fn make_directories(&self) -> Result<(), Failure> {
         for name in ["agent.d", "services.d", "templates"] {
             let path = self.directory.join(name);
             std::fs::create_dir_all(&path).with_context(|| path.display().to_string()).map_err(no)?;
         }
+        Ok(())
+    }
+
+    fn write(&self, text: &str, changed: bool) -> Result<(), Failure> {
         let settings = self.directory.join("agent.toml");
         let written = [(settings.clone(), SETTINGS, !settings.exists()), (self.fragment(), text, changed)];
         for (path, text, wanted) in written {

@@ -1,5 +1,6 @@
 //! Real Puppet over the catalog that a real agent keeps.
 
+mod newer;
 mod steps;
 mod values;
 

@@ -1,0 +1,49 @@
+//! The tests of this subject once more where Puppet 8 is: in a root of the Debian that has it.
+
+use std::path::Path;
+use std::process::Command;
+use tests::process::{binary, run};
+use tests::skip;
+
+/// Says so for those tests that need this machine's own systemd.
+const HERE_ONLY: &str = "the_site_of_the_manual";
+
+/// Sees the directories of this machine that tests use under the same names.
+const INSIDE: &str = r#"
+root=$1; shift
+for path in /proc /dev /sys /tmp "$REPOSITORY" "$PROGRAMS"; do
+    mkdir -p "$root$path"
+    mount --rbind "$path" "$root$path"
+done
+exec chroot "$root" "$@"
+"#;
+
+#[test]
+fn all_of_it_holds_on_puppet_8() {
+    let name = "puppet::newer::all_of_it_holds_on_puppet_8";
+    let root = binary("orchestrate").with_file_name("../puppet-8-root");
+    if !root.join("usr/bin/puppet").exists() {
+        return skip(name, "no root with Puppet 8: debootstrap could not make one");
+    }
+    let inside = |words: &[&str]| {
+        let mut command = Command::new("unshare");
+        let repository =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the repository");
+        let programs = binary("orchestrate").with_file_name("").canonicalize().expect("programs");
+        command.args(["-m", "sh", "-ec", INSIDE, "sh"]).arg(root.canonicalize().expect("a root")).args(words);
+        command.env("REPOSITORY", repository).env("PROGRAMS", programs).env("LANG", "C.UTF-8");
+        // As it is in that root.
+        command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env_remove("GEM_HOME").env_remove("RUBYLIB");
+        run(&mut command, "")
+    };
+    let version = inside(&["puppet", "--version"]);
+    assert!(version.stdout.starts_with(b"8."), "{version:?}");
+    let own = std::env::current_exe().expect("the path of this test");
+    let own = own.display().to_string();
+    let output =
+        inside(&[&own, "puppet::", "--skip", "puppet::newer::", "--skip", HERE_ONLY, "--test-threads=2"]);
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(!said.contains(" 0 passed"), "{said}");
+}
