@@ -117,11 +117,11 @@ pub(crate) enum Verb {
     },
     /// Write the first settings of this host, and print what starts its agent with them
     Bootstrap {
-        /// The first host: its store is on this machine
+        /// The store is on this machine, as on the first host of a fleet
         #[arg(long)]
         first: bool,
         /// Where settings stand
-        #[arg(long, value_name = "DIRECTORY", default_value = "/etc/orchestrate")]
+        #[arg(long, value_name = "DIRECTORY", default_value = crate::commands::DIRECTORY)]
         directory: PathBuf,
         /// Another name than that of the machine
         #[arg(long)]

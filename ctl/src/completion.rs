@@ -3,6 +3,7 @@
 
 use crate::exit::Exit;
 use crate::local;
+use crate::output;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::Shells;
 use clap_complete::{CompleteEnv, Shell};
@@ -10,7 +11,7 @@ use model::catalog::CachedCatalog;
 use model::values;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 /// Set by completion scripts alone. Not the name that the library has for it: whoever has a variable of that name must not get
@@ -27,19 +28,27 @@ pub(crate) fn script(shell: Shell) -> io::Result<Vec<u8>> {
     let completer = shells.completer(&shell.to_string());
     let completer = completer.ok_or_else(|| io::Error::other("no completion for this shell"))?;
     completer.write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)?;
+    if shell == Shell::Zsh {
+        // Read from the function path at the first word to complete, the file is itself the function.
+        let call = format!("_clap_dynamic_completer_{PROGRAM} \"$@\"");
+        writeln!(script, "if [[ $funcstack[1] = _{PROGRAM} ]]; then {call}; fi")?;
+    }
     Ok(script)
 }
 
-/// Answers a completion script.
-pub(crate) fn answer(arguments: Vec<OsString>) -> Exit {
+/// Answers a completion script; `None` if this is no question of one.
+pub(crate) fn answer(arguments: &[OsString]) -> Option<Exit> {
     let here = std::env::current_dir().ok();
     let completed = CompleteEnv::with_factory(crate::command)
         .var(VARIABLE)
         .bin(PROGRAM)
         .completer(PROGRAM)
-        .try_complete(arguments, here.as_deref());
-    // A shell that is told nothing completes nothing.
-    if completed.is_ok() { Exit::Yes } else { Exit::No }
+        .try_complete(arguments.iter().cloned(), here.as_deref());
+    match completed {
+        Ok(true) => Some(Exit::Yes),
+        Ok(false) => None,
+        Err(error) => Some(output::usage(&error)),
+    }
 }
 
 /// Hosts that publish a service.

@@ -25,11 +25,14 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Runs one invocation. Everything from outside comes in here: arguments, and a way to read the environment.
+/// Runs one invocation. Everything from outside comes in here: arguments, and a way to read the environment; but for completion,
+/// which the library drives.
 pub fn run(arguments: impl Iterator<Item = OsString>, environment: impl Fn(&str) -> Option<String>) -> Exit {
     let arguments: Vec<OsString> = arguments.collect();
-    if environment(completion::VARIABLE).is_some() {
-        return completion::answer(arguments);
+    if environment(completion::VARIABLE).is_some()
+        && let Some(exit) = completion::answer(&arguments)
+    {
+        return exit;
     }
     let cli = match parse(arguments) {
         Ok(cli) => cli,

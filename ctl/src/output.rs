@@ -9,6 +9,11 @@ use model::time::EpochSeconds;
 use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
 
+/// As one word of a shell.
+pub(crate) fn shell_word(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// How results are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(crate) enum Format {

@@ -1,5 +1,5 @@
 //! What one invocation runs with: flags win over the environment, `ORCHESTRATE_*` over `ETCDCTL_*`, both
-//! over defaults. Read once; nothing else looks at the environment.
+//! over defaults. Read once; nothing else looks at the environment but completion, which has no invocation.
 
 use crate::cli::GlobalOptions;
 use crate::exit::Failure;

@@ -211,9 +211,14 @@ fn every_row_of_the_fault_table_that_is_real_is_covered_by_a_test_that_exists() 
         .chain(75..=80)
         .collect();
     let mut covered = BTreeSet::new();
-    let of_tests = ["tests/it", "tests/it/catalog", "tests/it/store_api"].into_iter().flat_map(|directory| {
-        std::fs::read_dir(repository().join(directory)).expect("tests").flatten().map(|entry| entry.path())
-    });
+    let of_tests = ["tests/it", "tests/it/catalog", "tests/it/puppet", "tests/it/store_api"]
+        .into_iter()
+        .flat_map(|directory| {
+            std::fs::read_dir(repository().join(directory))
+                .expect("tests")
+                .flatten()
+                .map(|entry| entry.path())
+        });
     let sources: String = of_tests
         .filter(|path| path.is_file())
         .map(|path| std::fs::read_to_string(path).expect("a source"))

@@ -40,6 +40,10 @@ impl Fresh {
         self.orchestrate(&[&["bootstrap", "--directory", &directory], arguments].concat())
     }
 
+    fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).display().to_string()
+    }
+
     fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.directory.path().join(name)).unwrap_or_default()
     }
@@ -61,6 +65,11 @@ impl Fresh {
     }
 }
 
+/// Where the password stands in the environment.
+fn place_of_password(machine: &Fresh) -> usize {
+    machine.environment.iter().position(|(name, _)| *name == "ORCHESTRATE_PASSWORD").expect("a password")
+}
+
 fn etcd_at(directory: &Path, endpoint: &str) -> Running {
     let mut command = Command::new(binary("solo-etcd"));
     command.args(["--in-memory", "--listen", endpoint]);
@@ -77,6 +86,8 @@ fn a_first_host_works_with_what_was_written_and_grows_into_a_fleet_elsewhere() {
     let machine = Fresh::new("web-1");
     let said = machine.bootstrap(&[]);
     assert_eq!(said.code, 64, "where the store is was not said: {said:?}");
+    let said = machine.bootstrap(&["--first", "--user", "a:b"]);
+    assert_eq!(said.code, 64, "the embedded store has no users: {said:?}");
     assert_eq!(machine.read("etc/agent.toml"), "");
     let first: &[&str] = &["--first", "--role", "web", "--label", "rack=r1"];
     let said = machine.bootstrap(first);
@@ -84,7 +95,11 @@ fn a_first_host_works_with_what_was_written_and_grows_into_a_fleet_elsewhere() {
         (said.code, said.out.as_str()),
         (
             0,
-            "systemctl enable --now solo-etcd\nsystemctl enable orchestrate-agent\nsystemctl restart orchestrate-agent\n"
+            format!(
+                "systemctl enable --now solo-etcd\norchestrate-agent --config '{}'\n",
+                machine.path("etc/agent.toml")
+            )
+            .as_str()
         ),
         "{said:?}"
     );
@@ -105,7 +120,7 @@ fn a_first_host_works_with_what_was_written_and_grows_into_a_fleet_elsewhere() {
     assert_eq!(machine.read(FRAGMENT), fragment);
 
     // Another store: only if that is meant, and only if it answers.
-    let elsewhere = ["--endpoints", "127.0.0.1:4379", "--role", "web", "--timeout", "2s"];
+    let elsewhere = ["--endpoints", "127.0.0.1:4379", "--timeout", "2s"];
     assert_eq!(machine.bootstrap(&elsewhere).code, 3);
     let replace = [&elsewhere[..], &["--replace"]].concat();
     assert_eq!(machine.bootstrap(&replace).code, 2);
@@ -116,7 +131,8 @@ fn a_first_host_works_with_what_was_written_and_grows_into_a_fleet_elsewhere() {
     wait::until("the other store answers", ping, || machine.read("store.log"));
     let said = machine.bootstrap(&replace);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(machine.read(FRAGMENT).contains("4379"), "{}", machine.read(FRAGMENT));
+    let replaced = machine.read(FRAGMENT);
+    assert_eq!(replaced, fragment.replace(":2379", ":4379"), "what was said of the host stays");
     agent.kill();
     let _agent = machine.start_agent();
     // It saw another store before: somebody has to say that this one is meant.
@@ -155,11 +171,20 @@ fn a_host_joins_with_its_password_and_not_under_the_name_of_another_machine() {
 
     let said = machine.bootstrap(&[&join[..], &["--hostname", "web-2", "-o", "json"]].concat());
     assert_eq!(said.code, 0, "{said:?}");
-    let password = machine.directory.path().join("etc/store-password");
+    let password = machine.directory.path().join("etc/store-password-root");
     assert_eq!(std::fs::metadata(&password).expect("a file").permissions().mode() & 0o777, 0o600);
     let everything =
         format!("{}{}{}{}", said.out, said.err, machine.read(FRAGMENT), machine.read("etc/agent.toml"));
     assert!(!everything.contains("root-password"), "{everything}");
+    // Another password is something else, and one that is none of the store is not written.
+    let (known, wrong) = (place_of_password(&machine), ("ORCHESTRATE_PASSWORD", "wrong".to_owned()));
+    machine.environment[known] = wrong;
+    let again = [&join[..], &["--hostname", "web-2"]].concat();
+    assert_eq!(machine.bootstrap(&again).code, 3);
+    assert_eq!(machine.bootstrap(&[&again[..], &["--replace"]].concat()).code, 2);
+    assert_eq!(machine.read("etc/store-password-root"), "root-password");
+    machine.environment[known].1 = "root-password".into();
+    assert!(machine.bootstrap(&again).err.contains("unchanged"));
     // The agent has it from the file alone.
     machine.environment.retain(|(name, _)| !["ORCHESTRATE_USER", "ORCHESTRATE_PASSWORD"].contains(name));
     let [http, dns] = tests::process::free_ports();
@@ -183,5 +208,15 @@ fn settings_of_the_site_that_say_something_else_are_named_before_anything_is_wri
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.err.contains("role") && said.err.contains("50-site.toml"), "{said:?}");
     assert!(!directory.join("00-bootstrap.toml").exists());
+    std::fs::write(directory.join("50-site.toml"), "host = \"db-7\"\n").expect("written");
+    assert_eq!(machine.bootstrap(&["--endpoints", &endpoint]).code, 1, "the agent would be another host");
+    std::fs::write(directory.join("50-site.toml"), "").expect("written");
+    let not_text = std::os::unix::ffi::OsStringExt::from_vec(vec![b'/', 0xff]);
+    let mut command = Command::new(binary("orchestrate"));
+    let command = command
+        .args(["--endpoints", &endpoint, "bootstrap", "--directory"])
+        .arg::<std::ffi::OsString>(not_text);
+    let said = Said::from(run(command, ""));
+    assert!(said.code == 64 && said.err.contains("UTF-8"), "{said:?}");
     assert_eq!(machine.bootstrap(&["--endpoints", &endpoint]).code, 0);
 }

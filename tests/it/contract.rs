@@ -527,7 +527,8 @@ fn reads_of_an_empty_store() -> Vec<Row> {
         row("nobody to report for", "update_own_info", 0, "").says("nothing was changed"),
         row("a new token", "new_discovery_token --endpoint @DISCOVERY/", 0, TOKEN),
         row("a store without an identity", "store show", 0, "").contains("lineage:  none\nepoch:    none\n"),
-        row("a first host of a fleet", "bootstrap --directory @HOST/etc", 0, STARTED)
+        row("a first host of a fleet", "bootstrap --directory @HOST/etc", 0, "")
+            .contains("orchestrate-agent --config '")
             .says("00-bootstrap.toml: written")
             .says("nothing is triggered yet"),
         row("completion needs no store", "completion bash", 0, "").contains("complete"),
@@ -536,7 +537,6 @@ fn reads_of_an_empty_store() -> Vec<Row> {
     ]
 }
 
-const STARTED: &str = "systemctl enable orchestrate-agent\nsystemctl restart orchestrate-agent\n";
 const YES: &str = "Yes, there is an update pending\n";
 const NO: &str = "No updates pending\n";
 const NOT_READ: &str = "Could not get current_version\n";
@@ -711,7 +711,8 @@ lost-1  lost  neither live nor listed under a version  2014-11-18T08:40:00Z
         row("no report", "logs web-1", 1, ""),
         row("a new token", "new_discovery_token --endpoint @DISCOVERY/", 0, TOKEN),
         row("the store", "store show", 0, "").contains("lineage:  abc\nepoch:    3\n"),
-        row("a host that joins", "bootstrap --directory @HOST/etc --hostname web-9 --role web", 0, STARTED)
+        row("a host that joins", "bootstrap --directory @HOST/etc --hostname web-9 --role web", 0, "")
+            .contains("/etc/agent.toml'")
             .says("the fleet shall run 43"),
         row("completion needs no store", "completion fish", 0, "").contains("complete"),
         row("an operator", "enroll alice --as operator --print-etcdctl", 0, "")
@@ -1314,6 +1315,10 @@ fn words_are_completed_from_the_definition_and_the_catalog_on_this_host() {
     among("orchestrate maintenance on mysql --hostname d", &["db-1"]);
     std::fs::write(directory.path().join("state/catalog.json"), "{").expect("written");
     assert_eq!(completed("orchestrate wait_for w"), set(&[]), "a damaged catalog is none");
+    // The variable alone is no question.
+    let mut verb = world.command(directory.path());
+    let said: Said = run(verb.args(["trigger_update"]).env("_ORCHESTRATE_COMPLETE", ""), "").into();
+    assert_eq!(said.code, 64, "{said:?}");
 }
 
 #[test]

@@ -107,5 +107,7 @@ pub fn in_own_network(test: &str) -> bool {
         .expect("unshare");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
+    // A name that is not the test's own runs none.
+    assert!(String::from_utf8_lossy(&output.stdout).contains(" 1 passed"), "there is no test {test}");
     false
 }

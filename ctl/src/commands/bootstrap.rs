@@ -1,5 +1,5 @@
-//! `bootstrap`: the first settings of a host, as a file of their own beside those of the site. Nothing is written before it is known
-//! that an agent with them can work.
+//! `bootstrap`: the first settings of a host, as a file of their own beside those of the site. Nothing is written before the store has
+//! answered with them, if there is to be one already.
 
 use super::Store;
 use super::hosts::Said;
@@ -8,15 +8,19 @@ use crate::local;
 use crate::output::{self, Output};
 use crate::settings;
 use anyhow::{Context as _, anyhow};
-use etcd_session::{EndpointSource, SessionConfig};
+use etcd_session::{EndpointSource, Secret, SessionConfig};
 use model::keys::Key;
-use model::names::{HostName, Version};
+use model::names::{HostName, Role, Version};
 use model::server_version;
-use model::settings::{Initial, StoreSettings};
+use model::settings::{Initial, Settings as AgentSettings, StoreSettings, read};
 use model::values::{self, LiveClaim};
 use serde_json::json;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+/// Where the packaged unit reads its settings.
+pub(crate) const DIRECTORY: &str = "/etc/orchestrate";
 /// The first fragment by name: what a site writes into others wins.
 const FRAGMENT: &str = "00-bootstrap.toml";
 const PASSWORD: &str = "store-password";
@@ -43,39 +47,51 @@ pub(super) async fn bootstrap(wish: Wish, store: &Store<'_>, output: &mut Output
     let is_default = config.endpoints == settings::default_endpoints();
     if wish.first != is_default {
         return Err(Failure::usage(anyhow!(if wish.first {
-            "--first is for a store on this machine; other endpoints were given"
+            "--first is for a store on this machine, at the default endpoint; another was given"
         } else {
-            "say where the store of the fleet is (--endpoints and its like), or --first for a store on this machine"
+            "say where the store of the fleet is (--endpoints and its like); if it is on this machine: --first"
         })));
     }
-    let host = store.settings.host(wish.hostname.as_deref())?;
-    let is_own = rustix::system::uname().nodename().to_bytes() == host.as_str().as_bytes();
     let files = Files::of(&wish.directory)?;
-    let password = config.user.as_ref().map(|_| files.directory.join(PASSWORD));
+    let earlier = files.earlier()?;
+    let host = match (&wish.hostname, earlier.as_ref().and_then(|earlier| earlier.host.as_ref())) {
+        (None, Some(host)) => host.clone(),
+        (given, _) => store.settings.host(given.as_deref())?,
+    };
+    let is_own = rustix::system::uname().nodename().to_bytes() == host.as_str().as_bytes();
+    let password =
+        config.user.as_ref().map(|(user, secret)| Password::of(user, secret, &files)).transpose()?;
     let initial = Initial {
         host: (!is_own).then(|| host.clone()),
         role: wish.said.role,
         group: wish.said.group,
         labels: wish.said.labels,
-        store: store_settings(config, password.clone())?,
+        store: store_settings(config, password.as_ref().map(|password| password.path.clone()))?,
+    };
+    let initial = match &earlier {
+        Some(earlier) => initial.over(earlier),
+        None => initial,
     };
     let text = format!(
         "# Written by `orchestrate bootstrap`. Settings in files that sort after this one win.\n{}",
         initial.to_toml()
     );
-    let changed = files.check(&initial, &text, wish.replace)?;
-    let found = look(&host, wish.first, store).await?;
-    files.make_directories()?;
-    if let (Some((_, secret)), Some(path)) = (&config.user, &password) {
-        let trouble = || path.display().to_string();
-        local::replace_secret(path, |file| secret.write_to(file)).with_context(trouble).map_err(no)?;
+    let changed = files.ours.as_deref() != Some(&text) || password.as_ref().is_some_and(|p| p.changed);
+    if changed && earlier.is_some() && !wish.replace {
+        return Err(Failure::refused(format!(
+            "{} says something else; --replace replaces it",
+            files.fragment().display()
+        )));
     }
-    files.write(&text, changed)?;
-    let mut next = Vec::new();
-    if found.is_none() {
-        next.push("systemctl enable --now solo-etcd");
+    let whole = files.check(&initial, &host, &text)?;
+    let found = look(&host, &whole, wish.first, store).await?;
+    if changed {
+        files.make_directories()?;
+        password.iter().try_for_each(Password::write)?;
+        files.write(&text)?;
+        files.forget_password_of(earlier.as_ref(), password.as_ref());
     }
-    next.extend(["systemctl enable orchestrate-agent", "systemctl restart orchestrate-agent"]);
+    let next = files.next(found.is_none());
     let desired = found.as_ref().and_then(|found| found.desired.as_ref());
     let answer = json!({
         "file": files.fragment(),
@@ -89,15 +105,17 @@ pub(super) async fn bootstrap(wish: Wish, store: &Store<'_>, output: &mut Output
     output.answer(&answer, |o| next.iter().for_each(|line| o.line(line)));
     let state = if changed { "written" } else { "unchanged" };
     output::note(&format!("{}: {state}", files.fragment().display()));
-    match found.and_then(|found| found.desired) {
-        Some(Ok(version)) => output::note(&format!("the fleet shall run {version}")),
-        Some(Err(why)) => output::warn(&format!("{} is not a version: {why}", Key::CurrentVersion)),
-        None => output::note("nothing is triggered yet: orchestrate trigger_update VERSION"),
+    match found.map(|found| found.desired) {
+        Some(Some(Ok(version))) => output::note(&format!("the fleet shall run {version}")),
+        Some(Some(Err(why))) => output::warn(&format!("{} is not a version: {why}", Key::CurrentVersion)),
+        Some(None) => output::note("nothing is triggered yet: orchestrate trigger_update VERSION"),
+        None => output::note("no store answers here yet; when it does: orchestrate trigger_update VERSION"),
     }
     Ok(Exit::Yes)
 }
 
-fn no(error: anyhow::Error) -> Failure {
+/// It could not be read or written here.
+fn not_here(error: anyhow::Error) -> Failure {
     Failure { exit: Exit::No, error }
 }
 
@@ -109,34 +127,75 @@ struct Found {
 }
 
 /// Asks the store with what the agent will ask it with. `None`: there is none on this machine yet.
-async fn look(host: &HostName, first: bool, store: &Store<'_>) -> Result<Option<Found>, Failure> {
-    let keys = [Key::CurrentVersion, Key::Live(host.clone())];
+async fn look(
+    host: &HostName,
+    settings: &AgentSettings,
+    first: bool,
+    store: &Store<'_>,
+) -> Result<Option<Found>, Failure> {
     if first && !settings::somebody_listens_here() {
+        let StoreSettings { cacert, cert, user, .. } = &settings.store;
+        if cacert.is_some() || cert.is_some() || user.is_some() {
+            return Err(Failure::usage(anyhow!(
+                "no store listens on this machine, and the embedded one has neither certificates nor users"
+            )));
+        }
         return Ok(None);
     }
+    let keys = [Key::CurrentVersion, Key::Live(host.clone())];
     let picture = store.session.read_keys(&keys, store.deadline).await?;
     let version = store.session.server_version(store.deadline).await.ok();
     version.as_deref().and_then(server_version::warning).iter().for_each(|text| output::warn(text));
-    let claim = picture.get(&keys[1]).and_then(|entry| values::read::<LiveClaim>(&entry.value).ok());
-    if let Some(claim) = claim.filter(|claim| Some(&claim.machine_id) != machine_id().as_ref()) {
-        return Err(Failure::refused(format!(
-            "the fleet has a host {host} already, and it is alive: {claim}; give this one another name by --hostname"
-        )));
+    if let Some(entry) = picture.get(&keys[1]) {
+        let claim: LiveClaim = values::read(&entry.value)
+            .map_err(|error| Failure::cannot_tell(format!("the claim of the name {host}: {error}")))?;
+        // As the agent has it, also where there is no such file.
+        let own = local::read(&settings.machine_id_file).ok().flatten().unwrap_or_default();
+        let own = Some(own.trim()).filter(|id| !id.is_empty()).unwrap_or("unknown");
+        if claim.machine_id != own {
+            return Err(Failure::refused(format!(
+                "the fleet has a host {host} already, and it is alive: {claim}; give this one another name by --hostname"
+            )));
+        }
+    }
+    if settings.store.user.as_deref() == Some("root") {
+        output::warn(
+            "the agent will be the store's root; `orchestrate enroll` makes a user with what it needs",
+        );
     }
     let desired = picture.get(&Key::CurrentVersion).map(|entry| values::read_version(&entry.value));
     Ok(Some(Found { revision: picture.revision, desired }))
 }
 
-fn machine_id() -> Option<String> {
-    Some(local::read(Path::new("/etc/machine-id")).ok()??.trim().to_owned())
+/// The file from which the agent reads the password of its user. Its name has the user, so that one can take the place of
+/// another without a moment at which name and password do not go together.
+struct Password<'a> {
+    path: PathBuf,
+    secret: &'a Secret,
+    /// The file says something else, or is not there.
+    changed: bool,
+}
+
+impl<'a> Password<'a> {
+    fn of(user: &str, secret: &'a Secret, files: &Files) -> Result<Self, Failure> {
+        let user = Role::new(user).context("the user is part of a file's name").map_err(Failure::usage)?;
+        let path = files.directory.join(format!("{PASSWORD}-{user}"));
+        let stands = local::read(&path).with_context(|| path.display().to_string()).map_err(not_here)?;
+        let changed = !stands.is_some_and(|text| secret.is(&text));
+        Ok(Self { path, secret, changed })
+    }
+
+    fn write(&self) -> Result<(), Failure> {
+        let trouble = || self.path.display().to_string();
+        local::replace_secret(&self.path, |file| self.secret.write_to(file))
+            .with_context(trouble)
+            .map_err(not_here)
+    }
 }
 
 /// What the agent has to be told to reach the store as this invocation does.
 fn store_settings(config: &SessionConfig, password_file: Option<PathBuf>) -> Result<StoreSettings, Failure> {
-    let absolute = |path: &Option<PathBuf>| {
-        let full = path.as_ref().map(|path| std::path::absolute(path).context(path.display().to_string()));
-        full.transpose().map_err(no)
-    };
+    let absolute = |path: &Option<PathBuf>| path.as_deref().map(absolute).transpose();
     let mut settings = StoreSettings {
         cacert: absolute(&config.tls.cacert)?,
         cert: absolute(&config.tls.cert)?,
@@ -148,13 +207,22 @@ fn store_settings(config: &SessionConfig, password_file: Option<PathBuf>) -> Res
     };
     match config.endpoints.clone() {
         EndpointSource::List(list) => settings.endpoints = Some(list),
-        EndpointSource::File(path) => settings.endpoints_file = absolute(&Some(path))?,
+        EndpointSource::File(path) => settings.endpoints_file = Some(self::absolute(&path)?),
         EndpointSource::Srv(domain) => settings.discovery_srv = Some(domain),
         EndpointSource::Discovery { url, port } => {
             (settings.discovery_url, settings.discovery_port) = (Some(url), port);
         }
     }
     Ok(settings)
+}
+
+/// A path as settings have it.
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    let full = std::path::absolute(path).with_context(|| path.display().to_string()).map_err(not_here)?;
+    if full.to_str().is_none() {
+        return Err(Failure::usage(anyhow!("{}: settings are UTF-8, and this path is not", full.display())));
+    }
+    Ok(full)
 }
 
 /// The settings on disk, where the agent looks for them.
@@ -167,11 +235,11 @@ struct Files {
 
 impl Files {
     fn of(directory: &Path) -> Result<Self, Failure> {
-        let directory = std::path::absolute(directory).context("--directory").map_err(no)?;
-        let mut files = Self { directory, others: Vec::new(), ours: None };
+        let mut files = Self { directory: absolute(directory)?, others: Vec::new(), ours: None };
         for path in local::settings_files(&files.directory) {
             let text = local::read_up_to(&path, local::SETTINGS_MAX_BYTES);
-            let text = text.with_context(|| path.display().to_string()).map_err(no)?.unwrap_or_default();
+            let text =
+                text.with_context(|| path.display().to_string()).map_err(not_here)?.unwrap_or_default();
             if path == files.fragment() {
                 files.ours = Some(text);
             } else {
@@ -181,49 +249,76 @@ impl Files {
         Ok(files)
     }
 
+    fn settings(&self) -> PathBuf {
+        self.directory.join("agent.toml")
+    }
+
     fn fragment(&self) -> PathBuf {
         self.directory.join("agent.d").join(FRAGMENT)
     }
 
-    /// Whether there is anything to write, if it may be written and does what it says.
-    fn check(&self, initial: &Initial, text: &str, replace: bool) -> Result<bool, Failure> {
-        let changed = self.ours.as_deref() != Some(text);
-        if changed && self.ours.is_some() && !replace {
-            let shown = self.fragment();
-            return Err(Failure::refused(format!(
-                "{} says something else; --replace replaces it",
-                shown.display()
-            )));
-        }
+    /// What an earlier invocation wrote.
+    fn earlier(&self) -> Result<Option<AgentSettings>, Failure> {
+        let ours = self.ours.clone().map(|text| read(&[(self.fragment().display().to_string(), text)]));
+        ours.transpose().map_err(|error| not_here(error.into()))
+    }
+
+    /// What the agent is told by all of them, with this one; it has to be what this one says.
+    fn check(&self, initial: &Initial, host: &HostName, text: &str) -> Result<AgentSettings, Failure> {
         let mut all = self.others.clone();
         all.push((self.fragment(), text.to_owned()));
         // As the agent does: the one file first, then fragments by name.
-        all.sort_by_key(|(path, _)| (path.parent() != Some(&self.directory), path.clone()));
+        all.sort_by_key(|(path, _)| (*path != self.settings(), path.clone()));
         let all: Vec<_> = all.into_iter().map(|(path, text)| (path.display().to_string(), text)).collect();
-        initial.check(&all).map_err(|error| {
-            let others = self.others.iter().map(|(path, _)| path.display().to_string());
-            Failure::no(format!("{error}; look at {}", others.collect::<Vec<_>>().join(", ")))
-        })?;
-        Ok(changed)
+        initial.check(host, &all).map_err(|error| {
+            let others: Vec<_> = self.others.iter().map(|(path, _)| path.display().to_string()).collect();
+            Failure::no(format!("{error}; look at {}", others.join(", ")))
+        })
     }
 
     fn make_directories(&self) -> Result<(), Failure> {
         for name in ["agent.d", "services.d", "templates"] {
             let path = self.directory.join(name);
-            std::fs::create_dir_all(&path).with_context(|| path.display().to_string()).map_err(no)?;
+            // Commands come from here: whoever may write here may do what the agent may.
+            let made = DirBuilder::new().recursive(true).mode(0o755).create(&path);
+            made.with_context(|| path.display().to_string()).map_err(not_here)?;
         }
         Ok(())
     }
 
-    fn write(&self, text: &str, changed: bool) -> Result<(), Failure> {
-        let settings = self.directory.join("agent.toml");
-        let written = [(settings.clone(), SETTINGS, !settings.exists()), (self.fragment(), text, changed)];
-        for (path, text, wanted) in written {
-            if wanted {
-                let trouble = || path.display().to_string();
-                local::replace(&path, text.as_bytes()).with_context(trouble).map_err(no)?;
-            }
+    fn write(&self, text: &str) -> Result<(), Failure> {
+        let is_there = self.settings().symlink_metadata().is_ok();
+        let first = (!is_there).then(|| (self.settings(), SETTINGS));
+        for (path, text) in first.into_iter().chain([(self.fragment(), text)]) {
+            let trouble = || path.display().to_string();
+            local::replace(&path, text.as_bytes()).with_context(trouble).map_err(not_here)?;
         }
         Ok(())
+    }
+
+    /// Removes the password that an earlier invocation wrote for a user who is none any more.
+    fn forget_password_of(&self, earlier: Option<&AgentSettings>, now: Option<&Password<'_>>) {
+        let Some(path) = earlier.and_then(|earlier| earlier.store.password_file.as_ref()) else { return };
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let is_ours = path.parent() == Some(&self.directory) && name.starts_with(PASSWORD);
+        if is_ours
+            && now.is_none_or(|now| now.path != *path)
+            && let Err(error) = std::fs::remove_file(path)
+        {
+            output::warn(&format!("{}: {error}", path.display()));
+        }
+    }
+
+    /// The commands that start the agent with these settings.
+    fn next(&self, without_store: bool) -> Vec<String> {
+        let store = without_store.then(|| "systemctl enable --now solo-etcd".to_owned());
+        let agent = if self.directory == Path::new(DIRECTORY) {
+            vec!["systemctl enable orchestrate-agent".into(), "systemctl restart orchestrate-agent".into()]
+        } else {
+            // The unit reads others.
+            let settings = self.settings().display().to_string();
+            vec![format!("orchestrate-agent --config {}", output::shell_word(&settings))]
+        };
+        store.into_iter().chain(agent).collect()
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::cli::UserKind;
 use crate::exit::{Exit, Failure};
-use crate::output::Output;
+use crate::output::{Output, shell_word};
 use anyhow::anyhow;
 use model::grants::{self, Grant, Keys};
 use model::names::{HostName, Role, ServiceName};
@@ -63,20 +63,15 @@ fn script(user: &str, roles: &[(String, Vec<Grant>)], namespace: &str) -> String
             match keys {
                 Keys::One(key) => line(format_args!(
                     "etcdctl role grant-permission {role} {access} {}",
-                    quoted(&format!("{namespace}{key}"))
+                    shell_word(&format!("{namespace}{key}"))
                 )),
                 Keys::Below(prefix) => line(format_args!(
                     "etcdctl role grant-permission {role} {access} --prefix=true {}",
-                    quoted(&format!("{namespace}{prefix}"))
+                    shell_word(&format!("{namespace}{prefix}"))
                 )),
             }
         }
         line(format_args!("etcdctl user grant-role {user} {role}"));
     }
     text
-}
-
-/// As one word of a shell; a namespace is free text.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
 }

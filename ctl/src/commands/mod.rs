@@ -19,6 +19,8 @@ mod trigger;
 mod verify_hosts;
 mod why;
 
+pub(crate) use bootstrap::DIRECTORY;
+
 use crate::cli::{CatalogVerb, HostsVerb, ServicesVerb, StateVerb, StoreVerb, UpdateVerb, Verb};
 use crate::completion;
 use crate::exit::{Exit, Failure};

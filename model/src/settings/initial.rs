@@ -8,7 +8,7 @@ use toml::{Table, Value};
 /// What somebody who sets a host up says of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Initial {
-    /// Its name, if it is not the machine's own.
+    /// Its name, if that has to be said because it is not the machine's own.
     pub host: Option<HostName>,
     /// Its role.
     pub role: Option<Role>,
@@ -21,6 +21,17 @@ pub struct Initial {
 }
 
 impl Initial {
+    /// With what an earlier one said of the host and this does not.
+    #[must_use]
+    pub fn over(mut self, earlier: &Settings) -> Self {
+        self.role = self.role.or_else(|| earlier.role.clone());
+        self.group = self.group.or_else(|| earlier.group.clone());
+        for (name, value) in &earlier.labels {
+            self.labels.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+        self
+    }
+
     /// As a settings file, which reads as what it was made of. What has its default is not in it.
     pub fn to_toml(&self) -> String {
         let mut host = Table::new();
@@ -75,12 +86,12 @@ impl Initial {
         table
     }
 
-    /// Whether an agent that reads these fragments, of which one is this, does what this says: a file that is read later may say something
-    /// else, and one that is read earlier something more.
+    /// What an agent of this name is told by these fragments, of which one is this, if that is what this says: a file that is read later may
+    /// say something else, and one that is read earlier something more.
     ///
     /// # Errors
     /// What is in the way.
-    pub fn check(&self, fragments: &[(String, String)]) -> Result<(), String> {
+    pub fn check(&self, name: &HostName, fragments: &[(String, String)]) -> Result<Settings, String> {
         let whole = read(fragments).map_err(|error| error.to_string())?;
         let Settings { host, role, group, labels, store, .. } = &whole;
         let differs = |name: &str| format!("other settings of this host say something else of {name}");
@@ -89,7 +100,7 @@ impl Initial {
         }
         // What is not said here may be said elsewhere.
         let agrees = |here: &Option<Role>, there: &Option<Role>| here.is_none() || here == there;
-        if self.host.is_some() && self.host != *host {
+        if host.as_ref().is_some_and(|host| host != name) {
             return Err(differs("host"));
         }
         if !agrees(&self.role, role) {
@@ -101,7 +112,7 @@ impl Initial {
         if self.labels.iter().any(|(name, value)| labels.get(name) != Some(value)) {
             return Err(differs("labels"));
         }
-        Ok(())
+        Ok(whole)
     }
 }
 
@@ -136,6 +147,20 @@ mod tests {
         check("[store]\ndiscovery_port = 4001\ndiscovery_url = \"https://d/x\"\nnamespace = \"/site\"\n");
     }
 
+    #[test]
+    fn what_is_not_said_again_stays() {
+        let earlier = read(&[(
+            "earlier".into(),
+            "role = \"web\"\ngroup = \"blue\"\n[labels]\nrack = \"r1\"\nrow = \"2\"".into(),
+        )]);
+        let again = initial("role = \"db\"\n[labels]\nrack = \"r9\"\n[store]\nendpoints = [\"e:1\"]")
+            .over(&earlier.unwrap());
+        let expected = initial(
+            "role = \"db\"\ngroup = \"blue\"\n[labels]\nrack = \"r9\"\nrow = \"2\"\n[store]\nendpoints = [\"e:1\"]",
+        );
+        assert_eq!(again, expected);
+    }
+
     proptest! {
         #[test]
         fn whatever_stands_in_it_is_read_back(
@@ -161,9 +186,9 @@ mod tests {
         let check = |before: &str, after: &str, expected: Option<&str>| {
             let files = [("agent.toml", before), (OURS, ours), ("agent.d/50-site.toml", after)];
             let files = files.map(|(file, text)| (file.to_owned(), text.to_owned()));
-            let found = initial(ours).check(&files);
+            let found = initial(ours).check(&HostName::new("web-1").unwrap(), &files);
             match expected {
-                None => assert_eq!(found, Ok(()), "{before} {after}"),
+                None => assert_eq!(found.err(), None, "{before} {after}"),
                 Some(part) => assert!(found.clone().unwrap_err().contains(part), "{found:?}"),
             }
         };
@@ -177,6 +202,9 @@ mod tests {
         check("[store]\nuser = \"x\"", "", Some("[store]"));
         check("", "[store]\nendpoints = [\"other:1\"]", Some("[store]"));
         check("", "role = \"db\"", Some("role"));
+        check("", "host = \"web-1\"", None);
+        check("", "host = \"db-7\"", Some("host"));
+        check("host = \"db-7\"", "", Some("host"));
         check("", "labels = { rack = \"r2\" }", Some("labels"));
         check("rol = 1", "", Some("agent.toml:1"));
     }

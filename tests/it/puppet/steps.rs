@@ -80,8 +80,7 @@ const WITHIN: Duration = Duration::from_secs(120);
 
 #[test]
 fn three_hosts_are_led_from_version_to_version_by_puppet_and_the_balancer_follows_its_members() {
-    let name =
-        "puppet::three_hosts_are_led_from_version_to_version_by_puppet_and_the_balancer_follows_its_members";
+    let name = "puppet::steps::three_hosts_are_led_from_version_to_version_by_puppet_and_the_balancer_follows_its_members";
     if !process::in_own_network(name) {
         return;
     }
