@@ -127,13 +127,22 @@ fn the_package_runs_when_it_is_installed_keeps_what_is_the_sites_and_leaves_noth
         manual.split("```ini\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a drop-in");
     let path = drop_in.lines().next().and_then(|line| line.strip_prefix("# ")).expect("a path");
     machine.write(path, drop_in);
-    machine.write("/etc/orchestrate/agent.d/50-site.toml", "driver = \"external\"\n");
+    machine.write(
+        "/etc/orchestrate/agent.d/50-site.toml",
+        "driver = \"external\"\n[services]\naddresses = [\"10.0.0.5\"]\n",
+    );
     machine.write("/etc/orchestrate/services.d/web.toml", "[[service]]\nname = \"web\"\nport = 80\n");
     machine.run(&["systemctl", "daemon-reload"]);
     machine.run(&["systemctl", "restart", UNIT]);
     let works =
         || machine.try_run(&["orchestrate", "wait_for", "web", "--timeout", "2s"]).filter(|said| said.0);
-    wait::until("its service is published", works, || machine.describe());
+    wait::until("its service is published", works, || {
+        format!(
+            "{:?}\n{}",
+            machine.try_run(&["curl", "-s", "http://127.0.0.1:8580/status"]),
+            machine.describe()
+        )
+    });
     let pid = machine.property("MainPID");
     assert_ne!(machine.run(&["stat", "-c", "%u", &format!("/proc/{pid}")]), "0");
     assert_eq!(machine.run(&["stat", "-c", "%G %a", "/run/orchestrate/agent.sock"]), "orchestrate 660");
