@@ -91,6 +91,12 @@ pub(super) async fn bootstrap(wish: Wish, store: &Store<'_>, output: &mut Output
         files.write(&text)?;
         files.forget_password_of(earlier.as_ref(), password.as_ref());
     }
+    tell(&files, changed, &host, found, output);
+    Ok(Exit::Yes)
+}
+
+/// Says what was done, and what comes next.
+fn tell(files: &Files, changed: bool, host: &HostName, found: Option<Found>, output: &mut Output) {
     let next = files.next(found.is_none());
     let desired = found.as_ref().and_then(|found| found.desired.as_ref());
     let answer = json!({
@@ -111,7 +117,6 @@ pub(super) async fn bootstrap(wish: Wish, store: &Store<'_>, output: &mut Output
         Some(None) => output::note("nothing is triggered yet: orchestrate trigger_update VERSION"),
         None => output::note("no store answers here yet; when it does: orchestrate trigger_update VERSION"),
     }
-    Ok(Exit::Yes)
 }
 
 /// It could not be read or written here.
