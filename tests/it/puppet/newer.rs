@@ -11,6 +11,8 @@ const HERE_ONLY: &str = "the_site_of_the_manual";
 /// Sees the directories of this machine that tests use under the same names.
 const INSIDE: &str = r#"
 root=$1; shift
+# A file system of its own: within it tests make further ones.
+mount --bind "$root" "$root"
 for path in /proc /dev /sys /tmp "$REPOSITORY" "$PROGRAMS"; do
     mkdir -p "$root$path"
     mount --rbind "$path" "$root$path"
