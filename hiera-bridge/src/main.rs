@@ -81,6 +81,11 @@ fn converse(arguments: Arguments) -> io::Result<()> {
         if line.is_empty() {
             return Ok(());
         }
+        if line.len() as u64 == QUESTION_MAX_BYTES && !line.ends_with(b"\n") {
+            // Its rest would be answered as a question of its own, and each later answer taken for that of the question before.
+            let why = format!("a question has more than {QUESTION_MAX_BYTES} bytes");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
         let mut answer = serde_json::to_vec(&reply(&line, &mut catalogs, &agent))?;
         answer.push(b'\n');
         output.write_all(&answer)?;

@@ -32,7 +32,8 @@ impl Initial {
         self
     }
 
-    /// As a settings file, which reads as what it was made of. What has its default is not in it.
+    /// As a settings file, which reads as what it was made of. What has its default is not in it. Its paths have to be UTF-8: a settings file
+    /// has no others.
     pub fn to_toml(&self) -> String {
         let mut host = Table::new();
         put(&mut host, "host", self.host.as_ref().map(HostName::as_str));

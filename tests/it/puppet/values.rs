@@ -2,11 +2,25 @@
 
 use super::Site;
 use serde_json::{Value, json};
+use std::process::Command;
 use std::time::{Duration, SystemTime};
 use tests::etcd::Etcd;
 use tests::host::Host;
+use tests::process::{binary, run};
 use tests::store::Store;
 use tests::wait;
+
+#[test]
+fn a_question_that_is_too_long_ends_the_helper_and_shifts_no_answers() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut helper = Command::new(binary("orchestrate-hiera"));
+    helper.arg("--file").arg(directory.path().join("none"));
+    let long = format!("{{\"ask\": \"addresses\", \"name\": \"{}\"}}\n", "w".repeat(70_000));
+    let output = run(&mut helper, &long);
+    assert!(output.stdout.is_empty(), "{output:?}");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("65536"), "{output:?}");
+}
 
 fn put_service(store: &Store, service: &str, host: &str, number: u8) {
     let record = json!({
