@@ -133,6 +133,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
             decommissioned: None,
         },
         resume: true,
+        lease: settings.store.live_lease,
     };
     let presence = Presence::start(session.clone(), presence_config, gate_receiver);
     let (trust_sender, trust) = watch::channel(catalog::Trust::default());

@@ -28,9 +28,6 @@ pub use read::{Entry, EntryList, KeyList, Picture};
 pub use services::{OneShotService, SERVICES_IN_WRITE, ServiceChange, ServiceWrite};
 pub use session::{Deadline, Session};
 
-/// Time to live of the live lease, in seconds. It is kept alive three times within.
-pub const LIVE_LEASE_SECONDS: i64 = 30;
-
 /// A random number in 0..1 for jitter. A failing random source gives the middle.
 pub fn draw() -> f64 {
     getrandom::u32().map_or(0.5, |n| f64::from(n) / f64::from(u32::MAX))

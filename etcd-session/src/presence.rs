@@ -5,9 +5,9 @@
 //! ours under it. A claim of another instance is watched: while its lease is kept alive somebody lives
 //! under the name, and this agent stays out, naming both.
 
+use crate::draw;
 use crate::error::{Class, StoreError};
 use crate::session::{Deadline, Repeat, Session};
-use crate::{LIVE_LEASE_SECONDS, draw};
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use model::keys::Key;
 use model::names::HostName;
@@ -28,6 +28,8 @@ pub struct PresenceConfig {
     pub roster: RosterEntry,
     /// Resume the lease of a claim that this instance left behind in the same boot.
     pub resume: bool,
+    /// How long the claim stays when nobody keeps it alive; whole seconds.
+    pub lease: Duration,
 }
 
 /// Whether the store may be written, as the host judges it.
@@ -71,7 +73,6 @@ impl Drop for Presence {
     }
 }
 
-const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(LIVE_LEASE_SECONDS as u64 / 3);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
 /// How often the remaining time of another instance's lease is looked at.
 const CONTEST_LOOK_EVERY: Duration = Duration::from_secs(3);
@@ -213,7 +214,7 @@ impl Claimant {
                 .write_claim(live.lease, live.mod_revision, store_revision, &picture, true, deadline)
                 .await;
         }
-        let lease = self.session.grant_lease(LIVE_LEASE_SECONDS, deadline).await?;
+        let lease = self.session.grant_lease(self.config.lease.as_secs().cast_signed(), deadline).await?;
         let live_revision = live.map_or(0, |e| e.mod_revision);
         let outcome = self.write_claim(lease, live_revision, store_revision, &picture, false, deadline).await;
         if !matches!(outcome, Ok(ClaimOutcome::Held { .. })) {
@@ -297,7 +298,7 @@ impl Claimant {
         let mut failures = 0u32;
         loop {
             let delay = if failures == 0 {
-                KEEP_ALIVE_EVERY.mul_f64(0.9 + 0.2 * draw())
+                (self.config.lease / 3).mul_f64(0.9 + 0.2 * draw())
             } else {
                 // After a cut keep-alives reconnect first, spread over five seconds.
                 Duration::from_secs(5).mul_f64(draw())

@@ -1,6 +1,7 @@
 //! Real etcd members on loopback, each with its data in a directory of the test.
 
 use crate::process::{Running, binary, free_ports};
+use crate::recorder::Change;
 use crate::store::Store;
 use crate::wait;
 use rustix::process::Signal;
@@ -307,6 +308,30 @@ impl Etcd {
         self.kill_member(0);
         self.generation += 1;
         self.members[0].data = self.directory.path().join(format!("m0-{}", self.generation));
+        self.start_member(0);
+        self.wait_until_serving();
+    }
+
+    /// Starts the (single) member anew as it was at this revision, as a restored snapshot does: the same keys at the
+    /// same revisions under leases of the same numbers, the same cluster id, and a raft term that begins anew. Writes
+    /// of others follow before anybody else can look: `further` of them.
+    pub fn rewind(&mut self, changes: &[Change], to: i64, lease_seconds: i64, further: usize) {
+        assert_eq!(self.members.len(), 1);
+        self.kill_member(0);
+        self.generation += 1;
+        self.members[0].data = self.directory.path().join(format!("m0-{}", self.generation));
+        let port = self.members[0].client_port;
+        [self.members[0].client_port] = free_ports();
+        self.start_member(0);
+        self.wait_until_serving();
+        let store = self.store();
+        store.replay(changes, to, lease_seconds);
+        for number in 0..further {
+            store.put("/elsewhere", &number.to_string());
+        }
+        drop(store);
+        self.kill_member(0);
+        self.members[0].client_port = port;
         self.start_member(0);
         self.wait_until_serving();
     }

@@ -414,6 +414,11 @@ impl Host {
 
     /// Runs the operator's command as this host.
     pub fn command(&self, arguments: &[&str], input: &str) -> Said {
+        self.command_in(&self.state(), arguments, input)
+    }
+
+    /// The same with another state directory.
+    pub fn command_in(&self, state_directory: &Path, arguments: &[&str], input: &str) -> Said {
         let mut command = Command::new(binary("orchestrate"));
         command
             .args(arguments)
@@ -421,7 +426,7 @@ impl Host {
             .envs(self.environment.iter().cloned())
             .env("ORCHESTRATE_ENDPOINTS", self.endpoints.join(","))
             .env("ORCHESTRATE_HOSTNAME", self.name.as_str())
-            .env("ORCHESTRATE_STATE_DIR", self.state())
+            .env("ORCHESTRATE_STATE_DIR", state_directory)
             .env("ORCHESTRATE_LOCAL_VERSION_FILE", self.path("current_version"))
             .env("ORCHESTRATE_SOCKET", self.path("agent.sock"));
         run(&mut command, input).into()

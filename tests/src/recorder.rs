@@ -16,6 +16,8 @@ pub struct Change {
     pub key: String,
     /// The value; `None` for a deletion.
     pub value: Option<String>,
+    /// The lease that it was written under; 0 for none.
+    pub lease: i64,
     /// When it was recorded, in hundredths of a second since boot.
     pub boot_centis: u64,
 }
@@ -90,6 +92,7 @@ async fn record_from(
                 revision: kv.mod_revision(),
                 key: text(kv.key()),
                 value: (event.event_type() == EventType::Put).then(|| text(kv.value())),
+                lease: kv.lease(),
                 boot_centis: boot_centis(),
             });
             *next = (*next).max(kv.mod_revision() + 1);

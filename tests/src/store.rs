@@ -1,7 +1,8 @@
 //! A client of the test's own, apart from the code under test.
 
-use etcd_client::{Client, ConnectOptions, GetOptions};
-use std::collections::BTreeMap;
+use crate::recorder::Change;
+use etcd_client::{Client, ConnectOptions, GetOptions, LeaseGrantOptions, PutOptions, Txn, TxnOp};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Blocking calls to the store.
@@ -96,6 +97,44 @@ impl Store {
     /// Compacts up to this revision.
     pub fn compact(&self, revision: i64) {
         self.runtime.block_on(self.client.clone().compact(revision, None)).expect("compacted");
+    }
+
+    /// Writes a recorded history into an empty store, up to this revision: each change at its own revision and under
+    /// a lease of its own number, which lives for so many seconds.
+    pub fn replay(&self, changes: &[Change], to: i64, lease_seconds: i64) {
+        let mut leases = BTreeSet::from([0]);
+        for group in changes.chunk_by(|a, b| a.revision == b.revision) {
+            let revision = group[0].revision;
+            if revision > to {
+                return;
+            }
+            for change in group {
+                if leases.insert(change.lease) {
+                    let options = LeaseGrantOptions::new().with_id(change.lease);
+                    self.call(|mut c| {
+                        let options = options.clone();
+                        async move { c.lease_grant(lease_seconds, Some(options)).await }
+                    })
+                    .expect("granted");
+                }
+            }
+            let operation = |change: &Change| match &change.value {
+                Some(value) => {
+                    let options = PutOptions::new().with_lease(change.lease);
+                    TxnOp::put(change.key.clone(), value.clone(), Some(options))
+                }
+                None => TxnOp::delete(change.key.clone(), None),
+            };
+            let txn = Txn::new().and_then(group.iter().map(operation).collect::<Vec<_>>());
+            let answer = self.runtime.block_on(self.client.clone().txn(txn)).expect("replayed");
+            assert_eq!(answer.header().expect("a header").revision(), revision, "{group:?}");
+        }
+    }
+
+    /// True if this lease is there.
+    pub fn has_lease(&self, lease: i64) -> bool {
+        let answer = self.call(|mut c| async move { c.lease_time_to_live(lease, None).await });
+        answer.is_ok_and(|answer| answer.ttl() > 0)
     }
 
     /// Leader and own id of the member that answers.

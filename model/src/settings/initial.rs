@@ -61,6 +61,7 @@ impl Initial {
             password_file,
             namespace,
             backstop: _,
+            live_lease: _,
         } = &self.store;
         let mut table = Table::new();
         if let Some(list) = endpoints {
@@ -96,7 +97,8 @@ impl Initial {
         let whole = read(fragments).map_err(|error| error.to_string())?;
         let Settings { host, role, group, labels, store, .. } = &whole;
         let differs = |name: &str| format!("other settings of this host say something else of {name}");
-        if *store != (StoreSettings { backstop: store.backstop, ..self.store.clone() }) {
+        let (backstop, live_lease) = (store.backstop, store.live_lease);
+        if *store != (StoreSettings { backstop, live_lease, ..self.store.clone() }) {
             return Err(differs("[store]"));
         }
         // What is not said here may be said elsewhere.

@@ -71,6 +71,9 @@ struct Fragment {
     on_suspect: Vec<StepFragment>,
 }
 
+/// etcd grants no lease for less.
+const LIVE_LEASE_MIN: Duration = Duration::from_secs(2);
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct StoreFragment {
@@ -86,6 +89,7 @@ struct StoreFragment {
     password_file: Option<PathBuf>,
     namespace: Option<String>,
     backstop: Option<Span>,
+    live_lease: Option<Span>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -170,6 +174,9 @@ pub struct StoreSettings {
     pub namespace: String,
     /// Mean time between two linearizable reads.
     pub backstop: Duration,
+    /// How long the claim and the listing of a host stay when its agent is gone, in whole seconds. It is kept alive
+    /// three times within.
+    pub live_lease: Duration,
 }
 
 impl Default for StoreSettings {
@@ -187,6 +194,7 @@ impl Default for StoreSettings {
             password_file: None,
             namespace: String::new(),
             backstop: Duration::from_secs(30),
+            live_lease: Duration::from_secs(30),
         }
     }
 }
@@ -395,7 +403,12 @@ fn store(fragment: StoreFragment) -> Result<StoreSettings, String> {
         );
     }
     let default = StoreSettings::default();
+    let live_lease = fragment.live_lease.map_or(default.live_lease, |s| s.0);
+    if live_lease < LIVE_LEASE_MIN || live_lease.subsec_nanos() != 0 {
+        return Err("store.live_lease must be whole seconds, and at least 2s".into());
+    }
     Ok(StoreSettings {
+        live_lease,
         endpoints: fragment.endpoints,
         endpoints_file: fragment.endpoints_file,
         discovery_srv: fragment.discovery_srv,
@@ -555,6 +568,8 @@ mod tests {
         check_refused("[store]\nendpoints = []\ndiscovery_srv = \"x\"\n", "not several");
         check_refused("state_directory = \"var\"\n", "must be an absolute path");
         check_refused("[attempts]\nsuspect_after = 0\n", "at least 1");
+        check_refused("[store]\nlive_lease = \"1s\"\n", "at least 2s");
+        check_refused("[store]\nlive_lease = \"2500ms\"\n", "whole seconds");
     }
 
     #[test]

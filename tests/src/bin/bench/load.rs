@@ -8,6 +8,7 @@ use etcd_session::{
 };
 use model::keys::{Key, Prefix};
 use model::names::{HostName, Token};
+use model::settings::StoreSettings;
 use model::values::{Driver, LiveClaim, RosterEntry};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -293,7 +294,8 @@ impl StoreSide {
             driver: Driver::Agent,
         };
         let (gate_sender, gate) = watch::channel(Gate { open: true, store_revision: 0 });
-        let config = PresenceConfig { host, claim, roster: RosterEntry::default(), resume: true };
+        let lease = StoreSettings::default().live_lease;
+        let config = PresenceConfig { host, claim, roster: RosterEntry::default(), resume: true, lease };
         let presence = Presence::start(session.clone(), config, gate);
         let (sink, events) = mpsc::channel(16);
         let feed = Feed::start(session, Prefix::Services, FeedOptions::default(), 0, sink);

@@ -1,0 +1,268 @@
+//! A store that goes back to an earlier revision: what was true then is not taken for what is true now. Before an
+//! operator accepts the store no agent keeps alive what came back with it, and no answer about the fleet is yes; one
+//! acceptance frees every host.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tests::etcd::Etcd;
+use tests::host::{Host, Said};
+use tests::recorder::{Change, Recorder};
+use tests::store::Store;
+use tests::wait;
+
+const LEASE_SECONDS: i64 = 3;
+const HOSTS: [&str; 3] = ["a1", "b1", "c1"];
+
+/// A fleet whose leases are short, and what its store said.
+struct Fleet {
+    etcd: Etcd,
+    hosts: Vec<Host>,
+    /// Counts versions: each is triggered once.
+    version: usize,
+}
+
+impl Fleet {
+    fn new() -> Self {
+        let etcd = Etcd::single();
+        let hosts = HOSTS
+            .iter()
+            .map(|name| {
+                let endpoints = etcd.endpoints();
+                let settings = format!(
+                    "[store]\nendpoints = {endpoints:?}\nbackstop = \"1s\"\nlive_lease = \"{LEASE_SECONDS}s\"\n"
+                );
+                let mut host = Host::new(name, &endpoints).with(&settings);
+                host.start();
+                host
+            })
+            .collect();
+        Self { etcd, hosts, version: 0 }
+    }
+
+    fn store(&self) -> Store {
+        self.etcd.store()
+    }
+
+    fn describe(&self) -> String {
+        let hosts: Vec<String> = self.hosts.iter().map(Host::describe).collect();
+        format!("{:#?}\n{}", self.store().list("/"), hosts.join("\n"))
+    }
+
+    /// The version that was triggered last.
+    fn current(&self) -> String {
+        format!("v{}", self.version)
+    }
+
+    /// Triggers the next version and waits until every host runs it and has said so.
+    fn update(&mut self) {
+        self.version += 1;
+        let (store, version) = (self.store(), self.current());
+        store.put("/current_version", &version);
+        self.wait_until_settled(&version);
+    }
+
+    fn wait_until_settled(&self, version: &str) {
+        let store = self.store();
+        for host in &self.hosts {
+            host.wait_for_listing(&store, version);
+            host.wait_for_verdict("ok");
+            let key = format!("/orchestrate/reports/{}", host.name);
+            let said =
+                || store.get(&key).filter(|report| report.contains("\"verdict\":{\"verdict\":\"ok\"}"));
+            wait::until("it reports that it is ok", || said().map(drop), || self.describe());
+        }
+    }
+
+    fn hosts_as_lines() -> String {
+        HOSTS.join("\n")
+    }
+
+    /// A command of an operator who has asked nothing before.
+    fn ask(&self, arguments: &[&str], input: &str) -> Said {
+        let empty = tempfile::tempdir().expect("a directory");
+        self.hosts[0].command_in(empty.path(), arguments, input)
+    }
+
+    /// No answer about the fleet is yes, for any version that there was.
+    fn no_answer_is_yes(&self) {
+        let status = self.ask(&["status"], "");
+        assert_ne!(status.code, 0, "{status:?}\n{}", self.describe());
+        for version in 1..=self.version {
+            let verified = self.ask(&["verify_hosts", &format!("v{version}")], &Self::hosts_as_lines());
+            assert_ne!(verified.code, 0, "v{version}: {verified:?}\n{}", self.describe());
+        }
+    }
+
+    /// Restores a revision of this history. On a busy store others have written more than was lost before any agent
+    /// can look: the revision shows nothing then.
+    fn restore(&mut self, changes: &[Change], revision: i64, busy: bool) -> Restored {
+        let last = changes.last().expect("a history").revision;
+        let lost = usize::try_from(last - revision).expect("it went on");
+        self.etcd.rewind(changes, revision, LEASE_SECONDS, if busy { lost + 50 } else { 0 });
+        let leases = changes.iter().filter(|c| c.revision <= revision && c.lease != 0).map(|c| c.lease);
+        let lost_a_word = |host: &Host| {
+            let own = format!("/orchestrate/reports/{}", host.name);
+            changes.iter().any(|c| c.revision > revision && c.key == own)
+        };
+        let blocked = self.hosts.iter().filter(|host| !busy || lost_a_word(host));
+        Restored { leases: leases.collect(), blocked: blocked.map(|host| host.name.to_string()).collect() }
+    }
+
+    /// What must hold between the return of the store and its acceptance. A host of which nothing was lost in a busy
+    /// store has nothing to know it by; what stands there of it is true.
+    fn is_blocked(&self, restored: &Restored) {
+        let store = self.store();
+        let listed = || {
+            let keys = store.list("/running_version/").into_keys();
+            keys.filter(|key| restored.blocked.iter().any(|host| key.ends_with(&format!("/{host}")))).count()
+        };
+        let limit = Duration::from_secs(2 * LEASE_SECONDS.unsigned_abs());
+        wait::until_within(
+            limit,
+            "no blocked host is listed",
+            || (listed() == 0).then_some(()),
+            || self.describe(),
+        );
+        for host in self.hosts.iter().filter(|host| restored.blocked.contains(host.name.as_str())) {
+            host.wait_for_verdict("blocked");
+            let key = format!("/orchestrate/reports/{}", host.name);
+            let blocked = || store.get(&key).filter(|report| report.contains("store_went_back")).map(drop);
+            wait::until("it reports that it is blocked", blocked, || self.describe());
+        }
+        if restored.blocked.len() == HOSTS.len() {
+            wait::until_within(
+                limit,
+                "no restored lease is alive",
+                || (!restored.leases.iter().any(|lease| store.has_lease(*lease))).then_some(()),
+                || self.describe(),
+            );
+        }
+        self.no_answer_is_yes();
+        wait::stays(
+            "no blocked host is listed",
+            Duration::from_secs(1),
+            || listed() == 0,
+            || self.describe(),
+        );
+    }
+
+    /// One acceptance frees every host.
+    fn accept(&mut self) {
+        let version = self.current();
+        let said = self.hosts[0].command(&["store", "accept", "--version", &version], "");
+        assert_eq!(said.code, 0, "{said:?}");
+        self.wait_until_settled(&version);
+    }
+}
+
+/// What came back with a store, and who must see that it did.
+struct Restored {
+    leases: BTreeSet<i64>,
+    blocked: BTreeSet<String>,
+}
+
+impl Restored {
+    fn nothing() -> Self {
+        Self { leases: BTreeSet::new(), blocked: HOSTS.map(str::to_owned).into() }
+    }
+}
+
+/// An update from one version to the next as the store saw it: everything up to its end, and the revision at which all
+/// hosts were settled at the old version.
+struct Recorded {
+    changes: Vec<Change>,
+    settled: i64,
+    new: String,
+}
+
+impl Recorded {
+    fn update(fleet: &mut Fleet) -> Self {
+        let recorder = Recorder::start(&fleet.etcd);
+        let settled = fleet.store().revision();
+        fleet.update();
+        let changes = recorder.up_to(fleet.store().revision());
+        Self { changes, settled, new: fleet.current() }
+    }
+
+    fn revisions(&self, is: impl Fn(&Change) -> bool) -> Vec<i64> {
+        self.changes.iter().filter(|c| c.revision > self.settled && is(c)).map(|c| c.revision).collect()
+    }
+
+    /// Every revision that somebody wrote after.
+    fn every(&self) -> Vec<i64> {
+        let mut every = self.revisions(|_| true);
+        every.dedup();
+        every.pop();
+        every.insert(0, self.settled);
+        every
+    }
+
+    /// Six of them, each with a fleet in another state: all settled at the old version, the new one triggered, one host
+    /// off its list, all of them, one listed under the new version, all of them with their last words missing.
+    fn six(&self) -> Vec<i64> {
+        let starts = self.revisions(|c| c.key.starts_with("/running_version/") && c.value.is_none());
+        let proofs = self.revisions(|c| c.key.starts_with(&format!("/running_version/{}/", self.new)));
+        let last_word = |host: &&str| {
+            let key = format!("/orchestrate/reports/{host}");
+            self.revisions(|c| c.key == key).pop().expect("it reported")
+        };
+        vec![
+            self.settled,
+            self.revisions(|c| c.key == "/current_version")[0],
+            starts[0],
+            starts[HOSTS.len() - 1],
+            proofs[0],
+            HOSTS.iter().map(last_word).min().expect("hosts") - 1,
+        ]
+    }
+}
+
+/// Restores each of these revisions of an update of its own, and accepts.
+fn check(pick: impl Fn(&Recorded) -> Vec<i64>, busy: bool) {
+    let mut fleet = Fleet::new();
+    fleet.update();
+    for index in 0.. {
+        let recorded = Recorded::update(&mut fleet);
+        let Some(revision) = pick(&recorded).get(index).copied() else { return };
+        eprintln!("revision {revision} of {:?}, busy: {busy}", recorded.every());
+        let restored = fleet.restore(&recorded.changes, revision, busy);
+        fleet.is_blocked(&restored);
+        fleet.accept();
+    }
+}
+
+#[test]
+fn a_restored_store_lists_nobody_and_one_acceptance_frees_every_host() {
+    check(Recorded::six, false);
+}
+
+#[test]
+fn a_restored_store_that_others_have_written_to_since_lists_nobody_and_one_acceptance_frees_every_host() {
+    check(Recorded::six, true);
+}
+
+#[test]
+fn a_wiped_store_lists_nobody_and_one_acceptance_frees_every_host() {
+    let mut fleet = Fleet::new();
+    fleet.update();
+    fleet.etcd.wipe();
+    fleet.is_blocked(&Restored::nothing());
+    fleet.accept();
+}
+
+#[test]
+fn a_store_that_is_accepted_before_its_hosts_have_looked_frees_them_and_so_does_a_second_acceptance() {
+    let mut fleet = Fleet::new();
+    fleet.update();
+    let recorded = Recorded::update(&mut fleet);
+    let triggered = recorded.six()[1];
+    fleet.restore(&recorded.changes, triggered, false);
+    fleet.accept();
+    fleet.accept();
+    fleet.update();
+    // And back to before both.
+    let restored = fleet.restore(&recorded.changes, triggered, false);
+    fleet.is_blocked(&restored);
+    fleet.accept();
+    fleet.update();
+}
