@@ -257,7 +257,7 @@ impl Reconciler {
         let observed = Observed {
             state: &self.state,
             standing: turn.standing.clone(),
-            store_ready: turn.snapshot.connected && now.boot >= turn.store_not_before,
+            store_ready: self.is_store_ready(turn, now.boot),
             claim,
             decommissioned: store_view::decommissioned(&turn.snapshot, &self.state.host),
             version_file: self.version_file(turn),
@@ -268,6 +268,12 @@ impl Reconciler {
             services_seen: turn.services_seen,
         };
         decide(&desired, &observed, now)
+    }
+
+    /// That the host is blocked is said as soon as the store takes it, whether or not it is being followed already.
+    fn is_store_ready(&self, turn: &Turn, now: BootMillis) -> bool {
+        let followed = turn.snapshot.connected || matches!(turn.standing, Standing::WentBack { .. });
+        followed && now >= turn.store_not_before
     }
 
     fn version_file(&self, turn: &Turn) -> Option<Version> {
@@ -308,14 +314,15 @@ impl Reconciler {
             return;
         }
         let host = self.state.host.clone();
-        let seen = store_view::seen(&snapshot, &host, self.state.store.as_ref());
+        let history = self.session.marks().history;
+        let seen = store_view::seen(&snapshot, &host, self.state.store.as_ref(), history);
         let mut standing = judge(self.state.store.as_ref(), &seen);
         match &standing {
             Standing::Unclaimed => self.claim_store(turn).await,
             Standing::Accepted { epoch } => {
                 tracing::info!(epoch, "the store was accepted by an operator");
-                self.session.forget_marks();
-                self.session.remember_marks(snapshot.picture.revision, snapshot.picture.raft_term);
+                self.session.begin_history(seen.revision, seen.raft_term);
+                self.mirror.look_now();
                 self.state.store = seen.identity.as_ref().map(|i| StoreMemory::first(i, &seen));
                 turn.written = None;
                 turn.unsaved = true;
@@ -330,6 +337,11 @@ impl Reconciler {
                 (None, None) => {}
             },
             Standing::WentBack { by } => {
+                let is_news = self.state.store.as_ref().is_some_and(|memory| memory.went_back.is_none());
+                if is_news || seen.regressed_revision.is_some() || seen.regressed_term.is_some() {
+                    // It is remembered; reads are held against this store from here on, so that the mirror follows it.
+                    self.session.begin_history(seen.revision, seen.raft_term);
+                }
                 if let Some(memory) = self.state.store.as_mut().filter(|m| m.went_back.is_none()) {
                     tracing::error!(%by, "the store went back: nothing starts until `orchestrate store accept`");
                     memory.went_back = Some(by.clone());
@@ -345,9 +357,11 @@ impl Reconciler {
             }
             Standing::OtherLineage { ours, theirs } => {
                 // What was seen of that store says nothing of ours.
-                if let Some(memory) = &self.state.store {
-                    self.session.forget_marks();
-                    self.session.remember_marks(memory.revision, memory.raft_term);
+                let marks = self.session.marks();
+                if let Some(memory) = &self.state.store
+                    && (marks.revision, marks.raft_term) != (memory.revision, memory.raft_term)
+                {
+                    self.session.begin_history(memory.revision, memory.raft_term);
                 }
                 if turn.standing != standing {
                     tracing::error!(%ours, %theirs, "this is another fleet's store: nothing is written to it");
@@ -411,8 +425,13 @@ impl Reconciler {
     fn open_gate(&self, standing: &Standing, snapshot: &Snapshot) {
         let open = matches!(standing, Standing::Trusted | Standing::WentBack { .. });
         let store_revision = snapshot.picture.get(&model::keys::Key::Store).map_or(0, |e| e.mod_revision);
-        let gate = Gate { open, store_revision };
-        self.gate.send_if_modified(|old| std::mem::replace(old, gate) != gate);
+        let history = self.session.marks().history;
+        let gate = Gate { open, store_revision, history, memory: self.state.store.clone() };
+        self.gate.send_if_modified(|old| {
+            let differs = old.differs(&gate);
+            *old = gate;
+            differs
+        });
     }
 
     /// The catalog of a store that went back, or of another fleet, does not count, and nothing is published there.
@@ -436,6 +455,7 @@ impl Reconciler {
         };
         let fencing = Fencing {
             store_revision: is_trusted.then(|| revision(Key::Store)),
+            history: self.session.marks().history,
             decommissioned: store_view::decommissioned(snapshot, host),
             maintenance,
         };

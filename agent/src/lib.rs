@@ -116,8 +116,11 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
 
     let certificates = certificates::Certificates::new(session_config.tls.clone());
     let session = Session::new(session_config)?;
-    if let Some(memory) = &state.store {
-        session.remember_marks(memory.revision, memory.raft_term);
+    match &state.store {
+        // The marks of a store that is known to have gone back say nothing of what stands there now.
+        Some(memory) if memory.went_back.is_some() => session.begin_history(0, 0),
+        Some(memory) => session.remember_marks(memory.revision, memory.raft_term),
+        None => {}
     }
     let options = MirrorOptions { backstop: settings.store.backstop, ..MirrorOptions::default() };
     let mirror = Mirror::start(session.clone(), store_view::scope(&identity.host), options);

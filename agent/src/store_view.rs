@@ -1,11 +1,11 @@
 //! From a picture of the store to what the host makes of it: its standing, the target, what is published.
 
-use etcd_session::{Entry, Scope, Snapshot};
+use etcd_session::{Entry, Regress, Scope, Snapshot, store_seen};
 use model::decide::{Published, Target};
 use model::keys::{Key, StatusState};
 use model::names::{HostName, StatusType};
 use model::standing::{Instruction, InstructionOrder, StoreMemory, StoreSeen};
-use model::values::{self, RosterEntry, StatusRecord, StoreIdentity};
+use model::values::{self, RosterEntry, StatusRecord};
 
 /// The keys that an agent looks at: the target, the store's identity and its own keys.
 pub fn scope(host: &HostName) -> Scope {
@@ -30,30 +30,10 @@ fn revision(entry: Option<&Entry>) -> Option<i64> {
 }
 
 /// The marks by which a store is judged. The own report is known as of the last read alone: what was
-/// written since is taken as remembered.
-pub fn seen(snapshot: &Snapshot, host: &HostName, memory: Option<&StoreMemory>) -> StoreSeen {
-    let picture = &snapshot.picture;
-    let identity = picture.get(&Key::Store).map(|e| values::read::<StoreIdentity>(&e.value));
-    let mut seen = StoreSeen {
-        identity: identity.as_ref().and_then(|read| read.as_ref().ok().cloned()),
-        identity_unreadable: identity.and_then(|read| read.err()).map(|e| e.to_string()),
-        revision: picture.revision,
-        raft_term: picture.raft_term,
-        target_revision: revision(picture.get(&Key::CurrentVersion)),
-        report_revision: revision(picture.get(&Key::Report(host.clone()))),
-        roster_revision: revision(picture.get(&Key::Host(host.clone()))),
-    };
-    if let Some((_, found)) = snapshot.regressed_revision {
-        seen.revision = found;
-    } else if let Some(memory) = memory {
-        // A watch may lag behind the own writes; going back is seen by reads, which say so themselves.
-        seen.revision = seen.revision.max(memory.revision);
-    }
-    if let Some((_, found)) = snapshot.regressed_term {
-        seen.raft_term = found;
-    } else if let Some(memory) = memory {
-        seen.raft_term = seen.raft_term.max(memory.raft_term);
-    }
+/// written since is taken as remembered. A read that was judged by marks of an earlier history falls behind nothing.
+pub fn seen(snapshot: &Snapshot, host: &HostName, memory: Option<&StoreMemory>, history: u64) -> StoreSeen {
+    let regress = if snapshot.regress.history == history { snapshot.regress } else { Regress::default() };
+    let mut seen = store_seen(&snapshot.picture, host, regress);
     let written = memory.and_then(|m| m.report_revision);
     // In a store that went back this holds as well; its revision shows it.
     if written.is_some_and(|w| w > snapshot.read_revision) {

@@ -133,7 +133,7 @@ impl Follower {
 
     async fn list(&self) -> Result<i64, Left> {
         // An answer that is older than one seen before it was asked for is of a store that went back.
-        let floor = self.session.highest_revision();
+        let floor = self.session.marks().revision;
         let deadline = Deadline::within(self.options.list_timeout);
         let mut listing = self.session.listing(&self.prefix);
         while let Some(part) = listing.next(deadline).await.map_err(Left::Cut)? {

@@ -5,6 +5,7 @@
 
 use crate::draw;
 use crate::error::StoreError;
+use crate::marks::Regress;
 use crate::read::{Entry, OPERATIONS_MAX, Picture};
 use crate::session::{Deadline, Session};
 use etcd_client::{EventType, WatchOptions, WatchResponse, WatchStream};
@@ -55,10 +56,8 @@ pub struct Snapshot {
     pub reads: u64,
     /// Revision of the last linearizable read: polled keys are known as of this.
     pub read_revision: i64,
-    /// Set when a read was older than an answer seen before it: the store went back. As (remembered, found).
-    pub regressed_revision: Option<(i64, i64)>,
-    /// The same for the raft term.
-    pub regressed_term: Option<(u64, u64)>,
+    /// How the last read fell behind an answer seen before it: the store went back.
+    pub regress: Regress,
     /// The watch stands and the last read succeeded.
     pub connected: bool,
     /// When the store last answered.
@@ -173,21 +172,18 @@ impl Follower {
         // A member may have campaigned alone, so a regress must show twice.
         let keys = self.all_keys();
         debug_assert!(keys.len() <= OPERATIONS_MAX, "one transaction, one revision");
-        let mut regressed = (None, None);
+        let mut regress = Regress::default();
         let mut picture = Picture::default();
         for attempt in 0..2 {
-            let floor = (self.session.highest_revision(), self.session.highest_raft_term());
+            let marks = self.session.marks();
             picture = self.session.read_keys(&keys, Deadline::within(self.options.list_timeout)).await?;
-            regressed = (
-                (picture.revision < floor.0).then_some((floor.0, picture.revision)),
-                (picture.raft_term < floor.1).then_some((floor.1, picture.raft_term)),
-            );
-            if regressed == (None, None) || attempt == 1 {
+            regress = marks.regress(&picture);
+            if regress.is_none() || attempt == 1 {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(300).mul_f64(0.5 + draw())).await;
         }
-        if regressed == (None, None) {
+        if regress.is_none() {
             self.session.note_revision(picture.revision);
             self.session.note_raft_term(picture.raft_term);
         }
@@ -196,7 +192,7 @@ impl Follower {
         self.sender.send_modify(|snapshot| {
             let snapshot = Arc::make_mut(snapshot);
             // An event may have come in while the read was under way; the newer picture stays.
-            let newer = regressed != (None, None) || picture.revision >= snapshot.picture.revision;
+            let newer = !regress.is_none() || picture.revision >= snapshot.picture.revision;
             if newer {
                 deaf = self.scope.watched.iter().any(|key| {
                     let of = |p: &Picture| p.get(key).map(|e| e.mod_revision);
@@ -213,12 +209,11 @@ impl Follower {
             }
             snapshot.reads += 1;
             snapshot.read_revision = revision;
-            snapshot.regressed_revision = regressed.0;
-            snapshot.regressed_term = regressed.1;
+            snapshot.regress = regress;
             snapshot.last_contact = Some(Instant::now());
             snapshot.trouble = None;
         });
-        Ok((revision, deaf || regressed != (None, None)))
+        Ok((revision, deaf || !regress.is_none()))
     }
 
     async fn list(&self) -> Result<i64, StoreError> {
@@ -258,6 +253,10 @@ impl Follower {
             Err(error) => return Left::Cut(error),
         };
         let mut created = 0;
+        // Events of a resumed watch that came before that read: of a store that went back they would be taken for news
+        // of the one before.
+        let mut early: Vec<WatchResponse> = Vec::new();
+        let mut trusted = listed;
         let mut backstop = Instant::now() + self.backstop();
         loop {
             tokio::select! {
@@ -285,15 +284,23 @@ impl Follower {
                         return Left::Cut(StoreError::Unreachable { operation: "watch", detail });
                     }
                     created += usize::from(answer.created());
-                    if answer.created() && created == self.scope.watched.len() {
-                        if !listed
-                            && let Some(left) = self.look_after_resuming(resume).await
-                        {
+                    let complete = created == self.scope.watched.len();
+                    if complete && !trusted {
+                        if let Some(left) = self.look_after_resuming(resume).await {
                             return left;
                         }
+                        trusted = true;
+                    }
+                    if !trusted {
+                        early.push(answer);
+                        continue;
+                    }
+                    if complete {
                         *failures = 0;
                     }
-                    self.apply(&answer, resume, created >= self.scope.watched.len());
+                    for answer in early.drain(..).chain([answer]) {
+                        self.apply(&answer, resume, complete);
+                    }
                 }
                 () = tokio::time::sleep_until(backstop) => {
                     if let Some(left) = self.look(resume).await {

@@ -4,13 +4,20 @@
 //! lease only on the same boot and machine, and only if a transaction proves that the claim is still
 //! ours under it. A claim of another instance is watched: while its lease is kept alive somebody lives
 //! under the name, and this agent stays out, naming both.
+//!
+//! A restored store holds the claim, the lease and the listing of then. So a lease is valid in one history of the
+//! store alone, and before it is kept alive on a new connection one read shows that the store is the one that it was
+//! granted in. In a store that went back the name is claimed under a new lease, which takes the old listing away.
 
 use crate::draw;
 use crate::error::{Class, StoreError};
+use crate::marks::{Marks, judged_keys, store_seen};
+use crate::read::Picture;
 use crate::session::{Deadline, Repeat, Session};
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use model::keys::Key;
 use model::names::HostName;
+use model::standing::{Standing, StoreMemory, judge};
 use model::time::Backoff;
 use model::values::{self, LiveClaim, RosterEntry};
 use std::time::Duration;
@@ -33,12 +40,38 @@ pub struct PresenceConfig {
 }
 
 /// Whether the store may be written, as the host judges it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Gate {
     /// It may.
     pub open: bool,
     /// Revision of `/orchestrate/store`; 0 if it is not there.
     pub store_revision: i64,
+    /// The history of the store ([`Marks::history`](crate::Marks)) that this was judged in.
+    pub history: u64,
+    /// What the host remembers of the store.
+    pub memory: Option<StoreMemory>,
+}
+
+impl Gate {
+    /// True if what is waited for changed; memory is looked at when it is needed.
+    pub fn differs(&self, other: &Self) -> bool {
+        let of = |gate: &Self| (gate.open, gate.store_revision, gate.history);
+        of(self) != of(other)
+    }
+
+    fn went_back(&self) -> bool {
+        self.memory.as_ref().is_some_and(|memory| memory.went_back.is_some())
+    }
+
+    /// True if a picture is of the store that this was judged of.
+    fn is_of(&self, picture: &Picture, host: &HostName, marks: Marks) -> bool {
+        let regress = marks.regress(picture);
+        let seen = store_seen(picture, host, regress);
+        let standing = judge(self.memory.as_ref(), &seen);
+        marks.history == self.history
+            && regress.is_none()
+            && (self.went_back() || matches!(standing, Standing::Trusted | Standing::Unclaimed))
+    }
 }
 
 /// How the claim stands.
@@ -82,7 +115,7 @@ impl Presence {
     pub fn start(session: Session, config: PresenceConfig, gate: watch::Receiver<Gate>) -> Self {
         let (sender, states) = watch::channel(PresenceState::NotYet);
         let (check, checks) = mpsc::channel(1);
-        let task = tokio::spawn(Claimant { session, config, gate, sender, checks }.run());
+        let task = tokio::spawn(Claimant { session, config, gate, sender, checks, held: None }.run());
         Self { states, check, task }
     }
 
@@ -104,18 +137,25 @@ struct Claimant {
     gate: watch::Receiver<Gate>,
     sender: watch::Sender<PresenceState>,
     checks: mpsc::Receiver<()>,
+    /// The lease that this process held last, and in which history of the store.
+    held: Option<(i64, u64)>,
+}
+
+/// A claim that was made.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    lease: i64,
+    live_revision: i64,
+    history: u64,
 }
 
 enum ClaimOutcome {
-    Held {
-        lease: i64,
-        live_revision: i64,
-    },
+    Held(Held),
     Contested {
         holder: String,
         lease: i64,
     },
-    /// Something changed between reading and writing.
+    /// Something changed between reading and writing, or the store is not the one that the host judged.
     Raced,
 }
 
@@ -129,13 +169,15 @@ impl Claimant {
             if self.gate.wait_for(|gate| gate.open).await.is_err() {
                 return;
             }
-            let store_revision = self.gate.borrow().store_revision;
-            match self.claim(store_revision).await {
-                Ok(ClaimOutcome::Held { lease, live_revision }) => {
+            let gate = self.gate.borrow_and_update().clone();
+            match self.claim(&gate).await {
+                Ok(ClaimOutcome::Held(held)) => {
                     failures = 0;
                     contest = None;
+                    let Held { lease, live_revision, history } = held;
+                    self.held = Some((lease, history));
                     self.publish(PresenceState::Held { lease, live_revision });
-                    self.keep(lease, live_revision).await;
+                    self.keep(held).await;
                     self.publish(PresenceState::NotYet);
                 }
                 Ok(ClaimOutcome::Raced) => {
@@ -190,13 +232,28 @@ impl Claimant {
         answer.ok().map(|a| a.ttl())
     }
 
-    async fn claim(&self, store_revision: i64) -> Result<ClaimOutcome, StoreError> {
+    /// Reads what stands of the claim, and how the store is to be judged, on one connection.
+    async fn look(&self, deadline: Deadline) -> Result<(Picture, u64, Marks), StoreError> {
+        let host = &self.config.host;
+        let (_, generation) = self.session.client().await?;
+        let marks = self.session.marks();
+        let mut keys = vec![Key::Live(host.clone()), Key::Announced(host.clone())];
+        keys.extend(judged_keys(host));
+        let picture = self.session.read_keys(&keys, deadline).await?;
+        let (_, after) = self.session.client().await?;
+        // Read on another one it proves nothing of this one.
+        let generation = if after == generation { generation } else { 0 };
+        Ok((picture, generation, marks))
+    }
+
+    async fn claim(&self, gate: &Gate) -> Result<ClaimOutcome, StoreError> {
         let config = &self.config;
         let deadline = Deadline::within(REQUEST_TIMEOUT);
-        let host = &config.host;
-        let keys = [Key::Live(host.clone()), Key::Announced(host.clone()), Key::Host(host.clone())];
-        let picture = self.session.read_keys(&keys, deadline).await?;
-        let live = picture.get(&keys[0]);
+        let (picture, generation, marks) = self.look(deadline).await?;
+        if !gate.is_of(&picture, &config.host, marks) {
+            return Ok(ClaimOutcome::Raced);
+        }
+        let live = picture.get(&Key::Live(config.host.clone()));
         let held: Option<LiveClaim> = live.and_then(|e| values::read(&e.value).ok());
         let ours = held
             .as_ref()
@@ -205,19 +262,19 @@ impl Claimant {
             let holder = held.map_or("an unreadable claim".into(), |c| c.to_string());
             return Ok(ClaimOutcome::Contested { holder, lease: live.lease });
         }
+        self.session.note_proven(generation);
         let same_boot = held.as_ref().is_some_and(|c| c.boot_id == config.claim.boot_id);
-        if let (Some(live), true) = (live, same_boot && config.resume)
-            && live.lease != 0
-            && self.keep_alive(live.lease, deadline).await.is_ok()
+        if let Some(live) = live
+            && same_boot
+            && self.may_resume(live.lease, gate)
+            && self.session.keep_own_lease(live.lease, deadline).await.is_ok()
         {
-            return self
-                .write_claim(live.lease, live.mod_revision, store_revision, &picture, true, deadline)
-                .await;
+            return self.write_claim(live.lease, live.mod_revision, gate, &picture, true, deadline).await;
         }
-        let lease = self.session.grant_lease(self.config.lease.as_secs().cast_signed(), deadline).await?;
+        let lease = self.session.grant_lease(config.lease.as_secs().cast_signed(), deadline).await?;
         let live_revision = live.map_or(0, |e| e.mod_revision);
-        let outcome = self.write_claim(lease, live_revision, store_revision, &picture, false, deadline).await;
-        if !matches!(outcome, Ok(ClaimOutcome::Held { .. })) {
+        let outcome = self.write_claim(lease, live_revision, gate, &picture, false, deadline).await;
+        if !matches!(outcome, Ok(ClaimOutcome::Held(_))) {
             // A lease without keys helps nobody; if this fails it runs out by itself.
             let _ =
                 self.session
@@ -229,14 +286,21 @@ impl Claimant {
         outcome
     }
 
+    /// A lease may be resumed in the history that it was granted in: this process held it there, or an earlier one
+    /// did and the store is as that one left it.
+    fn may_resume(&self, lease: i64, gate: &Gate) -> bool {
+        let as_left = self.config.resume && gate.history == 0 && !gate.went_back();
+        lease != 0 && (as_left || self.held == Some((lease, gate.history)))
+    }
+
     /// Writes the claim under the lease, if it stands as read. A claim under a new lease takes the old
     /// listing with it: what it said was proven before.
     async fn write_claim(
         &self,
         lease: i64,
         live_revision: i64,
-        store_revision: i64,
-        picture: &crate::Picture,
+        gate: &Gate,
+        picture: &Picture,
         resumed: bool,
         deadline: Deadline,
     ) -> Result<ClaimOutcome, StoreError> {
@@ -246,7 +310,7 @@ impl Claimant {
         let under_lease = || Some(PutOptions::new().with_lease(lease));
         let mut compares = vec![
             Compare::mod_revision(live.clone(), CompareOp::Equal, live_revision),
-            Compare::mod_revision(store, CompareOp::Equal, store_revision),
+            Compare::mod_revision(store, CompareOp::Equal, gate.store_revision),
         ];
         let claim = values::write(&self.config.claim);
         let says_so = |e: &crate::Entry| e.value == claim.as_bytes();
@@ -285,15 +349,12 @@ impl Claimant {
             return Ok(ClaimOutcome::Raced);
         }
         self.session.note_revision(revision);
-        Ok(ClaimOutcome::Held { lease, live_revision: if unchanged { live_revision } else { revision } })
+        let live_revision = if unchanged { live_revision } else { revision };
+        Ok(ClaimOutcome::Held(Held { lease, live_revision, history: gate.history }))
     }
 
-    async fn keep_alive(&self, lease: i64, deadline: Deadline) -> Result<(), StoreError> {
-        self.session.keep_lease(lease, deadline).await
-    }
-
-    /// Keeps the lease alive until it is lost or the claim is somebody else's.
-    async fn keep(&mut self, lease: i64, live_revision: i64) {
+    /// Keeps the lease alive until it is lost, the claim is somebody else's, or another history of the store begins.
+    async fn keep(&mut self, held: Held) {
         let mut last_success = Instant::now();
         let mut failures = 0u32;
         loop {
@@ -304,12 +365,16 @@ impl Claimant {
                 Duration::from_secs(5).mul_f64(draw())
             };
             tokio::select! {
-                // Neither arm holds anything when it is dropped.
+                // No arm holds anything when it is dropped.
                 () = tokio::time::sleep(delay) => {
-                    match self.keep_alive(lease, Deadline::within(REQUEST_TIMEOUT)).await {
-                        Ok(()) => {
+                    match self.keep_alive(held).await {
+                        Ok(true) => {
                             last_success = Instant::now();
                             failures = 0;
+                        }
+                        Ok(false) => {
+                            tracing::warn!("the store is not as it was when the name was claimed: the lease is given up");
+                            return;
                         }
                         Err(StoreError::LeaseGone { .. }) => {
                             tracing::warn!("the live lease is gone, claiming the name again");
@@ -322,13 +387,39 @@ impl Claimant {
                     }
                 }
                 _ = self.checks.recv() => {
-                    if !self.is_still_ours(live_revision).await {
+                    if !self.is_still_ours(held.live_revision).await {
                         tracing::warn!("the claim of the name is not ours any more");
+                        return;
+                    }
+                }
+                changed = self.gate.changed() => {
+                    if changed.is_err() || self.gate.borrow().history != held.history {
                         return;
                     }
                 }
             }
         }
+    }
+
+    /// Keeps the lease alive once; false if it must not be. On a connection that is new the store is looked at first.
+    async fn keep_alive(&self, held: Held) -> Result<bool, StoreError> {
+        let deadline = Deadline::within(REQUEST_TIMEOUT);
+        let (_, generation) = self.session.client().await?;
+        if !self.session.is_proven(generation) {
+            // Before the read: what was remembered then must stand in what is read after.
+            let gate = self.gate.borrow().clone();
+            let (picture, generation, marks) = self.look(deadline).await?;
+            let host = &self.config.host;
+            let live = picture.get(&Key::Live(host.clone()));
+            if live.is_none_or(|live| live.mod_revision != held.live_revision) {
+                return Ok(false);
+            }
+            if gate.history != held.history || !gate.is_of(&picture, host, marks) {
+                return Ok(false);
+            }
+            self.session.note_proven(generation);
+        }
+        self.session.keep_own_lease(held.lease, deadline).await.map(|()| true)
     }
 
     /// The claim stands as written, and the host is on the roster: readers rely on every claim having its

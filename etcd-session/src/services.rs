@@ -1,7 +1,7 @@
 //! What a host writes of its services, and the lease that their addresses hang on. Every write is fenced by
 //! the host's claim and the store's identity.
 
-use crate::error::StoreError;
+use crate::error::{Class, StoreError};
 use crate::host_write::{Fence, Refusal, Written};
 use crate::read::Picture;
 use crate::session::{Deadline, Repeat, Session};
@@ -58,16 +58,28 @@ impl Session {
         Ok(granted.id())
     }
 
-    /// Keeps a lease alive.
+    /// Keeps a lease of this host alive, on a connection on which its claim was found as it was written: on another
+    /// one the store may have gone back, and what is kept alive there was true once.
     ///
     /// # Errors
     /// As the store answers; [`StoreError::LeaseGone`] if it is gone.
-    pub async fn keep_lease(&self, lease: i64, deadline: Deadline) -> Result<(), StoreError> {
-        self.call("lease keep-alive", Repeat::Freely, deadline, |mut client| async move {
+    pub async fn keep_own_lease(&self, lease: i64, deadline: Deadline) -> Result<(), StoreError> {
+        let operation = "lease keep-alive";
+        let unreachable = |detail: &str| StoreError::Unreachable { operation, detail: detail.into() };
+        let limit = deadline.left().min(self.config().attempt_timeout);
+        let kept = tokio::time::timeout(limit, async {
+            let (mut client, generation) = self.client().await?;
+            if !self.is_proven(generation) {
+                return Err(unreachable("the connection is new, and the claim was not looked at on it yet"));
+            }
             // Opening the stream sends one keep-alive and waits for its answer.
-            client.lease_keep_alive(lease).await.map(|_| ())
-        })
-        .await
+            let kept = client.lease_keep_alive(lease).await.map_err(|e| self.error(operation, &e));
+            if kept.as_ref().is_err_and(|e| e.class() != Class::Fatal) {
+                self.move_on(generation).await;
+            }
+            kept.map(drop)
+        });
+        kept.await.unwrap_or_else(|_| Err(unreachable("no answer in time")))
     }
 
     /// What stands in the store of these services of a host.

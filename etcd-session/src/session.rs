@@ -6,13 +6,14 @@
 
 use crate::config::{EndpointSource, SessionConfig};
 use crate::error::{Class, StoreError};
+use crate::marks::{Marks, SharedMarks};
 use crate::{certificates, discovery, draw};
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
 use model::time::Backoff;
 use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -70,8 +71,9 @@ pub struct Session {
 struct Inner {
     config: SessionConfig,
     connection: Mutex<Connection>,
-    revision: AtomicI64,
-    raft_term: AtomicU64,
+    marks: SharedMarks,
+    /// The connection on which the host's claim was last found as it was written.
+    proven: AtomicU64,
 }
 
 impl Session {
@@ -93,8 +95,8 @@ impl Session {
             inner: Arc::new(Inner {
                 config,
                 connection: Mutex::new(connection),
-                revision: AtomicI64::new(0),
-                raft_term: AtomicU64::new(0),
+                marks: SharedMarks::default(),
+                proven: AtomicU64::new(0),
             }),
         })
     }
@@ -109,38 +111,42 @@ impl Session {
         format!("{}{key}", self.inner.config.namespace)
     }
 
-    /// The highest revision seen in any answer.
-    pub fn highest_revision(&self) -> i64 {
-        self.inner.revision.load(Ordering::Relaxed)
+    /// How far the store had come when it last answered.
+    pub fn marks(&self) -> Marks {
+        self.inner.marks.get()
     }
 
     pub(crate) fn note_revision(&self, revision: i64) {
-        self.inner.revision.fetch_max(revision, Ordering::Relaxed);
-    }
-
-    pub(crate) fn highest_raft_term(&self) -> u64 {
-        self.inner.raft_term.load(Ordering::Relaxed)
+        self.inner.marks.update(|marks| marks.revision = marks.revision.max(revision));
     }
 
     pub(crate) fn note_raft_term(&self, term: u64) {
-        self.inner.raft_term.fetch_max(term, Ordering::Relaxed);
-    }
-
-    /// Forgets what was seen of the store; after `store accept`.
-    pub fn forget_marks(&self) {
-        self.inner.revision.store(0, Ordering::Relaxed);
-        self.inner.raft_term.store(0, Ordering::Relaxed);
-    }
-
-    /// The endpoints as they were found last; empty before the first use.
-    pub async fn endpoints(&self) -> Vec<String> {
-        self.inner.connection.lock().await.endpoints.clone()
+        self.inner.marks.update(|marks| marks.raft_term = marks.raft_term.max(term));
     }
 
     /// Takes over what a host remembers: answers older than this are a store that went back.
     pub fn remember_marks(&self, revision: i64, raft_term: u64) {
         self.note_revision(revision);
         self.note_raft_term(raft_term);
+    }
+
+    /// Begins a new history with these marks: what was seen before is of a store that is no more.
+    pub fn begin_history(&self, revision: i64, raft_term: u64) {
+        self.inner.marks.update(|marks| *marks = Marks { history: marks.history + 1, revision, raft_term });
+    }
+
+    /// Takes note that the host's claim stands as it was written on this connection.
+    pub(crate) fn note_proven(&self, generation: u64) {
+        self.inner.proven.store(generation, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_proven(&self, generation: u64) -> bool {
+        self.inner.proven.load(Ordering::Relaxed) == generation
+    }
+
+    /// The endpoints as they were found last; empty before the first use.
+    pub async fn endpoints(&self) -> Vec<String> {
+        self.inner.connection.lock().await.endpoints.clone()
     }
 
     fn user(&self) -> &str {

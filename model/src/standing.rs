@@ -59,6 +59,10 @@ pub struct StoreSeen {
     pub revision: i64,
     /// Raft term of the answer.
     pub raft_term: u64,
+    /// Set if a linearizable read fell behind a revision seen before it, as (remembered, found).
+    pub regressed_revision: Option<(i64, i64)>,
+    /// The same for the raft term.
+    pub regressed_term: Option<(u64, u64)>,
     /// Revision of `/current_version`, if it is there.
     pub target_revision: Option<i64>,
     /// Revision of the host's own report, if it is there.
@@ -198,11 +202,12 @@ fn went_back(memory: &StoreMemory, identity: &StoreIdentity, seen: &StoreSeen) -
     if identity.epoch < memory.epoch {
         return Some(WentBack::Epoch { remembered: memory.epoch, found: identity.epoch });
     }
-    if seen.revision < memory.revision {
-        return Some(WentBack::Revision { remembered: memory.revision, found: seen.revision });
+    // A picture may lag behind the own writes; whether the store went back is seen by reads, which say so themselves.
+    if let Some((remembered, found)) = seen.regressed_revision {
+        return Some(WentBack::Revision { remembered, found });
     }
-    if seen.raft_term < memory.raft_term {
-        return Some(WentBack::RaftTerm { remembered: memory.raft_term, found: seen.raft_term });
+    if let Some((remembered, found)) = seen.regressed_term {
+        return Some(WentBack::RaftTerm { remembered, found });
     }
     // A missing target is "no instruction": an operator may delete it.
     if let (Some(remembered), Some(found)) = (memory.target_revision, seen.target_revision)
@@ -269,6 +274,8 @@ mod tests {
             identity_unreadable: None,
             revision: 100,
             raft_term: 5,
+            regressed_revision: None,
+            regressed_term: None,
             target_revision: Some(90),
             report_revision: Some(95),
             roster_revision: Some(10),
@@ -286,6 +293,8 @@ mod tests {
         check(|_| {}, Standing::Trusted);
         check(|s| s.revision = 1_000, Standing::Trusted);
         check(|s| s.raft_term = 9, Standing::Trusted);
+        // A picture that lags behind the own writes.
+        check(|s| s.revision = 99, Standing::Trusted);
         check(|s| s.target_revision = Some(99), Standing::Trusted);
         check(|s| s.report_revision = Some(99), Standing::Trusted);
     }
@@ -298,8 +307,11 @@ mod tests {
             |s| s.identity = Some(StoreIdentity { lineage: token("L"), epoch: 1 }),
             back(WentBack::Epoch { remembered: 2, found: 1 }),
         );
-        check(|s| s.revision = 99, back(WentBack::Revision { remembered: 100, found: 99 }));
-        check(|s| s.raft_term = 4, back(WentBack::RaftTerm { remembered: 5, found: 4 }));
+        check(
+            |s| s.regressed_revision = Some((100, 99)),
+            back(WentBack::Revision { remembered: 100, found: 99 }),
+        );
+        check(|s| s.regressed_term = Some((5, 4)), back(WentBack::RaftTerm { remembered: 5, found: 4 }));
         check(|s| s.target_revision = Some(89), back(WentBack::Target { remembered: 90, found: 89 }));
         check(|s| s.report_revision = Some(94), back(WentBack::Report { remembered: 95, found: Some(94) }));
         check(|s| s.report_revision = None, back(WentBack::Report { remembered: 95, found: None }));

@@ -104,12 +104,12 @@ impl Fleet {
             let own = format!("/orchestrate/reports/{}", host.name);
             changes.iter().any(|c| c.revision > revision && c.key == own)
         };
-        let blocked = self.hosts.iter().filter(|host| !busy || lost_a_word(host));
+        let blocked = self.hosts.iter().filter(|host| lost_a_word(host));
         Restored { leases: leases.collect(), blocked: blocked.map(|host| host.name.to_string()).collect() }
     }
 
-    /// What must hold between the return of the store and its acceptance. A host of which nothing was lost in a busy
-    /// store has nothing to know it by; what stands there of it is true.
+    /// What must hold between the return of the store and its acceptance. A host of which nothing was lost may have
+    /// nothing to know it by, because others have written since; what stands there of it is true.
     fn is_blocked(&self, restored: &Restored) {
         let store = self.store();
         let listed = || {

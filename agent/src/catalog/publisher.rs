@@ -29,6 +29,8 @@ use tokio::sync::watch;
 pub struct Fencing {
     /// The store may be written; the revision of its identity.
     pub store_revision: Option<i64>,
+    /// The history of the store: a lease is valid in the one that it was granted in.
+    pub history: u64,
     /// An operator took the host out: it withdraws what it has.
     pub decommissioned: bool,
     /// What an operator took out of use.
@@ -87,6 +89,8 @@ pub struct Publisher {
     addresses: Addresses,
     /// When the lease was kept alive last, on the clock that counts sleep.
     lease_kept: Option<BootMillis>,
+    /// The history of the store that the lease belongs to.
+    history: u64,
 }
 
 impl Publisher {
@@ -123,6 +127,7 @@ impl Publisher {
             said: None,
             addresses: Addresses::read().unwrap_or_default(),
             lease_kept: None,
+            history: 0,
         };
         (publisher, receiver)
     }
@@ -200,6 +205,13 @@ impl Publisher {
         };
         let fencing = self.fencing.borrow().clone();
         let Some(store_revision) = fencing.store_revision else { return Ok(false) };
+        if fencing.history != self.history {
+            // One that came back with a restored store runs out; its keys move to a new one.
+            self.forget_lease();
+            self.said = None;
+            self.save(self.memory.services.clone())?;
+            self.history = fencing.history;
+        }
         self.keep_lease().await?;
         let definitions = self.loaded.borrow().definitions.clone();
         let wanted: BTreeMap<ServiceName, ServiceRecord> = if fencing.decommissioned {
@@ -303,7 +315,7 @@ impl Publisher {
     }
 
     async fn keep(&mut self, lease: i64) -> Result<(), String> {
-        match self.session.keep_lease(lease, Deadline::within(REQUEST_TIMEOUT)).await {
+        match self.session.keep_own_lease(lease, Deadline::within(REQUEST_TIMEOUT)).await {
             Ok(()) => {
                 self.lease_kept = Some(clock::boot_millis());
                 Ok(())
@@ -316,10 +328,14 @@ impl Publisher {
     fn failed(&mut self, error: &StoreError) -> String {
         if matches!(error, StoreError::LeaseGone { .. }) {
             tracing::info!("the lease of this host's addresses is gone: they are written again");
-            self.memory.work_lease = 0;
-            self.lease_kept = None;
+            self.forget_lease();
         }
         error.to_string()
+    }
+
+    fn forget_lease(&mut self) {
+        self.memory.work_lease = 0;
+        self.lease_kept = None;
     }
 
     /// On disk before the store: nothing is left there that a later agent would not find.

@@ -293,7 +293,7 @@ impl StoreSide {
             agent_version: "bench".into(),
             driver: Driver::Agent,
         };
-        let (gate_sender, gate) = watch::channel(Gate { open: true, store_revision: 0 });
+        let (gate_sender, gate) = watch::channel(Gate { open: true, ..Gate::default() });
         let lease = StoreSettings::default().live_lease;
         let config = PresenceConfig { host, claim, roster: RosterEntry::default(), resume: true, lease };
         let presence = Presence::start(session.clone(), config, gate);
