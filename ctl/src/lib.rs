@@ -8,6 +8,7 @@ mod completion;
 mod exit;
 mod local;
 mod output;
+mod seen_stores;
 mod settings;
 
 pub use exit::Exit;

@@ -139,15 +139,25 @@ pub(crate) fn entries(directory: &Path, kinds: &[&str]) -> Vec<PathBuf> {
 
 /// Replaces a file so that a reader, or a power cut, sees the old content or the new.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    replace_by(path, 0o644, |file| file.write_all(content))
+    replace_by(path, 0o644, true, |file| file.write_all(content))
+}
+
+/// Replaces a file that may be lost by a power cut.
+pub(crate) fn keep(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace_by(path, 0o644, false, |file| file.write_all(content))
 }
 
 /// Replaces a file that only its owner may read.
 pub(crate) fn replace_secret(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
-    replace_by(path, 0o600, write)
+    replace_by(path, 0o600, true, write)
 }
 
-fn replace_by(path: &Path, mode: u32, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+fn replace_by(
+    path: &Path,
+    mode: u32,
+    durable: bool,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<()> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::Error::new(ErrorKind::InvalidInput, "not the name of a file"));
     };
@@ -163,9 +173,9 @@ fn replace_by(path: &Path, mode: u32, write: impl FnOnce(&mut File) -> io::Resul
         .create_new(true)
         .mode(mode)
         .open(&temporary)
-        .and_then(|mut file| write(&mut file).and_then(|()| file.sync_all()))
+        .and_then(|mut file| write(&mut file).and_then(|()| if durable { file.sync_all() } else { Ok(()) }))
         .and_then(|()| fs::rename(&temporary, path))
-        .and_then(|()| File::open(directory)?.sync_all());
+        .and_then(|()| if durable { File::open(directory)?.sync_all() } else { Ok(()) });
     if written.is_err() {
         let _ = fs::remove_file(&temporary);
     }

@@ -183,10 +183,6 @@ impl Follower {
             }
             tokio::time::sleep(Duration::from_millis(300).mul_f64(0.5 + draw())).await;
         }
-        if regress.is_none() {
-            self.session.note_revision(picture.revision);
-            self.session.note_raft_term(picture.raft_term);
-        }
         let revision = picture.revision;
         let mut deaf = false;
         self.sender.send_modify(|snapshot| {

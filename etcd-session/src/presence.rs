@@ -357,6 +357,7 @@ impl Claimant {
     async fn keep(&mut self, held: Held) {
         let mut last_success = Instant::now();
         let mut failures = 0u32;
+        let (mut generations, proven) = (self.session.generations(), self.session.proven());
         loop {
             let delay = if failures == 0 {
                 (self.config.lease / 3).mul_f64(0.9 + 0.2 * draw())
@@ -364,9 +365,16 @@ impl Claimant {
                 // After a cut keep-alives reconnect first, spread over five seconds.
                 Duration::from_secs(5).mul_f64(draw())
             };
+            let due = async {
+                tokio::select! {
+                    () = tokio::time::sleep(delay) => {}
+                    // Other leases of the host wait until the store was looked at on the new connection.
+                    _ = generations.wait_for(|new| *new != *proven.borrow()), if failures == 0 => {}
+                }
+            };
             tokio::select! {
                 // No arm holds anything when it is dropped.
-                () = tokio::time::sleep(delay) => {
+                () = due => {
                     match self.keep_alive(held).await {
                         Ok(true) => {
                             last_success = Instant::now();
@@ -405,7 +413,7 @@ impl Claimant {
     async fn keep_alive(&self, held: Held) -> Result<bool, StoreError> {
         let deadline = Deadline::within(REQUEST_TIMEOUT);
         let (_, generation) = self.session.client().await?;
-        if !self.session.is_proven(generation) {
+        if *self.session.proven().borrow() != generation {
             // Before the read: what was remembered then must stand in what is read after.
             let gate = self.gate.borrow().clone();
             let (picture, generation, marks) = self.look(deadline).await?;

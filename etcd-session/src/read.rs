@@ -313,6 +313,7 @@ impl Session {
             picture.revision = header.revision();
         }
         picture.raft_term = header.raft_term();
+        self.remember_marks(header.revision(), header.raft_term());
         Ok(())
     }
 }

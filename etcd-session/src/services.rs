@@ -59,7 +59,8 @@ impl Session {
     }
 
     /// Keeps a lease of this host alive, on a connection on which its claim was found as it was written: on another
-    /// one the store may have gone back, and what is kept alive there was true once.
+    /// one the store may have gone back, and what is kept alive there was true once. Waits for whoever keeps the claim
+    /// to look.
     ///
     /// # Errors
     /// As the store answers; [`StoreError::LeaseGone`] if it is gone.
@@ -69,8 +70,8 @@ impl Session {
         let limit = deadline.left().min(self.config().attempt_timeout);
         let kept = tokio::time::timeout(limit, async {
             let (mut client, generation) = self.client().await?;
-            if !self.is_proven(generation) {
-                return Err(unreachable("the connection is new, and the claim was not looked at on it yet"));
+            if self.proven().wait_for(|proven| *proven == generation).await.is_err() {
+                return Err(unreachable("the claim is kept no more"));
             }
             // Opening the stream sends one keep-alive and waits for its answer.
             let kept = client.lease_keep_alive(lease).await.map_err(|e| self.error(operation, &e));
@@ -79,7 +80,8 @@ impl Session {
             }
             kept.map(drop)
         });
-        kept.await.unwrap_or_else(|_| Err(unreachable("no answer in time")))
+        kept.await
+            .unwrap_or_else(|_| Err(unreachable("the claim could not be looked at, or no answer in time")))
     }
 
     /// What stands in the store of these services of a host.

@@ -13,9 +13,8 @@ use model::time::Backoff;
 use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
 /// The point in time by which a whole operation must be answered.
@@ -72,8 +71,10 @@ struct Inner {
     config: SessionConfig,
     connection: Mutex<Connection>,
     marks: SharedMarks,
-    /// The connection on which the host's claim was last found as it was written.
-    proven: AtomicU64,
+    /// The generation of the newest client.
+    generations: watch::Sender<u64>,
+    /// The generation on which the host's claim was last found as it was written.
+    proven: watch::Sender<u64>,
 }
 
 impl Session {
@@ -96,7 +97,8 @@ impl Session {
                 config,
                 connection: Mutex::new(connection),
                 marks: SharedMarks::default(),
-                proven: AtomicU64::new(0),
+                generations: watch::Sender::new(0),
+                proven: watch::Sender::new(0),
             }),
         })
     }
@@ -120,14 +122,12 @@ impl Session {
         self.inner.marks.update(|marks| marks.revision = marks.revision.max(revision));
     }
 
-    pub(crate) fn note_raft_term(&self, term: u64) {
-        self.inner.marks.update(|marks| marks.raft_term = marks.raft_term.max(term));
-    }
-
-    /// Takes over what a host remembers: answers older than this are a store that went back.
+    /// Takes note of an answer, or of what a host remembers: answers older than this are a store that went back.
     pub fn remember_marks(&self, revision: i64, raft_term: u64) {
-        self.note_revision(revision);
-        self.note_raft_term(raft_term);
+        self.inner.marks.update(|marks| {
+            marks.revision = marks.revision.max(revision);
+            marks.raft_term = marks.raft_term.max(raft_term);
+        });
     }
 
     /// Begins a new history with these marks: what was seen before is of a store that is no more.
@@ -135,13 +135,19 @@ impl Session {
         self.inner.marks.update(|marks| *marks = Marks { history: marks.history + 1, revision, raft_term });
     }
 
-    /// Takes note that the host's claim stands as it was written on this connection.
-    pub(crate) fn note_proven(&self, generation: u64) {
-        self.inner.proven.store(generation, Ordering::Relaxed);
+    /// The generation of the newest client, and a way to wait for the next.
+    pub(crate) fn generations(&self) -> watch::Receiver<u64> {
+        self.inner.generations.subscribe()
     }
 
-    pub(crate) fn is_proven(&self, generation: u64) -> bool {
-        self.inner.proven.load(Ordering::Relaxed) == generation
+    /// Takes note that the host's claim stands as it was written on this connection.
+    pub(crate) fn note_proven(&self, generation: u64) {
+        self.inner.proven.send_replace(generation);
+    }
+
+    /// The generation on which it was found so last, and a way to wait for the next.
+    pub(crate) fn proven(&self) -> watch::Receiver<u64> {
+        self.inner.proven.subscribe()
     }
 
     /// The endpoints as they were found last; empty before the first use.
@@ -205,6 +211,7 @@ impl Session {
             }
         };
         connection.generation += 1;
+        self.inner.generations.send_replace(connection.generation);
         connection.client = Some(client.clone());
         Ok((client, connection.generation))
     }

@@ -200,17 +200,8 @@ fn the_failpoints_of_the_crash_tests_are_those_of_the_agent() {
     assert_eq!(listed, crate::crash::POINTS);
 }
 
-#[test]
-fn every_row_of_the_fault_table_that_is_real_is_covered_by_a_test_that_exists() {
-    let real: BTreeSet<u32> = (1..=17)
-        .chain(19..=24)
-        .chain(26..=28)
-        .chain([30])
-        .chain(32..=60)
-        .chain([66, 67, 68, 72, 73, 74])
-        .chain(75..=80)
-        .collect();
-    let mut covered = BTreeSet::new();
+/// The rows of a table of the documents, after a look whether every test that they name exists.
+fn tested_rows(table: &str, tests_in: usize) -> Vec<Vec<String>> {
     let of_tests = ["tests/it", "tests/it/catalog", "tests/it/puppet", "tests/it/store_api"]
         .into_iter()
         .flat_map(|directory| {
@@ -224,18 +215,36 @@ fn every_row_of_the_fault_table_that_is_real_is_covered_by_a_test_that_exists() 
         .map(|path| std::fs::read_to_string(path).expect("a source"))
         .chain(sources().into_iter().map(|(_, text)| text))
         .collect();
-    for row in rows(&read("tests/faults.md")) {
-        let Ok(number) = row[0].parse::<u32>() else { continue };
-        let tests: Vec<&str> = row[2].split(',').map(|t| t.trim().trim_matches('`')).collect();
-        for test in &tests {
+    let rows: Vec<Vec<String>> = rows(&read(table)).into_iter().skip(1).collect();
+    for row in &rows {
+        for test in row[tests_in].split(',').map(|test| test.trim().trim_matches('`')) {
             let name = test.rsplit("::").next().expect("a name");
-            assert!(
-                sources.contains(&format!("fn {name}(")),
-                "row {number} names {test}, which does not exist"
-            );
+            assert!(sources.contains(&format!("fn {name}(")), "{table} names {test}, which does not exist");
         }
-        covered.insert(number);
     }
+    rows
+}
+
+#[test]
+fn every_promise_of_behaviour_has_a_test_that_exists() {
+    let rows = tested_rows("tests/behaviour.md", 1);
+    let promises: BTreeSet<&String> = rows.iter().map(|row| &row[0]).collect();
+    assert_eq!(promises.len(), rows.len(), "a promise stands twice");
+    assert!(promises.iter().all(|promise| promise.ends_with('.')), "a promise is a sentence");
+}
+
+#[test]
+fn every_row_of_the_fault_table_that_is_real_is_covered_by_a_test_that_exists() {
+    let real: BTreeSet<u32> = (1..=17)
+        .chain(19..=24)
+        .chain(26..=28)
+        .chain([30])
+        .chain(32..=60)
+        .chain([66, 67, 68, 72, 73, 74])
+        .chain(75..=80)
+        .collect();
+    let covered: BTreeSet<u32> =
+        tested_rows("tests/faults.md", 2).iter().filter_map(|row| row[0].parse().ok()).collect();
     let missing: Vec<u32> = real.difference(&covered).copied().collect();
     assert!(missing.is_empty(), "rows of the fault table without a test: {missing:?}");
 }

@@ -25,6 +25,7 @@ use crate::cli::{CatalogVerb, HostsVerb, ServicesVerb, StateVerb, StoreVerb, Upd
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
+use crate::seen_stores;
 use crate::settings::Settings;
 use anyhow::Context;
 use etcd_session::{Deadline, EndpointSource, Session, SessionConfig};
@@ -45,7 +46,7 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
         Verb::Bootstrap { first, directory, hostname, role, group, labels, replace } => {
             let said = hosts::Said::parse(role.as_deref(), group.as_deref(), &labels)?;
             let wish = bootstrap::Wish { first, directory, hostname, said, replace };
-            ask(settings, settings.timeout, output, async |store, output| {
+            ask(settings, settings.timeout, false, output, async |store, output| {
                 bootstrap::bootstrap(wish, store, output).await
             })
         }
@@ -56,21 +57,41 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
         Verb::Update(verb) => {
             let most =
                 if matches!(verb, UpdateVerb::Ping) { ping::limit(settings) } else { settings.timeout };
-            ask(settings, most, output, async |store, output| update(verb, store, output).await)
+            let about_fleet = matches!(
+                verb,
+                UpdateVerb::RunningVersions
+                    | UpdateVerb::VerifyHosts { .. }
+                    | UpdateVerb::CheckSingleVersion { .. }
+                    | UpdateVerb::GetFailures { .. }
+                    | UpdateVerb::HostsAtVersion { .. }
+            );
+            ask(settings, most, about_fleet, output, async |store, output| update(verb, store, output).await)
         }
         Verb::State(verb) => {
-            ask(settings, settings.timeout, output, async |store, output| state(verb, store, output).await)
+            let about_fleet = matches!(
+                verb,
+                StateVerb::Status
+                    | StateVerb::Unaccounted
+                    | StateVerb::Hosts { verb: HostsVerb::List { .. } }
+                    | StateVerb::Why { .. }
+            );
+            let most = settings.timeout;
+            ask(settings, most, about_fleet, output, async |store, output| state(verb, store, output).await)
         }
         Verb::Catalog(verb) => {
-            ask(settings, settings.timeout, output, async |store, output| catalog(verb, store, output).await)
+            let about_fleet = matches!(verb, CatalogVerb::Services { .. } | CatalogVerb::WaitFor { .. });
+            let most = settings.timeout;
+            ask(settings, most, about_fleet, output, async |store, output| catalog(verb, store, output).await)
         }
     }
 }
 
-/// Asks the store, which may let each member take so long at most.
+/// Asks the store, which may let each member take so long at most. An answer about the fleet is none if the store is
+/// known to have gone back.
 fn ask(
     settings: &Settings,
     most: Duration,
+    about_fleet: bool,
     output: &mut Output,
     question: impl AsyncFnOnce(&Store<'_>, &mut Output) -> Result<Exit, Failure>,
 ) -> Result<Exit, Failure> {
@@ -81,7 +102,13 @@ fn ask(
         for (file, end) in etcd_session::certificate_ends(&settings.session.tls) {
             certificate_warning(&file, end, now()).iter().for_each(|warning| output::warn(warning));
         }
-        question(&Store { settings, session, deadline }, output).await
+        let store = Store { settings, session, deadline };
+        let question = question(&store, output);
+        if about_fleet {
+            seen_stores::answer(settings, &store.session, deadline, question).await
+        } else {
+            question.await
+        }
     });
     // A look-up of a name, or a read of standard input, may still be waiting: nobody needs it now.
     runtime.shutdown_background();

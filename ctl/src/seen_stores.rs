@@ -1,0 +1,133 @@
+//! How far the stores had come that commands on this host asked before, and whether the one that answers now went
+//! back since: it was restored, and what it says was true once.
+
+use crate::exit::{Exit, Failure};
+use crate::local;
+use crate::settings::Settings;
+use etcd_session::{Deadline, Marks, Picture, Session};
+use model::keys::Key;
+use model::standing::{Standing, StoreMemory, StoreSeen, WentBack, judge};
+use model::values::{self, StoreIdentity};
+use std::path::PathBuf;
+use std::pin::pin;
+
+/// The file in the state directory.
+const FILE: &str = "seen_stores";
+/// More stores than anybody asks from one host.
+const STORES_MAX: usize = 8;
+
+/// Gives the answer to a question about the fleet, unless the store that it came from is known to have gone back.
+///
+/// The store's identity is read beside the question, so that this costs no time.
+pub(crate) async fn answer(
+    settings: &Settings,
+    session: &Session,
+    deadline: Deadline,
+    question: impl Future<Output = Result<Exit, Failure>>,
+) -> Result<Exit, Failure> {
+    let identity = async { session.read_keys(&[Key::Store], deadline).await.ok() };
+    let (mut question, mut identity) = (pin!(question), pin!(identity));
+    let mut read = None;
+    let answered = loop {
+        tokio::select! {
+            answered = &mut question => break answered,
+            picture = &mut identity, if read.is_none() => read = Some(picture),
+        }
+    };
+    if !matches!(answered, Ok(Exit::Yes | Exit::No)) {
+        return answered;
+    }
+    let read = match read {
+        Some(read) => read,
+        None => identity.await,
+    };
+    let file = settings.state_directory.join(FILE);
+    match read.and_then(|picture| look(file, &picture, session.marks())) {
+        Some(by) => Err(Failure::cannot_tell(format!(
+            "the store went back: {by}; what it says was true once. `orchestrate store accept --version V` ends this"
+        ))),
+        None => answered,
+    }
+}
+
+/// How the store went back since it was asked last; what is seen is remembered otherwise. A file that cannot be read
+/// or written only costs the memory.
+fn look(file: PathBuf, picture: &Picture, seen: Marks) -> Option<WentBack> {
+    let identity: StoreIdentity = values::read(&picture.get(&Key::Store)?.value).ok()?;
+    let mut found = StoreSeen {
+        identity: Some(identity.clone()),
+        revision: seen.revision,
+        raft_term: seen.raft_term,
+        ..StoreSeen::default()
+    };
+    let text = local::read(&file).ok().flatten().unwrap_or_default();
+    let mut stores: Vec<StoreMemory> = serde_json::from_str(&text).unwrap_or_default();
+    let position = stores.iter().position(|store| store.lineage == identity.lineage);
+    let before = position.map(|index| stores.remove(index));
+    let mut memory = StoreMemory::first(&identity, &found);
+    if let Some(before) = before {
+        found.regressed_revision =
+            (seen.revision < before.revision).then_some((before.revision, seen.revision));
+        found.regressed_term =
+            (seen.raft_term < before.raft_term).then_some((before.raft_term, seen.raft_term));
+        match judge(Some(&before), &found) {
+            Standing::WentBack { by } => return Some(by),
+            Standing::Accepted { .. } => {}
+            _ if before == memory => return None,
+            _ => memory.note(&found),
+        }
+    }
+    stores.insert(0, memory);
+    stores.truncate(STORES_MAX);
+    if let Ok(text) = serde_json::to_vec(&stores) {
+        let _ = local::keep(&file, &text);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn picture(lineage: &str, epoch: u64) -> Picture {
+        let value = format!(r#"{{"format":1,"lineage":"{lineage}","epoch":{epoch}}}"#).into_bytes();
+        let entry = etcd_session::Entry { value, create_revision: 1, mod_revision: 1, lease: 0 };
+        Picture { entries: [(Key::Store.to_string(), entry)].into(), ..Picture::default() }
+    }
+
+    /// Answers one after the other, as (lineage, epoch, revision, raft term), and whether each is of a store that went
+    /// back.
+    fn check(answers: &[((&str, u64, i64, u64), bool)]) {
+        let directory = tempfile::tempdir().unwrap();
+        for (index, ((lineage, epoch, revision, raft_term), expected)) in answers.iter().enumerate() {
+            let seen = Marks { revision: *revision, raft_term: *raft_term, history: 0 };
+            let found = look(directory.path().join(FILE), &picture(lineage, *epoch), seen);
+            assert_eq!(found.is_some(), *expected, "answer {index} of {answers:?}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_falls_behind_one_before_is_of_a_store_that_went_back() {
+        check(&[(("L", 0, 10, 2), false), (("L", 0, 12, 3), false), (("L", 0, 12, 3), false)]);
+        check(&[(("L", 0, 10, 2), false), (("L", 0, 9, 2), true), (("L", 0, 11, 2), false)]);
+        check(&[(("L", 0, 10, 3), false), (("L", 0, 11, 2), true)]);
+        check(&[(("L", 1, 10, 2), false), (("L", 0, 11, 2), true)]);
+    }
+
+    #[test]
+    fn a_store_that_was_accepted_begins_anew() {
+        check(&[(("L", 0, 10, 3), false), (("L", 1, 5, 2), false), (("L", 1, 4, 2), true)]);
+    }
+
+    #[test]
+    fn each_store_is_remembered_by_its_lineage() {
+        check(&[(("L", 0, 100, 9), false), (("M", 0, 5, 2), false), (("L", 0, 99, 9), true)]);
+    }
+
+    #[test]
+    fn a_store_without_an_identity_and_a_missing_directory_say_nothing() {
+        let seen = Marks { revision: 3, raft_term: 2, history: 0 };
+        assert_eq!(look("/nonexistent/x".into(), &picture("L", 0), seen), None);
+        assert_eq!(look("/nonexistent/x".into(), &Picture::default(), seen), None);
+    }
+}
