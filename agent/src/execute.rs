@@ -7,7 +7,7 @@ use crate::failpoint;
 use crate::files::Directory;
 use crate::host::Turn;
 use crate::journal;
-use crate::step::{RunResult, Runs};
+use crate::step::{RUN_ID_VARIABLE, RunResult, Runs};
 use crate::trust;
 use etcd_session::{
     Deadline, Fence, HostWrite, Listing, PresenceState, Refusal, Secret, Session, StoreError, Written, draw,
@@ -348,7 +348,7 @@ impl Executor {
         set("ORCHESTRATE_STEP_PHASE", phase.to_string());
         set("ORCHESTRATE_STEP_HOST", state.host.to_string());
         set("ORCHESTRATE_STEP_ROLE", settings.role.as_ref().map(ToString::to_string).unwrap_or_default());
-        set("ORCHESTRATE_STEP_RUN_ID", running.run_id.to_string());
+        set(RUN_ID_VARIABLE, running.run_id.to_string());
         set("ORCHESTRATE_STEP_ATTEMPT", attempt.map_or(0, |a| a.number).to_string());
         // With these `orchestrate` works inside a step.
         set("ORCHESTRATE_ENDPOINTS", session.endpoints().await.join(","));

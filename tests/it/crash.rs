@@ -2,6 +2,7 @@
 
 use model::names::HostName;
 use std::collections::BTreeMap;
+use std::process::Command;
 use tests::checker;
 use tests::etcd::Etcd;
 use tests::host::Host;
@@ -76,35 +77,76 @@ fn an_agent_killed_during_a_step_takes_its_result_and_does_not_run_it_twice() {
     assert_eq!(host.begins("packages", "1"), 1);
 }
 
-#[test]
-fn a_runner_killed_during_a_step_takes_the_step_with_it() {
+/// Begins with a look whether a process of an earlier run of the same version is alive, its own or a daemon of it;
+/// then starts such a daemon, which leaves the session and the group of the step.
+const DAEMONIZES: &str = r#"
+for kind in step daemon; do
+    if read -r old < "$D/$kind-pid" && read -r _ _ state _ < "/proc/$old/stat" && [ "$state" != Z ]; then
+        echo "$kind of $ORCHESTRATE_STEP_VERSION" >> "$D/overlaps"
+    fi
+done 2>/dev/null
+echo $$ > "$D/step-pid"
+setsid sh -c 'echo $$ > "$0/daemon-pid.new" && mv "$0/daemon-pid.new" "$0/daemon-pid" && exec sleep 1000' "$D" &
+while [ "$(cat "$D/daemon-pid" 2>/dev/null)" = "$(cat "$D/daemon-seen" 2>/dev/null)" ]; do sleep 0.01; done
+cp "$D/daemon-pid" "$D/daemon-seen"
+echo ready > "$D/ready"
+"#;
+
+/// Kills the runner in the middle of a step, with and without the agent, over and over.
+fn no_run_goes_on_beside_its_repetition() {
     let etcd = Etcd::single();
     let store = etcd.store();
-    let host = Host::started("h1", &etcd.endpoints());
-    host.write("do-packages", "echo $$ >> $D/pids\n");
-    host.write("hold-packages", "");
-    store.put("/current_version", "1");
-    host.wait_for_begin("packages", "1");
-    let runner = wait::until("the runner", || runner_of(&host), || host.describe());
-    rustix::process::kill_process(runner, rustix::process::Signal::KILL).expect("killed");
-    wait::until("a second run", || (host.begins("packages", "1") == 2).then_some(()), || host.describe());
-    let pids: Vec<i32> = host.read("pids").lines().filter_map(|l| l.trim().parse().ok()).collect();
-    assert!(!tests::process::lives(pids[0]), "the first run lives on beside the second");
-    host.remove("hold-packages");
-    host.wait_for_listing(&store, "1");
+    let mut host = Host::started("h1", &etcd.endpoints());
+    host.write("do-packages", DAEMONIZES);
+    let repetitions = std::env::var("ORCHESTRATE_TEST_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(10);
+    for round in 1..=repetitions {
+        let version = round.to_string();
+        host.write("hold-packages", "");
+        host.remove("ready");
+        store.put("/current_version", &version);
+        let is_ready = |host: &Host| (!host.read("ready").is_empty()).then_some(());
+        wait::until("the first run is at work", || is_ready(&host), || host.describe());
+        let runner = wait::until("the runner", || runner_of(&host), || host.describe());
+        host.remove("ready");
+        let with_agent = round % 2 == 0;
+        if with_agent {
+            host.kill();
+        }
+        rustix::process::kill_process(runner, rustix::process::Signal::KILL).expect("killed");
+        if with_agent {
+            host.start();
+        }
+        wait::until("the second run is at work", || is_ready(&host), || host.describe());
+        assert_eq!(host.begins("packages", &version), 2, "{}", host.describe());
+        assert_eq!(host.read("overlaps"), "", "round {round}\n{}", host.describe());
+        host.remove("hold-packages");
+        host.wait_for_listing(&store, &version);
+    }
 }
 
-fn runner_of(host: &Host) -> Option<rustix::process::Pid> {
-    let runs = std::fs::read_dir(host.state().join("runs")).ok()?;
-    for run in runs.flatten() {
-        if run.path().join("result.json").exists() {
-            continue;
-        }
-        let text = std::fs::read_to_string(run.path().join("runner.json")).ok()?;
-        let trace: serde_json::Value = serde_json::from_str(&text).ok()?;
-        return rustix::process::Pid::from_raw(i32::try_from(trace["session"].as_i64()?).ok()?);
+#[test]
+fn a_runner_killed_during_a_step_takes_the_step_with_it() {
+    no_run_goes_on_beside_its_repetition();
+}
+
+#[test]
+fn a_runner_killed_during_a_step_takes_the_step_with_it_where_there_are_no_control_groups() {
+    let name =
+        "crash::a_runner_killed_during_a_step_takes_the_step_with_it_where_there_are_no_control_groups";
+    if !tests::process::in_own_network(name) {
+        return;
     }
-    None
+    let hidden = Command::new("mount").args(["-t", "tmpfs", "none", "/sys/fs/cgroup"]).status();
+    assert!(hidden.expect("mount").success());
+    no_run_goes_on_beside_its_repetition();
+}
+
+/// The runner of the step in flight, once it has said where it is found.
+fn runner_of(host: &Host) -> Option<rustix::process::Pid> {
+    let run = host.status()?["running_step"]["run_id"].as_str()?.to_owned();
+    let text = std::fs::read_to_string(host.state().join("runs").join(run).join("runner.json")).ok()?;
+    let trace: serde_json::Value = serde_json::from_str(&text).ok()?;
+    rustix::process::Pid::from_raw(i32::try_from(trace["session"].as_i64()?).ok()?)
 }
 
 #[test]

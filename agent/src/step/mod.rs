@@ -26,6 +26,8 @@ const SPECIFICATION: &str = "specification.json";
 const RESULT: &str = "result.json";
 const RUNNER: &str = "runner.json";
 const FILE_MAX_BYTES: u64 = 1024 * 1024;
+/// The variable in the environment of a step that names its run.
+pub(crate) const RUN_ID_VARIABLE: &str = "ORCHESTRATE_STEP_RUN_ID";
 /// Runs that are kept for a look; older ones are removed.
 const RUNS_KEPT: usize = 20;
 
@@ -128,16 +130,16 @@ impl Runs {
         let result =
             directory.read(RESULT, FILE_MAX_BYTES)?.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         failpoint::reach("agent-after-result");
+        let runner = directory.read(RUNNER, FILE_MAX_BYTES)?;
+        let runner: Option<processes::RunnerTrace> =
+            runner.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         if let Some(result) = result {
+            runner.iter().for_each(processes::RunnerTrace::remove_group);
             return Ok(result);
         }
         // Nobody holds the lock and there is no result: the runner was cut off. What it had started must
         // not go on beside the next run of the same step.
-        if let Some(bytes) = directory.read(RUNNER, FILE_MAX_BYTES)?
-            && let Ok(runner) = serde_json::from_slice::<processes::RunnerTrace>(&bytes)
-        {
-            runner.end_what_is_left();
-        }
+        runner.iter().for_each(processes::RunnerTrace::end_what_is_left);
         Ok(RunResult::without_output(StepEnd::Interrupted))
     }
 
@@ -179,8 +181,7 @@ impl Prepared {
         if let Some(point) = std::env::var_os("ORCHESTRATE_FAILPOINT") {
             command.env("ORCHESTRATE_FAILPOINT", point);
         }
-        // Signals to the agent's group, as from a terminal, are not meant for steps.
-        command.process_group(0);
+        // It makes a session of its own, so signals to the agent's group, as from a terminal, do not reach the step.
         let child = command.spawn()?;
         failpoint::reach("agent-after-spawn");
         Ok(child)

@@ -1,9 +1,14 @@
-//! Finding and ending every process of a step: by its control group where there is one, else by
-//! descent from the runner, which is a subreaper, and by session.
+//! Finding and ending every process of a step: by its control group where there is one, by descent from
+//! the runner, which is a subreaper, by session, and by the run that its environment names.
 
+use super::RUN_ID_VARIABLE;
+use crate::clock::boot_millis;
+use model::names::Token;
+use model::time::BootMillis;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, waitid};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -56,6 +61,7 @@ impl Drop for ControlGroup {
 /// What a runner leaves on disk so that its processes can be found after it was killed.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct RunnerTrace {
+    run_id: Token,
     session: i32,
     started_ticks: u64,
     boot_id: String,
@@ -109,16 +115,7 @@ pub(super) fn of_this_runner(group: Option<&ControlGroup>) -> BTreeSet<i32> {
         return found;
     }
     let processes = all();
-    let mut known = BTreeSet::from([me]);
-    loop {
-        let before = known.len();
-        let children: Vec<i32> =
-            processes.iter().filter(|p| known.contains(&p.parent)).map(|p| p.pid).collect();
-        known.extend(children);
-        if known.len() == before {
-            break;
-        }
-    }
+    let known = with_descendants(BTreeSet::from([me]), &processes);
     found.extend(known);
     found.retain(|pid| *pid != me && processes.iter().any(|p| p.pid == *pid));
     found
@@ -131,48 +128,111 @@ pub(super) fn signal(pids: &BTreeSet<i32>, signal: Signal) {
     }
 }
 
+/// Between two looks at processes that were told to end.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// So often it is said that some of them do not.
+const SAID_EVERY: Duration = Duration::from_secs(60);
+/// How long a control group may stay busy when its last process is gone.
+const GROUP_BUSY: Duration = Duration::from_millis(200);
+
 impl RunnerTrace {
     /// Of this process.
-    pub(super) fn of_me(group: Option<&ControlGroup>) -> Self {
+    pub(super) fn of_me(run_id: &Token, group: Option<&ControlGroup>) -> io::Result<Self> {
         let me = getpid().as_raw_nonzero().get();
-        let started_ticks = std::fs::read_to_string("/proc/self/stat")
-            .ok()
-            .and_then(|text| parse_stat(me, &text))
-            .map_or(0, |p| p.started_ticks);
-        Self { session: me, started_ticks, boot_id: boot_id(), control_group: group.map(|g| g.path.clone()) }
+        let stat = std::fs::read_to_string("/proc/self/stat")?;
+        let started_ticks = parse_stat(me, &stat)
+            .ok_or_else(|| io::Error::other(format!("/proc/self/stat cannot be read: {stat:?}")))?
+            .started_ticks;
+        let control_group = group.map(|g| g.path.clone());
+        Ok(Self { run_id: run_id.clone(), session: me, started_ticks, boot_id: boot_id(), control_group })
     }
 
-    /// Ends what a runner that was killed had started.
+    /// Ends what a runner that was killed had started. Blocks until nothing of it is left: what goes on, even a
+    /// process that cannot be killed because it waits for a disk, must not do so beside the next run.
     pub(super) fn end_what_is_left(&self) {
         if self.boot_id != boot_id() {
             return;
         }
-        for _ in 0..100 {
+        let mut said: Option<BootMillis> = None;
+        loop {
             let left = self.left();
             if left.is_empty() {
                 break;
             }
-            tracing::warn!(processes = left.len(), "ending processes of a run whose runner is gone");
+            if said.is_none_or(|at| boot_millis().since(at) >= SAID_EVERY) {
+                tracing::warn!(run = %self.run_id, processes = ?left, "ending processes of a run whose runner is gone");
+                said = Some(boot_millis());
+            }
             signal(&left, Signal::KILL);
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(LOOK_AGAIN);
         }
-        if let Some(path) = &self.control_group {
-            let _ = std::fs::remove_dir(path);
+        self.remove_group();
+    }
+
+    /// Removes the control group, if the runner could not.
+    pub(super) fn remove_group(&self) {
+        let Some(path) = self.control_group.as_deref().filter(|_| self.boot_id == boot_id()) else { return };
+        let begin = boot_millis();
+        loop {
+            match std::fs::remove_dir(path) {
+                Ok(()) => return,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+                Err(_) if boot_millis().since(begin) < GROUP_BUSY => std::thread::sleep(LOOK_AGAIN),
+                Err(error) => {
+                    tracing::warn!(group = %path.display(), %error, "the control group of a run cannot be removed");
+                    return;
+                }
+            }
         }
     }
 
     fn left(&self) -> BTreeSet<i32> {
         let mut left = self.control_group.as_deref().map(ControlGroup::members).unwrap_or_default();
         let processes = all();
-        // A living leader of that number is not our runner, whose lock is free: the number was used again.
-        let used_again = processes.iter().any(|p| p.pid == self.session);
-        if !used_again {
+        // Its lock is free before the runner itself is gone. Another leader of that number is of another session.
+        let used_again = |p: &Process| p.pid == self.session && p.started_ticks != self.started_ticks;
+        if !processes.iter().any(used_again) {
             let of_session =
                 |p: &&Process| p.session == self.session && p.started_ticks >= self.started_ticks;
             left.extend(processes.iter().filter(of_session).map(|p| p.pid));
         }
-        left.retain(|pid| processes.iter().any(|p| p.pid == *pid));
+        // A step may have restarted the agent, which then carries the mark itself.
+        let mine = ancestors_and_me(&processes);
+        let is_marked = |p: &&Process| p.started_ticks >= self.started_ticks && !mine.contains(&p.pid);
+        let marked = processes.iter().filter(is_marked).filter(|p| names_run(p.pid, &self.run_id));
+        left.extend(marked.map(|p| p.pid));
+        left = with_descendants(left, &processes);
+        left.retain(|pid| !mine.contains(pid) && processes.iter().any(|p| p.pid == *pid));
         left
+    }
+}
+
+fn ancestors_and_me(processes: &[Process]) -> BTreeSet<i32> {
+    let mut found = BTreeSet::new();
+    let mut next = Some(getpid().as_raw_nonzero().get());
+    while let Some(pid) = next.filter(|pid| found.insert(*pid)) {
+        next = processes.iter().find(|p| p.pid == pid).map(|p| p.parent);
+    }
+    found
+}
+
+/// True if the environment of a process names this run: whatever a step starts inherits that, also what leaves its
+/// session. One that cannot be read is not ours.
+fn names_run(pid: i32, run_id: &Token) -> bool {
+    let wanted = format!("{RUN_ID_VARIABLE}={run_id}");
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
+}
+
+fn with_descendants(mut known: BTreeSet<i32>, processes: &[Process]) -> BTreeSet<i32> {
+    loop {
+        let before = known.len();
+        let children: Vec<i32> =
+            processes.iter().filter(|p| known.contains(&p.parent)).map(|p| p.pid).collect();
+        known.extend(children);
+        if known.len() == before {
+            return known;
+        }
     }
 }
 

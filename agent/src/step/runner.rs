@@ -32,18 +32,28 @@ pub fn run(path: &Path) -> io::Result<()> {
         .read(super::SPECIFICATION, FILE_MAX_BYTES)?
         .ok_or_else(|| io::Error::other(format!("{} holds no run", path.display())))?;
     let specification: Specification = serde_json::from_slice(&bytes)?;
-    // Leading a session already is as good.
-    let _ = rustix::process::setsid();
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    let group = ControlGroup::enter(&format!("orchestrate-step-{}", specification.run_id));
-    let trace = RunnerTrace::of_me(group.as_ref());
-    directory.replace(RUNNER, &serde_json::to_vec(&trace)?, 0o600)?;
-    failpoint::reach("runner-before-step");
-    let result = execute(&specification, group.as_ref());
+    let result = match isolate(&specification, &directory) {
+        Ok(group) => {
+            failpoint::reach("runner-before-step");
+            execute(&specification, group.as_ref())
+        }
+        Err(error) => RunResult::without_output(StepEnd::NotStarted { why: format!("its runner: {error}") }),
+    };
     failpoint::reach("runner-after-step");
     directory.replace(RESULT, &serde_json::to_vec(&result)?, 0o600)?;
     failpoint::reach("runner-after-result");
     Ok(())
+}
+
+/// Takes the session, the orphans and the control group of the step, and leaves on disk what it is found by.
+fn isolate(specification: &Specification, directory: &Directory) -> io::Result<Option<ControlGroup>> {
+    // Whoever finds this run cut off ends its session; it must not be the agent's.
+    rustix::process::setsid()?;
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    let group = ControlGroup::enter(&format!("orchestrate-step-{}", specification.run_id));
+    let trace = RunnerTrace::of_me(&specification.run_id, group.as_ref())?;
+    directory.replace(RUNNER, &serde_json::to_vec(&trace)?, 0o600)?;
+    Ok(group)
 }
 
 fn execute(specification: &Specification, group: Option<&ControlGroup>) -> RunResult {
