@@ -401,8 +401,7 @@ fn replace_statuses(
 fn save(state: &HostState, turn: &mut Turn, directory: &Directory) -> Result<(), Failure> {
     if turn.unsaved {
         journal::save(directory, state).map_err(Failure::Record)?;
-        turn.unsaved = false;
-        turn.cannot_record = None;
+        turn.recorded();
     }
     Ok(())
 }

@@ -16,6 +16,21 @@ pub const ALL: [&str; 12] = [
     "agent-after-done-transaction",
 ];
 
+/// Ends the task that follows the store, once, if the test asked for it.
+pub const MIRROR_ENDS: &str = "mirror-ends";
+
+/// True if the test asked for this fault.
+#[cfg(debug_assertions)]
+pub fn is_wanted(name: &str) -> bool {
+    std::env::var("ORCHESTRATE_FAILPOINT").is_ok_and(|wanted| wanted == name)
+}
+
+/// Nothing in release builds.
+#[cfg(not(debug_assertions))]
+pub fn is_wanted(_name: &str) -> bool {
+    false
+}
+
 /// Kills this process if the test asked for it at this point. `ORCHESTRATE_FAILPOINT` is `NAME`, or
 /// `NAME:FILE` to do it once: the file is made just before.
 #[cfg(debug_assertions)]

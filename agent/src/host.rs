@@ -6,6 +6,7 @@ use crate::certificates::Certificates;
 use crate::clock;
 use crate::config;
 use crate::execute::Executor;
+use crate::failpoint;
 use crate::files::Directory;
 use crate::journal;
 use crate::status::Status;
@@ -36,6 +37,11 @@ enum Wake {
     SettingsChanged,
     ServicesChanged,
 }
+
+/// A task that the loop depends on has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the task that {0} has ended")]
+pub struct TaskEnded(&'static str);
 
 /// Everything the loop is made of.
 pub struct Reconciler {
@@ -97,9 +103,33 @@ pub(crate) struct Turn {
     /// The needs of the host that are not met.
     pub(crate) waits: Vec<Wait>,
     services_seen: Option<u64>,
+    /// Decisions since this process began.
+    passes: u64,
+    /// What was said of local writes that fail.
+    record_said: Option<(String, BootMillis)>,
 }
 
 impl Turn {
+    /// Takes note that local state cannot be written; says so when it is news, and now and then.
+    fn record_failed(&mut self, error: &std::io::Error) {
+        let (why, now) = (error.to_string(), clock::boot_millis());
+        let is_old = |(said, at): &(String, BootMillis)| *said == why && now.since(*at) < RECORD_SAID_EVERY;
+        if !self.record_said.as_ref().is_some_and(is_old) {
+            tracing::error!(%error, "local state cannot be written: nothing disruptive starts");
+            self.record_said = Some((why.clone(), now));
+        }
+        self.cannot_record = Some((why, now.plus(RECORD_AGAIN_AFTER)));
+    }
+
+    /// Takes note that local state was written.
+    pub(crate) fn recorded(&mut self) {
+        self.unsaved = false;
+        self.cannot_record = None;
+        if self.record_said.take().is_some() {
+            tracing::info!("local state can be written again");
+        }
+    }
+
     pub(crate) fn store_failed(&mut self) {
         self.store_failures += 1;
         let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
@@ -111,12 +141,17 @@ impl Turn {
 const LAST_TARGET: &str = "current_version";
 /// How long local writes rest after one failed.
 const RECORD_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// That they fail is said again this often.
+const RECORD_SAID_EVERY: Duration = Duration::from_secs(60);
 /// The version file of an external driver is looked at this often.
 const FILE_LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 
 impl Reconciler {
     /// Runs until `stop` resolves. Never waits for a step: its runner goes on alone.
-    pub async fn run(mut self, stop: impl Future<Output = ()>) {
+    ///
+    /// # Errors
+    /// A task that this one depends on has ended: nothing it says would come any more, so the process has to end.
+    pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), TaskEnded> {
         tokio::pin!(stop);
         let mut snapshots = self.mirror.snapshots();
         let mut presences = self.presence.states();
@@ -125,37 +160,55 @@ impl Reconciler {
             tracing::info!(run = %running.run_id, step = %running.step, "a step was running: waiting for its end");
             self.executor.await_run(running.clone(), None);
         }
+        if failpoint::is_wanted(failpoint::MIRROR_ENDS) {
+            self.mirror.end();
+        }
         let mut watchdog = tokio::time::interval(self.watchdog.unwrap_or(Duration::from_secs(3600)));
-        loop {
+        let ended = loop {
             let look_again = self.turn(&mut turn, &snapshots, &presences).await;
             let wake = async {
                 tokio::select! {
-                    // Receivers of watch channels, the queue of ends and timers lose nothing when dropped.
-                    _ = snapshots.changed() => Wake::StoreChanged,
-                    _ = presences.changed() => Wake::ClaimChanged,
+                    // Receivers of watch channels, the queue of ends and timers lose nothing when dropped. A channel
+                    // whose sender is gone is ready for ever: that is no wake-up.
+                    changed = snapshots.changed() => {
+                        changed.map(|()| Wake::StoreChanged).map_err(|_| TaskEnded("follows the store"))
+                    }
+                    changed = presences.changed() => {
+                        changed.map(|()| Wake::ClaimChanged).map_err(|_| TaskEnded("holds the name of the host"))
+                    }
                     Some((running, result)) = self.ends.recv() => {
                         end_step(&mut self.state, &mut turn, &self.executor, running, result);
-                        Wake::StepEnded
+                        Ok(Wake::StepEnded)
                     }
-                    () = sleep_until(look_again) => Wake::TimeCame,
-                    _ = self.settings.changed() => Wake::SettingsChanged,
-                    _ = self.needs.changed() => Wake::ServicesChanged,
+                    () = sleep_until(look_again) => Ok(Wake::TimeCame),
+                    changed = self.settings.changed() => {
+                        changed.map(|()| Wake::SettingsChanged).map_err(|_| TaskEnded("reads the settings"))
+                    }
+                    changed = self.needs.changed() => {
+                        changed.map(|()| Wake::ServicesChanged).map_err(|_| TaskEnded("follows what the host needs"))
+                    }
                     _ = watchdog.tick() => {
                         crate::systemd::ping();
-                        Wake::TimeCame
+                        Ok(Wake::TimeCame)
                     }
                 }
             };
             tokio::select! {
-                () = &mut stop => break,
-                reason = wake => tracing::trace!(?reason, "awake"),
+                // The signal to stop ends some of them as well.
+                biased;
+                () = &mut stop => break Ok(()),
+                reason = wake => match reason {
+                    Ok(reason) => tracing::trace!(?reason, "awake"),
+                    Err(ended) => break Err(ended),
+                }
             }
-        }
+        };
         if turn.unsaved
             && let Err(error) = journal::save(&self.directory, &self.state)
         {
             tracing::error!(%error, "the journal could not be written");
         }
+        ended
     }
 
     fn first_turn(&self) -> Turn {
@@ -175,6 +228,8 @@ impl Reconciler {
             cannot_record: None,
             waits: Vec::new(),
             services_seen: None,
+            passes: 0,
+            record_said: None,
         }
     }
 
@@ -198,6 +253,7 @@ impl Reconciler {
             let now = clock::now();
             let certificates_again = self.certificates.look(&mut self.facts, now);
             let decision = self.decide(turn);
+            turn.passes += 1;
             self.show(turn, &decision);
             let mut look_again = decision.plan.look_again;
             if let Some(planned) = decision.plan.actions.first().cloned() {
@@ -490,9 +546,8 @@ impl Reconciler {
         {
             Ok(go_on) => go_on,
             Err(crate::execute::Failure::Record(error)) => {
-                tracing::error!(%error, "local state cannot be written: nothing disruptive starts");
                 self.state = before;
-                turn.cannot_record = Some((error.to_string(), clock::boot_millis().plus(RECORD_AGAIN_AFTER)));
+                turn.record_failed(&error);
                 true
             }
             Err(crate::execute::Failure::Refused(refusal)) => {
@@ -516,18 +571,12 @@ impl Reconciler {
         }
     }
 
+    /// While local writes rest nothing is tried.
     fn save_if_needed(&mut self, turn: &mut Turn) {
-        if turn.unsaved {
+        if turn.unsaved && turn.cannot_record.is_none() {
             match journal::save(&self.directory, &self.state) {
-                Ok(()) => {
-                    turn.unsaved = false;
-                    turn.cannot_record = None;
-                }
-                Err(error) => {
-                    tracing::error!(%error, "the journal could not be written");
-                    turn.cannot_record =
-                        Some((error.to_string(), clock::boot_millis().plus(RECORD_AGAIN_AFTER)));
-                }
+                Ok(()) => turn.recorded(),
+                Err(error) => turn.record_failed(&error),
             }
         }
     }
@@ -550,6 +599,7 @@ impl Reconciler {
             presence: turn.presence.clone(),
             snapshot: turn.snapshot.clone(),
             steps_run: self.executor.steps_run(),
+            passes: turn.passes,
             certificates: self.facts.certificates.clone(),
         }));
     }

@@ -210,7 +210,10 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         // An error means that the sender is gone, which is the end as well.
         let _ = stop.wait_for(|stop| *stop).await;
     };
-    reconciler.run(stopped).await;
+    let ended = reconciler.run(stopped).await;
+    if let Err(error) = &ended {
+        tracing::error!(%error, "the agent ends, to be started again");
+    }
     systemd::stopping();
     signals.abort();
     tasks.abort_all();
@@ -221,7 +224,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         Err(_) => http.abort(),
     }
     tracing::info!("agent stopped");
-    Ok(())
+    Ok(ended?)
 }
 
 /// Says once when the store is of a version that does not keep to permissions.

@@ -33,6 +33,8 @@ pub struct Status {
     pub snapshot: Arc<Snapshot>,
     /// Steps started since this process began.
     pub steps_run: u64,
+    /// Decisions since this process began.
+    pub passes: u64,
     /// When the certificates of the connection to the store end, by file.
     pub certificates: BTreeMap<String, EpochSeconds>,
 }
@@ -89,6 +91,7 @@ impl Default for Status {
             presence: PresenceState::NotYet,
             snapshot: Arc::default(),
             steps_run: 0,
+            passes: 0,
             certificates: BTreeMap::new(),
         }
     }

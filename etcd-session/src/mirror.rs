@@ -93,6 +93,11 @@ impl Mirror {
         self.snapshots.clone()
     }
 
+    /// Ends following; whoever waits for the next picture is told that there is none.
+    pub fn end(&self) {
+        self.task.abort();
+    }
+
     /// Asks for a linearizable read now; requests that come together are one.
     pub fn look_now(&self) {
         // A full queue holds the same wish already.

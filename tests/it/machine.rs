@@ -78,12 +78,12 @@ fn a_listing_that_vanished_with_its_lease_is_written_again() {
 }
 
 /// A small file system of its own; needs root.
-struct SmallDisk {
+pub(crate) struct SmallDisk {
     path: std::path::PathBuf,
 }
 
 impl SmallDisk {
-    fn mount(host: &Host) -> Option<Self> {
+    pub(crate) fn mount(host: &Host) -> Option<Self> {
         let path = host.path("state");
         std::fs::create_dir(&path).expect("made");
         let mounted = Command::new("mount")
@@ -93,7 +93,16 @@ impl SmallDisk {
         mounted.is_ok_and(|s| s.success()).then_some(Self { path })
     }
 
-    fn remount(&self, options: &str) {
+    /// As much as fits, and then the last bytes.
+    pub(crate) fn fill(&self) {
+        let _ = std::fs::write(self.path.join("filler"), vec![0u8; 512 * 1024]);
+    }
+
+    pub(crate) fn empty(&self) {
+        std::fs::remove_file(self.path.join("filler")).expect("removed");
+    }
+
+    pub(crate) fn remount(&self, options: &str) {
         // A step that writes its result just now keeps it busy.
         let mount = || {
             let mut command = Command::new("mount");
@@ -125,14 +134,10 @@ fn a_full_or_read_only_disk_starts_nothing_disruptive_and_heals() {
     host.start();
     store.put("/current_version", "1");
     host.wait_for_listing(&store, "1");
-    let fill = || {
-        // As much as fits, and then the last bytes.
-        let _ = std::fs::write(disk.path.join("filler"), vec![0u8; 512 * 1024]);
-    };
     let mut version = 1;
     type Fault<'a> = (&'a str, &'a dyn Fn(), &'a dyn Fn());
     let faults: [Fault; 2] = [
-        ("full", &fill, &|| std::fs::remove_file(disk.path.join("filler")).expect("removed")),
+        ("full", &|| disk.fill(), &|| disk.empty()),
         ("read-only", &|| disk.remount("ro"), &|| disk.remount("rw")),
     ];
     for (name, breaks, heals) in faults {

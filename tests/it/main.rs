@@ -14,6 +14,7 @@ mod network;
 mod old_clients;
 mod packages;
 mod puppet;
+mod quiet;
 mod restore;
 mod secure;
 mod service_manager;

@@ -180,6 +180,11 @@ async fn metrics(State(shared): State<Shared>) -> Response {
     let withheld: usize = shown.withheld.iter().map(|withheld| withheld.hosts.len()).sum();
     gauge("catalog_withheld", "Instances that went silent together and are served on", withheld as f64);
     gauge("steps", "Steps started since start", status.steps_run as f64);
+    gauge(
+        "passes",
+        "Passes of the host's loop since start, each of which decides anew",
+        status.passes as f64,
+    );
     gauge("step_running", "1 while a step is in flight", flag(status.running.is_some()));
     for word in ["ok", "running", "waiting", "blocked", "failed", "suspect"] {
         let current = status.decision.as_ref().is_some_and(|d| d.verdict.word() == word);

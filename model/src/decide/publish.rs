@@ -100,6 +100,10 @@ pub(super) fn add(plan: &mut Plan, verdict: &HostVerdict, desired: &Desired, obs
     let may_write = observed.store_ready && observed.claim == Claim::Held && !observed.decommissioned;
     let (true, true, Some(published)) = (settled, may_write, &observed.published) else { return };
     let action = match observed.standing {
+        // What changes the list is journaled first. That local state cannot be written may be said.
+        Standing::Trusted if observed.cannot_record.is_some() => {
+            report_differs(plan, verdict, desired, observed, published, now)
+        }
         Standing::Trusted => what_differs(plan, verdict, desired, observed, published, now),
         // The listing and the results wait; that it is blocked may be said.
         Standing::WentBack { .. } => report_differs(plan, verdict, desired, observed, published, now),

@@ -657,6 +657,20 @@ fn nothing_starts_without_the_store_or_the_name_or_a_journal() {
 }
 
 #[test]
+fn a_list_is_not_changed_while_that_cannot_be_recorded_but_it_is_said() {
+    let mut world = settled_at("1");
+    // Its lease was lost, and the listing with it.
+    world.published.listing = None;
+    world.cannot_record = Some(("disk full".into(), world.now.boot.plus(Duration::from_secs(5))));
+    world.settle();
+    assert_eq!(world.published.listing, None);
+    assert_eq!(world.published.report.as_ref().map(|report| report.verdict.word()), Some("blocked"));
+    world.cannot_record = None;
+    world.settle();
+    assert_eq!(world.published.listing, Some(version("1")));
+}
+
+#[test]
 fn what_has_begun_finishes_while_the_store_is_away_and_its_announcement_waits() {
     let mut world = settled_at("1");
     world.trigger("2");
