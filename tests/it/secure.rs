@@ -347,7 +347,8 @@ fn the_commands_of_the_manual_make_certificates_with_which_etcd_lets_in_who_has_
     let orchestrate = |arguments: &[&str]| {
         let (cacert, cert, key) = (path("ca.crt"), path("root.crt"), path("root.key"));
         let tls = ["--cacert", &cacert, "--cert", &cert, "--key", &key];
-        let said = Host::new("operator", &[endpoint.clone()]).command(&[&tls, arguments].concat(), "");
+        let said =
+            Host::new("operator", std::slice::from_ref(&endpoint)).command(&[&tls, arguments].concat(), "");
         assert_eq!(said.code, 0, "{arguments:?}: {said:?}");
         said.out
     };
