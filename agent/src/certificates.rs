@@ -1,7 +1,7 @@
 //! Looks after the certificates of the connection to the store: when they end is a fact about the host, and
-//! is said in the log while it is near.
+//! is said in the log while it is near. Files that cannot be used are named there once, not with every attempt.
 
-use etcd_session::{TlsFiles, certificate_ends};
+use etcd_session::{StoreError, TlsFiles, certificate_ends, check_certificates};
 use model::time::{BootMillis, Now};
 use model::values::{HostFacts, certificate_warning};
 use std::time::Duration;
@@ -14,12 +14,14 @@ pub struct Certificates {
     files: TlsFiles,
     read_again: BootMillis,
     warn_again: BootMillis,
+    /// What was wrong with the files when they were read last.
+    trouble: Option<StoreError>,
 }
 
 impl Certificates {
     /// Looks at these files, first now.
     pub fn new(files: TlsFiles) -> Self {
-        Self { files, read_again: BootMillis::default(), warn_again: BootMillis::default() }
+        Self { files, read_again: BootMillis::default(), warn_again: BootMillis::default(), trouble: None }
     }
 
     /// Brings the facts up to date; says when to look again, if there are certificates.
@@ -29,6 +31,7 @@ impl Certificates {
         }
         if now.boot >= self.read_again {
             self.read_again = now.boot.plus(READ_EVERY);
+            self.tell_trouble();
             facts.certificates = certificate_ends(&self.files);
             let mut said = false;
             for (file, end) in facts.certificates.iter().filter(|_| now.boot >= self.warn_again) {
@@ -42,5 +45,16 @@ impl Certificates {
             }
         }
         Some(self.read_again)
+    }
+
+    fn tell_trouble(&mut self) {
+        let trouble = check_certificates(&self.files).err();
+        if trouble != self.trouble {
+            match &trouble {
+                Some(error) => tracing::error!(%error, "the store cannot be reached with these files"),
+                None => tracing::info!("the files for TLS can be used again"),
+            }
+            self.trouble = trouble;
+        }
     }
 }

@@ -94,6 +94,17 @@ pub fn session(settings: &Settings) -> Result<SessionConfig> {
     Ok(config)
 }
 
+/// Checks what is read later: how to reach the store, the files for TLS, the steps of the validation directory.
+///
+/// # Errors
+/// What cannot be used.
+pub fn check(settings: &Settings) -> Result<()> {
+    let session = session(settings)?;
+    etcd_session::check_certificates(&session.tls)?;
+    validation_directory(settings)?;
+    Ok(())
+}
+
 /// The secrets of a session, for redaction.
 pub fn secrets(config: &SessionConfig) -> Vec<Secret> {
     config.user.iter().map(|(_, password)| password.clone()).collect()

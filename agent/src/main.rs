@@ -71,8 +71,8 @@ fn main() -> ExitCode {
         Err(error) => return complain(&format!("{error:#}"), EX_USAGE),
     };
     if arguments.check_config {
-        return match config::session(&settings).and_then(|_| Ok(config::validation_directory(&settings)?)) {
-            Ok(_) => ExitCode::SUCCESS,
+        return match config::check(&settings) {
+            Ok(()) => ExitCode::SUCCESS,
             Err(error) => complain(&format!("{error:#}"), 1),
         };
     }

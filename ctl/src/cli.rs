@@ -253,9 +253,9 @@ pub(crate) enum UpdateVerb {
     },
     /// Get a new token from an etcd discovery service
     NewDiscoveryToken {
-        /// The service
-        #[arg(long, value_name = "URL", default_value = etcd_session::DEFAULT_DISCOVERY_URL)]
-        endpoint: String,
+        /// The service; there is no public one any more
+        #[arg(long, value_name = "URL")]
+        endpoint: Option<String>,
     },
     /// List the hosts that run a version
     HostsAtVersion {

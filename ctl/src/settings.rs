@@ -57,6 +57,8 @@ pub(crate) enum Flavour {
 pub(crate) struct Settings {
     /// How to reach the store.
     pub(crate) session: SessionConfig,
+    /// Somebody said where the store is, by an option or the environment; it may be the default place.
+    pub(crate) endpoints_given: bool,
     /// Most time for the whole command.
     pub(crate) timeout: Duration,
     /// How results are written.
@@ -84,7 +86,9 @@ impl Settings {
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, Failure> {
         let get = |name: &str| environment(name).filter(|value| !value.is_empty());
-        let mut session = SessionConfig::new(endpoints(options, &get));
+        let endpoints = endpoints(options, &get);
+        let endpoints_given = endpoints.is_some();
+        let mut session = SessionConfig::new(endpoints.unwrap_or_else(default_endpoints));
         let path = |flag: &Option<PathBuf>, name: &str| {
             flag.clone().or_else(|| either(&get, name).map(PathBuf::from))
         };
@@ -105,6 +109,7 @@ impl Settings {
         let timeout = duration("--timeout", options.timeout.as_deref(), "ORCHESTRATE_TIMEOUT", &get)?;
         Ok(Self {
             session,
+            endpoints_given,
             timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
             format: options.output,
             flavour: match get("ORCHESTRATE_FLAVOUR").as_deref() {
@@ -174,8 +179,8 @@ fn duration(
 }
 
 /// Where the endpoints come from: the options that name them, then the original tool's, then the
-/// environment, then this machine.
-fn endpoints(options: &GlobalOptions, get: &impl Fn(&str) -> Option<String>) -> EndpointSource {
+/// environment; nothing if nobody says where.
+fn endpoints(options: &GlobalOptions, get: &impl Fn(&str) -> Option<String>) -> Option<EndpointSource> {
     let list = |text: &str| {
         EndpointSource::List(
             text.split(',').map(str::trim).filter(|e| !e.is_empty()).map(str::to_owned).collect(),
@@ -183,32 +188,28 @@ fn endpoints(options: &GlobalOptions, get: &impl Fn(&str) -> Option<String>) -> 
     };
     let port = options.store_port.unwrap_or(DEFAULT_STORE_PORT);
     if let Some(text) = &options.endpoints {
-        return list(text);
+        return Some(list(text));
     }
     if let Some(path) = &options.endpoints_file {
-        return EndpointSource::File(path.clone());
+        return Some(EndpointSource::File(path.clone()));
     }
     if let Some(domain) = &options.discovery_srv {
-        return EndpointSource::Srv(domain.clone());
+        return Some(EndpointSource::Srv(domain.clone()));
     }
     if let Some(url) = &options.discovery_url {
-        return EndpointSource::Discovery { url: url.clone(), port };
+        return Some(EndpointSource::Discovery { url: url.clone(), port });
     }
     if let Some(token) = options.discovery_token.as_deref().map(str::trim).filter(|token| !token.is_empty()) {
-        return EndpointSource::Discovery { url: format!("{DEFAULT_DISCOVERY_URL}{token}"), port };
+        return Some(EndpointSource::Discovery { url: format!("{DEFAULT_DISCOVERY_URL}{token}"), port });
     }
-    let from_environment =
-        || either(get, "ENDPOINTS").filter(|_| options.store_host.is_none() && options.store_port.is_none());
-    if let Some(text) = from_environment() {
-        return list(&text);
+    let host = options.store_host.as_deref().filter(|host| !host.is_empty());
+    if host.is_none() && options.store_port.is_none() {
+        return either(get, "ENDPOINTS").map(|text| list(&text));
     }
-    let host = options.store_host.as_deref().filter(|h| !h.is_empty()).unwrap_or(DEFAULT_STORE_HOST);
+    let host = host.unwrap_or(DEFAULT_STORE_HOST);
     let is_bare_ipv6 = host.parse::<std::net::Ipv6Addr>().is_ok();
-    EndpointSource::List(vec![if is_bare_ipv6 {
-        format!("[{host}]:{port}")
-    } else {
-        format!("{host}:{port}")
-    }])
+    let endpoint = if is_bare_ipv6 { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    Some(EndpointSource::List(vec![endpoint]))
 }
 
 /// A password goes with a user of the same or a later origin: one from the environment does not replace
@@ -264,6 +265,22 @@ mod tests {
         check_endpoints("--port 4001", &both, &["127.0.0.1:4001"]);
         check_endpoints("--host ::1", &[], &["[::1]:2379"]);
         check_endpoints("--discovery_token=", &both, &["o1:1", "o2:2"]);
+    }
+
+    #[test]
+    fn who_names_the_default_place_has_said_where_the_store_is() {
+        let check = |arguments: &str, environment: &[(&str, &str)], expected: bool| {
+            let settings = resolve(arguments, environment).unwrap();
+            assert_eq!(settings.endpoints_given, expected, "{arguments} {environment:?}");
+        };
+        check("", &[], false);
+        check("", &[("ETCDCTL_ENDPOINTS", "")], false);
+        check("--discovery_token=", &[], false);
+        check("--endpoints 127.0.0.1:2379", &[], true);
+        check("--host 127.0.0.1", &[], true);
+        check("--port 2379", &[], true);
+        check("", &[("ORCHESTRATE_ENDPOINTS", "127.0.0.1:2379")], true);
+        check("", &[("ETCDCTL_ENDPOINTS", "127.0.0.1:2379")], true);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::config::EndpointSource;
 use crate::error::StoreError;
 use std::time::Duration;
 
-/// The public etcd discovery service; the original tool's default.
+/// The public etcd discovery service, where the original tool looked for tokens. It is gone.
 pub const DEFAULT_DISCOVERY_URL: &str = "https://discovery.etcd.io/";
 const HTTP_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_MAX_BYTES: u64 = 1024 * 1024;
@@ -133,12 +133,12 @@ fn host_of(value: &str) -> Option<String> {
     (!host.is_empty()).then(|| host.to_owned())
 }
 
-/// Asks a discovery service for a new token: GET `<endpoint>new`; the token is the last segment of the answer.
+/// Asks a discovery service for a new token: GET `<endpoint>/new`; the token is the last segment of the answer.
 ///
 /// # Errors
 /// The service cannot be reached or answers something else.
 pub fn new_discovery_token(endpoint: &str) -> Result<String, StoreError> {
-    let url = format!("{endpoint}new");
+    let url = format!("{}/new", endpoint.trim_end_matches('/'));
     let text = http_get(&url)?;
     let token = text.trim().rsplit('/').next().unwrap_or("").to_owned();
     if token.is_empty() || !token.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {

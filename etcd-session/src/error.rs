@@ -1,6 +1,10 @@
 //! Errors of the store, classified once: what may be repeated, what is final, and where nobody knows
 //! whether a write was applied.
 
+use crate::certificates;
+use crate::config::SessionConfig;
+use crate::connecting::{self, NotConnected};
+use crate::session::Repeat;
 use std::time::Duration;
 
 /// What an error means for the caller.
@@ -25,7 +29,15 @@ pub enum StoreError {
         /// What the last endpoint said.
         detail: String,
     },
-    /// The answer was lost.
+    /// The answer to something that changes nothing, or the same thing every time, was lost.
+    #[error("{operation}: the answer was lost: {detail}")]
+    Lost {
+        /// What was asked.
+        operation: &'static str,
+        /// How.
+        detail: String,
+    },
+    /// The answer to a write was lost.
     #[error("{operation}: the answer was lost, it may have been applied: {detail}")]
     Unknown {
         /// What was asked.
@@ -85,12 +97,18 @@ pub enum StoreError {
         /// What was asked.
         operation: &'static str,
     },
-    /// TLS could not be set up.
+    /// The two sides do not accept each other.
     #[error("{operation}: TLS: {detail}")]
     Tls {
         /// What was asked.
         operation: &'static str,
-        /// Which file, or what the other side said.
+        /// Who does not accept whom.
+        detail: String,
+    },
+    /// The files for TLS cannot be used; nothing was tried.
+    #[error("{detail}")]
+    Certificate {
+        /// Which file, and what is wrong with it.
         detail: String,
     },
     /// No endpoints could be found.
@@ -125,20 +143,63 @@ pub enum StoreError {
     },
 }
 
+/// Who asked whom.
+pub(crate) struct Who<'a> {
+    pub(crate) config: &'a SessionConfig,
+    /// Where it was asked, if that is known.
+    pub(crate) endpoint: Option<&'a str>,
+}
+
+impl Who<'_> {
+    /// As etcd knows it: the given user, else the common name of the certificate.
+    fn user(&self) -> String {
+        let given = self.config.user.as_ref().map(|(name, _)| name.clone());
+        given
+            .or_else(|| certificates::common_name(&self.config.tls))
+            .unwrap_or_else(|| "the anonymous user".to_owned())
+    }
+}
+
 impl StoreError {
     /// What this means for the caller.
     pub fn class(&self) -> Class {
         match self {
-            Self::Unreachable { .. } | Self::Busy { .. } | Self::Endpoints { .. } | Self::Tls { .. } => {
-                Class::Retry
-            }
+            Self::Unreachable { .. }
+            | Self::Lost { .. }
+            | Self::Busy { .. }
+            | Self::Endpoints { .. }
+            | Self::Tls { .. } => Class::Retry,
             Self::Unknown { .. } | Self::Deadline { .. } => Class::Unknown,
             _ => Class::Fatal,
         }
     }
 
+    /// The answer was lost to something that may, or may not, be sent again.
+    pub(crate) fn lost(operation: &'static str, repeat: Repeat, detail: String) -> Self {
+        match repeat {
+            Repeat::Freely => Self::Lost { operation, detail },
+            Repeat::IfNotApplied => Self::Unknown { operation, detail },
+        }
+    }
+
     /// Classifies an error of the client library. Codes and texts: etcd's `api/v3rpc/rpctypes/error.go`.
-    pub(crate) fn of(operation: &'static str, user: &str, error: &etcd_client::Error) -> Self {
+    pub(crate) fn of(
+        operation: &'static str,
+        repeat: Repeat,
+        who: &Who<'_>,
+        error: &etcd_client::Error,
+    ) -> Self {
+        let at =
+            |detail: String| who.endpoint.map_or(detail.clone(), |endpoint| format!("{endpoint}: {detail}"));
+        let lost = |said: String| {
+            let how = connecting::how(error, &who.config.tls).unwrap_or(said);
+            Self::lost(operation, repeat, at(how))
+        };
+        match connecting::why(error, &who.config.tls) {
+            Some(NotConnected::Unreachable(why)) => return Self::Unreachable { operation, detail: at(why) },
+            Some(NotConnected::Tls(why)) => return Self::Tls { operation, detail: at(why) },
+            None => {}
+        }
         let detail = error.to_string();
         let status = match error {
             etcd_client::Error::GRpcStatus(status) => status,
@@ -148,20 +209,16 @@ impl StoreError {
             etcd_client::Error::InvalidArgs(_) | etcd_client::Error::InvalidUri(_) => {
                 return Self::Endpoints { detail };
             }
-            _ => return Self::Unknown { operation, detail },
+            _ => return lost(detail),
         };
         let message = status.message();
         let detail = if message.is_empty() { detail } else { message.to_owned() };
         // Numbers of google.rpc.Code.
         match i32::from(status.code()) {
-            // Sent to nobody: the connection could not be made.
-            14 if detail.contains("tcp connect error") || detail.contains("dns error") => {
-                Self::Unreachable { operation, detail }
-            }
             14 if detail.contains("no leader") => Self::Unreachable { operation, detail },
             8 if message.contains("too many requests") => Self::Busy { operation },
             8 if message.contains("database space exceeded") => Self::NoSpace { operation },
-            7 => Self::PermissionDenied { operation, user: user.to_owned() },
+            7 => Self::PermissionDenied { operation, user: who.user() },
             16 => Self::Unauthenticated { operation, detail },
             3 if message.contains("authentication failed") || message.contains("user name is empty") => {
                 Self::Unauthenticated { operation, detail }
@@ -171,22 +228,8 @@ impl StoreError {
             11 if message.contains("compacted") => Self::Compacted { operation },
             5 if message.contains("lease not found") => Self::LeaseGone { operation },
             // Unavailable, deadline exceeded, cancelled, unknown, internal, aborted: the request may have gone out.
-            14 | 4 | 1 | 2 | 10 | 13 => {
-                if detail.contains("certificate") || detail.contains("tls handshake") {
-                    Self::Tls { operation, detail: with_clock_hint(detail) }
-                } else {
-                    Self::Unknown { operation, detail }
-                }
-            }
+            14 | 4 | 1 | 2 | 10 | 13 => lost(detail),
             _ => Self::Refused { operation, detail },
         }
-    }
-}
-
-fn with_clock_hint(detail: String) -> String {
-    if detail.contains("Expired") || detail.contains("NotValidYet") || detail.contains("expired") {
-        format!("{detail} (is the clock of this machine right?)")
-    } else {
-        detail
     }
 }

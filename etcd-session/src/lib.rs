@@ -4,6 +4,7 @@
 
 mod certificates;
 mod config;
+mod connecting;
 mod discovery;
 mod error;
 mod feed;
@@ -16,7 +17,7 @@ mod read;
 mod services;
 mod session;
 
-pub use certificates::certificate_ends;
+pub use certificates::{certificate_ends, check_certificates};
 pub use config::{ConfigError, EndpointSource, Secret, SessionConfig, TlsFiles};
 pub use discovery::{DEFAULT_DISCOVERY_URL, new_discovery_token};
 pub use error::{Class, StoreError};

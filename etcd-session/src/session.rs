@@ -5,7 +5,7 @@
 //! when a request fails for a reason that another member may not share.
 
 use crate::config::{EndpointSource, SessionConfig};
-use crate::error::{Class, StoreError};
+use crate::error::{Class, StoreError, Who};
 use crate::marks::{Marks, SharedMarks};
 use crate::{certificates, discovery, draw};
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
@@ -54,6 +54,8 @@ const TLS_FILES_LOOKED_AT_EVERY: Duration = Duration::from_secs(10);
 struct Connection {
     endpoints: Vec<String>,
     index: usize,
+    /// The endpoint of the newest client.
+    in_use: String,
     client: Option<Client>,
     /// Goes up with each new client.
     generation: u64,
@@ -87,6 +89,7 @@ impl Session {
         let connection = Connection {
             endpoints: Vec::new(),
             index: 0,
+            in_use: String::new(),
             client: None,
             generation: 0,
             tls_stamp: Vec::new(),
@@ -155,17 +158,25 @@ impl Session {
         self.inner.connection.lock().await.endpoints.clone()
     }
 
-    fn user(&self) -> &str {
-        self.inner.config.user.as_ref().map_or("the anonymous user", |(name, _)| name)
+    /// An error of a watch, or of something else that changes nothing.
+    pub(crate) fn error(&self, operation: &'static str, error: &etcd_client::Error) -> StoreError {
+        self.error_at(operation, Repeat::Freely, None, error)
     }
 
-    pub(crate) fn error(&self, operation: &'static str, error: &etcd_client::Error) -> StoreError {
-        let mut error = StoreError::of(operation, self.user(), error);
-        if !self.inner.config.tls.is_empty()
-            && let StoreError::Unreachable { detail, .. }
-            | StoreError::Unknown { detail, .. }
-            | StoreError::Tls { detail, .. } = &mut error
-            && let Some(ended) = certificates::ended(&self.inner.config.tls)
+    fn error_at(
+        &self,
+        operation: &'static str,
+        repeat: Repeat,
+        endpoint: Option<&str>,
+        error: &etcd_client::Error,
+    ) -> StoreError {
+        let config = &self.inner.config;
+        let mut error = StoreError::of(operation, repeat, &Who { config, endpoint }, error);
+        if let StoreError::Unreachable { detail, .. }
+        | StoreError::Lost { detail, .. }
+        | StoreError::Unknown { detail, .. }
+        | StoreError::Tls { detail, .. } = &mut error
+            && let Some(ended) = certificates::ended(&config.tls)
         {
             detail.push_str("; ");
             detail.push_str(&ended);
@@ -200,7 +211,7 @@ impl Session {
             Ok(Ok(client)) => client,
             Ok(Err(error)) => {
                 connection.index = connection.index.wrapping_add(1);
-                return Err(self.error("connect", &error));
+                return Err(self.error_at("connect", Repeat::Freely, Some(&endpoint), &error));
             }
             Err(_) => {
                 connection.index = connection.index.wrapping_add(1);
@@ -212,8 +223,15 @@ impl Session {
         };
         connection.generation += 1;
         self.inner.generations.send_replace(connection.generation);
+        connection.in_use = endpoint;
         connection.client = Some(client.clone());
         Ok((client, connection.generation))
+    }
+
+    /// Where the client of this generation asks, if it is still the newest.
+    async fn endpoint_of(&self, generation: u64) -> Option<String> {
+        let connection = self.inner.connection.lock().await;
+        (connection.generation == generation).then(|| connection.in_use.clone())
     }
 
     /// Moves on to the next endpoint, if the one of this generation is still in use. After a whole round
@@ -261,8 +279,18 @@ impl Session {
                     let limit = self.inner.config.attempt_timeout.min(deadline.left());
                     let error = match tokio::time::timeout(limit, request(client)).await {
                         Ok(Ok(answer)) => return Ok(answer),
-                        Ok(Err(error)) => self.error(operation, &error),
-                        Err(_) => StoreError::Unknown { operation, detail: "no answer in time".into() },
+                        Ok(Err(error)) => {
+                            let endpoint = self.endpoint_of(generation).await;
+                            self.error_at(operation, repeat, endpoint.as_deref(), &error)
+                        }
+                        // As above; what may have been applied has to be said.
+                        Err(_) if failures > 0 && repeat == Repeat::Freely && deadline.left().is_zero() => {
+                            continue;
+                        }
+                        Err(_) => {
+                            let endpoint = self.endpoint_of(generation).await.unwrap_or_default();
+                            StoreError::lost(operation, repeat, format!("{endpoint}: no answer in time"))
+                        }
                     };
                     if error.class() != Class::Fatal && !matches!(error, StoreError::Busy { .. }) {
                         self.move_on(generation).await;
@@ -305,18 +333,13 @@ fn connect_options(config: &SessionConfig) -> Result<ConnectOptions, StoreError>
         options = options.with_user(name, password.reveal()).with_auto_token_refresh(true);
     }
     if !config.tls.is_empty() {
-        let read = |path: &Path| {
-            std::fs::read(path).map_err(|e| StoreError::Tls {
-                operation: "connect",
-                detail: format!("{}: {e}", path.display()),
-            })
-        };
-        let mut tls = TlsOptions::new();
-        if let Some(path) = &config.tls.cacert {
-            tls = tls.ca_certificate(Certificate::from_pem(read(path)?));
+        let pem = certificates::read(&config.tls)?;
+        let mut tls = TlsOptions::new().timeout(config.dial_timeout);
+        if let Some(authorities) = pem.authorities {
+            tls = tls.ca_certificate(Certificate::from_pem(authorities));
         }
-        if let (Some(cert), Some(key)) = (&config.tls.cert, &config.tls.key) {
-            tls = tls.identity(Identity::from_pem(read(cert)?, read(key)?));
+        if let Some((cert, key)) = pem.identity {
+            tls = tls.identity(Identity::from_pem(cert, key));
         }
         options = options.with_tls(tls);
     }

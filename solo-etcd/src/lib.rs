@@ -137,6 +137,9 @@ impl Solo {
 /// One process at a time.
 fn lock(path: &Path) -> Result<(Directory, std::fs::File), OpenError> {
     let io = |source| OpenError::Io { path: path.to_owned(), source };
+    if is_of_etcd(path) {
+        return Err(OpenError::OfEtcd(path.to_owned()));
+    }
     let directory = Directory::open_or_create(path).map_err(io)?;
     let file = directory.lock_file().map_err(io)?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
@@ -146,11 +149,18 @@ fn lock(path: &Path) -> Result<(Directory, std::fs::File), OpenError> {
     Ok((directory, file))
 }
 
+/// Whether an etcd keeps its data there. One that has a store of ours beside it was taken for empty by an earlier
+/// version, and what was written since counts.
+fn is_of_etcd(path: &Path) -> bool {
+    let has_store = std::fs::read_dir(path).is_ok_and(|entries| {
+        entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("store-"))
+    });
+    path.join("member").is_dir() && !has_store
+}
+
 /// What clients are told to use. Where every address is listened on this is the one that works on this machine.
+/// Without a scheme: `etcdctl --cluster` of 3.4 takes it for the name of the server as it stands, and HTTP/2 here does
+/// not take a name with a scheme.
 fn client_url(address: SocketAddr) -> String {
-    if address.ip().is_unspecified() {
-        format!("http://localhost:{}", address.port())
-    } else {
-        format!("http://{address}")
-    }
+    if address.ip().is_unspecified() { format!("localhost:{}", address.port()) } else { address.to_string() }
 }

@@ -145,6 +145,38 @@ fn a_first_host_works_with_what_was_written_and_grows_into_a_fleet_elsewhere() {
 }
 
 #[test]
+fn a_host_joins_through_a_member_of_the_fleets_store_on_itself() {
+    let name = "bootstrap::a_host_joins_through_a_member_of_the_fleets_store_on_itself";
+    if !in_own_network(name) {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let check = |options: &[&str], variable: Option<(&'static str, &str)>, expected: i32| {
+        let mut machine = Fresh::new("web-1");
+        machine.environment.extend(variable.map(|(name, value)| (name, value.to_owned())));
+        let said = machine.bootstrap(&[&["--timeout", "2s"], options].concat());
+        assert_eq!(said.code, expected, "{options:?} {variable:?}: {said:?}");
+        assert_eq!(machine.read(FRAGMENT).contains("127.0.0.1:2379"), expected == 0, "{options:?}");
+    };
+    let ways: [(&[&str], _); 5] = [
+        (&["--endpoints", "127.0.0.1:2379"], None),
+        (&["--host", "127.0.0.1"], None),
+        (&["--port", "2379"], None),
+        (&[], Some(("ORCHESTRATE_ENDPOINTS", "127.0.0.1:2379"))),
+        (&[], Some(("ETCDCTL_ENDPOINTS", "127.0.0.1:2379"))),
+    ];
+    check(ways[0].0, None, 2);
+    let _store = etcd_at(directory.path(), "127.0.0.1:2379");
+    let machine = Fresh::new("web-1");
+    let ping = || (machine.orchestrate(&["ping"]).code == 0).then_some(());
+    wait::until("the store answers", ping, String::new);
+    for (options, variable) in ways {
+        check(options, variable, 0);
+    }
+    check(&[], None, 64);
+}
+
+#[test]
 fn a_host_joins_with_its_password_and_not_under_the_name_of_another_machine() {
     let etcd = Etcd::single_real();
     for arguments in [

@@ -527,6 +527,11 @@ fn reads_of_an_empty_store() -> Vec<Row> {
         row("nobody to take out", "hosts decommission web-1", 1, "").says("web-1 is not known"),
         row("nobody to report for", "update_own_info", 0, "").says("nothing was changed"),
         row("a new token", "new_discovery_token --endpoint @DISCOVERY/", 0, TOKEN),
+        row("a new token, without a slash", "new_discovery_token --endpoint @DISCOVERY", 0, TOKEN),
+        row("no token without a service", "new_discovery_token", 2, "")
+            .says("the public etcd discovery service is gone, and --endpoint URL names another"),
+        row("no token where nobody is", "new_discovery_token --endpoint http://127.0.0.1:1", 2, "")
+            .says("http://127.0.0.1:1/new: "),
         row("a store without an identity", "store show", 0, "").contains("lineage:  none\nepoch:    none\n"),
         row("a first host of a fleet", "bootstrap --directory @HOST/etc", 0, "")
             .contains("orchestrate-agent --config '")

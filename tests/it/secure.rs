@@ -307,7 +307,9 @@ fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
     // The list itself cannot be protected; who looks closer is not deceived.
     assert!(shell(&h1, "etcdctl put /running_version/1/h2 1").0);
     assert_eq!((verified(&["h1", "h2"]), verified(&["h1", "h2", "--strict"])), (0, 1));
-    assert_eq!(ask(&look, &["trigger_update", "2"]).code, 2);
+    let said = ask(&look, &["trigger_update", "2"]);
+    assert_eq!(said.code, 2, "{said:?}");
+    assert!(said.err.contains("permission denied for look"), "{said:?}");
 }
 
 #[test]
@@ -339,6 +341,193 @@ fn the_commands_of_the_manual_make_certificates_with_which_etcd_lets_in_who_has_
     wait::until("root is let in", || ask(Some("root")), log);
     assert!(ask(Some("web-1")).is_some());
     assert!(ask(None).is_none(), "who has no certificate is let in");
+
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let endpoint = format!("https://127.0.0.1:{client}");
+    let orchestrate = |arguments: &[&str]| {
+        let (cacert, cert, key) = (path("ca.crt"), path("root.crt"), path("root.key"));
+        let tls = ["--cacert", &cacert, "--cert", &cert, "--key", &key];
+        Host::new("operator", std::slice::from_ref(&endpoint)).command(&[&tls, arguments].concat(), "")
+    };
+    for (arguments, expected) in
+        [(&["ping"][..], "Connection succesful"), (&["store", "accept", "--version", "1"], "")]
+    {
+        let said = orchestrate(arguments);
+        assert!(said.code == 0 && said.out.contains(expected), "{arguments:?}: {said:?}");
+    }
+    let settings = format!(
+        "[store]\nbackstop = \"1s\"\nendpoints = [{endpoint:?}]\ncacert = {:?}\ncert = {:?}\nkey = {:?}\n",
+        path("ca.crt"),
+        path("web-1.crt"),
+        path("web-1.key")
+    );
+    let mut host = Host::new("web-1", &[]).with(&settings);
+    host.start();
+    let settled = || (orchestrate(&["status"]).code == 0).then_some(());
+    wait::until("the host is settled", settled, || host.describe());
+}
+
+/// A way of using files that cannot work, and what is said of it.
+struct Unusable {
+    ca: PathBuf,
+    cert: PathBuf,
+    key: PathBuf,
+    said: Vec<String>,
+}
+
+/// Certificates of one key: X.509 version 1, as openssl makes it of a request without extensions, and one that is good
+/// in many years.
+fn odd_certificates(authority: &Authority) -> [PathBuf; 2] {
+    authority.openssl(&["req", "-new", "-key", "h1.key", "-out", "odd.csr", "-subj", "/CN=h1"]);
+    let sign = ["x509", "-req", "-in", "odd.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial"];
+    authority.openssl(&[&sign[..], &["-out", "v1.crt"]].concat());
+    let settings = "[ca]\ndefault_ca=d\n[d]\ndatabase=index.txt\nserial=number\nnew_certs_dir=.\ndefault_md=sha256\n\
+        policy=p\nx509_extensions=x\n[p]\ncommonName=supplied\n[x]\nbasicConstraints=CA:FALSE\n";
+    for (name, text) in [("ca.cnf", settings), ("index.txt", ""), ("number", "1000\n")] {
+        std::fs::write(authority.path(name), text).expect("written");
+    }
+    let sign =
+        ["ca", "-batch", "-config", "ca.cnf", "-cert", "ca.crt", "-keyfile", "ca.key", "-in", "odd.csr"];
+    let times = ["-startdate", "20900101000000Z", "-enddate", "20910101000000Z", "-notext"];
+    authority.openssl(&[&sign[..], &times, &["-out", "later.crt"]].concat());
+    ["v1.crt", "later.crt"].map(|name| authority.path(name))
+}
+
+fn unusable(authority: &Authority) -> Vec<Unusable> {
+    let ca = &authority.path("ca.crt");
+    let (cert, key) = &authority.issue("h1", 30);
+    let (_, other_key) = &authority.issue("other", 30);
+    let (ended, ended_key) = &authority.issue("ended", 0);
+    let [v1, later] = &odd_certificates(authority);
+    let encrypted = &authority.path("encrypted.key");
+    authority.openssl(&["ec", "-in", "h1.key", "-aes128", "-passout", "pass:x", "-out", "encrypted.key"]);
+    let (nowhere, empty, cut) =
+        (&authority.path("nowhere.pem"), &authority.path("empty.pem"), &authority.path("cut.crt"));
+    std::fs::write(empty, "no PEM\n").expect("written");
+    let whole = std::fs::read_to_string(cert).expect("read");
+    std::fs::write(cut, whole.replace("-----END", "-----")).expect("written");
+    let row = |ca: &Path, cert: &Path, key: &Path, wrong: &Path, said: &[&str]| Unusable {
+        ca: ca.to_owned(),
+        cert: cert.to_owned(),
+        key: key.to_owned(),
+        said: said.iter().map(|text| text.replace("FILE", &wrong.display().to_string())).collect(),
+    };
+    vec![
+        row(ca, v1, key, v1, &["certificate FILE is X.509 version 1; version 3 is needed", "-extfile"]),
+        row(ca, nowhere, key, nowhere, &["the certificate FILE cannot be read: No such file"]),
+        row(ca, cert, nowhere, nowhere, &["the key FILE cannot be read: No such file"]),
+        row(nowhere, cert, key, nowhere, &["(cacert) FILE cannot be read: No such file"]),
+        row(ca, empty, key, empty, &["the certificate FILE: no certificate in PEM is in it"]),
+        row(ca, cut, key, cut, &["the certificate FILE: the PEM in it is broken"]),
+        row(ca, cert, empty, empty, &["the key FILE: no key in PEM is in it"]),
+        row(ca, cert, encrypted, encrypted, &["the key FILE: it is encrypted"]),
+        row(empty, cert, key, empty, &["(cacert) FILE: no certificate in PEM is in it"]),
+        row(ca, cert, other_key, other_key, &["the key FILE does not belong to the certificate", "h1.crt"]),
+        row(ca, ended, ended_key, ended, &["FILE\" ended", "check the clock of this machine"]),
+        row(ca, later, key, later, &["FILE is not good before 2090-01-01T00:00:00Z", "check the clock"]),
+    ]
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named_before_anything_is_tried() {
+    let authority = Authority::new();
+    let host = Host::new("h1", &[]);
+    for Unusable { ca, cert, key, said: expected } in unusable(&authority) {
+        let text = |path: &Path| path.display().to_string();
+        // Nobody listens there: a connection that is tried would say so.
+        let (ca_text, cert_text, key_text) = (text(&ca), text(&cert), text(&key));
+        let tls = ["--cacert", &ca_text, "--cert", &cert_text, "--key", &key_text];
+        let store = ["--endpoints", "https://127.0.0.1:1", "--timeout", "60s"];
+        let begun = std::time::Instant::now();
+        let said = host.command(&[&store[..], &tls, &["status"]].concat(), "");
+        assert!(begun.elapsed() < std::time::Duration::from_secs(30), "it waits: {said:?}");
+        assert_eq!(said.code, 2, "{said:?}");
+        assert!(expected.iter().all(|part| said.err.contains(part)), "{said:?} has not {expected:?}");
+        assert!(!said.err.contains("no answer"), "{said:?}");
+
+        let settings = format!(
+            "[store]\nendpoints = [\"https://127.0.0.1:1\"]\ncacert = {ca:?}\ncert = {cert:?}\nkey = {key:?}\n"
+        );
+        let path = host.path("checked.toml");
+        std::fs::write(&path, settings).expect("written");
+        let mut command = Command::new(tests::process::binary("orchestrate-agent"));
+        let output = tests::process::run(command.arg("--check-config").arg("--config").arg(&path), "");
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{err}");
+        assert!(expected.iter().all(|part| err.contains(part)), "{err} has not {expected:?}");
+    }
+}
+
+#[test]
+fn an_agent_names_a_file_that_it_cannot_use_once_and_goes_on_when_it_is_mended() {
+    let authority = Authority::new();
+    let etcd = Etcd::with_tls(authority.server());
+    let (cert, key) = authority.issue("h1", 30);
+    let good = std::fs::read(&cert).expect("read");
+    let (other, _) = authority.issue("other", 30);
+    std::fs::copy(&other, &cert).expect("copied");
+    let mut host = Host::new("h1", &[]).with(&authority.store_settings(&etcd, &cert, &key));
+    host.start();
+    let troubled = |s: &serde_json::Value| {
+        s["store"]["trouble"]
+            .as_str()
+            .is_some_and(|trouble| trouble.contains("does not belong to the certificate"))
+    };
+    wait::until("the trouble is shown", || host.status().filter(troubled), || host.describe());
+    std::fs::write(&cert, good).expect("written");
+    etcd.etcdctl(&["put", "/current_version", "1"], "");
+    host.wait_for_verdict("ok");
+    // Each attempt is told at the level of who looks for something.
+    let log = host.read("agent.log");
+    let told = log
+        .lines()
+        .filter(|line| line.contains("ERROR") && line.contains("does not belong to the certificate"));
+    assert_eq!(told.count(), 1, "{log}");
+}
+
+#[test]
+fn a_connection_that_was_not_made_is_told_with_endpoint_and_cause_and_not_as_a_lost_answer() {
+    let authority = Authority::new();
+    let etcd = Etcd::with_tls(authority.server());
+    let stranger = Authority::new();
+    let (own, own_key) = authority.issue("operator", 30);
+    let (strange, strange_key) = stranger.issue("operator", 30);
+    let text = |path: &Path| path.display().to_string();
+    let (ca, strange_ca) = (text(&authority.path("ca.crt")), text(&stranger.path("ca.crt")));
+    let own = ["--cert", &text(&own), "--key", &text(&own_key)].map(str::to_owned);
+    let strange_pair = ["--cert", &text(&strange), "--key", &text(&strange_key)].map(str::to_owned);
+    let host = Host::new("operator", &[]);
+    let endpoint = etcd.endpoints()[0].clone();
+    let check = |endpoint: &str, ca: &str, identity: &[String], expected: &[&str]| {
+        let identity: Vec<&str> = identity.iter().map(String::as_str).collect();
+        for verb in [&["status"][..], &["trigger_update", "1"]] {
+            let to = ["--endpoints", endpoint, "--cacert", ca, "--timeout", "2s", "--dial-timeout", "500ms"];
+            let said = host.command(&[&to[..], &identity, verb].concat(), "");
+            assert_eq!(said.code, 2, "{said:?}");
+            assert!(said.err.contains(endpoint), "{said:?}");
+            assert!(expected.iter().any(|text| said.err.contains(text)), "{said:?} has none of {expected:?}");
+            assert!(!said.err.contains("may have been applied"), "{said:?}");
+        }
+    };
+    check("https://127.0.0.1:1", &ca, &own, &["connection refused"]);
+    check("https://no-such-name.invalid:1", &ca, &own, &["the name is not found"]);
+    check(&endpoint, &strange_ca, &own, &[&format!("is not trusted by {strange_ca}")]);
+    // The reason may be lost with the connection; then it is a guess, and is told as one.
+    check(&endpoint, &ca, &[], &["wants a client certificate"]);
+    let strange = text(&strange);
+    check(
+        &endpoint,
+        &ca,
+        &strange_pair,
+        &[
+            &format!("does not accept the client certificate {strange}"),
+            &format!("may not accept the client certificate {strange}"),
+        ],
+    );
+    // It accepts, and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    let silent = format!("https://{}", silent.local_addr().expect("bound"));
+    check(&silent, &ca, &own, &["TLS handshake timeout"]);
 }
 
 fn with_users() -> Etcd {

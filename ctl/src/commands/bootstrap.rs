@@ -44,13 +44,16 @@ pub(super) struct Wish {
 /// Writes the settings, and prints what starts the agent with them.
 pub(super) async fn bootstrap(wish: Wish, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let config = &store.settings.session;
-    let is_default = config.endpoints == settings::default_endpoints();
-    if wish.first != is_default {
-        return Err(Failure::usage(anyhow!(if wish.first {
+    if wish.first && config.endpoints != settings::default_endpoints() {
+        return Err(Failure::usage(anyhow!(
             "--first is for a store on this machine, at the default endpoint; another was given"
-        } else {
+        )));
+    }
+    // A member of the fleet's store, or a proxy to it, may be on every host: what counts is that somebody said so.
+    if !wish.first && !store.settings.endpoints_given {
+        return Err(Failure::usage(anyhow!(
             "say where the store of the fleet is (--endpoints and its like); if it is on this machine: --first"
-        })));
+        )));
     }
     let files = Files::of(&wish.directory)?;
     let earlier = files.earlier()?;

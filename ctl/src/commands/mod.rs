@@ -233,10 +233,15 @@ async fn catalog(verb: CatalogVerb, store: &Store<'_>, output: &mut Output) -> R
 
 /// Asks a discovery service, not the store.
 async fn new_discovery_token(
-    endpoint: String,
+    endpoint: Option<String>,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
+    let Some(endpoint) = endpoint else {
+        return Err(Failure::cannot_tell(
+            "the public etcd discovery service is gone, and --endpoint URL names another",
+        ));
+    };
     let asking = tokio::task::spawn_blocking(move || etcd_session::new_discovery_token(&endpoint));
     let Ok(answer) = tokio::time::timeout(store.deadline.left(), asking).await else {
         return Err(Failure::cannot_tell("the discovery service: no answer within the time-out"));

@@ -1,6 +1,6 @@
 # @summary The agent on this host: package, settings, unit.
 #
-# @param settings What stands in agent.d/puppet.toml, over agent.toml; see docs/configuration.md
+# @param settings What stands in agent.d/puppet.toml, over agent.toml; see docs/configuration.md; files for TLS that it names have to be there before, and good
 # @param manage_package Whether the package is installed
 # @param package_ensure As for a package
 # @param manage_service Whether the unit is enabled and runs

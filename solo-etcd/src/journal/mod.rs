@@ -40,6 +40,12 @@ pub enum OpenError {
     /// Another process has it.
     #[error("another process uses the store in {0}")]
     InUse(PathBuf),
+    /// An etcd keeps its data there.
+    #[error(
+        "{} holds the data of an etcd (the directory `member`), which solo-etcd cannot read. It was left as it is. Give solo-etcd another directory. To take the keys over start that etcd, and when nobody writes to it any more: etcdctl --endpoints ETCD make-mirror SOLO-ETCD; see docs/solo-etcd.md",
+        .0.display()
+    )]
+    OfEtcd(PathBuf),
     /// It is damaged.
     #[error(
         "the store file {file} is damaged at byte {offset}: {detail}. It was left as it is. Put a copy of it from a backup in its place, or move it away to begin with an empty store; a fleet will then ask for `orchestrate store accept`"

@@ -17,7 +17,16 @@ pub(super) struct Cluster {
 pub(crate) const MEMBER_NAME: &str = "solo";
 
 fn alone<T>() -> Result<Response<T>, Status> {
-    Err(Status::unimplemented("solo-etcd has one member and takes no other; a fleet uses etcd"))
+    Err(Status::unimplemented("solo-etcd has one member, which stays as it is; a fleet uses etcd"))
+}
+
+impl Cluster {
+    fn change<T>(&self, member: u64) -> Result<Response<T>, Status> {
+        if member != self.engine.identity().member_id {
+            return Err(Status::not_found("etcdserver: member not found"));
+        }
+        alone()
+    }
 }
 
 #[tonic::async_trait]
@@ -47,22 +56,22 @@ impl PbClusterService for Cluster {
 
     async fn member_remove(
         &self,
-        _: Request<PbMemberRemoveRequest>,
+        request: Request<PbMemberRemoveRequest>,
     ) -> Result<Response<PbMemberRemoveResponse>, Status> {
-        alone()
+        self.change(request.into_inner().id)
     }
 
     async fn member_update(
         &self,
-        _: Request<PbMemberUpdateRequest>,
+        request: Request<PbMemberUpdateRequest>,
     ) -> Result<Response<PbMemberUpdateResponse>, Status> {
-        alone()
+        self.change(request.into_inner().id)
     }
 
     async fn member_promote(
         &self,
-        _: Request<PbMemberPromoteRequest>,
+        request: Request<PbMemberPromoteRequest>,
     ) -> Result<Response<PbMemberPromoteResponse>, Status> {
-        alone()
+        self.change(request.into_inner().id)
     }
 }

@@ -1,6 +1,6 @@
 //! What etcd answers over plain HTTP on the same port: `/health`, `/version`, `/metrics`.
 
-use super::VERSION;
+use super::{VERSION, process};
 use crate::engine::Engine;
 use axum::Router;
 use axum::extract::{Request, State};
@@ -60,9 +60,11 @@ async fn metrics(State(engine): State<Engine>) -> Response {
          # TYPE etcd_mvcc_db_total_size_in_bytes gauge\netcd_mvcc_db_total_size_in_bytes {file}\n\
          # TYPE etcd_mvcc_db_total_size_in_use_in_bytes gauge\netcd_mvcc_db_total_size_in_use_in_bytes {bytes}\n\
          # TYPE etcd_debugging_mvcc_current_revision gauge\netcd_debugging_mvcc_current_revision {revision}\n\
-         # TYPE etcd_debugging_mvcc_compact_revision gauge\netcd_debugging_mvcc_compact_revision {compacted}\n",
+         # TYPE etcd_debugging_mvcc_compact_revision gauge\netcd_debugging_mvcc_compact_revision {compacted}\n\
+         {process}",
         quota = engine.quota_bytes(),
         file = engine.file_bytes().max(bytes),
+        process = process::metrics(),
     );
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }

@@ -127,9 +127,13 @@ impl PbMaintenanceService for Maintenance {
 
     async fn move_leader(
         &self,
-        _: Request<PbMoveLeaderRequest>,
+        request: Request<PbMoveLeaderRequest>,
     ) -> Result<Response<PbMoveLeaderResponse>, Status> {
-        Err(Status::failed_precondition("etcdserver: bad leader transferee"))
+        if request.into_inner().target_id != self.0.identity().member_id {
+            return Err(Status::failed_precondition("etcdserver: bad leader transferee"));
+        }
+        let header = Some(self.0.header(self.0.read().revision()));
+        Ok(Response::new(PbMoveLeaderResponse { header }))
     }
 
     async fn downgrade(

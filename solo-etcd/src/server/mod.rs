@@ -6,6 +6,7 @@ mod http;
 mod kv;
 mod lease;
 mod maintenance;
+mod process;
 mod watch;
 
 use crate::core::{REQUEST_BYTES_MAX, Refusal};

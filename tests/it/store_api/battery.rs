@@ -5,7 +5,9 @@ use etcd_client::proto::{
     PbAlarmRequest, PbAlarmResponse, PbCompactionRequest, PbCompactionResponse, PbDeleteRequest,
     PbDeleteResponse, PbHashKvRequest, PbHashKvResponse, PbLeaseGrantRequest, PbLeaseGrantResponse,
     PbLeaseKeepAliveRequest, PbLeaseKeepAliveResponse, PbLeaseTimeToLiveRequest, PbLeaseTimeToLiveResponse,
-    PbMemberListRequest, PbMemberListResponse, PbPutRequest, PbPutResponse, PbRangeRequest, PbRangeResponse,
+    PbMemberListRequest, PbMemberListResponse, PbMemberPromoteRequest, PbMemberPromoteResponse,
+    PbMemberRemoveRequest, PbMemberRemoveResponse, PbMemberUpdateRequest, PbMemberUpdateResponse,
+    PbMoveLeaderRequest, PbMoveLeaderResponse, PbPutRequest, PbPutResponse, PbRangeRequest, PbRangeResponse,
     PbStatusRequest, PbStatusResponse, PbTxnOpRequest, PbTxnRequest, PbTxnRequestOp, PbTxnResponse,
     PbWatchRequestUnion, PbWatchResponse,
 };
@@ -221,7 +223,9 @@ fn one_member_says_who_and_how_it_is() {
             raw.call("Cluster/MemberList", PbMemberListRequest::default()).await.expect("members");
         assert_eq!(members.members.len(), 1);
         assert_eq!(members.members[0].id, header.member_id);
-        assert!(members.members[0].client_ur_ls[0].starts_with("http://127.0.0.1:"));
+        // The embedded store leaves the scheme out: see docs/solo-etcd.md.
+        let url = members.members[0].client_ur_ls[0].trim_start_matches("http://");
+        assert!(url.starts_with("127.0.0.1:"), "{url}");
         put(&raw, "k", b"v", 0).await.expect("written");
         let hash = async || -> PbHashKvResponse {
             raw.call("Maintenance/HashKV", PbHashKvRequest { revision: 0 }).await.expect("a hash")
@@ -231,6 +235,31 @@ fn one_member_says_who_and_how_it_is() {
         let all = PbDeleteRequest { key: b"k".to_vec(), ..PbDeleteRequest::default() };
         let _: PbDeleteResponse = raw.call("KV/DeleteRange", all).await.expect("deleted");
         assert_ne!(hash().await.hash, before);
+    });
+}
+
+#[test]
+fn the_one_member_leads_already_and_there_is_no_other() {
+    on_both(async |raw| {
+        let members: PbMemberListResponse =
+            raw.call("Cluster/MemberList", PbMemberListRequest::default()).await.expect("members");
+        let own = members.members[0].id;
+        let lead = async |target_id| -> Result<PbMoveLeaderResponse, Refused> {
+            raw.call("Maintenance/MoveLeader", PbMoveLeaderRequest { target_id }).await
+        };
+        lead(own).await.expect("it leads");
+        let refused = lead(own ^ 1).await.expect_err("nobody");
+        assert_eq!(refused, (9, "etcdserver: bad leader transferee".to_owned()));
+        let unknown = (5, "etcdserver: member not found".to_owned());
+        let update = PbMemberUpdateRequest { id: own ^ 1, peer_ur_ls: vec!["http://127.0.0.1:1".into()] };
+        let updated: Result<PbMemberUpdateResponse, Refused> = raw.call("Cluster/MemberUpdate", update).await;
+        assert_eq!(updated.expect_err("nobody"), unknown);
+        let removed: Result<PbMemberRemoveResponse, Refused> =
+            raw.call("Cluster/MemberRemove", PbMemberRemoveRequest { id: own ^ 1 }).await;
+        assert_eq!(removed.expect_err("nobody"), unknown);
+        let promoted: Result<PbMemberPromoteResponse, Refused> =
+            raw.call("Cluster/MemberPromote", PbMemberPromoteRequest { id: own ^ 1 }).await;
+        assert_eq!(promoted.expect_err("nobody"), unknown);
     });
 }
 

@@ -1,8 +1,10 @@
 //! etcd's own command drives the embedded store.
 
+use etcd_client::proto::{PbAlarmRequest, PbAlarmResponse};
 use std::process::Command;
 use std::time::Duration;
 use tests::process::{Running, run};
+use tests::raw::Raw;
 use tests::solo::Solo;
 use tests::wait;
 
@@ -45,6 +47,96 @@ fn the_everyday_verbs_work() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("is healthy"), "{output:?}");
     let output = run(&mut etcdctl(&solo, &["get", "a", "--rev", "2"]), "");
     assert!(String::from_utf8_lossy(&output.stderr).contains("has been compacted"), "{output:?}");
+}
+
+#[test]
+fn verbs_about_the_whole_cluster_find_its_one_member() {
+    let solo = Solo::on_disk();
+    assert_eq!(said(&solo, &["put", "a", "1"], ""), "OK");
+    let address = solo.endpoint().replace("http://", "");
+    for (verb, expected) in [
+        (["endpoint", "status"], "3.4.23"),
+        (["endpoint", "health"], "is healthy"),
+        (["endpoint", "hashkv"], ", "),
+        (["defrag", ""], "Finished"),
+    ] {
+        let words: Vec<&str> =
+            verb.into_iter().filter(|word| !word.is_empty()).chain(["--cluster"]).collect();
+        let output = run(&mut etcdctl(&solo, &words), "");
+        let text =
+            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        assert!(
+            output.status.success() && text.contains(expected) && text.contains(&address),
+            "{verb:?}: {text}"
+        );
+    }
+    let list = said(&solo, &["member", "list"], "");
+    let member = list.split(',').next().expect("a member");
+    let moved = said(&solo, &["move-leader", member], "");
+    assert_eq!(moved, format!("Leadership transferred from {member} to {member}"));
+    assert!(said(&solo, &["check", "datascale", "--load=s"], "").contains("PASS"));
+    let output =
+        run(&mut etcdctl(&solo, &["member", "update", member, "--peer-urls", "http://127.0.0.1:1"]), "");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("one member, which stays as it is"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn an_alarm_is_that_of_the_one_member_whichever_is_named() {
+    let solo = Solo::in_memory();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let raw = Raw::connect(&solo.endpoint());
+        let alarm = async |action, member_id, alarm| -> Vec<(u64, i32)> {
+            let request = PbAlarmRequest { action, member_id, alarm };
+            let answer: PbAlarmResponse = raw.call("Maintenance/Alarm", request).await.expect("an answer");
+            answer.alarms.into_iter().map(|alarm| (alarm.member_id, alarm.alarm)).collect()
+        };
+        const GET: i32 = 0;
+        const RAISE: i32 = 1;
+        const DISARM: i32 = 2;
+        const NO_SPACE: i32 = 1;
+        const CORRUPT: i32 = 2;
+        for named in [0, 77] {
+            let raised = alarm(RAISE, named, NO_SPACE).await;
+            assert!(raised.len() == 1 && ![0, 77].contains(&raised[0].0), "{raised:?}");
+            assert_eq!(alarm(GET, 0, 0).await, raised);
+            assert_eq!(alarm(DISARM, named, NO_SPACE).await, raised);
+            assert_eq!(alarm(GET, 0, 0).await, []);
+        }
+        assert_eq!(alarm(RAISE, 0, CORRUPT).await, [], "nothing here raises it");
+    });
+}
+
+#[test]
+fn metrics_tell_of_the_process_and_what_go_has_beside_them_is_not_there() {
+    let solo = Solo::in_memory();
+    let get = |path: &str| {
+        let mut command = Command::new("curl");
+        let url = format!("{}{path}", solo.endpoint());
+        let output = run(command.args(["-sS", "-w", "\n%{http_code}", &url]), "");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let (body, code) = text.rsplit_once('\n').expect("a code");
+        (body.to_owned(), code.to_owned())
+    };
+    let (metrics, code) = get("/metrics");
+    assert_eq!(code, "200");
+    for name in [
+        "process_resident_memory_bytes",
+        "process_virtual_memory_bytes",
+        "process_open_fds",
+        "process_max_fds",
+        "process_cpu_seconds_total",
+        "process_start_time_seconds",
+    ] {
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let value: f64 =
+            value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {metrics}"));
+        assert!(value >= 0.0, "{name}: {value}");
+    }
+    assert_eq!(get("/debug/vars").1, "404");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tests::etcd::Etcd;
-use tests::process::{binary, in_own_network, run};
+use tests::process::{Running, binary, in_own_network, run};
 use tests::raw::{Raw, revision};
 use tests::solo::Solo;
 use tests::wait;
@@ -73,6 +73,44 @@ fn a_second_process_is_refused() {
     let output = run(second.args(["--listen", "127.0.0.1:0", "--data-dir"]).arg(solo.data()), "");
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("another process uses the store"), "{output:?}");
+}
+
+#[test]
+fn the_directory_of_an_etcd_is_refused_with_the_way_out_and_left_as_it_is() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir_all(directory.path().join("member/snap")).expect("made");
+    let serve = || {
+        let mut command = Command::new(binary("solo-etcd"));
+        run(command.args(["--listen", "127.0.0.1:0", "--data-dir"]).arg(directory.path()), "")
+    };
+    let output = serve();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    let path = directory.path().display().to_string();
+    let parts = [path.as_str(), "the data of an etcd", "`member`", "make-mirror"];
+    assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+    let names: Vec<_> =
+        std::fs::read_dir(&directory).expect("listed").flatten().map(|e| e.file_name()).collect();
+    assert_eq!(names, ["member"], "nothing was written there");
+    // What an earlier version kept beside it is served.
+    let mut beside = Solo::on_disk_in(directory.path());
+    beside.kill();
+    std::fs::create_dir(beside.data().join("member")).expect("made");
+    beside.start();
+}
+
+#[test]
+fn the_keys_of_an_etcd_are_taken_over_as_the_manual_says() {
+    let (etcd, solo) = (Etcd::single_real(), Solo::on_disk());
+    etcd.etcdctl(&["put", "/current_version", "7"], "");
+    let address = solo.endpoint().replace("http://", "");
+    let mut mirror = Command::new("etcdctl");
+    mirror.env("ETCDCTL_API", "3").args(["--endpoints", &etcd.endpoint(0), "make-mirror", &address]);
+    let _mirror = Running::start(&mut mirror, &solo.directory().join("mirror.log"));
+    let taken = || {
+        runtime().block_on(async { (count(&Raw::connect(&solo.endpoint())).await.count == 1).then_some(()) })
+    };
+    wait::until("the key is there", taken, String::new);
 }
 
 #[test]

@@ -1,0 +1,199 @@
+//! Why a connection was not made, told from what the libraries below wrap into each other.
+
+use crate::config::TlsFiles;
+use rustls::{AlertDescription, CertificateError};
+use std::error::Error;
+use std::io;
+
+/// A connection that was not made: the request was sent to nobody.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NotConnected {
+    /// Nobody answers there, or not in time.
+    Unreachable(String),
+    /// Somebody answers, and the two do not agree on who they are.
+    Tls(String),
+}
+
+/// Says why there is no connection; nothing if there was one, so that the request may have arrived.
+pub(crate) fn why(error: &etcd_client::Error, files: &TlsFiles) -> Option<NotConnected> {
+    let chain = chain(error);
+    // Also behind a connection that seemed to be made: by TLS 1.3 the server judges the client after that.
+    let handshake = chain.iter().find_map(|error| match error.downcast_ref::<rustls::Error>() {
+        Some(error) => tls(error, files),
+        None => alert(&error.to_string(), files),
+    });
+    if let Some(why) = handshake {
+        return Some(NotConnected::Tls(why));
+    }
+    if let Some(at) = chain.iter().position(|error| error.is::<tonic::ConnectError>()) {
+        return Some(NotConnected::Unreachable(connect(&chain[at + 1..])));
+    }
+    let says = |text: &str| chain.iter().any(|error| error.to_string() == text);
+    // hyper gives a request back that it has not begun to send.
+    if says("operation was canceled") && says("connection closed") {
+        let hint = hint(files);
+        return Some(NotConnected::Unreachable(format!("the server closed the connection at once{hint}")));
+    }
+    None
+}
+
+/// How an answer was lost; nothing if the store itself says that it has none.
+pub(crate) fn how(error: &etcd_client::Error, files: &TlsFiles) -> Option<String> {
+    use io::ErrorKind as Kind;
+    let chain = chain(error);
+    let innermost = chain.last()?;
+    let ended = [Kind::BrokenPipe, Kind::ConnectionReset, Kind::ConnectionAborted, Kind::UnexpectedEof];
+    let is_cut = kind(&chain).is_some_and(|kind| ended.contains(&kind));
+    Some(format!("{innermost}{}", if is_cut { hint(files) } else { String::new() }))
+}
+
+/// A server that does not accept a client may end the connection before the reason arrives.
+fn hint(files: &TlsFiles) -> String {
+    match &files.cert {
+        _ if files.is_empty() => String::new(),
+        None => "; if it wants a client certificate: cert and key name one".to_owned(),
+        Some(cert) => format!("; it may not accept the client certificate {}", cert.display()),
+    }
+}
+
+/// The error and what it wraps. An I/O error skips what it wraps when it is asked for its source.
+fn chain(error: &etcd_client::Error) -> Vec<&(dyn Error + 'static)> {
+    let outermost: Option<&(dyn Error + 'static)> = match error {
+        etcd_client::Error::GRpcStatus(status) => status.source(),
+        etcd_client::Error::TransportError(error) => Some(error),
+        _ => None,
+    };
+    fn wrapped<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+        match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(wrapped) => Some(wrapped),
+            None => error.source(),
+        }
+    }
+    std::iter::successors(outermost, |error| wrapped(*error)).collect()
+}
+
+fn kind(chain: &[&(dyn Error + 'static)]) -> Option<io::ErrorKind> {
+    chain.iter().find_map(|error| error.downcast_ref::<io::Error>()).map(io::Error::kind)
+}
+
+fn connect(causes: &[&(dyn Error + 'static)]) -> String {
+    let innermost = causes.last().map(ToString::to_string).unwrap_or_default();
+    match kind(causes) {
+        Some(io::ErrorKind::ConnectionRefused) => "connection refused: nothing listens there".to_owned(),
+        Some(io::ErrorKind::TimedOut) => "no answer to the attempt to connect".to_owned(),
+        _ if causes.iter().any(|error| error.to_string() == "dns error") => {
+            format!("the name is not found: {innermost}")
+        }
+        _ => innermost,
+    }
+}
+
+/// What the parties of a handshake hold against each other.
+fn tls(error: &rustls::Error, files: &TlsFiles) -> Option<String> {
+    Some(match error {
+        rustls::Error::InvalidCertificate(error) => server_certificate(error, files),
+        error @ rustls::Error::AlertReceived(_) => return alert(&error.to_string(), files),
+        rustls::Error::InvalidMessage(_) => "what answers there does not speak TLS".to_owned(),
+        _ => return None,
+    })
+}
+
+fn server_certificate(error: &CertificateError, files: &TlsFiles) -> String {
+    const CLOCK: &str = "check the clock of this machine if it should be good";
+    match error {
+        // An authority of the same name with another key.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => match &files.cacert {
+            Some(file) => format!("the certificate of the server is not trusted by {}", file.display()),
+            None => "the certificate of the server is not trusted: cacert names no authority".to_owned(),
+        },
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            format!("the certificate of the server has ended; {CLOCK}")
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            format!("the certificate of the server is not good yet; {CLOCK}")
+        }
+        error if error.to_string().contains("UnsupportedCertVersion") => {
+            "the certificate of the server is not X.509 version 3".to_owned()
+        }
+        error => format!("the certificate of the server: {error}"),
+    }
+}
+
+/// Alerts by which a server refuses the certificate of a client, or the lack of one.
+const ABOUT_THE_CLIENT: [AlertDescription; 9] = [
+    AlertDescription::NoCertificate,
+    AlertDescription::BadCertificate,
+    AlertDescription::UnsupportedCertificate,
+    AlertDescription::CertificateRevoked,
+    AlertDescription::CertificateExpired,
+    AlertDescription::CertificateUnknown,
+    AlertDescription::UnknownCA,
+    AlertDescription::AccessDenied,
+    AlertDescription::CertificateRequired,
+];
+/// Alerts that there are only in a handshake, and that are about something else.
+const ABOUT_THE_HANDSHAKE: [AlertDescription; 4] = [
+    AlertDescription::HandshakeFailure,
+    AlertDescription::ProtocolVersion,
+    AlertDescription::UnrecognisedName,
+    AlertDescription::NoApplicationProtocol,
+];
+
+/// What the server says in an alert that ends a handshake. The HTTP/2 library keeps no more of it than its text.
+fn alert(text: &str, files: &TlsFiles) -> Option<String> {
+    let says = |alert: &&AlertDescription| text == rustls::Error::AlertReceived(**alert).to_string();
+    if let Some(alert) = ABOUT_THE_HANDSHAKE.iter().find(says) {
+        return Some(format!("the server ended the handshake: {alert:?}"));
+    }
+    let alert = ABOUT_THE_CLIENT.iter().find(says)?;
+    Some(match &files.cert {
+        None => "the server wants a client certificate: cert and key name one".to_owned(),
+        Some(file) => {
+            format!("the server does not accept the client certificate {}: {alert:?}", file.display())
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(cert: Option<&str>, cacert: Option<&str>) -> TlsFiles {
+        TlsFiles { cacert: cacert.map(Into::into), cert: cert.map(Into::into), key: cert.map(Into::into) }
+    }
+
+    #[test]
+    fn a_handshake_that_failed_says_whose_certificate_is_not_accepted() {
+        use rustls::Error::{AlertReceived, InvalidCertificate};
+        let check = |error: rustls::Error, files: TlsFiles, expected: Option<&str>| {
+            assert_eq!(tls(&error, &files).as_deref(), expected, "{error:?}");
+        };
+        let unknown = || InvalidCertificate(CertificateError::UnknownIssuer);
+        check(unknown(), files(None, Some("ca")), Some("the certificate of the server is not trusted by ca"));
+        check(
+            unknown(),
+            files(None, None),
+            Some("the certificate of the server is not trusted: cacert names no authority"),
+        );
+        check(
+            InvalidCertificate(CertificateError::NotValidYet),
+            files(None, None),
+            Some(
+                "the certificate of the server is not good yet; check the clock of this machine if it should be good",
+            ),
+        );
+        check(
+            AlertReceived(AlertDescription::CertificateRequired),
+            files(None, Some("ca")),
+            Some("the server wants a client certificate: cert and key name one"),
+        );
+        check(
+            AlertReceived(AlertDescription::UnknownCA),
+            files(Some("c"), Some("ca")),
+            Some("the server does not accept the client certificate c: UnknownCA"),
+        );
+        // A connection that was made may end with these.
+        check(AlertReceived(AlertDescription::InternalError), files(None, None), None);
+        check(AlertReceived(AlertDescription::CloseNotify), files(Some("c"), None), None);
+    }
+}
