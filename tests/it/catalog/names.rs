@@ -70,6 +70,9 @@ fn every_form_of_name_is_answered() {
         (&["consul", "AXFR"], &["Transfer failed"]),
         (&["web.service.consul", "+edns=1", "+noednsneg"], &["status: BADVERS"]),
         (&["web.service.consul", "CH", "TXT"], &["status: REFUSED"]),
+        (&[r"w\000b.service.consul"], &["status: NXDOMAIN", "SOA\tns.consul."]),
+        (&["_tcp.service.consul"], &["status: NOERROR", "ANSWER: 0", "SOA\tns.consul."]),
+        (&["1.0.9.10.in-addr.arpa", "A"], &["status: NOERROR", "arpa.", "SOA\tns.consul."]),
         (&["web.service.consul", "+opcode=STATUS"], &["status: NOTIMP"]),
     ] {
         let said = asked(&host, "dig", question);
@@ -180,8 +183,11 @@ fn while_the_store_is_away_names_are_answered_also_after_a_restart() {
     host.write("web-works", "");
     host.start();
     host.wait_for_name(&["web.service.consul"], &["127.0.0.1"]);
-    let cached = || host.state().join("catalog.json").exists().then_some(());
-    tests::wait::until("the catalog is on disk", cached, || host.describe());
+    let cached = || {
+        let text = std::fs::read_to_string(host.state().join("catalog.json")).ok()?;
+        text.contains("passing").then_some(())
+    };
+    tests::wait::until("what is answered is on disk", cached, || host.describe());
     drop(store);
     etcd.kill_member(0);
     assert_eq!(host.dig(&["web.service.consul"]), ["127.0.0.1"]);
