@@ -221,6 +221,13 @@ name!(
     check_name
 );
 
+impl ServiceName {
+    /// True if it can be one label of a name in DNS, also behind `_` (RFC 2782).
+    pub fn is_label(&self) -> bool {
+        self.0.len() < HOST_LABEL_MAX_BYTES && !self.0.contains('.')
+    }
+}
+
 impl StepName {
     /// Stands for a validation directory that cannot be read.
     pub fn directory() -> Self {

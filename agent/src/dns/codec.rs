@@ -72,7 +72,8 @@ pub(super) fn read(packet: &[u8], transport: Transport) -> Result<Asked, Reply> 
     }
     let Ok(message) = Message::from_vec(packet) else {
         let id = u16::from_be_bytes([packet[0], packet[1]]);
-        return Err(encoded(&Message::error_msg(id, OpCode::Query, ResponseCode::FormErr)));
+        let op_code = OpCode::from_u8((packet[2] >> 3) & 0x0f);
+        return Err(encoded(&Message::error_msg(id, op_code, ResponseCode::FormErr)));
     };
     let limit = match (transport, &message.edns) {
         (Transport::Tcp, _) => usize::from(u16::MAX),
@@ -108,11 +109,9 @@ impl Asked {
         forwards: bool,
     ) -> (Reply, Option<ServiceName>) {
         let name = self.query.name.to_lowercase();
-        let labels: Option<Vec<&str>> = name.iter().map(|label| std::str::from_utf8(label).ok()).collect();
-        let Some(labels) = labels else {
-            // None of our names has bytes that are no text.
-            return (encoded(&response(&self.message, ResponseCode::Refused)), None);
-        };
+        // Bytes that are no text become a character that none of our names has.
+        let labels: Vec<_> = name.iter().map(String::from_utf8_lossy).collect();
+        let labels: Vec<&str> = labels.iter().map(AsRef::as_ref).collect();
         let kind = match self.query.query_type {
             RecordType::A => QueryType::A,
             RecordType::AAAA => QueryType::Aaaa,
@@ -144,7 +143,9 @@ impl Asked {
 
     fn encode(&self, found: Answer, code: ResponseCode, zone: &Zone, serial: u32, forwards: bool) -> Reply {
         let mut message = response(&self.message, code);
-        message.metadata.authoritative = code != ResponseCode::ServFail;
+        // Of all classes together nobody has the authority (RFC 1035, section 6.2).
+        let is_one_class = self.query.query_class == DNSClass::IN;
+        message.metadata.authoritative = code != ResponseCode::ServFail && is_one_class;
         message.metadata.recursion_available = forwards;
         let record = |record: &ResourceRecord| {
             let name = match &record.name {
