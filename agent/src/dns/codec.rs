@@ -20,11 +20,12 @@ const QUESTION_REST_BYTES: usize = 4;
 /// Type, class, time to live and length, behind the name of a record.
 const RECORD_REST_BYTES: usize = 10;
 /// The record of EDNS (RFC 6891, section 6.1.2) in every answer to a question that has one: the root, its type, what we
-/// take by UDP, and nothing else.
-const OPTIONS: [u8; 11] = {
+/// take by UDP, whether signatures were asked for (RFC 3225, section 3), and nothing else.
+fn options(edns: &Edns) -> [u8; 11] {
     let [high, low] = (UDP_MAX_BYTES as u16).to_be_bytes();
-    [0, 0, 41, high, low, 0, 0, 0, 0, 0, 0]
-};
+    let flags = if edns.flags().dnssec_ok { 0x80 } else { 0 };
+    [0, 0, 41, high, low, 0, 0, flags, 0, 0, 0]
+}
 /// The smallest record has 16 bytes: so many do not fit into 1232, or into 65,535.
 const RECORDS_MAX_UDP: usize = 128;
 const RECORDS_MAX_TCP: usize = 4200;
@@ -172,7 +173,8 @@ impl Asked {
 /// record of EDNS stays. Names are compressed by pointers to what stands before them (RFC 1035, section 4.1.4), so
 /// what is encoded can be cut behind any record.
 fn fit(mut message: Message, limit: usize) -> Reply {
-    let options = message.edns.take().map_or(&[][..], |_| &OPTIONS);
+    let options = message.edns.take().map(|edns| options(&edns));
+    let options = options.as_ref().map_or(&[][..], |options| &options[..]);
     let room = limit - options.len();
     let answers = message.answers.len();
     // The encoder cuts by itself what is longer than any message, and leaves what it cut behind the last record.
@@ -250,9 +252,10 @@ fn response(asked: &Message, code: ResponseCode) -> Message {
     message.metadata.recursion_desired = asked.metadata.recursion_desired;
     message.metadata.response_code = code;
     message.queries = asked.queries.iter().take(1).cloned().collect();
-    if asked.edns.is_some() {
+    if let Some(asked) = &asked.edns {
         let mut edns = Edns::new();
         edns.set_max_payload(UDP_MAX_BYTES as u16).set_version(0);
+        edns.set_dnssec_ok(asked.flags().dnssec_ok);
         message.edns = Some(edns);
     }
     message

@@ -130,6 +130,37 @@ fn an_answer_fits_and_says_when_it_was_cut() {
 }
 
 #[test]
+fn an_answer_says_of_signatures_what_its_question_said() {
+    let view = view(1);
+    let check = |what: &str, dnssec_ok: bool, change: &dyn Fn(&mut Message), code: ResponseCode| {
+        let mut asked = question("web.service.consul.", RecordType::A);
+        let mut edns = hickory_proto::op::Edns::new();
+        edns.set_dnssec_ok(dnssec_ok);
+        asked.set_edns(edns);
+        change(&mut asked);
+        for by_tcp in [false, true] {
+            let bytes = answer(&asked.to_vec().unwrap(), &view, by_tcp).unwrap();
+            let message = Message::from_vec(&bytes).unwrap();
+            let flags = *message.edns.as_ref().unwrap().flags();
+            assert_eq!((flags.dnssec_ok, flags.z), (dnssec_ok, 0), "{what}");
+            // One number has two names, BADVERS and BADSIG.
+            assert_eq!(u16::from(message.metadata.response_code), u16::from(code), "{what}");
+        }
+    };
+    for dnssec_ok in [false, true] {
+        check("an answer", dnssec_ok, &|_| (), ResponseCode::NoError);
+        let version = |asked: &mut Message| {
+            asked.edns.as_mut().unwrap().set_version(1);
+        };
+        check("another version of EDNS", dnssec_ok, &version, ResponseCode::BADVERS);
+        let class = |asked: &mut Message| {
+            asked.queries[0].set_query_class(DNSClass::CH);
+        };
+        check("another class", dnssec_ok, &class, ResponseCode::Refused);
+    }
+}
+
+#[test]
 fn a_datacenter_and_a_long_name_and_no_name() {
     let view = view(1);
     let check = |name: &str, kind, expected: ResponseCode, answers: usize| {

@@ -69,6 +69,7 @@ fn every_form_of_name_is_answered() {
         (&["web.service.consul", "ANY", "+notcp"], &["HINFO\t\"RFC8482\""]),
         (&["consul", "AXFR"], &["Transfer failed"]),
         (&["web.service.consul", "+edns=1", "+noednsneg"], &["status: BADVERS"]),
+        (&["web.service.consul", "+dnssec"], &["status: NOERROR", "flags: do; udp: 1232"]),
         (&["web.service.consul", "CH", "TXT"], &["status: REFUSED"]),
         (&[r"w\000b.service.consul"], &["status: NXDOMAIN", "SOA\tns.consul."]),
         (&["_tcp.service.consul"], &["status: NOERROR", "ANSWER: 0", "SOA\tns.consul."]),
