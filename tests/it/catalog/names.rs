@@ -166,6 +166,23 @@ fn questions_that_come_at_once_by_tcp_are_answered_in_order_also_those_that_wait
     assert_eq!(next_answer(&mut stream), (3, 0, 1));
 }
 
+#[test]
+fn a_client_that_holds_connections_leaves_places_for_another() {
+    let etcd = Etcd::single();
+    put_record(&etcd.store(), "web", "h2", r#"{"addresses": ["10.8.0.2"], "port": 80}"#);
+    let host = Host::started("h1", &etcd.endpoints());
+    host.wait_for_name(&["web.service.consul"], &["10.8.0.2"]);
+    let held: Vec<_> =
+        (0..300).map(|_| TcpStream::connect(("127.0.0.1", host.dns_port())).expect("connected")).collect();
+    let ask = |client: &str| {
+        asked(&host, "dig", &["web.service.consul", "+tcp", "+short", "+tries=1", "+time=3", "-b", client])
+    };
+    assert_eq!(ask("127.0.0.2"), "10.8.0.2\n", "{}", host.describe());
+    drop(held);
+    let again = || (ask("127.0.0.1") == "10.8.0.2\n").then_some(());
+    tests::wait::until("the first client has places again", again, || host.describe());
+}
+
 /// The id of the next answer, its code, and how many records it has.
 fn next_answer(stream: &mut TcpStream) -> (u8, u8, u8) {
     let mut length = [0; 2];
