@@ -108,8 +108,14 @@ fn an_agent_that_restarts_says_nothing_anew() {
 
 /// Tells a result over a Unix socket.
 fn tell(host: &Host, path: &str) -> String {
+    put(host, path, "")
+}
+
+fn put(host: &Host, path: &str, body: &str) -> String {
     let mut stream = std::os::unix::net::UnixStream::connect(host.path("agent.sock")).expect("it listens");
-    write!(stream, "PUT {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
+    let length = body.len();
+    let head = format!("PUT {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
+    stream.write_all((head + body).as_bytes()).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
@@ -138,6 +144,24 @@ fn a_ttl_check_is_told_over_the_socket_and_silence_is_critical() {
     wait_for_health(&host, &store, "web/h1", Some("critical"));
     assert!(tell(&host, "/v1/agent/check/warn/service:web").starts_with("HTTP/1.0 200"));
     wait_for_health(&host, &store, "web/h1", Some("warning"));
+    // As Consul's clients do.
+    for (check, body, code, says) in [
+        ("service:web", r#"{"Status": "passing", "Output": "by its client"}"#, "200", ""),
+        ("service:nothing", r#"{"Status": "passing"}"#, "404", "there is no check"),
+        ("a%2Fb", r#"{"Status": "passing"}"#, "400", "must be 1 to 128"),
+        ("service:web", r#"{"Status": "fine"}"#, "400", "or warning, or critical"),
+        ("service:web", r#"{"Output": "fine"}"#, "400", "missing field `Status`"),
+        ("service:web", "", "400", "the body is no result"),
+    ] {
+        let answer = put(&host, &format!("/v1/agent/check/update/{check}"), body);
+        let is_right = answer.starts_with(&format!("HTTP/1.0 {code}")) && answer.contains(says);
+        assert!(is_right, "{check} {body}: {answer}");
+    }
+    wait_for_health(&host, &store, "web/h1", Some("passing"));
+    let (_, checks) = host.http_get("/v1/checks").expect("an answer");
+    assert!(checks.contains("by its client"), "{checks}");
+    assert!(put(&host, "/v1/agent/check/update/service:web", r#"{"Status": "critical"}"#).contains(" 200 "));
+    wait_for_health(&host, &store, "web/h1", Some("critical"));
 }
 
 #[test]
