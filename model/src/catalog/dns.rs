@@ -293,7 +293,7 @@ fn has_tag(service: &ServiceView, tag: &str) -> bool {
 }
 
 fn same_tag(tag: &Tag, folded: &str) -> bool {
-    tag.as_str().eq_ignore_ascii_case(folded)
+    tag.as_str().eq_ignore_ascii_case(folded) && tag.is_label()
 }
 
 fn reverse(kind: QueryType, name: String, address: &IpAddr, view: &View, zone: &Zone) -> Answer {

@@ -335,10 +335,13 @@ impl View {
         if before == after {
             return;
         }
-        let folded = |tag: &Tag| tag.as_str().to_ascii_lowercase();
+        let folded = |tags: Option<&BTreeSet<Tag>>| -> Vec<String> {
+            let labels = tags.into_iter().flatten().filter(|tag| tag.is_label());
+            labels.map(|tag| tag.as_str().to_ascii_lowercase()).collect()
+        };
         let tags = Arc::make_mut(&mut self.tags);
-        after.into_iter().flatten().for_each(|tag| tags.count_in(folded(tag)));
-        before.into_iter().flatten().for_each(|tag| tags.count_out(folded(tag)));
+        folded(after).into_iter().for_each(|tag| tags.count_in(tag));
+        folded(before).into_iter().for_each(|tag| tags.count_out(tag));
     }
 
     fn fold(&mut self, service: &ServiceName, is_there: bool) {

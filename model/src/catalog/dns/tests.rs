@@ -62,7 +62,7 @@ fn said(name: &str, kind: QueryType, view: &View, zone: &Zone) -> Said {
 #[test]
 fn a_name_without_data_is_there_exactly_while_a_name_exists_below_it() {
     let full = view(&[
-        ("web", "web1", &["V1"]),
+        ("web", "web1", &["V1", "traefik.enable=true", "a b", "1.0"]),
         ("Mixed", "db1.Rack2.example.org", &[]),
         ("dotted.name", "web1", &["only-there"]),
     ]);
@@ -102,6 +102,15 @@ fn a_name_without_data_is_there_exactly_while_a_name_exists_below_it() {
         ("x.web1.node.consul", Said::None),
     ] {
         check(name, &full, &ours, expected);
+    }
+    // Tags that are no labels have no names, whatever a label may hold.
+    for tag in ["traefik.enable=true", "a b", "1.0"] {
+        let labels = vec![tag, "web", "service", "consul"];
+        let below = format!("_{tag}");
+        for labels in [labels, vec![&below, "service", "consul"]] {
+            let question = Question { labels, kind: QueryType::A };
+            assert_eq!(answer(&question, &full, &ours).code, ResponseCode::NoSuchName, "{tag}");
+        }
     }
     check("dc1.consul", &full, &nameless, Said::None);
     check("service.dc1.consul", &full, &nameless, Said::None);
