@@ -4,8 +4,8 @@
 mod consul;
 mod native;
 
-pub use consul::parse_consul;
-pub use native::parse_toml;
+use consul::parse_consul;
+use native::parse_toml;
 
 use crate::checks::CheckStatus;
 use crate::names::{CheckId, InterfaceName, Role, ServiceName, Tag};
@@ -152,6 +152,24 @@ pub fn parse_profile_list(file: &str, text: &str) -> Parsed {
         }
     }
     parsed
+}
+
+/// How names of service files end.
+pub const FILE_KINDS: [&str; 3] = ["toml", "json", "hcl"];
+
+/// Reads one service file, as its name says.
+///
+/// # Errors
+/// The first mistake, with its line where one can be named.
+pub fn parse_file(file: &str, text: &str) -> Result<Parsed, DefinitionError> {
+    match file.rsplit('.').next() {
+        Some("toml") => parse_toml(file, text),
+        Some("hcl") => {
+            let message = "HCL is not read; write it as JSON".to_owned();
+            Err(DefinitionError { file: file.to_owned(), line: None, message })
+        }
+        _ => parse_consul(file, text),
+    }
 }
 
 /// Puts the files of a host together, in the order given. What does not fit with the files before is left

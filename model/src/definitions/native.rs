@@ -58,7 +58,7 @@ struct CheckFragment {
 ///
 /// # Errors
 /// The first mistake, with its line where one can be named.
-pub fn parse_toml(file: &str, text: &str) -> Result<Parsed, DefinitionError> {
+pub(super) fn parse_toml(file: &str, text: &str) -> Result<Parsed, DefinitionError> {
     let error = |line, message| DefinitionError { file: file.to_owned(), line, message };
     let read: File = toml::from_str(text)
         .map_err(|e| error(e.span().map(|span| line_at(text, span.start)), with_nearest(e.message())))?;

@@ -64,6 +64,8 @@ fn every_kind_of_check_that_is_supported() {
     let args = only_check(r#"{"args": ["/bin/true", "-x"], "interval": "10s", "timeout": "1s"}"#);
     assert_eq!(args.kind, CheckKind::Command { arguments: vec!["/bin/true".into(), "-x".into()] });
     assert_eq!(args.timeout, Duration::from_secs(1));
+    let named = only_check(r#"{"args": ["curl", "localhost"], "interval": "10s"}"#);
+    assert_eq!(named.kind, CheckKind::Command { arguments: vec!["curl".into(), "localhost".into()] });
     let http = only_check(
         r#"{"http": "https://localhost/", "method": "POST", "header": {"X": ["a", "b"]}, "body": "{}",
             "tls_skip_verify": true, "interval": "10s"}"#,
@@ -94,11 +96,21 @@ fn every_kind_of_check_that_is_supported() {
 
 #[test]
 fn what_is_not_supported_is_refused_by_name() {
-    for field in
-        ["grpc", "docker_container_id", "shell", "alias_node", "alias_service", "h2ping", "udp", "os_service"]
-    {
-        let check = format!(r#"{{"{field}": "x", "args": ["/bin/true"], "interval": "10s"}}"#);
-        consul_refuses(&with_check(&check), &format!("{field} is not supported"));
+    let document = include_str!("../../../docs/discovery.md");
+    let check = |text: String, folded: &str, instead: &str| {
+        consul_refuses(&text, &format!("is not supported: {instead}"));
+        let is_named = document.split('`').any(|name| name.replace('_', "") == folded);
+        assert!(is_named, "docs/discovery.md says nothing of {folded}");
+    };
+    for (field, instead) in consul::REFUSED_OF_CHECKS {
+        let given = format!(r#"{{"{field}": "x", "args": ["/bin/true"], "interval": "10s"}}"#);
+        check(with_check(&given), field, instead);
+    }
+    for (field, instead) in consul::REFUSED_OF_SERVICES {
+        check(format!(r#"{{"service": {{"name": "web", "{field}": "x"}}}}"#), field, instead);
+    }
+    for nothing in [r#""namespace": "default""#, r#""kind": """#, r#""ports": []"#] {
+        consul(&format!(r#"{{"service": {{"name": "web", {nothing}}}}}"#));
     }
     for (field, value) in [
         ("kind", r#""connect-proxy""#),
@@ -117,6 +129,19 @@ fn what_is_not_supported_is_refused_by_name() {
     );
     consul_refuses(r#"{"service": {"name": "a", "prot": 80}}"#, "prot: a service has no such field");
     consul_refuses(&with_check(r#"{"ttl": "1s", "colour": "red"}"#), "colour: a check has no such field");
+    let with = |field: &str| format!(r#"{{"service": {{"name": "web", {field}}}}}"#);
+    consul_refuses(&with(r#""port": "80""#), "port must be a whole number, without quotes");
+    consul_refuses(
+        &with(r#""meta": {"version": 4}"#),
+        "meta must be an object of texts: numbers too stand in",
+    );
+    for (key, meant) in [("sevice", "service"), ("cheks", "checks"), ("datacentre", "datacenter")] {
+        let text = format!("{{\n\"{key}\": {{\"name\": \"web\"}}}}");
+        let expected = format!("web.json:2: \"{key}\": Consul has no such key; did you mean {meant}?");
+        consul_refuses(&text, &expected);
+    }
+    let hcl = parse_file("web.hcl", "service {}").unwrap_err().to_string();
+    assert_eq!(hcl, "web.hcl: HCL is not read; write it as JSON");
 }
 
 #[test]
@@ -135,7 +160,11 @@ fn a_mistake_is_named_with_its_line() {
     );
     consul_refuses(&with_check(r#"{"ttl": "1s", "tcp": "a:1", "interval": "1s"}"#), "found tcp and ttl");
     consul_refuses(&with_check(r#"{"args": ["/bin/true"]}"#), "interval is missing");
-    consul_refuses(&with_check(r#"{"args": ["true"], "interval": "1s"}"#), "must be an absolute path");
+    consul_refuses(
+        &with_check(r#"{"args": ["bin/true"], "interval": "1s"}"#),
+        "must be an absolute path, or",
+    );
+    consul_refuses(&with_check(r#"{"args": [""], "interval": "1s"}"#), "must be an absolute path, or");
     consul_refuses(&with_check(r#"{"tcp": "localhost", "interval": "1s"}"#), "host:port");
     consul_refuses(&with_check(r#"{"ttl": 10}"#), "ttl must be a text with its unit");
     consul_refuses(&with_check(r#"{"args": ["/bin/true"], "interval": "10"}"#), "is no duration");

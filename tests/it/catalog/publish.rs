@@ -106,6 +106,46 @@ fn an_agent_that_restarts_says_nothing_anew() {
     assert!(!changes.iter().any(is_record), "the record outlives a reboot");
 }
 
+#[test]
+fn everyday_files_of_consul_are_published_as_they_are() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::new("h1", &etcd.endpoints());
+    let (source, target) = (host.path("tags.j2"), host.path("tags.json"));
+    host.write("tags.j2", "{% for i in service(\"web\", tag=\"a b\") %}{{ i.tags | tojson }}{% endfor %}");
+    let template = format!(
+        "[[template]]\nsource = \"{}\"\ntarget = \"{}\"\ndebounce = \"50ms\"\n",
+        source.display(),
+        target.display()
+    );
+    let mut host = host.with(&template);
+    let tags = ["a b", "blue", "rule=Path(\"/x\") {{ y }}", "traefik.enable=true", "urlprefix-/foo"];
+    let check = |args: Value| json!({"args": args, "interval": "1s"});
+    let file = |name: &str, check: Value| json!({"service": {"name": name, "port": 80, "tags": tags, "check": check}});
+    host.write_service("web.json", &file("web", check(json!(["true", "x"]))).to_string());
+    host.write_service("lost.json", &file("lost", check(json!(["no-such-program"]))).to_string());
+    host.start();
+    wait_for_health(&host, &store, "web/h1", Some("passing"));
+    let record: Value = serde_json::from_str(&store.get("/available_services/web/h1").unwrap()).unwrap();
+    assert_eq!(record["tags"], json!(tags));
+    host.wait_for_name(&["blue.web.service.consul"], &["127.0.0.1"]);
+    host.wait_for_name(&["_web._blue.service.consul", "SRV"], &["1 1 80 h1.node.consul."]);
+    for name in [r"a\032b.web.service.consul", "traefik.enable=true.web.service.consul"] {
+        assert_eq!(host.dig(&[name]), Vec::<String>::new(), "{name}");
+    }
+    let (_, shown) = host.http_get("/v1/services/web?tag=a%20b").expect("an answer");
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    assert_eq!(shown["instances"][0]["tags"], json!(tags));
+    let rendered = || {
+        let text = std::fs::read_to_string(&target).ok()?;
+        (serde_json::from_str::<Value>(&text).ok()? == json!(tags)).then_some(())
+    };
+    wait::until("the template has the tags", rendered, || host.describe());
+    let (_, checks) = host.http_get("/v1/checks").expect("an answer");
+    let why = "no-such-program is not on /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    assert!(checks.contains(why), "{checks}");
+}
+
 /// Tells a result over a Unix socket.
 fn tell(host: &Host, path: &str) -> String {
     put(host, path, "")
