@@ -2,7 +2,9 @@
 //! `agent/config/config.go` (ServiceDefinition, CheckDefinition). Names are compared without case and underscores,
 //! as its decoder does. What is not supported here is refused by name.
 
-use super::{CheckDefinition, CheckKind, DefinitionError, Parsed, ServiceDefinition, check_id, line_of};
+use super::{
+    CheckDefinition, CheckKind, DefinitionError, Parsed, ServiceAddress, ServiceDefinition, check_id, line_of,
+};
 use crate::checks::CheckStatus;
 use crate::names::{ServiceName, Tag, quoted};
 use crate::settings::nearest;
@@ -140,10 +142,8 @@ impl Parsed {
             service.tags.insert(Tag::new(tag).map_err(|e| mistake("tags", e.to_string()))?);
         }
         if let Some(address) = fields.text("address")?.filter(|text| !text.is_empty()) {
-            let parsed = address.parse();
-            service.address = Some(
-                parsed.map_err(|_| mistake("address", format!("{} is no IP address", quoted(&address))))?,
-            );
+            let address = ServiceAddress::try_from(address);
+            service.address = Some(address.map_err(|error| mistake("address", error))?);
         }
         if let Some(port) = fields.number("port")?.filter(|port| *port != 0) {
             let parsed = u16::try_from(port);

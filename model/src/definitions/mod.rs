@@ -8,7 +8,8 @@ use consul::parse_consul;
 use native::parse_toml;
 
 use crate::checks::CheckStatus;
-use crate::names::{CheckId, InterfaceName, Role, ServiceName, Tag};
+use crate::names::{CheckId, HostName, InterfaceName, Role, ServiceName, Tag, quoted};
+use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -39,11 +40,38 @@ pub struct ServiceDefinition {
     /// Free text by name.
     pub meta: BTreeMap<String, String>,
     /// The address that others should use, instead of those of the host.
-    pub address: Option<IpAddr>,
+    pub address: Option<ServiceAddress>,
     /// The interface whose addresses others should use.
     pub interface: Option<InterfaceName>,
     /// Its checks.
     pub checks: Vec<CheckDefinition>,
+}
+
+/// Where others find a service.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum ServiceAddress {
+    /// Here.
+    Ip(IpAddr),
+    /// Where this name points; its host finds out.
+    Name(HostName),
+}
+
+impl TryFrom<String> for ServiceAddress {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if let Ok(ip) = text.parse() {
+            return Ok(Self::Ip(ip));
+        }
+        // A name does not end in a number (RFC 3696, section 2): that is a mistyped address.
+        let ends_in_number =
+            text.rsplit('.').next().is_some_and(|end| end.bytes().all(|b| b.is_ascii_digit()));
+        match HostName::new(&text) {
+            Ok(name) if !ends_in_number => Ok(Self::Name(name)),
+            _ => Err(format!("{} is neither an IP address nor the name of a host", quoted(&text))),
+        }
+    }
 }
 
 impl ServiceDefinition {

@@ -1,12 +1,13 @@
 //! Our own service files: TOML, `[[service]]` with `[[service.check]]`, and `[[check]]` of the host.
 
-use super::{CheckDefinition, CheckKind, DefinitionError, Parsed, ServiceDefinition, check_id};
+use super::{
+    CheckDefinition, CheckKind, DefinitionError, Parsed, ServiceAddress, ServiceDefinition, check_id,
+};
 use crate::checks::CheckStatus;
 use crate::names::{InterfaceName, ServiceName, Tag};
 use crate::settings::{Span, line_at, with_nearest};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::time::Duration;
 
 #[derive(Debug, Default, Deserialize)]
@@ -25,7 +26,7 @@ struct ServiceFragment {
     tags: BTreeSet<Tag>,
     #[serde(default)]
     meta: BTreeMap<String, String>,
-    address: Option<IpAddr>,
+    address: Option<ServiceAddress>,
     interface: Option<InterfaceName>,
     #[serde(default)]
     check: Vec<CheckFragment>,

@@ -29,7 +29,7 @@ fn a_service_as_consul_documents_it() {
     );
     let service = &parsed.services[0];
     assert_eq!((service.name.as_str(), service.port), ("redis", Some(8000)));
-    assert_eq!(service.address, Some("10.0.0.9".parse().unwrap()));
+    assert_eq!(service.address, Some(ServiceAddress::Ip("10.0.0.9".parse().unwrap())));
     assert!(service.tags.contains(&Tag::new("primary").unwrap()));
     assert_eq!(service.meta["version"], "4.0");
     let ids: Vec<&str> = service.checks.iter().map(|c| c.id.as_str()).collect();
@@ -142,6 +142,34 @@ fn what_is_not_supported_is_refused_by_name() {
     }
     let hcl = parse_file("web.hcl", "service {}").unwrap_err().to_string();
     assert_eq!(hcl, "web.hcl: HCL is not read; write it as JSON");
+}
+
+#[test]
+fn an_address_is_one_or_a_name() {
+    for (text, expected) in [
+        ("fd00::1", Ok("Ip(fd00::1)")),
+        ("db.example.org", Ok("Name(HostName(\"db.example.org\"))")),
+        ("localhost", Ok("Name(HostName(\"localhost\"))")),
+        ("10.0.0.999", Err(())),
+        ("a b", Err(())),
+        ("db_1", Err(())),
+        ("10.0.0.1:80", Err(())),
+    ] {
+        let json = format!(r#"{{"service": {{"name": "web", "address": "{text}"}}}}"#);
+        let toml = format!("[[service]]\nname = \"web\"\naddress = \"{text}\"\n");
+        for parsed in [parse_consul("web.json", &json), parse_toml("web.toml", &toml)] {
+            match (parsed, expected) {
+                (Ok(parsed), Ok(expected)) => {
+                    let address = parsed.services[0].address.as_ref().unwrap();
+                    assert_eq!(format!("{address:?}"), expected);
+                }
+                (Err(error), Err(())) => {
+                    assert!(error.to_string().contains("is neither an IP address"), "{error}")
+                }
+                (other, _) => panic!("{text}: {other:?}"),
+            }
+        }
+    }
 }
 
 #[test]

@@ -3,12 +3,17 @@
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
+use std::process::Command;
+use std::time::Duration;
 use tests::etcd::Etcd;
 use tests::host::Host;
+use tests::process::{in_own_network, run};
 use tests::recorder::Recorder;
 use tests::store::Store;
 use tests::wait;
 
+/// Names are asked for twice a minute.
+const LOOKS: Duration = Duration::from_secs(75);
 const HEALTH: &str = "/orchestrate/health/";
 const RECORDS: &str = "/available_services/";
 
@@ -141,9 +146,45 @@ fn everyday_files_of_consul_are_published_as_they_are() {
         (serde_json::from_str::<Value>(&text).ok()? == json!(tags)).then_some(())
     };
     wait::until("the template has the tags", rendered, || host.describe());
-    let (_, checks) = host.http_get("/v1/checks").expect("an answer");
     let why = "no-such-program is not on /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-    assert!(checks.contains(why), "{checks}");
+    let says_why = || host.http_get("/v1/checks")?.1.contains(why).then_some(());
+    wait::until("the check says where its program was looked for", says_why, || host.describe());
+}
+
+#[test]
+fn an_address_that_is_a_name_is_resolved_and_its_last_addresses_stay() {
+    if !in_own_network("catalog::publish::an_address_that_is_a_name_is_resolved_and_its_last_addresses_stay")
+    {
+        return;
+    }
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let mut host = Host::new("h1", &etcd.endpoints());
+    let hosts = host.path("hosts");
+    let resolves = |lines: &str| std::fs::write(&hosts, format!("127.0.0.1 localhost\n{lines}")).unwrap();
+    resolves("10.7.0.1 db.example.org\n10.7.0.2 db.example.org\n");
+    assert!(run(Command::new("mount").arg("--bind").arg(&hosts).arg("/etc/hosts"), "").status.success());
+    let service = |name: &str| json!({"service": {"name": name, "address": format!("{name}.example.org")}});
+    host.write_service("db.json", &service("db").to_string());
+    host.write_service("none.json", &service("none").to_string());
+    host.start();
+    // One that does not resolve keeps no other back.
+    wait_for_health(&host, &store, "db/h1", Some("passing"));
+    let record: Value = serde_json::from_str(&store.get("/available_services/db/h1").unwrap()).unwrap();
+    assert_eq!(record["addresses"], json!(["10.7.0.1", "10.7.0.2"]));
+    let published = || host.status().map(|status| status["services"]["published"].clone());
+    let wait_for_trouble = |name: &str| {
+        let is = |p: Value| p["unresolved"][name].is_string().then_some(p);
+        wait::until_within(LOOKS, name, || published().and_then(is), || host.describe())
+    };
+    let shown = wait_for_trouble("none.example.org");
+    assert_eq!((&shown["held_back"], &shown["services"]["db"]), (&json!(["none"]), &json!("passing")));
+    assert!(host.describe().contains("the address of a service does not resolve"), "{}", host.describe());
+    resolves("");
+    let shown = wait_for_trouble("db.example.org");
+    assert_eq!((&shown["held_back"], &shown["services"]["db"]), (&json!(["none"]), &json!("passing")));
+    let after = store.get("/available_services/db/h1").unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&after).unwrap(), record, "what was known last stays");
 }
 
 /// Tells a result over a Unix socket.
