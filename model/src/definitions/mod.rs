@@ -219,13 +219,14 @@ pub fn assemble<'a>(
             match origin.get(&service.name) {
                 // The profile list says that it is there; another file says more.
                 Some(_) if is_bare => {}
-                Some(other) => error(
-                    file,
-                    format!(
-                        "service {} is defined in {other} already: a host has one instance of a service",
-                        service.name
-                    ),
-                ),
+                Some(other) => {
+                    let (name, id) = (&service.name, quoted(&service.id));
+                    let message = format!(
+                        "service {name} is defined in {other} already: a host has one instance of a service; \
+                         give the one with id {id} a name of its own, or a host of its own"
+                    );
+                    error(file, message);
+                }
                 None => {
                     origin.insert(service.name.clone(), file);
                     all.services.insert(service.name.clone(), service.clone());
