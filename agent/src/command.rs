@@ -66,17 +66,18 @@ pub async fn run(
     let Some((program, rest)) = arguments.split_first() else {
         return not_started("the command is empty".into());
     };
-    if let Err(why) = trust::check_command(Path::new(program)) {
-        return not_started(why);
-    }
-    match start(program, rest, environment) {
+    let path = match trust::find_command(program) {
+        Ok(path) => path,
+        Err(why) => return not_started(why),
+    };
+    match start(&path, rest, environment) {
         Ok((child, output)) => follow(child, output, limit, output_max).await,
-        Err(error) => not_started(format!("{program}: {error}")),
+        Err(error) => not_started(format!("{}: {error}", path.display())),
     }
 }
 
 fn start(
-    program: &str,
+    program: &Path,
     arguments: &[String],
     environment: &BTreeMap<String, String>,
 ) -> io::Result<(tokio::process::Child, pipe::Receiver)> {
@@ -84,7 +85,7 @@ fn start(
     let child = Command::new(program)
         .args(arguments)
         .env_clear()
-        .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("PATH", trust::PATH)
         .env("LANG", "C.UTF-8")
         .envs(environment)
         .current_dir("/")
@@ -218,7 +219,11 @@ mod tests {
     #[tokio::test]
     async fn what_cannot_be_started_says_why() {
         let environment = BTreeMap::new();
-        for (program, why) in [("/nonexistent", "No such file"), ("true", "not an absolute path")] {
+        for (program, why) in [
+            ("/nonexistent", "No such file"),
+            ("./true", "not an absolute path"),
+            ("no-such-program", "no-such-program is not on /usr/local/sbin:"),
+        ] {
             let outcome = run(&[program.into()], &environment, Duration::from_secs(1), 100).await;
             assert!(matches!(&outcome.end, End::NotStarted(said) if said.contains(why)), "{outcome:?}");
         }

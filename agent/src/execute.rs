@@ -339,7 +339,7 @@ impl Executor {
         };
         let from = attempt.and_then(|a| a.from.as_ref()).or(state.installed.as_ref());
         let mut environment = BTreeMap::from([
-            ("PATH".to_owned(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
+            ("PATH".to_owned(), crate::trust::PATH.to_owned()),
             ("LANG".into(), "C.UTF-8".into()),
         ]);
         let mut set = |name: &str, value: String| environment.insert(name.to_owned(), value);

@@ -4,6 +4,28 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+/// Where programs are looked for, whatever the agent's own environment says.
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Finds a program by its path, or by its name on [`PATH`], and checks it.
+///
+/// # Errors
+/// It is nowhere, or as [`check_command`].
+pub fn find_command(program: &str) -> Result<PathBuf, String> {
+    find_on(PATH, program)
+}
+
+fn find_on(places: &str, program: &str) -> Result<PathBuf, String> {
+    let path = if program.contains('/') {
+        PathBuf::from(program)
+    } else {
+        let mut found = places.split(':').map(|place| Path::new(place).join(program));
+        found.find(|path| path.is_file()).ok_or_else(|| format!("{program} is not on {places}"))?
+    };
+    check_command(&path)?;
+    Ok(path)
+}
+
 /// Checks that a command is an executable file that nobody else could have put there.
 ///
 /// # Errors
@@ -103,6 +125,37 @@ mod tests {
         assert!(check_command(&directory).unwrap_err().contains("not a regular file"));
         assert!(check_command(&directory.join("none")).unwrap_err().contains("No such file"));
         assert!(check_command(Path::new("apply")).unwrap_err().contains("not an absolute path"));
+    }
+
+    #[test]
+    fn a_name_is_looked_for_where_programs_are_and_checked_there() {
+        let base = tempfile::tempdir().unwrap();
+        let at = |name: &str| base.path().join(name);
+        for name in ["one", "two", "open"] {
+            std::fs::create_dir(at(name)).unwrap();
+        }
+        let put = |path: &str, mode| {
+            std::fs::write(at(path), "#!/bin/sh\n").unwrap();
+            std::fs::set_permissions(at(path), Permissions::from_mode(mode)).unwrap();
+        };
+        put("two/fine", 0o755);
+        put("open/bad", 0o757);
+        std::fs::create_dir(at("one/fine")).unwrap();
+        let places = ["one", "two", "open"].map(|name| at(name).display().to_string()).join(":");
+        let fine = at("two/fine");
+        for (program, expected) in [
+            ("fine", Ok(fine.clone())),
+            (fine.to_str().unwrap(), Ok(fine.clone())),
+            ("bad", Err("bad is writable by others".to_owned())),
+            ("none", Err(format!("none is not on {places}"))),
+            ("./fine", Err("./fine is not an absolute path".to_owned())),
+        ] {
+            match (find_on(&places, program), expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found, expected),
+                (Err(error), Err(expected)) => assert!(error.contains(&expected), "{error}"),
+                other => panic!("{program}: {other:?}"),
+            }
+        }
     }
 
     #[test]

@@ -180,11 +180,11 @@ fn one_of(requirement: &Requirement) -> Option<Wait> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definitions::{assemble, parse_toml};
+    use crate::definitions::{assemble, parse_file};
 
     fn told(role: &str, settings: &str, services: &str) -> Told {
         let text = format!("role = \"{role}\"\n{settings}");
-        let parsed = parse_toml("s", services).unwrap();
+        let parsed = parse_file("s.toml", services).unwrap();
         Told {
             source: format!("{role}.toml"),
             settings: crate::settings::read(&[("a".into(), text)]).unwrap(),

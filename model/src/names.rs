@@ -77,6 +77,21 @@ fn check_host(what: &'static str, text: &str) -> Result<(), NameError> {
     }
 }
 
+/// Longest tag in bytes.
+pub const TAG_MAX_BYTES: usize = 512;
+
+fn check_tag(what: &'static str, text: &str) -> Result<(), NameError> {
+    // These three are escaped in messages alone.
+    let is_printable = |c: char| matches!(c, '"' | '\'' | '\\') || c.escape_debug().len() == 1;
+    let is_bounded = !text.is_empty() && text.len() <= TAG_MAX_BYTES;
+    if is_bounded && text.trim() == text && text.chars().all(is_printable) {
+        Ok(())
+    } else {
+        let rule = "must be 1 to 512 bytes of printable characters, with blanks only between them";
+        Err(NameError::new(what, text, rule))
+    }
+}
+
 macro_rules! name {
     ($(#[$doc:meta])* $type:ident, $what:literal, $check:ident) => {
         $(#[$doc])*
@@ -184,10 +199,11 @@ name!(
     check_name
 );
 name!(
-    /// A tag of a service: a property of some of its instances.
+    /// A tag of a service: a property of some of its instances. Others read whole settings in tags
+    /// (`traefik.http.routers.web.rule=Host(...)`), so this is text and no name.
     Tag,
     "tag",
-    check_name
+    check_tag
 );
 name!(
     /// A check, unique on its host.
@@ -220,6 +236,20 @@ name!(
     "token",
     check_name
 );
+
+impl ServiceName {
+    /// True if it can be one label of a name in DNS, also behind `_` (RFC 2782).
+    pub fn is_label(&self) -> bool {
+        self.0.len() < HOST_LABEL_MAX_BYTES && !self.0.contains('.')
+    }
+}
+
+impl Tag {
+    /// True if it can be one label of a name in DNS.
+    pub fn is_label(&self) -> bool {
+        self.0.len() <= HOST_LABEL_MAX_BYTES && !self.0.contains('.') && check_name("", &self.0).is_ok()
+    }
+}
 
 impl StepName {
     /// Stands for a validation directory that cannot be read.
@@ -272,6 +302,31 @@ mod tests {
             let error = Version::new(bad).unwrap_err().to_string();
             assert!(error.contains("must be 1 to 128"), "{bad:?}: {error}");
             assert!(!error.contains('\n') && !error.contains('\0'), "not escaped: {error:?}");
+        }
+    }
+
+    #[test]
+    fn a_tag_is_text_and_some_are_labels() {
+        for (tag, is_label) in [
+            ("v1", true),
+            ("a_b:c", true),
+            (&"x".repeat(63), true),
+            (&"x".repeat(64), false),
+            ("1.0", false),
+            ("traefik.enable=true", false),
+            ("urlprefix-/foo strip=/foo", false),
+            ("rule=Host(`a.b`) && Path(\"/x\") || 'y' \\ {{ x }} %{y}", false),
+            ("größe", false),
+            (&"=".repeat(512), false),
+        ] {
+            assert_eq!(Tag::new(tag).unwrap().is_label(), is_label, "{tag}");
+        }
+        let long = "x".repeat(513);
+        for bad in
+            ["", " ", " a", "a ", "a\nb", "a\tb", "a\0", "a\u{1b}[0m", "a\u{202e}b", "a\u{2028}b", &long]
+        {
+            let error = Tag::new(bad).unwrap_err().to_string();
+            assert!(error.contains("must be 1 to 512"), "{bad:?}: {error}");
         }
     }
 

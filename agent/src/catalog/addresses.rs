@@ -1,7 +1,8 @@
 //! The addresses of this machine, by interface.
 
+use super::resolved::Resolved;
 use model::catalog::usable_addresses;
-use model::definitions::ServiceDefinition;
+use model::definitions::{ServiceAddress, ServiceDefinition};
 use model::names::InterfaceName;
 use model::settings::ServicesSettings;
 use std::collections::BTreeMap;
@@ -41,10 +42,17 @@ impl Addresses {
 
     /// Those that others should use for a service: what its definition says, else what the settings say, else
     /// every one that can be reached from elsewhere.
-    pub fn for_service(&self, service: &ServiceDefinition, settings: &ServicesSettings) -> Vec<IpAddr> {
+    pub(super) fn for_service(
+        &self,
+        service: &ServiceDefinition,
+        settings: &ServicesSettings,
+        resolved: &Resolved,
+    ) -> Vec<IpAddr> {
         let of = |name: &InterfaceName| self.0.get(name).cloned().unwrap_or_default();
-        if let Some(address) = service.address {
-            return vec![address];
+        match &service.address {
+            Some(ServiceAddress::Ip(address)) => return vec![*address],
+            Some(ServiceAddress::Name(name)) => return resolved.addresses(name).to_vec(),
+            None => {}
         }
         if let Some(interface) = &service.interface {
             return of(interface);
@@ -77,7 +85,7 @@ mod tests {
         let mut service = ServiceDefinition::bare(ServiceName::new("web").unwrap());
         let check = |service: &ServiceDefinition, settings: &ServicesSettings, expected: &[&str]| {
             let expected: Vec<IpAddr> = expected.iter().map(|text| ip(text)).collect();
-            assert_eq!(addresses.for_service(service, settings), expected);
+            assert_eq!(addresses.for_service(service, settings, &Resolved::default()), expected);
         };
         check(&service, &settings, &["10.0.0.5", "192.168.0.5", "fd00::5"]);
         settings.interfaces = vec![interface("eth1"), interface("eth0")];
@@ -88,7 +96,10 @@ mod tests {
         check(&service, &settings, &["127.0.0.1", "::1"]);
         service.interface = Some(interface("none"));
         check(&service, &settings, &[]);
-        service.address = Some(ip("4.3.2.1"));
+        service.address = Some(ServiceAddress::Ip(ip("4.3.2.1")));
         check(&service, &settings, &["4.3.2.1"]);
+        // Not those of the host, while nobody knows better.
+        service.address = Some(ServiceAddress::try_from("db.example.org".to_owned()).unwrap());
+        check(&service, &settings, &[]);
     }
 }

@@ -4,7 +4,7 @@
 use crate::files::Directory;
 use crate::trust;
 use model::definitions::{
-    DefinitionError, Definitions, Parsed, assemble, parse_consul, parse_profile_list, parse_toml,
+    DefinitionError, Definitions, FILE_KINDS, Parsed, assemble, parse_file, parse_profile_list,
 };
 use model::settings::{ServicesSettings, Settings};
 use notify::{RecursiveMode, Watcher};
@@ -161,7 +161,7 @@ fn list(settings: &ServicesSettings, errors: &mut Vec<String>) -> Vec<PathBuf> {
             .filter_map(|entry| Some(entry.ok()?.path()))
             .filter(|path| {
                 let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-                let kind = path.extension().is_some_and(|kind| kind == "json" || kind == "toml");
+                let kind = path.extension().is_some_and(|kind| FILE_KINDS.iter().any(|known| kind == *known));
                 kind && name.is_some_and(|name| !name.starts_with('.'))
             })
             .collect();
@@ -189,12 +189,7 @@ fn read(path: &Path, settings: &ServicesSettings) -> Result<Parsed, String> {
     if settings.profile_list.as_deref() == Some(path) {
         return Ok(parse_profile_list(&shown, &text));
     }
-    let parsed = if path.extension().is_some_and(|kind| kind == "toml") {
-        parse_toml(&shown, &text)
-    } else {
-        parse_consul(&shown, &text)
-    };
-    parsed.map_err(|error: DefinitionError| error.to_string())
+    parse_file(&shown, &text).map_err(|error: DefinitionError| error.to_string())
 }
 
 #[cfg(test)]

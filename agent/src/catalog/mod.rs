@@ -8,6 +8,7 @@ mod files;
 mod follower;
 mod needs;
 mod publisher;
+mod resolved;
 
 pub use addresses::Addresses;
 pub use definitions::{Loaded, Loader};

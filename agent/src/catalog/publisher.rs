@@ -3,6 +3,7 @@
 
 use super::addresses::Addresses;
 use super::definitions::Loaded;
+use super::resolved::Resolved;
 use crate::checks::Board;
 use crate::clock;
 use crate::files::Directory;
@@ -47,6 +48,8 @@ pub struct Published {
     /// Services that are defined and not published: they have no address that others could use, or more to say
     /// than a record holds.
     pub held_back: Vec<ServiceName>,
+    /// Addresses of services that are names and do not resolve now, and why; what they stood for before stays.
+    pub unresolved: BTreeMap<HostName, String>,
 }
 
 /// What outlives the process: enough to find everything that this host has in the store.
@@ -87,6 +90,7 @@ pub struct Publisher {
     /// What stands in the store; `None` until it has been read.
     said: Option<BTreeMap<ServiceName, Said>>,
     addresses: Addresses,
+    resolved: Resolved,
     /// When the lease was kept alive last, on the clock that counts sleep.
     lease_kept: Option<BootMillis>,
     /// The history of the store that the lease belongs to.
@@ -126,6 +130,7 @@ impl Publisher {
             memory,
             said: None,
             addresses: Addresses::read().unwrap_or_default(),
+            resolved: Resolved::default(),
             lease_kept: None,
             history: 0,
         };
@@ -139,7 +144,8 @@ impl Publisher {
         let mut checks = self.board.changes();
         let mut look = tokio::time::interval(LOOK_EVERY);
         loop {
-            self.loaded.borrow_and_update();
+            let definitions = self.loaded.borrow_and_update().definitions.clone();
+            self.resolved.follow(&definitions, false);
             self.fencing.borrow_and_update();
             self.presence.borrow_and_update();
             checks.borrow_and_update();
@@ -168,10 +174,12 @@ impl Publisher {
                 changed = self.fencing.changed(), if failures == 0 => if changed.is_err() { return },
                 changed = self.presence.changed() => if changed.is_err() { return } else { self.said = None },
                 _ = checks.changed() => {}
+                () = self.resolved.answered() => {}
                 () = tokio::time::sleep(pause) => {}
                 _ = look.tick() => {
                     // Where they cannot be read they are what they were.
                     self.addresses = Addresses::read().unwrap_or_else(|| self.addresses.clone());
+                    self.resolved.follow(&definitions, true);
                     // Somebody may have deleted what was written.
                     self.said = None;
                 }
@@ -237,7 +245,7 @@ impl Publisher {
 
     fn record(&self, service: &ServiceDefinition) -> Option<ServiceRecord> {
         let settings = self.settings.borrow().services.clone();
-        let addresses = self.addresses.for_service(service, &settings);
+        let addresses = self.addresses.for_service(service, &settings, &self.resolved);
         if addresses.is_empty() {
             return None;
         }
@@ -452,6 +460,7 @@ impl Publisher {
                 .collect(),
             work_lease: (self.memory.work_lease != 0).then(|| format!("{:x}", self.memory.work_lease)),
             held_back: without.map(|s| s.name.clone()).collect(),
+            unresolved: self.resolved.trouble(),
         };
         // Between two reads nothing is known; what was shown stays.
         if self.said.is_none() {

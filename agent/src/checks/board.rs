@@ -189,10 +189,10 @@ mod tests {
     use super::*;
     use model::catalog::Health;
     use model::checks::health;
-    use model::definitions::{assemble, parse_toml};
+    use model::definitions::{assemble, parse_file};
 
     fn definitions(text: &str) -> Definitions {
-        assemble([("f", &parse_toml("f", text).unwrap())]).0
+        assemble([("f", &parse_file("f.toml", text).unwrap())]).0
     }
 
     fn health_of(board: &Board, definitions: &Definitions, before: Option<Health>) -> Option<Health> {

@@ -20,11 +20,12 @@ const QUESTION_REST_BYTES: usize = 4;
 /// Type, class, time to live and length, behind the name of a record.
 const RECORD_REST_BYTES: usize = 10;
 /// The record of EDNS (RFC 6891, section 6.1.2) in every answer to a question that has one: the root, its type, what we
-/// take by UDP, and nothing else.
-const OPTIONS: [u8; 11] = {
+/// take by UDP, whether signatures were asked for (RFC 3225, section 3), and nothing else.
+fn options(edns: &Edns) -> [u8; 11] {
     let [high, low] = (UDP_MAX_BYTES as u16).to_be_bytes();
-    [0, 0, 41, high, low, 0, 0, 0, 0, 0, 0]
-};
+    let flags = if edns.flags().dnssec_ok { 0x80 } else { 0 };
+    [0, 0, 41, high, low, 0, 0, flags, 0, 0, 0]
+}
 /// The smallest record has 16 bytes: so many do not fit into 1232, or into 65,535.
 const RECORDS_MAX_UDP: usize = 128;
 const RECORDS_MAX_TCP: usize = 4200;
@@ -72,7 +73,8 @@ pub(super) fn read(packet: &[u8], transport: Transport) -> Result<Asked, Reply> 
     }
     let Ok(message) = Message::from_vec(packet) else {
         let id = u16::from_be_bytes([packet[0], packet[1]]);
-        return Err(encoded(&Message::error_msg(id, OpCode::Query, ResponseCode::FormErr)));
+        let op_code = OpCode::from_u8((packet[2] >> 3) & 0x0f);
+        return Err(encoded(&Message::error_msg(id, op_code, ResponseCode::FormErr)));
     };
     let limit = match (transport, &message.edns) {
         (Transport::Tcp, _) => usize::from(u16::MAX),
@@ -108,11 +110,9 @@ impl Asked {
         forwards: bool,
     ) -> (Reply, Option<ServiceName>) {
         let name = self.query.name.to_lowercase();
-        let labels: Option<Vec<&str>> = name.iter().map(|label| std::str::from_utf8(label).ok()).collect();
-        let Some(labels) = labels else {
-            // None of our names has bytes that are no text.
-            return (encoded(&response(&self.message, ResponseCode::Refused)), None);
-        };
+        // Bytes that are no text become a character that none of our names has.
+        let labels: Vec<_> = name.iter().map(String::from_utf8_lossy).collect();
+        let labels: Vec<&str> = labels.iter().map(AsRef::as_ref).collect();
         let kind = match self.query.query_type {
             RecordType::A => QueryType::A,
             RecordType::AAAA => QueryType::Aaaa,
@@ -144,7 +144,9 @@ impl Asked {
 
     fn encode(&self, found: Answer, code: ResponseCode, zone: &Zone, serial: u32, forwards: bool) -> Reply {
         let mut message = response(&self.message, code);
-        message.metadata.authoritative = code != ResponseCode::ServFail;
+        // Of all classes together nobody has the authority (RFC 1035, section 6.2).
+        let is_one_class = self.query.query_class == DNSClass::IN;
+        message.metadata.authoritative = code != ResponseCode::ServFail && is_one_class;
         message.metadata.recursion_available = forwards;
         let record = |record: &ResourceRecord| {
             let name = match &record.name {
@@ -171,7 +173,8 @@ impl Asked {
 /// record of EDNS stays. Names are compressed by pointers to what stands before them (RFC 1035, section 4.1.4), so
 /// what is encoded can be cut behind any record.
 fn fit(mut message: Message, limit: usize) -> Reply {
-    let options = message.edns.take().map_or(&[][..], |_| &OPTIONS);
+    let options = message.edns.take().map(|edns| options(&edns));
+    let options = options.as_ref().map_or(&[][..], |options| &options[..]);
     let room = limit - options.len();
     let answers = message.answers.len();
     // The encoder cuts by itself what is longer than any message, and leaves what it cut behind the last record.
@@ -249,9 +252,10 @@ fn response(asked: &Message, code: ResponseCode) -> Message {
     message.metadata.recursion_desired = asked.metadata.recursion_desired;
     message.metadata.response_code = code;
     message.queries = asked.queries.iter().take(1).cloned().collect();
-    if asked.edns.is_some() {
+    if let Some(asked) = &asked.edns {
         let mut edns = Edns::new();
         edns.set_max_payload(UDP_MAX_BYTES as u16).set_version(0);
+        edns.set_dnssec_ok(asked.flags().dnssec_ok);
         message.edns = Some(edns);
     }
     message

@@ -1,8 +1,17 @@
-//! A limit per network of clients, for a server that more than this machine can reach: whoever forges the
-//! address of a victim gets it no more packets than this.
+//! Limits per network of clients. By UDP for a server that more than this machine can reach: whoever forges the
+//! address of a victim gets it no more packets than this. By TCP for all: one client leaves places for others.
 
-use std::net::IpAddr;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+
+/// Connections at once; more wait to be taken.
+pub(super) const CONNECTIONS_MAX: usize = 256;
+/// Connections at once of one other machine: an IPv4 address or an IPv6 /64.
+const CONNECTIONS_OF_OTHERS_MAX: usize = 16;
+/// Everything on this machine comes from one or a few addresses, a forwarder for many clients among it: half of all.
+const CONNECTIONS_OF_OURS_MAX: usize = CONNECTIONS_MAX / 2;
 
 /// Answers in a second to one network, an IPv4 /24 or an IPv6 /56,
 const PER_SECOND: f32 = 1_000.0;
@@ -39,9 +48,70 @@ impl Limit {
     }
 }
 
+/// How many connections each client has.
+#[derive(Clone, Default)]
+pub(super) struct Connections(Arc<Mutex<HashMap<IpAddr, usize>>>);
+
+/// One connection of a client; it counts until this is dropped.
+pub(super) struct Place {
+    client: IpAddr,
+    all: Connections,
+}
+
+impl Connections {
+    /// A place for a connection, if its client has not as many as it may.
+    pub(super) fn enter(&self, client: IpAddr) -> Option<Place> {
+        let client = client.to_canonical();
+        let most = if client.is_loopback() { CONNECTIONS_OF_OURS_MAX } else { CONNECTIONS_OF_OTHERS_MAX };
+        let client = match client {
+            IpAddr::V6(ip) if !ip.is_loopback() => {
+                Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into()
+            }
+            address => address,
+        };
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(client).or_default();
+        if *count >= most {
+            return None;
+        }
+        *count += 1;
+        Some(Place { client, all: self.clone() })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut counts = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(count) = counts.get_mut(&self.client) else { return };
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&self.client);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_client_gets_its_part_of_the_connections() {
+        let connections = Connections::default();
+        let enter = |client: &str| connections.enter(client.parse().unwrap());
+        for (client, same, other, most) in [
+            ("10.0.0.1", "::ffff:10.0.0.1", "10.0.0.2", 16),
+            ("fd00::1", "fd00::2", "fd00:0:0:1::1", 16),
+            ("127.0.0.1", "127.0.0.1", "127.0.0.2", 128),
+            ("::1", "::1", "127.0.0.1", 128),
+        ] {
+            let mut held: Vec<Place> = (0..300).filter_map(|_| enter(client)).collect();
+            assert_eq!(held.len(), most, "{client}");
+            assert!(enter(same).is_none() && enter(other).is_some(), "{client}");
+            held.pop();
+            assert!(enter(same).is_some(), "{client}");
+        }
+        assert!(connections.0.lock().unwrap().is_empty());
+    }
 
     #[test]
     fn one_network_is_held_and_others_are_not() {

@@ -2,6 +2,7 @@
 
 use super::cache::{Answered, Answers};
 use super::codec::{Transport, refused};
+use super::limit::{CONNECTIONS_MAX, Connections};
 use super::udp::slowly;
 use crate::catalog::Reader;
 use model::catalog::Zone;
@@ -13,8 +14,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-/// Connections at once; more wait to be taken.
-const CONNECTIONS_MAX: usize = 256;
 /// A client that asks nothing for so long is let go.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 /// How long nobody is let in after that failed.
@@ -35,6 +34,7 @@ pub(super) async fn serve(
     let answers = Answers::new(zone.clone(), Transport::Tcp, !forwarders.is_empty(), reader.clone());
     let answers = Arc::new(Mutex::new(answers));
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let clients = Connections::default();
     // Connections end with this task.
     let mut connections = tokio::task::JoinSet::new();
     loop {
@@ -43,6 +43,8 @@ pub(super) async fn serve(
         let Ok(place) = room.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, client)) => {
+                // One too many is closed at once, so that others need not wait for it.
+                let Some(part) = clients.enter(client.ip()) else { continue };
                 let connection = Connection {
                     stream: BufReader::with_capacity(READ_BYTES, stream),
                     // Who is not of this machine gets no recursion.
@@ -56,7 +58,7 @@ pub(super) async fn serve(
                 connections.spawn(async move {
                     // A client that goes away ends its connection, and nothing else.
                     let _ = connection.serve().await;
-                    drop(place);
+                    drop((place, part));
                 });
             }
             Err(error) => {

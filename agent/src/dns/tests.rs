@@ -2,7 +2,7 @@
 
 use super::answer_packet;
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
-use hickory_proto::rr::{Name, RecordType};
+use hickory_proto::rr::{DNSClass, Name, RecordType};
 use model::catalog::{ServiceRecord, View, Zone, catalog_at_once};
 use model::names::{HostName, ServiceName};
 use proptest::prelude::*;
@@ -78,8 +78,20 @@ fn what_is_no_question_gets_silence_or_an_error_and_never_more() {
             Some(ResponseCode::FormErr),
         ),
         ("an update", changed(&|p| p[2] = 0x28), Some(ResponseCode::NotImp)),
+        (
+            "an update that is cut",
+            changed(&|p| {
+                p[2] = 0x28;
+                p.truncate(20)
+            }),
+            Some(ResponseCode::FormErr),
+        ),
     ] {
         let found = code(&packet);
+        if found.is_some() {
+            let said = answer(&packet, &view, false).unwrap()[2];
+            assert_eq!(said & 0x78, packet[2] & 0x78, "{what}: the opcode of the question");
+        }
         let fine = found == expected || (expected == Some(ResponseCode::FormErr) && found.is_some());
         assert!(fine, "{what}: {found:?}");
         if what != "no question" && what != "two questions" {
@@ -118,10 +130,49 @@ fn an_answer_fits_and_says_when_it_was_cut() {
 }
 
 #[test]
+fn an_answer_says_of_signatures_what_its_question_said() {
+    let view = view(1);
+    let check = |what: &str, dnssec_ok: bool, change: &dyn Fn(&mut Message), code: ResponseCode| {
+        let mut asked = question("web.service.consul.", RecordType::A);
+        let mut edns = hickory_proto::op::Edns::new();
+        edns.set_dnssec_ok(dnssec_ok);
+        asked.set_edns(edns);
+        change(&mut asked);
+        for by_tcp in [false, true] {
+            let bytes = answer(&asked.to_vec().unwrap(), &view, by_tcp).unwrap();
+            let message = Message::from_vec(&bytes).unwrap();
+            let flags = *message.edns.as_ref().unwrap().flags();
+            assert_eq!((flags.dnssec_ok, flags.z), (dnssec_ok, 0), "{what}");
+            // One number has two names, BADVERS and BADSIG.
+            assert_eq!(u16::from(message.metadata.response_code), u16::from(code), "{what}");
+        }
+    };
+    for dnssec_ok in [false, true] {
+        check("an answer", dnssec_ok, &|_| (), ResponseCode::NoError);
+        let version = |asked: &mut Message| {
+            asked.edns.as_mut().unwrap().set_version(1);
+        };
+        check("another version of EDNS", dnssec_ok, &version, ResponseCode::BADVERS);
+        let class = |asked: &mut Message| {
+            asked.queries[0].set_query_class(DNSClass::CH);
+        };
+        check("another class", dnssec_ok, &class, ResponseCode::Refused);
+    }
+}
+
+#[test]
 fn a_datacenter_and_a_long_name_and_no_name() {
     let view = view(1);
     let check = |name: &str, kind, expected: ResponseCode, answers: usize| {
-        let asked = question(name, kind).to_vec().unwrap();
+        let mut asked = question(name, kind).to_vec().unwrap();
+        for byte in &mut asked {
+            // Bytes that no text of a name has.
+            *byte = match *byte {
+                b'N' => 0,
+                b'F' => 255,
+                other => other,
+            };
+        }
         let bytes = answer(&asked, &view, false).unwrap();
         let message = Message::from_vec(&bytes).unwrap();
         assert_eq!((message.metadata.response_code, message.answers.len()), (expected, answers), "{name}");
@@ -140,6 +191,21 @@ fn a_datacenter_and_a_long_name_and_no_name() {
     check("1.0.0.10.in-addr.arpa.", RecordType::PTR, NoError, 1);
     check("1.0.0.10.in-addr.arpa.", RecordType::A, NoError, 0);
     check("9.0.0.10.in-addr.arpa.", RecordType::PTR, Refused, 0);
+    check("weN.service.consul.", RecordType::A, NXDomain, 0);
+    check("weF.service.consul.", RecordType::A, NXDomain, 0);
+    check("web.serviceN.consul.", RecordType::A, NXDomain, 0);
+    check("weF.example.org.", RecordType::A, Refused, 0);
+}
+
+#[test]
+fn only_a_question_of_one_class_gets_an_answer_of_authority() {
+    for (class, expected) in [(DNSClass::IN, true), (DNSClass::ANY, false)] {
+        let mut asked = question("web.service.consul.", RecordType::A);
+        asked.queries[0].set_query_class(class);
+        let bytes = answer(&asked.to_vec().unwrap(), &view(1), false).unwrap();
+        let message = Message::from_vec(&bytes).unwrap();
+        assert_eq!((message.answers.len(), message.metadata.authoritative), (1, expected), "{class}");
+    }
 }
 
 proptest! {

@@ -14,6 +14,7 @@
 //! | `/v1/http_sd?service=NAME` | targets for Prometheus |
 //! | `/v1/config/NAME` | on the Unix socket alone: a value that operators keep in the store, or null |
 //! | `/v1/agent/check/pass\|warn\|fail/CHECK?note=TEXT` | takes a result, by GET or PUT |
+//! | `/v1/agent/check/update/CHECK` | takes a result, by PUT: `{"Status": "passing", "Output": "TEXT"}` |
 //!
 //! `index=N&wait=DURATION` on lists: answer when there is something else than at that index, or when the time is over.
 
@@ -30,7 +31,7 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Json, Response};
-use axum::routing::get;
+use axum::routing::{get, put};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -57,7 +58,7 @@ pub struct Shared {
     pub templates: watch::Receiver<Arc<TemplateStates>>,
 }
 
-/// Longest body of a request; nothing here needs one.
+/// Longest body of a request; results of checks alone have one.
 const BODY_MAX_BYTES: usize = 64 * 1024;
 
 fn reading() -> Router<Shared> {
@@ -74,7 +75,9 @@ fn reading() -> Router<Shared> {
 }
 
 fn telling() -> Router<Shared> {
-    Router::new().route("/v1/agent/check/{result}/{check}", get(results::told).put(results::told))
+    Router::new()
+        .route("/v1/agent/check/{result}/{check}", get(results::told).put(results::told))
+        .route("/v1/agent/check/update/{check}", put(results::updated))
 }
 
 /// Serves on TCP until `stop` says so.

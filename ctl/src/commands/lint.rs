@@ -4,7 +4,7 @@ use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::output::{self, Output};
 use anyhow::anyhow;
-use model::definitions::{Parsed, assemble, parse_consul, parse_toml};
+use model::definitions::{FILE_KINDS, Parsed, assemble, parse_file};
 use model::lint::{Finding, Told, Weight, lint};
 use model::settings;
 use serde_json::json;
@@ -58,13 +58,14 @@ fn group(paths: &[PathBuf]) -> Result<Vec<Files>, Failure> {
     let mut groups: Vec<Files> = Vec::new();
     for path in paths {
         if path.is_dir() {
-            let services = local::entries(&path.join("services.d"), &["toml", "json"]);
+            let services = local::entries(&path.join("services.d"), &FILE_KINDS);
             let settings = local::settings_files(path);
             groups.push(Files { source: path.display().to_string(), settings, services });
             continue;
         }
         let text = text_of(path).map_err(|e| Failure::no(e.to_string()))?;
-        let is_service = path.extension().is_some_and(|kind| kind == "json") || is_service_file(&text);
+        let is_service =
+            path.extension().is_some_and(|kind| kind == "json" || kind == "hcl") || is_service_file(&text);
         let source = path.display().to_string();
         match groups.last_mut() {
             Some(last) if is_service => last.services.push(path.clone()),
@@ -105,12 +106,7 @@ fn read(files: &Files, found: &mut Vec<Finding>) -> Result<Told, String> {
     for path in &files.services {
         let shown = path.display().to_string();
         let text = text_of(path).map_err(|e| e.to_string())?;
-        let read = if path.extension().is_some_and(|kind| kind == "toml") {
-            parse_toml(&shown, &text)
-        } else {
-            parse_consul(&shown, &text)
-        };
-        match read {
+        match parse_file(&shown, &text) {
             Ok(read) => parsed.push((shown, read)),
             Err(error) => found.push(Finding {
                 weight: Weight::Error,

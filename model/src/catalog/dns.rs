@@ -109,7 +109,7 @@ pub struct Answer {
     pub records: Vec<ResourceRecord>,
     /// Addresses of names in it.
     pub additional: Vec<ResourceRecord>,
-    /// The name of the zone; its start of authority goes with a negative answer. `None` outside our zones.
+    /// The zone of the name; its start of authority goes with a negative answer. `None` outside our zones.
     pub zone: Option<String>,
     /// The service whose health decides; it should be followed from now on.
     pub service: Option<ServiceName>,
@@ -131,7 +131,7 @@ pub fn answer(question: &Question<'_>, view: &View, zone: &Zone) -> Answer {
     let domain: Vec<&str> = zone.domain.split('.').collect();
     let labels = &question.labels;
     if let Some(address) = reverse_address(labels) {
-        return reverse(question.kind, &address, view, zone);
+        return reverse(question.kind, labels.join("."), &address, view, zone);
     }
     let Some(inner) = labels.strip_suffix(domain.as_slice()) else {
         return Answer::code(ResponseCode::Refused, None);
@@ -145,13 +145,12 @@ pub fn answer(question: &Question<'_>, view: &View, zone: &Zone) -> Answer {
         addresses(question.kind, view.nodes().addresses(&zone.host), &mut answer.records);
         return answer;
     }
-    // The name may name the datacenter behind its kind.
+    // The name may name the datacenter behind its kind, and by itself.
     let inner = match (inner, &zone.datacenter) {
-        ([front @ .., kind @ ("service" | "node"), datacenter], Some(ours))
-            if datacenter == ours && !front.is_empty() =>
-        {
+        ([front @ .., kind @ ("service" | "node"), datacenter], Some(ours)) if datacenter == ours => {
             (front, Some(*kind))
         }
+        ([datacenter], Some(ours)) if datacenter == ours => (&[][..], None),
         ([front @ .., kind @ ("service" | "node")], _) => (front, Some(*kind)),
         (all, _) => (all, None),
     };
@@ -160,14 +159,32 @@ pub fn answer(question: &Question<'_>, view: &View, zone: &Zone) -> Answer {
         (front, Some("service")) if !front.is_empty() => {
             service(front, question.kind, view, zone, &mut answer);
         }
-        // `service` and `node` by themselves are there, and empty.
-        ([], Some(_)) => {}
         _ => answer.code = ResponseCode::NoSuchName,
     }
-    if answer.code == ResponseCode::NoSuchName && !view.records_known() {
-        answer.code = ResponseCode::NotReady;
+    if answer.code == ResponseCode::NoSuchName {
+        answer.code = match (view.records_known(), has_names_below(inner, view)) {
+            // A name is there, and empty, when another stands below it (RFC 4592, section 2.2.2).
+            (_, true) => ResponseCode::NoError,
+            (true, false) => ResponseCode::NoSuchName,
+            (false, false) => ResponseCode::NotReady,
+        };
     }
     answer
+}
+
+/// True if there are names below this one, which stands before `kind` and the datacenter.
+fn has_names_below((front, kind): (&[&str], Option<&str>), view: &View) -> bool {
+    match (front, kind) {
+        // The datacenter, `service` and `node` by themselves.
+        ([], _) => true,
+        (_, Some("node")) => view.nodes().is_domain(&front.join(".")),
+        ([label], Some("service")) => match label.strip_prefix('_') {
+            Some("tcp" | "udp") => view.services().keys().any(ServiceName::is_label),
+            Some(tag) => view.is_tag_folded(tag),
+            None => false,
+        },
+        _ => false,
+    }
 }
 
 fn apex(kind: QueryType, zone: &Zone, view: &View, answer: &mut Answer) {
@@ -276,21 +293,24 @@ fn has_tag(service: &ServiceView, tag: &str) -> bool {
 }
 
 fn same_tag(tag: &Tag, folded: &str) -> bool {
-    tag.as_str().eq_ignore_ascii_case(folded)
+    tag.as_str().eq_ignore_ascii_case(folded) && tag.is_label()
 }
 
-fn reverse(kind: QueryType, address: &IpAddr, view: &View, zone: &Zone) -> Answer {
+fn reverse(kind: QueryType, name: String, address: &IpAddr, view: &View, zone: &Zone) -> Answer {
     let Some(host) = view.nodes().host_of(address) else {
         // Of other addresses we know nothing: whoever asks shall ask somebody else.
         return Answer::code(ResponseCode::Refused, None);
     };
-    // The zone above reverse names is none of ours.
-    let mut answer = Answer::code(ResponseCode::NoError, None);
-    if kind == QueryType::Ptr {
-        let name = format!("{}.node.{}", host.as_str().to_ascii_lowercase(), zone.domain);
-        answer.records.push(ResourceRecord { name: None, data: Data::Ptr(name) });
+    // The zone above reverse names is none of ours, so each is a zone of its own.
+    let mut answer = Answer::code(ResponseCode::NoError, Some(name));
+    match kind {
+        QueryType::Ptr => {
+            let name = format!("{}.node.{}", host.as_str().to_ascii_lowercase(), zone.domain);
+            answer.records.push(ResourceRecord { name: None, data: Data::Ptr(name) });
+        }
+        QueryType::Soa => answer.records.push(ResourceRecord { name: None, data: Data::Soa }),
+        _ => host_info(kind, &mut answer),
     }
-    host_info(kind, &mut answer);
     answer
 }
 
@@ -315,3 +335,6 @@ pub fn reverse_address(labels: &[&str]) -> Option<IpAddr> {
     }
     Some(IpAddr::from(Ipv6Addr::from(value)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -185,7 +185,11 @@ mod tests {
         let old = ServiceRecord::read(&host, br#"{"lo":"127.0.0.1","eth0":"10.0.0.5"}"#).unwrap();
         assert_eq!(old.addresses, ["10.0.0.5".parse::<IpAddr>().unwrap()]);
         assert_eq!(old.interfaces.len(), 2);
-        let record = ServiceRecord { host: Some(host.clone()), port: Some(3306), ..old };
+        let tags = ["traefik.enable=true", "urlprefix-/foo strip=/foo", r#"rule=Host(`a`) "x" {{ y }}"#];
+        let tags = tags.map(|tag| Tag::new(tag).unwrap()).into();
+        let record = ServiceRecord { host: Some(host.clone()), port: Some(3306), tags, ..old };
+        assert_eq!(ServiceRecord::read(&host, record.write().as_bytes()).unwrap(), record);
+        let record = ServiceRecord { tags: BTreeSet::new(), ..record };
         assert_eq!(ServiceRecord::read(&host, record.write().as_bytes()).unwrap(), record);
         assert_eq!(
             record.write(),
@@ -219,7 +223,8 @@ mod tests {
             br#"{"format":2}"#,
             br#"{"interfaces":{"a/b":[]}}"#,
             br#"{"host":"web1","addresses":["10.0.0.1"]}"#,
-            br#"{"tags":["a b"]}"#,
+            br#"{"tags":["a\nb"]}"#,
+            br#"{"tags":[" "]}"#,
             br#"{"addresses":["%{lookup('x')}"]}"#,
         ] {
             let read = ServiceRecord::read(&host, bad);

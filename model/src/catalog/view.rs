@@ -84,6 +84,33 @@ impl<K: Ord + Hash + Clone, V: Clone + Default> Parts<K, V> {
     }
 }
 
+/// How often each text is there.
+type Counts = Parts<String, u32>;
+
+impl Counts {
+    fn has(&self, text: &str) -> bool {
+        self.get(&text.to_owned()).is_some()
+    }
+
+    fn count_in(&mut self, text: String) {
+        *self.entry(&text) += 1;
+    }
+
+    fn count_out(&mut self, text: String) {
+        let Some(count) = self.get_mut(&text) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.remove(&text);
+        }
+    }
+}
+
+/// The domains that a host's name stands in, in lower case: `b.c` and `c` for `a.B.c`.
+fn domains(host: &HostName) -> impl Iterator<Item = String> {
+    let name = host.as_str();
+    name.match_indices('.').map(|(at, _)| name[at + 1..].to_ascii_lowercase())
+}
+
 /// Hosts and their addresses, as the records name them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Nodes {
@@ -93,6 +120,8 @@ pub struct Nodes {
     by_address: Parts<IpAddr, Vec<HostName>>,
     /// Hosts whose names are not in lower case, by their names in lower case.
     folded: BTreeMap<String, HostName>,
+    /// The domains that names of hosts stand in, in lower case.
+    domains: Counts,
 }
 
 impl Nodes {
@@ -116,6 +145,11 @@ impl Nodes {
         self.by_host.get_key_value(folded).map(|(host, _)| host)
     }
 
+    /// True if names of hosts stand in this domain, which is in lower case.
+    pub fn is_domain(&self, name: &str) -> bool {
+        self.domains.has(name)
+    }
+
     /// All hosts that have an address.
     pub fn hosts(&self) -> BTreeSet<&HostName> {
         self.by_host.keys().collect()
@@ -127,6 +161,9 @@ impl Nodes {
         }
         for address in &instance.record.addresses {
             let addresses = self.by_host.entry(host);
+            if addresses.is_empty() {
+                domains(host).for_each(|domain| self.domains.count_in(domain));
+            }
             match addresses.binary_search_by_key(address, |(ip, _)| *ip) {
                 Ok(at) => addresses[at].1 += 1,
                 Err(at) => addresses.insert(at, (*address, 1)),
@@ -149,6 +186,7 @@ impl Nodes {
             addresses.remove(at);
             if addresses.is_empty() {
                 self.by_host.remove(host);
+                domains(host).for_each(|domain| self.domains.count_out(domain));
                 self.folded.retain(|_, other| other != host);
             }
             if let Some(hosts) = self.by_address.get_mut(address) {
@@ -167,6 +205,8 @@ pub struct View {
     services: Arc<BTreeMap<ServiceName, Arc<ServiceView>>>,
     /// Services whose names are not in lower case, by their names in lower case: DNS knows no case.
     folded: Arc<BTreeMap<String, ServiceName>>,
+    /// The tags of services that have a name in DNS, in lower case.
+    tags: Arc<Counts>,
     nodes: Arc<Nodes>,
     records_known: bool,
     health_known: Arc<BTreeSet<ServiceName>>,
@@ -190,6 +230,11 @@ impl View {
             None => ServiceName::new(name).ok()?,
         };
         self.services.get_key_value(&name).map(|(name, service)| (name, service.as_ref()))
+    }
+
+    /// True if a service that has a name in DNS has an instance with this tag, which is in lower case.
+    pub fn is_tag_folded(&self, tag: &str) -> bool {
+        self.tags.has(tag)
     }
 
     /// Hosts and addresses.
@@ -261,6 +306,11 @@ impl View {
                 instance.iter().for_each(|new| nodes.add(host, new));
             }
         }
+        if service.is_label() {
+            for (host, instance) in &changes {
+                self.count_tags(known.instances.get(host), instance.as_ref());
+            }
+        }
         let services = Arc::make_mut(&mut self.services);
         let shown = services.entry(service.clone()).or_default();
         // Before it is changed the other holder goes, if that is only this function.
@@ -278,6 +328,20 @@ impl View {
         }
         self.fold(service, !is_empty);
         true
+    }
+
+    fn count_tags(&mut self, before: Option<&Arc<Instance>>, after: Option<&Arc<Instance>>) {
+        let [before, after] = [before, after].map(|instance| instance.map(|i| &i.record.tags));
+        if before == after {
+            return;
+        }
+        let folded = |tags: Option<&BTreeSet<Tag>>| -> Vec<String> {
+            let labels = tags.into_iter().flatten().filter(|tag| tag.is_label());
+            labels.map(|tag| tag.as_str().to_ascii_lowercase()).collect()
+        };
+        let tags = Arc::make_mut(&mut self.tags);
+        folded(after).into_iter().for_each(|tag| tags.count_in(tag));
+        folded(before).into_iter().for_each(|tag| tags.count_out(tag));
     }
 
     fn fold(&mut self, service: &ServiceName, is_there: bool) {

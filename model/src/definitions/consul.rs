@@ -2,15 +2,81 @@
 //! `agent/config/config.go` (ServiceDefinition, CheckDefinition). Names are compared without case and underscores,
 //! as its decoder does. What is not supported here is refused by name.
 
-use super::{CheckDefinition, CheckKind, DefinitionError, Parsed, ServiceDefinition, check_id, line_of};
+use super::{
+    CheckDefinition, CheckKind, DefinitionError, Parsed, ServiceAddress, ServiceDefinition, check_id, line_of,
+};
 use crate::checks::CheckStatus;
 use crate::names::{ServiceName, Tag, quoted};
+use crate::settings::nearest;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 const NETWORK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Fields of a service that are refused, by their names without case and underscores, each with what is so instead.
+pub(super) const REFUSED_OF_SERVICES: [(&str, &str); 10] = [
+    ("connect", "there is no mesh of proxies here"),
+    ("kind", "there is no mesh of proxies here"),
+    ("locality", "no place goes into an answer; a tag or meta can say it"),
+    ("namespace", "there is one namespace; put what tells them apart into the name"),
+    ("partition", "there is one partition; put what tells them apart into the name"),
+    ("peer", "services come from this fleet alone"),
+    ("ports", "a service has one port, in the field port"),
+    ("proxy", "there is no mesh of proxies here"),
+    ("socketpath", "a service is found by address and port"),
+    ("taggedaddresses", "a service has the same address for everybody, in the field address"),
+];
+
+/// The same of a check.
+pub(super) const REFUSED_OF_CHECKS: [(&str, &str); 15] = [
+    ("aliasnode", "the checks of a host count for all of its services already"),
+    ("aliasservice", "name what is to be checked in a check of this service"),
+    ("disableredirects", "redirects are followed; curl in args can say otherwise"),
+    ("dockercontainerid", "args can run docker exec"),
+    ("failuresbeforewarning", "a warning counts at once; failures_before_critical is read"),
+    ("grpc", "args can run a program such as grpc_health_probe"),
+    ("grpcusetls", "args can run a program such as grpc_health_probe"),
+    ("h2ping", "tcp, http or a program in args can check the port"),
+    ("h2pingusetls", "tcp, http or a program in args can check the port"),
+    ("osservice", "args can run systemctl is-active"),
+    ("outputmaxsize", "the last 4096 bytes of an output are kept"),
+    ("shell", "script runs in /bin/sh; args can name another shell"),
+    ("tcpusetls", "tcp only connects; args can run a program that speaks TLS"),
+    ("tlsservername", "the name in the URL is the one that is asked for; curl in args can ask for another"),
+    ("udp", "args can run a program that asks"),
+];
+
+/// Keys at the top that configure Consul's agent itself. They are none of ours; every other one is a mistake.
+#[rustfmt::skip]
+const OF_CONSUL: &[&str] = &[
+    "acl", "acl_agent_master_token", "acl_agent_token", "acl_datacenter", "acl_default_policy", "acl_down_policy",
+    "acl_enable_key_list_policy", "acl_enforce_version_8", "acl_master_token", "acl_replication_token", "acl_token",
+    "acl_ttl", "addresses", "advertise_addr", "advertise_addr_ipv4", "advertise_addr_ipv6", "advertise_addr_wan",
+    "advertise_addr_wan_ipv4", "advertise_addr_wan_ipv6", "advertise_reconnect_timeout", "alt_domain", "audit",
+    "auto_config", "auto_encrypt", "auto_reload_config", "autopilot", "bind_addr", "bootstrap", "bootstrap_expect",
+    "ca_file", "ca_path", "cache", "cert_file", "check_output_max_size", "check_update_interval", "client_addr", "cloud",
+    "config_entries", "connect", "data_dir", "datacenter", "default_intention_policy", "default_query_time",
+    "disable_anonymous_signature", "disable_coordinates", "disable_host_node_id", "disable_http_unprintable_char_filter",
+    "disable_keyring_file", "disable_remote_exec", "disable_update_check", "discard_check_output", "discovery_max_stale",
+    "dns_config", "domain", "enable_acl_replication", "enable_agent_tls_for_checks", "enable_central_service_config",
+    "enable_debug", "enable_key_list_policy", "enable_local_script_checks", "enable_script_checks", "enable_syslog",
+    "encrypt", "encrypt_verify_incoming", "encrypt_verify_outgoing", "experiments", "gossip_lan", "gossip_wan",
+    "http_config", "key_file", "leave_on_terminate", "license_path", "limits", "locality", "log_file", "log_json",
+    "log_level", "log_rotate_bytes", "log_rotate_duration", "log_rotate_max_files", "max_query_time", "node_id",
+    "node_meta", "node_name", "non_voting_server", "partition", "peering", "performance", "pid_file", "ports",
+    "primary_datacenter", "primary_gateways", "primary_gateways_interval", "protocol", "raft_boltdb", "raft_logstore",
+    "raft_protocol", "raft_snapshot_interval", "raft_snapshot_threshold", "raft_trailing_logs", "read_replica",
+    "reconnect_timeout", "reconnect_timeout_wan", "recursors", "rejoin_after_leave", "reporting", "retry_interval",
+    "retry_interval_wan", "retry_join", "retry_join_wan", "retry_max", "retry_max_wan", "rpc", "segment", "segments",
+    "serf_lan", "serf_lan_allowed_cidrs", "serf_wan", "serf_wan_allowed_cidrs", "server", "server_name",
+    "server_rejoin_age_max", "session_ttl_min", "skip_leave_on_interrupt", "start_join", "start_join_wan",
+    "syslog_facility", "telemetry", "tls", "tls_cipher_suites", "tls_min_version", "tls_prefer_server_cipher_suites",
+    "translate_wan_addrs", "ui", "ui_config", "ui_content_path", "ui_dir", "unix_sockets", "use_streaming_backend",
+    "verify_incoming", "verify_incoming_https", "verify_incoming_rpc", "verify_outgoing", "verify_server_hostname",
+    "version", "version_prerelease", "watches", "xds",
+];
 
 /// A mistake, and the field that it is about, to find its line.
 struct Mistake {
@@ -26,7 +92,7 @@ fn mistake(field: &str, message: impl Into<String>) -> Mistake {
 ///
 /// # Errors
 /// The first mistake, with its line where one can be named.
-pub fn parse_consul(file: &str, text: &str) -> Result<Parsed, DefinitionError> {
+pub(super) fn parse_consul(file: &str, text: &str) -> Result<Parsed, DefinitionError> {
     let error = |line, message| DefinitionError { file: file.to_owned(), line, message };
     let value: Value = serde_json::from_str(text).map_err(|e| error(Some(e.line()), e.to_string()))?;
     let Value::Object(top) = value else {
@@ -37,9 +103,8 @@ pub fn parse_consul(file: &str, text: &str) -> Result<Parsed, DefinitionError> {
 
 fn read_file(top: &Map<String, Value>) -> Result<Parsed, Mistake> {
     let mut parsed = Parsed::default();
-    // Other keys configure Consul's agent itself; they are none of ours.
     for (key, value) in top {
-        match key.to_ascii_lowercase().as_str() {
+        match folded(key).as_str() {
             "service" => parsed.add_service(key, value)?,
             "services" => {
                 for value in list(key, value)? {
@@ -52,7 +117,13 @@ fn read_file(top: &Map<String, Value>) -> Result<Parsed, Mistake> {
                     parsed.add_check(key, value)?;
                 }
             }
-            _ => {}
+            other if OF_CONSUL.iter().any(|name| folded(name) == other) => {}
+            other => {
+                let known = ["service", "services", "check", "checks"].iter().chain(OF_CONSUL).copied();
+                let meant = nearest(other, known).unwrap_or_default();
+                let message = format!("{}: Consul has no such key; did you mean {meant}?", quoted(key));
+                return Err(mistake(key, message));
+            }
         }
     }
     Ok(parsed)
@@ -71,10 +142,8 @@ impl Parsed {
             service.tags.insert(Tag::new(tag).map_err(|e| mistake("tags", e.to_string()))?);
         }
         if let Some(address) = fields.text("address")?.filter(|text| !text.is_empty()) {
-            let parsed = address.parse();
-            service.address = Some(
-                parsed.map_err(|_| mistake("address", format!("{} is no IP address", quoted(&address))))?,
-            );
+            let address = ServiceAddress::try_from(address);
+            service.address = Some(address.map_err(|error| mistake("address", error))?);
         }
         if let Some(port) = fields.number("port")?.filter(|port| *port != 0) {
             let parsed = u16::try_from(port);
@@ -88,18 +157,14 @@ impl Parsed {
             self.notes.push(format!("service {name}: {field} counts for nothing: there are no ACLs here"));
         }
         if let Some((field, Value::Bool(true))) = fields.take("enabletagoverride") {
-            return Err(unsupported(&field));
+            return Err(unsupported(&field, "the files of a host alone say its tags"));
         }
         if let Some((field, weights)) = fields.take("weights")
             && !matches!(&weights, Value::Object(w) if w.values().all(|n| *n == 1))
         {
             return Err(mistake(&field, format!("{field} other than 1 are not supported")));
         }
-        for name in ["kind", "proxy", "connect", "taggedaddresses", "socketpath", "locality", "ports"] {
-            if let Some((field, _)) = fields.take(name).filter(|(_, value)| !is_empty(value)) {
-                return Err(unsupported(&field));
-            }
-        }
+        fields.refuse(&REFUSED_OF_SERVICES)?;
         fields.finish("service")?;
         let many = match (&check, &checks) {
             (Some((field, value)), _) => vec![(field.clone(), value.clone())],
@@ -128,8 +193,8 @@ impl Parsed {
     }
 }
 
-fn unsupported(field: &str) -> Mistake {
-    mistake(field, format!("{field} is not supported"))
+fn unsupported(field: &str, instead: &str) -> Mistake {
+    mistake(field, format!("{field} is not supported: {instead}"))
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -149,27 +214,7 @@ fn read_check(
     number: Option<usize>,
 ) -> Result<(Option<String>, CheckDefinition), Mistake> {
     let mut fields = Fields::of(key, value)?;
-    for name in [
-        "grpc",
-        "grpcusetls",
-        "dockercontainerid",
-        "shell",
-        "aliasnode",
-        "aliasservice",
-        "h2ping",
-        "h2pingusetls",
-        "udp",
-        "osservice",
-        "outputmaxsize",
-        "failuresbeforewarning",
-        "tlsservername",
-        "disableredirects",
-        "tcpusetls",
-    ] {
-        if let Some((field, _)) = fields.take(name).filter(|(_, value)| !is_empty(value)) {
-            return Err(unsupported(&field));
-        }
-    }
+    fields.refuse(&REFUSED_OF_CHECKS)?;
     let name = fields.text("name")?;
     let id = match fields.text("id")? {
         Some(id) => Some(id),
@@ -239,8 +284,12 @@ fn given_kinds(fields: &mut Fields) -> Result<Vec<(&'static str, CheckKind)>, Mi
     for name in ["args", "scriptargs"] {
         let arguments = fields.texts(name)?;
         if let Some(program) = arguments.first() {
-            if !program.starts_with('/') {
-                let message = format!("the program {} must be an absolute path", quoted(program));
+            // A name is looked up when it is run.
+            if program.is_empty() || program.contains('/') && !program.starts_with('/') {
+                let message = format!(
+                    "the program {} must be an absolute path, or a name without / that is on PATH",
+                    quoted(program)
+                );
                 return Err(mistake("args", message));
             }
             found.push(("args", CheckKind::Command { arguments }));
@@ -269,6 +318,10 @@ fn given_kinds(fields: &mut Fields) -> Result<Vec<(&'static str, CheckKind)>, Mi
     Ok(found)
 }
 
+fn folded(name: &str) -> String {
+    name.to_ascii_lowercase().replace('_', "")
+}
+
 /// The fields of an object, by their names without case and underscores; each is taken out when it is read.
 struct Fields(BTreeMap<String, (String, Value)>);
 
@@ -277,7 +330,6 @@ impl Fields {
         let Value::Object(map) = value else {
             return Err(mistake(key, format!("{key} must be an object")));
         };
-        let folded = |name: &str| name.to_ascii_lowercase().replace('_', "");
         Ok(Self(map.iter().map(|(name, value)| (folded(name), (name.clone(), value.clone()))).collect()))
     }
 
@@ -288,6 +340,16 @@ impl Fields {
     /// As it was written, and its value.
     fn take(&mut self, name: &str) -> Option<(String, Value)> {
         self.0.remove(name)
+    }
+
+    /// None of these may be there and say something; the default namespace and partition say nothing.
+    fn refuse(&mut self, names: &[(&str, &str)]) -> Result<(), Mistake> {
+        for (name, instead) in names {
+            if let Some((field, _)) = self.take(name).filter(|(_, v)| !is_empty(v) && v != "default") {
+                return Err(unsupported(&field, instead));
+            }
+        }
+        Ok(())
     }
 
     fn text(&mut self, name: &str) -> Result<Option<String>, Mistake> {
@@ -311,7 +373,7 @@ impl Fields {
             None | Some((_, Value::Null)) => Ok(None),
             Some((field, value)) => match value.as_i64() {
                 Some(number) => Ok(Some(number)),
-                None => Err(mistake(&field, format!("{field} must be a whole number"))),
+                None => Err(mistake(&field, format!("{field} must be a whole number, without quotes"))),
             },
         }
     }
@@ -330,7 +392,8 @@ impl Fields {
 
     fn map(&mut self, name: &str) -> Result<BTreeMap<String, String>, Mistake> {
         let Some((field, value)) = self.take(name) else { return Ok(BTreeMap::new()) };
-        let wrong = || mistake(&field, format!("{field} must be an object of texts"));
+        let wrong =
+            || mistake(&field, format!("{field} must be an object of texts: numbers too stand in quotes"));
         match value {
             Value::Null => Ok(BTreeMap::new()),
             Value::Object(map) => map

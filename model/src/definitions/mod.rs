@@ -4,11 +4,12 @@
 mod consul;
 mod native;
 
-pub use consul::parse_consul;
-pub use native::parse_toml;
+use consul::parse_consul;
+use native::parse_toml;
 
 use crate::checks::CheckStatus;
-use crate::names::{CheckId, InterfaceName, Role, ServiceName, Tag};
+use crate::names::{CheckId, HostName, InterfaceName, Role, ServiceName, Tag, quoted};
+use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -39,11 +40,38 @@ pub struct ServiceDefinition {
     /// Free text by name.
     pub meta: BTreeMap<String, String>,
     /// The address that others should use, instead of those of the host.
-    pub address: Option<IpAddr>,
+    pub address: Option<ServiceAddress>,
     /// The interface whose addresses others should use.
     pub interface: Option<InterfaceName>,
     /// Its checks.
     pub checks: Vec<CheckDefinition>,
+}
+
+/// Where others find a service.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum ServiceAddress {
+    /// Here.
+    Ip(IpAddr),
+    /// Where this name points; its host finds out.
+    Name(HostName),
+}
+
+impl TryFrom<String> for ServiceAddress {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if let Ok(ip) = text.parse() {
+            return Ok(Self::Ip(ip));
+        }
+        // A name does not end in a number (RFC 3696, section 2): that is a mistyped address.
+        let ends_in_number =
+            text.rsplit('.').next().is_some_and(|end| end.bytes().all(|b| b.is_ascii_digit()));
+        match HostName::new(&text) {
+            Ok(name) if !ends_in_number => Ok(Self::Name(name)),
+            _ => Err(format!("{} is neither an IP address nor the name of a host", quoted(&text))),
+        }
+    }
 }
 
 impl ServiceDefinition {
@@ -154,6 +182,24 @@ pub fn parse_profile_list(file: &str, text: &str) -> Parsed {
     parsed
 }
 
+/// How names of service files end.
+pub const FILE_KINDS: [&str; 3] = ["toml", "json", "hcl"];
+
+/// Reads one service file, as its name says.
+///
+/// # Errors
+/// The first mistake, with its line where one can be named.
+pub fn parse_file(file: &str, text: &str) -> Result<Parsed, DefinitionError> {
+    match file.rsplit('.').next() {
+        Some("toml") => parse_toml(file, text),
+        Some("hcl") => {
+            let message = "HCL is not read; write it as JSON".to_owned();
+            Err(DefinitionError { file: file.to_owned(), line: None, message })
+        }
+        _ => parse_consul(file, text),
+    }
+}
+
 /// Puts the files of a host together, in the order given. What does not fit with the files before is left
 /// out and named.
 pub fn assemble<'a>(
@@ -173,13 +219,14 @@ pub fn assemble<'a>(
             match origin.get(&service.name) {
                 // The profile list says that it is there; another file says more.
                 Some(_) if is_bare => {}
-                Some(other) => error(
-                    file,
-                    format!(
-                        "service {} is defined in {other} already: a host has one instance of a service",
-                        service.name
-                    ),
-                ),
+                Some(other) => {
+                    let (name, id) = (&service.name, quoted(&service.id));
+                    let message = format!(
+                        "service {name} is defined in {other} already: a host has one instance of a service; \
+                         give the one with id {id} a name of its own, or a host of its own"
+                    );
+                    error(file, message);
+                }
                 None => {
                     origin.insert(service.name.clone(), file);
                     all.services.insert(service.name.clone(), service.clone());

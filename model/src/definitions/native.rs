@@ -1,12 +1,13 @@
 //! Our own service files: TOML, `[[service]]` with `[[service.check]]`, and `[[check]]` of the host.
 
-use super::{CheckDefinition, CheckKind, DefinitionError, Parsed, ServiceDefinition, check_id};
+use super::{
+    CheckDefinition, CheckKind, DefinitionError, Parsed, ServiceAddress, ServiceDefinition, check_id,
+};
 use crate::checks::CheckStatus;
 use crate::names::{InterfaceName, ServiceName, Tag};
 use crate::settings::{Span, line_at, with_nearest};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::time::Duration;
 
 #[derive(Debug, Default, Deserialize)]
@@ -25,7 +26,7 @@ struct ServiceFragment {
     tags: BTreeSet<Tag>,
     #[serde(default)]
     meta: BTreeMap<String, String>,
-    address: Option<IpAddr>,
+    address: Option<ServiceAddress>,
     interface: Option<InterfaceName>,
     #[serde(default)]
     check: Vec<CheckFragment>,
@@ -58,7 +59,7 @@ struct CheckFragment {
 ///
 /// # Errors
 /// The first mistake, with its line where one can be named.
-pub fn parse_toml(file: &str, text: &str) -> Result<Parsed, DefinitionError> {
+pub(super) fn parse_toml(file: &str, text: &str) -> Result<Parsed, DefinitionError> {
     let error = |line, message| DefinitionError { file: file.to_owned(), line, message };
     let read: File = toml::from_str(text)
         .map_err(|e| error(e.span().map(|span| line_at(text, span.start)), with_nearest(e.message())))?;

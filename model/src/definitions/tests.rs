@@ -29,7 +29,7 @@ fn a_service_as_consul_documents_it() {
     );
     let service = &parsed.services[0];
     assert_eq!((service.name.as_str(), service.port), ("redis", Some(8000)));
-    assert_eq!(service.address, Some("10.0.0.9".parse().unwrap()));
+    assert_eq!(service.address, Some(ServiceAddress::Ip("10.0.0.9".parse().unwrap())));
     assert!(service.tags.contains(&Tag::new("primary").unwrap()));
     assert_eq!(service.meta["version"], "4.0");
     let ids: Vec<&str> = service.checks.iter().map(|c| c.id.as_str()).collect();
@@ -64,6 +64,8 @@ fn every_kind_of_check_that_is_supported() {
     let args = only_check(r#"{"args": ["/bin/true", "-x"], "interval": "10s", "timeout": "1s"}"#);
     assert_eq!(args.kind, CheckKind::Command { arguments: vec!["/bin/true".into(), "-x".into()] });
     assert_eq!(args.timeout, Duration::from_secs(1));
+    let named = only_check(r#"{"args": ["curl", "localhost"], "interval": "10s"}"#);
+    assert_eq!(named.kind, CheckKind::Command { arguments: vec!["curl".into(), "localhost".into()] });
     let http = only_check(
         r#"{"http": "https://localhost/", "method": "POST", "header": {"X": ["a", "b"]}, "body": "{}",
             "tls_skip_verify": true, "interval": "10s"}"#,
@@ -94,11 +96,21 @@ fn every_kind_of_check_that_is_supported() {
 
 #[test]
 fn what_is_not_supported_is_refused_by_name() {
-    for field in
-        ["grpc", "docker_container_id", "shell", "alias_node", "alias_service", "h2ping", "udp", "os_service"]
-    {
-        let check = format!(r#"{{"{field}": "x", "args": ["/bin/true"], "interval": "10s"}}"#);
-        consul_refuses(&with_check(&check), &format!("{field} is not supported"));
+    let document = include_str!("../../../docs/discovery.md");
+    let check = |text: String, folded: &str, instead: &str| {
+        consul_refuses(&text, &format!("is not supported: {instead}"));
+        let is_named = document.split('`').any(|name| name.replace('_', "") == folded);
+        assert!(is_named, "docs/discovery.md says nothing of {folded}");
+    };
+    for (field, instead) in consul::REFUSED_OF_CHECKS {
+        let given = format!(r#"{{"{field}": "x", "args": ["/bin/true"], "interval": "10s"}}"#);
+        check(with_check(&given), field, instead);
+    }
+    for (field, instead) in consul::REFUSED_OF_SERVICES {
+        check(format!(r#"{{"service": {{"name": "web", "{field}": "x"}}}}"#), field, instead);
+    }
+    for nothing in [r#""namespace": "default""#, r#""kind": """#, r#""ports": []"#] {
+        consul(&format!(r#"{{"service": {{"name": "web", {nothing}}}}}"#));
     }
     for (field, value) in [
         ("kind", r#""connect-proxy""#),
@@ -117,6 +129,47 @@ fn what_is_not_supported_is_refused_by_name() {
     );
     consul_refuses(r#"{"service": {"name": "a", "prot": 80}}"#, "prot: a service has no such field");
     consul_refuses(&with_check(r#"{"ttl": "1s", "colour": "red"}"#), "colour: a check has no such field");
+    let with = |field: &str| format!(r#"{{"service": {{"name": "web", {field}}}}}"#);
+    consul_refuses(&with(r#""port": "80""#), "port must be a whole number, without quotes");
+    consul_refuses(
+        &with(r#""meta": {"version": 4}"#),
+        "meta must be an object of texts: numbers too stand in",
+    );
+    for (key, meant) in [("sevice", "service"), ("cheks", "checks"), ("datacentre", "datacenter")] {
+        let text = format!("{{\n\"{key}\": {{\"name\": \"web\"}}}}");
+        let expected = format!("web.json:2: \"{key}\": Consul has no such key; did you mean {meant}?");
+        consul_refuses(&text, &expected);
+    }
+    let hcl = parse_file("web.hcl", "service {}").unwrap_err().to_string();
+    assert_eq!(hcl, "web.hcl: HCL is not read; write it as JSON");
+}
+
+#[test]
+fn an_address_is_one_or_a_name() {
+    for (text, expected) in [
+        ("fd00::1", Ok("Ip(fd00::1)")),
+        ("db.example.org", Ok("Name(HostName(\"db.example.org\"))")),
+        ("localhost", Ok("Name(HostName(\"localhost\"))")),
+        ("10.0.0.999", Err(())),
+        ("a b", Err(())),
+        ("db_1", Err(())),
+        ("10.0.0.1:80", Err(())),
+    ] {
+        let json = format!(r#"{{"service": {{"name": "web", "address": "{text}"}}}}"#);
+        let toml = format!("[[service]]\nname = \"web\"\naddress = \"{text}\"\n");
+        for parsed in [parse_consul("web.json", &json), parse_toml("web.toml", &toml)] {
+            match (parsed, expected) {
+                (Ok(parsed), Ok(expected)) => {
+                    let address = parsed.services[0].address.as_ref().unwrap();
+                    assert_eq!(format!("{address:?}"), expected);
+                }
+                (Err(error), Err(())) => {
+                    assert!(error.to_string().contains("is neither an IP address"), "{error}")
+                }
+                (other, _) => panic!("{text}: {other:?}"),
+            }
+        }
+    }
 }
 
 #[test]
@@ -135,7 +188,11 @@ fn a_mistake_is_named_with_its_line() {
     );
     consul_refuses(&with_check(r#"{"ttl": "1s", "tcp": "a:1", "interval": "1s"}"#), "found tcp and ttl");
     consul_refuses(&with_check(r#"{"args": ["/bin/true"]}"#), "interval is missing");
-    consul_refuses(&with_check(r#"{"args": ["true"], "interval": "1s"}"#), "must be an absolute path");
+    consul_refuses(
+        &with_check(r#"{"args": ["bin/true"], "interval": "1s"}"#),
+        "must be an absolute path, or",
+    );
+    consul_refuses(&with_check(r#"{"args": [""], "interval": "1s"}"#), "must be an absolute path, or");
     consul_refuses(&with_check(r#"{"tcp": "localhost", "interval": "1s"}"#), "host:port");
     consul_refuses(&with_check(r#"{"ttl": 10}"#), "ttl must be a text with its unit");
     consul_refuses(&with_check(r#"{"args": ["/bin/true"], "interval": "10"}"#), "is no duration");
@@ -195,4 +252,12 @@ fn files_are_put_together_and_what_does_not_fit_is_named() {
     let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
     assert!(said[0].contains("two: service web is defined in one already"), "{said:?}");
     assert!(said[1].contains("there is no service with id \"nobody\""), "{said:?}");
+    let both = consul(
+        r#"{"services": [{"name": "web", "id": "web-1", "port": 8080}, {"name": "web", "id": "web-2", "port": 8081}]}"#,
+    );
+    let (all, errors) = assemble([("both", &both)]);
+    assert_eq!(all.services[&ServiceName::new("web").unwrap()].port, Some(8080), "the first stays");
+    let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(said.len(), 1);
+    assert!(said[0].contains("give the one with id \"web-2\" a name of its own"), "{said:?}");
 }

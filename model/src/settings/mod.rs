@@ -295,10 +295,15 @@ pub(crate) fn with_nearest(message: &str) -> String {
     let Some(rest) = message.strip_prefix("unknown field ") else { return message.to_owned() };
     let names: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
     let Some((unknown, known)) = names.split_first() else { return message.to_owned() };
-    match known.iter().min_by_key(|name| distance(unknown, name)) {
+    match nearest(unknown, known.iter().copied()) {
         Some(nearest) => format!("unknown setting `{unknown}`; did you mean `{nearest}`?"),
         None => format!("unknown setting `{unknown}`"),
     }
+}
+
+/// The name that is most like another.
+pub(crate) fn nearest<'a>(unknown: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known.min_by_key(|name| distance(unknown, name))
 }
 
 /// Levenshtein distance, by bytes.

@@ -69,7 +69,11 @@ fn every_form_of_name_is_answered() {
         (&["web.service.consul", "ANY", "+notcp"], &["HINFO\t\"RFC8482\""]),
         (&["consul", "AXFR"], &["Transfer failed"]),
         (&["web.service.consul", "+edns=1", "+noednsneg"], &["status: BADVERS"]),
+        (&["web.service.consul", "+dnssec"], &["status: NOERROR", "flags: do; udp: 1232"]),
         (&["web.service.consul", "CH", "TXT"], &["status: REFUSED"]),
+        (&[r"w\000b.service.consul"], &["status: NXDOMAIN", "SOA\tns.consul."]),
+        (&["_tcp.service.consul"], &["status: NOERROR", "ANSWER: 0", "SOA\tns.consul."]),
+        (&["1.0.9.10.in-addr.arpa", "A"], &["status: NOERROR", "arpa.", "SOA\tns.consul."]),
         (&["web.service.consul", "+opcode=STATUS"], &["status: NOTIMP"]),
     ] {
         let said = asked(&host, "dig", question);
@@ -162,6 +166,23 @@ fn questions_that_come_at_once_by_tcp_are_answered_in_order_also_those_that_wait
     assert_eq!(next_answer(&mut stream), (3, 0, 1));
 }
 
+#[test]
+fn a_client_that_holds_connections_leaves_places_for_another() {
+    let etcd = Etcd::single();
+    put_record(&etcd.store(), "web", "h2", r#"{"addresses": ["10.8.0.2"], "port": 80}"#);
+    let host = Host::started("h1", &etcd.endpoints());
+    host.wait_for_name(&["web.service.consul"], &["10.8.0.2"]);
+    let held: Vec<_> =
+        (0..300).map(|_| TcpStream::connect(("127.0.0.1", host.dns_port())).expect("connected")).collect();
+    let ask = |client: &str| {
+        asked(&host, "dig", &["web.service.consul", "+tcp", "+short", "+tries=1", "+time=3", "-b", client])
+    };
+    assert_eq!(ask("127.0.0.2"), "10.8.0.2\n", "{}", host.describe());
+    drop(held);
+    let again = || (ask("127.0.0.1") == "10.8.0.2\n").then_some(());
+    tests::wait::until("the first client has places again", again, || host.describe());
+}
+
 /// The id of the next answer, its code, and how many records it has.
 fn next_answer(stream: &mut TcpStream) -> (u8, u8, u8) {
     let mut length = [0; 2];
@@ -180,8 +201,11 @@ fn while_the_store_is_away_names_are_answered_also_after_a_restart() {
     host.write("web-works", "");
     host.start();
     host.wait_for_name(&["web.service.consul"], &["127.0.0.1"]);
-    let cached = || host.state().join("catalog.json").exists().then_some(());
-    tests::wait::until("the catalog is on disk", cached, || host.describe());
+    let cached = || {
+        let text = std::fs::read_to_string(host.state().join("catalog.json")).ok()?;
+        text.contains("passing").then_some(())
+    };
+    tests::wait::until("what is answered is on disk", cached, || host.describe());
     drop(store);
     etcd.kill_member(0);
     assert_eq!(host.dig(&["web.service.consul"]), ["127.0.0.1"]);

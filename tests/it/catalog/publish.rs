@@ -3,12 +3,17 @@
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
+use std::process::Command;
+use std::time::Duration;
 use tests::etcd::Etcd;
 use tests::host::Host;
+use tests::process::{in_own_network, run};
 use tests::recorder::Recorder;
 use tests::store::Store;
 use tests::wait;
 
+/// Names are asked for twice a minute.
+const LOOKS: Duration = Duration::from_secs(75);
 const HEALTH: &str = "/orchestrate/health/";
 const RECORDS: &str = "/available_services/";
 
@@ -106,10 +111,92 @@ fn an_agent_that_restarts_says_nothing_anew() {
     assert!(!changes.iter().any(is_record), "the record outlives a reboot");
 }
 
+#[test]
+fn everyday_files_of_consul_are_published_as_they_are() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::new("h1", &etcd.endpoints());
+    let (source, target) = (host.path("tags.j2"), host.path("tags.json"));
+    host.write("tags.j2", "{% for i in service(\"web\", tag=\"a b\") %}{{ i.tags | tojson }}{% endfor %}");
+    let template = format!(
+        "[[template]]\nsource = \"{}\"\ntarget = \"{}\"\ndebounce = \"50ms\"\n",
+        source.display(),
+        target.display()
+    );
+    let mut host = host.with(&template);
+    let tags = ["a b", "blue", "rule=Path(\"/x\") {{ y }}", "traefik.enable=true", "urlprefix-/foo"];
+    let check = |args: Value| json!({"args": args, "interval": "1s"});
+    let file = |name: &str, check: Value| json!({"service": {"name": name, "port": 80, "tags": tags, "check": check}});
+    host.write_service("web.json", &file("web", check(json!(["true", "x"]))).to_string());
+    host.write_service("lost.json", &file("lost", check(json!(["no-such-program"]))).to_string());
+    host.start();
+    wait_for_health(&host, &store, "web/h1", Some("passing"));
+    let record: Value = serde_json::from_str(&store.get("/available_services/web/h1").unwrap()).unwrap();
+    assert_eq!(record["tags"], json!(tags));
+    host.wait_for_name(&["blue.web.service.consul"], &["127.0.0.1"]);
+    host.wait_for_name(&["_web._blue.service.consul", "SRV"], &["1 1 80 h1.node.consul."]);
+    for name in [r"a\032b.web.service.consul", "traefik.enable=true.web.service.consul"] {
+        assert_eq!(host.dig(&[name]), Vec::<String>::new(), "{name}");
+    }
+    let (_, shown) = host.http_get("/v1/services/web?tag=a%20b").expect("an answer");
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    assert_eq!(shown["instances"][0]["tags"], json!(tags));
+    let rendered = || {
+        let text = std::fs::read_to_string(&target).ok()?;
+        (serde_json::from_str::<Value>(&text).ok()? == json!(tags)).then_some(())
+    };
+    wait::until("the template has the tags", rendered, || host.describe());
+    let why = "no-such-program is not on /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    let says_why = || host.http_get("/v1/checks")?.1.contains(why).then_some(());
+    wait::until("the check says where its program was looked for", says_why, || host.describe());
+}
+
+#[test]
+fn an_address_that_is_a_name_is_resolved_and_its_last_addresses_stay() {
+    if !in_own_network("catalog::publish::an_address_that_is_a_name_is_resolved_and_its_last_addresses_stay")
+    {
+        return;
+    }
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let mut host = Host::new("h1", &etcd.endpoints());
+    let hosts = host.path("hosts");
+    let resolves = |lines: &str| std::fs::write(&hosts, format!("127.0.0.1 localhost\n{lines}")).unwrap();
+    resolves("10.7.0.1 db.example.org\n10.7.0.2 db.example.org\n");
+    assert!(run(Command::new("mount").arg("--bind").arg(&hosts).arg("/etc/hosts"), "").status.success());
+    let service = |name: &str| json!({"service": {"name": name, "address": format!("{name}.example.org")}});
+    host.write_service("db.json", &service("db").to_string());
+    host.write_service("none.json", &service("none").to_string());
+    host.start();
+    // One that does not resolve keeps no other back.
+    wait_for_health(&host, &store, "db/h1", Some("passing"));
+    let record: Value = serde_json::from_str(&store.get("/available_services/db/h1").unwrap()).unwrap();
+    assert_eq!(record["addresses"], json!(["10.7.0.1", "10.7.0.2"]));
+    let published = || host.status().map(|status| status["services"]["published"].clone());
+    let wait_for_trouble = |name: &str| {
+        let is = |p: Value| p["unresolved"][name].is_string().then_some(p);
+        wait::until_within(LOOKS, name, || published().and_then(is), || host.describe())
+    };
+    let shown = wait_for_trouble("none.example.org");
+    assert_eq!((&shown["held_back"], &shown["services"]["db"]), (&json!(["none"]), &json!("passing")));
+    assert!(host.describe().contains("the address of a service does not resolve"), "{}", host.describe());
+    resolves("");
+    let shown = wait_for_trouble("db.example.org");
+    assert_eq!((&shown["held_back"], &shown["services"]["db"]), (&json!(["none"]), &json!("passing")));
+    let after = store.get("/available_services/db/h1").unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&after).unwrap(), record, "what was known last stays");
+}
+
 /// Tells a result over a Unix socket.
 fn tell(host: &Host, path: &str) -> String {
+    put(host, path, "")
+}
+
+fn put(host: &Host, path: &str, body: &str) -> String {
     let mut stream = std::os::unix::net::UnixStream::connect(host.path("agent.sock")).expect("it listens");
-    write!(stream, "PUT {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
+    let length = body.len();
+    let head = format!("PUT {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
+    stream.write_all((head + body).as_bytes()).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
@@ -138,6 +225,24 @@ fn a_ttl_check_is_told_over_the_socket_and_silence_is_critical() {
     wait_for_health(&host, &store, "web/h1", Some("critical"));
     assert!(tell(&host, "/v1/agent/check/warn/service:web").starts_with("HTTP/1.0 200"));
     wait_for_health(&host, &store, "web/h1", Some("warning"));
+    // As Consul's clients do.
+    for (check, body, code, says) in [
+        ("service:web", r#"{"Status": "passing", "Output": "by its client"}"#, "200", ""),
+        ("service:nothing", r#"{"Status": "passing"}"#, "404", "there is no check"),
+        ("a%2Fb", r#"{"Status": "passing"}"#, "400", "must be 1 to 128"),
+        ("service:web", r#"{"Status": "fine"}"#, "400", "or warning, or critical"),
+        ("service:web", r#"{"Output": "fine"}"#, "400", "missing field `Status`"),
+        ("service:web", "", "400", "the body is no result"),
+    ] {
+        let answer = put(&host, &format!("/v1/agent/check/update/{check}"), body);
+        let is_right = answer.starts_with(&format!("HTTP/1.0 {code}")) && answer.contains(says);
+        assert!(is_right, "{check} {body}: {answer}");
+    }
+    wait_for_health(&host, &store, "web/h1", Some("passing"));
+    let (_, checks) = host.http_get("/v1/checks").expect("an answer");
+    assert!(checks.contains("by its client"), "{checks}");
+    assert!(put(&host, "/v1/agent/check/update/service:web", r#"{"Status": "critical"}"#).contains(" 200 "));
+    wait_for_health(&host, &store, "web/h1", Some("critical"));
 }
 
 #[test]

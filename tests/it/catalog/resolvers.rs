@@ -21,13 +21,16 @@ fn say(command: &mut Command) -> Vec<String> {
     String::from_utf8_lossy(&run(command, "").stdout).lines().map(str::to_owned).collect()
 }
 
+fn ask(server: &str, question: &str) -> Vec<String> {
+    let (address, port) = server.split_once('#').unwrap_or((server, "53"));
+    let mut dig = Command::new("dig");
+    say(dig.args([address, "-p", port, "+short", "+tries=1", "+time=2"]).args(question.split(' ')))
+}
+
 fn wait_for_answer(server: &str, name: &str, expected: &str, describe: impl Fn() -> String) {
-    let ask = || {
-        let (address, port) = server.split_once('#').unwrap_or((server, "53"));
-        say(Command::new("dig").args([address, "-p", port, name, "+short", "+tries=1", "+time=2"]))
-    };
-    let is = || (ask() == [expected]).then_some(());
-    wait::until(&format!("{server} knows {name}"), is, || format!("{:?}\n{}", ask(), describe()));
+    let is = || (ask(server, name) == [expected]).then_some(());
+    let state = || format!("{:?}\n{}", ask(server, name), describe());
+    wait::until(&format!("{server} knows {name}"), is, state);
 }
 
 #[test]
@@ -55,12 +58,12 @@ fn the_resolvers_of_the_documentation_find_names_of_services_and_others() {
 
     let etcd = Etcd::single();
     let store = etcd.store();
-    store.put("/available_services/web/h9", r#"{"addresses": ["10.9.0.9"], "port": 80}"#);
+    store.put("/available_services/web/h9", r#"{"addresses": ["10.9.0.9"], "port": 80, "tags": ["v1"]}"#);
     for number in 1..=100 {
         let record = format!(r#"{{"addresses": ["10.8.0.{number}"], "port": 80}}"#);
         store.put(&format!("/available_services/many/m{number}"), &record);
     }
-    let mut host = Host::new("h1", &etcd.endpoints()).with(agent);
+    let mut host = Host::new("h1", &etcd.endpoints()).with(&format!("{agent}datacenter = \"dc1\"\n"));
     host.start();
     let host_says = || host.describe();
     wait_for_answer("@127.0.0.2", "example.org", "192.0.2.7", host_says);
@@ -92,16 +95,25 @@ fn the_resolvers_of_the_documentation_find_names_of_services_and_others() {
     wait_for_answer("@127.0.0.4#5301", "web.service.consul", "10.9.0.9", || read("dnsmasq"));
     wait_for_answer("@127.0.0.4#5301", "example.org", "192.0.2.7", || read("dnsmasq"));
 
-    if run(Command::new("sh").args(["-c", "command -v unbound"]), "").stdout.is_empty() {
-        // Its package starts a resolver, so nothing installs it for a test.
-        tests::skip("catalog::resolvers, the part of unbound", "it is not installed");
-        return;
-    }
-    let rest = "server:\n    interface: 127.0.0.5@5302\n    username: \"\"\n    chroot: \"\"\n    pidfile: \"\"\n    use-syslog: no\n";
+    // One that asks label by label (RFC 9156), and believes "no such name" of everything below (RFC 8020).
+    let rest = "server:\n    interface: 127.0.0.5@5302\n    username: \"\"\n    chroot: \"\"\n    pidfile: \"\"\n    use-syslog: no\n    qname-minimisation-strict: yes\n";
     let path = file("unbound.conf", &format!("{unbound}{rest}"));
     let _unbound = Running::start(Command::new("unbound").arg("-d").arg("-c").arg(path), &log("unbound"));
-    wait_for_answer("@127.0.0.5#5302", "web.service.consul", "10.9.0.9", || read("unbound"));
-    wait_for_answer("@127.0.0.5#5302", "h9.node.consul", "10.9.0.9", || read("unbound"));
+    let unbound = "@127.0.0.5#5302";
+    wait_for_answer(unbound, "web.service.consul", "10.9.0.9", || read("unbound"));
+    for (question, expected) in [
+        ("h9.node.consul", "10.9.0.9"),
+        ("v1.web.service.consul", "10.9.0.9"),
+        ("web.service.dc1.consul", "10.9.0.9"),
+        ("h9.node.dc1.consul", "10.9.0.9"),
+        ("_web._tcp.service.consul SRV", "1 1 80 h9.node.consul."),
+        ("_web._v1.service.consul SRV", "1 1 80 h9.node.consul."),
+        ("_web._tcp.service.dc1.consul SRV", "1 1 80 h9.node.consul."),
+        ("_web._v1.service.dc1.consul SRV", "1 1 80 h9.node.consul."),
+    ] {
+        // The first question counts: the second would find the names above it known.
+        assert_eq!(ask(unbound, question), [expected], "{question}\n{}", read("unbound"));
+    }
 }
 
 /// Installed, or unpacked by `make test`: its package would take over the resolver of the machine.

@@ -174,6 +174,13 @@ fn lint_finds_what_cannot_work_before_it_runs() {
     let broken = host.path("broken.json").display().to_string();
     let said = host.command(&["lint", &broken], "");
     assert!(said.code == 1 && said.out.contains("broken.json:2: kind is not supported"), "{said:?}");
+    // What Consul would read and this does not is no file that nobody sees.
+    let directory = role("balancer", "controller", "functional");
+    host.write("balancer/services.d/web.hcl", "service {}");
+    host.write("balancer/services.d/typo.json", "{\"sevice\": {\"name\": \"web\"}}");
+    let said = host.command(&["lint", &directory], "");
+    assert!(said.code == 1 && said.out.contains("web.hcl: HCL is not read; write it as JSON"), "{said:?}");
+    assert!(said.out.contains("typo.json:1: \"sevice\": Consul has no such key; did you mean service?"));
     assert_eq!(host.command(&["lint"], "").code, 64);
     assert_eq!(host.command(&["lint", "/nonexistent"], "").code, 1);
 }

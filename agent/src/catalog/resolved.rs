@@ -1,0 +1,122 @@
+//! Addresses of services that are given as names: asked of the system's resolver, beside everything else, because it
+//! may take long. What was known last stays while a name cannot be resolved.
+
+use model::catalog::usable_addresses;
+use model::definitions::{Definitions, ServiceAddress};
+use model::names::HostName;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
+use tokio::task::JoinSet;
+
+/// What is known of one name.
+#[derive(Debug, Default)]
+struct Known {
+    addresses: Vec<IpAddr>,
+    trouble: Option<String>,
+}
+
+/// Names and what they stand for.
+#[derive(Debug, Default)]
+pub(super) struct Resolved {
+    known: BTreeMap<HostName, Known>,
+    asked: BTreeSet<HostName>,
+    asking: JoinSet<(HostName, io::Result<Vec<IpAddr>>)>,
+}
+
+impl Resolved {
+    /// Asks for the names that are not known, and with `anew` for all; others are forgotten.
+    pub(super) fn follow(&mut self, definitions: &Definitions, anew: bool) {
+        let names: BTreeSet<&HostName> = definitions
+            .services
+            .values()
+            .filter_map(|service| match &service.address {
+                Some(ServiceAddress::Name(name)) => Some(name),
+                _ => None,
+            })
+            .collect();
+        self.known.retain(|name, _| names.contains(name));
+        for name in names {
+            if (anew || !self.known.contains_key(name)) && self.asked.insert(name.clone()) {
+                let name = name.clone();
+                self.asking.spawn(async move {
+                    let found = tokio::net::lookup_host((name.as_str(), 0)).await;
+                    let found = found.map(|found| usable_addresses(found.map(|address| address.ip())));
+                    (name, found)
+                });
+            }
+        }
+    }
+
+    /// Waits for an answer; for ever while nothing is asked. Nothing is lost when this is dropped.
+    pub(super) async fn answered(&mut self) {
+        match self.asking.join_next().await {
+            Some(Ok((name, found))) => self.take(name, found),
+            // Nothing in there panics, and nobody aborts it.
+            Some(Err(error)) => tracing::error!(%error, "a name was not resolved"),
+            None => std::future::pending().await,
+        }
+    }
+
+    fn take(&mut self, name: HostName, found: io::Result<Vec<IpAddr>>) {
+        self.asked.remove(&name);
+        let known = self.known.entry(name.clone()).or_default();
+        let trouble = match found {
+            Ok(found) if found.is_empty() => Some("it has no address that others can reach".to_owned()),
+            Ok(found) => {
+                known.addresses = found;
+                None
+            }
+            Err(error) => Some(error.to_string()),
+        };
+        match (&known.trouble, &trouble) {
+            (None, Some(why)) => {
+                tracing::warn!(%name, why, known = ?known.addresses, "the address of a service does not resolve");
+            }
+            (Some(_), None) => {
+                tracing::info!(%name, found = ?known.addresses, "the address of a service resolves")
+            }
+            _ => {}
+        }
+        known.trouble = trouble;
+    }
+
+    /// What a name stands for, as far as that is known.
+    pub(super) fn addresses(&self, name: &HostName) -> &[IpAddr] {
+        self.known.get(name).map_or(&[], |known| &known.addresses)
+    }
+
+    /// Names that do not resolve now, and why.
+    pub(super) fn trouble(&self) -> BTreeMap<HostName, String> {
+        let trouble =
+            self.known.iter().filter_map(|(name, known)| Some((name.clone(), known.trouble.clone()?)));
+        trouble.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_known_stays_while_a_name_does_not_resolve() {
+        let name = HostName::new("db.example.org").unwrap();
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let mut resolved = Resolved::default();
+        let failed = || Err(io::Error::other("no answer"));
+        for (found, addresses, trouble) in [
+            (failed(), &[][..], true),
+            (Ok(vec![ip("10.0.0.1")]), &["10.0.0.1"], false),
+            (failed(), &["10.0.0.1"], true),
+            (Ok(vec![]), &["10.0.0.1"], true),
+            (Ok(vec![ip("10.0.0.2"), ip("fd00::1")]), &["10.0.0.2", "fd00::1"], false),
+        ] {
+            resolved.take(name.clone(), found);
+            let expected: Vec<IpAddr> = addresses.iter().map(|text| ip(text)).collect();
+            assert_eq!(resolved.addresses(&name), expected);
+            assert_eq!(resolved.trouble().contains_key(&name), trouble, "{addresses:?}");
+        }
+        resolved.follow(&Definitions::default(), true);
+        assert_eq!((resolved.addresses(&name), resolved.trouble().len()), (&[][..], 0));
+    }
+}
