@@ -132,9 +132,10 @@ impl Executor {
     ) -> Result<bool, Failure> {
         let fact = match action {
             Action::Rearm { order } => Fact::Rearmed(order),
-            Action::BeginAttempt { instruction, cause } => {
+            Action::NoteApplyWaits => Fact::ApplyWaits,
+            Action::BeginAttempt { instruction, cause, addressable } => {
                 tracing::info!(version = %instruction.version, revision = instruction.order.revision, "an attempt begins");
-                Fact::AttemptBegan(instruction, cause)
+                Fact::AttemptBegan(instruction, cause, addressable)
             }
             Action::DropAttempt => Fact::AttemptDropped,
             Action::BeginCycle { version, converge, seen } => Fact::CycleBegan(version, converge, seen),

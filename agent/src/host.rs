@@ -1,7 +1,7 @@
 //! The reconciler of the host itself: wake for a reason, look, decide, execute one action, decide anew.
 //! It owns the journal and the host's state; everything else hands it snapshots.
 
-use crate::catalog::{Fencing, Needs, Trust};
+use crate::catalog::{Fencing, Needs, Reader, Trust};
 use crate::certificates::Certificates;
 use crate::clock;
 use crate::config;
@@ -14,7 +14,8 @@ use crate::step::RunResult;
 use crate::store_view;
 use etcd_session::{Gate, Mirror, Presence, PresenceState, Session, Snapshot, StoreError, draw};
 use model::decide::{
-    Claim, Decision, Desired, Fact, HostState, Observed, Published, RunningStep, StepReport, Target, decide,
+    Addressable, Claim, Decision, Desired, Fact, HostState, Observed, Published, RunningStep, StepReport,
+    Target, decide,
 };
 use model::names::Version;
 use model::policy::Policy;
@@ -36,6 +37,7 @@ enum Wake {
     TimeCame,
     SettingsChanged,
     ServicesChanged,
+    CatalogChanged,
 }
 
 /// A task that the loop depends on has ended.
@@ -71,6 +73,8 @@ pub struct Reconciler {
     pub status: watch::Sender<Arc<Status>>,
     /// Ends of steps.
     pub ends: mpsc::Receiver<(RunningStep, RunResult)>,
+    /// The catalog, for what it makes addressable.
+    pub reader: Reader,
     /// What the host needs of others and does not have.
     pub needs: watch::Receiver<Arc<Needs>>,
     /// Told whether the catalog of this store counts.
@@ -105,6 +109,8 @@ pub(crate) struct Turn {
     /// The needs of the host that are not met.
     pub(crate) waits: Vec<Wait>,
     services_seen: Option<u64>,
+    /// What the catalog made addressable when it was looked at last, and the generation of it.
+    addressable: Option<(u64, Addressable)>,
     /// Decisions since this process began.
     passes: u64,
     /// What was said of local writes that fail.
@@ -157,6 +163,7 @@ impl Reconciler {
         tokio::pin!(stop);
         let mut snapshots = self.mirror.snapshots();
         let mut presences = self.presence.states();
+        let mut catalog = self.reader.changes();
         let mut turn = self.first_turn();
         if let Some(running) = &self.state.running {
             tracing::info!(run = %running.run_id, step = %running.step, "a step was running: waiting for its end");
@@ -168,6 +175,8 @@ impl Reconciler {
         let mut watchdog = tokio::time::interval(self.watchdog.unwrap_or(Duration::from_secs(3600)));
         let ended = loop {
             let look_again = self.turn(&mut turn, &snapshots, &presences).await;
+            let follows_catalog = self.follows_catalog(&turn);
+            catalog.borrow_and_update();
             let wake = async {
                 tokio::select! {
                     // Receivers of watch channels, the queue of ends and timers lose nothing when dropped. A channel
@@ -188,6 +197,9 @@ impl Reconciler {
                     }
                     changed = self.needs.changed() => {
                         changed.map(|()| Wake::ServicesChanged).map_err(|_| TaskEnded("follows what the host needs"))
+                    }
+                    changed = catalog.changed(), if follows_catalog => {
+                        changed.map(|()| Wake::CatalogChanged).map_err(|_| TaskEnded("follows the catalog"))
                     }
                     _ = watchdog.tick() => {
                         crate::systemd::ping();
@@ -231,6 +243,7 @@ impl Reconciler {
             cannot_record: None,
             waits: Vec::new(),
             services_seen: None,
+            addressable: None,
             passes: 0,
             record_said: None,
         }
@@ -254,6 +267,7 @@ impl Reconciler {
             turn.services_seen = needs.seen;
             self.look_at_store(turn).await;
             let now = clock::now();
+            self.look_at_catalog(turn);
             let certificates_again = self.certificates.look(&mut self.facts, now);
             let decision = self.decide(turn);
             turn.passes += 1;
@@ -315,6 +329,33 @@ impl Reconciler {
         policy
     }
 
+    /// What the catalog makes addressable, while an attempt may depend on that; a settled host does not look.
+    fn look_at_catalog(&self, turn: &mut Turn) {
+        if !self.follows_catalog(turn) {
+            turn.addressable = None;
+            return;
+        }
+        let shown = self.reader.shown();
+        if turn.addressable.is_some_and(|(generation, _)| generation == shown.generation) {
+            return;
+        }
+        let digest = shown.view.addressable(&self.state.host);
+        let before = turn.addressable.map(|(_, before)| before);
+        turn.addressable = digest.map(|digest| {
+            let same = before.filter(|before| before.digest == digest);
+            let since = clock::boot_millis();
+            (shown.generation, same.unwrap_or(Addressable { digest, since }))
+        });
+    }
+
+    fn follows_catalog(&self, turn: &Turn) -> bool {
+        let wanted = match &turn.target {
+            Target::Known(instruction) => Some(&instruction.version),
+            _ => None,
+        };
+        self.state.attempt.is_some() || (wanted.is_some() && wanted != self.state.installed.as_ref())
+    }
+
     fn decide(&self, turn: &Turn) -> Decision {
         let now = clock::now();
         let epoch = self.state.store.as_ref().map_or(0, |s| s.epoch);
@@ -343,6 +384,7 @@ impl Reconciler {
             facts: &self.facts,
             waits: &turn.waits,
             services_seen: turn.services_seen,
+            addressable: turn.addressable.map(|(_, now)| now),
         };
         decide(&desired, &observed, now)
     }
