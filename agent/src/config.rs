@@ -13,6 +13,20 @@ const FILE_MAX_BYTES: u64 = 1024 * 1024;
 /// # Errors
 /// The first mistake, with file and line.
 pub fn load(path: &Path) -> Result<Settings> {
+    let mut settings = settings::read(&fragments(path)?)?;
+    apply_environment(&mut settings, |name| std::env::var(name).ok().filter(|v| !v.is_empty()));
+    Ok(settings)
+}
+
+/// What comes of the files, with the file and the line of each value.
+///
+/// # Errors
+/// As [`load`].
+pub fn show(path: &Path) -> Result<String> {
+    Ok(settings::show(&fragments(path)?)?)
+}
+
+fn fragments(path: &Path) -> Result<Vec<(String, String)>> {
     let mut files = vec![path.to_owned()];
     let fragments = path.with_file_name("agent.d");
     if fragments.is_dir() {
@@ -27,9 +41,7 @@ pub fn load(path: &Path) -> Result<Settings> {
     for file in files {
         texts.push((file.display().to_string(), read_bounded(&file)?));
     }
-    let mut settings = settings::read(&texts)?;
-    apply_environment(&mut settings, |name| std::env::var(name).ok().filter(|v| !v.is_empty()));
-    Ok(settings)
+    Ok(texts)
 }
 
 fn read_bounded(path: &Path) -> Result<String> {
