@@ -3,6 +3,7 @@
 
 use crate::catalog::{Fencing, Needs, Reader, Trust};
 use crate::certificates::Certificates;
+use crate::checks::Board;
 use crate::clock;
 use crate::config;
 use crate::execute::Executor;
@@ -13,6 +14,7 @@ use crate::status::Status;
 use crate::step::RunResult;
 use crate::store_view;
 use etcd_session::{Gate, Mirror, Presence, PresenceState, Session, Snapshot, StoreError, draw};
+use model::checks::CheckStatus;
 use model::decide::{
     Addressable, Claim, Decision, Desired, Fact, HostState, Observed, Published, RunningStep, StepReport,
     Target, decide,
@@ -23,7 +25,9 @@ use model::requires::Wait;
 use model::settings::{Settings, ValidationDirectory, read_version_file};
 use model::standing::{Standing, StoreMemory, judge};
 use model::time::{Backoff, BootMillis};
-use model::values::{Driver, HostFacts, LiveClaim, Maintenance, log_tail};
+use model::values::{
+    CHECK_LINE_MAX_BYTES, Driver, FailingCheck, HostFacts, LiveClaim, Maintenance, cut, log_tail,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -38,6 +42,7 @@ enum Wake {
     SettingsChanged,
     ServicesChanged,
     CatalogChanged,
+    ChecksChanged,
 }
 
 /// A task that the loop depends on has ended.
@@ -73,6 +78,8 @@ pub struct Reconciler {
     pub status: watch::Sender<Arc<Status>>,
     /// Ends of steps.
     pub ends: mpsc::Receiver<(RunningStep, RunResult)>,
+    /// What the checks of this host say.
+    pub board: Arc<Board>,
     /// The catalog, for what it makes addressable.
     pub reader: Reader,
     /// What the host needs of others and does not have.
@@ -109,6 +116,8 @@ pub(crate) struct Turn {
     /// The needs of the host that are not met.
     pub(crate) waits: Vec<Wait>,
     services_seen: Option<u64>,
+    /// The checks that do not pass.
+    pub(crate) checks: Vec<FailingCheck>,
     /// What the catalog made addressable when it was looked at last, and the generation of it.
     addressable: Option<(u64, Addressable)>,
     /// Decisions since this process began.
@@ -164,6 +173,7 @@ impl Reconciler {
         let mut snapshots = self.mirror.snapshots();
         let mut presences = self.presence.states();
         let mut catalog = self.reader.changes();
+        let mut checks = self.board.changes();
         let mut turn = self.first_turn();
         if let Some(running) = &self.state.running {
             tracing::info!(run = %running.run_id, step = %running.step, "a step was running: waiting for its end");
@@ -177,6 +187,7 @@ impl Reconciler {
             let look_again = self.turn(&mut turn, &snapshots, &presences).await;
             let follows_catalog = self.follows_catalog(&turn);
             catalog.borrow_and_update();
+            checks.borrow_and_update();
             let wake = async {
                 tokio::select! {
                     // Receivers of watch channels, the queue of ends and timers lose nothing when dropped. A channel
@@ -200,6 +211,9 @@ impl Reconciler {
                     }
                     changed = catalog.changed(), if follows_catalog => {
                         changed.map(|()| Wake::CatalogChanged).map_err(|_| TaskEnded("follows the catalog"))
+                    }
+                    changed = checks.changed() => {
+                        changed.map(|()| Wake::ChecksChanged).map_err(|_| TaskEnded("runs the checks"))
                     }
                     _ = watchdog.tick() => {
                         crate::systemd::ping();
@@ -243,6 +257,7 @@ impl Reconciler {
             cannot_record: None,
             waits: Vec::new(),
             services_seen: None,
+            checks: Vec::new(),
             addressable: None,
             passes: 0,
             record_said: None,
@@ -268,6 +283,7 @@ impl Reconciler {
             self.look_at_store(turn).await;
             let now = clock::now();
             self.look_at_catalog(turn);
+            turn.checks = self.failing_checks();
             let certificates_again = self.certificates.look(&mut self.facts, now);
             let decision = self.decide(turn);
             turn.passes += 1;
@@ -348,6 +364,21 @@ impl Reconciler {
         });
     }
 
+    /// The checks that do not pass, each with the last line of what it said. One that has said nothing yet is no news.
+    fn failing_checks(&self) -> Vec<FailingCheck> {
+        let shown = self.board.shown().into_iter();
+        let failing =
+            shown.filter(|check| check.state.is_known && check.state.status != CheckStatus::Passing);
+        failing
+            .map(|check| FailingCheck {
+                service: check.service,
+                check: cut(&check.name, CHECK_LINE_MAX_BYTES),
+                status: check.state.status,
+                line: FailingCheck::last_line(&self.executor.redact(&check.state.output)),
+            })
+            .collect()
+    }
+
     fn follows_catalog(&self, turn: &Turn) -> bool {
         let wanted = match &turn.target {
             Target::Known(instruction) => Some(&instruction.version),
@@ -385,6 +416,7 @@ impl Reconciler {
             waits: &turn.waits,
             services_seen: turn.services_seen,
             addressable: turn.addressable.map(|(_, now)| now),
+            checks: &turn.checks,
         };
         decide(&desired, &observed, now)
     }

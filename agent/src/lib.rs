@@ -177,7 +177,8 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let _dns = dns.serve(reader.clone())?;
     tasks.spawn(warn_of_old_store(session.clone()));
     tasks.spawn(facts::run(settings_receiver.clone(), status.clone()));
-    let shared = http::Shared { status, reader: reader.clone(), board, loaded, published, templates };
+    let shared =
+        http::Shared { status, reader: reader.clone(), board: board.clone(), loaded, published, templates };
     if let Some(socket) = socket {
         tasks.spawn(http::serve_socket(socket, shared.clone(), stop.clone()));
     }
@@ -199,6 +200,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         executor,
         status: status_sender,
         ends,
+        board,
         reader,
         needs,
         trust: trust_sender,

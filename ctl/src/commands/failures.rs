@@ -1,21 +1,23 @@
 //! What failed: `get_failures` and `debug_timeout`.
 //!
-//! The cost follows what is wrong: counts first, then names where a count is not nothing, values only for
-//! hosts that look lost, and for JSON. Everything is read at the revision of the counts.
+//! Of results the cost follows what is wrong: counts first, then names where a count is not nothing, values only for
+//! hosts that look lost, and for JSON. Whether a service is down for no reason is judged from the whole fleet. Everything
+//! is read at the revision of the counts.
 
-use super::Store;
 use super::local::known_types;
 use super::running::{hosts_of, note_passed_over};
+use super::{Store, fleet};
 use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::output::{self, Output};
 use crate::settings::Flavour;
 use etcd_session::{KeyList, StoreError};
+use model::fleet::Down;
 use model::keys::{Key, Prefix, StatusState};
 use model::names::{HostName, StatusType, Version};
 use model::values::{self, RosterEntry, StatusRecord};
 use serde_json::{Value, json};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 
 /// Up to so many hosts are looked up one by one.
@@ -42,6 +44,8 @@ enum Check {
     Stale(StatusType),
     /// On the roster, neither live nor listed.
     Liveness,
+    /// A service that does not work, or a check of the host itself.
+    Down(String),
 }
 
 impl std::fmt::Display for Check {
@@ -50,6 +54,7 @@ impl std::fmt::Display for Check {
             Self::Status(kind) => kind.fmt(f),
             Self::Stale(kind) => write!(f, "{kind} (stale)"),
             Self::Liveness => f.write_str("liveness"),
+            Self::Down(check) => f.write_str(check),
         }
     }
 }
@@ -102,7 +107,10 @@ impl Failures {
     fn note_rest(&self, warnings: bool) {
         let [validation, apply, others @ ..] = known_types();
         let stale = [Check::Stale(validation), Check::Stale(apply), Check::Liveness];
-        for check in others.into_iter().map(Check::Status).chain(stale) {
+        let is_down = |problem: &&Problem| matches!(problem.check, Check::Down(_));
+        let down: BTreeSet<Check> =
+            self.failures.iter().filter(is_down).map(|problem| problem.check.clone()).collect();
+        for check in others.into_iter().map(Check::Status).chain(stale).chain(down) {
             let hosts: Vec<&str> = self.hosts(&check).collect();
             output::note_hosts(&check.to_string(), hosts.into_iter());
         }
@@ -161,6 +169,8 @@ impl Reader<'_> {
         let others = [Prefix::Hosts, Prefix::Lives].into_iter().chain(reporting);
         let first_other = prefixes.len();
         prefixes.extend(others);
+        let first_of_services = prefixes.len();
+        prefixes.extend([Prefix::HealthAll, Prefix::Reports]);
         let (counts, revision) = self.store.session.count(&prefixes, self.store.deadline).await?;
         self.revision = revision;
         let mut found = Failures { revision, ..Failures::default() };
@@ -178,13 +188,25 @@ impl Reader<'_> {
             let lost = self.lost().await?.into_iter();
             found.failures.extend(lost.map(|host| Problem { host, check: Check::Liveness }));
         }
-        for (kind, _) in kinds.iter().zip(&counts[first_other + 2..]).filter(|(_, count)| **count > 0) {
+        for (kind, _) in
+            kinds.iter().zip(&counts[first_other + 2..first_of_services]).filter(|(_, count)| **count > 0)
+        {
             let stale = self.stale(kind).await?.into_iter();
             found.failures.extend(stale.map(|host| Problem { host, check: Check::Stale(kind.clone()) }));
+        }
+        if counts[first_of_services..].iter().any(|count| *count > 0) {
+            found.failures.extend(self.down().await?);
         }
         found.failures.sort();
         found.warnings.sort();
         Ok(found)
+    }
+
+    /// Services that do not work, and failing checks of hosts themselves: what a fleet fails by beside results.
+    async fn down(&self) -> Result<Vec<Problem>, StoreError> {
+        let (fleet, _) = fleet::read(self.store, Some(self.revision), self.store.deadline).await?;
+        let problem = |down: Down| Problem { host: down.host, check: Check::Down(down.check) };
+        Ok(fleet.down().into_iter().map(problem).collect())
     }
 
     async fn list(&self, prefix: &Prefix) -> Result<KeyList, StoreError> {
@@ -365,6 +387,7 @@ mod tests {
                 problem("b", Check::Status(kind("validation"))),
                 problem("c", Check::Stale(kind("validation"))),
                 problem("d", Check::Liveness),
+                problem("f", Check::Down("mysql".into())),
             ],
             warnings: vec![problem("e", Check::Status(kind("puppet")))],
         }
@@ -384,7 +407,8 @@ mod tests {
         check(Failures::print_as_first, &found(), first);
         check(Failures::print_as_first, &Failures::default(), "");
         let newer = "Failures:\n  Node: a, Check: puppet\n  Node: a, Check: validation\n  Node: b, Check: validation\n  \
-                     Node: c, Check: validation (stale)\n  Node: d, Check: liveness\n";
+                     Node: c, Check: validation (stale)\n  Node: d, Check: liveness\n  \
+                     Node: f, Check: mysql\n";
         check(|f, o| f.print(false, o), &found(), newer);
         check(|f, o| f.print(true, o), &found(), &format!("{newer}Warnings:\n  Node: e, Check: puppet\n"));
         check(|f, o| f.print(true, o), &Failures::default(), "");

@@ -22,7 +22,7 @@ use crate::policy::{Policy, Step, StepPhase};
 use crate::requires::Wait;
 use crate::standing::{Instruction, InstructionOrder, Standing};
 use crate::time::{BootMillis, Now};
-use crate::values::{Driver, HostFacts};
+use crate::values::{Driver, FailingCheck, HostFacts};
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
@@ -98,6 +98,8 @@ pub struct Observed<'a> {
     pub services_seen: Option<u64>,
     /// What the catalog makes addressable, if that is known.
     pub addressable: Option<Addressable>,
+    /// The checks of this host that do not pass.
+    pub checks: &'a [FailingCheck],
 }
 
 /// A number that stands for what the catalog makes addressable: every address and port of every service.

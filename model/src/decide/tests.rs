@@ -153,6 +153,7 @@ impl World {
             waits: &self.waits,
             services_seen: self.services_seen,
             addressable: self.addressable,
+            checks: &[],
         };
         decide(&desired, &observed, self.now)
     }
@@ -269,6 +270,7 @@ impl World {
             &self.target,
             &self.facts,
             waits_of(&self.state, &self.policy, &self.waits),
+            &[],
             self.now,
             id,
         );
