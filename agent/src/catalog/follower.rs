@@ -336,7 +336,7 @@ impl Follower {
                 return false;
             }
             if shown.withheld != withheld {
-                tracing::warn!(?withheld, "what went silent together is served on");
+                tracing::warn!(?withheld, "what went silent, or lost its record alone, is served on");
             }
             let was = shown.connected;
             *shown = Arc::new(Shown {
