@@ -1,43 +1,30 @@
 //! The addresses of this machine, by interface.
 
 use super::resolved::Resolved;
-use model::catalog::usable_addresses;
+use model::catalog::{Interfaces, published_interfaces, usable_addresses};
 use model::definitions::{ServiceAddress, ServiceDefinition};
 use model::names::InterfaceName;
 use model::settings::ServicesSettings;
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Addresses by interface, sorted; without link-local ones.
+/// Addresses by interface, as they are published.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Addresses(BTreeMap<InterfaceName, Vec<IpAddr>>);
+pub struct Addresses(Interfaces);
 
 impl Addresses {
     /// Reads them from the system; `None` if that fails. A machine without any, not even its own, is one that
     /// could not be read.
     pub fn read() -> Option<Self> {
         let networks = sysinfo::Networks::new_with_refreshed_list().ok()?;
-        let mut found = BTreeMap::new();
-        for (name, data) in &networks {
-            let Ok(name) = InterfaceName::new(name.to_string_lossy()) else { continue };
-            let is_local = |ip: &IpAddr| match ip {
-                IpAddr::V4(ip) => ip.is_link_local(),
-                IpAddr::V6(ip) => ip.is_unicast_link_local(),
-            };
-            let mut addresses: Vec<IpAddr> =
-                data.ip_networks().iter().map(|n| n.addr).filter(|ip| !is_local(ip)).collect();
-            addresses.sort();
-            addresses.dedup();
-            if !addresses.is_empty() {
-                found.insert(name, addresses);
-            }
-        }
+        let found = published_interfaces(networks.iter().map(|(name, data)| {
+            (name.to_string_lossy(), data.ip_networks().iter().map(|network| network.addr))
+        }));
         (!found.is_empty()).then_some(Self(found))
     }
 
     /// All of them.
-    pub fn by_interface(&self) -> Vec<(InterfaceName, Vec<IpAddr>)> {
-        self.0.iter().map(|(name, addresses)| (name.clone(), addresses.clone())).collect()
+    pub fn by_interface(&self) -> &Interfaces {
+        &self.0
     }
 
     /// Those that others should use for a service: what its definition says, else what the settings say, else
@@ -48,7 +35,10 @@ impl Addresses {
         settings: &ServicesSettings,
         resolved: &Resolved,
     ) -> Vec<IpAddr> {
-        let of = |name: &InterfaceName| self.0.get(name).cloned().unwrap_or_default();
+        let of = |name: &InterfaceName| {
+            let found = self.0.iter().find(|(known, _)| known == name);
+            found.map(|(_, addresses)| addresses.to_vec()).unwrap_or_default()
+        };
         match &service.address {
             Some(ServiceAddress::Ip(address)) => return vec![*address],
             Some(ServiceAddress::Name(name)) => return resolved.addresses(name).to_vec(),
@@ -63,7 +53,7 @@ impl Addresses {
         if !settings.interfaces.is_empty() {
             return settings.interfaces.iter().flat_map(of).collect();
         }
-        usable_addresses(self.0.values().flatten().copied())
+        usable_addresses(self.0.iter().flat_map(|(_, addresses)| addresses.iter().copied()))
     }
 }
 
@@ -76,10 +66,10 @@ mod tests {
     fn the_nearest_word_on_an_address_counts() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let interface = |text: &str| InterfaceName::new(text).unwrap();
-        let addresses = Addresses(BTreeMap::from([
-            (interface("eth0"), vec![ip("10.0.0.5"), ip("fd00::5")]),
-            (interface("eth1"), vec![ip("192.168.0.5")]),
-            (interface("lo"), vec![ip("127.0.0.1"), ip("::1")]),
+        let addresses = Addresses(published_interfaces([
+            ("eth0", vec![ip("10.0.0.5"), ip("fd00::5"), ip("fe80::5")]),
+            ("eth1", vec![ip("192.168.0.5"), ip("169.254.0.5")]),
+            ("lo", vec![ip("127.0.0.1"), ip("::1")]),
         ]));
         let mut settings = model::settings::read(&[]).unwrap().services;
         let mut service = ServiceDefinition::bare(ServiceName::new("web").unwrap());

@@ -255,7 +255,7 @@ impl Publisher {
             port: service.port,
             tags: service.tags.clone(),
             meta: service.meta.clone(),
-            ..ServiceRecord::of_interfaces(self.addresses.by_interface())
+            ..ServiceRecord::of_interfaces(self.addresses.by_interface().clone())
         };
         // One that readers refuse helps nobody.
         ServiceRecord::read(&self.host, record.write().as_bytes()).is_ok().then_some(record)

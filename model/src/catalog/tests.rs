@@ -320,9 +320,10 @@ fn the_hiera_file_keeps_the_shape_of_the_contract() {
         let record = ServiceRecord::read(&host(on), text.as_bytes()).unwrap();
         records.insert((service(name), host(on)), (Arc::new(record), true));
     };
-    add("glance", "h2", r#"{"interfaces":{"eth0":["10.0.0.6"]}}"#);
-    add("glance", "h1", r#"{"interfaces":{"eth0":["10.0.0.5","fd00::5"],"lo":["127.0.0.1"]}}"#);
-    add("a", "h1", r#"{"eth0":"10.0.0.5"}"#);
+    add("glance", "h2", r#"{"interfaces":{"eth0":["10.0.0.9","10.0.0.6"],"eth1":["fe80::6"]}}"#);
+    add("glance", "h1", r#"{"interfaces":{"eth0":["fd00::5","fe80::5","10.0.0.5"],"lo":["127.0.0.1"]}}"#);
+    add("glance", "h3", r#"{"interfaces":{"eth0":["fd00::8","fd00::7"]}}"#);
+    add("a", "h1", r#"{"eth0":"10.0.0.5","eth1":"169.254.0.5"}"#);
     let stored: Vec<(String, String)> = records
         .iter()
         .map(|((service, host), (record, _)): (&(ServiceName, HostName), &(Arc<ServiceRecord>, bool))| {
@@ -337,8 +338,11 @@ fn the_hiera_file_keeps_the_shape_of_the_contract() {
     assert_eq!(
         yaml(&view),
         "services::a::eth0: [10.0.0.5]\n\
-         services::glance::eth0: [10.0.0.5, 10.0.0.6, 'fd00::5']\n\
-         services::glance::lo: [127.0.0.1]\n"
+         services::glance::eth0: [10.0.0.5, 10.0.0.6, 'fd00::7']\n\
+         services::glance::lo: [127.0.0.1]\n\
+         services_all::a::eth0: [10.0.0.5]\n\
+         services_all::glance::eth0: [10.0.0.5, 10.0.0.6, 10.0.0.9, 'fd00::5', 'fd00::7', 'fd00::8']\n\
+         services_all::glance::lo: [127.0.0.1]\n"
     );
     assert_eq!(yaml(&View::default()), "{}\n");
     let guard = GuardSettings::default();
