@@ -193,6 +193,12 @@ fn resolve(name: &str, kind: QueryType, held: &mut Held, agent: &Agent) -> Resul
         know(Level::Functional, &service, held, agent)?;
         answer = catalog::answer(&question, held.view(), held.zone()?);
     }
+    if let Some(host) = answer.host.take() {
+        let claim = agent.claim(&host).map_err(|error| {
+            format!("{host} has no service, and whether it lives is not in the catalog; and {error}")
+        })?;
+        answer = answer.with_claim(&claim, kind);
+    }
     match answer.code {
         ResponseCode::NoError | ResponseCode::NoSuchName => {
             Ok(answer.records.into_iter().map(|record| record.data).collect())

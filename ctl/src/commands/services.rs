@@ -7,8 +7,8 @@ use crate::output::{self, Output};
 use anyhow::anyhow;
 use etcd_session::{Feed, FeedEvent, FeedOptions, OneShotService, Picture, StoreError};
 use model::catalog::{
-    Data, GuardSettings, Instance, Level, QueryType, Question, ServiceRecord, StoredAddresses, View, Zone,
-    answer, catalog_from_store, published_interfaces, vanished_entries,
+    Claim, Data, GuardSettings, Instance, Level, QueryType, Question, ServiceRecord, StoredAddresses, View,
+    Zone, answer, catalog_from_store, published_interfaces, vanished_entries,
 };
 use model::definitions::parse_profile_list;
 use model::keys::{Key, Prefix};
@@ -365,7 +365,13 @@ pub(super) async fn dns(
         negative_ttl: 5,
     };
     let lower = name.trim_end_matches('.').to_ascii_lowercase();
-    let found = answer(&Question { labels: lower.split('.').collect(), kind: *query }, &view, &zone);
+    let mut found = answer(&Question { labels: lower.split('.').collect(), kind: *query }, &view, &zone);
+    if let Some(host) = found.host.take() {
+        let key = Key::Live(host);
+        let picture = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
+        let claim = Claim::read(picture.get(&key).map(|entry| &entry.value[..]));
+        found = found.with_claim(&claim.map_err(|e| Failure::cannot_tell(format!("{key}: {e}")))?, *query);
+    }
     let mut records = found.records;
     records.sort();
     let said: Vec<String> = records.iter().map(|record| in_words(&record.data, &zone)).collect();
