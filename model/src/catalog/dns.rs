@@ -78,7 +78,7 @@ pub enum Data {
     Aaaa(Ipv6Addr),
     /// Port and host.
     Srv {
-        /// The port.
+        /// The port; 0 of a service that has none.
         port: u16,
         /// The name of the host.
         target: String,
@@ -318,7 +318,8 @@ fn service(front: &[&str], kind: QueryType, view: &View, zone: &Zone, answer: &m
     for (host, instance) in instances {
         match kind {
             QueryType::Srv => {
-                let Some(port) = instance.record.port else { continue };
+                // Whoever asks for hosts finds them, and knows by itself where to knock.
+                let port = instance.record.port.unwrap_or(0);
                 let target = format!("{}.node.{}", host.as_str().to_ascii_lowercase(), zone.domain);
                 named_addresses(&target, instance.record.addresses.iter().copied(), &mut answer.additional);
                 answer.records.push(ResourceRecord { name: None, data: Data::Srv { port, target } });

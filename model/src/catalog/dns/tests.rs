@@ -168,6 +168,27 @@ fn a_host_without_a_service_is_where_its_claim_says() {
 }
 
 #[test]
+fn a_service_without_a_port_has_srv_records_with_port_0() {
+    let instance =
+        |host: &str, port| (names("web", host), (Arc::new(ServiceRecord { port, ..record(&["v1"]) }), false));
+    let view = catalog_at_once([instance("a", None), instance("b", Some(80))].into(), []);
+    for name in ["web.service.consul", "v1.web.service.consul", "_web._tcp.service.consul"] {
+        let question = Question { labels: name.split('.').collect(), kind: QueryType::Srv };
+        let found = answer(&question, &view, &zone(None));
+        let ports: Vec<(u16, &str)> = found
+            .records
+            .iter()
+            .map(|record| match &record.data {
+                Data::Srv { port, target } => (*port, target.as_str()),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(ports, [(0, "a.node.consul"), (80, "b.node.consul")], "{name}");
+        assert_eq!(found.additional.len(), 2, "{name}");
+    }
+}
+
+#[test]
 fn what_lay_below_a_name_can_go_again() {
     let mut catalog = Catalog::new(GuardSettings::default());
     catalog.replace_records(BTreeMap::new(), BootMillis(0));
