@@ -5,7 +5,7 @@ use crate::catalog::Shown;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderName, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
-use model::catalog::{Instance, Level};
+use model::catalog::{Claim, Instance, Level};
 use model::names::{ConfigName, HostName, ServiceName, Tag};
 use model::time::parse_duration;
 use serde::Deserialize;
@@ -159,6 +159,30 @@ pub(super) async fn nodes(
         .map(|host| json!({ "host": host, "addresses": nodes.addresses(host).collect::<Vec<_>>() }))
         .collect();
     Ok(answer(&shared, &shown, "nodes", list.into()))
+}
+
+/// One host with its addresses; also one that has no service.
+pub(super) async fn node(
+    State(shared): State<Shared>,
+    Path(name): Path<String>,
+) -> Result<Response, Refusal> {
+    let host = HostName::new(name).map_err(refused)?;
+    let shown = shared.reader.shown();
+    let mut addresses: Vec<IpAddr> = shown.view.nodes().addresses(&host).collect();
+    if addresses.is_empty() {
+        match shared.reader.claim(&host).await {
+            Claim::Of(claimed) => addresses = claimed.to_vec(),
+            Claim::Nobody if shown.view.records_known() => {
+                return Err((StatusCode::NOT_FOUND, format!("{host} has no service and does not live\n")));
+            }
+            Claim::Nobody => return Err(not_known_yet()),
+            Claim::Unknown => {
+                let why = format!("{host} has no service, and its claim cannot be read\n");
+                return Err((StatusCode::SERVICE_UNAVAILABLE, why));
+            }
+        }
+    }
+    Ok(answer(&shared, &shown, "node", json!({ "host": host, "addresses": addresses })))
 }
 
 /// A value that operators keep in the store.

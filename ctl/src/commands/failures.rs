@@ -310,7 +310,10 @@ async fn described(
 }
 
 const DEBUG_TIMEOUT_FILE: &str = "/etc/debug_timeout.ini";
+/// Of each file, if the list does not say another number,
 const TAIL_LINES: usize = 20;
+/// and at most.
+const TAIL_LINES_MAX: usize = 10_000;
 
 /// Prints what may explain that a deployment took too long. It is a printer: it always succeeds when it
 /// could read.
@@ -349,9 +352,15 @@ fn print_tails(output: &mut Output) -> Result<(), Failure> {
         output::warn(&format!("{DEBUG_TIMEOUT_FILE} is not there"));
         return Ok(());
     };
-    for path in listed_files(&text) {
+    let (files, refused) = listed_files(&text);
+    for line in refused {
+        output::warn(&format!(
+            "{DEBUG_TIMEOUT_FILE}: {line:?} is no number of lines from 1 to {TAIL_LINES_MAX}"
+        ));
+    }
+    for (path, lines) in files {
         output.line(&format!("==> {path} <=="));
-        match local::tail(Path::new(path), TAIL_LINES) {
+        match local::tail(Path::new(path), lines) {
             Ok(lines) => lines.iter().for_each(|line| output.line(line)),
             Err(error) => output::warn(&format!("{path}: {error}")),
         }
@@ -359,13 +368,43 @@ fn print_tails(output: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The files that an INI file lists: `name = /path`, or the path alone.
-fn listed_files(text: &str) -> impl Iterator<Item = &str> {
-    text.lines()
-        .map(str::trim)
-        .filter(|line| !line.starts_with(['#', ';', '[']))
-        .map(|line| line.split_once('=').map_or(line, |(_, value)| value).trim())
-        .filter(|path| path.starts_with('/'))
+/// The files that an INI file lists, `name = /path, /path` or paths alone, and how many lines of each; and the lines
+/// that say no such number. `lines`, `size` or `tail` counts for what follows, at the top for every section.
+fn listed_files(text: &str) -> (Vec<(&str, usize)>, Vec<&str>) {
+    let (mut files, mut refused) = (Vec::new(), Vec::new());
+    let mut everywhere = TAIL_LINES;
+    let mut here = None;
+    let mut is_top = true;
+    for line in text.lines().map(without_comment) {
+        if line.starts_with('[') {
+            (here, is_top) = (None, false);
+            continue;
+        }
+        let (name, value) = match line.split_once(['=', ':']) {
+            Some((name, value)) if !line.starts_with('/') => (name.trim(), value.trim()),
+            _ => ("", line),
+        };
+        let is_size = ["lines", "size", "tail"].iter().any(|size| name.eq_ignore_ascii_case(size));
+        if !is_size || value.starts_with('/') {
+            let lines = here.unwrap_or(everywhere);
+            let paths = value.split(',').map(str::trim).filter(|path| path.starts_with('/'));
+            files.extend(paths.map(|path| (path, lines)));
+            continue;
+        }
+        match value.parse().ok().filter(|lines| *lines > 0) {
+            Some(lines) if is_top => everywhere = TAIL_LINES_MAX.min(lines),
+            Some(lines) => here = Some(TAIL_LINES_MAX.min(lines)),
+            None => refused.push(line),
+        }
+    }
+    (files, refused)
+}
+
+/// What stands before a comment: a line that begins like one, or what stands behind a space.
+fn without_comment(line: &str) -> &str {
+    let is_begin = |at: usize| at == 0 || line[..at].ends_with(char::is_whitespace);
+    let comment = line.match_indices(['#', ';']).map(|(at, _)| at).find(|at| is_begin(*at));
+    line[..comment.unwrap_or(line.len())].trim()
 }
 
 #[cfg(test)]
@@ -423,8 +462,26 @@ mod tests {
     }
 
     #[test]
-    fn files_to_show_are_listed_in_an_ini_file() {
-        let text = "[logs]\n# old\nsyslog = /var/log/syslog\n/var/log/puppet.log\nrelative = log\n";
-        assert_eq!(listed_files(text).collect::<Vec<_>>(), ["/var/log/syslog", "/var/log/puppet.log"]);
+    fn files_to_show_are_listed_in_an_ini_file_with_how_much_of_each() {
+        let check = |text: &str, expected: &[(&str, usize)], wrong: &[&str]| {
+            let (listed, refused) = listed_files(text);
+            assert_eq!((listed, refused), (expected.to_vec(), wrong.to_vec()), "{text:?}");
+        };
+        let plain = "[logs]\n# old\nsyslog = /var/log/syslog\n/var/log/puppet.log\nrelative = log\n";
+        check(plain, &[("/var/log/syslog", 20), ("/var/log/puppet.log", 20)], &[]);
+        check("files = /a, /b,/c\n  /d\n", &[("/a", 20), ("/b", 20), ("/c", 20), ("/d", 20)], &[]);
+        check("lines = 50\n/a\n[one]\n/b\n", &[("/a", 50), ("/b", 50)], &[]);
+        check("Lines: 50\na: /a\n", &[("/a", 50)], &[]);
+        // A section ends what the one before said.
+        let sections = "[one]\nlines = 5\n/a\nsize=7\n/b\n[two]\n/c\n[three]\ntail = 9\n/d\n";
+        check(sections, &[("/a", 5), ("/b", 7), ("/c", 20), ("/d", 9)], &[]);
+        check("lines = 3\n[one]\nlines = 5\n/a\n[two]\n/b\n", &[("/a", 5), ("/b", 3)], &[]);
+        check("lines = 1000000\n/a\nlines = 10000\n/b", &[("/a", 10_000), ("/b", 10_000)], &[]);
+        check("; /a\nlines = 7 ; of each\n  # /b\na = /a#1 # old\n", &[("/a#1", 7)], &[]);
+        // A file may be called so, too.
+        check("lines = /var/log/lines\n", &[("/var/log/lines", 20)], &[]);
+        for wrong in ["lines = many", "tail = 0", "size = -1", "lines ="] {
+            check(&format!("{wrong}\n/a\n"), &[("/a", 20)], &[wrong]);
+        }
     }
 }
