@@ -177,7 +177,15 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let _dns = dns.serve(reader.clone())?;
     tasks.spawn(warn_of_old_store(session.clone()));
     tasks.spawn(facts::run(settings_receiver.clone(), status.clone()));
-    let shared = http::Shared { status, reader, board, loaded, published, templates };
+    let shared = http::Shared {
+        status,
+        reader,
+        board,
+        loaded,
+        published,
+        templates,
+        answers: http::Answers::default(),
+    };
     if let Some(socket) = socket {
         tasks.spawn(http::serve_socket(socket, shared.clone(), stop.clone()));
     }

@@ -17,20 +17,26 @@
 //! | `/v1/agent/check/update/CHECK` | takes a result, by PUT: `{"Status": "passing", "Output": "TEXT"}` |
 //!
 //! `index=N&wait=DURATION` on lists: answer when there is something else than at that index, or when the time is over.
+//!
+//! Any program of this machine may ask: connections, the time of an answer and what answers hold together are bounded.
 
+mod answers;
 mod catalog;
 mod results;
 mod server;
+
+pub use answers::Answers;
 
 use crate::catalog::{Loaded, Published, Reader};
 use crate::checks::Board;
 use crate::status::Status;
 use crate::templates::TemplateStates;
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse, Json, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::gauge::Gauge;
@@ -56,6 +62,37 @@ pub struct Shared {
     pub published: watch::Receiver<Arc<Published>>,
     /// Files that follow the catalog.
     pub templates: watch::Receiver<Arc<TemplateStates>>,
+    /// What is being answered.
+    pub answers: Answers,
+}
+
+/// What a client gets that is not answered.
+#[derive(Debug)]
+enum Refusal {
+    /// What is wrong.
+    Said(StatusCode, String),
+    /// There is no room for it now.
+    Later(&'static str),
+}
+
+/// Who is told to come later is told to wait so long.
+const LATER_SECONDS: &str = "5";
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Said(code, text) => (code, format!("{text}\n")).into_response(),
+            Self::Later(why) => {
+                let headers = [(header::RETRY_AFTER, LATER_SECONDS)];
+                let text = format!("{why}; ask again in {LATER_SECONDS} seconds\n");
+                (StatusCode::SERVICE_UNAVAILABLE, headers, text).into_response()
+            }
+        }
+    }
+}
+
+fn json_body(body: Bytes) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
 /// Longest body of a request; results of checks alone have one.
@@ -122,7 +159,7 @@ async fn only_by_address(State(bound): State<SocketAddr>, request: Request, next
     }
 }
 
-async fn show_status(State(shared): State<Shared>) -> Json<serde_json::Value> {
+async fn show_status(State(shared): State<Shared>) -> Result<Response, Refusal> {
     let mut json = shared.status.borrow().clone().json();
     let (shown, loaded) = (shared.reader.shown(), shared.loaded.borrow().clone());
     json["catalog"] = serde_json::json!({
@@ -140,7 +177,7 @@ async fn show_status(State(shared): State<Shared>) -> Json<serde_json::Value> {
         "errors": loaded.errors,
     });
     json["templates"] = serde_json::json!(*shared.templates.borrow().clone());
-    Json(json)
+    Ok(json_body(shared.answers.own(&json).await?))
 }
 
 async fn ready(State(shared): State<Shared>) -> (StatusCode, &'static str) {

@@ -4,6 +4,7 @@ mod circular;
 mod depend;
 mod files;
 mod guard;
+mod http;
 mod names;
 mod partition;
 mod publish;
