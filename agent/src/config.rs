@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result};
 use etcd_session::{EndpointSource, Secret, SessionConfig, TlsFiles};
-use model::policy::Step;
-use model::settings::{self, Settings, directory_step};
+use model::settings::{self, EntryKind, Settings, ValidationDirectory};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const FILE_MAX_BYTES: u64 = 1024 * 1024;
@@ -94,15 +94,25 @@ pub fn session(settings: &Settings) -> Result<SessionConfig> {
     Ok(config)
 }
 
-/// Checks what is read later: how to reach the store, the files for TLS, the steps of the validation directory.
+/// Checks what is read later: how to reach the store, the files for TLS, the entries of the validation directory. Says
+/// which of these do not validate.
 ///
 /// # Errors
 /// What cannot be used.
-pub fn check(settings: &Settings) -> Result<()> {
+pub fn check(settings: &Settings) -> Result<Vec<String>> {
     let session = session(settings)?;
     etcd_session::check_certificates(&session.tls)?;
-    validation_directory(settings)?;
-    Ok(())
+    let Some(path) = &settings.validation_directory else { return Ok(Vec::new()) };
+    let directory = validation_directory(settings).with_context(|| path.display().to_string())?;
+    let directory = directory.unwrap_or_default();
+    if let Some(trouble) = directory.trouble {
+        anyhow::bail!(trouble);
+    }
+    Ok(directory
+        .skipped
+        .iter()
+        .map(|skipped| format!("{} does not validate: {skipped}", path.display()))
+        .collect())
 }
 
 /// The secrets of a session, for redaction.
@@ -110,25 +120,23 @@ pub fn secrets(config: &SessionConfig) -> Vec<Secret> {
     config.user.iter().map(|(_, password)| password.clone()).collect()
 }
 
-/// The steps of the validation directory, in name order; they come after the single commands.
+/// The validation directory as it stands; nothing if none is configured.
 ///
 /// # Errors
-/// The directory cannot be read.
-pub fn validation_directory(settings: &Settings) -> std::io::Result<Vec<Step>> {
-    let Some(directory) = &settings.validation_directory else { return Ok(Vec::new()) };
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(directory)? {
-        let entry = entry?;
-        use std::os::unix::fs::PermissionsExt;
-        let executable =
-            std::fs::metadata(entry.path()).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
-        if executable && let Ok(name) = entry.file_name().into_string() {
-            names.push(name);
-        }
-    }
-    names.sort();
-    let steps = names.iter().filter_map(|name| directory_step(directory, name, settings.validation_timeout));
-    Ok(steps.collect())
+/// It cannot be read.
+pub fn validation_directory(settings: &Settings) -> std::io::Result<Option<ValidationDirectory>> {
+    let Some(directory) = &settings.validation_directory else { return Ok(None) };
+    let entries: std::io::Result<Vec<_>> = std::fs::read_dir(directory)?
+        .map(|entry| {
+            let entry = entry?;
+            Ok((entry.file_name().into_string().ok(), entry_kind(&entry.path())))
+        })
+        .collect();
+    Ok(Some(ValidationDirectory::new(directory, entries?, settings.validation_timeout)))
+}
+
+fn entry_kind(path: &Path) -> EntryKind {
+    std::fs::metadata(path).map_or(EntryKind::Other, |file| EntryKind::of(file.is_file(), file.mode()))
 }
 
 #[cfg(test)]

@@ -300,6 +300,9 @@ impl Executor {
         step: &Step,
         environment: BTreeMap<String, String>,
     ) -> Result<tokio::process::Child, String> {
+        if let Some(why) = &step.cannot_run {
+            return Err(why.clone());
+        }
         trust::check_command(Path::new(&step.command[0]))?;
         let prepared = self.runs.prepare(&running.run_id, step, environment).map_err(|e| e.to_string())?;
         prepared.start(&self.program).map_err(|e| format!("its runner could not be started: {e}"))

@@ -17,9 +17,9 @@ use model::decide::{
     Claim, Decision, Desired, Fact, HostState, Observed, Published, RunningStep, StepReport, Target, decide,
 };
 use model::names::Version;
-use model::policy::{Policy, Step};
+use model::policy::Policy;
 use model::requires::Wait;
-use model::settings::{Settings, read_version_file, unreadable_directory_step};
+use model::settings::{Settings, ValidationDirectory, read_version_file};
 use model::standing::{Standing, StoreMemory, judge};
 use model::time::{Backoff, BootMillis};
 use model::values::{Driver, HostFacts, LiveClaim, Maintenance, log_tail};
@@ -86,8 +86,10 @@ pub(crate) struct Turn {
     /// The journal on disk is older than the state.
     pub(crate) unsaved: bool,
     pub(crate) policy: Policy,
-    /// The entries of the validation directory as they were read last.
-    directory_steps: Option<Vec<Step>>,
+    /// The validation directory as it was read last.
+    pub(crate) directory: Option<ValidationDirectory>,
+    /// What was said of it last.
+    directory_said: Option<String>,
     pub(crate) standing: Standing,
     pub(crate) target: Target,
     target_since: BootMillis,
@@ -215,7 +217,8 @@ impl Reconciler {
         Turn {
             unsaved: true,
             policy: self.settings.borrow().policy.clone(),
-            directory_steps: None,
+            directory: None,
+            directory_said: None,
             standing: Standing::Unread,
             target: Target::Unread,
             target_since: clock::boot_millis(),
@@ -280,17 +283,35 @@ impl Reconciler {
     }
 
     /// The site's policy with the entries of the validation directory; while that cannot be read, with those
-    /// that were there before; without any, validation fails, because nothing would be proven.
+    /// that were there before.
     fn policy(&self, turn: &mut Turn) -> Policy {
         let settings = self.settings.borrow().clone();
         let mut policy = settings.policy.clone();
-        match config::validation_directory(&settings) {
-            Ok(steps) => turn.directory_steps = Some(steps),
-            Err(error) => tracing::error!(%error, "the validation directory cannot be read"),
+        let mut unreadable = None;
+        match (config::validation_directory(&settings), &settings.validation_directory) {
+            (Ok(read), _) => turn.directory = read,
+            (Err(error), Some(path)) => {
+                let empty = ValidationDirectory::unreadable(path, &error.to_string());
+                unreadable = empty.trouble.clone();
+                turn.directory.get_or_insert(empty);
+            }
+            (Err(_), None) => {}
         }
-        let unreadable = || settings.validation_directory.as_deref().map(unreadable_directory_step);
-        let steps = turn.directory_steps.clone().unwrap_or_else(|| unreadable().into_iter().collect());
-        policy.steps.validate.extend(steps);
+        let rule = self.state.validation_rule;
+        if let Some(directory) = &turn.directory {
+            policy.steps.validate.extend(directory.steps(rule));
+            let skipped = (!directory.skipped.is_empty()).then(|| {
+                let names: Vec<String> = directory.skipped.iter().map(ToString::to_string).collect();
+                format!("these files of the validation directory do not validate: {}", names.join(", "))
+            });
+            let news = [unreadable, directory.warning(rule), skipped];
+            let news: Vec<String> = news.into_iter().flatten().collect();
+            let news = (!news.is_empty()).then(|| news.join("; "));
+            if turn.directory_said != news {
+                news.iter().for_each(|news| tracing::warn!("{news}"));
+                turn.directory_said = news;
+            }
+        }
         policy
     }
 
@@ -600,6 +621,8 @@ impl Reconciler {
             snapshot: turn.snapshot.clone(),
             steps_run: self.executor.steps_run(),
             passes: turn.passes,
+            validation: turn.directory.clone(),
+            validation_rule: self.state.validation_rule,
             certificates: self.facts.certificates.clone(),
         }));
     }

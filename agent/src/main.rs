@@ -72,7 +72,10 @@ fn main() -> ExitCode {
     };
     if arguments.check_config {
         return match config::check(&settings) {
-            Ok(()) => ExitCode::SUCCESS,
+            Ok(notes) => {
+                notes.iter().for_each(|note| say(&format!("note: {note}")));
+                ExitCode::SUCCESS
+            }
             Err(error) => complain(&format!("{error:#}"), 1),
         };
     }
@@ -102,10 +105,14 @@ fn is_in_use(error: &anyhow::Error) -> bool {
     store_in_use || error.is::<StateDirectoryInUse>() || error.is::<NameInUse>()
 }
 
-#[allow(clippy::print_stderr, reason = "the one place where this program complains before or after logging")]
 fn complain(message: &str, code: u8) -> ExitCode {
-    eprintln!("orchestrate-agent: {message}");
+    say(message);
     ExitCode::from(code)
+}
+
+#[allow(clippy::print_stderr, reason = "the one place where this program speaks before or after logging")]
+fn say(message: &str) {
+    eprintln!("orchestrate-agent: {message}");
 }
 
 /// To the journal where standard error leads there, else to standard error.

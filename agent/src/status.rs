@@ -3,6 +3,7 @@
 use etcd_session::{PresenceState, Snapshot};
 use model::decide::{Decision, RunningStep, Target};
 use model::names::{HostName, Version};
+use model::settings::{ValidationDirectory, ValidationRule};
 use model::standing::Standing;
 use model::time::EpochSeconds;
 use serde::Serialize;
@@ -35,6 +36,10 @@ pub struct Status {
     pub steps_run: u64,
     /// Decisions since this process began.
     pub passes: u64,
+    /// The validation directory, if one is configured.
+    pub validation: Option<ValidationDirectory>,
+    /// Which of its entries count.
+    pub validation_rule: ValidationRule,
     /// When the certificates of the connection to the store end, by file.
     pub certificates: BTreeMap<String, EpochSeconds>,
 }
@@ -92,6 +97,8 @@ impl Default for Status {
             snapshot: Arc::default(),
             steps_run: 0,
             passes: 0,
+            validation: None,
+            validation_rule: ValidationRule::default(),
             certificates: BTreeMap::new(),
         }
     }
@@ -124,6 +131,12 @@ impl Status {
             "installed_version": self.installed,
             "listed_version": self.listed,
             "running_step": self.running,
+            "validation_directory": self.validation.as_ref().map(|directory| json!({
+                "runs": directory.steps(self.validation_rule).iter().map(|s| &s.command[0]).collect::<Vec<_>>(),
+                "skipped": directory.skipped,
+                "trouble": directory.trouble,
+                "warning": directory.warning(self.validation_rule),
+            })),
             "claim": { "state": claim, "lease": lease, "holder": holder },
             "store": {
                 "standing": self.standing,

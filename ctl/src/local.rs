@@ -2,9 +2,10 @@
 
 use crate::settings::Settings;
 use model::names::{HostName, Version};
+use model::settings::EntryKind;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Where agent and command keep what they know of this host.
@@ -135,6 +136,15 @@ pub(crate) fn entries(directory: &Path, kinds: &[&str]) -> Vec<PathBuf> {
         entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_wanted).collect();
     paths.sort();
     paths
+}
+
+/// Everything in a directory, as the validation directory is read; nothing if it cannot be read.
+pub(crate) fn all_entries(directory: &Path) -> Option<Vec<(Option<String>, EntryKind)>> {
+    let kind = |path: &Path| {
+        fs::metadata(path).map_or(EntryKind::Other, |file| EntryKind::of(file.is_file(), file.mode()))
+    };
+    let entries = fs::read_dir(directory).ok()?.flatten();
+    Some(entries.map(|entry| (entry.file_name().into_string().ok(), kind(&entry.path()))).collect())
 }
 
 /// Replaces a file so that a reader, or a power cut, sees the old content or the new.

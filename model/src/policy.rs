@@ -64,6 +64,9 @@ pub struct Step {
     pub not_yet_codes: Vec<i32>,
     /// What happens to processes that it leaves behind.
     pub leftovers: Leftovers,
+    /// Why it can only fail: it stands for something that would have to be run and cannot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cannot_run: Option<String>,
 }
 
 /// How a step ended, as its runner saw it.
@@ -208,6 +211,7 @@ mod tests {
             done_codes: vec![0, 2],
             not_yet_codes: vec![75],
             leftovers: Leftovers::Kill,
+            cannot_run: None,
         };
         let check = |end: StepEnd, meaning| assert_eq!(step.meaning(&end), meaning, "{end}");
         check(StepEnd::Exited { code: 0 }, StepMeaning::Done);

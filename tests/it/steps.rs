@@ -177,24 +177,122 @@ fn what_a_step_is_told_stands_in_its_environment_and_secrets_stay_out_of_the_rep
     assert!(everything.contains("password ***"), "the line itself is reported");
 }
 
-#[test]
-fn a_validation_directory_runs_as_run_parts_does() {
-    let etcd = Etcd::single();
-    let host = Host::new("h1", &etcd.endpoints());
+/// A validation directory with these entries, each of which says that it ran.
+fn validation_directory(host: &Host, entries: &[(&str, u32)]) -> std::path::PathBuf {
     let directory = host.path("validate.d");
     std::fs::create_dir(&directory).expect("made");
-    for (name, mode) in [("20-second", 0o755), ("10-first", 0o755), ("30-plain", 0o644), ("40.sh", 0o755)] {
+    for (name, mode) in entries {
         use std::os::unix::fs::PermissionsExt;
         let path = directory.join(name);
-        std::fs::write(&path, format!("#!/bin/sh\necho {name} >> {}\n", host.path("validated").display()))
+        let code = u32::from(name.contains("fails"));
+        let log = host.path("validated");
+        std::fs::write(&path, format!("#!/bin/sh\necho {name} >> {}\nexit {code}\n", log.display()))
             .expect("written");
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("set");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(*mode)).expect("set");
     }
+    directory
+}
+
+#[test]
+fn every_executable_file_of_the_validation_directory_counts_and_what_is_skipped_is_named() {
+    let etcd = Etcd::single();
+    let host = Host::new("h1", &etcd.endpoints());
+    let entries = [
+        ("20-second", 0o755),
+        ("10-first", 0o755),
+        ("40.sh", 0o755),
+        ("README", 0o644),
+        ("10-first~", 0o755),
+        (".hidden", 0o755),
+        ("30.dpkg-old", 0o755),
+    ];
+    let directory = validation_directory(&host, &entries);
     let mut host = host.with(&format!("[validation]\nevery = \"60s\"\ndirectory = {directory:?}\n"));
     host.start();
     etcd.store().put("/current_version", "1");
     host.wait_for_listing(&etcd.store(), "1");
-    assert_eq!(host.read("validated"), "10-first\n20-second\n");
+    assert_eq!(host.read("validated"), "10-first\n20-second\n40.sh\n");
+    let skipped =
+        [".hidden (hidden)", "10-first~ (a backup)", "30.dpkg-old (a backup)", "README (not executable)"];
+    let status = host.status().expect("status")["validation_directory"].clone();
+    let names: Vec<&str> =
+        status["skipped"].as_array().expect("a list").iter().filter_map(|s| s["name"].as_str()).collect();
+    assert_eq!(names, [".hidden", "10-first~", "30.dpkg-old", "README"], "{status}");
+    let settings = host.path("agent.toml").display().to_string();
+    let checked = tests::process::run(
+        std::process::Command::new(tests::process::binary("orchestrate-agent")).args([
+            "--check-config",
+            "--config",
+            &settings,
+        ]),
+        "",
+    );
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    let linted = host.command(&["lint", &settings], "");
+    for (place, said) in [
+        ("the log", host.read("agent.log")),
+        ("--check-config", String::from_utf8_lossy(&checked.stderr).into_owned()),
+        ("lint", linted.out),
+    ] {
+        for name in skipped {
+            assert!(said.contains(name), "{place} does not name {name}:\n{said}");
+        }
+    }
+}
+
+#[test]
+fn a_failing_script_with_an_ending_in_its_name_fails_validation() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::new("h1", &etcd.endpoints());
+    let directory = validation_directory(&host, &[("fails-keystone.sh", 0o755)]);
+    let mut host = host.with(&format!("[validation]\nevery = \"500ms\"\ndirectory = {directory:?}\n"));
+    host.start();
+    store.put("/current_version", "1");
+    let record = host.wait_for_status(&store, "validation", "failed");
+    assert!(record["reason"].as_str().expect("text").contains("fails-keystone.sh"), "{record}");
+    assert!(store.list("/running_version/").is_empty());
+}
+
+#[test]
+fn a_host_that_an_older_agent_has_proven_keeps_its_proof_until_its_next_instruction() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::new("h1", &etcd.endpoints());
+    let directory = host.path("validate.d").display().to_string();
+    std::fs::create_dir(&directory).expect("made");
+    host.write_executable("validate.d/works", "#!/bin/sh\nexit 0\n");
+    let mut host = host.with(&format!("[validation]\nevery = \"300ms\"\ndirectory = {directory:?}\n"));
+    host.start();
+    store.put("/current_version", "1");
+    host.wait_for_listing(&store, "1");
+    host.wait_for_verdict("ok");
+    host.stop();
+    // As the older agent left it: a journal that knows of no rule, and a script that it passed over.
+    forget_validation_rule(&host);
+    host.write_executable("validate.d/fails-keystone.sh", "#!/bin/sh\nexit 1\n");
+    let before = host.runs("check", "1");
+    host.start();
+    let validated = || (host.runs("check", "1") > before + 2).then_some(());
+    wait::until("it has validated again and again", validated, || host.describe());
+    host.wait_for_verdict("ok");
+    host.wait_for_listing(&store, "1");
+    let warned = "these files validate from the next instruction on: fails-keystone.sh";
+    assert!(host.read("agent.log").contains(warned), "{}", host.describe());
+    store.put("/current_version", "2");
+    let record = host.wait_for_status(&store, "validation", "failed");
+    assert!(record["reason"].as_str().expect("text").contains("fails-keystone.sh"), "{record}");
+}
+
+fn forget_validation_rule(host: &Host) {
+    let path = host.state().join("journal");
+    let text = std::fs::read_to_string(&path).expect("a journal");
+    let (_, body) = text.split_once('\n').expect("a header");
+    let mut state: serde_json::Value = serde_json::from_str(body).expect("JSON");
+    assert!(state.as_object_mut().expect("an object").remove("validation_rule").is_some());
+    let body = state.to_string();
+    let header = format!("orchestrate-journal 1 {} {:08x}\n", body.len(), crc32fast::hash(body.as_bytes()));
+    std::fs::write(path, header + &body).expect("written");
 }
 
 #[test]
@@ -213,6 +311,11 @@ fn without_its_validation_directory_nothing_is_proven() {
     assert!(record["reason"].as_str().expect("text").contains("validation-directory"), "{record}");
     assert!(store.list("/running_version/").is_empty());
     std::fs::create_dir(&directory).expect("made");
+    let empty = || {
+        let text = store.get("/status/validation/failed/h1")?;
+        text.contains("holds nothing to run").then_some(())
+    };
+    wait::until("an empty one proves nothing either, and says so", empty, || host.describe());
     host.write_executable("validate.d/check", "#!/bin/sh\nexit 0\n");
     host.wait_for_listing(&store, "1");
 }

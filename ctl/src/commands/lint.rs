@@ -6,7 +6,7 @@ use crate::output::{self, Output};
 use anyhow::anyhow;
 use model::definitions::{FILE_KINDS, Parsed, assemble, parse_file};
 use model::lint::{Finding, Told, Weight, lint};
-use model::settings;
+use model::settings::{self, Settings, ValidationDirectory};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -102,6 +102,7 @@ fn read(files: &Files, found: &mut Vec<Finding>) -> Result<Told, String> {
         fragments.push((path.display().to_string(), text_of(path).map_err(|e| e.to_string())?));
     }
     let settings = settings::read(&fragments).map_err(|e| e.to_string())?;
+    found.extend(of_validation_directory(&settings));
     let mut parsed: Vec<(String, Parsed)> = Vec::new();
     for path in &files.services {
         let shown = path.display().to_string();
@@ -124,4 +125,18 @@ fn read(files: &Files, found: &mut Vec<Finding>) -> Result<Told, String> {
         message: error.to_string(),
     }));
     Ok(Told { source: files.source.clone(), settings, definitions })
+}
+
+/// What of the validation directory does not validate. One that is not on this machine says nothing: settings are
+/// looked at elsewhere too.
+fn of_validation_directory(settings: &Settings) -> Vec<Finding> {
+    let Some(path) = &settings.validation_directory else { return Vec::new() };
+    let Some(entries) = local::all_entries(path) else { return Vec::new() };
+    let directory = ValidationDirectory::new(path, entries, settings.validation_timeout);
+    let shown = path.display().to_string();
+    let finding = |weight, message: String| Finding { weight, source: shown.clone(), message };
+    let trouble = directory.trouble.map(|why| finding(Weight::Error, why));
+    let skipped = directory.skipped.iter();
+    let skipped = skipped.map(|skipped| finding(Weight::Warning, format!("does not validate: {skipped}")));
+    trouble.into_iter().chain(skipped).collect()
 }

@@ -4,6 +4,7 @@
 use crate::keys::StatusState;
 use crate::names::{HostName, StatusType, StepName, Token, Version};
 use crate::policy::{INTERRUPTIONS_MAX, Policy, Step, StepEnd, StepMeaning, StepPhase};
+use crate::settings::ValidationRule;
 use crate::standing::{Instruction, InstructionOrder, StoreMemory};
 use crate::time::{BootMillis, Now};
 use crate::values::{REASON_MAX_BYTES, StatusRecord, cut};
@@ -205,6 +206,9 @@ pub struct HostState {
     /// A step was cut off by a reboot: look before going on.
     #[serde(default)]
     pub validate_first: bool,
+    /// Which entries of the validation directory count.
+    #[serde(default)]
+    pub validation_rule: ValidationRule,
     /// Results as they should stand in the store.
     pub statuses: BTreeMap<StatusType, (StatusState, StatusRecord)>,
     /// The end of the output of the last step that failed or was held.
@@ -298,6 +302,7 @@ impl HostState {
             repairs: Vec::new(),
             on_suspect: None,
             validate_first: false,
+            validation_rule: ValidationRule::EveryExecutable,
             statuses: BTreeMap::new(),
             log: Vec::new(),
             report_times: Vec::new(),
@@ -412,6 +417,7 @@ impl HostState {
     }
 
     fn begin_attempt(&mut self, instruction: Instruction, cause: AttemptCause, now: Now) {
+        self.validation_rule = ValidationRule::EveryExecutable;
         // The same version asked for again while it is under way: only the instruction is newer.
         if let Some(attempt) = &mut self.attempt
             && attempt.ended.is_none()

@@ -4,6 +4,7 @@ use super::*;
 use crate::keys::StatusState;
 use crate::names::{HostName, StatusType, StepName, Token};
 use crate::policy::{Leftovers, StepEnd, Steps};
+use crate::settings::ValidationRule;
 use crate::standing::{StoreMemory, WentBack};
 use crate::time::{Backoff, EpochSeconds};
 use crate::values::Report;
@@ -23,6 +24,7 @@ fn step(name: &str) -> Step {
         done_codes: vec![0],
         not_yet_codes: vec![75],
         leftovers: Leftovers::Kill,
+        cannot_run: None,
     }
 }
 
@@ -654,6 +656,25 @@ fn nothing_starts_without_the_store_or_the_name_or_a_journal() {
         assert!(!world.history.iter().any(|e| matches!(e, Event::Start(_) | Event::Listed(_))), "{name}");
         assert_eq!(world.word(), word, "{name}");
     }
+}
+
+#[test]
+fn a_host_proven_before_validates_by_the_old_rule_until_its_next_instruction() {
+    let mut world = settled_at("1");
+    assert_eq!(world.state.validation_rule, ValidationRule::EveryExecutable);
+    // As the journal of an agent before this one is read.
+    let mut journal = serde_json::to_value(&world.state).unwrap();
+    journal.as_object_mut().unwrap().remove("validation_rule");
+    world.state = serde_json::from_value(journal).unwrap();
+    assert_eq!(world.state.validation_rule, ValidationRule::RunPartsNames);
+    world.pass(Duration::from_secs(3600));
+    world.reboot();
+    world.settle();
+    assert_eq!(world.state.validation_rule, ValidationRule::RunPartsNames);
+    assert_eq!(world.published.listing, Some(version("1")));
+    world.trigger("2");
+    world.settle();
+    assert_eq!(world.state.validation_rule, ValidationRule::EveryExecutable);
 }
 
 #[test]

@@ -4,9 +4,11 @@
 
 mod catalog;
 mod initial;
+mod validation;
 
 pub use catalog::{CatalogSettings, DnsSettings, ServicesSettings, TemplateSettings};
 pub use initial::Initial;
+pub use validation::{EntryKind, Skipped, ValidationDirectory, ValidationRule};
 
 use crate::names::{HostName, Role, StepName, Version};
 use crate::policy::{Leftovers, Policy, Step, Steps};
@@ -460,6 +462,7 @@ fn steps(phase: &str, fragments: Vec<StepFragment>) -> Result<Vec<Step>, String>
             done_codes,
             not_yet_codes,
             leftovers: fragment.leftovers.unwrap_or_default(),
+            cannot_run: None,
         });
     }
     Ok(steps)
@@ -479,40 +482,6 @@ fn check_placeholders(command: &[String]) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// A step made of an entry of the validation directory. `None` if `run-parts` would pass it over: names
-/// are letters, digits, `_` and `-` alone (run-parts(8), the default name space).
-pub fn directory_step(directory: &std::path::Path, name: &str, timeout: Duration) -> Option<Step> {
-    let accepted =
-        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
-    if !accepted {
-        return None;
-    }
-    let step = StepName::new(name).ok()?;
-    Some(Step {
-        name: step,
-        command: vec![directory.join(name).to_string_lossy().into_owned()],
-        timeout,
-        grace: Duration::from_secs(10),
-        done_codes: vec![0],
-        not_yet_codes: vec![75],
-        leftovers: Leftovers::Kill,
-    })
-}
-
-/// A step that cannot succeed, in place of the entries of a validation directory that cannot be read: without
-/// them nothing is proven. The directory itself is its command, so its failure names it.
-pub fn unreadable_directory_step(directory: &std::path::Path) -> Step {
-    Step {
-        name: StepName::directory(),
-        command: vec![directory.to_string_lossy().into_owned()],
-        timeout: Duration::from_secs(1),
-        grace: Duration::ZERO,
-        done_codes: Vec::new(),
-        not_yet_codes: Vec::new(),
-        leftovers: Leftovers::Kill,
-    }
 }
 
 /// What a version file says; `None` if it is empty or holds no version.
@@ -587,18 +556,5 @@ mod tests {
         assert_eq!(settings.role.unwrap().as_str(), "db");
         assert_eq!(settings.store.namespace, "/x");
         assert_eq!(settings.store.endpoints.unwrap(), ["c"]);
-    }
-
-    #[test]
-    fn the_validation_directory_takes_what_run_parts_takes() {
-        let step = |name| directory_step("/v".as_ref(), name, Duration::from_secs(1));
-        for good in ["10-http", "disk", "A_b"] {
-            assert_eq!(step(good).unwrap().command, [format!("/v/{good}")]);
-        }
-        for passed_over in ["a.sh", "a~", ".hidden", "#a#", "a b", "", "_x"] {
-            if passed_over != "_x" {
-                assert!(step(passed_over).is_none(), "{passed_over}");
-            }
-        }
     }
 }
