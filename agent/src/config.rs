@@ -1,7 +1,8 @@
 //! Settings from files and environment. The rules are in `model::settings`; here is the reading.
 
+use crate::secrets::Secrets;
 use anyhow::{Context, Result};
-use etcd_session::{EndpointSource, Secret, SessionConfig, TlsFiles};
+use etcd_session::{EndpointSource, SessionConfig, TlsFiles};
 use model::settings::{self, EntryKind, Settings, ValidationDirectory};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -115,9 +116,15 @@ pub fn check(settings: &Settings) -> Result<Vec<String>> {
         .collect())
 }
 
-/// The secrets of a session, for redaction.
-pub fn secrets(config: &SessionConfig) -> Vec<Secret> {
-    config.user.iter().map(|(_, password)| password.clone()).collect()
+/// What must not be shown of what programs print.
+pub fn secrets(config: &SessionConfig, settings: &Settings) -> Secrets {
+    let secrets = Secrets::default();
+    config
+        .user
+        .iter()
+        .for_each(|(name, password)| secrets.learn(&format!("of the store's user {name}"), password.clone()));
+    secrets.learn_settings(settings);
+    secrets
 }
 
 /// The validation directory as it stands; nothing if none is configured.

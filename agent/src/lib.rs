@@ -17,6 +17,7 @@ pub mod host;
 pub mod http;
 pub mod identity;
 pub mod journal;
+pub mod secrets;
 pub mod socket;
 pub mod status;
 pub mod step;
@@ -89,7 +90,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         return Err(StateDirectoryInUse(settings.state_directory.clone()).into());
     }
     let session_config = config::session(&settings)?;
-    let secrets = config::secrets(&session_config);
+    let secrets = config::secrets(&session_config, &settings);
     let identity = identity::Identity::read(&settings)?;
     let _name = hold_name(&identity)?;
     let (settings_sender, settings_receiver) = watch::channel(Arc::new(settings.clone()));
@@ -98,7 +99,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         settings_receiver.clone(),
         std::env::current_exe().context("the path of this program")?,
         step::Runs::open(&settings.state_directory)?,
-        secrets,
+        secrets.clone(),
         ends_sender,
     );
     let (state, cloned) = load_state(&directory, &identity, &executor)?;
@@ -184,10 +185,11 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         loaded,
         published,
         templates,
+        secrets,
         answers: http::Answers::default(),
     };
-    if let Some(socket) = socket {
-        tasks.spawn(http::serve_socket(socket, shared.clone(), stop.clone()));
+    if let Some((socket, group)) = socket {
+        tasks.spawn(http::serve_socket(socket, group, shared.clone(), stop.clone()));
     }
     let http = tokio::spawn(http::serve(listener, shared, settings.http_takes_results, stop.clone()));
     tracing::info!(host = %identity.host, version = env!("CARGO_PKG_VERSION"), "agent starts");

@@ -3,6 +3,7 @@
 use super::server::Connection;
 use super::{Refusal, Shared, json_body};
 use crate::catalog::Shown;
+use crate::checks::ShownCheck;
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
@@ -220,10 +221,29 @@ pub(super) async fn config(
     Ok(with_age(&shown, age, shared.answers.own(&body).await?))
 }
 
-/// The checks of this host.
+/// The checks of this host, without what they printed: any user of the machine may ask on TCP.
 pub(super) async fn checks(State(shared): State<Shared>) -> Result<Response, Refusal> {
-    let body = json!({ "checks": shared.board.shown() });
-    Ok(json_body(shared.answers.own(&body).await?))
+    list_checks(&shared, |_| None).await
+}
+
+/// The checks of this host, with what they printed but for secrets.
+pub(super) async fn checks_with_output(State(shared): State<Shared>) -> Result<Response, Refusal> {
+    list_checks(&shared, |output| Some(shared.secrets.redact(output))).await
+}
+
+async fn list_checks(shared: &Shared, output: impl Fn(&str) -> Option<String>) -> Result<Response, Refusal> {
+    let show = |check: ShownCheck| {
+        let mut value = json!({
+            "id": check.id, "name": check.name, "service": check.service,
+            "status": check.state.status, "is_known": check.state.is_known,
+        });
+        if let Some(output) = output(&check.state.output) {
+            value["output"] = output.into();
+        }
+        value
+    };
+    let checks: Vec<Value> = shared.board.shown().into_iter().map(show).collect();
+    Ok(json_body(shared.answers.own(&json!({ "checks": checks })).await?))
 }
 
 /// Targets for Prometheus (its HTTP service discovery): always the whole list; where the list is not known, an

@@ -1,5 +1,6 @@
 //! The local HTTP, on loopback unless configured otherwise. Nothing of it writes, but for results of checks that
-//! are told from outside: those are taken on the Unix socket, and on TCP only where that is configured.
+//! are told from outside: those are taken on the Unix socket from users that may tell them, and on TCP only where that is
+//! configured.
 //!
 //! | path | answer |
 //! |---|---|
@@ -10,7 +11,7 @@
 //! | `/v1/services` | every service, with how many instances are addressable and functional |
 //! | `/v1/services/NAME` | its instances; `level=addressable\|functional`, `tag=TAG` |
 //! | `/v1/nodes` | every host that has a service, with its addresses |
-//! | `/v1/checks` | the checks of this host |
+//! | `/v1/checks` | the checks of this host; what they printed on the Unix socket alone |
 //! | `/v1/http_sd?service=NAME` | targets for Prometheus |
 //! | `/v1/config/NAME` | on the Unix socket alone: a value that operators keep in the store, or null |
 //! | `/v1/agent/check/pass\|warn\|fail/CHECK?note=TEXT` | takes a result, by GET or PUT |
@@ -29,18 +30,21 @@ pub use answers::Answers;
 
 use crate::catalog::{Loaded, Published, Reader};
 use crate::checks::Board;
+use crate::secrets::Secrets;
 use crate::status::Status;
 use crate::templates::TemplateStates;
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
+use axum::{Extension, Router};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use rustix::fs::Gid;
+use server::Connection;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -62,6 +66,8 @@ pub struct Shared {
     pub published: watch::Receiver<Arc<Published>>,
     /// Files that follow the catalog.
     pub templates: watch::Receiver<Arc<TemplateStates>>,
+    /// What must not be shown.
+    pub secrets: Secrets,
     /// What is being answered.
     pub answers: Answers,
 }
@@ -107,7 +113,6 @@ fn reading() -> Router<Shared> {
         .route("/v1/services", get(catalog::services))
         .route("/v1/services/{name}", get(catalog::service))
         .route("/v1/nodes", get(catalog::nodes))
-        .route("/v1/checks", get(catalog::checks))
         .route("/v1/http_sd", get(catalog::http_sd))
 }
 
@@ -128,18 +133,47 @@ pub async fn serve(
     stop: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
     let bound = listener.local_addr()?;
-    let router = if takes_results { reading().merge(telling()) } else { reading() };
+    let open = reading().route("/v1/checks", get(catalog::checks));
+    let router = if takes_results { open.merge(telling()) } else { open };
     let router = router.layer(from_fn_with_state(bound, only_by_address));
     server::serve(listener, router.layer(DefaultBodyLimit::max(BODY_MAX_BYTES)).with_state(shared), stop)
         .await;
     Ok(())
 }
 
-/// Serves on a Unix socket, which takes results from whoever may open it.
-pub async fn serve_socket(listener: UnixListener, shared: Shared, stop: watch::Receiver<bool>) {
-    let values = Router::new().route("/v1/config/{name}", get(catalog::config));
-    let router = reading().merge(telling()).merge(values).layer(DefaultBodyLimit::max(BODY_MAX_BYTES));
+/// Serves on a Unix socket of a group. Whoever may open it may read.
+pub async fn serve_socket(
+    listener: UnixListener,
+    group: Option<Gid>,
+    shared: Shared,
+    stop: watch::Receiver<bool>,
+) {
+    let private = Router::new()
+        .route("/v1/config/{name}", get(catalog::config))
+        .route("/v1/checks", get(catalog::checks_with_output));
+    let telling = telling().layer(from_fn_with_state(group, only_who_may_tell));
+    let router = reading().merge(telling).merge(private).layer(DefaultBodyLimit::max(BODY_MAX_BYTES));
     server::serve(listener, router.with_state(shared), stop).await;
+}
+
+/// The mode of the socket is not enough where somebody opened it to others, so that they may read.
+async fn only_who_may_tell(
+    State(group): State<Option<Gid>>,
+    Extension(client): Extension<Arc<Connection>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let own = rustix::process::geteuid().as_raw();
+    match &client.peer {
+        Some(peer) if peer.may_tell(own, group) => next.run(request).await,
+        peer => {
+            let who =
+                peer.as_ref().map_or_else(|| "this user".to_owned(), |peer| format!("user {}", peer.uid()));
+            let right = "root, the agent's user and members of the socket's group do";
+            let text = format!("{who} may not tell results of checks: {right}");
+            Refusal::Said(StatusCode::FORBIDDEN, text).into_response()
+        }
+    }
 }
 
 /// A page in a browser must not read this by a name that it made point here (DNS rebinding): the Host
@@ -176,7 +210,12 @@ async fn show_status(State(shared): State<Shared>) -> Result<Response, Refusal> 
         "defined": loaded.definitions.services.keys().collect::<Vec<_>>(),
         "errors": loaded.errors,
     });
-    json["templates"] = serde_json::json!(*shared.templates.borrow().clone());
+    let mut templates = TemplateStates::clone(&shared.templates.borrow());
+    for state in templates.values_mut() {
+        // What a command printed is a part of it.
+        state.trouble = state.trouble.as_deref().map(|trouble| shared.secrets.redact(trouble));
+    }
+    json["templates"] = serde_json::json!(templates);
     Ok(json_body(shared.answers.own(&json).await?))
 }
 

@@ -2,6 +2,7 @@
 //! in size.
 
 use super::Refusal;
+use crate::socket::Peer;
 use axum::Router;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -36,6 +37,8 @@ const AGAIN_AFTER: Duration = Duration::from_millis(100);
 pub(super) trait Source {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
     async fn take(&self) -> io::Result<Self::Stream>;
+    /// Who is at the other end, if that can be known.
+    fn peer(stream: &Self::Stream) -> Option<Peer>;
 }
 
 impl Source for TcpListener {
@@ -45,12 +48,18 @@ impl Source for TcpListener {
         stream.set_nodelay(true)?;
         Ok(stream)
     }
+    fn peer(_: &Self::Stream) -> Option<Peer> {
+        None
+    }
 }
 
 impl Source for UnixListener {
     type Stream = tokio::net::UnixStream;
     async fn take(&self) -> io::Result<Self::Stream> {
         self.accept().await.map(|(stream, _)| stream)
+    }
+    fn peer(stream: &Self::Stream) -> Option<Peer> {
+        Peer::of(stream)
     }
 }
 
@@ -61,6 +70,8 @@ pub(super) struct Connection {
     since: watch::Sender<Option<Instant>>,
     let_go: Notify,
     waits: Arc<Semaphore>,
+    /// Who is at the other end of a socket.
+    pub(super) peer: Option<Peer>,
 }
 
 /// Ends the wait.
@@ -155,11 +166,12 @@ impl Open {
         }
     }
 
-    fn add(&mut self) -> Arc<Connection> {
+    fn add(&mut self, peer: Option<Peer>) -> Arc<Connection> {
         let connection = Arc::new(Connection {
             since: watch::channel(Some(Instant::now())).0,
             let_go: Notify::new(),
             waits: self.waits.clone(),
+            peer,
         });
         self.all.push(Arc::downgrade(&connection));
         connection
@@ -167,7 +179,7 @@ impl Open {
 }
 
 /// Serves until `stop` says so; open requests may end.
-pub(super) async fn serve(source: impl Source, router: Router, mut stop: watch::Receiver<bool>) {
+pub(super) async fn serve<S: Source>(source: S, router: Router, mut stop: watch::Receiver<bool>) {
     let mut open = Open::new();
     let mut connections = JoinSet::new();
     loop {
@@ -186,7 +198,7 @@ pub(super) async fn serve(source: impl Source, router: Router, mut stop: watch::
                 continue;
             }
         };
-        let (connection, router, mut stop) = (open.add(), router.clone(), stop.clone());
+        let (connection, router, mut stop) = (open.add(S::peer(&stream)), router.clone(), stop.clone());
         connections.spawn(async move {
             talk(stream, router, &connection, &mut stop).await;
             drop(place);

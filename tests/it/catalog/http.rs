@@ -109,3 +109,71 @@ fn questions_that_wait_keep_nobody_else_from_being_answered() {
     let answered = lines.iter().filter(|line| *line == "HTTP/1.1 200").count();
     assert_eq!(answered, 64, "{lines:?}");
 }
+
+#[test]
+fn what_a_check_printed_is_shown_on_the_socket_alone_and_without_secrets() {
+    let etcd = Etcd::single();
+    let mut host = Host::new("h1", &etcd.endpoints())
+        .with("[environment]\nDATABASE_URL = \"pg://app:canary1@db/x\"\nSHORT_TOKEN = \"e\"");
+    host.write_executable("say", "#!/bin/sh\necho 'one canary1 GET /x?token=canary2 http://u:canary3@h/'\n");
+    let file = serde_json::json!({"service": {"name": "web", "check":
+        {"args": [host.path("say")], "interval": "200ms"}}});
+    host.write_service("web.json", &file.to_string());
+    host.start();
+    let output = "one *** GET /x?token=*** http://u:***@h/";
+    let shown = || host.socket_answer("GET", "/v1/checks", "").filter(|answer| answer.contains(output));
+    wait::until("the socket shows it", shown, || {
+        format!("{:?}\n{}", host.socket_answer("GET", "/v1/checks", ""), host.describe())
+    });
+    let (_, open) = host.http_get("/v1/checks").expect("an answer");
+    assert!(open.contains("service:web") && open.contains("passing"), "{open}");
+    assert!(!open.contains("output") && !open.contains("GET /x"), "{open}");
+    for path in ["/status", "/metrics", "/v1/services/web"] {
+        let (_, text) = host.http_get(path).expect("an answer");
+        assert!(!text.contains("canary"), "{path}: {text}");
+    }
+    assert!(host.read("agent.log").contains("the secret SHORT_TOKEN is shorter than 4 bytes"));
+}
+
+#[test]
+fn results_are_told_by_root_the_agents_user_and_the_group_of_the_socket_however_wide_it_is_open() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let set_mode = |path: std::path::PathBuf, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("set");
+    };
+    let etcd = Etcd::single();
+    let mut host = Host::new("h1", &etcd.endpoints());
+    std::fs::create_dir(host.path("agent.d")).expect("made");
+    host.write("agent.d/group.toml", "[http]\nsocket_group = \"54321\"\n");
+    host.write_service("web.json", r#"{"service": {"name": "web", "check": {"ttl": "600s"}}}"#);
+    host.start();
+    let socket = host.path("agent.sock");
+    wait::until("it listens", || std::fs::metadata(&socket).ok(), || host.describe());
+    wait::until("it answers", || host.socket_answer("GET", "/live", ""), || host.describe());
+    let metadata = std::fs::metadata(&socket).expect("there");
+    assert_eq!((metadata.mode() & 0o777, metadata.gid()), (0o660, 54321));
+    set_mode(host.path(""), 0o711);
+    // Somebody opens it to everybody.
+    set_mode(socket.clone(), 0o666);
+    let ask = |who: &[&str], method: &str, path: &str| {
+        let mut command = std::process::Command::new("setpriv");
+        command.args(who).args(["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-X", method]);
+        let socket = socket.display().to_string();
+        command.args(["--unix-socket", &socket, &format!("http://localhost{path}")]);
+        String::from_utf8_lossy(&tests::process::run(&mut command, "").stdout).into_owned()
+    };
+    let root: &[&str] = &["--clear-groups"];
+    let nobody: &[&str] = &["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    let member: &[&str] = &["--reuid", "65534", "--regid", "65534", "--groups", "54321"];
+    let own_group: &[&str] = &["--reuid", "65534", "--regid", "54321", "--clear-groups"];
+    for (who, told) in [(root, "200"), (nobody, "403"), (member, "200"), (own_group, "200")] {
+        for verb in ["pass", "warn", "fail", "update"] {
+            let path = format!("/v1/agent/check/{verb}/service:web");
+            // An update without a body is refused for that.
+            let told = if verb == "update" && told == "200" { "400" } else { told };
+            assert_eq!(ask(who, "PUT", &path), told, "{who:?} {verb}");
+        }
+        assert_eq!(ask(who, "GET", "/v1/agent/check/pass/service:web"), told, "{who:?}");
+        assert_eq!(ask(who, "GET", "/live"), "200", "{who:?}");
+    }
+}
