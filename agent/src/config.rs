@@ -1,6 +1,7 @@
 //! Settings from files and environment. The rules are in `model::settings`; here is the reading.
 
 use crate::secrets::Secrets;
+use crate::trust;
 use anyhow::{Context, Result};
 use etcd_session::{EndpointSource, SessionConfig, TlsFiles};
 use model::settings::{self, EntryKind, Settings, ValidationDirectory};
@@ -14,8 +15,19 @@ const FILE_MAX_BYTES: u64 = 1024 * 1024;
 /// # Errors
 /// The first mistake, with file and line.
 pub fn load(path: &Path) -> Result<Settings> {
+    let mut texts = Vec::new();
+    for file in files(path)? {
+        texts.push((file.display().to_string(), read_bounded(&file)?));
+    }
+    let mut settings = settings::read(&texts)?;
+    apply_environment(&mut settings, |name| std::env::var(name).ok().filter(|v| !v.is_empty()));
+    Ok(settings)
+}
+
+/// `agent.toml`, and the fragments beside it in name order.
+fn files(path: &Path) -> Result<Vec<PathBuf>> {
     let mut files = vec![path.to_owned()];
-    let fragments = path.with_file_name("agent.d");
+    let fragments = fragments(path);
     if fragments.is_dir() {
         let mut found: Vec<PathBuf> = std::fs::read_dir(&fragments)
             .and_then(|entries| entries.map(|e| e.map(|e| e.path())).collect())
@@ -24,13 +36,26 @@ pub fn load(path: &Path) -> Result<Settings> {
         found.sort();
         files.append(&mut found);
     }
-    let mut texts = Vec::new();
-    for file in files {
-        texts.push((file.display().to_string(), read_bounded(&file)?));
-    }
-    let mut settings = settings::read(&texts)?;
-    apply_environment(&mut settings, |name| std::env::var(name).ok().filter(|v| !v.is_empty()));
-    Ok(settings)
+    Ok(files)
+}
+
+fn fragments(path: &Path) -> PathBuf {
+    path.with_file_name("agent.d")
+}
+
+/// Who else could have written the settings, and so decided what runs here: the first file or directory, and how.
+pub fn untrusted(path: &Path) -> Option<String> {
+    let look = || -> Result<(), String> {
+        let path = std::path::absolute(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let fragments = fragments(&path);
+        // In an empty one a file may be laid.
+        if fragments.is_dir() {
+            trust::check_file(&fragments)?;
+        }
+        let files = files(&path).map_err(|e| format!("{e:#}"))?;
+        files.iter().try_for_each(|file| trust::check_file(file))
+    };
+    look().err()
 }
 
 fn read_bounded(path: &Path) -> Result<String> {

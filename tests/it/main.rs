@@ -18,6 +18,7 @@ mod quiet;
 mod restore;
 mod secure;
 mod service_manager;
+mod settings_trust;
 mod steps;
 mod store_api;
 mod store_faults;
