@@ -3,6 +3,7 @@
 mod architecture;
 mod bootstrap;
 mod catalog;
+mod changed;
 mod claims;
 mod contract;
 mod crash;
