@@ -1,7 +1,9 @@
 //! Settings from files and environment. The rules are in `model::settings`; here is the reading.
 
+use crate::secrets::Secrets;
+use crate::trust;
 use anyhow::{Context, Result};
-use etcd_session::{EndpointSource, Secret, SessionConfig, TlsFiles};
+use etcd_session::{EndpointSource, SessionConfig, TlsFiles};
 use model::settings::{self, EntryKind, Settings, ValidationDirectory};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +15,7 @@ const FILE_MAX_BYTES: u64 = 1024 * 1024;
 /// # Errors
 /// The first mistake, with file and line.
 pub fn load(path: &Path) -> Result<Settings> {
-    let mut settings = settings::read(&fragments(path)?)?;
+    let mut settings = settings::read(&texts(path)?)?;
     apply_environment(&mut settings, |name| std::env::var(name).ok().filter(|v| !v.is_empty()));
     Ok(settings)
 }
@@ -23,12 +25,17 @@ pub fn load(path: &Path) -> Result<Settings> {
 /// # Errors
 /// As [`load`].
 pub fn show(path: &Path) -> Result<String> {
-    Ok(settings::show(&fragments(path)?)?)
+    Ok(settings::show(&texts(path)?)?)
 }
 
-fn fragments(path: &Path) -> Result<Vec<(String, String)>> {
+fn texts(path: &Path) -> Result<Vec<(String, String)>> {
+    files(path)?.into_iter().map(|file| Ok((file.display().to_string(), read_bounded(&file)?))).collect()
+}
+
+/// `agent.toml`, and the fragments beside it in name order.
+fn files(path: &Path) -> Result<Vec<PathBuf>> {
     let mut files = vec![path.to_owned()];
-    let fragments = path.with_file_name("agent.d");
+    let fragments = fragments(path);
     if fragments.is_dir() {
         let mut found: Vec<PathBuf> = std::fs::read_dir(&fragments)
             .and_then(|entries| entries.map(|e| e.map(|e| e.path())).collect())
@@ -37,11 +44,26 @@ fn fragments(path: &Path) -> Result<Vec<(String, String)>> {
         found.sort();
         files.append(&mut found);
     }
-    let mut texts = Vec::new();
-    for file in files {
-        texts.push((file.display().to_string(), read_bounded(&file)?));
-    }
-    Ok(texts)
+    Ok(files)
+}
+
+fn fragments(path: &Path) -> PathBuf {
+    path.with_file_name("agent.d")
+}
+
+/// Who else could have written the settings, and so decided what runs here: the first file or directory, and how.
+pub fn untrusted(path: &Path) -> Option<String> {
+    let look = || -> Result<(), String> {
+        let path = std::path::absolute(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let fragments = fragments(&path);
+        // In an empty one a file may be laid.
+        if fragments.is_dir() {
+            trust::check_file(&fragments)?;
+        }
+        let files = files(&path).map_err(|e| format!("{e:#}"))?;
+        files.iter().try_for_each(|file| trust::check_file(file))
+    };
+    look().err()
 }
 
 fn read_bounded(path: &Path) -> Result<String> {
@@ -127,9 +149,15 @@ pub fn check(settings: &Settings) -> Result<Vec<String>> {
         .collect())
 }
 
-/// The secrets of a session, for redaction.
-pub fn secrets(config: &SessionConfig) -> Vec<Secret> {
-    config.user.iter().map(|(_, password)| password.clone()).collect()
+/// What must not be shown of what programs print.
+pub fn secrets(config: &SessionConfig, settings: &Settings) -> Secrets {
+    let secrets = Secrets::default();
+    config
+        .user
+        .iter()
+        .for_each(|(name, password)| secrets.learn(&format!("of the store's user {name}"), password.clone()));
+    secrets.learn_settings(settings);
+    secrets
 }
 
 /// The validation directory as it stands; nothing if none is configured.

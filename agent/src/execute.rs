@@ -7,10 +7,11 @@ use crate::failpoint;
 use crate::files::Directory;
 use crate::host::Turn;
 use crate::journal;
+use crate::secrets::Secrets;
 use crate::step::{RUN_ID_VARIABLE, RunResult, Runs};
 use crate::trust;
 use etcd_session::{
-    Deadline, Fence, HostWrite, Listing, PresenceState, Refusal, Secret, Session, StoreError, Written, draw,
+    Deadline, Fence, HostWrite, Listing, PresenceState, Refusal, Session, StoreError, Written, draw,
 };
 use model::decide::{Action, Decision, Fact, HostState, RunningStep};
 use model::keys::StatusState;
@@ -46,7 +47,7 @@ pub struct Executor {
     settings: watch::Receiver<Arc<Settings>>,
     program: PathBuf,
     runs: Runs,
-    secrets: Vec<Secret>,
+    secrets: Secrets,
     ends: mpsc::Sender<(RunningStep, RunResult)>,
     steps_run: AtomicU64,
     /// The files of the catalog, which a step may read.
@@ -59,32 +60,16 @@ impl Executor {
         settings: watch::Receiver<Arc<Settings>>,
         program: PathBuf,
         runs: Runs,
-        secrets: Vec<Secret>,
+        secrets: Secrets,
         ends: mpsc::Sender<(RunningStep, RunResult)>,
     ) -> Self {
         let steps_run = AtomicU64::new(0);
-        let mut executor = Self { settings, program, runs, secrets, ends, steps_run, files: None };
-        executor.learn_secrets();
-        executor
+        Self { settings, program, runs, secrets, ends, steps_run, files: None }
     }
 
     /// From now on steps start when these files say what the catalog says.
     pub fn keep_up(&mut self, files: FilesHandle) {
         self.files = Some(files);
-    }
-
-    /// Secrets of the settings as they are now; what was one before stays one.
-    fn learn_secrets(&mut self) {
-        let settings = self.settings.borrow().clone();
-        for (name, value) in &settings.environment {
-            let name = name.to_ascii_uppercase();
-            let secret = Secret::new(value);
-            if ["PASSWORD", "SECRET", "TOKEN", "KEY"].iter().any(|word| name.contains(word))
-                && !self.secrets.contains(&secret)
-            {
-                self.secrets.push(secret);
-            }
-        }
     }
 
     /// Steps started since this process began.
@@ -99,7 +84,7 @@ impl Executor {
 
     /// Text that a step printed, without the secrets that are known here.
     pub(crate) fn redact(&self, text: &str) -> String {
-        self.secrets.iter().fold(text.to_owned(), |text, secret| secret.redact(&text))
+        self.secrets.redact(text)
     }
 
     fn version_file(&self) -> (PathBuf, String) {
@@ -268,7 +253,7 @@ impl Executor {
             return Ok(true);
         };
         let running = RunningStep { run_id: etcd_session::random_token(), phase, step: step.name.clone() };
-        self.learn_secrets();
+        self.secrets.learn_settings(&self.settings.borrow().clone());
         let environment = self.environment(state, session, phase, &running).await;
         if let Some(files) = &self.files {
             files.bring_up_to_date().await;

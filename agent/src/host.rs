@@ -84,6 +84,8 @@ pub struct Reconciler {
     pub reader: Reader,
     /// What the host needs of others and does not have.
     pub needs: watch::Receiver<Arc<Needs>>,
+    /// Who else can write the settings, if anybody can.
+    pub untrusted: watch::Receiver<Option<String>>,
     /// Told whether the catalog of this store counts.
     pub trust: watch::Sender<Trust>,
     /// Told whether and how services may be published.
@@ -204,6 +206,9 @@ impl Reconciler {
                     }
                     () = sleep_until(look_again) => Ok(Wake::TimeCame),
                     changed = self.settings.changed() => {
+                        changed.map(|()| Wake::SettingsChanged).map_err(|_| TaskEnded("reads the settings"))
+                    }
+                    changed = self.untrusted.changed() => {
                         changed.map(|()| Wake::SettingsChanged).map_err(|_| TaskEnded("reads the settings"))
                     }
                     changed = self.needs.changed() => {
@@ -411,6 +416,7 @@ impl Reconciler {
             decommissioned: store_view::decommissioned(&turn.snapshot, &self.state.host),
             version_file: self.version_file(turn),
             cannot_record: turn.cannot_record.clone().filter(|(_, at)| *at > now.boot),
+            settings_untrusted: self.untrusted.borrow().clone(),
             published: self.published(turn),
             facts: &self.facts,
             waits: &turn.waits,

@@ -17,6 +17,7 @@ pub mod host;
 pub mod http;
 pub mod identity;
 pub mod journal;
+pub mod secrets;
 pub mod socket;
 pub mod status;
 pub mod step;
@@ -41,6 +42,8 @@ use tokio::sync::{mpsc, watch};
 #[error("another agent uses the state directory {0}")]
 pub struct StateDirectoryInUse(PathBuf);
 
+/// How often it is looked who can write the settings.
+const SETTINGS_LOOKED_AT_EVERY: std::time::Duration = std::time::Duration::from_secs(10);
 /// Most time for the question of which version the store is, and how long after it is asked again.
 const STORE_VERSION_EVERY: std::time::Duration = std::time::Duration::from_secs(30);
 /// How long requests to the local HTTP may take to end when the agent stops.
@@ -89,16 +92,18 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         return Err(StateDirectoryInUse(settings.state_directory.clone()).into());
     }
     let session_config = config::session(&settings)?;
-    let secrets = config::secrets(&session_config);
+    let secrets = config::secrets(&session_config, &settings);
     let identity = identity::Identity::read(&settings)?;
     let _name = hold_name(&identity)?;
     let (settings_sender, settings_receiver) = watch::channel(Arc::new(settings.clone()));
+    let (untrusted_sender, untrusted) = watch::channel(config::untrusted(&config_path));
+    untrusted.borrow().iter().for_each(|why| say_untrusted(why));
     let (ends_sender, ends) = mpsc::channel(4);
     let mut executor = execute::Executor::new(
         settings_receiver.clone(),
         std::env::current_exe().context("the path of this program")?,
         step::Runs::open(&settings.state_directory)?,
-        secrets,
+        secrets.clone(),
         ends_sender,
     );
     let (state, cloned) = load_state(&directory, &identity, &executor)?;
@@ -145,7 +150,12 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let mut tasks = tokio::task::JoinSet::new();
     let (loader, loaded) = catalog::Loader::new(settings_receiver.clone());
     let board = Arc::new(checks::Board::default());
-    let scheduler = checks::Scheduler::new(board.clone(), loaded.clone(), settings.services.checks_at_once);
+    let scheduler = checks::Scheduler::new(
+        board.clone(),
+        loaded.clone(),
+        settings.services.checks_at_once,
+        untrusted.clone(),
+    );
     let (publisher, published) = catalog::Publisher::new(
         identity.host.clone(),
         session.clone(),
@@ -159,8 +169,13 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let on_disk = catalog::read_cache(&directory);
     let (follower, reader) =
         catalog::Follower::new(session.clone(), settings.catalog.clone(), trust.clone(), on_disk);
-    let (needs_task, needs) =
-        catalog::NeedsTask::new(settings_receiver.clone(), reader.clone(), session.clone(), trust.clone());
+    let (needs_task, needs) = catalog::NeedsTask::new(
+        settings_receiver.clone(),
+        reader.clone(),
+        session.clone(),
+        trust.clone(),
+        untrusted.clone(),
+    );
     let names = dns.names();
     let (files, files_handle) =
         catalog::Files::new(directory.try_clone()?, settings_receiver.clone(), reader.clone(), names);
@@ -172,15 +187,28 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     tasks.spawn(follower.run());
     tasks.spawn(needs_task.run());
     tasks.spawn(files.run());
-    tasks.spawn(templates::run(settings_receiver.clone(), reader.clone(), template_sender));
+    tasks.spawn(templates::run(
+        settings_receiver.clone(),
+        reader.clone(),
+        template_sender,
+        untrusted.clone(),
+    ));
     tracing::info!(addresses = ?dns.addresses(), "DNS");
     let _dns = dns.serve(reader.clone())?;
     tasks.spawn(warn_of_old_store(session.clone()));
     tasks.spawn(facts::run(settings_receiver.clone(), status.clone()));
-    let shared =
-        http::Shared { status, reader: reader.clone(), board: board.clone(), loaded, published, templates };
-    if let Some(socket) = socket {
-        tasks.spawn(http::serve_socket(socket, shared.clone(), stop.clone()));
+    let shared = http::Shared {
+        status,
+        reader: reader.clone(),
+        board: board.clone(),
+        loaded,
+        published,
+        templates,
+        secrets,
+        answers: http::Answers::default(),
+    };
+    if let Some((socket, group)) = socket {
+        tasks.spawn(http::serve_socket(socket, group, shared.clone(), stop.clone()));
     }
     let http = tokio::spawn(http::serve(listener, shared, settings.http_takes_results, stop.clone()));
     tracing::info!(host = %identity.host, version = env!("CARGO_PKG_VERSION"), "agent starts");
@@ -203,11 +231,12 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         board,
         reader,
         needs,
+        untrusted,
         trust: trust_sender,
         fencing: fencing_sender,
         watchdog: systemd::watchdog_interval(),
     };
-    let signals = tokio::spawn(watch_signals(config_path, settings_sender, stop_sender));
+    let signals = tokio::spawn(watch_signals(config_path, settings_sender, untrusted_sender, stop_sender));
     let mut stop = stop;
     let stopped = async {
         // An error means that the sender is gone, which is the end as well.
@@ -272,51 +301,81 @@ fn load_state(
     }
 }
 
-/// SIGTERM and SIGINT stop; SIGHUP reads the settings again.
+fn say_untrusted(why: &str) {
+    tracing::error!(why, "others can write the settings: no step, check or other command runs");
+}
+
+/// SIGTERM and SIGINT stop; SIGHUP reads the settings again, and so does that they are trusted again.
 async fn watch_signals(
     path: PathBuf,
     settings: watch::Sender<Arc<Settings>>,
+    untrusted: watch::Sender<Option<String>>,
     stop: watch::Sender<bool>,
 ) -> std::io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
+    let mut look = tokio::time::interval(SETTINGS_LOOKED_AT_EVERY);
     loop {
         tokio::select! {
             // Signal streams keep what arrived while another arm ran.
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            _ = hangup.recv() => reload(&path, &settings),
+            _ = hangup.recv() => look_at_settings(&path, &settings, &untrusted, true),
+            _ = look.tick() => look_at_settings(&path, &settings, &untrusted, false),
         }
     }
     stop.send_replace(true);
     Ok(())
 }
 
-/// Steps, intervals and labels take effect; what is bound at start needs a restart and is named.
-fn reload(path: &std::path::Path, settings: &watch::Sender<Arc<Settings>>) {
-    match config::load(path) {
-        Ok(new) => {
-            let old = settings.borrow().clone();
-            let fixed = old.store != new.store
-                || old.http_listen != new.http_listen
-                || old.state_directory != new.state_directory
-                || old.dns != new.dns
-                || old.socket != new.socket
-                || old.catalog != new.catalog
-                || old.host != new.host
-                || old.policy.driver != new.policy.driver;
-            if fixed {
-                tracing::warn!(
-                    "host, driver, store, http, dns, catalog and state_directory take effect after a restart"
-                );
-            }
-            let mut new = new;
-            new.policy.driver = old.policy.driver;
-            new.state_directory = old.state_directory.clone();
-            tracing::info!("settings read again");
-            settings.send_replace(Arc::new(new));
-        }
-        Err(error) => tracing::error!(error = format!("{error:#}"), "the settings stay as they were"),
+/// Settings that others can write are not read; those that others could write until now are read again before
+/// anything of them runs.
+fn look_at_settings(
+    path: &std::path::Path,
+    settings: &watch::Sender<Arc<Settings>>,
+    untrusted: &watch::Sender<Option<String>>,
+    is_asked: bool,
+) {
+    let old = untrusted.borrow().clone();
+    let mut why = config::untrusted(path);
+    if why.is_none()
+        && (is_asked || old.is_some())
+        && let Err(error) = reload(path, settings)
+    {
+        let error = format!("{error:#}");
+        tracing::error!(error, "the settings stay as they were");
+        why = old.as_ref().map(|_| error);
     }
+    if why != old {
+        match &why {
+            Some(why) => say_untrusted(why),
+            None => tracing::info!("nobody else can write the settings any more"),
+        }
+        untrusted.send_replace(why);
+    }
+}
+
+/// Steps, intervals and labels take effect; what is bound at start needs a restart and is named.
+fn reload(path: &std::path::Path, settings: &watch::Sender<Arc<Settings>>) -> Result<()> {
+    let mut new = config::load(path)?;
+    let old = settings.borrow().clone();
+    let fixed = old.store != new.store
+        || old.http_listen != new.http_listen
+        || old.state_directory != new.state_directory
+        || old.dns != new.dns
+        || old.socket != new.socket
+        || old.catalog != new.catalog
+        || old.host != new.host
+        || old.policy.driver != new.policy.driver;
+    if fixed {
+        tracing::warn!(
+            "host, driver, store, http, dns, catalog and state_directory take effect after a restart"
+        );
+    }
+    new.policy.driver = old.policy.driver;
+    new.state_directory = old.state_directory.clone();
+    tracing::info!("settings read again");
+    settings.send_replace(Arc::new(new));
+    Ok(())
 }

@@ -74,6 +74,9 @@ fn main() -> ExitCode {
         Err(error) => return complain(&format!("{error:#}"), EX_USAGE),
     };
     if arguments.check_config {
+        if let Some(why) = config::untrusted(&arguments.config) {
+            return complain(&format!("the settings are not trusted, nothing would run: {why}"), 1);
+        }
         return match config::check(&settings) {
             Ok(notes) => {
                 if arguments.show

@@ -6,11 +6,14 @@ use std::io;
 use std::path::Path;
 use tokio::net::UnixListener;
 
-/// Listens on a path, for this user and a group.
+/// The group that the package makes; it may use the socket where nothing else is said.
+const GROUP: &str = "orchestrate";
+
+/// Listens on a path, for this user and a group; says which.
 ///
 /// # Errors
 /// The path cannot be used, or there is no such group.
-pub fn bind(path: &Path, group: Option<&str>) -> Result<UnixListener> {
+pub fn bind(path: &Path, group: Option<&str>) -> Result<(UnixListener, Option<Gid>)> {
     let shown = || format!("the socket {}", path.display());
     // One that an agent left behind; the state directory's lock says that none is running. Anything else stays.
     let left_over = std::fs::symlink_metadata(path)
@@ -18,18 +21,67 @@ pub fn bind(path: &Path, group: Option<&str>) -> Result<UnixListener> {
     if left_over {
         std::fs::remove_file(path).with_context(shown)?;
     }
-    let gid = group.map(gid_of).transpose().with_context(shown)?;
+    let gid = match group {
+        Some(group) => Some(gid_of(group).with_context(shown)?),
+        None => gid_of(GROUP).ok(),
+    };
     // Nobody may come in before the group is set.
     let old = rustix::process::umask(Mode::from_raw_mode(0o177));
     let bound = UnixListener::bind(path);
     rustix::process::umask(old);
     let listener = bound.with_context(shown)?;
-    if let Some(gid) = gid {
-        rustix::fs::chown(path, None, Some(gid)).with_context(shown)?;
-    }
+    let gid = match gid.map(|gid| rustix::fs::chown(path, None, Some(gid)).map(|()| gid)).transpose() {
+        Ok(gid) => gid,
+        // An agent that is not root may give it to its own groups alone, and nobody asked for this one.
+        Err(_) if group.is_none() => None,
+        Err(error) => return Err(error).with_context(shown),
+    };
     let mode = if gid.is_some() { 0o660 } else { 0o600 };
     rustix::fs::chmod(path, Mode::from_raw_mode(mode)).with_context(shown)?;
-    Ok(listener)
+    Ok((listener, gid))
+}
+
+/// Who is at the other end, as the kernel says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    uid: u32,
+    groups: Vec<u32>,
+}
+
+impl Peer {
+    /// Of a connection; `None` if the kernel does not say.
+    pub fn of(stream: &tokio::net::UnixStream) -> Option<Self> {
+        let credentials = stream.peer_cred().ok()?;
+        let uid = credentials.uid();
+        let mut groups = vec![credentials.gid()];
+        // Its other groups stand there alone. Of another process with the same number only one of the same user counts.
+        let status =
+            credentials.pid().and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/status")).ok());
+        groups.extend(status.map(|status| groups_of(&status, uid)).unwrap_or_default());
+        Some(Self { uid, groups })
+    }
+
+    /// Root, the agent's own user and the members of the socket's group tell results, however wide the socket is open.
+    pub fn may_tell(&self, own: u32, group: Option<Gid>) -> bool {
+        let is_member = group.is_some_and(|group| self.groups.contains(&group.as_raw()));
+        self.uid == 0 || self.uid == own || is_member
+    }
+
+    /// The user.
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+}
+
+/// The groups in `/proc/PID/status` (proc_pid_status(5)), if the process is of this user.
+fn groups_of(status: &str, uid: u32) -> Vec<u32> {
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    // Real, effective, saved, and that of the file system.
+    let users = field("Uid:").unwrap_or_default();
+    if !users.split_whitespace().nth(1).is_some_and(|effective| effective.parse() == Ok(uid)) {
+        return Vec::new();
+    }
+    field("Groups:").unwrap_or_default().split_whitespace().filter_map(|group| group.parse().ok()).collect()
 }
 
 /// By number, or by name in /etc/group (group(5)).
@@ -44,4 +96,25 @@ fn gid_of(group: &str) -> io::Result<Gid> {
     number
         .map(Gid::from_raw)
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("there is no group {group:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_root_the_agents_user_and_members_of_the_group_tell() {
+        let status = "Name:\tx\nUid:\t1000\t1000\t1000\t1000\nGid:\t100\t100\t100\t100\nGroups:\t4 24 77 \n";
+        assert_eq!(groups_of(status, 1000), [4, 24, 77]);
+        assert_eq!(groups_of(status, 1001), [0; 0], "a process of another user");
+        let check = |uid: u32, groups: &[u32], group: Option<u32>, expected: bool| {
+            let peer = Peer { uid, groups: groups.to_vec() };
+            assert_eq!(peer.may_tell(500, group.map(Gid::from_raw)), expected, "{peer:?} {group:?}");
+        };
+        check(0, &[0], None, true);
+        check(500, &[500], None, true);
+        check(1000, &[77], None, false);
+        check(1000, &[100, 77], Some(77), true);
+        check(1000, &[100], Some(77), false);
+    }
 }

@@ -64,7 +64,7 @@ pub fn target(snapshot: &Snapshot, epoch: u64) -> Target {
 /// True if this was written before the store was accepted: it does not count in the new epoch.
 fn predates_epoch(snapshot: &Snapshot, entry: &Entry, epoch: u64) -> bool {
     let accepted_at = revision(snapshot.picture.get(&Key::Store)).unwrap_or(0);
-    epoch > 0 && entry.mod_revision < accepted_at
+    model::standing::predates_epoch(epoch, accepted_at, entry.mod_revision)
 }
 
 /// The newest wish that the host try again.

@@ -47,13 +47,15 @@ pub async fn run(
     mut settings: watch::Receiver<Arc<Settings>>,
     reader: Reader,
     states: watch::Sender<Arc<TemplateStates>>,
+    untrusted: watch::Receiver<Option<String>>,
 ) {
     loop {
         let templates = settings.borrow_and_update().templates.clone();
         states.send_replace(Arc::default());
         let mut tasks = JoinSet::new();
         for template in templates {
-            let renderer = Renderer { template, reader: reader.clone(), states: states.clone() };
+            let (reader, states, untrusted) = (reader.clone(), states.clone(), untrusted.clone());
+            let renderer = Renderer { template, reader, states, untrusted };
             tasks.spawn(renderer.run());
         }
         loop {
@@ -72,6 +74,7 @@ struct Renderer {
     template: TemplateSettings,
     reader: Reader,
     states: watch::Sender<Arc<TemplateStates>>,
+    untrusted: watch::Receiver<Option<String>>,
 }
 
 /// What a rendering gave.
@@ -121,6 +124,10 @@ impl Renderer {
     }
 
     async fn bring_up_to_date(&self, shown: &Arc<Shown>, refused: &mut Option<String>) -> Result<(), String> {
+        // They say which file is written, with what, and what runs then.
+        if let Some(why) = &*self.untrusted.borrow() {
+            return Err(format!("the settings are not trusted: {why}"));
+        }
         let template = &self.template;
         let (directory, name) = split(&template.target)?;
         let source = read_source(&template.source)?;

@@ -31,12 +31,7 @@ fn find_on(places: &str, program: &str) -> Result<PathBuf, String> {
 /// # Errors
 /// Names the first part of the path that is not trusted, and why.
 pub fn check_command(path: &Path) -> Result<(), String> {
-    check_path(path)?;
-    // A link that is trusted itself may point to a path that is not.
-    let real = std::fs::canonicalize(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    if real != path {
-        check_path(&real)?;
-    }
+    let real = check_real(path)?;
     let metadata = std::fs::metadata(&real).map_err(|e| format!("{}: {e}", real.display()))?;
     if !metadata.is_file() {
         return Err(format!("{} is not a regular file", real.display()));
@@ -52,7 +47,17 @@ pub fn check_command(path: &Path) -> Result<(), String> {
 /// # Errors
 /// As [`check_command`].
 pub fn check_file(path: &Path) -> Result<(), String> {
-    check_path(path)
+    check_real(path).map(drop)
+}
+
+fn check_real(path: &Path) -> Result<PathBuf, String> {
+    check_path(path)?;
+    // A link that is trusted itself may point to a path that is not.
+    let real = std::fs::canonicalize(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    if real != path {
+        check_path(&real)?;
+    }
+    Ok(real)
 }
 
 fn check_path(path: &Path) -> Result<(), String> {

@@ -182,6 +182,9 @@ pub(crate) enum UpdateVerb {
         /// Refuse (exit 3) unless every host runs the present version
         #[arg(long = "require-settled")]
         require_settled: bool,
+        /// Write nothing if this version is the instruction that counts already
+        #[arg(long = "if-different")]
+        if_different: bool,
     },
     /// Print the version that the fleet is asked to run
     CurrentVersion,

@@ -20,6 +20,11 @@ impl Secret {
         if self.0.is_empty() { text.to_owned() } else { text.replace(&self.0, "***") }
     }
 
+    /// In bytes.
+    pub fn length(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether this is the text.
     pub fn is(&self, text: &str) -> bool {
         self.0 == text

@@ -2,11 +2,12 @@
 
 use crate::error::{Class, StoreError};
 use crate::host_write::add_statuses;
-use crate::read::Picture;
+use crate::read::{Entry, Picture};
 use crate::session::{Deadline, Repeat, Session};
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use model::keys::{Key, StatusState};
 use model::names::{HostName, ServiceName, StatusType, Version};
+use model::standing::predates_epoch;
 use model::time::EpochSeconds;
 use model::values::{self, RetryWish, RosterEntry, StatusRecord, StoreIdentity};
 use std::collections::BTreeSet;
@@ -16,6 +17,20 @@ use std::collections::BTreeSet;
 pub struct TargetSet {
     /// Its revision.
     pub revision: i64,
+    /// Something was written.
+    pub changed: bool,
+}
+
+/// True if this version is the instruction that counts: what was written before the store was accepted does not, nor can
+/// that be known while its identity cannot be read.
+fn stands(picture: &Picture, version: &Version) -> bool {
+    let identity = picture.get(&Key::Store);
+    let epoch =
+        identity.map_or(Ok(0), |e| values::read::<StoreIdentity>(&e.value).map(|identity| identity.epoch));
+    let accepted_at = identity.map_or(0, |e| e.mod_revision);
+    let is_this = |e: &&Entry| e.value == version.as_str().as_bytes();
+    let found = picture.get(&Key::CurrentVersion).filter(is_this);
+    found.zip(epoch.ok()).is_some_and(|(e, epoch)| !predates_epoch(epoch, accepted_at, e.mod_revision))
 }
 
 /// The identity that was written by `store accept`.
@@ -56,17 +71,32 @@ impl Session {
     /// newer revision is success. It is sent again only while nobody else wrote meanwhile: a newer
     /// instruction of another operator is never overwritten by a repeated older one.
     ///
+    /// `if_different`: nothing is written if the version stands there and counts. What is written then takes the place
+    /// of what was looked at, and of nothing else.
+    ///
     /// # Errors
     /// As the store answers; [`Class::Unknown`] if nobody can tell, also when somebody else's instruction
     /// stands there after the answer was lost.
-    pub async fn set_target(&self, version: &Version, deadline: Deadline) -> Result<TargetSet, StoreError> {
+    pub async fn set_target(
+        &self,
+        version: &Version,
+        if_different: bool,
+        deadline: Deadline,
+    ) -> Result<TargetSet, StoreError> {
         let operation = "set /current_version";
-        let key = Key::CurrentVersion;
-        let before = self.read_keys(std::slice::from_ref(&key), deadline).await?;
-        let revision_before = before.get(&key).map_or(0, |e| e.mod_revision);
-        let full = self.full(&key);
-        let mut compares = Vec::new();
+        let keys = [Key::CurrentVersion, Key::Store];
+        let revision_of = |picture: &Picture| picture.get(&keys[0]).map_or(0, |e| e.mod_revision);
+        let full = self.full(&keys[0]);
+        let mut before = self.read_keys(&keys, deadline).await?;
+        let mut may_be_applied = false;
         loop {
+            let revision_before = revision_of(&before);
+            if if_different && !may_be_applied && stands(&before, version) {
+                return Ok(TargetSet { revision: revision_before, changed: false });
+            }
+            let is_compared = if_different || may_be_applied;
+            let compare = Compare::mod_revision(full.clone(), CompareOp::Equal, revision_before);
+            let compares: Vec<Compare> = is_compared.then_some(compare).into_iter().collect();
             let answer = self
                 .call(operation, Repeat::IfNotApplied, deadline, |mut client| {
                     let put = TxnOp::put(full.clone(), version.as_str(), None);
@@ -76,30 +106,31 @@ impl Session {
                 .await;
             let lost = match answer {
                 Ok(answer) if answer.succeeded() => {
-                    return Ok(TargetSet { revision: answer.header().map_or(0, |h| h.revision()) });
+                    let revision = answer.header().map_or(0, |h| h.revision());
+                    return Ok(TargetSet { revision, changed: true });
                 }
                 Ok(_) => None,
                 Err(error) if error.class() == Class::Unknown && !deadline.left().is_zero() => Some(error),
                 Err(error) => return Err(error),
             };
-            let now = self.read_keys(std::slice::from_ref(&key), deadline).await;
-            let now = match (now, lost) {
+            may_be_applied |= lost.is_some();
+            let now = match (self.read_keys(&keys, deadline).await, lost) {
                 (Ok(now), _) => now,
                 (Err(_), Some(lost)) => return Err(lost),
                 (Err(error), None) => return Err(error),
             };
-            let revision = now.get(&key).map_or(0, |e| e.mod_revision);
-            match now.get(&key) {
-                Some(entry) if revision > revision_before && entry.value == version.as_str().as_bytes() => {
-                    return Ok(TargetSet { revision });
+            let revision = revision_of(&now);
+            if revision != revision_before && may_be_applied {
+                if revision > revision_before
+                    && now.get(&keys[0]).is_some_and(|entry| entry.value == version.as_str().as_bytes())
+                {
+                    return Ok(TargetSet { revision, changed: true });
                 }
-                _ if revision != revision_before => {
-                    let detail =
-                        "another instruction stands there now; whether this one came before it is not known";
-                    return Err(StoreError::Unknown { operation, detail: detail.into() });
-                }
-                _ => compares = vec![Compare::mod_revision(full.clone(), CompareOp::Equal, revision_before)],
+                let detail =
+                    "another instruction stands there now; whether this one came before it is not known";
+                return Err(StoreError::Unknown { operation, detail: detail.into() });
             }
+            before = now;
         }
     }
 

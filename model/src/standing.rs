@@ -18,6 +18,12 @@ pub struct InstructionOrder {
     pub revision: i64,
 }
 
+/// True if what was written at this revision was written before the store was accepted: it does not count in the new
+/// epoch. `accepted_at` is the revision of the store's identity, 0 without one.
+pub fn predates_epoch(epoch: u64, accepted_at: i64, written_at: i64) -> bool {
+    epoch > 0 && written_at < accepted_at
+}
+
 /// A version that an operator wants, and when it was said.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instruction {

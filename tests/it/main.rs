@@ -3,6 +3,7 @@
 mod architecture;
 mod bootstrap;
 mod catalog;
+mod changed;
 mod claims;
 mod contract;
 mod crash;
@@ -18,6 +19,7 @@ mod quiet;
 mod restore;
 mod secure;
 mod service_manager;
+mod settings_trust;
 mod steps;
 mod store_api;
 mod store_faults;

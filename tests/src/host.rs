@@ -316,6 +316,17 @@ impl Host {
         Some((code, text.split_once("\r\n\r\n")?.1.to_owned()))
     }
 
+    /// The answer to a request on the agent's socket, with its head.
+    pub fn socket_answer(&self, method: &str, path: &str, body: &str) -> Option<String> {
+        let mut stream = std::os::unix::net::UnixStream::connect(self.path("agent.sock")).ok()?;
+        let head =
+            format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", body.len());
+        stream.write_all((head + body).as_bytes()).ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        Some(text)
+    }
+
     /// What `dig` prints with `+short`, sorted.
     pub fn dig(&self, arguments: &[&str]) -> Vec<String> {
         let mut command = self.program("dig");

@@ -88,6 +88,8 @@ pub struct NeedsTask {
     /// What a probe that succeeded last was for, and its command.
     passed: BTreeSet<(ServiceName, Level, Vec<String>)>,
     trust: watch::Receiver<Trust>,
+    /// Who else can write the settings, if anybody can.
+    untrusted: watch::Receiver<Option<String>>,
 }
 
 /// What a probe is known by, whatever its place in the settings.
@@ -103,10 +105,11 @@ impl NeedsTask {
         reader: Reader,
         session: Session,
         trust: watch::Receiver<Trust>,
+        untrusted: watch::Receiver<Option<String>>,
     ) -> (Self, watch::Receiver<Arc<Needs>>) {
         let (sender, receiver) = watch::channel(Arc::new(Needs::default()));
         let (roster, passed) = (Roster::default(), BTreeSet::new());
-        let task = Self { settings, reader, session, sender, roster, passed, trust };
+        let task = Self { settings, reader, session, sender, roster, passed, trust, untrusted };
         task.tell();
         (task, receiver)
     }
@@ -186,6 +189,9 @@ impl NeedsTask {
     }
 
     async fn probe(&mut self, policy: &Policy) {
+        if self.untrusted.borrow().is_some() {
+            return;
+        }
         for requirement in &policy.requires {
             let Some(probe) = probe_of(requirement) else { continue };
             let environment = BTreeMap::from([

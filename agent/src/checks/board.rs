@@ -6,13 +6,12 @@ use model::definitions::{CheckDefinition, CheckKind, Definitions, ServiceDefinit
 use model::names::{CheckId, ServiceName};
 use model::time::BootMillis;
 use model::values::cut;
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 /// A check as it is shown.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub struct ShownCheck {
     /// Its id.
     pub id: CheckId,
@@ -21,7 +20,6 @@ pub struct ShownCheck {
     /// The service that it is about; none: the host.
     pub service: Option<ServiceName>,
     /// What it says.
-    #[serde(flatten)]
     pub state: CheckState,
 }
 

@@ -29,14 +29,22 @@ pub struct Scheduler {
     board: Arc<Board>,
     loaded: watch::Receiver<Arc<Loaded>>,
     room: Arc<Semaphore>,
+    untrusted: watch::Receiver<Option<String>>,
     running: BTreeMap<CheckId, Running>,
 }
 
 impl Scheduler {
-    /// Prepares to run; the board knows the checks at once.
-    pub fn new(board: Arc<Board>, loaded: watch::Receiver<Arc<Loaded>>, at_once: usize) -> Self {
+    /// Prepares to run; the board knows the checks at once. While others can write the settings, which name the
+    /// directories of checks, no command runs, and what its check said last stands.
+    pub fn new(
+        board: Arc<Board>,
+        loaded: watch::Receiver<Arc<Loaded>>,
+        at_once: usize,
+        untrusted: watch::Receiver<Option<String>>,
+    ) -> Self {
         board.define(&loaded.borrow().definitions);
-        Self { board, loaded, room: Arc::new(Semaphore::new(at_once)), running: BTreeMap::new() }
+        let room = Arc::new(Semaphore::new(at_once));
+        Self { board, loaded, room, untrusted, running: BTreeMap::new() }
     }
 
     /// Runs until it is dropped.
@@ -57,6 +65,7 @@ impl Scheduler {
                         self.board.clone(),
                         definition.clone(),
                         self.room.clone(),
+                        self.untrusted.clone(),
                     ));
                     self.running.insert(id, Running { definition, task });
                 }
@@ -69,7 +78,12 @@ impl Scheduler {
 }
 
 /// The first run comes soon, at a moment of its own; then they keep their distance.
-async fn again_and_again(board: Arc<Board>, definition: CheckDefinition, room: Arc<Semaphore>) {
+async fn again_and_again(
+    board: Arc<Board>,
+    definition: CheckDefinition,
+    room: Arc<Semaphore>,
+    untrusted: watch::Receiver<Option<String>>,
+) {
     /// The first look need not wait for a long interval.
     const FIRST_WITHIN_SECONDS: f64 = 1.0;
     let interval = definition.interval;
@@ -80,7 +94,9 @@ async fn again_and_again(board: Arc<Board>, definition: CheckDefinition, room: A
         tokio::time::sleep_until(next).await;
         // The semaphore is never closed.
         let Ok(_one) = room.acquire().await else { return };
-        if let Some((status, output)) = run(&definition).await {
+        let is_command = matches!(definition.kind, CheckKind::Command { .. });
+        let may_run = !is_command || untrusted.borrow().is_none();
+        if may_run && let Some((status, output)) = run(&definition).await {
             board.record(&definition.id, status, &output);
         }
         // A place of its own within the interval, then that distance; a run that took long skips no more than it took.

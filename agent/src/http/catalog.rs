@@ -1,10 +1,14 @@
 //! The catalog over HTTP.
 
-use super::Shared;
+use super::server::Connection;
+use super::{Refusal, Shared, json_body};
 use crate::catalog::Shown;
+use crate::checks::ShownCheck;
+use axum::Extension;
+use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderName, StatusCode};
-use axum::response::{IntoResponse, Json, Response};
+use axum::response::{IntoResponse, Response};
 use model::catalog::{Claim, Instance, Level};
 use model::names::{ConfigName, HostName, ServiceName, Tag};
 use model::time::parse_duration;
@@ -33,10 +37,8 @@ pub(super) struct Wanted {
     service: Option<String>,
 }
 
-type Refusal = (StatusCode, String);
-
 fn refused(error: impl std::fmt::Display) -> Refusal {
-    (StatusCode::BAD_REQUEST, format!("{error}\n"))
+    Refusal::Said(StatusCode::BAD_REQUEST, error.to_string())
 }
 
 impl Wanted {
@@ -49,56 +51,78 @@ impl Wanted {
     }
 
     /// Waits for something newer, if that is asked for.
-    async fn newest(&self, shared: &Shared) -> Result<Arc<Shown>, Refusal> {
+    async fn newest(&self, shared: &Shared, client: Arc<Connection>) -> Result<Arc<Shown>, Refusal> {
         let wait = self.wait.as_deref().map(parse_duration).transpose().map_err(refused)?;
         let (Some(index), Some(wait)) = (self.index, wait) else { return Ok(shared.reader.shown()) };
         let mut changes = shared.reader.changes();
         // Not the revision: what one transaction wrote may come in two parts, and both have the same.
         let is_newer = |shown: &Arc<Shown>| shown.generation != index;
-        // In time or not, what there is then is the answer.
-        let _ = tokio::time::timeout(wait.min(WAIT_MAX), changes.wait_for(is_newer)).await;
+        if !is_newer(&shared.reader.shown()) {
+            let _waiting = client.wait()?;
+            // In time or not, what there is then is the answer.
+            let _ = tokio::time::timeout(wait.min(WAIT_MAX), changes.wait_for(is_newer)).await;
+        }
         Ok(shared.reader.shown())
     }
 }
 
-fn answer(shared: &Shared, shown: &Shown, name: &'static str, value: Value) -> Response {
-    let age = shared.reader.age().as_secs();
+/// Asks for the answer that everybody gets who asks the same.
+async fn answer(
+    shared: &Shared,
+    shown: &Arc<Shown>,
+    question: String,
+    name: &'static str,
+    list: impl FnOnce(&Shown) -> Value + Send + 'static,
+) -> Result<Response, Refusal> {
+    let (age, to_render) = (shared.reader.age().as_secs(), shown.clone());
+    let moment = (shown.generation, shown.revision, age);
+    let render = move || {
+        let shown = to_render;
+        let body = json!({
+            name: list(&shown), "index": shown.generation, "revision": shown.revision, "age_seconds": age,
+        });
+        body.to_string().into_bytes()
+    };
+    Ok(with_age(shown, age, shared.answers.shared(moment, question, render).await?))
+}
+
+fn with_age(shown: &Shown, age: u64, body: Bytes) -> Response {
     let headers = [
         (HeaderName::from_static("x-orchestrate-revision"), shown.revision.to_string()),
         (HeaderName::from_static("x-orchestrate-age-seconds"), age.to_string()),
     ];
-    let body = json!({
-        name: value, "index": shown.generation, "revision": shown.revision, "age_seconds": age,
-    });
-    (headers, Json(body)).into_response()
+    (headers, json_body(body)).into_response()
 }
 
 fn not_known_yet() -> Refusal {
-    (StatusCode::SERVICE_UNAVAILABLE, "the catalog has not been read yet\n".into())
+    Refusal::Said(StatusCode::SERVICE_UNAVAILABLE, "the catalog has not been read yet".into())
+}
+
+fn nobody_has(name: &ServiceName) -> Refusal {
+    Refusal::Said(StatusCode::NOT_FOUND, format!("no host has {name}"))
 }
 
 /// Every service with how many instances it has.
 pub(super) async fn services(
     State(shared): State<Shared>,
+    Extension(client): Extension<Arc<Connection>>,
     Query(wanted): Query<Wanted>,
 ) -> Result<Response, Refusal> {
-    let shown = wanted.newest(&shared).await?;
+    let shown = wanted.newest(&shared, client).await?;
     if !shown.view.records_known() {
         return Err(not_known_yet());
     }
-    let services: Vec<Value> = shown
-        .view
-        .services()
-        .iter()
-        .map(|(name, service)| {
-            // Whose health is not followed here cannot be counted.
-            let functional =
-                shown.view.health_known(name).then(|| service.at(Level::Functional, None).count());
-            let addressable = service.at(Level::Addressable, None).count();
-            json!({ "service": name, "addressable": addressable, "functional": functional })
-        })
-        .collect();
-    Ok(answer(&shared, &shown, "services", services.into()))
+    answer(&shared, &shown, "services".into(), "services", list_services).await
+}
+
+fn list_services(shown: &Shown) -> Value {
+    let services = shown.view.services().iter().map(|(name, service)| {
+        // Whose health is not followed here cannot be counted.
+        let functional = shown.view.health_known(name).then(|| service.at(Level::Functional, None).count());
+        let addressable = service.at(Level::Addressable, None).count();
+        json!({ "service": name, "addressable": addressable, "functional": functional })
+    });
+    services.collect()
 }
 
 fn instance(host: &HostName, instance: &Instance) -> Value {
@@ -120,6 +144,7 @@ fn instance(host: &HostName, instance: &Instance) -> Value {
 /// The instances of one service.
 pub(super) async fn service(
     State(shared): State<Shared>,
+    Extension(client): Extension<Arc<Connection>>,
     Path(name): Path<String>,
     Query(wanted): Query<Wanted>,
 ) -> Result<Response, Refusal> {
@@ -128,37 +153,51 @@ pub(super) async fn service(
     let is_there = |shown: &Shown| !shown.view.records_known() || shown.view.service(&name).is_some();
     if !is_there(&shared.reader.shown()) {
         // What nobody has is not followed: anybody on this machine may ask for any name.
-        return Err((StatusCode::NOT_FOUND, format!("no host has {name}\n")));
+        return Err(nobody_has(&name));
     }
     shared.reader.with_health(&name, HEALTH_WITHIN).await;
-    let shown = wanted.newest(&shared).await?;
+    let shown = wanted.newest(&shared, client).await?;
     if !shown.view.records_known() || !shown.view.health_known(&name) {
         return Err(not_known_yet());
     }
-    let Some(service) = shown.view.service(&name) else {
-        return Err((StatusCode::NOT_FOUND, format!("no host has {name}\n")));
+    if shown.view.service(&name).is_none() {
+        return Err(nobody_has(&name));
+    }
+    let list = {
+        let (name, tag) = (name.clone(), tag.clone());
+        move |shown: &Shown| -> Value {
+            let found = shown.view.service(&name).into_iter();
+            let found = found.flat_map(|service| service.at(level, tag.as_ref()));
+            found.map(|(host, found)| instance(host, found)).collect()
+        }
     };
-    let instances: Vec<Value> =
-        service.at(level, tag.as_ref()).map(|(host, found)| instance(host, found)).collect();
-    Ok(answer(&shared, &shown, "instances", instances.into()))
+    answer(&shared, &shown, question("instances", &name, level, tag.as_ref()), "instances", list).await
+}
+
+fn question(what: &str, name: &ServiceName, level: Level, tag: Option<&Tag>) -> String {
+    // No name has a blank; the tag may, and comes last.
+    format!("{what} {name} {level:?} {tag:?}")
 }
 
 /// Every host that has a service, with its addresses.
 pub(super) async fn nodes(
     State(shared): State<Shared>,
+    Extension(client): Extension<Arc<Connection>>,
     Query(wanted): Query<Wanted>,
 ) -> Result<Response, Refusal> {
-    let shown = wanted.newest(&shared).await?;
+    let shown = wanted.newest(&shared, client).await?;
     if !shown.view.records_known() {
         return Err(not_known_yet());
     }
+    answer(&shared, &shown, "nodes".into(), "nodes", list_nodes).await
+}
+
+fn list_nodes(shown: &Shown) -> Value {
     let nodes = shown.view.nodes();
-    let list: Vec<Value> = nodes
-        .hosts()
-        .into_iter()
+    let hosts = nodes.hosts().into_iter();
+    hosts
         .map(|host| json!({ "host": host, "addresses": nodes.addresses(host).collect::<Vec<_>>() }))
-        .collect();
-    Ok(answer(&shared, &shown, "nodes", list.into()))
+        .collect()
 }
 
 /// One host with its addresses; also one that has no service.
@@ -173,16 +212,25 @@ pub(super) async fn node(
         match shared.reader.claim(&host).await {
             Claim::Of(claimed) => addresses = claimed.to_vec(),
             Claim::Nobody if shown.view.records_known() => {
-                return Err((StatusCode::NOT_FOUND, format!("{host} has no service and does not live\n")));
+                let why = format!("{host} has no service and does not live");
+                return Err(Refusal::Said(StatusCode::NOT_FOUND, why));
             }
             Claim::Nobody => return Err(not_known_yet()),
             Claim::Unknown => {
-                let why = format!("{host} has no service, and its claim cannot be read\n");
-                return Err((StatusCode::SERVICE_UNAVAILABLE, why));
+                let why = format!("{host} has no service, and its claim cannot be read");
+                return Err(Refusal::Said(StatusCode::SERVICE_UNAVAILABLE, why));
             }
         }
     }
-    Ok(answer(&shared, &shown, "node", json!({ "host": host, "addresses": addresses })))
+    // What is not in the catalog does not change with it: the answer is nobody else's.
+    let age = shared.reader.age().as_secs();
+    let body = json!({
+        "node": { "host": host, "addresses": addresses },
+        "index": shown.generation,
+        "revision": shown.revision,
+        "age_seconds": age,
+    });
+    Ok(with_age(&shown, age, body.to_string().into_bytes().into()))
 }
 
 /// A value that operators keep in the store.
@@ -192,17 +240,43 @@ pub(super) async fn config(
 ) -> Result<Response, Refusal> {
     let name = ConfigName::new(name).map_err(refused)?;
     let shown = shared.reader.with_config(HEALTH_WITHIN).await;
-    match shown.config.as_ref().ok_or_else(not_known_yet)?.get(&name) {
-        Some(Ok(value)) => Ok(answer(&shared, &shown, "value", value.as_str().into())),
-        // With its age, which tells whether there is none or none is known.
-        None => Ok(answer(&shared, &shown, "value", Value::Null)),
-        Some(Err(error)) => Err((StatusCode::BAD_GATEWAY, format!("the value of {name}: {error}\n"))),
-    }
+    // With its age: without a value that tells whether there is none or none is known.
+    let value = match shown.config.as_ref().ok_or_else(not_known_yet)?.get(&name) {
+        Some(Err(error)) => {
+            return Err(Refusal::Said(StatusCode::BAD_GATEWAY, format!("the value of {name}: {error}")));
+        }
+        found => found.and_then(|value| value.as_ref().ok()),
+    };
+    let age = shared.reader.age().as_secs();
+    let body = json!({
+        "value": value, "index": shown.generation, "revision": shown.revision, "age_seconds": age,
+    });
+    Ok(with_age(&shown, age, shared.answers.own(&body).await?))
 }
 
-/// The checks of this host.
-pub(super) async fn checks(State(shared): State<Shared>) -> Json<Value> {
-    Json(json!({ "checks": shared.board.shown() }))
+/// The checks of this host, without what they printed: any user of the machine may ask on TCP.
+pub(super) async fn checks(State(shared): State<Shared>) -> Result<Response, Refusal> {
+    list_checks(&shared, |_| None).await
+}
+
+/// The checks of this host, with what they printed but for secrets.
+pub(super) async fn checks_with_output(State(shared): State<Shared>) -> Result<Response, Refusal> {
+    list_checks(&shared, |output| Some(shared.secrets.redact(output))).await
+}
+
+async fn list_checks(shared: &Shared, output: impl Fn(&str) -> Option<String>) -> Result<Response, Refusal> {
+    let show = |check: ShownCheck| {
+        let mut value = json!({
+            "id": check.id, "name": check.name, "service": check.service,
+            "status": check.state.status, "is_known": check.state.is_known,
+        });
+        if let Some(output) = output(&check.state.output) {
+            value["output"] = output.into();
+        }
+        value
+    };
+    let checks: Vec<Value> = shared.board.shown().into_iter().map(show).collect();
+    Ok(json_body(shared.answers.own(&json!({ "checks": checks })).await?))
 }
 
 /// Targets for Prometheus (its HTTP service discovery): always the whole list; where the list is not known, an
@@ -210,20 +284,28 @@ pub(super) async fn checks(State(shared): State<Shared>) -> Json<Value> {
 pub(super) async fn http_sd(
     State(shared): State<Shared>,
     Query(wanted): Query<Wanted>,
-) -> Result<Json<Value>, Refusal> {
+) -> Result<Response, Refusal> {
     let name = wanted.service.as_deref().ok_or_else(|| refused("service=NAME is missing"))?;
     let name = ServiceName::new(name).map_err(refused)?;
     let (level, tag) = (wanted.level(Level::Addressable)?, wanted.tag()?);
     let shown = shared.reader.shown();
     if shown.view.records_known() && shown.view.service(&name).is_none() {
-        return Ok(Json(Value::Array(Vec::new())));
+        return Ok(json_body(Bytes::from_static(b"[]")));
     }
     let shown = shared.reader.with_health(&name, HEALTH_WITHIN).await;
     if !shown.view.records_known() || !shown.view.health_known(&name) {
         return Err(not_known_yet());
     }
-    let service = shown.view.service(&name);
-    let groups = service.into_iter().flat_map(|service| service.at(level, tag.as_ref()));
+    // It says no age, so that it is the same at every age.
+    let moment = (shown.generation, shown.revision, 0);
+    let question = question("targets", &name, level, tag.as_ref());
+    let render = move || targets(&shown, &name, level, tag.as_ref()).to_string().into_bytes();
+    Ok(json_body(shared.answers.shared(moment, question, render).await?))
+}
+
+fn targets(shown: &Shown, name: &ServiceName, level: Level, tag: Option<&Tag>) -> Value {
+    let service = shown.view.service(name);
+    let groups = service.into_iter().flat_map(|service| service.at(level, tag));
     let groups = groups.filter_map(|(host, found)| {
         let (port, address) = (found.record.port?, found.record.addresses.first()?);
         let target = match address {
@@ -242,5 +324,5 @@ pub(super) async fn http_sd(
             },
         }))
     });
-    Ok(Json(Value::Array(groups.collect())))
+    groups.collect()
 }

@@ -1,5 +1,6 @@
 //! The local HTTP, on loopback unless configured otherwise. Nothing of it writes, but for results of checks that
-//! are told from outside: those are taken on the Unix socket, and on TCP only where that is configured.
+//! are told from outside: those are taken on the Unix socket from users that may tell them, and on TCP only where that is
+//! configured.
 //!
 //! | path | answer |
 //! |---|---|
@@ -11,31 +12,40 @@
 //! | `/v1/services/NAME` | its instances; `level=addressable\|functional`, `tag=TAG` |
 //! | `/v1/nodes` | every host that has a service, with its addresses |
 //! | `/v1/nodes/HOST` | one host, also one that lives without a service |
-//! | `/v1/checks` | the checks of this host |
+//! | `/v1/checks` | the checks of this host; what they printed on the Unix socket alone |
 //! | `/v1/http_sd?service=NAME` | targets for Prometheus |
 //! | `/v1/config/NAME` | on the Unix socket alone: a value that operators keep in the store, or null |
 //! | `/v1/agent/check/pass\|warn\|fail/CHECK?note=TEXT` | takes a result, by GET or PUT |
 //! | `/v1/agent/check/update/CHECK` | takes a result, by PUT: `{"Status": "passing", "Output": "TEXT"}` |
 //!
 //! `index=N&wait=DURATION` on lists: answer when there is something else than at that index, or when the time is over.
+//!
+//! Any program of this machine may ask: connections, the time of an answer and what answers hold together are bounded.
 
+mod answers;
 mod catalog;
 mod results;
 mod server;
 
+pub use answers::Answers;
+
 use crate::catalog::{Loaded, Published, Reader};
 use crate::checks::Board;
+use crate::secrets::Secrets;
 use crate::status::Status;
 use crate::templates::TemplateStates;
-use axum::Router;
+use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse, Json, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
+use axum::{Extension, Router};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use rustix::fs::Gid;
+use server::Connection;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -57,6 +67,39 @@ pub struct Shared {
     pub published: watch::Receiver<Arc<Published>>,
     /// Files that follow the catalog.
     pub templates: watch::Receiver<Arc<TemplateStates>>,
+    /// What must not be shown.
+    pub secrets: Secrets,
+    /// What is being answered.
+    pub answers: Answers,
+}
+
+/// What a client gets that is not answered.
+#[derive(Debug)]
+enum Refusal {
+    /// What is wrong.
+    Said(StatusCode, String),
+    /// There is no room for it now.
+    Later(&'static str),
+}
+
+/// Who is told to come later is told to wait so long.
+const LATER_SECONDS: &str = "5";
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Said(code, text) => (code, format!("{text}\n")).into_response(),
+            Self::Later(why) => {
+                let headers = [(header::RETRY_AFTER, LATER_SECONDS)];
+                let text = format!("{why}; ask again in {LATER_SECONDS} seconds\n");
+                (StatusCode::SERVICE_UNAVAILABLE, headers, text).into_response()
+            }
+        }
+    }
+}
+
+fn json_body(body: Bytes) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
 /// Longest body of a request; results of checks alone have one.
@@ -72,7 +115,6 @@ fn reading() -> Router<Shared> {
         .route("/v1/services/{name}", get(catalog::service))
         .route("/v1/nodes", get(catalog::nodes))
         .route("/v1/nodes/{host}", get(catalog::node))
-        .route("/v1/checks", get(catalog::checks))
         .route("/v1/http_sd", get(catalog::http_sd))
 }
 
@@ -93,18 +135,47 @@ pub async fn serve(
     stop: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
     let bound = listener.local_addr()?;
-    let router = if takes_results { reading().merge(telling()) } else { reading() };
+    let open = reading().route("/v1/checks", get(catalog::checks));
+    let router = if takes_results { open.merge(telling()) } else { open };
     let router = router.layer(from_fn_with_state(bound, only_by_address));
     server::serve(listener, router.layer(DefaultBodyLimit::max(BODY_MAX_BYTES)).with_state(shared), stop)
         .await;
     Ok(())
 }
 
-/// Serves on a Unix socket, which takes results from whoever may open it.
-pub async fn serve_socket(listener: UnixListener, shared: Shared, stop: watch::Receiver<bool>) {
-    let values = Router::new().route("/v1/config/{name}", get(catalog::config));
-    let router = reading().merge(telling()).merge(values).layer(DefaultBodyLimit::max(BODY_MAX_BYTES));
+/// Serves on a Unix socket of a group. Whoever may open it may read.
+pub async fn serve_socket(
+    listener: UnixListener,
+    group: Option<Gid>,
+    shared: Shared,
+    stop: watch::Receiver<bool>,
+) {
+    let private = Router::new()
+        .route("/v1/config/{name}", get(catalog::config))
+        .route("/v1/checks", get(catalog::checks_with_output));
+    let telling = telling().layer(from_fn_with_state(group, only_who_may_tell));
+    let router = reading().merge(telling).merge(private).layer(DefaultBodyLimit::max(BODY_MAX_BYTES));
     server::serve(listener, router.with_state(shared), stop).await;
+}
+
+/// The mode of the socket is not enough where somebody opened it to others, so that they may read.
+async fn only_who_may_tell(
+    State(group): State<Option<Gid>>,
+    Extension(client): Extension<Arc<Connection>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let own = rustix::process::geteuid().as_raw();
+    match &client.peer {
+        Some(peer) if peer.may_tell(own, group) => next.run(request).await,
+        peer => {
+            let who =
+                peer.as_ref().map_or_else(|| "this user".to_owned(), |peer| format!("user {}", peer.uid()));
+            let right = "root, the agent's user and members of the socket's group do";
+            let text = format!("{who} may not tell results of checks: {right}");
+            Refusal::Said(StatusCode::FORBIDDEN, text).into_response()
+        }
+    }
 }
 
 /// A page in a browser must not read this by a name that it made point here (DNS rebinding): the Host
@@ -124,7 +195,7 @@ async fn only_by_address(State(bound): State<SocketAddr>, request: Request, next
     }
 }
 
-async fn show_status(State(shared): State<Shared>) -> Json<serde_json::Value> {
+async fn show_status(State(shared): State<Shared>) -> Result<Response, Refusal> {
     let mut json = shared.status.borrow().clone().json();
     let (shown, loaded) = (shared.reader.shown(), shared.loaded.borrow().clone());
     json["catalog"] = serde_json::json!({
@@ -141,8 +212,13 @@ async fn show_status(State(shared): State<Shared>) -> Json<serde_json::Value> {
         "defined": loaded.definitions.services.keys().collect::<Vec<_>>(),
         "errors": loaded.errors,
     });
-    json["templates"] = serde_json::json!(*shared.templates.borrow().clone());
-    Json(json)
+    let mut templates = TemplateStates::clone(&shared.templates.borrow());
+    for state in templates.values_mut() {
+        // What a command printed is a part of it.
+        state.trouble = state.trouble.as_deref().map(|trouble| shared.secrets.redact(trouble));
+    }
+    json["templates"] = serde_json::json!(templates);
+    Ok(json_body(shared.answers.own(&json).await?))
 }
 
 async fn ready(State(shared): State<Shared>) -> (StatusCode, &'static str) {

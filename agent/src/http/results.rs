@@ -1,6 +1,6 @@
 //! Results of checks that are told from outside.
 
-use super::Shared;
+use super::{Refusal, Shared};
 use crate::checks::UnknownCheck;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
@@ -25,9 +25,6 @@ struct Update {
     output: String,
 }
 
-/// What is said to whoever cannot be understood.
-type Refusal = (StatusCode, String);
-
 /// `…/pass|warn|fail/<check>?note=…`, Consul's own form.
 pub(super) async fn told(
     State(shared): State<Shared>,
@@ -39,8 +36,8 @@ pub(super) async fn told(
         "warn" => CheckStatus::Warning,
         "fail" => CheckStatus::Critical,
         other => {
-            let text = format!("{}: pass, warn, fail or update\n", model::names::quoted(other));
-            return Err((StatusCode::NOT_FOUND, text));
+            let text = format!("{}: pass, warn, fail or update", model::names::quoted(other));
+            return Err(Refusal::Said(StatusCode::NOT_FOUND, text));
         }
     };
     record(&shared, &check, result, &said.note)
@@ -54,19 +51,20 @@ pub(super) async fn updated(
 ) -> Result<&'static str, Refusal> {
     let update: Update = serde_json::from_slice(&body).map_err(|error| {
         let right = r#"{"Status": "passing", "Output": "fine"}, or warning, or critical"#;
-        (StatusCode::BAD_REQUEST, format!("the body is no result ({error}): it must be like {right}\n"))
+        let text = format!("the body is no result ({error}): it must be like {right}");
+        Refusal::Said(StatusCode::BAD_REQUEST, text)
     })?;
     record(&shared, &check, update.status, &update.output)
 }
 
 fn record(shared: &Shared, check: &str, result: CheckStatus, output: &str) -> Result<&'static str, Refusal> {
-    let check = CheckId::new(check).map_err(|e| (StatusCode::BAD_REQUEST, format!("{e}\n")))?;
+    let check = CheckId::new(check).map_err(|e| Refusal::Said(StatusCode::BAD_REQUEST, e.to_string()))?;
     shared.board.told(&check, result, output).map_err(|error| {
         let code = match error {
             UnknownCheck::NoSuch(_) => StatusCode::NOT_FOUND,
             UnknownCheck::NotTtl(_) => StatusCode::CONFLICT,
         };
-        (code, format!("{error}\n"))
+        Refusal::Said(code, error.to_string())
     })?;
     Ok("")
 }

@@ -1,20 +1,35 @@
-//! Connections: bounded in number, in the time that they may take to say what they want, and in size.
+//! Connections: bounded in number, in the time that they may take to say what they want and to hear the answer, and
+//! in size.
 
+use super::Refusal;
+use crate::socket::Peer;
 use axum::Router;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// Connections at once; more wait to be taken.
 const CONNECTIONS_MAX: usize = 512;
+/// Of these, so many may wait for something new.
+const WAITING_MAX: usize = 64;
 /// A client has so long to send the head of a request.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// From the end of the head to the last byte of the answer, without the time that the client wanted to wait.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// While others wait to be taken, a request may take so long.
+const ANSWER_WITHIN_IF_FULL: Duration = Duration::from_secs(1);
+/// While others wait to be taken, this often it is looked who takes longer.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Longest head of a request, and what is read and written at once.
+const BUFFER_MAX_BYTES: usize = 32 * 1024;
 /// How long nobody is let in after that failed.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
@@ -22,6 +37,8 @@ const AGAIN_AFTER: Duration = Duration::from_millis(100);
 pub(super) trait Source {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
     async fn take(&self) -> io::Result<Self::Stream>;
+    /// Who is at the other end, if that can be known.
+    fn peer(stream: &Self::Stream) -> Option<Peer>;
 }
 
 impl Source for TcpListener {
@@ -31,6 +48,9 @@ impl Source for TcpListener {
         stream.set_nodelay(true)?;
         Ok(stream)
     }
+    fn peer(_: &Self::Stream) -> Option<Peer> {
+        None
+    }
 }
 
 impl Source for UnixListener {
@@ -38,22 +58,136 @@ impl Source for UnixListener {
     async fn take(&self) -> io::Result<Self::Stream> {
         self.accept().await.map(|(stream, _)| stream)
     }
+    fn peer(stream: &Self::Stream) -> Option<Peer> {
+        Peer::of(stream)
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    /// The beginning of the last request; none while it waits for something new.
+    since: watch::Sender<Option<Instant>>,
+    let_go: Notify,
+    waits: Arc<Semaphore>,
+    /// Who is at the other end of a socket.
+    pub(super) peer: Option<Peer>,
+}
+
+/// Ends the wait.
+pub(super) struct Waiting {
+    connection: Arc<Connection>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.connection.begin();
+    }
+}
+
+impl Connection {
+    fn begin(&self) {
+        self.since.send_replace(Some(Instant::now()));
+    }
+
+    /// From now on the client waits because it wants to.
+    pub(super) fn wait(self: Arc<Self>) -> Result<Waiting, Refusal> {
+        let place = self.waits.clone().try_acquire_owned();
+        let place = place.map_err(|_| Refusal::Later("too many questions wait already"))?;
+        self.since.send_replace(None);
+        Ok(Waiting { connection: self, _place: place })
+    }
+
+    /// Resolves when the client has had its time.
+    async fn is_over(&self) {
+        let mut since = self.since.subscribe();
+        let out_of_time = async {
+            loop {
+                let until = since.borrow_and_update().map(|since| since + ANSWER_WITHIN);
+                let changed = since.changed();
+                match until {
+                    Some(until) => match tokio::time::timeout_at(until, changed).await {
+                        Ok(_) => {}
+                        Err(_) => return,
+                    },
+                    // The sender is here: it cannot be gone.
+                    None => _ = changed.await,
+                }
+            }
+        };
+        tokio::select! {
+            () = out_of_time => {}
+            () = self.let_go.notified() => {}
+        }
+    }
+}
+
+/// The connections that are open.
+struct Open {
+    places: Arc<Semaphore>,
+    waits: Arc<Semaphore>,
+    all: Vec<Weak<Connection>>,
+}
+
+impl Open {
+    fn new() -> Self {
+        let (places, waits) = (Semaphore::new(CONNECTIONS_MAX), Semaphore::new(WAITING_MAX));
+        Self { places: Arc::new(places), waits: Arc::new(waits), all: Vec::new() }
+    }
+
+    /// A place for one more. Who has had his second makes room.
+    async fn place(&mut self) -> Option<OwnedSemaphorePermit> {
+        self.all.retain(|connection| connection.strong_count() > 0);
+        loop {
+            if let Ok(place) = self.places.clone().try_acquire_owned() {
+                return Some(place);
+            }
+            self.let_longest_go();
+            let place = self.places.clone().acquire_owned();
+            match tokio::time::timeout(LOOK_EVERY, place).await {
+                // The semaphore is never closed.
+                Ok(place) => return place.ok(),
+                Err(_) => continue,
+            }
+        }
+    }
+
+    fn let_longest_go(&mut self) {
+        let began = self.all.iter().enumerate().filter_map(|(index, connection)| {
+            let since = (*connection.upgrade()?.since.borrow())?;
+            Some((since, index))
+        });
+        if let Some((since, index)) = began.min()
+            && since.elapsed() >= ANSWER_WITHIN_IF_FULL
+            && let Some(connection) = self.all.swap_remove(index).upgrade()
+        {
+            connection.let_go.notify_one();
+        }
+    }
+
+    fn add(&mut self, peer: Option<Peer>) -> Arc<Connection> {
+        let connection = Arc::new(Connection {
+            since: watch::channel(Some(Instant::now())).0,
+            let_go: Notify::new(),
+            waits: self.waits.clone(),
+            peer,
+        });
+        self.all.push(Arc::downgrade(&connection));
+        connection
+    }
 }
 
 /// Serves until `stop` says so; open requests may end.
-pub(super) async fn serve(source: impl Source, router: Router, mut stop: watch::Receiver<bool>) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+pub(super) async fn serve<S: Source>(source: S, router: Router, mut stop: watch::Receiver<bool>) {
+    let mut open = Open::new();
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         let taken = tokio::select! {
             // Nothing is lost: a connection that was not taken waits for the next.
             () = stopped(&mut stop) => break,
-            taken = async {
-                // The semaphore is never closed.
-                let place = room.clone().acquire_owned().await.ok()?;
-                Some((source.take().await, place))
-            } => taken,
+            taken = async { Some((source.take().await, open.place().await?)) } => taken,
         };
         let Some((taken, place)) = taken else { break };
         let stream = match taken {
@@ -64,27 +198,42 @@ pub(super) async fn serve(source: impl Source, router: Router, mut stop: watch::
                 continue;
             }
         };
-        let service = TowerToHyperService::new(router.clone());
-        let mut stop = stop.clone();
+        let (connection, router, mut stop) = (open.add(S::peer(&stream)), router.clone(), stop.clone());
         connections.spawn(async move {
-            let connection = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_WITHIN)
-                .serve_connection(TokioIo::new(stream), service)
-                .with_upgrades();
-            tokio::pin!(connection);
-            tokio::select! {
-                // A client that goes away ends its connection, and nothing else.
-                _ = connection.as_mut() => {}
-                () = stopped(&mut stop) => {
-                    connection.as_mut().graceful_shutdown();
-                    let _ = connection.await;
-                }
-            }
+            talk(stream, router, &connection, &mut stop).await;
             drop(place);
         });
     }
     while connections.join_next().await.is_some() {}
+}
+
+async fn talk(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    connection: &Arc<Connection>,
+    stop: &mut watch::Receiver<bool>,
+) {
+    let routed = TowerToHyperService::new(router);
+    let service = service_fn(|mut request: hyper::Request<hyper::body::Incoming>| {
+        connection.begin();
+        request.extensions_mut().insert(connection.clone());
+        routed.call(request)
+    });
+    let talking = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_WITHIN)
+        .max_buf_size(BUFFER_MAX_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(talking);
+    tokio::select! {
+        // A client that goes away ends its connection, and nothing else.
+        _ = talking.as_mut() => {}
+        () = connection.is_over() => tracing::debug!("a client that took too long is let go"),
+        () = stopped(stop) => {
+            talking.as_mut().graceful_shutdown();
+            let _ = talking.await;
+        }
+    }
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {

@@ -60,6 +60,7 @@ pub(super) async fn list(all: bool, store: &Store<'_>, output: &mut Output) -> R
     let live = store.session.read_key_list(&Prefix::Lives, Some(picture.revision), store.deadline).await?;
     let live: HashSet<&str> = live.suffixes().collect();
     let mut hosts: Vec<(HostName, RosterEntry)> = Vec::new();
+    let mut passed_over = 0;
     for (key, value) in &picture.entries {
         match (Key::parse(key), values::read(&value.value)) {
             (Ok(Key::Host(host)), Ok(entry)) => hosts.push((host, entry)),
@@ -67,9 +68,10 @@ pub(super) async fn list(all: bool, store: &Store<'_>, output: &mut Output) -> R
                 output::warn(&format!("the roster entry of {host}: {error}"));
                 hosts.push((host, RosterEntry::default()));
             }
-            _ => super::running::note_passed_over(1),
+            _ => passed_over += 1,
         }
     }
+    super::running::note_passed_over(passed_over);
     hosts.retain(|(_, entry)| all || entry.decommissioned.is_none());
     let state =
         |host: &HostName, entry: &RosterEntry| match (entry.decommissioned, live.contains(host.as_str())) {
@@ -119,9 +121,14 @@ pub(super) async fn add(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let picture = store.session.read_keys(&[Key::Host(host.clone())], store.deadline).await?;
-    let entry = said.onto(entry_of(&picture, host)?, now());
-    let revision = store.session.add_host(host, &entry, store.deadline).await?;
-    output.answer(&json!({ "host": host, "revision": revision }), |_| {});
+    let before = entry_of(&picture, host)?;
+    let entry = said.onto(before.clone(), now());
+    let stands = picture.get(&Key::Host(host.clone())).filter(|_| before.as_ref() == Some(&entry));
+    let revision = match stands {
+        Some(stands) => stands.mod_revision,
+        None => store.session.add_host(host, &entry, store.deadline).await?,
+    };
+    output.answer(&json!({ "host": host, "revision": revision, "changed": stands.is_none() }), |_| {});
     Ok(Exit::Yes)
 }
 
@@ -143,9 +150,17 @@ pub(super) async fn decommission(
     }
     // An entry that cannot be read is given up together with the host.
     let before = entry_of(&picture, host).unwrap_or_default().unwrap_or_default();
+    if known == 1
+        && before.decommissioned.is_some()
+        && let Some(entry) = picture.get(&Key::Host(host.clone()))
+    {
+        let answer = json!({ "host": host, "revision": entry.mod_revision, "changed": false });
+        output.answer(&answer, |_| {});
+        return Ok(Exit::Yes);
+    }
     let tombstone = RosterEntry { decommissioned: Some(before.decommissioned.unwrap_or_else(now)), ..before };
     let revision = store.session.decommission_host(host, &tombstone, &picture, store.deadline).await?;
-    output.answer(&json!({ "host": host, "revision": revision }), |_| {});
+    output.answer(&json!({ "host": host, "revision": revision, "changed": true }), |_| {});
     Ok(Exit::Yes)
 }
 

@@ -135,8 +135,9 @@ struct Store<'a> {
 /// What the fleet runs and shall run.
 async fn update(verb: UpdateVerb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     match verb {
-        UpdateVerb::TriggerUpdate { version, require_settled } => {
-            trigger::trigger_update(&self::version(&version)?, require_settled, store, output).await
+        UpdateVerb::TriggerUpdate { version, require_settled, if_different } => {
+            let version = self::version(&version)?;
+            trigger::trigger_update(&version, require_settled, if_different, store, output).await
         }
         UpdateVerb::CurrentVersion => desired::current_version(store, output).await,
         UpdateVerb::Ping => ping::ping(store, output).await,

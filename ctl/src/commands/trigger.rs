@@ -18,6 +18,7 @@ const COUNT_MAX: Duration = Duration::from_secs(3);
 pub(super) async fn trigger_update(
     version: &Version,
     require_settled: bool,
+    if_different: bool,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
@@ -25,8 +26,15 @@ pub(super) async fn trigger_update(
         let (fleet, _) = fleet::read(store, None, store.deadline).await?;
         refuse_unsettled(&fleet)?;
     }
-    let set = store.session.set_target(version, store.deadline).await?;
+    let set = store.session.set_target(version, if_different, store.deadline).await?;
     Memory::of(store.settings).keep_current_version(version);
+    if !set.changed {
+        output::note(&format!("{version} stands since revision {}; nothing was written", set.revision));
+        let answer =
+            json!({ "version": version, "revision": set.revision, "changed": false, "unsettled": null });
+        output.answer(&answer, |_| {});
+        return Ok(Exit::Yes);
+    }
     // As it was just before: from now on nobody has acted on the new instruction.
     let deadline = Deadline::within(COUNT_MAX.min(store.deadline.left()));
     let before = fleet::read(store, Some(set.revision - 1), deadline).await;
@@ -43,7 +51,9 @@ pub(super) async fn trigger_update(
         }
         _ => {}
     }
-    output.answer(&json!({ "version": version, "revision": set.revision, "unsettled": unsettled }), |_| {});
+    let answer =
+        json!({ "version": version, "revision": set.revision, "changed": true, "unsettled": unsettled });
+    output.answer(&answer, |_| {});
     Ok(Exit::Yes)
 }
 

@@ -265,7 +265,7 @@ pub(super) async fn retry(host: &HostName, store: &Store<'_>, output: &mut Outpu
     if picture.get(&keys[1]).is_none() {
         output::warn(&format!("no agent lives on {host}: it tries again when one comes"));
     }
-    output.answer(&json!({ "host": host, "revision": revision }), |_| {});
+    output.answer(&json!({ "host": host, "revision": revision, "changed": true }), |_| {});
     Ok(Exit::Yes)
 }
 

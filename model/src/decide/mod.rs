@@ -88,6 +88,8 @@ pub struct Observed<'a> {
     pub version_file: Option<Version>,
     /// Why local state cannot be recorded, if it cannot; and when to try again.
     pub cannot_record: Option<(String, BootMillis)>,
+    /// Why the settings may be somebody else's, who would decide what runs here.
+    pub settings_untrusted: Option<String>,
     /// What the store says of this host; `None` if that is not known.
     pub published: Option<Published>,
     /// About the machine.
@@ -168,6 +170,9 @@ impl Decider<'_> {
         }
         if self.policy.driver == Driver::External {
             return self.follow_file();
+        }
+        if self.observed.settings_untrusted.is_some() {
+            return waits(Phase::Idle, Reason::Blocked, None);
         }
         if let Some(wish) = self.desired.retry
             && self.observed.standing == Standing::Trusted

@@ -308,6 +308,11 @@ pub enum BlockedBy {
         /// The rule that it breaks.
         why: String,
     },
+    /// Others than root and the agent's user can write the settings: nothing that they name runs.
+    Settings {
+        /// Which file or directory, and how.
+        why: String,
+    },
     /// The state directory cannot be written: nothing disruptive starts that could not be remembered.
     CannotRecord {
         /// The error.
@@ -337,6 +342,7 @@ impl fmt::Display for BlockedBy {
                 f.write_str("the host was decommissioned; `orchestrate hosts add` takes it in again")
             }
             Self::InvalidInstruction { why } => write!(f, "/current_version is not a version: {why}"),
+            Self::Settings { why } => write!(f, "the settings are not trusted, nothing runs: {why}"),
             Self::CannotRecord { why } => write!(f, "the state directory cannot be written: {why}"),
         }
     }

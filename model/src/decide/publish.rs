@@ -195,10 +195,10 @@ fn report_differs(
     if published.report.as_ref().is_some_and(says) {
         return None;
     }
-    // Whoever asks the fleet must not wait for the pace to learn that the host is blocked by the store.
-    if matches!(observed.standing, Standing::WentBack { .. })
-        && published.report.as_ref().is_none_or(|report| report.verdict != *verdict)
-    {
+    // Whoever asks the fleet must not wait for the pace to learn that the host is blocked for good.
+    let stays_blocked =
+        matches!(observed.standing, Standing::WentBack { .. }) || observed.settings_untrusted.is_some();
+    if stays_blocked && published.report.as_ref().is_none_or(|report| report.verdict != *verdict) {
         return Some(Due::Now(Action::Report));
     }
     let recent = state.report_times.iter().filter(|at| now.boot.since(**at) < BURST_WINDOW).count();

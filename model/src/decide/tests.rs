@@ -63,6 +63,7 @@ struct World {
     store_away: bool,
     claim: Claim,
     cannot_record: Option<(String, BootMillis)>,
+    settings_untrusted: Option<String>,
     published: Published,
     file: Option<Version>,
     facts: HostFacts,
@@ -108,6 +109,7 @@ impl World {
             store_away: false,
             claim: Claim::Held,
             cannot_record: None,
+            settings_untrusted: None,
             published: Published::default(),
             file: None,
             facts: HostFacts::default(),
@@ -148,6 +150,7 @@ impl World {
             decommissioned: false,
             version_file: self.file.clone(),
             cannot_record: self.cannot_record.clone(),
+            settings_untrusted: self.settings_untrusted.clone(),
             published: Some(self.published.clone()),
             facts: &self.facts,
             waits: &self.waits,
@@ -763,6 +766,11 @@ fn nothing_starts_without_the_store_or_the_name_or_a_journal() {
             |w| w.cannot_record = Some(("disk full".into(), w.now.boot.plus(Duration::from_secs(5)))),
             "blocked",
         ),
+        (
+            "settings of somebody else",
+            |w| w.settings_untrusted = Some("agent.toml is writable by others".into()),
+            "blocked",
+        ),
         ("no instruction", |w| w.target = Target::NotSet, "ok"),
         ("garbage", |w| w.target = Target::Invalid { why: "rule".into() }, "blocked"),
     ];
@@ -793,6 +801,25 @@ fn a_host_proven_before_validates_by_the_old_rule_until_its_next_instruction() {
     world.trigger("2");
     world.settle();
     assert_eq!(world.state.validation_rule, ValidationRule::EveryExecutable);
+}
+
+#[test]
+fn while_others_can_write_the_settings_nothing_runs_and_listing_proof_and_report_stay() {
+    let mut world = settled_at("1");
+    let ran = |world: &World| world.history.iter().filter(|e| matches!(e, Event::Step(..))).count();
+    let before = ran(&world);
+    world.settings_untrusted = Some("agent.toml is writable by others (mode 666)".into());
+    world.trigger("2");
+    world.pass(Duration::from_secs(3600));
+    world.published.listing = None;
+    world.settle();
+    assert_eq!(ran(&world), before, "{:?}", world.history);
+    assert_eq!(world.published.listing, Some(version("1")));
+    assert!(world.state.proof_holds);
+    assert_eq!(world.published.report.as_ref().map(|report| report.verdict.word()), Some("blocked"));
+    world.settings_untrusted = None;
+    world.settle();
+    assert_eq!(world.published.listing, Some(version("2")));
 }
 
 #[test]

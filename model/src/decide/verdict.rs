@@ -60,6 +60,9 @@ fn blocked_by(desired: &Desired, observed: &Observed) -> Option<BlockedBy> {
     if observed.decommissioned {
         return Some(BlockedBy::Decommissioned);
     }
+    if let Some(why) = &observed.settings_untrusted {
+        return Some(BlockedBy::Settings { why: why.clone() });
+    }
     if let Some((why, _)) = &observed.cannot_record {
         return Some(BlockedBy::CannotRecord { why: why.clone() });
     }

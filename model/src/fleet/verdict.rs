@@ -187,6 +187,9 @@ impl FleetVerdict {
             Self::Blocked(Blocked::By(BlockedBy::InvalidInstruction { .. })) => {
                 "`orchestrate trigger_update` with a version"
             }
+            Self::Blocked(Blocked::By(BlockedBy::Settings { .. })) => {
+                "its settings belong to root or the agent's user, and nobody else can write them"
+            }
             Self::Blocked(Blocked::By(BlockedBy::CannotRecord { .. })) => {
                 "its state directory can be written again"
             }

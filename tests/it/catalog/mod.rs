@@ -5,6 +5,7 @@ mod depend;
 mod down;
 mod files;
 mod guard;
+mod http;
 mod names;
 mod partition;
 mod publish;

@@ -147,7 +147,7 @@ fn everyday_files_of_consul_are_published_as_they_are() {
     };
     wait::until("the template has the tags", rendered, || host.describe());
     let why = "no-such-program is not on /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-    let says_why = || host.http_get("/v1/checks")?.1.contains(why).then_some(());
+    let says_why = || host.socket_answer("GET", "/v1/checks", "")?.contains(why).then_some(());
     wait::until("the check says where its program was looked for", says_why, || host.describe());
 }
 
@@ -225,13 +225,7 @@ fn tell(host: &Host, path: &str) -> String {
 }
 
 fn put(host: &Host, path: &str, body: &str) -> String {
-    let mut stream = std::os::unix::net::UnixStream::connect(host.path("agent.sock")).expect("it listens");
-    let length = body.len();
-    let head = format!("PUT {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
-    stream.write_all((head + body).as_bytes()).unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
+    host.socket_answer("PUT", path, body).expect("it answers")
 }
 
 #[test]
@@ -271,7 +265,7 @@ fn a_ttl_check_is_told_over_the_socket_and_silence_is_critical() {
         assert!(is_right, "{check} {body}: {answer}");
     }
     wait_for_health(&host, &store, "web/h1", Some("passing"));
-    let (_, checks) = host.http_get("/v1/checks").expect("an answer");
+    let checks = host.socket_answer("GET", "/v1/checks", "").expect("an answer");
     assert!(checks.contains("by its client"), "{checks}");
     assert!(put(&host, "/v1/agent/check/update/service:web", r#"{"Status": "critical"}"#).contains(" 200 "));
     wait_for_health(&host, &store, "web/h1", Some("critical"));

@@ -1,0 +1,70 @@
+//! Whether a command changed something, for tools that run it again and again.
+
+use tests::etcd::Etcd;
+use tests::host::{Host, Said};
+
+fn json(host: &Host, arguments: &str) -> serde_json::Value {
+    let words: Vec<&str> = arguments.split(' ').chain(["-o", "json"]).collect();
+    let Said { code, out, err } = host.command(&words, "");
+    assert_eq!(code, 0, "{arguments}: {out}{err}");
+    serde_json::from_str(&out).unwrap_or_else(|error| panic!("{arguments}: {error}: {out}"))
+}
+
+#[test]
+fn a_command_that_writes_says_whether_anything_changed_and_writes_nothing_that_stands() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::new("operator", &etcd.endpoints());
+    for (arguments, changed, writes) in [
+        ("trigger_update 1 --if-different", true, true),
+        ("trigger_update 1 --if-different", false, false),
+        // It arms failed hosts again.
+        ("trigger_update 1", true, true),
+        ("trigger_update 2 --if-different", true, true),
+        ("store accept --version 2", true, true),
+        ("trigger_update 2 --if-different", false, false),
+        ("hosts add h1 --role web --label rack=1", true, true),
+        ("hosts add h1 --role web", false, false),
+        ("hosts add h1", false, false),
+        ("hosts add h1 --label rack=2", true, true),
+        ("retry h1", true, true),
+        ("retry h1", true, true),
+        ("hosts decommission h1", true, true),
+        ("hosts decommission h1", false, false),
+        ("hosts add h1", true, true),
+    ] {
+        let before = store.revision();
+        let said = json(&host, arguments);
+        let is_told = if arguments.starts_with("store") { true } else { said["changed"] == changed };
+        assert!(is_told, "{arguments}: {said}");
+        assert_eq!(store.revision() > before, writes, "{arguments}");
+        if !writes {
+            assert!(
+                said["revision"].as_i64().is_some_and(|revision| revision <= before),
+                "{arguments}: {said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_instruction_of_before_an_acceptance_does_not_count_and_is_written_again() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::new("operator", &etcd.endpoints());
+    json(&host, "trigger_update 1");
+    json(&host, "store accept --version 1");
+    // As an identity that was written after the instruction.
+    let identity = store.get("/orchestrate/store").expect("an identity");
+    assert!(identity.contains("\"epoch\":"), "{identity}");
+    store.put("/orchestrate/store", &identity);
+    let epoch: serde_json::Value = serde_json::from_str(&identity).expect("JSON");
+    assert!(epoch["epoch"].as_u64().is_some_and(|epoch| epoch > 0), "{identity}");
+    let before = store.revision();
+    assert_eq!(json(&host, "trigger_update 1 --if-different")["changed"], true);
+    assert!(store.revision() > before);
+    assert_eq!(json(&host, "trigger_update 1 --if-different")["changed"], false);
+    // What cannot be read says nothing about what counts.
+    store.put("/orchestrate/store", "?");
+    assert_eq!(json(&host, "trigger_update 1 --if-different")["changed"], true);
+}
