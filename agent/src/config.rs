@@ -20,12 +20,16 @@ pub fn load(path: &Path) -> Result<Settings> {
     Ok(settings)
 }
 
-/// What comes of the files, with the file and the line of each value.
+/// What comes of the files, with the file and the line of each value, without secrets.
 ///
 /// # Errors
 /// As [`load`].
 pub fn show(path: &Path) -> Result<String> {
-    Ok(settings::show(&texts(path)?)?)
+    let texts = texts(path)?;
+    // Passwords stand in URLs as well.
+    let secrets = Secrets::default();
+    secrets.learn_settings(&settings::read(&texts)?);
+    Ok(secrets.redact(&settings::show(&texts)?))
 }
 
 fn texts(path: &Path) -> Result<Vec<(String, String)>> {

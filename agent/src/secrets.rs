@@ -1,7 +1,7 @@
 //! What must not be shown of what programs print: the secrets of the settings, and whatever has the form of one.
 
 use etcd_session::Secret;
-use model::settings::Settings;
+use model::settings::{Settings, is_secret_name};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// What is shorter is not cut out: it would be found in every word.
@@ -64,13 +64,8 @@ impl Secrets {
 
 /// What is secret of a variable of the environment.
 fn in_variable<'a>(name: &str, value: &'a str) -> Vec<&'a str> {
-    let name = name.to_ascii_uppercase();
-    let is_secret = name.ends_with("PASS")
-        || ["PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "TOKEN", "KEY"]
-            .iter()
-            .any(|word| name.contains(word));
     let parts = in_text(value).into_iter().map(|(from, to)| &value[from..to]);
-    let mut found: Vec<&str> = parts.chain(is_secret.then_some(value)).collect();
+    let mut found: Vec<&str> = parts.chain(is_secret_name(name).then_some(value)).collect();
     // As some drivers write it: `user:password@tcp(db)/name`.
     if !value.contains("://")
         && !value.contains(char::is_whitespace)

@@ -278,11 +278,10 @@ impl Fleet {
     pub fn word(&self) -> FleetWord {
         let verdicts = self.verdicts();
         let any = |test: fn(&FleetVerdict) -> bool| verdicts.values().any(test);
-        if any(|v| {
+        let needs_somebody = |v: &FleetVerdict| {
             matches!(v, FleetVerdict::Lost { .. } | FleetVerdict::Failed(_) | FleetVerdict::Blocked(_))
-        }) {
-            FleetWord::Failing
-        } else if !self.down().is_empty() || self.lacks_while_settled(&verdicts) {
+        };
+        if any(needs_somebody) || !self.down().is_empty() || self.lacks_while_settled(&verdicts) {
             FleetWord::Failing
         } else if self.target == FleetTarget::NotSet {
             FleetWord::Unknown

@@ -215,10 +215,11 @@ fn key(name: &str) -> String {
     if is_bare { name.to_owned() } else { Value::String(name.to_owned()).to_string() }
 }
 
-/// True if a variable of this name may hold a secret.
-fn is_secret_name(name: &str) -> bool {
+/// True if a variable of the environment with this name holds a secret.
+pub fn is_secret_name(name: &str) -> bool {
+    const WORDS: [&str; 6] = ["PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "TOKEN", "KEY"];
     let name = name.to_ascii_uppercase();
-    ["PASSWORD", "SECRET", "TOKEN", "KEY"].iter().any(|word| name.contains(word))
+    name.ends_with("PASS") || WORDS.iter().any(|word| name.contains(word))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod validation;
 
 pub use catalog::{CatalogSettings, DnsSettings, ServicesSettings, TemplateSettings};
 pub use initial::Initial;
+pub use merge::is_secret_name;
 pub use validation::{EntryKind, Skipped, ValidationDirectory, ValidationRule};
 
 use crate::names::{HostName, Role, StepName, Version};
