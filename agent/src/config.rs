@@ -15,13 +15,21 @@ const FILE_MAX_BYTES: u64 = 1024 * 1024;
 /// # Errors
 /// The first mistake, with file and line.
 pub fn load(path: &Path) -> Result<Settings> {
-    let mut texts = Vec::new();
-    for file in files(path)? {
-        texts.push((file.display().to_string(), read_bounded(&file)?));
-    }
-    let mut settings = settings::read(&texts)?;
+    let mut settings = settings::read(&texts(path)?)?;
     apply_environment(&mut settings, |name| std::env::var(name).ok().filter(|v| !v.is_empty()));
     Ok(settings)
+}
+
+/// What comes of the files, with the file and the line of each value.
+///
+/// # Errors
+/// As [`load`].
+pub fn show(path: &Path) -> Result<String> {
+    Ok(settings::show(&texts(path)?)?)
+}
+
+fn texts(path: &Path) -> Result<Vec<(String, String)>> {
+    files(path)?.into_iter().map(|file| Ok((file.display().to_string(), read_bounded(&file)?))).collect()
 }
 
 /// `agent.toml`, and the fragments beside it in name order.

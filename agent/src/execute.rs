@@ -117,9 +117,10 @@ impl Executor {
     ) -> Result<bool, Failure> {
         let fact = match action {
             Action::Rearm { order } => Fact::Rearmed(order),
-            Action::BeginAttempt { instruction, cause } => {
+            Action::NoteApplyWaits => Fact::ApplyWaits,
+            Action::BeginAttempt { instruction, cause, addressable } => {
                 tracing::info!(version = %instruction.version, revision = instruction.order.revision, "an attempt begins");
-                Fact::AttemptBegan(instruction, cause)
+                Fact::AttemptBegan(instruction, cause, addressable)
             }
             Action::DropAttempt => Fact::AttemptDropped,
             Action::BeginCycle { version, converge, seen } => Fact::CycleBegan(version, converge, seen),
@@ -194,7 +195,7 @@ impl Executor {
         let now = clock::now();
         let write_id = etcd_session::random_token();
         let waits = model::decide::waits_of(state, &turn.policy, &turn.waits);
-        let report = state.report(decision, &turn.target, facts, waits, now, write_id);
+        let report = state.report(decision, &turn.target, facts, waits, &turn.checks, now, write_id);
         // In a store that went back results wait; that the host is blocked may be said.
         let trusted = turn.standing == Standing::Trusted;
         let mut published = match turn.written.clone() {

@@ -1,8 +1,9 @@
 //! The reconciler of the host itself: wake for a reason, look, decide, execute one action, decide anew.
 //! It owns the journal and the host's state; everything else hands it snapshots.
 
-use crate::catalog::{Fencing, Needs, Trust};
+use crate::catalog::{Fencing, Needs, Reader, Trust};
 use crate::certificates::Certificates;
+use crate::checks::Board;
 use crate::clock;
 use crate::config;
 use crate::execute::Executor;
@@ -13,8 +14,10 @@ use crate::status::Status;
 use crate::step::RunResult;
 use crate::store_view;
 use etcd_session::{Gate, Mirror, Presence, PresenceState, Session, Snapshot, StoreError, draw};
+use model::checks::CheckStatus;
 use model::decide::{
-    Claim, Decision, Desired, Fact, HostState, Observed, Published, RunningStep, StepReport, Target, decide,
+    Addressable, Claim, Decision, Desired, Fact, HostState, Observed, Published, RunningStep, StepReport,
+    Target, decide,
 };
 use model::names::Version;
 use model::policy::Policy;
@@ -22,7 +25,9 @@ use model::requires::Wait;
 use model::settings::{Settings, ValidationDirectory, read_version_file};
 use model::standing::{Standing, StoreMemory, judge};
 use model::time::{Backoff, BootMillis};
-use model::values::{Driver, HostFacts, LiveClaim, Maintenance, log_tail};
+use model::values::{
+    CHECK_LINE_MAX_BYTES, Driver, FailingCheck, HostFacts, LiveClaim, Maintenance, cut, log_tail,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -36,6 +41,8 @@ enum Wake {
     TimeCame,
     SettingsChanged,
     ServicesChanged,
+    CatalogChanged,
+    ChecksChanged,
 }
 
 /// A task that the loop depends on has ended.
@@ -71,6 +78,10 @@ pub struct Reconciler {
     pub status: watch::Sender<Arc<Status>>,
     /// Ends of steps.
     pub ends: mpsc::Receiver<(RunningStep, RunResult)>,
+    /// What the checks of this host say.
+    pub board: Arc<Board>,
+    /// The catalog, for what it makes addressable.
+    pub reader: Reader,
     /// What the host needs of others and does not have.
     pub needs: watch::Receiver<Arc<Needs>>,
     /// Who else can write the settings, if anybody can.
@@ -109,6 +120,10 @@ pub(crate) struct Turn {
     /// The needs of the host that are not met.
     pub(crate) waits: Vec<Wait>,
     services_seen: Option<u64>,
+    /// The checks that do not pass.
+    pub(crate) checks: Vec<FailingCheck>,
+    /// What the catalog made addressable when it was looked at last, and the generation of it.
+    addressable: Option<(u64, Addressable)>,
     /// Decisions since this process began.
     passes: u64,
     /// What was said of local writes that fail.
@@ -161,6 +176,8 @@ impl Reconciler {
         tokio::pin!(stop);
         let mut snapshots = self.mirror.snapshots();
         let mut presences = self.presence.states();
+        let mut catalog = self.reader.changes();
+        let mut checks = self.board.changes();
         let mut turn = self.first_turn();
         if let Some(running) = &self.state.running {
             tracing::info!(run = %running.run_id, step = %running.step, "a step was running: waiting for its end");
@@ -172,6 +189,9 @@ impl Reconciler {
         let mut watchdog = tokio::time::interval(self.watchdog.unwrap_or(Duration::from_secs(3600)));
         let ended = loop {
             let look_again = self.turn(&mut turn, &snapshots, &presences).await;
+            let follows_catalog = self.follows_catalog(&turn);
+            catalog.borrow_and_update();
+            checks.borrow_and_update();
             let wake = async {
                 tokio::select! {
                     // Receivers of watch channels, the queue of ends and timers lose nothing when dropped. A channel
@@ -195,6 +215,12 @@ impl Reconciler {
                     }
                     changed = self.needs.changed() => {
                         changed.map(|()| Wake::ServicesChanged).map_err(|_| TaskEnded("follows what the host needs"))
+                    }
+                    changed = catalog.changed(), if follows_catalog => {
+                        changed.map(|()| Wake::CatalogChanged).map_err(|_| TaskEnded("follows the catalog"))
+                    }
+                    changed = checks.changed() => {
+                        changed.map(|()| Wake::ChecksChanged).map_err(|_| TaskEnded("runs the checks"))
                     }
                     _ = watchdog.tick() => {
                         crate::systemd::ping();
@@ -239,6 +265,8 @@ impl Reconciler {
             cannot_record: None,
             waits: Vec::new(),
             services_seen: None,
+            checks: Vec::new(),
+            addressable: None,
             passes: 0,
             record_said: None,
         }
@@ -262,6 +290,8 @@ impl Reconciler {
             turn.services_seen = needs.seen;
             self.look_at_store(turn).await;
             let now = clock::now();
+            self.look_at_catalog(turn);
+            turn.checks = self.failing_checks();
             let certificates_again = self.certificates.look(&mut self.facts, now);
             let decision = self.decide(turn);
             turn.passes += 1;
@@ -323,6 +353,48 @@ impl Reconciler {
         policy
     }
 
+    /// What the catalog makes addressable, while an attempt may depend on that; a settled host does not look.
+    fn look_at_catalog(&self, turn: &mut Turn) {
+        if !self.follows_catalog(turn) {
+            turn.addressable = None;
+            return;
+        }
+        let shown = self.reader.shown();
+        if turn.addressable.is_some_and(|(generation, _)| generation == shown.generation) {
+            return;
+        }
+        let digest = shown.view.addressable(&self.state.host);
+        let before = turn.addressable.map(|(_, before)| before);
+        turn.addressable = digest.map(|digest| {
+            let same = before.filter(|before| before.digest == digest);
+            let since = clock::boot_millis();
+            (shown.generation, same.unwrap_or(Addressable { digest, since }))
+        });
+    }
+
+    /// The checks that do not pass, each with the last line of what it said. One that has said nothing yet is no news.
+    fn failing_checks(&self) -> Vec<FailingCheck> {
+        let shown = self.board.shown().into_iter();
+        let failing =
+            shown.filter(|check| check.state.is_known && check.state.status != CheckStatus::Passing);
+        failing
+            .map(|check| FailingCheck {
+                service: check.service,
+                check: cut(&check.name, CHECK_LINE_MAX_BYTES),
+                status: check.state.status,
+                line: FailingCheck::last_line(&self.executor.redact(&check.state.output)),
+            })
+            .collect()
+    }
+
+    fn follows_catalog(&self, turn: &Turn) -> bool {
+        let wanted = match &turn.target {
+            Target::Known(instruction) => Some(&instruction.version),
+            _ => None,
+        };
+        self.state.attempt.is_some() || (wanted.is_some() && wanted != self.state.installed.as_ref())
+    }
+
     fn decide(&self, turn: &Turn) -> Decision {
         let now = clock::now();
         let epoch = self.state.store.as_ref().map_or(0, |s| s.epoch);
@@ -352,6 +424,8 @@ impl Reconciler {
             facts: &self.facts,
             waits: &turn.waits,
             services_seen: turn.services_seen,
+            addressable: turn.addressable.map(|(_, now)| now),
+            checks: &turn.checks,
         };
         decide(&desired, &observed, now)
     }

@@ -86,17 +86,8 @@ pub fn instance(directory: &Directory, renew: bool) -> Result<Token> {
 /// Addresses of the machine, without loopback and link-local ones, sorted.
 fn addresses() -> Vec<String> {
     let Ok(networks) = sysinfo::Networks::new_with_refreshed_list() else { return Vec::new() };
-    let mut found: Vec<std::net::IpAddr> = networks
-        .values()
-        .flat_map(|data| data.ip_networks().iter().map(|n| n.addr))
-        .filter(|address| match address {
-            std::net::IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
-            std::net::IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local(),
-        })
-        .collect();
-    found.sort();
-    found.dedup();
-    found.iter().map(ToString::to_string).collect()
+    let all = networks.values().flat_map(|data| data.ip_networks().iter().map(|n| n.addr));
+    model::catalog::usable_addresses(all).iter().map(ToString::to_string).collect()
 }
 
 /// Facts that change slowly.

@@ -199,8 +199,8 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     tasks.spawn(facts::run(settings_receiver.clone(), status.clone()));
     let shared = http::Shared {
         status,
-        reader,
-        board,
+        reader: reader.clone(),
+        board: board.clone(),
         loaded,
         published,
         templates,
@@ -228,6 +228,8 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         executor,
         status: status_sender,
         ends,
+        board,
+        reader,
         needs,
         untrusted,
         trust: trust_sender,

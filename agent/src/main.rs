@@ -2,7 +2,7 @@
 
 use agent::{NameInUse, StateDirectoryInUse, config, dev, run, step};
 use clap::{Parser, Subcommand};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -32,6 +32,9 @@ struct Arguments {
     /// Check the settings and exit: 0 if they are right, 1 if not.
     #[arg(long)]
     check_config: bool,
+    /// With --check-config: print what comes of the files, with the file and the line of each value.
+    #[arg(long, requires = "check_config")]
+    show: bool,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -76,6 +79,11 @@ fn main() -> ExitCode {
         }
         return match config::check(&settings) {
             Ok(notes) => {
+                if arguments.show
+                    && let Err(error) = show(&arguments.config)
+                {
+                    return complain(&format!("{error:#}"), 1);
+                }
                 notes.iter().for_each(|note| say(&format!("note: {note}")));
                 ExitCode::SUCCESS
             }
@@ -84,6 +92,11 @@ fn main() -> ExitCode {
     }
     start_logging(&settings.log_level);
     run_to_end(run(arguments.config, settings))
+}
+
+fn show(config: &std::path::Path) -> anyhow::Result<()> {
+    let text = config::show(config)?;
+    Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
 }
 
 fn run_to_end(agent: impl Future<Output = anyhow::Result<()>>) -> ExitCode {

@@ -107,13 +107,16 @@ pub(crate) fn read_up_to(path: &Path, most: u64) -> io::Result<Option<String>> {
     Ok(Some(text))
 }
 
+/// Of a long file so much of its end is looked at.
+const TAIL_MAX_BYTES: u64 = 4 * 1024 * 1024;
+
 /// The last lines of a file that may be long and of any encoding.
 pub(crate) fn tail(path: &Path, lines: usize) -> io::Result<Vec<String>> {
     let mut file = File::open(path)?;
     let end = file.seek(SeekFrom::End(0))?;
-    file.seek(SeekFrom::Start(end.saturating_sub(FILE_MAX_BYTES)))?;
+    file.seek(SeekFrom::Start(end.saturating_sub(TAIL_MAX_BYTES)))?;
     let mut bytes = Vec::new();
-    file.take(FILE_MAX_BYTES).read_to_end(&mut bytes)?;
+    file.take(TAIL_MAX_BYTES).read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);
     let mut kept: Vec<String> = text.lines().rev().take(lines).map(str::to_owned).collect();
     kept.reverse();

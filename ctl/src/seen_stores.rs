@@ -95,9 +95,11 @@ mod tests {
         Picture { entries: [(Key::Store.to_string(), entry)].into(), ..Picture::default() }
     }
 
-    /// Answers one after the other, as (lineage, epoch, revision, raft term), and whether each is of a store that went
-    /// back.
-    fn check(answers: &[((&str, u64, i64, u64), bool)]) {
+    /// An answer as (lineage, epoch, revision, raft term).
+    type Answer = (&'static str, u64, i64, u64);
+
+    /// Answers one after the other, and whether each is of a store that went back.
+    fn check(answers: &[(Answer, bool)]) {
         let directory = tempfile::tempdir().unwrap();
         for (index, ((lineage, epoch, revision, raft_term), expected)) in answers.iter().enumerate() {
             let seen = Marks { revision: *revision, raft_term: *raft_term, history: 0 };

@@ -1,12 +1,13 @@
 //! What only the agent knows, asked on its Unix socket by HTTP/1.0: one question, one connection.
 
 use crate::question::{Answer, Which};
-use model::catalog::{Health, Level};
+use model::catalog::{Claim, Health, Level};
 use model::names::{ConfigName, HostName, ServiceName};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
+use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,7 +25,7 @@ pub(crate) struct Agent {
 /// A list or value, with its age.
 #[derive(Deserialize)]
 struct Told<T> {
-    #[serde(alias = "instances", alias = "services")]
+    #[serde(alias = "instances", alias = "services", alias = "node")]
     value: T,
     revision: i64,
     age_seconds: u64,
@@ -34,6 +35,11 @@ struct Told<T> {
 struct Instance {
     host: HostName,
     health: String,
+}
+
+#[derive(Deserialize)]
+struct Node {
+    addresses: Vec<IpAddr>,
 }
 
 impl Agent {
@@ -65,6 +71,12 @@ impl Agent {
         };
         let is_ready = told.value.len() >= count;
         Ok(Answer { value: Some(is_ready.into()), revision: told.revision, age_seconds: told.age_seconds })
+    }
+
+    /// The claim of a host that the catalog does not have.
+    pub(crate) fn claim(&self, host: &HostName) -> Result<Claim, String> {
+        let told: Option<Told<Node>> = self.get(&format!("/v1/nodes/{host}"))?;
+        Ok(told.map_or(Claim::Nobody, |told| Claim::Of(told.value.addresses.into())))
     }
 
     /// A value that operators keep in the store.

@@ -37,7 +37,7 @@ pub(crate) enum Question {
     Srv { name: String },
     /// The name of an address.
     Reverse { address: IpAddr },
-    /// One key of the file for Hiera (contract C22): `services::<service>::<interface>`.
+    /// One key of the file for Hiera (contract C22): `services::<service>::<interface>`, or `services_all::…`.
     Entry { key: String },
     /// All of them.
     Entries,
@@ -64,8 +64,6 @@ pub(crate) struct Answer {
     /// For how long the store has not confirmed it.
     pub(crate) age_seconds: u64,
 }
-
-const FRONT: &str = "services::";
 
 /// Answers from the catalog that is held; `None`: there is no such thing.
 ///
@@ -123,22 +121,18 @@ pub(crate) fn answer(question: &Question, held: &mut Held, agent: &Agent) -> Res
             json!(format!("{host}.node.{}", held.zone()?.domain))
         }
         Question::Entry { key } => {
-            // A service may have colons in its name, an interface has none.
-            let named = key.strip_prefix(FRONT).and_then(|rest| rest.rsplit_once("::"));
-            let Some((service, interface)) = named else { return Ok(None) };
-            let Ok(service) = ServiceName::new(service) else { return Ok(None) };
-            let mut found = by_interface(&service, held.view());
-            let Some(list) = found.remove(interface) else { return Ok(None) };
+            let Some(name) = catalog::service_of_entry(key) else { return Ok(None) };
+            let found = held.view().service(&name).map(|service| catalog::hiera_entries(&name, service));
+            let Some(list) = found.and_then(|mut found| found.remove(key)) else { return Ok(None) };
             json!(list)
         }
         Question::Entries => {
-            let mut all = serde_json::Map::new();
-            for service in held.view().services().keys() {
-                for (interface, list) in by_interface(service, held.view()) {
-                    all.insert(format!("{FRONT}{service}::{interface}"), json!(list));
-                }
-            }
-            all.into()
+            let services = held.view().services().iter();
+            json!(
+                services
+                    .flat_map(|(name, service)| catalog::hiera_entries(name, service))
+                    .collect::<BTreeMap<_, _>>()
+            )
         }
         Question::Key { .. } => return Err("the agent is asked for that".into()),
     };
@@ -190,18 +184,6 @@ fn addresses(
     found
 }
 
-/// The addresses of a service by interface, as the file for Hiera shows them.
-fn by_interface<'a>(service: &ServiceName, view: &'a View) -> BTreeMap<&'a str, BTreeSet<IpAddr>> {
-    let mut found: BTreeMap<&str, BTreeSet<IpAddr>> = BTreeMap::new();
-    let service = view.service(service);
-    for (_, instance) in service.into_iter().flat_map(|service| service.at(Level::Addressable, None)) {
-        for (interface, list) in instance.record.interfaces.iter() {
-            found.entry(interface.as_str()).or_default().extend(list.iter().copied());
-        }
-    }
-    found
-}
-
 /// What our own DNS says to a name.
 fn resolve(name: &str, kind: QueryType, held: &mut Held, agent: &Agent) -> Result<Vec<Data>, String> {
     let folded = name.trim_end_matches('.').to_ascii_lowercase();
@@ -210,6 +192,12 @@ fn resolve(name: &str, kind: QueryType, held: &mut Held, agent: &Agent) -> Resul
     if let (ResponseCode::NotReady, Some(service)) = (answer.code, answer.service.clone()) {
         know(Level::Functional, &service, held, agent)?;
         answer = catalog::answer(&question, held.view(), held.zone()?);
+    }
+    if let Some(host) = answer.host.take() {
+        let claim = agent.claim(&host).map_err(|error| {
+            format!("{host} has no service, and whether it lives is not in the catalog; and {error}")
+        })?;
+        answer = answer.with_claim(&claim, kind);
     }
     match answer.code {
         ResponseCode::NoError | ResponseCode::NoSuchName => {

@@ -4,9 +4,11 @@
 //! say nothing any more, and it knows the newest instruction. Hosts without an agent, driven by scripts
 //! of the original tool, are judged by their listing and their results.
 
+mod services;
 mod verdict;
 mod waits;
 
+pub use services::Down;
 pub use waits::{Chain, GRACE_SECONDS, LOOP_AGE_SECONDS, Member, Prospect, Root, WaitGraph};
 
 pub use verdict::{Blocked, FailedBy, FleetVerdict, Running, Unaccounted, Waiting};
@@ -121,7 +123,7 @@ pub enum FleetWord {
     Settled,
     /// Some are on their way, none needs a person.
     Updating,
-    /// At least one is lost, failed or blocked.
+    /// At least one is lost, failed or blocked, or a service does not work though nothing explains that.
     Failing,
     /// Nobody can tell.
     Unknown,
@@ -145,6 +147,7 @@ pub struct Fleet {
     hosts: BTreeMap<HostName, Evidence>,
     passed_over: usize,
     unreadable: BTreeSet<String>,
+    services: services::Services,
     /// Hosts that can never go on by themselves, and the loop that holds each.
     deadlocks: BTreeMap<HostName, Vec<(HostName, ServiceName)>>,
 }
@@ -168,6 +171,7 @@ impl Fleet {
             hosts: BTreeMap::new(),
             passed_over: 0,
             unreadable: BTreeSet::new(),
+            services: services::Services::default(),
             deadlocks: BTreeMap::new(),
         };
         for (text, value) in entries {
@@ -207,13 +211,15 @@ impl Fleet {
                 self.note_unreadable(text, report.is_err());
                 self.evidence(host).report = Some(report);
             }
+            Key::Health(service, host) => self.services.note(service, host, value),
+            Key::Maintenance(host) => {
+                self.services.out_of_use.extend(values::read(value).ok().map(|out| (host, out)));
+            }
             Key::CurrentVersion
             | Key::Store
             | Key::Announced(_)
             | Key::Retry(_)
             | Key::Service(..)
-            | Key::Health(..)
-            | Key::Maintenance(_)
             | Key::ReleaseView
             | Key::Config(_) => {}
         }
@@ -276,6 +282,10 @@ impl Fleet {
             matches!(v, FleetVerdict::Lost { .. } | FleetVerdict::Failed(_) | FleetVerdict::Blocked(_))
         }) {
             FleetWord::Failing
+        } else if !self.down().is_empty() || self.lacks_while_settled(&verdicts) {
+            FleetWord::Failing
+        } else if self.target == FleetTarget::NotSet {
+            FleetWord::Unknown
         } else if any(|v| *v != FleetVerdict::Ok) {
             FleetWord::Updating
         } else if self.why_unknown().is_some() {
@@ -283,6 +293,16 @@ impl Fleet {
         } else {
             FleetWord::Settled
         }
+    }
+
+    /// A host that is listed under the target and waits is not on its way anywhere: what it needs has gone.
+    fn lacks_while_settled(&self, verdicts: &BTreeMap<&HostName, FleetVerdict>) -> bool {
+        let is_there = |host: &HostName| match self.target.version() {
+            Some(version) => self.hosts[host].listed.contains(version),
+            None => false,
+        };
+        let waits = |v: &FleetVerdict| matches!(v, FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(_))));
+        verdicts.iter().any(|(host, verdict)| waits(verdict) && is_there(host))
     }
 
     /// What keeps a reader from saying that the fleet is settled, other than its hosts.
@@ -377,6 +397,16 @@ impl Fleet {
                 None => return Some(Running::NoReport),
                 Some(Err(why)) => return Some(Running::UnreadableReport { why: why.clone() }),
                 Some(Ok(_)) => {}
+            }
+            // It proved the very version before it was triggered once more: there is nothing that it has to do.
+            let is_proven = |report: &Report| {
+                let version = self.target.version();
+                report.verdict == HostVerdict::Ok
+                    && report.installed.as_ref() == version
+                    && evidence.listed.iter().eq(version)
+            };
+            if evidence.readable_report().is_some_and(is_proven) {
+                return None;
             }
             let Some(report) = self.current_report(evidence) else {
                 let decided = evidence.readable_report().and_then(|r| r.target.as_ref()).map(|t| t.revision);

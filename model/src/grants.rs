@@ -60,6 +60,8 @@ pub fn every_agent() -> Vec<Grant> {
         Keys::One(Key::Store),
         Keys::One(Key::ReleaseView),
         Keys::Below(Prefix::Hosts),
+        // Where hosts without a service are.
+        Keys::Below(Prefix::Lives),
         Keys::Below(Prefix::Services),
         Keys::Below(Prefix::HealthAll),
         Keys::Below(Prefix::Config),

@@ -185,6 +185,11 @@ pub struct Policy {
     pub attempt_backoff: Backoff,
     /// Failed attempts at one instruction that make a host suspect.
     pub suspect_after: u32,
+    /// A suspect host tries a failed apply again when what the catalog makes addressable has changed since it began:
+    /// at most once in this time, over which hosts spread. Zero turns it off.
+    pub suspect_retry_on_change: Duration,
+    /// A suspect host tries a failed apply again this often without any change. Zero turns it off.
+    pub suspect_retry_every: Duration,
     /// Disruptive repairs of a proven version in 24 hours.
     pub reapply_per_day: u32,
     /// How long validation must fail without a break before a version is applied again; each host

@@ -1,6 +1,7 @@
 //! The JSON values of the store. Each carries a format version; readers pass over fields they do not
 //! know and accept the bare text of the original tool where it wrote one.
 
+use crate::checks::CheckStatus;
 use crate::decide::{HostVerdict, Phase, Plan};
 use crate::names::{Role, ServiceName, Token, Version, quoted};
 use crate::requires::Wait;
@@ -311,13 +312,51 @@ pub struct Report {
     /// The services that hold it where it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<Wait>,
+    /// The checks that do not pass.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<FailingCheck>,
     /// The last lines of the step that failed or holds; at most [`LOG_TAIL_MAX_BYTES`], redacted.
     #[serde(default)]
     pub log: Vec<String>,
 }
 
+/// A check of a host that does not pass.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailingCheck {
+    /// The service that it is about; none: the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceName>,
+    /// Its name.
+    pub check: String,
+    /// Warning or critical.
+    pub status: CheckStatus,
+    /// The last line of its output when it began to say so; at most [`CHECK_LINE_MAX_BYTES`], redacted.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub line: String,
+}
+
+/// Most of what a check said that is reported, in bytes.
+pub const CHECK_LINE_MAX_BYTES: usize = 256;
+/// Most checks in a report.
+pub const CHECKS_IN_REPORT: usize = 16;
+
+impl FailingCheck {
+    /// The last line of an output, without control characters, within its bound.
+    pub fn last_line(output: &str) -> String {
+        log_tail(output.lines().rev().find(|line| !line.trim().is_empty()).into_iter())
+            .first()
+            .map(|line| cut(line, CHECK_LINE_MAX_BYTES))
+            .unwrap_or_default()
+    }
+
+    /// It says the same: what it printed is no news.
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        (&self.service, &self.check, self.status) == (&other.service, &other.check, other.status)
+    }
+}
+
 impl Report {
-    /// The report as JSON within its bound: the log goes first, then the plan's actions.
+    /// The report as JSON within its bound: the log goes first, then the plan's actions, then what checks said.
     pub fn write_bounded(&self) -> String {
         let text = write(self);
         if text.len() <= REPORT_MAX_BYTES {
@@ -330,6 +369,11 @@ impl Report {
             return text;
         }
         smaller.plan.actions.truncate(8);
+        let text = write(&smaller);
+        if text.len() <= REPORT_MAX_BYTES {
+            return text;
+        }
+        smaller.checks.iter_mut().for_each(|check| check.line.clear());
         write(&smaller)
     }
 }

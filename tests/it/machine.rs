@@ -237,3 +237,32 @@ fn endpoints_from_a_file_are_looked_up_again() {
     store.put("/current_version", "2");
     host.wait_for_listing(&store, "2");
 }
+
+#[test]
+fn settings_of_two_roles_append_and_are_shown_with_their_places() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name);
+    std::fs::create_dir(path("agent.d")).expect("made");
+    std::fs::write(path("agent.toml"), "role = \"web\"\n").expect("written");
+    let need = |service: &str| format!("[[requires]]\nservice = \"{service}\"\nphase = \"apply\"\n");
+    std::fs::write(path("agent.d/10-web.toml"), need("db")).expect("written");
+    std::fs::write(path("agent.d/20-mail.toml"), need("queue")).expect("written");
+    let check = || {
+        let mut command = Command::new(tests::process::binary("orchestrate-agent"));
+        command.args(["--check-config", "--show", "--config"]).arg(path("agent.toml"));
+        tests::host::Said::from(tests::process::run(&mut command, ""))
+    };
+    let said = check();
+    assert_eq!(said.code, 0, "{said:?}");
+    let agent_d = path("agent.d").display().to_string();
+    for line in [
+        format!("service = \"db\"  # {agent_d}/10-web.toml:2"),
+        format!("service = \"queue\"  # {agent_d}/20-mail.toml:2"),
+    ] {
+        assert!(said.out.contains(&line), "{line} is missing:\n{}", said.out);
+    }
+    std::fs::write(path("agent.d/30-other.toml"), need("db")).expect("written");
+    let said = check();
+    assert_eq!((said.code, said.out.as_str()), (1, ""), "{said:?}");
+    assert!(said.err.contains("30-other.toml:1") && said.err.contains("10-web.toml:1"), "{said:?}");
+}

@@ -20,6 +20,8 @@ struct Fleet {
     hosts: Vec<Host>,
     /// Counts versions: each is triggered once.
     version: usize,
+    /// What is looked at, for messages.
+    about: String,
 }
 
 impl Fleet {
@@ -37,7 +39,7 @@ impl Fleet {
                 host
             })
             .collect();
-        Self { etcd, hosts, version: 0 }
+        Self { etcd, hosts, version: 0, about: String::new() }
     }
 
     fn store(&self) -> Store {
@@ -46,7 +48,7 @@ impl Fleet {
 
     fn describe(&self) -> String {
         let hosts: Vec<String> = self.hosts.iter().map(Host::describe).collect();
-        format!("{:#?}\n{}", self.store().list("/"), hosts.join("\n"))
+        format!("{}\n{:#?}\n{}", self.about, self.store().list("/"), hosts.join("\n"))
     }
 
     /// The version that was triggered last.
@@ -250,7 +252,7 @@ fn check(busy: bool) {
         let every = std::env::var_os("ORCHESTRATE_TEST_EVERY_REVISION").is_some();
         let revisions = if every { recorded.every() } else { recorded.six() };
         let Some(revision) = revisions.get(index).copied() else { return };
-        eprintln!("revision {revision} of {:?}, busy: {busy}", recorded.every());
+        fleet.about = format!("revision {revision} of {:?}, busy: {busy}", recorded.every());
         let restored = fleet.restore(&recorded.changes, revision, busy);
         fleet.is_blocked(&restored);
         fleet.accept();

@@ -304,6 +304,23 @@ fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
         assert!(!done && said.contains("permission denied"), "{key}: {said}");
         assert!(!shell(&look, &format!("etcdctl put {key} x")).0, "{key}");
     }
+    // It may read where others are; without that it says once what is missing.
+    let claim = r#"{"instance":"0123456789abcdef","machine_id":"m","boot_id":"b","addresses":["10.9.0.2"]}"#;
+    assert!(shell(&ops, &format!("etcdctl put /orchestrate/live/h2 '{claim}'")).0);
+    host.wait_for_name(&["h2.node.consul"], &["10.9.0.2"]);
+    must("etcdctl role revoke-permission orchestrate-agent /orchestrate/live/ --prefix");
+    for name in ["h2", "h3", "h4"].map(|name| format!("{name}.node.consul")) {
+        let said = || {
+            let mut dig = host.program("dig");
+            dig.args(["@127.0.0.1", "-p", &host.dns_port().to_string(), &name]);
+            String::from_utf8_lossy(&tests::process::run(&mut dig, "").stdout).into_owned()
+        };
+        let refused = || said().contains("status: SERVFAIL").then_some(());
+        wait::until("nobody can tell", refused, || host.describe());
+    }
+    let said = host.read("agent.log");
+    assert_eq!(said.matches("may not read /orchestrate/live/").count(), 1, "{said}");
+
     // The list itself cannot be protected; who looks closer is not deceived.
     assert!(shell(&h1, "etcdctl put /running_version/1/h2 1").0);
     assert_eq!((verified(&["h1", "h2"]), verified(&["h1", "h2", "--strict"])), (0, 1));

@@ -1,54 +1,59 @@
 //! The addresses of this machine, by interface.
 
 use super::resolved::Resolved;
-use model::catalog::usable_addresses;
+use model::catalog::{Interfaces, published_interfaces, usable_addresses};
 use model::definitions::{ServiceAddress, ServiceDefinition};
 use model::names::InterfaceName;
 use model::settings::ServicesSettings;
-use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 
-/// Addresses by interface, sorted; without link-local ones.
+/// Addresses by interface, as they are published.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Addresses(BTreeMap<InterfaceName, Vec<IpAddr>>);
+pub struct Addresses {
+    found: Interfaces,
+    /// Interfaces without an address that is published.
+    bare: Vec<InterfaceName>,
+}
 
 impl Addresses {
     /// Reads them from the system; `None` if that fails. A machine without any, not even its own, is one that
     /// could not be read.
     pub fn read() -> Option<Self> {
         let networks = sysinfo::Networks::new_with_refreshed_list().ok()?;
-        let mut found = BTreeMap::new();
-        for (name, data) in &networks {
-            let Ok(name) = InterfaceName::new(name.to_string_lossy()) else { continue };
-            let is_local = |ip: &IpAddr| match ip {
-                IpAddr::V4(ip) => ip.is_link_local(),
-                IpAddr::V6(ip) => ip.is_unicast_link_local(),
-            };
-            let mut addresses: Vec<IpAddr> =
-                data.ip_networks().iter().map(|n| n.addr).filter(|ip| !is_local(ip)).collect();
-            addresses.sort();
-            addresses.dedup();
-            if !addresses.is_empty() {
-                found.insert(name, addresses);
-            }
-        }
-        (!found.is_empty()).then_some(Self(found))
+        let all = networks.iter().map(|(name, data)| {
+            (name.to_string_lossy(), data.ip_networks().iter().map(|network| network.addr))
+        });
+        let found = Self::of(all);
+        (!found.found.is_empty()).then_some(found)
+    }
+
+    fn of(all: impl Iterator<Item = (impl AsRef<str>, impl IntoIterator<Item = IpAddr>)> + Clone) -> Self {
+        let found = published_interfaces(all.clone());
+        let names = all.filter_map(|(name, _)| InterfaceName::new(name.as_ref()).ok());
+        let mut bare: Vec<InterfaceName> =
+            names.filter(|name| !found.iter().any(|(known, _)| known == name)).collect();
+        bare.sort();
+        Self { found, bare }
     }
 
     /// All of them.
-    pub fn by_interface(&self) -> Vec<(InterfaceName, Vec<IpAddr>)> {
-        self.0.iter().map(|(name, addresses)| (name.clone(), addresses.clone())).collect()
+    pub fn by_interface(&self) -> &Interfaces {
+        &self.found
     }
 
     /// Those that others should use for a service: what its definition says, else what the settings say, else
-    /// every one that can be reached from elsewhere.
+    /// every one that can be reached from elsewhere. Where there is none [`Addresses::why_none`] says why.
     pub(super) fn for_service(
         &self,
         service: &ServiceDefinition,
         settings: &ServicesSettings,
         resolved: &Resolved,
     ) -> Vec<IpAddr> {
-        let of = |name: &InterfaceName| self.0.get(name).cloned().unwrap_or_default();
+        let of = |name: &InterfaceName| {
+            let found = self.found.iter().find(|(known, _)| known == name);
+            found.map(|(_, addresses)| addresses.to_vec()).unwrap_or_default()
+        };
         match &service.address {
             Some(ServiceAddress::Ip(address)) => return vec![*address],
             Some(ServiceAddress::Name(name)) => return resolved.addresses(name).to_vec(),
@@ -63,7 +68,45 @@ impl Addresses {
         if !settings.interfaces.is_empty() {
             return settings.interfaces.iter().flat_map(of).collect();
         }
-        usable_addresses(self.0.values().flatten().copied())
+        usable_addresses(self.found.iter().flat_map(|(_, addresses)| addresses.iter().copied()))
+    }
+
+    /// Why a service has no address that others should use, and what would be right.
+    pub(super) fn why_none(&self, service: &ServiceDefinition, settings: &ServicesSettings) -> String {
+        if let Some(ServiceAddress::Name(name)) = &service.address {
+            return format!("its address {name} is not resolved");
+        }
+        if let Some(interface) = &service.interface {
+            return format!(
+                "its interface {interface} has no address here ({self}): name another interface, or an address"
+            );
+        }
+        if !settings.interfaces.is_empty() {
+            let named: Vec<&str> = settings.interfaces.iter().map(InterfaceName::as_str).collect();
+            return format!(
+                "no interface of services.interfaces ({}) has an address here ({self}): name another there, or set \
+                 services.addresses",
+                named.join(", ")
+            );
+        }
+        format!(
+            "no interface has an address that others can reach ({self}): set services.addresses, or name an interface \
+             in services.interfaces"
+        )
+    }
+}
+
+impl fmt::Display for Addresses {
+    /// Each interface with its addresses.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown: Vec<String> = Vec::new();
+        for (name, addresses) in self.found.iter() {
+            let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+            shown.push(format!("{name}: {}", addresses.join(" ")));
+        }
+        shown.extend(self.bare.iter().map(|name| format!("{name}: none but link-local")));
+        f.write_str(if shown.is_empty() { "none could be read" } else { "" })?;
+        f.write_str(&shown.join(", "))
     }
 }
 
@@ -76,11 +119,14 @@ mod tests {
     fn the_nearest_word_on_an_address_counts() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let interface = |text: &str| InterfaceName::new(text).unwrap();
-        let addresses = Addresses(BTreeMap::from([
-            (interface("eth0"), vec![ip("10.0.0.5"), ip("fd00::5")]),
-            (interface("eth1"), vec![ip("192.168.0.5")]),
-            (interface("lo"), vec![ip("127.0.0.1"), ip("::1")]),
-        ]));
+        let addresses = Addresses::of(
+            [
+                ("eth0", vec![ip("10.0.0.5"), ip("fd00::5"), ip("fe80::5")]),
+                ("eth1", vec![ip("192.168.0.5"), ip("169.254.0.5")]),
+                ("lo", vec![ip("127.0.0.1"), ip("::1")]),
+            ]
+            .into_iter(),
+        );
         let mut settings = model::settings::read(&[]).unwrap().services;
         let mut service = ServiceDefinition::bare(ServiceName::new("web").unwrap());
         let check = |service: &ServiceDefinition, settings: &ServicesSettings, expected: &[&str]| {
@@ -101,5 +147,55 @@ mod tests {
         // Not those of the host, while nobody knows better.
         service.address = Some(ServiceAddress::try_from("db.example.org".to_owned()).unwrap());
         check(&service, &settings, &[]);
+    }
+
+    #[test]
+    fn a_service_without_an_address_is_told_why_and_what_would_be_right() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let interface = |text: &str| InterfaceName::new(text).unwrap();
+        let found =
+            [("lo", vec![ip("127.0.0.1"), ip("::1")]), ("eth0", vec![ip("fe80::5")]), ("eth1", vec![])];
+        let here = Addresses::of(found.into_iter());
+        let mut settings = model::settings::read(&[]).unwrap().services;
+        let mut service = ServiceDefinition::bare(ServiceName::new("web").unwrap());
+        let check = |service: &ServiceDefinition,
+                     settings: &ServicesSettings,
+                     addresses: &Addresses,
+                     expected| {
+            assert!(addresses.for_service(service, settings, &Resolved::default()).is_empty(), "{expected}");
+            assert_eq!(addresses.why_none(service, settings), expected);
+        };
+        check(
+            &service,
+            &settings,
+            &here,
+            "no interface has an address that others can reach (lo: 127.0.0.1 ::1, eth0: none but link-local, eth1: none \
+             but link-local): set services.addresses, or name an interface in services.interfaces",
+        );
+        check(
+            &service,
+            &settings,
+            &Addresses::default(),
+            "no interface has an address that others can reach (none could be read): set services.addresses, or name an \
+             interface in services.interfaces",
+        );
+        settings.interfaces = vec![interface("eth0"), interface("eth7")];
+        check(
+            &service,
+            &settings,
+            &here,
+            "no interface of services.interfaces (eth0, eth7) has an address here (lo: 127.0.0.1 ::1, eth0: none but \
+             link-local, eth1: none but link-local): name another there, or set services.addresses",
+        );
+        service.interface = Some(interface("eth9"));
+        check(
+            &service,
+            &settings,
+            &here,
+            "its interface eth9 has no address here (lo: 127.0.0.1 ::1, eth0: none but link-local, eth1: none but \
+             link-local): name another interface, or an address",
+        );
+        service.address = Some(ServiceAddress::try_from("db.example.org".to_owned()).unwrap());
+        check(&service, &settings, &here, "its address db.example.org is not resolved");
     }
 }

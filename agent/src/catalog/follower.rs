@@ -1,6 +1,7 @@
 //! Follows the store and owns the picture of the catalog. Records are followed whole; health for each service
 //! that somebody asks for.
 
+use super::claims::Claims;
 use super::config::ConfigFeed;
 use super::{Asked, ConfigValues, Reader, Shown};
 use crate::clock;
@@ -96,7 +97,8 @@ impl Follower {
         // What was followed before is of interest until it shows that it is not.
         let followed = catalog.view().health_known_services();
         asked.lock().extend(followed.map(|service| (service.clone(), Instant::now())));
-        let reader = Reader { shown: receiver, asked: asked.clone(), started: Instant::now() };
+        let claims = Arc::new(Claims::new(session.clone(), trust.clone()));
+        let reader = Reader { shown: receiver, asked: asked.clone(), claims, started: Instant::now() };
         let (sink, events) = mpsc::channel(EVENTS_MAX);
         let feeds = Feeds {
             events,
@@ -336,7 +338,7 @@ impl Follower {
                 return false;
             }
             if shown.withheld != withheld {
-                tracing::warn!(?withheld, "what went silent together is served on");
+                tracing::warn!(?withheld, "what went silent, or lost its record alone, is served on");
             }
             let was = shown.connected;
             *shown = Arc::new(Shown {

@@ -2,6 +2,7 @@
 //! of it, and says by asking which services they are interested in.
 
 mod addresses;
+mod claims;
 mod config;
 mod definitions;
 mod files;
@@ -17,8 +18,9 @@ pub use follower::{Follower, Trust};
 pub use needs::{Needs, NeedsTask};
 pub use publisher::{Fencing, Published, Publisher};
 
-use model::catalog::{View, Withheld};
-use model::names::{ConfigName, ServiceName};
+use claims::Claims;
+use model::catalog::{Claim, View, Withheld};
+use model::names::{ConfigName, HostName, ServiceName};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -88,6 +90,7 @@ const ASKED_MAX: usize = 10_000;
 pub struct Reader {
     shown: watch::Receiver<Arc<Shown>>,
     asked: Arc<Asked>,
+    claims: Arc<Claims>,
     started: Instant,
 }
 
@@ -138,6 +141,16 @@ impl Reader {
     pub async fn with_health(&self, service: &ServiceName, most: Duration) -> Arc<Shown> {
         self.ask(service);
         self.wait_for(most, |shown| shown.view.health_known(service)).await
+    }
+
+    /// The claim of a host that the catalog does not have, if it was read a moment ago.
+    pub fn known_claim(&self, host: &HostName) -> Option<Claim> {
+        self.claims.known(host)
+    }
+
+    /// The claim of a host that the catalog does not have; it is read if need be.
+    pub async fn claim(&self, host: &HostName) -> Claim {
+        self.claims.read(host).await
     }
 
     async fn wait_for(&self, most: Duration, is_known: impl Fn(&Shown) -> bool) -> Arc<Shown> {

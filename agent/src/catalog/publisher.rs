@@ -13,7 +13,7 @@ use etcd_session::{
 };
 use model::catalog::{Health, ServiceRecord};
 use model::checks::health;
-use model::definitions::{Definitions, ServiceDefinition};
+use model::definitions::{Definitions, ServiceAddress, ServiceDefinition};
 use model::keys::Key;
 use model::names::{HostName, ServiceName};
 use model::settings::Settings;
@@ -45,9 +45,9 @@ pub struct Published {
     pub services: BTreeMap<ServiceName, Option<Health>>,
     /// The lease of the records.
     pub work_lease: Option<String>,
-    /// Services that are defined and not published: they have no address that others could use, or more to say
-    /// than a record holds.
-    pub held_back: Vec<ServiceName>,
+    /// Services that are defined and not published, and why: they have no address that others could use, or more to
+    /// say than a record holds.
+    pub held_back: BTreeMap<ServiceName, String>,
     /// Addresses of services that are names and do not resolve now, and why; what they stood for before stays.
     pub unresolved: BTreeMap<HostName, String>,
 }
@@ -225,7 +225,11 @@ impl Publisher {
         let wanted: BTreeMap<ServiceName, ServiceRecord> = if fencing.decommissioned {
             BTreeMap::new()
         } else {
-            definitions.services.values().filter_map(|s| Some((s.name.clone(), self.record(s)?))).collect()
+            definitions
+                .services
+                .values()
+                .filter_map(|s| Some((s.name.clone(), self.record(s).ok()?)))
+                .collect()
         };
         self.read(&wanted).await?;
         if wanted.is_empty() && self.memory.services.is_empty() {
@@ -243,11 +247,12 @@ impl Publisher {
         Ok(true)
     }
 
-    fn record(&self, service: &ServiceDefinition) -> Option<ServiceRecord> {
+    /// The record of a service; or why it has none.
+    fn record(&self, service: &ServiceDefinition) -> Result<ServiceRecord, String> {
         let settings = self.settings.borrow().services.clone();
         let addresses = self.addresses.for_service(service, &settings, &self.resolved);
         if addresses.is_empty() {
-            return None;
+            return Err(self.addresses.why_none(service, &settings));
         }
         let record = ServiceRecord {
             host: Some(self.host.clone()),
@@ -255,10 +260,11 @@ impl Publisher {
             port: service.port,
             tags: service.tags.clone(),
             meta: service.meta.clone(),
-            ..ServiceRecord::of_interfaces(self.addresses.by_interface())
+            ..ServiceRecord::of_interfaces(self.addresses.by_interface().clone())
         };
         // One that readers refuse helps nobody.
-        ServiceRecord::read(&self.host, record.write().as_bytes()).is_ok().then_some(record)
+        ServiceRecord::read(&self.host, record.write().as_bytes()).map_err(|error| error.to_string())?;
+        Ok(record)
     }
 
     /// Reads what stands in the store, if that is not known.
@@ -452,14 +458,15 @@ impl Publisher {
     fn show(&self) {
         let said = self.said.iter().flatten();
         let loaded = self.loaded.borrow().clone();
-        let without = loaded.definitions.services.values().filter(|s| self.record(s).is_none());
+        let defined = loaded.definitions.services.values();
+        let without = defined.filter_map(|s| Some((s.name.clone(), self.record(s).err()?)));
         let published = Published {
             services: said
                 .filter(|(_, said)| said.record.is_some())
                 .map(|(name, said)| (name.clone(), said.health.map(|(health, _)| health)))
                 .collect(),
             work_lease: (self.memory.work_lease != 0).then(|| format!("{:x}", self.memory.work_lease)),
-            held_back: without.map(|s| s.name.clone()).collect(),
+            held_back: without.collect(),
             unresolved: self.resolved.trouble(),
         };
         // Between two reads nothing is known; what was shown stays.
@@ -469,9 +476,28 @@ impl Publisher {
         self.sender.send_if_modified(|old| {
             let differs = **old != published;
             if differs {
+                if old.held_back != published.held_back {
+                    warn_of(&published.held_back, &loaded.definitions);
+                }
                 *old = Arc::new(published);
             }
             differs
         });
+    }
+}
+
+/// Says which services are held back, once for each reason. Of names that do not resolve it was said where they were
+/// asked for.
+fn warn_of(held_back: &BTreeMap<ServiceName, String>, definitions: &Definitions) {
+    let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (service, why) in held_back {
+        let definition = definitions.services.get(service);
+        let is_name = matches!(definition.and_then(|d| d.address.as_ref()), Some(ServiceAddress::Name(_)));
+        if !is_name {
+            by_reason.entry(why).or_default().push(service.as_str());
+        }
+    }
+    for (why, services) in by_reason {
+        tracing::warn!(services = services.join(", "), why, "services are not published");
     }
 }

@@ -2,10 +2,10 @@
 //! encoded for one client serves the next with its id in front. Several orders of each answer take turns, and each
 //! is made anew after a moment, so that no instance is the first for long; all are when the catalog differs.
 
-use super::codec::{Asked, Reply, Transport, read};
+use super::codec::{Asked, Known, Reply, Transport, read};
 use crate::catalog::{Reader, Shown};
 use model::catalog::Zone;
-use model::names::ServiceName;
+use model::names::{HostName, ServiceName};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ pub(super) enum Answered {
     Written,
     /// It is none that is answered.
     Never,
-    /// Health has to be waited for.
+    /// Something has to be waited for.
     Later,
     /// None of our names.
     Foreign,
@@ -118,8 +118,10 @@ impl Answers {
             Err(reply) => return (reply, None),
         };
         let serial = self.shown.revision as u32;
-        let Self { shown, zone, seed, forwards, .. } = self;
-        let (reply, service) = asked.answer(&shown.view, zone, serial, seed, can_wait, *forwards);
+        let Self { shown, zone, seed, forwards, reader, .. } = self;
+        let claim = |host: &HostName| reader.known_claim(host);
+        let known = Known { view: &shown.view, zone, serial, claim: &claim };
+        let (reply, service) = asked.answer(&known, seed, can_wait, *forwards);
         if let Some(service) = &service {
             self.reader.ask(service);
         }

@@ -3,8 +3,8 @@
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::{A, AAAA, HINFO, NS, PTR, SOA, SRV};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
-use model::catalog::{Answer, Data, QueryType, Question, ResourceRecord, View, Zone, answer};
-use model::names::ServiceName;
+use model::catalog::{Answer, Claim, Data, QueryType, Question, ResourceRecord, View, Zone, answer};
+use model::names::{HostName, ServiceName};
 
 /// Longest answer by UDP without EDNS (RFC 1035, section 4.2.1).
 const PLAIN_MAX_BYTES: usize = 512;
@@ -44,10 +44,29 @@ pub(super) enum Reply {
     Silence,
     /// These bytes.
     Bytes(Vec<u8>),
-    /// The health of this service is not followed yet; once it is the packet can be answered.
-    Later(ServiceName),
+    /// Once this is known the packet can be answered.
+    Later(Awaited),
     /// None of our names: somebody else may know.
     Foreign,
+}
+
+/// What a packet waits for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Awaited {
+    /// The health of a service that was not followed yet.
+    Health(ServiceName),
+    /// The claim of a host that the catalog does not have.
+    Claim(HostName),
+}
+
+/// What is known.
+pub(super) struct Known<'a> {
+    pub(super) view: &'a View,
+    pub(super) zone: &'a Zone,
+    /// For the start of authority.
+    pub(super) serial: u32,
+    /// The claims of hosts, as far as they have been read.
+    pub(super) claim: &'a dyn Fn(&HostName) -> Option<Claim>,
 }
 
 impl Reply {
@@ -99,16 +118,15 @@ pub(super) fn read(packet: &[u8], transport: Transport) -> Result<Asked, Reply> 
 }
 
 impl Asked {
-    /// Answers from the catalog. `seed` decides the order; `can_wait` whether to wait for health.
+    /// Answers from what is known. `seed` decides the order; `can_wait` whether to wait for more.
     pub(super) fn answer(
         &self,
-        view: &View,
-        zone: &Zone,
-        serial: u32,
+        known: &Known<'_>,
         seed: &mut u64,
         can_wait: bool,
         forwards: bool,
     ) -> (Reply, Option<ServiceName>) {
+        let Known { view, zone, serial, claim } = *known;
         let name = self.query.name.to_lowercase();
         // Bytes that are no text become a character that none of our names has.
         let labels: Vec<_> = name.iter().map(String::from_utf8_lossy).collect();
@@ -124,6 +142,12 @@ impl Asked {
             _ => QueryType::Other,
         };
         let mut found = answer(&Question { labels, kind }, view, zone);
+        if let Some(host) = found.host.take() {
+            match claim(&host) {
+                None if can_wait => return (Reply::Later(Awaited::Claim(host)), None),
+                claim => found = found.with_claim(&claim.unwrap_or(Claim::Unknown), kind),
+            }
+        }
         use model::catalog::ResponseCode as Code;
         let code = match found.code {
             Code::NoError => ResponseCode::NoError,
@@ -131,7 +155,7 @@ impl Asked {
             Code::Refused if forwards => return (Reply::Foreign, None),
             Code::Refused => return (encoded(&response(&self.message, ResponseCode::Refused)), None),
             Code::NotReady if can_wait && let Some(service) = &found.service => {
-                return (Reply::Later(service.clone()), Some(service.clone()));
+                return (Reply::Later(Awaited::Health(service.clone())), Some(service.clone()));
             }
             Code::NotReady => ResponseCode::ServFail,
         };

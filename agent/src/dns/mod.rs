@@ -11,7 +11,7 @@ mod tests;
 mod udp;
 
 use crate::catalog::Reader;
-use model::catalog::{CachedNames, View, Zone};
+use model::catalog::{CachedNames, Claim, View, Zone};
 use model::names::HostName;
 use model::settings::DnsSettings;
 use std::io;
@@ -25,11 +25,14 @@ pub const QUESTION_MAX_BYTES: usize = 4096;
 /// Room for questions that come while a thread of the server has no processor; the system's default loses the 300th.
 const BURST_BYTES: usize = 1024 * 1024;
 
-/// What is sent back to a packet, if anything, by a server that forwards nothing.
+/// What is sent back to a packet, if anything, by a server that forwards nothing and knows the catalog alone.
 pub fn answer_packet(packet: &[u8], view: &View, zone: &Zone, by_tcp: bool) -> Option<Vec<u8>> {
     let transport = if by_tcp { codec::Transport::Tcp } else { codec::Transport::Udp };
     let reply = match codec::read(packet, transport) {
-        Ok(asked) => asked.answer(view, zone, 1, &mut 1, false, false).0,
+        Ok(asked) => {
+            let known = codec::Known { view, zone, serial: 1, claim: &|_| Some(Claim::Nobody) };
+            asked.answer(&known, &mut 1, false, false).0
+        }
         Err(reply) => reply,
     };
     reply.bytes()

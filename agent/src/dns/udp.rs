@@ -2,7 +2,7 @@
 
 use super::QUESTION_MAX_BYTES;
 use super::cache::{Answered, Answers};
-use super::codec::{Reply, Transport, failed, refused};
+use super::codec::{Awaited, Reply, Transport, failed, refused};
 use super::forward;
 use super::limit::Limit;
 use crate::catalog::Reader;
@@ -137,8 +137,11 @@ pub(super) async fn slowly(
 ) -> Option<Vec<u8>> {
     let mut answers = Answers::new(zone, transport, !forwarders.is_empty(), reader.clone());
     let reply = match answers.make(packet, true).0 {
-        Reply::Later(service) => {
-            reader.with_health(&service, HEALTH_WITHIN).await;
+        Reply::Later(awaited) => {
+            match awaited {
+                Awaited::Health(service) => drop(reader.with_health(&service, HEALTH_WITHIN).await),
+                Awaited::Claim(host) => drop(reader.claim(&host).await),
+            }
             answers.make(packet, false).0
         }
         reply => reply,

@@ -9,7 +9,7 @@ use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderName, StatusCode};
 use axum::response::{IntoResponse, Response};
-use model::catalog::{Instance, Level};
+use model::catalog::{Claim, Instance, Level};
 use model::names::{ConfigName, HostName, ServiceName, Tag};
 use model::time::parse_duration;
 use serde::Deserialize;
@@ -198,6 +198,39 @@ fn list_nodes(shown: &Shown) -> Value {
     hosts
         .map(|host| json!({ "host": host, "addresses": nodes.addresses(host).collect::<Vec<_>>() }))
         .collect()
+}
+
+/// One host with its addresses; also one that has no service.
+pub(super) async fn node(
+    State(shared): State<Shared>,
+    Path(name): Path<String>,
+) -> Result<Response, Refusal> {
+    let host = HostName::new(name).map_err(refused)?;
+    let shown = shared.reader.shown();
+    let mut addresses: Vec<IpAddr> = shown.view.nodes().addresses(&host).collect();
+    if addresses.is_empty() {
+        match shared.reader.claim(&host).await {
+            Claim::Of(claimed) => addresses = claimed.to_vec(),
+            Claim::Nobody if shown.view.records_known() => {
+                let why = format!("{host} has no service and does not live");
+                return Err(Refusal::Said(StatusCode::NOT_FOUND, why));
+            }
+            Claim::Nobody => return Err(not_known_yet()),
+            Claim::Unknown => {
+                let why = format!("{host} has no service, and its claim cannot be read");
+                return Err(Refusal::Said(StatusCode::SERVICE_UNAVAILABLE, why));
+            }
+        }
+    }
+    // What is not in the catalog does not change with it: the answer is nobody else's.
+    let age = shared.reader.age().as_secs();
+    let body = json!({
+        "node": { "host": host, "addresses": addresses },
+        "index": shown.generation,
+        "revision": shown.revision,
+        "age_seconds": age,
+    });
+    Ok(with_age(&shown, age, body.to_string().into_bytes().into()))
 }
 
 /// A value that operators keep in the store.

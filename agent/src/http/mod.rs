@@ -11,6 +11,7 @@
 //! | `/v1/services` | every service, with how many instances are addressable and functional |
 //! | `/v1/services/NAME` | its instances; `level=addressable\|functional`, `tag=TAG` |
 //! | `/v1/nodes` | every host that has a service, with its addresses |
+//! | `/v1/nodes/HOST` | one host, also one that lives without a service |
 //! | `/v1/checks` | the checks of this host; what they printed on the Unix socket alone |
 //! | `/v1/http_sd?service=NAME` | targets for Prometheus |
 //! | `/v1/config/NAME` | on the Unix socket alone: a value that operators keep in the store, or null |
@@ -113,6 +114,7 @@ fn reading() -> Router<Shared> {
         .route("/v1/services", get(catalog::services))
         .route("/v1/services/{name}", get(catalog::service))
         .route("/v1/nodes", get(catalog::nodes))
+        .route("/v1/nodes/{host}", get(catalog::node))
         .route("/v1/http_sd", get(catalog::http_sd))
 }
 

@@ -1,21 +1,23 @@
 //! What failed: `get_failures` and `debug_timeout`.
 //!
-//! The cost follows what is wrong: counts first, then names where a count is not nothing, values only for
-//! hosts that look lost, and for JSON. Everything is read at the revision of the counts.
+//! Of results the cost follows what is wrong: counts first, then names where a count is not nothing, values only for
+//! hosts that look lost, and for JSON. Whether a service is down for no reason is judged from the whole fleet. Everything
+//! is read at the revision of the counts.
 
-use super::Store;
 use super::local::known_types;
 use super::running::{hosts_of, note_passed_over};
+use super::{Store, fleet};
 use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::output::{self, Output};
 use crate::settings::Flavour;
 use etcd_session::{KeyList, StoreError};
+use model::fleet::Down;
 use model::keys::{Key, Prefix, StatusState};
 use model::names::{HostName, StatusType, Version};
 use model::values::{self, RosterEntry, StatusRecord};
 use serde_json::{Value, json};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 
 /// Up to so many hosts are looked up one by one.
@@ -42,6 +44,8 @@ enum Check {
     Stale(StatusType),
     /// On the roster, neither live nor listed.
     Liveness,
+    /// A service that does not work, or a check of the host itself.
+    Down(String),
 }
 
 impl std::fmt::Display for Check {
@@ -50,6 +54,7 @@ impl std::fmt::Display for Check {
             Self::Status(kind) => kind.fmt(f),
             Self::Stale(kind) => write!(f, "{kind} (stale)"),
             Self::Liveness => f.write_str("liveness"),
+            Self::Down(check) => f.write_str(check),
         }
     }
 }
@@ -102,7 +107,10 @@ impl Failures {
     fn note_rest(&self, warnings: bool) {
         let [validation, apply, others @ ..] = known_types();
         let stale = [Check::Stale(validation), Check::Stale(apply), Check::Liveness];
-        for check in others.into_iter().map(Check::Status).chain(stale) {
+        let is_down = |problem: &&Problem| matches!(problem.check, Check::Down(_));
+        let down: BTreeSet<Check> =
+            self.failures.iter().filter(is_down).map(|problem| problem.check.clone()).collect();
+        for check in others.into_iter().map(Check::Status).chain(stale).chain(down) {
             let hosts: Vec<&str> = self.hosts(&check).collect();
             output::note_hosts(&check.to_string(), hosts.into_iter());
         }
@@ -161,6 +169,8 @@ impl Reader<'_> {
         let others = [Prefix::Hosts, Prefix::Lives].into_iter().chain(reporting);
         let first_other = prefixes.len();
         prefixes.extend(others);
+        let first_of_services = prefixes.len();
+        prefixes.extend([Prefix::HealthAll, Prefix::Reports]);
         let (counts, revision) = self.store.session.count(&prefixes, self.store.deadline).await?;
         self.revision = revision;
         let mut found = Failures { revision, ..Failures::default() };
@@ -178,13 +188,25 @@ impl Reader<'_> {
             let lost = self.lost().await?.into_iter();
             found.failures.extend(lost.map(|host| Problem { host, check: Check::Liveness }));
         }
-        for (kind, _) in kinds.iter().zip(&counts[first_other + 2..]).filter(|(_, count)| **count > 0) {
+        for (kind, _) in
+            kinds.iter().zip(&counts[first_other + 2..first_of_services]).filter(|(_, count)| **count > 0)
+        {
             let stale = self.stale(kind).await?.into_iter();
             found.failures.extend(stale.map(|host| Problem { host, check: Check::Stale(kind.clone()) }));
+        }
+        if counts[first_of_services..].iter().any(|count| *count > 0) {
+            found.failures.extend(self.down().await?);
         }
         found.failures.sort();
         found.warnings.sort();
         Ok(found)
+    }
+
+    /// Services that do not work, and failing checks of hosts themselves: what a fleet fails by beside results.
+    async fn down(&self) -> Result<Vec<Problem>, StoreError> {
+        let (fleet, _) = fleet::read(self.store, Some(self.revision), self.store.deadline).await?;
+        let problem = |down: Down| Problem { host: down.host, check: Check::Down(down.check) };
+        Ok(fleet.down().into_iter().map(problem).collect())
     }
 
     async fn list(&self, prefix: &Prefix) -> Result<KeyList, StoreError> {
@@ -288,7 +310,10 @@ async fn described(
 }
 
 const DEBUG_TIMEOUT_FILE: &str = "/etc/debug_timeout.ini";
+/// Of each file, if the list does not say another number,
 const TAIL_LINES: usize = 20;
+/// and at most.
+const TAIL_LINES_MAX: usize = 10_000;
 
 /// Prints what may explain that a deployment took too long. It is a printer: it always succeeds when it
 /// could read.
@@ -327,9 +352,15 @@ fn print_tails(output: &mut Output) -> Result<(), Failure> {
         output::warn(&format!("{DEBUG_TIMEOUT_FILE} is not there"));
         return Ok(());
     };
-    for path in listed_files(&text) {
+    let (files, refused) = listed_files(&text);
+    for line in refused {
+        output::warn(&format!(
+            "{DEBUG_TIMEOUT_FILE}: {line:?} is no number of lines from 1 to {TAIL_LINES_MAX}"
+        ));
+    }
+    for (path, lines) in files {
         output.line(&format!("==> {path} <=="));
-        match local::tail(Path::new(path), TAIL_LINES) {
+        match local::tail(Path::new(path), lines) {
             Ok(lines) => lines.iter().for_each(|line| output.line(line)),
             Err(error) => output::warn(&format!("{path}: {error}")),
         }
@@ -337,13 +368,43 @@ fn print_tails(output: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The files that an INI file lists: `name = /path`, or the path alone.
-fn listed_files(text: &str) -> impl Iterator<Item = &str> {
-    text.lines()
-        .map(str::trim)
-        .filter(|line| !line.starts_with(['#', ';', '[']))
-        .map(|line| line.split_once('=').map_or(line, |(_, value)| value).trim())
-        .filter(|path| path.starts_with('/'))
+/// The files that an INI file lists, `name = /path, /path` or paths alone, and how many lines of each; and the lines
+/// that say no such number. `lines`, `size` or `tail` counts for what follows, at the top for every section.
+fn listed_files(text: &str) -> (Vec<(&str, usize)>, Vec<&str>) {
+    let (mut files, mut refused) = (Vec::new(), Vec::new());
+    let mut everywhere = TAIL_LINES;
+    let mut here = None;
+    let mut is_top = true;
+    for line in text.lines().map(without_comment) {
+        if line.starts_with('[') {
+            (here, is_top) = (None, false);
+            continue;
+        }
+        let (name, value) = match line.split_once(['=', ':']) {
+            Some((name, value)) if !line.starts_with('/') => (name.trim(), value.trim()),
+            _ => ("", line),
+        };
+        let is_size = ["lines", "size", "tail"].iter().any(|size| name.eq_ignore_ascii_case(size));
+        if !is_size || value.starts_with('/') {
+            let lines = here.unwrap_or(everywhere);
+            let paths = value.split(',').map(str::trim).filter(|path| path.starts_with('/'));
+            files.extend(paths.map(|path| (path, lines)));
+            continue;
+        }
+        match value.parse().ok().filter(|lines| *lines > 0) {
+            Some(lines) if is_top => everywhere = TAIL_LINES_MAX.min(lines),
+            Some(lines) => here = Some(TAIL_LINES_MAX.min(lines)),
+            None => refused.push(line),
+        }
+    }
+    (files, refused)
+}
+
+/// What stands before a comment: a line that begins like one, or what stands behind a space.
+fn without_comment(line: &str) -> &str {
+    let is_begin = |at: usize| at == 0 || line[..at].ends_with(char::is_whitespace);
+    let comment = line.match_indices(['#', ';']).map(|(at, _)| at).find(|at| is_begin(*at));
+    line[..comment.unwrap_or(line.len())].trim()
 }
 
 #[cfg(test)]
@@ -365,6 +426,7 @@ mod tests {
                 problem("b", Check::Status(kind("validation"))),
                 problem("c", Check::Stale(kind("validation"))),
                 problem("d", Check::Liveness),
+                problem("f", Check::Down("mysql".into())),
             ],
             warnings: vec![problem("e", Check::Status(kind("puppet")))],
         }
@@ -384,7 +446,8 @@ mod tests {
         check(Failures::print_as_first, &found(), first);
         check(Failures::print_as_first, &Failures::default(), "");
         let newer = "Failures:\n  Node: a, Check: puppet\n  Node: a, Check: validation\n  Node: b, Check: validation\n  \
-                     Node: c, Check: validation (stale)\n  Node: d, Check: liveness\n";
+                     Node: c, Check: validation (stale)\n  Node: d, Check: liveness\n  \
+                     Node: f, Check: mysql\n";
         check(|f, o| f.print(false, o), &found(), newer);
         check(|f, o| f.print(true, o), &found(), &format!("{newer}Warnings:\n  Node: e, Check: puppet\n"));
         check(|f, o| f.print(true, o), &Failures::default(), "");
@@ -399,8 +462,26 @@ mod tests {
     }
 
     #[test]
-    fn files_to_show_are_listed_in_an_ini_file() {
-        let text = "[logs]\n# old\nsyslog = /var/log/syslog\n/var/log/puppet.log\nrelative = log\n";
-        assert_eq!(listed_files(text).collect::<Vec<_>>(), ["/var/log/syslog", "/var/log/puppet.log"]);
+    fn files_to_show_are_listed_in_an_ini_file_with_how_much_of_each() {
+        let check = |text: &str, expected: &[(&str, usize)], wrong: &[&str]| {
+            let (listed, refused) = listed_files(text);
+            assert_eq!((listed, refused), (expected.to_vec(), wrong.to_vec()), "{text:?}");
+        };
+        let plain = "[logs]\n# old\nsyslog = /var/log/syslog\n/var/log/puppet.log\nrelative = log\n";
+        check(plain, &[("/var/log/syslog", 20), ("/var/log/puppet.log", 20)], &[]);
+        check("files = /a, /b,/c\n  /d\n", &[("/a", 20), ("/b", 20), ("/c", 20), ("/d", 20)], &[]);
+        check("lines = 50\n/a\n[one]\n/b\n", &[("/a", 50), ("/b", 50)], &[]);
+        check("Lines: 50\na: /a\n", &[("/a", 50)], &[]);
+        // A section ends what the one before said.
+        let sections = "[one]\nlines = 5\n/a\nsize=7\n/b\n[two]\n/c\n[three]\ntail = 9\n/d\n";
+        check(sections, &[("/a", 5), ("/b", 7), ("/c", 20), ("/d", 9)], &[]);
+        check("lines = 3\n[one]\nlines = 5\n/a\n[two]\n/b\n", &[("/a", 5), ("/b", 3)], &[]);
+        check("lines = 1000000\n/a\nlines = 10000\n/b", &[("/a", 10_000), ("/b", 10_000)], &[]);
+        check("; /a\nlines = 7 ; of each\n  # /b\na = /a#1 # old\n", &[("/a#1", 7)], &[]);
+        // A file may be called so, too.
+        check("lines = /var/log/lines\n", &[("/var/log/lines", 20)], &[]);
+        for wrong in ["lines = many", "tail = 0", "size = -1", "lines ="] {
+            check(&format!("{wrong}\n/a\n"), &[("/a", 20)], &[wrong]);
+        }
     }
 }

@@ -8,8 +8,15 @@ use model::keys::{Key, Prefix};
 use model::values::{self, StoreIdentity, certificate_warning};
 
 /// Everything that a verdict depends on, besides [`KEYS`] and the listings, whose keys say all.
-const RANGES: [Prefix; 5] =
-    [Prefix::Statuses, Prefix::Hosts, Prefix::Lives, Prefix::Reports, Prefix::ReportingAll];
+const RANGES: [Prefix; 7] = [
+    Prefix::Statuses,
+    Prefix::Hosts,
+    Prefix::Lives,
+    Prefix::Reports,
+    Prefix::ReportingAll,
+    Prefix::HealthAll,
+    Prefix::Maintenances,
+];
 const KEYS: [Key; 2] = [Key::CurrentVersion, Key::Store];
 
 /// Reads the whole fleet, at the given revision or now. The revision that was read comes along.

@@ -7,9 +7,10 @@ use crate::output::{self, Output};
 use crate::settings::Settings;
 use anyhow::anyhow;
 use etcd_session::Picture;
+use model::checks::CheckStatus;
 use model::keys::{Key, StatusState};
 use model::names::{HostName, StatusType};
-use model::values::StatusRecord;
+use model::values::{self, FailingCheck, Report, StatusRecord};
 use serde_json::json;
 use std::io;
 
@@ -66,7 +67,9 @@ pub(super) async fn local_health(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let host = store.settings.host(None)?;
-    let picture = match store.session.read_keys(&status_keys(&host), store.deadline).await {
+    let mut keys = status_keys(&host);
+    keys.push(Key::Report(host.clone()));
+    let picture = match store.session.read_keys(&keys, store.deadline).await {
         Ok(picture) => picture,
         Err(error) => {
             output::warn(&format!("{error}; the health of {host} is not known"));
@@ -80,17 +83,18 @@ pub(super) async fn local_health(
     let failing = failing(&picture, &host);
     let known = !picture.entries.is_empty();
     let list: Vec<_> =
-        failing.iter().map(|(kind, detail)| json!({ "check": kind, "output": detail })).collect();
+        failing.iter().map(|(check, detail)| json!({ "check": check, "output": detail })).collect();
     output.answer(&json!({ "host": host, "known": known, "failing": list }), |o| {
-        for (kind, detail) in failing.iter().filter(|_| verbose) {
-            o.line(&format!("{kind}: {detail}"));
+        for (check, detail) in failing.iter().filter(|_| verbose) {
+            o.line(&format!("{check}: {detail}"));
         }
     });
     Ok(Exit::Own(failing.len().min(HEALTH_MAX) as u8))
 }
 
-/// The types that failed, with what their records say.
-fn failing(picture: &Picture, host: &HostName) -> Vec<(StatusType, String)> {
+/// The types of result that failed, with what their records say, and the checks that do: those that are critical, and
+/// of the two that carry a configuration run's own names, those that warn.
+fn failing(picture: &Picture, host: &HostName) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for kind in known_types() {
         let Some(entry) = picture.get(&Key::Status(kind.clone(), StatusState::Failed, host.clone())) else {
@@ -101,7 +105,15 @@ fn failing(picture: &Picture, host: &HostName) -> Vec<(StatusType, String)> {
             Ok(StatusRecord { code: Some(code), .. }) => format!("failed with code {code}"),
             _ => "failed".into(),
         };
-        found.push((kind, detail));
+        found.push((kind.to_string(), detail));
+    }
+    let report = picture.get(&Key::Report(host.clone()));
+    let report: Option<Report> = report.and_then(|entry| values::read(&entry.value).ok());
+    let counts = |check: &FailingCheck| {
+        check.status == CheckStatus::Critical || ["puppet", "validation"].contains(&check.check.as_str())
+    };
+    for check in report.into_iter().flat_map(|report| report.checks).filter(counts) {
+        found.push((check.check, check.line));
     }
     found
 }

@@ -7,16 +7,15 @@ use crate::output::{self, Output};
 use anyhow::anyhow;
 use etcd_session::{Feed, FeedEvent, FeedOptions, OneShotService, Picture, StoreError};
 use model::catalog::{
-    Data, GuardSettings, Instance, Level, QueryType, Question, ServiceRecord, StoredAddresses, View, Zone,
-    answer, catalog_from_store, vanished_entries,
+    Claim, Data, GuardSettings, Instance, Level, QueryType, Question, ServiceRecord, StoredAddresses, View,
+    Zone, answer, catalog_from_store, published_interfaces, vanished_entries,
 };
 use model::definitions::parse_profile_list;
 use model::keys::{Key, Prefix};
-use model::names::{HostName, InterfaceName, ServiceName, Tag};
+use model::names::{HostName, ServiceName, Tag};
 use model::values::{self, Maintenance, ReleaseWish};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::time::SystemTime;
 use tokio::sync::mpsc;
 
@@ -213,7 +212,14 @@ pub(super) async fn publish_service(store: &Store<'_>, output: &mut Output) -> R
     let text = local::read(path).map_err(|e| Failure::cannot_tell(format!("{}: {e}", path.display())))?;
     let list = parse_profile_list(&path.display().to_string(), &text.unwrap_or_default());
     list.notes.iter().for_each(|note| output::warn(note));
-    let record = ServiceRecord { host: Some(host.clone()), ..ServiceRecord::of_interfaces(interfaces()) };
+    let networks = sysinfo::Networks::new_with_refreshed_list().map_err(|error| {
+        Failure::cannot_tell(format!("the addresses of this machine cannot be read: {error}"))
+    })?;
+    let interfaces =
+        published_interfaces(networks.iter().map(|(name, data)| {
+            (name.to_string_lossy(), data.ip_networks().iter().map(|network| network.addr))
+        }));
+    let record = ServiceRecord { host: Some(host.clone()), ..ServiceRecord::of_interfaces(interfaces) };
     let names: Vec<ServiceName> = list.services.iter().map(|service| service.name.clone()).collect();
     let shot = OneShotService { host, record: record.write(), services: names.clone() };
     for tries in 1.. {
@@ -226,17 +232,6 @@ pub(super) async fn publish_service(store: &Store<'_>, output: &mut Output) -> R
     }
     output.answer(&json!({ "services": names }), |o| names.iter().for_each(|name| o.line(name.as_str())));
     Ok(Exit::Yes)
-}
-
-/// Every interface with its addresses, as the original tool published them.
-fn interfaces() -> Vec<(InterfaceName, Vec<IpAddr>)> {
-    let Ok(networks) = sysinfo::Networks::new_with_refreshed_list() else { return Vec::new() };
-    let named = networks.iter().filter_map(|(name, data)| {
-        let name = InterfaceName::new(name.to_string_lossy()).ok()?;
-        let addresses: Vec<IpAddr> = data.ip_networks().iter().map(|network| network.addr).collect();
-        (!addresses.is_empty()).then_some((name, addresses))
-    });
-    named.collect()
 }
 
 /// Waits until so many instances of a service are there: 0 they are, 1 they were not in time, 2 nobody can tell.
@@ -370,7 +365,13 @@ pub(super) async fn dns(
         negative_ttl: 5,
     };
     let lower = name.trim_end_matches('.').to_ascii_lowercase();
-    let found = answer(&Question { labels: lower.split('.').collect(), kind: *query }, &view, &zone);
+    let mut found = answer(&Question { labels: lower.split('.').collect(), kind: *query }, &view, &zone);
+    if let Some(host) = found.host.take() {
+        let key = Key::Live(host);
+        let picture = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
+        let claim = Claim::read(picture.get(&key).map(|entry| &entry.value[..]));
+        found = found.with_claim(&claim.map_err(|e| Failure::cannot_tell(format!("{key}: {e}")))?, *query);
+    }
     let mut records = found.records;
     records.sort();
     let said: Vec<String> = records.iter().map(|record| in_words(&record.data, &zone)).collect();

@@ -97,6 +97,7 @@ fn say_status(fleet: &Fleet, around: &Around, revision: i64, output: &mut Output
         verdicts.iter().filter(|(_, v)| **v != FleetVerdict::Ok).map(|(host, v)| (*host, v)).collect();
     let unaccounted = unaccounted_of(&verdicts);
     let versions = fleet.versions();
+    let down = fleet.down();
     let target = match fleet.target() {
         FleetTarget::Known { version, revision } => Some((version, *revision)),
         _ => None,
@@ -114,6 +115,9 @@ fn say_status(fleet: &Fleet, around: &Around, revision: i64, output: &mut Output
             json!({ "host": host, "how": how.to_string() })
         }).collect::<Vec<_>>(),
         "alarms": around.alarms,
+        "down": down.iter().map(|down| {
+            json!({ "host": down.host, "check": down.check, "output": down.line })
+        }).collect::<Vec<_>>(),
         "silent": around.silent.iter().map(|(service, silent, all)| {
             json!({ "service": service, "silent": silent, "instances": all })
         }).collect::<Vec<_>>(),
@@ -139,6 +143,9 @@ fn say_status(fleet: &Fleet, around: &Around, revision: i64, output: &mut Output
         section(o, unaccounted.is_empty());
         let rows = unaccounted.iter().map(|(host, how)| [host.to_string(), how.to_string()]);
         o.table(["UNACCOUNTED", "HOW"], rows);
+        section(o, down.is_empty());
+        let rows = down.iter().map(|down| [down.check.clone(), down.host.to_string(), down.line.clone()]);
+        o.table(["DOWN", "HOST", "SAID"], rows);
         section(o, around.silent.is_empty());
         // Agents serve their last word; `orchestrate release-view` ends that.
         let rows = around.silent.iter().map(|(service, silent, all)| {
@@ -234,7 +241,7 @@ mod tests {
         say_status(&fleet(&[]), &Around::default(), 30, &mut output);
         let value: serde_json::Value = serde_json::from_str(output.text()).unwrap();
         assert_eq!(value["fleet"], "unknown");
-        for list in ["versions", "not_ok", "unaccounted", "silent", "out_of_use"] {
+        for list in ["versions", "not_ok", "unaccounted", "down", "silent", "out_of_use"] {
             assert_eq!(value[list], json!([]), "{list}");
         }
     }

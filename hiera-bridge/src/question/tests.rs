@@ -51,13 +51,19 @@ fn every_question_has_its_answer() {
         json!([{"target": "w2.node.consul", "port": 80, "priority": 1, "weight": 1}]),
     );
     check(r#"{"ask": "reverse", "address": "10.0.0.1"}"#, json!("w1.node.consul"));
-    check(r#"{"ask": "entry", "key": "services::web::eth0"}"#, json!(["10.0.0.1", "10.0.0.2", "fd00::1"]));
+    check(r#"{"ask": "entry", "key": "services::web::eth0"}"#, json!(["10.0.0.1", "10.0.0.2"]));
+    check(
+        r#"{"ask": "entry", "key": "services_all::web::eth0"}"#,
+        json!(["10.0.0.1", "10.0.0.2", "fd00::1"]),
+    );
     check(r#"{"ask": "entry", "key": "services::my::service::eth0"}"#, json!(["10.0.0.9"]));
     check(
         r#"{"ask": "entries"}"#,
         json!({
-            "services::web::eth0": ["10.0.0.1", "10.0.0.2", "fd00::1"], "services::web::lo": ["127.0.0.1"],
+            "services::web::eth0": ["10.0.0.1", "10.0.0.2"], "services::web::lo": ["127.0.0.1"],
             "services::db::eth0": ["10.0.0.9"], "services::my::service::eth0": ["10.0.0.9"],
+            "services_all::web::eth0": ["10.0.0.1", "10.0.0.2", "fd00::1"], "services_all::web::lo": ["127.0.0.1"],
+            "services_all::db::eth0": ["10.0.0.9"], "services_all::my::service::eth0": ["10.0.0.9"],
         }),
     );
     let Ok(Some(services)) = ask(r#"{"ask": "services", "name": "web"}"#) else { panic!() };

@@ -5,9 +5,11 @@
 //! (RFC 2782), `host.node[.datacenter].domain`, and the reverse names of every known address. Names are compared
 //! without case (RFC 4343).
 
-use super::{Instance, Level, ServiceView, View};
+use super::{Instance, Level, ServiceView, View, usable_addresses};
 use crate::names::{HostName, ServiceName, Tag};
+use crate::values::{self, LiveClaim, ValueError};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 /// What the server answers for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +78,7 @@ pub enum Data {
     Aaaa(Ipv6Addr),
     /// Port and host.
     Srv {
-        /// The port.
+        /// The port; 0 of a service that has none.
         port: u16,
         /// The name of the host.
         target: String,
@@ -100,6 +102,30 @@ pub struct ResourceRecord {
     pub data: Data,
 }
 
+/// The claim of a host's name, which each agent keeps in the store, as far as it is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Claim {
+    /// A host claims the name, and these are the addresses that others can reach.
+    Of(Arc<[IpAddr]>),
+    /// Nobody does.
+    Nobody,
+    /// It cannot be told.
+    Unknown,
+}
+
+impl Claim {
+    /// As it stands in the store, if it is there.
+    ///
+    /// # Errors
+    /// It is there and cannot be read: whoever claims the name has no known address.
+    pub fn read(value: Option<&[u8]>) -> Result<Self, ValueError> {
+        let Some(value) = value else { return Ok(Self::Nobody) };
+        let claim: LiveClaim = values::read(value)?;
+        let addresses = claim.addresses.iter().filter_map(|text| text.parse().ok());
+        Ok(Self::Of(usable_addresses(addresses).into()))
+    }
+}
+
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
@@ -113,11 +139,29 @@ pub struct Answer {
     pub zone: Option<String>,
     /// The service whose health decides; it should be followed from now on.
     pub service: Option<ServiceName>,
+    /// A host that the catalog does not have. The claim of its name says whether there is one: [`Answer::with_claim`].
+    pub host: Option<HostName>,
 }
 
 impl Answer {
     fn code(code: ResponseCode, zone: Option<String>) -> Self {
-        Self { code, records: Vec::new(), additional: Vec::new(), zone, service: None }
+        Self { code, records: Vec::new(), additional: Vec::new(), zone, service: None, host: None }
+    }
+
+    /// The answer with what is known of the claim of [`Answer::host`]; its kind is that of the question.
+    #[must_use]
+    pub fn with_claim(mut self, claim: &Claim, kind: QueryType) -> Self {
+        match claim {
+            Claim::Of(list) => {
+                self.code = ResponseCode::NoError;
+                addresses(kind, list.iter().copied(), &mut self.records);
+                host_info(kind, &mut self);
+            }
+            Claim::Unknown if self.code == ResponseCode::NoSuchName => self.code = ResponseCode::NotReady,
+            // It is there because others stand below it, or is not there.
+            Claim::Unknown | Claim::Nobody => {}
+        }
+        self
     }
 
     /// True if there is nothing of what was asked for.
@@ -235,7 +279,10 @@ fn node(front: &[&str], kind: QueryType, view: &View, answer: &mut Answer) {
             addresses(kind, view.nodes().addresses(host), &mut answer.records);
             host_info(kind, answer);
         }
-        None => answer.code = ResponseCode::NoSuchName,
+        None => {
+            answer.code = ResponseCode::NoSuchName;
+            answer.host = HostName::new(name).ok();
+        }
     }
 }
 
@@ -271,7 +318,8 @@ fn service(front: &[&str], kind: QueryType, view: &View, zone: &Zone, answer: &m
     for (host, instance) in instances {
         match kind {
             QueryType::Srv => {
-                let Some(port) = instance.record.port else { continue };
+                // Whoever asks for hosts finds them, and knows by itself where to knock.
+                let port = instance.record.port.unwrap_or(0);
                 let target = format!("{}.node.{}", host.as_str().to_ascii_lowercase(), zone.domain);
                 named_addresses(&target, instance.record.addresses.iter().copied(), &mut answer.additional);
                 answer.records.push(ResourceRecord { name: None, data: Data::Srv { port, target } });

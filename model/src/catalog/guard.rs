@@ -6,6 +6,10 @@
 //! It is held back until the host speaks again, until its record is gone as well (the work lease outlives a
 //! reboot) and a while has passed in which a host that was cut off would have come back, or until an
 //! operator lets it through.
+//!
+//! A host whose record vanished while its health says that it works is no silent one, however few they are: it says so
+//! itself, and only where it is got lost, as with a lease that ran out in a bad network. It is served on until it says
+//! otherwise or nothing more.
 
 use super::{Instance, Said};
 use crate::names::{HostName, ServiceName};
@@ -58,6 +62,8 @@ struct Vanished {
     at: BootMillis,
     /// When nothing of it was left in the store.
     gone: Option<BootMillis>,
+    /// Its health says that it works; only its record is gone.
+    works: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -65,6 +71,23 @@ struct Watched {
     vanished: BTreeMap<HostName, Vanished>,
     /// Too many at once: their last word is served.
     holding: bool,
+}
+
+impl Watched {
+    fn holds(&self, vanished: &Vanished) -> bool {
+        self.holding || vanished.works
+    }
+
+    fn held(&self) -> impl Iterator<Item = &HostName> {
+        self.vanished.iter().filter(|(_, vanished)| self.holds(vanished)).map(|(host, _)| host)
+    }
+
+    /// What went silent long ago did not go together with what goes now.
+    fn forget_old(&mut self, window: Duration, now: BootMillis) {
+        if !self.holding {
+            self.vanished.retain(|_, v| v.works || now.since(v.at) < window);
+        }
+    }
 }
 
 /// The hosts of services whose view has to be made anew.
@@ -124,21 +147,27 @@ impl Guard {
         let settings = self.settings;
         let watched = self.services.entry(service.clone()).or_default();
         let gone = (after.record.is_none() && after.health.is_none()).then_some(now);
+        let works = followed && after.health.is_some();
         if let Some(known) = watched.vanished.get_mut(host) {
-            known.gone = known.gone.or(gone);
-            return Vec::new();
-        }
-        let Some(last) = before.instance().filter(|_| is_silent || (lost_record && was_functional)) else {
-            if watched.vanished.is_empty() {
-                self.services.remove(service);
+            let worked = std::mem::replace(&mut known.works, works);
+            known.gone = if works { None } else { known.gone.or(gone) };
+            if works || !worked {
+                return Vec::new();
             }
-            return Vec::new();
-        };
-        let last = Arc::new(Instance { withheld: true, ..last.as_ref().clone() });
-        if !watched.holding {
-            watched.vanished.retain(|_, v| now.since(v.at) < settings.window);
+            known.at = now;
+            watched.forget_old(settings.window, now);
+        } else {
+            let Some(last) = before.instance().filter(|_| is_silent || (lost_record && was_functional))
+            else {
+                if watched.vanished.is_empty() {
+                    self.services.remove(service);
+                }
+                return Vec::new();
+            };
+            let last = Arc::new(Instance { withheld: true, ..last.as_ref().clone() });
+            watched.forget_old(settings.window, now);
+            watched.vanished.insert(host.clone(), Vanished { last, at: now, gone, works });
         }
-        watched.vanished.insert(host.clone(), Vanished { last, at: now, gone });
         let silent = watched.vanished.len();
         if watched.holding || !settings.is_cliff(silent, left + silent) {
             return Vec::new();
@@ -158,19 +187,18 @@ impl Guard {
 
     /// The last word of an instance, if it is held back.
     pub(super) fn held(&self, service: &ServiceName, host: &HostName) -> Option<Arc<Instance>> {
-        let watched = self.services.get(service).filter(|watched| watched.holding)?;
-        watched.vanished.get(host).map(|vanished| vanished.last.clone())
+        let watched = self.services.get(service)?;
+        let vanished = watched.vanished.get(host).filter(|vanished| watched.holds(vanished))?;
+        Some(vanished.last.clone())
     }
 
     /// Everything that is held back.
     pub(super) fn withheld(&self) -> Vec<Withheld> {
-        let holding = self.services.iter().filter(|(_, watched)| watched.holding);
-        holding
-            .map(|(service, watched)| Withheld {
-                service: service.clone(),
-                hosts: watched.vanished.keys().cloned().collect(),
-            })
-            .collect()
+        let held = self.services.iter().map(|(service, watched)| Withheld {
+            service: service.clone(),
+            hosts: watched.held().cloned().collect(),
+        });
+        held.filter(|held| !held.hosts.is_empty()).collect()
     }
 
     /// Lets everything through.
@@ -190,7 +218,7 @@ impl Guard {
         let mut touched = Touched::new();
         for (service, watched) in &mut self.services {
             if !watched.holding {
-                watched.vanished.retain(|_, v| now.since(v.at) < settings.window);
+                watched.forget_old(settings.window, now);
                 continue;
             }
             let over = |v: &Vanished| v.gone.is_some_and(|gone| now >= gone.plus(settings.linger));
@@ -217,7 +245,7 @@ impl Guard {
         let settings = self.settings;
         let ends = self.services.values().flat_map(|watched| {
             watched.vanished.values().filter_map(|v| {
-                if watched.holding {
+                if watched.holds(v) {
                     v.gone.map(|gone| gone.plus(settings.linger))
                 } else {
                     Some(v.at.plus(settings.window))

@@ -1,5 +1,6 @@
-//! The YAML that Hiera reads (contract C22): `services::<service>::<interface>: [address, …]`, one line each, sorted
-//! by the whole key. IPv4 stands plain, everything else in single quotes, so that every reader of YAML takes it
+//! The YAML that Hiera reads (contract C22): `services::<service>::<interface>: [address, …]` with one address for each
+//! host, its first IPv4 address there, or IPv6 where there is no IPv4; and `services_all::<service>::<interface>` with all
+//! of them. One line each, sorted by the whole key. IPv4 stands plain, everything else in single quotes, so that every reader of YAML takes it
 //! for text. Only addresses are in it: a service that does not work keeps its place.
 
 use super::{GuardSettings, ServiceRecord, ServiceView, View};
@@ -11,32 +12,83 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 const FRONT: &str = "services::";
+const FRONT_ALL: &str = "services_all::";
 const EMPTY: &str = "{}\n";
 
-/// The addresses of a service by interface, in any order and perhaps more than once.
-type Addresses = BTreeMap<InterfaceName, Vec<IpAddr>>;
+/// The addresses of one interface on all hosts, in any order and perhaps more than once.
+#[derive(Debug, Default)]
+struct Lists {
+    /// One for each host.
+    first: Vec<IpAddr>,
+    all: Vec<IpAddr>,
+}
+
+/// The addresses of a service by interface.
+type Addresses = BTreeMap<InterfaceName, Lists>;
 
 fn add(found: &mut Addresses, record: &ServiceRecord) {
     for (interface, addresses) in record.interfaces.iter() {
-        match found.get_mut(interface) {
-            Some(known) => known.extend_from_slice(addresses),
-            None => drop(found.insert(interface.clone(), addresses.to_vec())),
+        if !found.contains_key(interface) {
+            found.insert(interface.clone(), Lists::default());
         }
+        let Some(lists) = found.get_mut(interface) else { continue };
+        // They are sorted, IPv4 first.
+        lists.first.extend(addresses.first());
+        lists.all.extend_from_slice(addresses);
     }
 }
 
 fn sort(found: &mut Addresses) {
-    for addresses in found.values_mut() {
-        addresses.sort_unstable();
-        addresses.dedup();
+    for list in found.values_mut().flat_map(|lists| [&mut lists.first, &mut lists.all]) {
+        list.sort_unstable();
+        list.dedup();
     }
 }
 
-fn line_of(service: &ServiceName, interface: &InterfaceName, addresses: &[IpAddr]) -> String {
+/// The addresses of a service, as the file shows them.
+fn addresses_of(service: &ServiceView) -> Addresses {
+    let mut found = Addresses::new();
+    let instances = service.instances().values().filter(|instance| !instance.is_withdrawn());
+    instances.for_each(|instance| add(&mut found, &instance.record));
+    sort(&mut found);
+    found
+}
+
+/// What comes before the name of the service, the interface, and the list.
+type Entry<'a> = (&'static str, &'a InterfaceName, &'a [IpAddr]);
+
+fn entries(found: &Addresses) -> impl Iterator<Item = Entry<'_>> {
+    found.iter().flat_map(|(interface, lists)| {
+        [(FRONT, interface, &lists.first[..]), (FRONT_ALL, interface, &lists.all[..])]
+    })
+}
+
+/// The entries of one service, by their keys.
+pub fn hiera_entries(name: &ServiceName, service: &ServiceView) -> BTreeMap<String, Vec<IpAddr>> {
+    let found = addresses_of(service);
+    entries(&found).map(|(front, interface, list)| (key(front, name, interface), list.to_vec())).collect()
+}
+
+/// The service that the key of an entry speaks of, if it is one.
+pub fn service_of_entry(key: &str) -> Option<ServiceName> {
+    service_behind(FRONT, key).or_else(|| service_behind(FRONT_ALL, key))
+}
+
+fn service_behind(front: &str, key: &str) -> Option<ServiceName> {
+    // A service may have colons in its name, an interface has none.
+    let (service, _) = key.strip_prefix(front)?.rsplit_once("::")?;
+    ServiceName::new(service).ok()
+}
+
+fn key(front: &str, service: &ServiceName, interface: &InterfaceName) -> String {
+    format!("{front}{service}::{interface}")
+}
+
+fn line_of(service: &ServiceName, (front, interface, addresses): Entry<'_>) -> String {
     // As long as IPv4 makes it; it grows where that is too little.
     let mut line = String::with_capacity(64 + 14 * addresses.len());
     // Writing to a string does not fail.
-    let _ = write!(line, "{FRONT}{service}::{interface}: [");
+    let _ = write!(line, "{front}{service}::{interface}: [");
     for (index, address) in addresses.iter().enumerate() {
         line.push_str(if index == 0 { "" } else { ", " });
         let _ = match address {
@@ -74,11 +126,7 @@ impl HieraFile {
         for (name, service) in view.services() {
             let is_same = |(known, _): &(Arc<ServiceView>, _)| Arc::ptr_eq(known, service);
             if !self.services.get(name).is_some_and(is_same) {
-                let mut found = Addresses::new();
-                let instances = service.instances().values().filter(|instance| !instance.is_withdrawn());
-                instances.for_each(|instance| add(&mut found, &instance.record));
-                sort(&mut found);
-                let lines = found.iter().map(|(interface, list)| line_of(name, interface, list)).collect();
+                let lines = entries(&addresses_of(service)).map(|entry| line_of(name, entry)).collect();
                 self.services.insert(name.clone(), (service.clone(), lines));
             }
         }
@@ -127,21 +175,21 @@ impl StoredAddresses {
 
     /// The file that Hiera reads.
     pub fn hiera_yaml(&self) -> String {
-        let lines: Vec<String> =
-            self.lines().map(|(service, interface, list)| line_of(service, interface, list)).collect();
+        let lines: Vec<String> = self.lines().map(|(service, entry)| line_of(service, entry)).collect();
         file_of(lines.iter().map(String::as_str))
     }
 
     /// The same as a map.
     pub fn hiera_entries(&self) -> BTreeMap<String, &[IpAddr]> {
-        let entry = |(service, interface, list)| (format!("{FRONT}{service}::{interface}"), list);
-        self.lines().map(entry).collect()
+        self.lines()
+            .map(|(service, (front, interface, list))| (key(front, service, interface), list))
+            .collect()
     }
 
-    fn lines(&self) -> impl Iterator<Item = (&ServiceName, &InterfaceName, &[IpAddr])> {
-        self.services.iter().flat_map(|(service, addresses)| {
-            addresses.iter().map(move |(interface, list)| (service, interface, list.as_slice()))
-        })
+    fn lines(&self) -> impl Iterator<Item = (&ServiceName, Entry<'_>)> {
+        self.services
+            .iter()
+            .flat_map(|(service, addresses)| entries(addresses).map(move |entry| (service, entry)))
     }
 }
 
@@ -154,9 +202,8 @@ pub fn vanished_entries(old: &str, new: &str, guard: &GuardSettings) -> Vec<(Ser
     let mut services: BTreeMap<ServiceName, (usize, usize)> = BTreeMap::new();
     for line in old.lines() {
         let Some((key, list)) = line.split_once(": [") else { continue };
-        // A service may have colons in its name, an interface has none.
-        let named = key.strip_prefix(FRONT).and_then(|rest| rest.rsplit_once("::"));
-        let Some(service) = named.and_then(|(service, _)| ServiceName::new(service).ok()) else { continue };
+        // All of them would count each loss once more.
+        let Some(service) = service_behind(FRONT, key) else { continue };
         let (lost, had) = services.entry(service).or_default();
         let before = addresses_in(list);
         *had += before.len();

@@ -16,11 +16,13 @@ mod view;
 pub use cache::{CachedCatalog, CachedInstance, CachedNames};
 pub use common::Common;
 pub use dns::{
-    Answer, Data, QueryType, Question, ResourceRecord, ResponseCode, Zone, answer, reverse_address,
+    Answer, Claim, Data, QueryType, Question, ResourceRecord, ResponseCode, Zone, answer, reverse_address,
 };
 pub use guard::{Guard, GuardSettings, Withheld};
-pub use hiera::{HieraFile, StoredAddresses, vanished_entries};
-pub use record::{Interfaces, RECORD_MAX_BYTES, RecordError, ServiceRecord, usable_addresses};
+pub use hiera::{HieraFile, StoredAddresses, hiera_entries, service_of_entry, vanished_entries};
+pub use record::{
+    Interfaces, RECORD_MAX_BYTES, RecordError, ServiceRecord, published_interfaces, usable_addresses,
+};
 pub use shown::ShownInstance;
 pub use view::{Nodes, ServiceView, View};
 

@@ -16,7 +16,7 @@ pub struct ServiceRecord {
     /// Who wrote it. A record that names another host than its key is dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostName>,
-    /// Every address of the host, by interface, sorted.
+    /// Every address of the host but link-local ones, by interface, sorted.
     #[serde(default, with = "as_map")]
     pub interfaces: Interfaces,
     /// The addresses that others should use, the best first.
@@ -72,7 +72,9 @@ impl ServiceRecord {
         let mut record = match read {
             Ok(record) if !is_empty => record,
             read => match serde_json::from_slice::<BTreeMap<InterfaceName, IpAddr>>(bytes) {
-                Ok(old) => Self::of_interfaces(old.into_iter().map(|(name, ip)| (name, vec![ip]))),
+                Ok(old) => Self::of_interfaces(as_map::sorted(
+                    old.into_iter().map(|(name, ip)| (name, vec![ip])).collect(),
+                )),
                 Err(error) => {
                     read?;
                     let shown = crate::names::quoted(&String::from_utf8_lossy(bytes));
@@ -90,9 +92,7 @@ impl ServiceRecord {
     }
 
     /// A record with every address of a host; those that others can reach are the ones they should use.
-    pub fn of_interfaces(interfaces: impl IntoIterator<Item = (InterfaceName, Vec<IpAddr>)>) -> Self {
-        let sorted: BTreeMap<_, _> = interfaces.into_iter().collect();
-        let interfaces = as_map::sorted(sorted);
+    pub fn of_interfaces(interfaces: Interfaces) -> Self {
         let addresses = usable_addresses(interfaces.iter().flat_map(|(_, list)| list.iter().copied()));
         Self { interfaces, addresses, ..Self::default() }
     }
@@ -113,14 +113,28 @@ impl ServiceRecord {
     }
 }
 
+/// The interfaces of a host with what is published of them. Link-local addresses are not: they mean nothing on
+/// another link. Nor are interfaces with a name that no key may have.
+pub fn published_interfaces(
+    found: impl IntoIterator<Item = (impl AsRef<str>, impl IntoIterator<Item = IpAddr>)>,
+) -> Interfaces {
+    let named = found.into_iter().filter_map(|(name, addresses)| {
+        Some((InterfaceName::new(name.as_ref()).ok()?, addresses.into_iter().collect()))
+    });
+    as_map::sorted(named.collect())
+}
+
+fn is_link_local(address: &IpAddr) -> bool {
+    match address {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
 /// Addresses that other hosts can reach: no loopback, no link-local.
 pub fn usable_addresses(addresses: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
-    let mut found: Vec<IpAddr> = addresses
-        .filter(|ip| match ip {
-            IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local() && !ip.is_unspecified(),
-            IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local() && !ip.is_unspecified(),
-        })
-        .collect();
+    let mut found: Vec<IpAddr> =
+        addresses.filter(|ip| !ip.is_loopback() && !ip.is_unspecified() && !is_link_local(ip)).collect();
     found.sort();
     found.dedup();
     found
@@ -128,18 +142,23 @@ pub fn usable_addresses(addresses: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> 
 
 /// Pairs that stand in JSON as an object.
 mod as_map {
-    use super::{BTreeMap, InterfaceName, Interfaces, IpAddr};
+    use super::{BTreeMap, InterfaceName, Interfaces, IpAddr, is_link_local};
     use serde::de::{MapAccess, Visitor};
     use serde::{Deserializer, Serializer};
     use std::fmt;
 
     pub(super) fn sorted(map: BTreeMap<InterfaceName, Vec<IpAddr>>) -> Interfaces {
-        map.into_iter().map(in_order).collect()
+        map.into_iter().filter_map(in_order).collect()
     }
 
-    fn in_order((name, mut addresses): (InterfaceName, Vec<IpAddr>)) -> (InterfaceName, Box<[IpAddr]>) {
+    /// Without what means nothing elsewhere: older programs published that, too.
+    fn in_order(
+        (name, mut addresses): (InterfaceName, Vec<IpAddr>),
+    ) -> Option<(InterfaceName, Box<[IpAddr]>)> {
+        addresses.retain(|ip| !is_link_local(ip));
         addresses.sort_unstable();
-        (name, addresses.into_boxed_slice())
+        addresses.dedup();
+        (!addresses.is_empty()).then(|| (name, addresses.into_boxed_slice()))
     }
 
     pub(super) fn serialize<S: Serializer>(
@@ -165,7 +184,7 @@ mod as_map {
                     pairs.push(pair);
                 }
                 if pairs.is_sorted_by(|(one, _), (next, _)| one < next) {
-                    Ok(pairs.into_iter().map(in_order).collect())
+                    Ok(pairs.into_iter().filter_map(in_order).collect())
                 } else {
                     Ok(sorted(pairs.into_iter().collect()))
                 }
@@ -207,6 +226,30 @@ mod tests {
             shown,
             [r#"(InterfaceName("eth0"), [10.0.0.5])"#, r#"(InterfaceName("lo"), [127.0.0.1, ::1])"#]
         );
+    }
+
+    #[test]
+    fn what_is_published_of_interfaces_has_no_link_local_address_and_is_read_so_too() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let found = [
+            ("eth1", vec![ip("fe80::1"), ip("169.254.9.1")]),
+            ("eth0", vec![ip("fe80::5"), ip("fd00::5"), ip("10.0.0.6"), ip("10.0.0.5"), ip("10.0.0.5")]),
+            ("lo", vec![ip("::1"), ip("127.0.0.1")]),
+            ("no/name", vec![ip("10.0.0.7")]),
+        ];
+        let host = HostName::new("db1").unwrap();
+        let record = ServiceRecord {
+            host: Some(host.clone()),
+            ..ServiceRecord::of_interfaces(published_interfaces(found))
+        };
+        assert_eq!(
+            record.write(),
+            r#"{"format":1,"host":"db1","interfaces":{"eth0":["10.0.0.5","10.0.0.6","fd00::5"],"lo":["127.0.0.1","::1"]},"addresses":["10.0.0.5","10.0.0.6","fd00::5"]}"#
+        );
+        let older = record.write().replace(r#""lo":["#, r#""eth1":["169.254.9.1"],"lo":["fe80::1","#);
+        assert_eq!(ServiceRecord::read(&host, older.as_bytes()).unwrap(), record);
+        let original = br#"{"eth0":"10.0.0.5","eth1":"169.254.9.1"}"#;
+        assert_eq!(ServiceRecord::read(&host, original).unwrap().interfaces.len(), 1);
     }
 
     #[test]

@@ -123,6 +123,40 @@ fn records_that_vanish_beside_health_that_stands_are_served_on() {
 }
 
 #[test]
+fn a_record_that_vanishes_beside_health_that_stands_is_served_on_however_few_they_are() {
+    let passing = || CatalogFact::Health(Some(Health::Passing));
+    let back = || CatalogFact::Record(Some((record("10.0.0.1"), true)));
+    let gone = || CatalogFact::Record(None);
+    // What happens to the first of four, with the second that it happens in, and how many are functional then.
+    let check = |name: &str, events: &[(CatalogFact, u64, usize)]| {
+        let mut scene = Scene::new(4);
+        for (fact, seconds, expected) in events {
+            scene.say(0, fact.clone(), *seconds);
+            assert_eq!(scene.functional(*seconds), *expected, "{name}, at {seconds}");
+        }
+        assert_eq!(scene.catalog.withheld(), [], "{name}");
+    };
+    let silent = || CatalogFact::Health(None);
+    check("its lease ran out", &[(gone(), 1, 4), (passing(), 500, 4), (back(), 501, 4)]);
+    check("it goes silent too", &[(gone(), 1, 4), (silent(), 30, 3), (passing(), 40, 4), (back(), 41, 4)]);
+    for word in [Health::Critical, Health::Withdrawn] {
+        check("it says so", &[(gone(), 1, 4), (CatalogFact::Health(Some(word)), 2, 3)]);
+    }
+}
+
+#[test]
+fn health_that_is_back_before_its_record_is_a_word_for_as_long_as_that_takes() {
+    let mut scene = Scene::new(6);
+    scene.silence(0..6, 1);
+    (0..6).for_each(|number| scene.say(number, CatalogFact::Record(None), 2));
+    scene.say(0, CatalogFact::Health(Some(Health::Passing)), 30);
+    assert_eq!(scene.functional(100), 1, "five are gone for good");
+    scene.say(0, CatalogFact::Record(Some((record("10.0.0.1"), true))), 200);
+    assert_eq!(scene.functional(200), 1);
+    assert_eq!(scene.catalog.withheld(), []);
+}
+
+#[test]
 fn a_list_after_a_cut_is_compared_with_what_was_known() {
     let mut scene = Scene::new(6);
     scene.catalog.replace_records(BTreeMap::new(), at(1));
@@ -286,9 +320,10 @@ fn the_hiera_file_keeps_the_shape_of_the_contract() {
         let record = ServiceRecord::read(&host(on), text.as_bytes()).unwrap();
         records.insert((service(name), host(on)), (Arc::new(record), true));
     };
-    add("glance", "h2", r#"{"interfaces":{"eth0":["10.0.0.6"]}}"#);
-    add("glance", "h1", r#"{"interfaces":{"eth0":["10.0.0.5","fd00::5"],"lo":["127.0.0.1"]}}"#);
-    add("a", "h1", r#"{"eth0":"10.0.0.5"}"#);
+    add("glance", "h2", r#"{"interfaces":{"eth0":["10.0.0.9","10.0.0.6"],"eth1":["fe80::6"]}}"#);
+    add("glance", "h1", r#"{"interfaces":{"eth0":["fd00::5","fe80::5","10.0.0.5"],"lo":["127.0.0.1"]}}"#);
+    add("glance", "h3", r#"{"interfaces":{"eth0":["fd00::8","fd00::7"]}}"#);
+    add("a", "h1", r#"{"eth0":"10.0.0.5","eth1":"169.254.0.5"}"#);
     let stored: Vec<(String, String)> = records
         .iter()
         .map(|((service, host), (record, _)): (&(ServiceName, HostName), &(Arc<ServiceRecord>, bool))| {
@@ -303,8 +338,11 @@ fn the_hiera_file_keeps_the_shape_of_the_contract() {
     assert_eq!(
         yaml(&view),
         "services::a::eth0: [10.0.0.5]\n\
-         services::glance::eth0: [10.0.0.5, 10.0.0.6, 'fd00::5']\n\
-         services::glance::lo: [127.0.0.1]\n"
+         services::glance::eth0: [10.0.0.5, 10.0.0.6, 'fd00::7']\n\
+         services::glance::lo: [127.0.0.1]\n\
+         services_all::a::eth0: [10.0.0.5]\n\
+         services_all::glance::eth0: [10.0.0.5, 10.0.0.6, 10.0.0.9, 'fd00::5', 'fd00::7', 'fd00::8']\n\
+         services_all::glance::lo: [127.0.0.1]\n"
     );
     assert_eq!(yaml(&View::default()), "{}\n");
     let guard = GuardSettings::default();

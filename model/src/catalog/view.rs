@@ -267,6 +267,21 @@ impl View {
         self.service(service).map_or(0, |service| service.at(level, None).count())
     }
 
+    /// A number that stands for what others make addressable: the addresses and ports of every service of every host but
+    /// this one. The same for the same content, whatever became of it between; `None` while the records are not known.
+    pub fn addressable(&self, but: &HostName) -> Option<u64> {
+        if !self.records_known {
+            return None;
+        }
+        let mut hasher = DefaultHasher::new();
+        for (name, service) in self.services.iter() {
+            for (host, instance) in service.instances().iter().filter(|(host, _)| *host != but) {
+                (name, host, &instance.record.addresses, instance.record.port).hash(&mut hasher);
+            }
+        }
+        Some(hasher.finish())
+    }
+
     pub(super) fn note_records_known(&mut self) {
         self.records_known = true;
     }

@@ -16,12 +16,13 @@ pub use state::{
     RunningStep, StepReport, Validation, ValidationResult,
 };
 
-use crate::names::Version;
+use crate::keys::StatusState;
+use crate::names::{StatusType, Version};
 use crate::policy::{Policy, Step, StepPhase};
 use crate::requires::Wait;
 use crate::standing::{Instruction, InstructionOrder, Standing};
 use crate::time::{BootMillis, Now};
-use crate::values::{Driver, HostFacts};
+use crate::values::{Driver, FailingCheck, HostFacts};
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
@@ -97,6 +98,19 @@ pub struct Observed<'a> {
     pub waits: &'a [Wait],
     /// What the host sees of the services that it needs; `None` if it needs none, or that is not known.
     pub services_seen: Option<u64>,
+    /// What the catalog makes addressable, if that is known.
+    pub addressable: Option<Addressable>,
+    /// The checks of this host that do not pass.
+    pub checks: &'a [FailingCheck],
+}
+
+/// A number that stands for what the catalog makes addressable: every address and port of every service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Addressable {
+    /// The number.
+    pub digest: u64,
+    /// Since when it is known.
+    pub since: BootMillis,
 }
 
 /// A plan and the verdict that goes with it.
@@ -118,8 +132,8 @@ pub fn decide(desired: &Desired, observed: &Observed, now: Now) -> Decision {
 }
 
 /// The place of a host in the window over which hosts spread: 0 to 1, the same for the same
-/// instruction, another for the next.
-fn place_in_window(host: &str, revision: i64) -> f64 {
+/// instruction or generation of the catalog, another for the next.
+fn place_in_window(host: &str, revision: impl Hash) -> f64 {
     let mut hasher = std::collections::hash_map::DefaultHasher::new();
     (host, revision).hash(&mut hasher);
     hasher.finish() as f64 / u64::MAX as f64
@@ -230,8 +244,7 @@ impl Decider<'_> {
         if self.now.boot < due && self.state.dirty.is_none() {
             return self.meanwhile(Reason::Spread, Some(due));
         }
-        let cause = AttemptCause::Instruction;
-        let begin = Action::BeginAttempt { instruction: target.clone(), cause };
+        let begin = self.begin_attempt(target, AttemptCause::Instruction);
         let mut plan = does(Phase::Start, because, [begin]);
         self.foresee(&mut plan, target, false);
         plan
@@ -312,6 +325,13 @@ impl Decider<'_> {
         if attempt.prefetch.failed.is_some() {
             return does(Phase::Prefetch, Reason::SomethingFailed, [Action::FailAttempt]);
         }
+        // A host that waits stays on its list: what the first step needs holds the start.
+        if let Some(wait) = self.lacks(StepPhase::Apply, &attempt.apply) {
+            let because = Reason::Lacks { service: wait.service.clone() };
+            return self
+                .apply_waits(because.clone())
+                .unwrap_or_else(|| self.undisturbed_meanwhile(waits(Phase::Start, because, None)));
+        }
         if !self.may_start() {
             return self.undisturbed_meanwhile(waits(Phase::Start, Reason::StoreAway, None));
         }
@@ -333,12 +353,12 @@ impl Decider<'_> {
             return self.cycle(version, Reason::AfterBoot);
         }
         if let Some(plan) = self.step(StepPhase::Apply, &attempt.apply, Reason::AttemptUnderWay) {
-            let waits = matches!(plan.because, Reason::Lacks { .. });
-            let due = self.converge_due();
-            if waits && (self.state.cycle.is_some() || due.is_some_and(|due| self.now.boot >= due)) {
-                return self.cycle(version, Reason::ServicesChanged);
+            if plan.actions.is_empty()
+                && let Some(noted) = self.apply_waits(plan.because.clone())
+            {
+                return noted;
             }
-            return Plan { look_again: if waits { due } else { plan.look_again }, ..plan };
+            return plan;
         }
         if !attempt.checked {
             return self.check_attempt(version);
@@ -352,6 +372,13 @@ impl Decider<'_> {
             );
         }
         does(Phase::Validate, Reason::SomethingFailed, [Action::FailAttempt])
+    }
+
+    /// Records first that the apply phase waits; a failure of the attempt before stands until this one ends.
+    fn apply_waits(&self, because: Reason) -> Option<Plan> {
+        let status = self.state.statuses.get(&StatusType::apply()).map(|(state, _)| *state);
+        let is_said = matches!(status, Some(StatusState::Pending | StatusState::Failed));
+        (!is_said).then(|| does(Phase::Start, because, [Action::NoteApplyWaits]))
     }
 
     /// Converge and validate of an attempt; a validation that said "not yet" is asked again.
@@ -382,13 +409,25 @@ impl Decider<'_> {
         needs::lacks(self.observed.waits, self.policy.steps.of(phase), phase, progress)
     }
 
+    /// The eventual phase runs on what is installed: not from the start to the end of a successful apply.
+    fn may_converge(&self) -> bool {
+        let applied = |a: &Attempt| {
+            a.started && a.apply.failed.is_none() && a.apply.due(&self.policy.steps.apply).is_none()
+        };
+        self.state.dirty.is_none() || self.state.attempt.as_ref().is_some_and(applied)
+    }
+
     /// When the eventual phase follows a change of the services that the host needs; `None` if nothing changed
     /// since it ran last.
     fn converge_due(&self) -> Option<BootMillis> {
         let seen = self.observed.services_seen?;
         let converged = self.state.converged;
         let lacks = self.observed.waits.iter().any(|wait| wait.phase == StepPhase::Converge);
-        if self.policy.steps.converge.is_empty() || converged.seen == Some(seen) || lacks {
+        if self.policy.steps.converge.is_empty()
+            || converged.seen == Some(seen)
+            || lacks
+            || !self.may_converge()
+        {
             return None;
         }
         Some(converged.at.map_or(BootMillis(0), |at| at.plus(self.policy.converge_at_most_every)))
@@ -418,11 +457,12 @@ impl Decider<'_> {
             let under_way = self.state.attempt.as_ref().is_some_and(|a| a.ended.is_none() && a.started);
             let failing =
                 self.state.validation.as_ref().is_some_and(|v| v.result == ValidationResult::Failed);
-            let converge = under_way
-                || failing
-                || self.state.converge_failure.is_some()
-                || self.state.converge_held.is_some()
-                || self.converge_due().is_some();
+            let converge = self.may_converge()
+                && (under_way
+                    || failing
+                    || self.state.converge_failure.is_some()
+                    || self.state.converge_held.is_some()
+                    || self.converge_due().is_some());
             let seen = self.observed.services_seen;
             let begin = Action::BeginCycle { version: version.clone(), converge, seen };
             let phase = if under_way { Phase::Converge } else { Phase::Idle };
@@ -438,13 +478,7 @@ impl Decider<'_> {
             progress.held.is_none() && !lacks
         };
         let converge = cycle.converge.as_ref().filter(|c| goes_on(StepPhase::Converge, c));
-        let mut validate = Some(&cycle.validate).filter(|v| goes_on(StepPhase::Validate, v));
-        let applying = self.state.attempt.as_ref().filter(|a| a.started && a.ended.is_none());
-        if applying.is_some_and(|a| self.lacks(StepPhase::Apply, &a.apply).is_some()) {
-            // The eventual phase goes on while apply waits; of a host that is half applied nothing is proven.
-            validate = None;
-            lacking.push(StepPhase::Validate);
-        }
+        let validate = Some(&cycle.validate).filter(|v| goes_on(StepPhase::Validate, v));
         if let Some(converge) = converge
             && let Some(plan) = self.step(StepPhase::Converge, converge, because.clone())
         {
@@ -482,20 +516,54 @@ impl Decider<'_> {
             {
                 return plan;
             }
-            return self.meanwhile(Reason::Suspect, None);
+            return match self.suspect_again(attempt) {
+                Some((due, because))
+                    if self.now.boot >= due && self.is_still_wanted(attempt) && self.may_start() =>
+                {
+                    self.try_again(attempt, because)
+                }
+                again => self.meanwhile(Reason::Suspect, again.map(|(due, _)| due)),
+            };
         }
         let Some(end) = &attempt.ended else { return self.go_on(attempt) };
         if self.now.boot < end.next_at {
             return self.meanwhile(Reason::BackingOff, Some(end.next_at));
         }
-        let still_wanted = self.instruction().is_some_and(|t| t.order == attempt.instruction.order);
-        if !still_wanted || !self.may_start() {
+        if !self.is_still_wanted(attempt) || !self.may_start() {
             return self.meanwhile(self.why_no_instruction(), None);
         }
-        let begin = Action::BeginAttempt { instruction: attempt.instruction.clone(), cause: attempt.cause };
-        let mut plan = does(Phase::Start, Reason::TryAgain, [begin]);
+        self.try_again(attempt, Reason::TryAgain)
+    }
+
+    fn begin_attempt(&self, instruction: &Instruction, cause: AttemptCause) -> Action {
+        let addressable = self.observed.addressable.map(|now| now.digest);
+        Action::BeginAttempt { instruction: instruction.clone(), cause, addressable }
+    }
+
+    fn try_again(&self, attempt: &Attempt, because: Reason) -> Plan {
+        let begin = self.begin_attempt(&attempt.instruction, attempt.cause);
+        let mut plan = does(Phase::Start, because, [begin]);
         self.foresee(&mut plan, &attempt.instruction, false);
         plan
+    }
+
+    /// When a suspect host tries a failed apply again, and why: what it lacked may have come, on a host that nobody
+    /// declared a need of.
+    fn suspect_again(&self, attempt: &Attempt) -> Option<(BootMillis, Reason)> {
+        attempt.apply.failed.as_ref()?;
+        let (window, every) = (self.policy.suspect_retry_on_change, self.policy.suspect_retry_every);
+        let changed = self.observed.addressable.filter(|now| attempt.addressable != Some(now.digest));
+        let on_change = changed.filter(|_| !window.is_zero()).map(|now| {
+            let place = place_in_window(self.state.host.as_str(), now.digest);
+            let due = now.since.plus(window.mul_f64(place)).max(attempt.began.plus(window));
+            (due, Reason::CatalogChanged)
+        });
+        let without = (!every.is_zero()).then(|| (attempt.began.plus(every), Reason::TryAgain));
+        on_change.into_iter().chain(without).min_by_key(|(due, _)| *due)
+    }
+
+    fn is_still_wanted(&self, attempt: &Attempt) -> bool {
+        self.instruction().is_some_and(|target| target.order == attempt.instruction.order)
     }
 
     fn why_no_instruction(&self) -> Reason {
@@ -518,8 +586,7 @@ impl Decider<'_> {
         }
         if let Some(due) = self.repair_due() {
             if self.now.boot >= due && self.may_start() && self.state.cycle.is_none() {
-                let cause = AttemptCause::Repair;
-                let begin = Action::BeginAttempt { instruction: target.clone(), cause };
+                let begin = self.begin_attempt(target, AttemptCause::Repair);
                 return does(Phase::Start, Reason::Repair, [begin]);
             }
             return self.meanwhile(Reason::SomethingFailed, Some(due));
@@ -536,7 +603,7 @@ impl Decider<'_> {
         if recent >= self.policy.reapply_per_day as usize {
             return None;
         }
-        let place = place_in_window(self.state.host.as_str(), 0);
+        let place = place_in_window(self.state.host.as_str(), 0i64);
         Some(failing_since.plus(self.policy.reapply_after.mul_f64(1.0 + place)))
     }
 

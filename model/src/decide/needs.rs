@@ -35,9 +35,16 @@ pub(super) fn holding(state: &HostState, policy: &Policy, waits: &[Wait]) -> Vec
             of(StepPhase::Prefetch).cloned().collect()
         }
         Some(attempt) if attempt.started && held(StepPhase::Apply, &attempt.apply) => {
-            of(StepPhase::Apply).chain(of(StepPhase::Converge)).cloned().collect()
+            of(StepPhase::Apply).cloned().collect()
         }
-        Some(attempt) if !attempt.started => Vec::new(),
+        // The needs of the first step hold the start.
+        Some(attempt) if !attempt.started => {
+            let steps = &policy.steps.apply;
+            let first = steps.first().map(|step| &step.name);
+            let fetched = attempt.prefetch.due(&policy.steps.prefetch).is_none();
+            let holds = |wait: &&Wait| fetched && wait.step.as_ref().is_none_or(|step| Some(step) == first);
+            of(StepPhase::Apply).filter(holds).cloned().collect()
+        }
         _ if state.subject().is_none() => Vec::new(),
         _ => of(StepPhase::Converge).chain(of(StepPhase::Validate)).cloned().collect(),
     }

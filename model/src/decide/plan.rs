@@ -57,7 +57,12 @@ pub enum Action {
         instruction: Instruction,
         /// Why.
         cause: AttemptCause,
+        /// What the catalog makes addressable now.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        addressable: Option<u64>,
     },
+    /// Record that the apply phase waits.
+    NoteApplyWaits,
     /// Forget an attempt that disturbed nothing.
     DropAttempt,
     /// Commit the start transaction: off the old version, if the target is still the one decided on.
@@ -121,6 +126,7 @@ impl fmt::Display for Action {
         match self {
             Self::Rearm { .. } => f.write_str("arm again"),
             Self::BeginAttempt { instruction, .. } => write!(f, "begin version {}", instruction.version),
+            Self::NoteApplyWaits => f.write_str("record that apply waits"),
             Self::DropAttempt => f.write_str("drop the attempt"),
             Self::CommitStart { instruction } => write!(f, "start version {}", instruction.version),
             Self::RunStep { phase, step } => write!(f, "run {phase} step {step}"),
@@ -148,6 +154,8 @@ pub enum Reason {
     BackToInstalled,
     /// The last attempt failed and its delay is over.
     TryAgain,
+    /// What the catalog makes addressable has changed since the failed apply began.
+    CatalogChanged,
     /// Validation of a proven version failed for long.
     Repair,
     /// The attempt goes on.
@@ -211,6 +219,7 @@ impl fmt::Display for Reason {
             Self::NewInstruction => "an operator triggered it",
             Self::BackToInstalled => "the installed version was triggered after another attempt had begun",
             Self::TryAgain => "the last attempt failed and its delay is over",
+            Self::CatalogChanged => "the catalog has changed since the failed apply began",
             Self::Repair => "validation of the proven version has failed for long",
             Self::AttemptUnderWay => "the attempt goes on",
             Self::InstructionGone => "the instruction was taken back before anything was disturbed",
@@ -229,7 +238,7 @@ impl fmt::Display for Reason {
             Self::Spread => "the start of hosts is spread over the configured window",
             Self::BackingOff => "the next attempt waits for its delay",
             Self::Suspect => {
-                "too many attempts failed; a new instruction or `orchestrate retry` arms it again"
+                "too many attempts failed; it tries again when the catalog changes, now and then, or when it is told"
             }
             Self::Held { step } => return write!(f, "step {step} said \"not yet\""),
             Self::Lacks { service } => return write!(f, "it needs {service}"),

@@ -10,7 +10,9 @@ use crate::policy::Policy;
 use crate::requires::Wait;
 use crate::standing::Standing;
 use crate::time::Now;
-use crate::values::{Driver, HostFacts, Report, ReportedStore, ReportedTarget, StatusRecord};
+use crate::values::{
+    CHECKS_IN_REPORT, Driver, FailingCheck, HostFacts, Report, ReportedStore, ReportedTarget, StatusRecord,
+};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -43,12 +45,14 @@ impl HostState {
     }
 
     /// The report that goes with a decision.
+    #[allow(clippy::too_many_arguments, reason = "the parts of a report, put together once")]
     pub fn report(
         &self,
         decision: &Decision,
         target: &Target,
         facts: &HostFacts,
         waits: Vec<Wait>,
+        checks: &[FailingCheck],
         now: Now,
         write_id: Token,
     ) -> Report {
@@ -78,6 +82,7 @@ impl HostState {
             store: self.store.as_ref().map(|s| ReportedStore { lineage: s.lineage.clone(), epoch: s.epoch }),
             facts: facts.clone(),
             waits,
+            checks: checks.iter().take(CHECKS_IN_REPORT).cloned().collect(),
             log: self.log.clone(),
         }
     }
@@ -173,6 +178,8 @@ fn report_differs(
             && r.verdict.is_same_as(verdict)
             && r.waits.len() == waits.len()
             && r.waits.iter().zip(&waits).all(|(said, wait)| said.is_same_as(wait))
+            && r.checks.len() == observed.checks.len().min(CHECKS_IN_REPORT)
+            && r.checks.iter().zip(observed.checks).all(|(said, check)| said.is_same_as(check))
             && r.installed == state.installed
             && r.facts == *observed.facts
             && r.store.as_ref().map(|s| (&s.lineage, s.epoch))

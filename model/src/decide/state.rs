@@ -12,6 +12,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+fn boot() -> BootMillis {
+    BootMillis(0)
+}
+
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Why an attempt was begun.
@@ -74,6 +78,12 @@ pub struct Attempt {
     pub number: u32,
     /// Counts all attempts at this instruction, also those that ended before the start.
     pub tries: u32,
+    /// When it began, in this boot.
+    #[serde(default = "boot")]
+    pub began: BootMillis,
+    /// What the catalog made addressable then, if that was known.
+    #[serde(default)]
+    pub addressable: Option<u64>,
     /// The version that was proven before.
     pub from: Option<Version>,
     /// Before the host is disturbed.
@@ -231,8 +241,10 @@ pub struct OnSuspect {
 /// Something that happened. Facts are results of actions and observations; they are never refused.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fact {
-    /// An attempt at an instruction begins.
-    AttemptBegan(Instruction, AttemptCause),
+    /// An attempt at an instruction begins; the number stands for what the catalog makes addressable.
+    AttemptBegan(Instruction, AttemptCause, Option<u64>),
+    /// The apply phase of the attempt waits.
+    ApplyWaits,
     /// The start transaction was committed.
     Started,
     /// A step's runner is about to be started.
@@ -327,6 +339,7 @@ impl HostState {
                 progress.held = None;
             }
             attempt.checked = false;
+            attempt.began = boot();
             if let Some(end) = &mut attempt.ended {
                 end.next_at = BootMillis(0);
             }
@@ -352,7 +365,13 @@ impl HostState {
     /// Takes note of a fact. `draw` in 0..1 spreads deadlines.
     pub fn record(&mut self, fact: Fact, policy: &Policy, now: Now, draw: f64) {
         match fact {
-            Fact::AttemptBegan(instruction, cause) => self.begin_attempt(instruction, cause, now),
+            Fact::AttemptBegan(instruction, cause, addressable) => {
+                self.begin_attempt(instruction, cause, addressable, now);
+            }
+            Fact::ApplyWaits => {
+                let version = self.attempt.as_ref().map(|attempt| attempt.instruction.version.clone());
+                self.set_status_of(version, StatusType::apply(), StatusState::Pending, None, now);
+            }
             Fact::Started => {
                 if let Some(attempt) = &mut self.attempt {
                     attempt.started = true;
@@ -384,7 +403,16 @@ impl HostState {
                     self.log.clear();
                 }
             }
-            Fact::AttemptDropped => self.attempt = None,
+            Fact::AttemptDropped => {
+                self.attempt = None;
+                // It waited, and nothing was disturbed: what is installed is as good as it was.
+                if self.apply_is_pending() {
+                    match &self.installed {
+                        Some(_) => self.set_status(StatusType::apply(), StatusState::Success, None, now),
+                        None => drop(self.statuses.remove(&StatusType::apply())),
+                    }
+                }
+            }
             Fact::Rearmed(order) => {
                 self.retry_heeded = Some(order);
                 self.repairs.clear();
@@ -416,7 +444,18 @@ impl HostState {
         }
     }
 
-    fn begin_attempt(&mut self, instruction: Instruction, cause: AttemptCause, now: Now) {
+    /// The result of the apply phase says that it waits.
+    pub(super) fn apply_is_pending(&self) -> bool {
+        self.statuses.get(&StatusType::apply()).is_some_and(|(state, _)| *state == StatusState::Pending)
+    }
+
+    fn begin_attempt(
+        &mut self,
+        instruction: Instruction,
+        cause: AttemptCause,
+        addressable: Option<u64>,
+        now: Now,
+    ) {
         self.validation_rule = ValidationRule::EveryExecutable;
         // The same version asked for again while it is under way: only the instruction is newer.
         if let Some(attempt) = &mut self.attempt
@@ -445,6 +484,8 @@ impl HostState {
             cause,
             number,
             tries,
+            began: now.boot,
+            addressable,
             from: self.installed.clone(),
             prefetch: Progress::default(),
             started: false,
@@ -595,11 +636,22 @@ impl HostState {
         }
     }
 
-    /// A result is written anew only if it says something else than before.
     fn set_status(&mut self, kind: StatusType, state: StatusState, failure: Option<&Failure>, now: Now) {
+        self.set_status_of(self.subject().cloned(), kind, state, failure, now);
+    }
+
+    /// A result is written anew only if it says something else than before.
+    fn set_status_of(
+        &mut self,
+        version: Option<Version>,
+        kind: StatusType,
+        state: StatusState,
+        failure: Option<&Failure>,
+        now: Now,
+    ) {
         let record = StatusRecord {
             at: now.wall,
-            version: self.subject().cloned(),
+            version,
             code: failure.map_or((state == StatusState::Success).then_some(0), |f| f.code.map(i64::from)),
             reason: failure.map(|f| f.reason.clone()).unwrap_or_default(),
         };

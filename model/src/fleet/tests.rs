@@ -1,9 +1,12 @@
 use super::*;
+use crate::catalog::Level;
+use crate::checks::CheckStatus;
 use crate::decide::{Failure, Phase, Plan, Reason};
 use crate::names::{StepName, Token};
 use crate::policy::StepPhase;
+use crate::requires::Wait;
 use crate::time::EpochSeconds;
-use crate::values::{HostFacts, ReportedTarget};
+use crate::values::{FailingCheck, HostFacts, ReportedTarget};
 use proptest::prelude::*;
 
 fn version(text: &str) -> Version {
@@ -30,6 +33,7 @@ fn report(decided: Option<(&str, i64)>, verdict: HostVerdict) -> String {
         plan: Plan { phase: Phase::Idle, actions: Vec::new(), because: Reason::Settled, look_again: None },
         store: None,
         facts: HostFacts::default(),
+        checks: Vec::new(),
         waits: Vec::new(),
         log: Vec::new(),
     })
@@ -117,7 +121,10 @@ fn a_host_with_an_agent_is_judged_by_its_report_and_its_listing() {
     check(&[on_roster(), live(), listed("v1"), ok()], "running: listed under v1", Updating);
     check(&[on_roster(), live(), listed("v1"), listed("v2"), ok()], "running: listed under v1, v2", Updating);
     let old = |verdict| reported(Some(("v1", 10)), verdict);
-    check(&[on_roster(), live(), listed("v2"), old(HostVerdict::Ok)], "running: has not acted", Updating);
+    // The version that it has proven was triggered once more: there is nothing to do.
+    check(&[on_roster(), live(), listed("v2"), old(HostVerdict::Ok)], "ok: ", Settled);
+    check(&[on_roster(), live(), listed("v1"), old(HostVerdict::Ok)], "running: has not acted", Updating);
+    check(&[on_roster(), live(), listed("v2"), old(failed(false))], "running: has not acted", Updating);
     check(&[on_roster(), live(), old(failed(true))], "running: has not acted", Updating);
     check(&[on_roster(), live(), reported(None, HostVerdict::Ok)], "running: has not acted", Updating);
     check(&[on_roster(), live(), listed("v2")], "running: its agent has not reported", Updating);
@@ -213,10 +220,10 @@ fn beside_an_external_driver_the_scripts_results_count() {
 fn without_a_version_to_run_nobody_says_settled() {
     let ok = || reported(None, HostVerdict::Ok);
     check_with(FleetTarget::NotSet, &[live(), listed("v2"), ok()], "ok: ", FleetWord::Unknown);
-    check_with(FleetTarget::NotSet, &[live(), ok()], "running: not listed", FleetWord::Updating);
+    check_with(FleetTarget::NotSet, &[live(), ok()], "running: not listed", FleetWord::Unknown);
     let first = HostVerdict::Waiting { on: WaitingOn::Instruction };
-    check_with(FleetTarget::NotSet, &[live(), reported(None, first)], "waiting: ", FleetWord::Updating);
-    check_with(FleetTarget::NotSet, &[status("puppet", "success")], "waiting: ", FleetWord::Updating);
+    check_with(FleetTarget::NotSet, &[live(), reported(None, first)], "waiting: ", FleetWord::Unknown);
+    check_with(FleetTarget::NotSet, &[status("puppet", "success")], "waiting: ", FleetWord::Unknown);
     let invalid = FleetTarget::Invalid { why: "rule".into() };
     check_with(
         invalid,
@@ -225,6 +232,80 @@ fn without_a_version_to_run_nobody_says_settled() {
         FleetWord::Failing,
     );
     check(&[], "none", FleetWord::Unknown);
+}
+
+/// A report of a host in this phase whose checks do not pass.
+fn with_checks(phase: Phase, checks: &[(Option<&str>, &str, CheckStatus)]) -> (String, String) {
+    let (key, text) = reported(NOW, HostVerdict::Ok);
+    let mut report: Report = values::read(text.as_bytes()).unwrap();
+    report.phase = phase;
+    report.checks = checks
+        .iter()
+        .map(|(service, check, status)| FailingCheck {
+            service: service.map(|name| ServiceName::new(name).unwrap()),
+            check: (*check).into(),
+            status: *status,
+            line: format!("{check} said no"),
+        })
+        .collect();
+    (key, values::write(&report))
+}
+
+#[test]
+fn a_fleet_fails_while_a_service_is_critical_unless_that_has_an_explanation() {
+    use CheckStatus::{Critical, Warning};
+    let check = |facts: &[(String, String)], expected: &[(&str, &str)], word: FleetWord| {
+        let fleet = fleet(target(), facts);
+        let down = fleet.down();
+        let found: Vec<(&str, &str)> =
+            down.iter().map(|down| (down.check.as_str(), down.line.as_str())).collect();
+        assert_eq!(found, expected, "{facts:#?}");
+        assert_eq!(fleet.word(), word, "{facts:#?}");
+    };
+    let health = |word: &str| ("/orchestrate/health/db/h".to_owned(), word.to_owned());
+    let settled = |phase, checks: &[_]| [live(), listed("v2"), with_checks(phase, checks)];
+    let and = |facts: [(String, String); 3], more: &[(String, String)]| [&facts[..], more].concat();
+    let of_db = [(Some("db"), "tcp", Critical)];
+    let of_host = [(None, "disk", Critical)];
+    let (idle, apply) = (Phase::Idle, Phase::Apply);
+    check(&and(settled(idle, &[]), &[health("passing")]), &[], FleetWord::Settled);
+    check(&and(settled(idle, &[]), &[health("draining")]), &[], FleetWord::Settled);
+    check(&and(settled(idle, &[]), &[health("critical")]), &[("db", "")], FleetWord::Failing);
+    let said = [("db", "tcp said no")];
+    check(&and(settled(idle, &of_db), &[health("critical")]), &said, FleetWord::Failing);
+    // A check of the host is named by its own name, instead of each service that it makes critical.
+    let disk = [("disk", "disk said no")];
+    check(&and(settled(idle, &of_host), &[health("critical")]), &disk, FleetWord::Failing);
+    check(&settled(idle, &of_host), &disk, FleetWord::Failing);
+    check(&settled(idle, &[(None, "disk", Warning)]), &[], FleetWord::Settled);
+    // It is updating.
+    check(&and(settled(apply, &of_db), &[health("critical")]), &[], FleetWord::Settled);
+    check(&settled(apply, &of_host), &[], FleetWord::Settled);
+    // An operator took it out of use, alone or with the host.
+    let out = |text: &str| ("/orchestrate/maintenance/h".to_owned(), text.to_owned());
+    let since = r#"{"how":"maintenance","reason":"","at":1}"#;
+    let service = out(&format!(r#"{{"services":{{"db":{since}}}}}"#));
+    let host = out(&format!(r#"{{"host":{since}}}"#));
+    check(&and(settled(idle, &of_db), &[health("critical"), service]), &[], FleetWord::Settled);
+    check(&and(settled(idle, &of_host), &[health("critical"), host]), &[], FleetWord::Settled);
+    // It is lost; that is worse already.
+    check(&[on_roster(), health("critical")], &[], FleetWord::Failing);
+}
+
+#[test]
+fn a_settled_host_whose_need_has_gone_is_not_updating() {
+    let wait = Wait {
+        service: ServiceName::new("db").unwrap(),
+        level: Level::Functional,
+        need: 1,
+        have: 0,
+        phase: StepPhase::Validate,
+        step: None,
+        unreachable: false,
+    };
+    let waits = || reported(NOW, HostVerdict::Waiting { on: WaitingOn::Service(wait.clone()) });
+    check(&[live(), listed("v2"), waits()], "waiting: waits for db", FleetWord::Failing);
+    check(&[live(), listed("v1"), waits()], "waiting: waits for db", FleetWord::Updating);
 }
 
 #[test]

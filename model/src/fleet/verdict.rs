@@ -163,7 +163,7 @@ impl FleetVerdict {
         match self {
             Self::Lost { .. } => "the host comes back, or `orchestrate hosts decommission` takes it out",
             Self::Failed(FailedBy::Report { suspect: true, .. }) => {
-                "a passing validation, a new instruction, or `orchestrate retry`"
+                "it tries again when the catalog changes and now and then; a new instruction or `orchestrate retry` makes it try now"
             }
             Self::Failed(FailedBy::Report { .. }) => {
                 "its next attempt succeeds; `orchestrate retry` makes it begin now"

@@ -133,6 +133,9 @@ pub(super) struct RequiresFragment {
     phase: StepPhase,
     step: Option<StepName>,
     probe: Option<Vec<String>>,
+    /// Heeded when fragments are merged.
+    #[serde(default, rename = "replace")]
+    _replace: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -145,6 +148,9 @@ pub(super) struct TemplateFragment {
     on_change: Option<Vec<String>>,
     timeout: Option<Span>,
     debounce: Option<Span>,
+    /// Heeded when fragments are merged.
+    #[serde(default, rename = "replace")]
+    _replace: bool,
 }
 
 pub(super) fn services(fragment: ServicesFragment) -> Result<ServicesSettings, String> {
@@ -209,7 +215,7 @@ pub(super) fn dns(fragment: DnsFragment) -> Result<DnsSettings, String> {
 pub(super) fn requires(fragments: Vec<RequiresFragment>, steps: &Steps) -> Result<Vec<Requirement>, String> {
     let mut requires = Vec::new();
     for fragment in fragments {
-        let RequiresFragment { service, count, role, level, phase, step, probe } = fragment;
+        let RequiresFragment { service, count, role, level, phase, step, probe, _replace } = fragment;
         let wrong = |what: String| format!("[[requires]] {service}: {what}");
         let count = match (count, role) {
             (None, None) => Count::AtLeast(1),
@@ -241,16 +247,12 @@ pub(super) fn requires(fragments: Vec<RequiresFragment>, steps: &Steps) -> Resul
 }
 
 pub(super) fn templates(fragments: Vec<TemplateFragment>) -> Result<Vec<TemplateSettings>, String> {
-    let mut targets = BTreeSet::new();
     let mut templates = Vec::new();
     for fragment in fragments {
         let shown = fragment.target.display().to_string();
         let wrong = |what: String| format!("[[template]] {shown}: {what}");
         if !fragment.source.is_absolute() || !fragment.target.is_absolute() {
             return Err(wrong("source and target must be absolute paths".into()));
-        }
-        if !targets.insert(fragment.target.clone()) {
-            return Err(wrong("two templates write this file".into()));
         }
         let mode = fragment.mode.as_deref().unwrap_or("0644");
         let mode = u32::from_str_radix(mode, 8).ok().filter(|mode| *mode <= 0o777);

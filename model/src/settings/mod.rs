@@ -1,9 +1,10 @@
-//! The agent's settings: fragments of TOML, merged in name order (later wins; tables merge, arrays
-//! replace), then validated. Every mistake is reported with its file, its line and, for an unknown
+//! The agent's settings: fragments of TOML, merged in name order (tables merge, arrays of tables append,
+//! other values replace), then validated. Every mistake is reported with its file, its line and, for an unknown
 //! name, the nearest known one.
 
 mod catalog;
 mod initial;
+mod merge;
 mod validation;
 
 pub use catalog::{CatalogSettings, DnsSettings, ServicesSettings, TemplateSettings};
@@ -15,7 +16,7 @@ use crate::policy::{Leftovers, Policy, Step, Steps};
 use crate::time::{Backoff, parse_duration};
 use crate::values::Driver;
 use serde::{Deserialize, Deserializer};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -132,6 +133,8 @@ struct AttemptsFragment {
     backoff_min: Option<Span>,
     backoff_max: Option<Span>,
     suspect_after: Option<u32>,
+    suspect_retry_on_change: Option<Span>,
+    suspect_retry_every: Option<Span>,
     reapply_per_day: Option<u32>,
     reapply_after: Option<Span>,
     converge_at_most_every: Option<Span>,
@@ -147,6 +150,9 @@ struct StepFragment {
     done_codes: Option<Vec<i32>>,
     not_yet_codes: Option<Vec<i32>>,
     leftovers: Option<Leftovers>,
+    /// Heeded when fragments are merged.
+    #[serde(default, rename = "replace")]
+    _replace: bool,
 }
 
 /// Where the store is and how to reach it.
@@ -255,30 +261,30 @@ pub struct Settings {
 /// # Errors
 /// The first mistake.
 pub fn read(fragments: &[(String, String)]) -> Result<Settings, SettingsError> {
-    let mut merged = toml::Table::new();
-    let mut files = Vec::new();
-    for (file, text) in fragments {
-        // Once on its own, so that a mistake is named where it stands.
-        toml::from_str::<Fragment>(text).map_err(|e| settings_error(file, text, &e))?;
-        let table: toml::Table = toml::from_str(text).map_err(|e| settings_error(file, text, &e))?;
-        merge(&mut merged, table);
-        files.push(file.as_str());
-    }
-    let file = files.join(", ");
-    let whole = |message: String| SettingsError { file: file.clone(), line: None, message };
+    let files: Vec<&str> = fragments.iter().map(|(file, _)| file.as_str()).collect();
+    let whole = |message: String| SettingsError { file: files.join(", "), line: None, message };
+    let merged = merged(fragments)?.into_table();
     let fragment: Fragment = merged.try_into().map_err(|e: toml::de::Error| whole(e.message().to_owned()))?;
     validate(fragment).map_err(whole)
 }
 
-fn merge(into: &mut toml::Table, from: toml::Table) {
-    for (key, value) in from {
-        match (into.get_mut(&key), value) {
-            (Some(toml::Value::Table(old)), toml::Value::Table(new)) => merge(old, new),
-            (_, value) => {
-                into.insert(key, value);
-            }
-        }
+/// What comes of fragments, as TOML with the file and the line of each value.
+///
+/// # Errors
+/// As [`read`].
+pub fn show(fragments: &[(String, String)]) -> Result<String, SettingsError> {
+    read(fragments)?;
+    merged(fragments).map(|tree| tree.show())
+}
+
+fn merged(fragments: &[(String, String)]) -> Result<merge::Tree, SettingsError> {
+    let mut merged = merge::Tree::default();
+    for (file, text) in fragments {
+        // Once on its own, so that a mistake is named where it stands.
+        toml::from_str::<Fragment>(text).map_err(|e| settings_error(file, text, &e))?;
+        merged.merge(merge::Tree::read(file, text)?)?;
     }
+    Ok(merged)
 }
 
 fn settings_error(file: &str, text: &str, error: &toml::de::Error) -> SettingsError {
@@ -389,6 +395,8 @@ fn validate(fragment: Fragment) -> Result<Settings, String> {
             not_yet_retry: span(attempts.not_yet_retry, 15).max(Duration::from_millis(100)),
             attempt_backoff: Backoff::new(span(attempts.backoff_min, 30), span(attempts.backoff_max, 1800)),
             suspect_after,
+            suspect_retry_on_change: span(attempts.suspect_retry_on_change, 60),
+            suspect_retry_every: span(attempts.suspect_retry_every, 3600),
             reapply_per_day: attempts.reapply_per_day.unwrap_or(1),
             reapply_after: span(attempts.reapply_after, 900),
             spread_window: span(attempts.spread_window, 0),
@@ -440,13 +448,9 @@ fn absolute(command: &[String]) -> Result<(), String> {
 }
 
 fn steps(phase: &str, fragments: Vec<StepFragment>) -> Result<Vec<Step>, String> {
-    let mut names = BTreeSet::new();
     let mut steps = Vec::new();
     for fragment in fragments {
         let name = fragment.name;
-        if !names.insert(name.clone()) {
-            return Err(format!("[[{phase}]]: there are two steps named {name}"));
-        }
         absolute(&fragment.command).map_err(|e| format!("[[{phase}]] {name}: {e}"))?;
         check_placeholders(&fragment.command).map_err(|e| format!("[[{phase}]] {name}: {e}"))?;
         let done_codes = fragment.done_codes.unwrap_or_else(|| vec![0]);
@@ -532,7 +536,7 @@ mod tests {
     #[test]
     fn what_cannot_work_together_is_refused() {
         let step = |name: &str, command: &str| format!("[[apply]]\nname = \"{name}\"\ncommand = {command}\n");
-        check_refused(&(step("a", "[\"/x\"]") + &step("a", "[\"/y\"]")), "there are two steps named a");
+        check_refused(&(step("a", "[\"/x\"]") + &step("a", "[\"/y\"]")), "stands already in agent.toml:1");
         check_refused(&step("a", "[\"x\"]"), "must be an absolute path");
         check_refused(&step("a", "[]"), "the command is empty");
         check_refused(&(step("a", "[\"/x\"]") + "done_codes = [75]\n"), "cannot mean done and not yet");
@@ -547,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn later_fragments_win_tables_merge_arrays_replace() {
+    fn later_fragments_win_and_tables_merge() {
         let settings = read(&[
             ("a".into(), "role = \"web\"\n[store]\nnamespace = \"/x\"\nendpoints = [\"a\", \"b\"]\n".into()),
             ("b".into(), "role = \"db\"\n[store]\nendpoints = [\"c\"]\n".into()),

@@ -147,3 +147,58 @@ fn all_hosts_of_a_role_and_a_probe_from_here() {
     last.write("reachable", "");
     last.wait_for_listing(&store, "1");
 }
+
+#[test]
+fn a_host_that_waits_before_apply_stays_on_its_list_and_its_eventual_phase_is_of_the_proven_version() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let mut web = Host::new("web1", &etcd.endpoints())
+        .with("[attempts]\nconverge_at_most_every = \"100ms\"\nnot_yet_retry = \"200ms\"\n");
+    web.start();
+    store.put("/current_version", "1");
+    web.wait_for_listing(&store, "1");
+    let settings = web.read("agent.toml");
+    let needs_two = "[[requires]]\nservice = \"mysql\"\ncount = 2\nphase = \"apply\"\n";
+    web.write("agent.toml", &format!("{settings}\n{needs_two}"));
+    web.signal(rustix::process::Signal::HUP);
+    store.put("/current_version", "2");
+    wait_for_detail(&web, "waits for mysql: 0 of 2 functional");
+    let record = web.wait_for_status(&store, "puppet", "pending");
+    assert_eq!(record["version"], "2", "{record}");
+    // What the host sees of the service changes, and the eventual phase follows.
+    let rendered = web.runs("render", "1");
+    let comes = |host: &str| {
+        store.put(&format!("/orchestrate/health/mysql/{host}"), "passing");
+        store.put(&format!("/available_services/mysql/{host}"), r#"{"addresses": ["10.0.0.9"]}"#);
+    };
+    comes("db1");
+    let followed = || (web.runs("render", "1") > rendered).then_some(());
+    wait::until("the eventual phase follows", followed, || web.describe());
+    assert!(store.get("/running_version/1/web1").is_some(), "{}", web.describe());
+    assert_eq!((web.begins("packages", "2"), web.begins("render", "2")), (0, 0), "{}", web.describe());
+    comes("db2");
+    web.wait_for_listing(&store, "2");
+    assert_eq!(store.get("/running_version/1/web1"), None);
+}
+
+#[test]
+fn a_suspect_host_tries_again_when_what_it_lacked_has_come_though_nobody_declared_the_need() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let mut host = Host::new("h1", &etcd.endpoints()).with(
+        "[attempts]\nbackoff_min = \"100ms\"\nbackoff_max = \"200ms\"\nsuspect_retry_on_change = \"500ms\"\n",
+    );
+    // As a catalog of Puppet fails to compile while the data of another host are not there.
+    host.write(
+        "do-packages",
+        "grep -q db1 \"$D/state/catalog.json\" 2>/dev/null && echo 0 > \"$D/code-packages\" || echo 1 > \"$D/code-packages\"\n",
+    );
+    host.start();
+    store.put("/current_version", "1");
+    host.wait_for_verdict("suspect");
+    let attempts = host.runs("packages", "1");
+    assert!(attempts >= 3, "{}", host.describe());
+    store.put("/available_services/mysql/db1", r#"{"addresses": ["10.0.0.9"]}"#);
+    host.wait_for_listing(&store, "1");
+    host.wait_for_verdict("ok");
+}

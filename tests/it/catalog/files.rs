@@ -67,7 +67,11 @@ fn a_file_follows_is_checked_first_and_comes_back_when_its_command_fails() {
     wait_for_file(&host, "backends.conf", two);
     wait_for_file(&host, "services.yaml", "{}\n");
     store.put("/available_services/web/w1", r#"{"eth0": "10.7.0.1"}"#);
-    wait_for_file(&host, "services.yaml", "services::web::eth0: [10.7.0.1]\n");
+    wait_for_file(
+        &host,
+        "services.yaml",
+        "services::web::eth0: [10.7.0.1]\nservices_all::web::eth0: [10.7.0.1]\n",
+    );
     put("w1", "10.7.0.1");
     wait_for_file(&host, "backends.conf", two);
     // Its check refuses.

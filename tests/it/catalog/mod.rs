@@ -2,6 +2,7 @@
 
 mod circular;
 mod depend;
+mod down;
 mod files;
 mod guard;
 mod http;

@@ -5,8 +5,9 @@ use std::net::TcpStream;
 use std::process::Command;
 use tests::etcd::Etcd;
 use tests::host::Host;
-use tests::process::run;
+use tests::process::{binary, run};
 use tests::store::Store;
+use tests::wait;
 
 /// A record as a host without an agent has it, or one of the original tool.
 fn put_record(store: &Store, service: &str, host: &str, record: &str) {
@@ -85,6 +86,51 @@ fn every_form_of_name_is_answered() {
     host.remove("web-works");
     host.wait_for_name(&["web.service.consul"], &[]);
     host.wait_for_name(&["h1.node.consul"], &["10.9.0.1"]);
+}
+
+#[test]
+fn a_host_without_a_service_has_a_name_while_it_lives() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let claim = |address: &str| {
+        let identity = r#""instance":"0123456789abcdef","machine_id":"m","boot_id":"b""#;
+        format!(r#"{{{identity},"addresses":["{address}","fd00::3","fe80::3"]}}"#)
+    };
+    store.put("/orchestrate/live/bare", &claim("10.9.0.3"));
+    let host = Host::started("h1", &etcd.endpoints());
+    for (question, expected) in [
+        (&["bare.node.consul"][..], &["10.9.0.3"][..]),
+        (&["BARE.node.Consul", "AAAA"], &["fd00::3"]),
+        (&["bare.node.consul", "+tcp"], &["10.9.0.3"]),
+    ] {
+        host.wait_for_name(question, expected);
+    }
+    for (question, expected) in [
+        (&["bare.node.consul", "TXT"][..], &["status: NOERROR", "ANSWER: 0", "SOA\tns.consul."][..]),
+        (&["nobody.node.consul"], &["status: NXDOMAIN", "SOA\tns.consul."]),
+        (&["h1.node.consul"], &["status: NOERROR"]),
+    ] {
+        let said = asked(&host, "dig", question);
+        assert!(expected.iter().all(|part| said.contains(part)), "{question:?}: {said}");
+    }
+    let (code, body) = host.http_get("/v1/nodes/bare").expect("an answer");
+    assert!(code == 200 && body.contains(r#"["10.9.0.3","fd00::3"]"#), "{code} {body}");
+    assert_eq!(host.http_get("/v1/nodes/nobody").expect("an answer").0, 404);
+    let said = host.command(&["dns", "bare.node.consul"], "");
+    assert_eq!((said.code, said.out.as_str()), (0, "10.9.0.3\n"), "{said:?}");
+    assert_eq!(host.command(&["dns", "nobody.node.consul"], "").code, 1);
+    let mut helper = host.program(binary("orchestrate-hiera"));
+    helper.args(["--file", &host.path("state/catalog.json").display().to_string()]);
+    helper.args(["--socket", &host.path("agent.sock").display().to_string()]);
+    let output = run(&mut helper, "{\"ask\": \"dns\", \"name\": \"bare.node.consul\"}\n");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains(r#"["10.9.0.3","fd00::3"]"#), "{output:?}");
+    // It is read anew after a moment.
+    store.put("/orchestrate/live/bare", &claim("10.9.0.4"));
+    host.wait_for_name(&["bare.node.consul"], &["10.9.0.4"]);
+    store.delete("/orchestrate/live/bare");
+    let gone = || asked(&host, "dig", &["bare.node.consul"]).contains("status: NXDOMAIN").then_some(());
+    wait::until("it is gone", gone, || host.describe());
 }
 
 #[test]

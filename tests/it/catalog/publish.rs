@@ -177,14 +177,46 @@ fn an_address_that_is_a_name_is_resolved_and_its_last_addresses_stay() {
         let is = |p: Value| p["unresolved"][name].is_string().then_some(p);
         wait::until_within(LOOKS, name, || published().and_then(is), || host.describe())
     };
+    let held_back = json!({"none": "its address none.example.org is not resolved"});
     let shown = wait_for_trouble("none.example.org");
-    assert_eq!((&shown["held_back"], &shown["services"]["db"]), (&json!(["none"]), &json!("passing")));
+    assert_eq!((&shown["held_back"], &shown["services"]["db"]), (&held_back, &json!("passing")));
     assert!(host.describe().contains("the address of a service does not resolve"), "{}", host.describe());
     resolves("");
     let shown = wait_for_trouble("db.example.org");
-    assert_eq!((&shown["held_back"], &shown["services"]["db"]), (&json!(["none"]), &json!("passing")));
+    assert_eq!((&shown["held_back"], &shown["services"]["db"]), (&held_back, &json!("passing")));
     let after = store.get("/available_services/db/h1").unwrap();
     assert_eq!(serde_json::from_str::<Value>(&after).unwrap(), record, "what was known last stays");
+}
+
+#[test]
+fn a_host_without_a_usable_address_says_which_services_it_does_not_publish_and_why() {
+    let name =
+        "catalog::publish::a_host_without_a_usable_address_says_which_services_it_does_not_publish_and_why";
+    if !in_own_network(name) {
+        return;
+    }
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::new("h1", &etcd.endpoints());
+    let services = host.path("services.d").display().to_string();
+    let mut host = host.with(&format!("[services]\ndirectories = [{services:?}]\n"));
+    host.write_service("web.json", r#"{"service": {"name": "web"}}"#);
+    host.write_service("db.json", r#"{"service": {"name": "db"}}"#);
+    host.start();
+    let held_back = || Some(host.status()?["services"]["published"]["held_back"].clone());
+    let why = "no interface has an address that others can reach (lo: 127.0.0.1";
+    let is =
+        |held: &Value| ["db", "web"].iter().all(|s| held[s].as_str().is_some_and(|s| s.starts_with(why)));
+    wait::until("it shows why", || held_back().filter(is), || host.describe());
+    let log = host.read("agent.log");
+    let said: Vec<&str> = log.lines().filter(|line| line.contains("services are not published")).collect();
+    assert_eq!(said.len(), 1, "{log}");
+    assert!(said[0].contains("db, web") && said[0].contains("set services.addresses"), "{said:?}");
+    assert!(run(Command::new("ip").args(["addr", "add", "10.7.0.1/24", "dev", "lo"]), "").status.success());
+    let published = || store.get("/available_services/web/h1").filter(|record| record.contains("10.7.0.1"));
+    wait::until_within(LOOKS, "they are published", published, || host.describe());
+    wait::until("none is held back", || held_back().filter(|held| *held == json!({})), || host.describe());
+    assert_eq!(host.read("agent.log").matches("services are not published").count(), 1);
 }
 
 /// Tells a result over a Unix socket.

@@ -190,16 +190,17 @@ fn hiera_finds_addresses_and_old_data_files_mean_what_they_meant() {
     };
     // The verb itself; everything else in one compile, because starting Puppet takes a second.
     let (code, value, said) = lookup(&site, "services::web::eth0");
-    assert_eq!((code, value), (0, Some(json!(["10.0.0.1", "fd00::1"]))), "{said}");
+    assert_eq!((code, value), (0, Some(json!(["10.0.0.1"]))), "{said}");
     assert_eq!(lookup(&site, "services::nothing::eth0").0, 1);
     let or_none = |key: &str| format!("lookup('{key}', {{ 'default_value' => 'none' }})");
     let keys = [
         ("services::web::lo", json!(["127.0.0.1"])),
+        ("services_all::web::eth0", json!(["10.0.0.1", "fd00::1"])),
         ("services::web::eth7", json!("none")),
-        ("old::array", json!(["10.0.0.1", "fd00::1"])),
+        ("old::array", json!(["10.0.0.1"])),
         ("old::first", json!("10.0.0.1")),
         ("old::missing", json!("none")),
-        ("new::array", json!(["10.0.0.1", "fd00::1"])),
+        ("new::array", json!(["10.0.0.1"])),
         ("new::text", json!("http://10.0.0.1/")),
         ("plain", json!("text")),
         // Asked of the agent's own server of names, as a resolver.
@@ -241,7 +242,7 @@ fn hiera_finds_addresses_and_old_data_files_mean_what_they_meant() {
         let level = format!("version: 5\nhierarchy:\n  - name: catalog\n    {function}\n");
         host.write("puppet/hiera.yaml", &format!("{level}    path: {}\n", elsewhere.display()));
         let (found, said) = site.found(&[("all", "lookup('services::web::eth0')")]);
-        assert_eq!((&found["all"], said.code), (&json!(["10.0.0.1", "fd00::1"]), 2), "{function}: {said:?}");
+        assert_eq!((&found["all"], said.code), (&json!(["10.0.0.1"]), 2), "{function}: {said:?}");
         host.write(
             "puppet/hiera.yaml",
             &format!("{level}    options: {{ path: {} }}\n", elsewhere.display()),
@@ -252,7 +253,7 @@ fn hiera_finds_addresses_and_old_data_files_mean_what_they_meant() {
     host.write("puppet/orchestrate.yaml", &site_settings);
     as_hash("max_age: 60");
     let (found, said) = site.found(&[("all", "lookup('services::web::eth0')")]);
-    assert_eq!((&found["all"], said.code), (&json!(["10.0.0.1", "fd00::1"]), 2), "{said:?}");
+    assert_eq!((&found["all"], said.code), (&json!(["10.0.0.1"]), 2), "{said:?}");
     make_old(&host, Duration::from_secs(7200));
     as_hash("max_age: 60, when_older: fail");
     let (_, said) = site.found(&[("all", "lookup('services::web::eth0')")]);

@@ -121,6 +121,74 @@ fn a_name_without_data_is_there_exactly_while_a_name_exists_below_it() {
 }
 
 #[test]
+fn a_host_without_a_service_is_where_its_claim_says() {
+    let full = view(&[("web", "web1", &[]), ("web", "db1.example.org", &[])]);
+    let zone = zone(None);
+    let of = |value: &str| Claim::read(Some(value.as_bytes())).unwrap();
+    let claim = |addresses: &str| {
+        let identity = r#""instance":"0123456789abcdef","machine_id":"m","boot_id":"b""#;
+        of(&format!(r#"{{{identity},"addresses":[{addresses}]}}"#))
+    };
+    let both = claim(r#""10.0.0.7","fd00::7","fe80::7","127.0.0.1","no address""#);
+    let none = Claim::read(None).unwrap();
+    let check = |name: &str, view: &View, kind, claim: &Claim, code, expected: &[&str]| {
+        let found = answer(&Question { labels: name.split('.').collect(), kind }, view, &zone);
+        assert_eq!(found.host.as_ref().map(|host| format!("{host}.node.consul")).as_deref(), Some(name));
+        let found = found.with_claim(claim, kind);
+        let shown: Vec<String> = found
+            .records
+            .iter()
+            .map(|record| match &record.data {
+                Data::A(ip) => ip.to_string(),
+                Data::Aaaa(ip) => ip.to_string(),
+                other => format!("{other:?}"),
+            })
+            .collect();
+        assert_eq!((found.code, shown), (code, expected.iter().map(ToString::to_string).collect()), "{name}");
+    };
+    use QueryType::{A, Aaaa, Any, Srv};
+    use ResponseCode::{NoError, NoSuchName, NotReady};
+    check("bare.node.consul", &full, A, &both, NoError, &["10.0.0.7"]);
+    check("bare.node.consul", &full, Aaaa, &both, NoError, &["fd00::7"]);
+    check("bare.node.consul", &full, Srv, &both, NoError, &[]);
+    check("bare.node.consul", &full, Any, &both, NoError, &["HostInfo"]);
+    check("bare.node.consul", &full, A, &claim(""), NoError, &[]);
+    check("bare.node.consul", &full, A, &none, NoSuchName, &[]);
+    check("bare.node.consul", &full, A, &Claim::Unknown, NotReady, &[]);
+    // Names below it show that it is there.
+    check("example.org.node.consul", &full, A, &both, NoError, &["10.0.0.7"]);
+    check("example.org.node.consul", &full, A, &none, NoError, &[]);
+    check("example.org.node.consul", &full, A, &Claim::Unknown, NoError, &[]);
+    // A claim counts before the catalog is known; that there is none does not.
+    check("bare.node.consul", &View::default(), A, &both, NoError, &["10.0.0.7"]);
+    check("bare.node.consul", &View::default(), A, &none, NotReady, &[]);
+    let known = answer(&Question { labels: "web1.node.consul".split('.').collect(), kind: A }, &full, &zone);
+    assert_eq!(known.host, None);
+    Claim::read(Some(b"no claim")).unwrap_err();
+}
+
+#[test]
+fn a_service_without_a_port_has_srv_records_with_port_0() {
+    let instance =
+        |host: &str, port| (names("web", host), (Arc::new(ServiceRecord { port, ..record(&["v1"]) }), false));
+    let view = catalog_at_once([instance("a", None), instance("b", Some(80))].into(), []);
+    for name in ["web.service.consul", "v1.web.service.consul", "_web._tcp.service.consul"] {
+        let question = Question { labels: name.split('.').collect(), kind: QueryType::Srv };
+        let found = answer(&question, &view, &zone(None));
+        let ports: Vec<(u16, &str)> = found
+            .records
+            .iter()
+            .map(|record| match &record.data {
+                Data::Srv { port, target } => (*port, target.as_str()),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(ports, [(0, "a.node.consul"), (80, "b.node.consul")], "{name}");
+        assert_eq!(found.additional.len(), 2, "{name}");
+    }
+}
+
+#[test]
 fn what_lay_below_a_name_can_go_again() {
     let mut catalog = Catalog::new(GuardSettings::default());
     catalog.replace_records(BTreeMap::new(), BootMillis(0));

@@ -2,7 +2,7 @@
 
 require_relative '../../../puppet_x/orchestrate/backend'
 
-# A backend of Hiera that gives all of `services::<service>::<interface>` at once; for small catalogs, and for merges.
+# A backend of Hiera that gives all of `services::<service>::<interface>` and `services_all::…` at once; for small catalogs, and for merges.
 Puppet::Functions.create_function(:'orchestrate::data_hash') do
   include PuppetX::Orchestrate::Backend
 

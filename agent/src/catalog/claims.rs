@@ -1,0 +1,116 @@
+//! Where hosts without a service are: the claim of their name says it. It is read when somebody asks, kept for seconds,
+//! and never watched, because every host writes one.
+
+use super::Trust;
+use etcd_session::{Deadline, Session, StoreError};
+use model::catalog::Claim;
+use model::keys::Key;
+use model::names::HostName;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{OnceCell, watch};
+
+/// How long it counts what was read.
+const KEPT_FOR: Duration = Duration::from_secs(5);
+/// Names that are kept, and so a bound on reads: whoever asks for more in that time is told that it cannot be told.
+const NAMES_MAX: usize = 1000;
+/// Most time for one read.
+const WITHIN: Duration = Duration::from_secs(2);
+
+struct Kept {
+    since: Instant,
+    /// Whoever comes while it is read waits for the same answer.
+    claim: Arc<OnceCell<Claim>>,
+}
+
+/// The claims that somebody asked for.
+pub(super) struct Claims {
+    session: Session,
+    trust: watch::Receiver<Trust>,
+    kept: Mutex<HashMap<HostName, Kept>>,
+    /// It was said that they may not be read.
+    said: AtomicBool,
+}
+
+impl fmt::Debug for Claims {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Claims").finish_non_exhaustive()
+    }
+}
+
+impl Claims {
+    pub(super) fn new(session: Session, trust: watch::Receiver<Trust>) -> Self {
+        Self { session, trust, kept: Mutex::default(), said: AtomicBool::new(false) }
+    }
+
+    /// What was read a moment ago.
+    pub(super) fn known(&self, host: &HostName) -> Option<Claim> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.get(host).filter(|kept| kept.is_fresh())?.claim.get().cloned()
+    }
+
+    /// What was read a moment ago, or is read now.
+    pub(super) async fn read(&self, host: &HostName) -> Claim {
+        // A store that is not trusted tells nothing.
+        if self.trust.borrow().epoch.is_none() {
+            return Claim::Unknown;
+        }
+        match self.place(host) {
+            Some(claim) => claim.get_or_init(|| self.ask(host)).await.clone(),
+            None => Claim::Unknown,
+        }
+    }
+
+    fn place(&self, host: &HostName) -> Option<Arc<OnceCell<Claim>>> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = kept.get(host).filter(|kept| kept.is_fresh()) {
+            return Some(known.claim.clone());
+        }
+        if kept.len() >= NAMES_MAX {
+            kept.retain(|_, kept| kept.is_fresh());
+        }
+        if kept.len() >= NAMES_MAX {
+            return None;
+        }
+        let claim = Arc::new(OnceCell::new());
+        kept.insert(host.clone(), Kept { since: Instant::now(), claim: claim.clone() });
+        Some(claim)
+    }
+
+    async fn ask(&self, host: &HostName) -> Claim {
+        let key = Key::Live(host.clone());
+        match self.session.read_keys(std::slice::from_ref(&key), Deadline::within(WITHIN)).await {
+            Ok(picture) => {
+                self.said.store(false, Ordering::Relaxed);
+                let claim = Claim::read(picture.get(&key).map(|entry| &entry.value[..]));
+                claim.unwrap_or_else(|error| {
+                    tracing::debug!(%host, %error, "the claim of a host cannot be read");
+                    Claim::Unknown
+                })
+            }
+            Err(error @ StoreError::PermissionDenied { .. }) => {
+                if !self.said.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(
+                        %error,
+                        "names of hosts that have no service cannot be answered: the user of this agent may not read \
+                         /orchestrate/live/; `orchestrate enroll` prints the grants"
+                    );
+                }
+                Claim::Unknown
+            }
+            Err(error) => {
+                tracing::debug!(%host, %error, "the claim of a host could not be read");
+                Claim::Unknown
+            }
+        }
+    }
+}
+
+impl Kept {
+    fn is_fresh(&self) -> bool {
+        self.since.elapsed() < KEPT_FOR
+    }
+}
