@@ -90,17 +90,23 @@ fn apply_environment(settings: &mut Settings, get: impl Fn(&str) -> Option<Strin
         store.endpoints = Some(list.split(',').map(|e| e.trim().to_owned()).collect());
         (store.endpoints_file, store.discovery_srv, store.discovery_url) = (None, None, None);
     }
-    let path = |name: &str| either(name).map(PathBuf::from);
-    store.cacert = path("CACERT").or(store.cacert.take());
-    store.cert = path("CERT").or(store.cert.take());
-    store.key = path("KEY").or(store.key.take());
+    // Steps are handed them and run elsewhere.
+    let path = |name: &str| either(name).map(|path| absolute(path.into()));
+    store.cacert = path("CACERT").or(store.cacert.take().map(absolute));
+    store.cert = path("CERT").or(store.cert.take().map(absolute));
+    store.key = path("KEY").or(store.key.take().map(absolute));
     store.user = either("USER").or(store.user.take());
     if let Some(directory) = get("ORCHESTRATE_STATE_DIR") {
-        settings.state_directory = directory.into();
+        settings.state_directory = absolute(directory.into());
     }
     if let Some(file) = get("ORCHESTRATE_LOCAL_VERSION_FILE") {
-        settings.version_file = file.into();
+        settings.version_file = absolute(file.into());
     }
+}
+
+fn absolute(path: PathBuf) -> PathBuf {
+    // It fails where there is no current directory: then nothing relative can be used anyway.
+    std::path::absolute(&path).unwrap_or(path)
 }
 
 /// How to reach the store.
@@ -195,6 +201,8 @@ mod tests {
             "ETCDCTL_ENDPOINTS" => Some("a:1,b:2".into()),
             "ETCDCTL_USER" => Some("theirs".into()),
             "ORCHESTRATE_USER" => Some("ours".into()),
+            "ETCDCTL_CACERT" => Some("tls/ca.crt".into()),
+            "ORCHESTRATE_KEY" => Some("/tls/key".into()),
             _ => None,
         });
         assert_eq!(
@@ -203,6 +211,9 @@ mod tests {
         );
         assert_eq!(settings.store.discovery_srv, None);
         assert_eq!(settings.store.user.as_deref(), Some("ours"));
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(settings.store.cacert, Some(here.join("tls/ca.crt")), "steps run elsewhere");
+        assert_eq!(settings.store.key, Some("/tls/key".into()));
     }
 
     #[test]

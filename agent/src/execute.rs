@@ -219,6 +219,7 @@ impl Executor {
             Written::Refused(refusal) => return Err(Failure::Refused(refusal)),
         };
         turn.store_failures = 0;
+        turn.write_trouble = None;
         if let Some(memory) = state.store.as_mut().filter(|_| trusted) {
             if revision < memory.revision {
                 // It went where the store has gone back; the next read shows that, and this mark must not hide it.

@@ -24,10 +24,13 @@ pub fn replace_if_different(path: &Path, text: &str) -> io::Result<()> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"));
     };
-    if std::fs::read(path).is_ok_and(|old| old == text.as_bytes()) {
+    let directory = Directory::open(directory)?;
+    // What is no regular file, and waits perhaps for ever, is not read: a file takes its place.
+    let old = directory.read(name, text.len() as u64).unwrap_or_default();
+    if old.is_some_and(|old| old == text.as_bytes()) {
         return Ok(());
     }
-    Directory::open(directory)?.replace(name, text.as_bytes(), 0o644)
+    directory.replace(name, text.as_bytes(), 0o644)
 }
 
 impl Directory {
@@ -247,6 +250,24 @@ mod tests {
         ] {
             let error = state.read(name, 10).unwrap_err().to_string();
             assert!(error.contains(why), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_file_takes_the_place_of_whatever_else_stands_there_and_is_not_written_twice() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::os::unix::fs::symlink("/etc/passwd", at("link")).unwrap();
+        let status = std::process::Command::new("mkfifo").arg(at("fifo")).status().unwrap();
+        assert!(status.success());
+        std::fs::write(at("longer"), "text and more").unwrap();
+        for name in ["link", "fifo", "longer", "new"] {
+            replace_if_different(&at(name), "text").unwrap();
+            assert!(std::fs::symlink_metadata(at(name)).unwrap().is_file(), "{name}");
+            assert_eq!(std::fs::read_to_string(at(name)).unwrap(), "text", "{name}");
+            let before = std::fs::metadata(at(name)).unwrap().ino();
+            replace_if_different(&at(name), "text").unwrap();
+            assert_eq!(std::fs::metadata(at(name)).unwrap().ino(), before, "{name}");
         }
     }
 

@@ -113,6 +113,8 @@ pub(crate) struct Turn {
     /// What the last own write left in the store, and at which revision.
     pub(crate) written: Option<(i64, Published)>,
     pub(crate) store_failures: u32,
+    /// Why the store refused the last write.
+    pub(crate) write_trouble: Option<String>,
     pub(crate) store_not_before: BootMillis,
     pub(crate) cannot_record: Option<(String, BootMillis)>,
     /// The needs of the host that are not met.
@@ -258,6 +260,7 @@ impl Reconciler {
             presence: PresenceState::NotYet,
             written: None,
             store_failures: 0,
+            write_trouble: None,
             store_not_before: BootMillis(0),
             cannot_record: None,
             waits: Vec::new(),
@@ -663,6 +666,7 @@ impl Reconciler {
             }
             Err(crate::execute::Failure::Store(error)) => {
                 tracing::warn!(%error, "the store could not be written");
+                turn.write_trouble = Some(error.to_string());
                 // Whether it was applied is not known: what the store says is read again.
                 turn.written = None;
                 self.mirror.look_now();
@@ -699,6 +703,7 @@ impl Reconciler {
             standing: turn.standing.clone(),
             presence: turn.presence.clone(),
             snapshot: turn.snapshot.clone(),
+            write_trouble: turn.write_trouble.clone(),
             steps_run: self.executor.steps_run(),
             passes: turn.passes,
             validation: turn.directory.clone(),

@@ -32,6 +32,8 @@ pub struct Status {
     pub presence: PresenceState,
     /// The picture of the store.
     pub snapshot: Arc<Snapshot>,
+    /// Why the store refused the last write of the host.
+    pub write_trouble: Option<String>,
     /// Steps started since this process began.
     pub steps_run: u64,
     /// Decisions since this process began.
@@ -95,6 +97,7 @@ impl Default for Status {
             standing: Standing::Unread,
             presence: PresenceState::NotYet,
             snapshot: Arc::default(),
+            write_trouble: None,
             steps_run: 0,
             passes: 0,
             validation: None,
@@ -144,7 +147,8 @@ impl Status {
                 "revision": self.snapshot.picture.revision,
                 "raft_term": self.snapshot.picture.raft_term,
                 "seconds_since_contact": self.seconds_since_contact(),
-                "trouble": self.snapshot.trouble.as_ref().map(ToString::to_string),
+                "trouble": self.snapshot.trouble.as_ref().map(ToString::to_string)
+                    .or_else(|| self.write_trouble.clone()),
                 "certificates_end": self.certificates,
             },
         })

@@ -68,3 +68,16 @@ fn an_instruction_of_before_an_acceptance_does_not_count_and_is_written_again() 
     store.put("/orchestrate/store", "?");
     assert_eq!(json(&host, "trigger_update 1 --if-different")["changed"], true);
 }
+
+#[test]
+fn a_roster_with_keys_that_are_no_hosts_says_once_how_many() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::new("operator", &etcd.endpoints());
+    for key in ["h1", "a b", "c/d", "-"] {
+        store.put(&format!("/orchestrate/hosts/{key}"), r#"{"since":1}"#);
+    }
+    let said = host.command(&["hosts", "list"], "");
+    assert!(said.code == 0 && said.out.contains("h1"), "{said:?}");
+    assert_eq!(said.err, "warning: 3 keys hold names that are not valid and were passed over\n");
+}

@@ -30,6 +30,20 @@ fn a_store_without_space_keeps_the_host_at_work_and_it_recovers_alone() {
         || host.describe(),
     );
     assert!(host.read("agent.log").matches("NOSPACE").count() < lines + 10, "no spin");
+    let trouble =
+        || host.status().filter(|s| s["store"]["trouble"].as_str().is_some_and(|t| t.contains("NOSPACE")));
+    wait::until("the agent's status names it", trouble, || host.describe());
+    let said = host.command(&["status"], "");
+    assert!(said.err.contains("store alarm: NOSPACE"), "{said:?}");
+    let said = host.command(&["status", "-o", "json"], "");
+    assert!(
+        said.out.contains(
+            r#""alarms": [
+    "NOSPACE"
+  ]"#
+        ),
+        "{said:?}"
+    );
     host.remove("code-check");
     store.delete("/filler");
     let revision = store.revision();

@@ -46,7 +46,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use rustix::fs::Gid;
 use server::Connection;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tokio::net::{TcpListener, UnixListener};
@@ -182,17 +182,24 @@ async fn only_who_may_tell(
 /// header must be an address, or localhost.
 async fn only_by_address(State(bound): State<SocketAddr>, request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or("");
-    let name =
-        host.rsplit_once(':').map_or(host, |(name, port)| if port.ends_with(']') { host } else { name });
-    let name = name.trim_start_matches('[').trim_end_matches(']');
-    let address = name
-        .parse::<IpAddr>()
-        .is_ok_and(|a| a.is_loopback() || a == bound.ip() || bound.ip().is_unspecified());
-    if address || name == "localhost" {
+    if is_local(host, bound.ip()) {
         next.run(request).await
     } else {
         (StatusCode::FORBIDDEN, "the Host header must be a local address\n").into_response()
     }
+}
+
+/// An address or localhost, alone or with a port.
+fn is_local(host: &str, bound: IpAddr) -> bool {
+    let is_port = |text: &str| text.bytes().all(|b| b.is_ascii_digit()) && text.parse::<u16>().is_ok();
+    let is_mine = |a: IpAddr| a.is_loopback() || a == bound || bound.is_unspecified();
+    if let Some((address, rest)) = host.strip_prefix('[').and_then(|host| host.split_once(']')) {
+        let has_port = rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port);
+        return has_port && address.parse::<Ipv6Addr>().is_ok_and(|a| is_mine(a.into()));
+    }
+    let (name, has_port) = host.split_once(':').map_or((host, true), |(name, port)| (name, is_port(port)));
+    let is_address = name.parse::<Ipv4Addr>().is_ok_and(|a| is_mine(a.into()));
+    has_port && (is_address || name.eq_ignore_ascii_case("localhost"))
 }
 
 async fn show_status(State(shared): State<Shared>) -> Result<Response, Refusal> {
@@ -278,5 +285,40 @@ async fn metrics(State(shared): State<Shared>) -> Response {
             ([(header::CONTENT_TYPE, kind)], text).into_response()
         }
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_header_is_a_local_address_or_localhost_with_a_port_or_none() {
+        for (host, expected) in [
+            ("localhost", true),
+            ("LOCALHOST:8580", true),
+            ("127.0.0.1", true),
+            ("127.0.0.1:80", true),
+            ("10.0.0.5:80", true),
+            ("[::1]", true),
+            ("[::1]:80", true),
+            ("", false),
+            ("evil.example", false),
+            ("10.0.0.6", false),
+            ("localhost:80@evil.com", false),
+            ("localhost:99999", false),
+            ("localhost:", false),
+            ("localhost:+80", false),
+            ("localhost:80:80", false),
+            ("user@localhost", false),
+            ("[::1]x", false),
+            ("[::1]:x", false),
+            ("[127.0.0.1]", false),
+            ("[::1", false),
+            ("localhost.", false),
+        ] {
+            assert_eq!(is_local(host, IpAddr::from([10, 0, 0, 5])), expected, "{host}");
+        }
+        assert!(is_local("10.0.0.6", IpAddr::from([0, 0, 0, 0])), "bound to every address");
     }
 }

@@ -3,7 +3,7 @@
 use super::{Store, fleet, now, out_of_use, services};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
-use etcd_session::StoreError;
+use etcd_session::{Deadline, StoreError};
 use model::catalog::GuardSettings;
 use model::decide::WaitingOn;
 use model::fleet::{Evidence, Fleet, FleetTarget, FleetVerdict, FleetWord, Unaccounted, Waiting};
@@ -12,17 +12,22 @@ use model::names::{HostName, ServiceName};
 use model::values::{self, Maintenance};
 use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
 
 /// Says how the fleet stands.
 pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let (mut fleet, revision) = fleet::read(store, None, store.deadline).await?;
+    let (read, alarms) = tokio::join!(fleet::read(store, None, store.deadline), alarms(store));
+    let (mut fleet, revision) = read?;
     fleet::note_oddities(&fleet);
     let waits = |v: &FleetVerdict| matches!(v, FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(_))));
     if fleet.verdicts().values().any(waits) {
         let (view, _) = services::read(store, None, Some(revision)).await?;
         fleet.find_deadlocks(&view, now());
     }
-    let around = Around::read(store, revision).await?;
+    let around = Around { alarms, ..Around::read(store, revision).await? };
+    for alarm in around.alarms.iter().flatten() {
+        output::note(&format!("store alarm: {alarm}"));
+    }
     say_status(&fleet, &around, revision, output);
     let word = fleet.word();
     if let Some(why) = fleet.why_unknown().filter(|_| word == FleetWord::Unknown) {
@@ -35,9 +40,17 @@ pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exi
     })
 }
 
+/// Alarms of the store; `None` if that cannot be known, because the user may not ask or the answer does not come soon.
+async fn alarms(store: &Store<'_>) -> Option<Vec<String>> {
+    const WITHIN: Duration = Duration::from_secs(1);
+    store.session.alarms(Deadline::within(WITHIN.min(store.deadline.left()))).await.ok()
+}
+
 /// What stands beside the verdicts.
 #[derive(Default)]
 struct Around {
+    /// Alarms of the store, if they are known.
+    alarms: Option<Vec<String>>,
     /// Services of which many instances went silent: how many of how many.
     silent: Vec<(ServiceName, usize, usize)>,
     /// What operators took out of use.
@@ -72,7 +85,7 @@ impl Around {
                 _ => None,
             })
             .collect();
-        Ok(Self { silent, out_of_use })
+        Ok(Self { alarms: None, silent, out_of_use })
     }
 }
 
@@ -101,6 +114,7 @@ fn say_status(fleet: &Fleet, around: &Around, revision: i64, output: &mut Output
         "unaccounted": unaccounted.iter().map(|(host, how)| {
             json!({ "host": host, "how": how.to_string() })
         }).collect::<Vec<_>>(),
+        "alarms": around.alarms,
         "down": down.iter().map(|down| {
             json!({ "host": down.host, "check": down.check, "output": down.line })
         }).collect::<Vec<_>>(),

@@ -4,7 +4,7 @@ use super::{Store, fleet, now, services};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
 use etcd_session::{Picture, StoreError};
-use model::decide::WaitingOn;
+use model::decide::{HostVerdict, WaitingOn};
 use model::fleet::{Chain, Evidence, FleetTarget, FleetVerdict, Root, WaitGraph, Waiting};
 use model::keys::{Key, Prefix};
 use model::names::HostName;
@@ -249,9 +249,20 @@ pub(super) async fn logs(host: &HostName, store: &Store<'_>, output: &mut Output
     let answer = json!({ "host": host, "lines": report.log, "reported_at": rfc3339(report.at) });
     output.answer(&answer, |o| report.log.iter().for_each(|line| o.line(line)));
     if report.log.is_empty() {
-        output::note(&format!("the last report of {host} carries no log: nothing failed or holds"));
+        output::note(&no_log(host, &report.verdict));
     }
     Ok(Exit::Yes)
+}
+
+/// Why a report carries no log.
+fn no_log(host: &HostName, verdict: &HostVerdict) -> String {
+    match verdict {
+        HostVerdict::Failed { .. } => format!("{host} failed: {}; it printed nothing", verdict.detail()),
+        HostVerdict::Waiting { on: WaitingOn::Step { .. } } => {
+            format!("{host} {}; it printed nothing", verdict.detail())
+        }
+        _ => format!("the last report of {host} carries no log: nothing failed or holds"),
+    }
 }
 
 /// Asks a host to try again.
@@ -273,8 +284,36 @@ pub(super) async fn retry(host: &HostName, store: &Store<'_>, output: &mut Outpu
 mod tests {
     use super::*;
     use crate::output::Format;
+    use model::decide::Failure;
     use model::fleet::Fleet;
-    use model::names::Version;
+    use model::names::{StepName, Version};
+    use model::policy::StepPhase;
+
+    #[test]
+    fn a_log_that_is_empty_is_explained_by_what_failed_or_holds() {
+        let host = HostName::new("h").unwrap();
+        let failure = Failure {
+            phase: StepPhase::Apply,
+            step: StepName::new("pkg").unwrap(),
+            code: None,
+            reason: "apply step pkg could not be started: no such file".into(),
+        };
+        let failed = HostVerdict::Failed { version: Version::new("v1").ok(), failure, suspect: false };
+        let on = WaitingOn::Step { phase: StepPhase::Validate, step: StepName::new("look").unwrap() };
+        for (verdict, expected) in [
+            (HostVerdict::Ok, "the last report of h carries no log: nothing failed or holds"),
+            (
+                failed,
+                "h failed: apply step pkg could not be started: no such file (version v1); it printed nothing",
+            ),
+            (
+                HostVerdict::Waiting { on },
+                "h waits for validate step look, which said \"not yet\"; it printed nothing",
+            ),
+        ] {
+            assert_eq!(no_log(&host, &verdict), expected);
+        }
+    }
 
     #[test]
     fn a_host_without_an_agent_is_explained_by_listing_and_results() {

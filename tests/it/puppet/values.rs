@@ -233,6 +233,24 @@ fn hiera_finds_addresses_and_old_data_files_mean_what_they_meant() {
         );
         host.write("puppet/hiera.yaml", &text);
     };
+    // Hiera keeps `path` for itself: as an option it is refused, beside the function it is handed on.
+    let elsewhere = host.path("elsewhere.json");
+    std::fs::copy(host.path("state/catalog.json"), &elsewhere).expect("copied");
+    let site_settings = host.read("puppet/orchestrate.yaml");
+    host.write("puppet/orchestrate.yaml", &site_settings.replace("state/catalog.json", "nothing.json"));
+    for function in ["data_hash: orchestrate::data_hash", "lookup_key: orchestrate::lookup_key"] {
+        let level = format!("version: 5\nhierarchy:\n  - name: catalog\n    {function}\n");
+        host.write("puppet/hiera.yaml", &format!("{level}    path: {}\n", elsewhere.display()));
+        let (found, said) = site.found(&[("all", "lookup('services::web::eth0')")]);
+        assert_eq!((&found["all"], said.code), (&json!(["10.0.0.1"]), 2), "{function}: {said:?}");
+        host.write(
+            "puppet/hiera.yaml",
+            &format!("{level}    options: {{ path: {} }}\n", elsewhere.display()),
+        );
+        let (_, said) = site.found(&[("all", "lookup('services::web::eth0')")]);
+        assert!(said.code == 1 && said.err.contains("reserved by Puppet"), "{function}: {said:?}");
+    }
+    host.write("puppet/orchestrate.yaml", &site_settings);
     as_hash("max_age: 60");
     let (found, said) = site.found(&[("all", "lookup('services::web::eth0')")]);
     assert_eq!((&found["all"], said.code), (&json!(["10.0.0.1"]), 2), "{said:?}");
