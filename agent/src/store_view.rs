@@ -19,7 +19,7 @@ pub fn scope(host: &HostName) -> Scope {
         Key::ReleaseView,
     ];
     let mut polled = vec![Key::Announced(host.clone()), Key::Report(host.clone())];
-    for kind in [StatusType::apply(), StatusType::validation()] {
+    for kind in StatusType::of_agents() {
         polled.extend(StatusState::ALL.map(|state| Key::Status(kind.clone(), state, host.clone())));
     }
     Scope { watched, polled }
@@ -88,7 +88,7 @@ pub fn decommissioned(snapshot: &Snapshot, host: &HostName) -> bool {
 pub fn published(snapshot: &Snapshot, host: &HostName) -> Published {
     let picture = &snapshot.picture;
     let mut statuses = std::collections::BTreeMap::new();
-    for kind in [StatusType::apply(), StatusType::validation()] {
+    for kind in StatusType::of_agents() {
         for state in StatusState::ALL {
             let entry = picture.get(&Key::Status(kind.clone(), state, host.clone()));
             if let Some(record) = entry.and_then(|e| StatusRecord::read(&e.value).ok()) {

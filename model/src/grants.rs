@@ -47,11 +47,6 @@ fn grant(access: Access, keys: impl IntoIterator<Item = Keys>) -> Vec<Grant> {
     keys.into_iter().map(|keys| Grant { access, keys }).collect()
 }
 
-/// The types of results that hosts report.
-fn types() -> [StatusType; 3] {
-    [StatusType::apply(), StatusType::validation(), StatusType::provisioned()]
-}
-
 /// What every agent needs alike. The listing of a version cannot be granted host by host, because the version stands before
 /// the host; what a host says of itself there is compared with its own key by `verify_hosts --strict`.
 pub fn every_agent() -> Vec<Grant> {
@@ -78,7 +73,7 @@ pub fn agent(host: &HostName, services: &BTreeSet<ServiceName>) -> Vec<Grant> {
         Key::Announced(host.clone()),
         Key::Report(host.clone()),
     ];
-    for kind in types() {
+    for kind in StatusType::of_agents() {
         written.extend(StatusState::ALL.map(|state| Key::Status(kind.clone(), state, host.clone())));
         written.push(Key::Reporting(kind, host.clone()));
     }

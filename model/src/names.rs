@@ -269,9 +269,14 @@ impl StatusType {
         Self("validation".into())
     }
 
-    /// That a host was made at all; written by what makes it.
+    /// That a host was made at all; written by what makes it, and by its agent when it first proves a version.
     pub fn provisioned() -> Self {
         Self("provisioned".into())
+    }
+
+    /// The types of result that an agent writes.
+    pub fn of_agents() -> [Self; 3] {
+        [Self::apply(), Self::validation(), Self::provisioned()]
     }
 
     /// Reads a type as an old caller writes it: `puppet_service` and `validation_service` are old names.

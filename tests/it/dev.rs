@@ -43,7 +43,9 @@ fn what_it_says_to_try_works_and_is_still_there_after_a_restart() {
     assert_eq!(said.code, 0, "{said:?}");
     let installed = directory.path().join("dev/installed");
     assert_eq!(std::fs::read_to_string(&installed).expect("installed"), "version 1\n");
-    assert_eq!(orchestrate(&endpoint, &["status"]).code, 0);
+    // Its service is critical until its check has run once.
+    let status = || orchestrate(&endpoint, &["status"]);
+    wait::until("it is settled", || (status().code == 0).then_some(()), || format!("{:?}", status()));
 
     let mut second = Command::new(binary("orchestrate-agent"));
     let output = run(second.arg("--dev").arg(directory.path().join("dev")), "");

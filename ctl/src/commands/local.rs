@@ -49,8 +49,7 @@ pub(super) fn local_version(
 
 /// Types of result that every host may have.
 pub(super) fn known_types() -> [StatusType; 3] {
-    let provisioned = StatusType::new("provisioned").unwrap_or_else(|e| unreachable!("{e}"));
-    [StatusType::validation(), StatusType::apply(), provisioned]
+    [StatusType::validation(), StatusType::apply(), StatusType::provisioned()]
 }
 
 /// The result keys of one host.

@@ -398,6 +398,10 @@ impl HostState {
                 if let Some(attempt) = self.attempt.take() {
                     self.set_status(StatusType::apply(), StatusState::Success, None, now);
                     self.installed = Some(attempt.instruction.version);
+                    // Once for each host: what is proven here first.
+                    if !self.statuses.contains_key(&StatusType::provisioned()) {
+                        self.set_status(StatusType::provisioned(), StatusState::Success, None, now);
+                    }
                     self.dirty = None;
                     self.proof_holds = true;
                     self.log.clear();

@@ -374,6 +374,21 @@ fn a_new_version_goes_through_its_life_in_order() {
 }
 
 #[test]
+fn the_first_proven_version_says_that_the_host_is_provisioned_and_no_later_one_does() {
+    let mut world = World::new();
+    world.trigger("1");
+    world.settle();
+    let provisioned = |world: &World| {
+        let key = (StatusType::provisioned(), StatusState::Success);
+        world.published.statuses.get(&key).and_then(|record| record.version.clone())
+    };
+    assert_eq!(provisioned(&world), Some(version("1")));
+    world.trigger("2");
+    world.settle();
+    assert_eq!((provisioned(&world), world.word()), (Some(version("1")), "ok"));
+}
+
+#[test]
 fn the_start_takes_the_host_off_its_old_version_before_anything_is_disturbed() {
     let mut world = settled_at("1");
     world.trigger("2");
