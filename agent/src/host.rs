@@ -14,7 +14,6 @@ use crate::status::Status;
 use crate::step::RunResult;
 use crate::store_view;
 use etcd_session::{Gate, Mirror, Presence, PresenceState, Session, Snapshot, StoreError, draw};
-use model::checks::CheckStatus;
 use model::decide::{
     Addressable, Claim, Decision, Desired, Fact, HostState, Observed, Published, RunningStep, StepReport,
     Target, decide,
@@ -177,7 +176,7 @@ impl Reconciler {
         let mut snapshots = self.mirror.snapshots();
         let mut presences = self.presence.states();
         let mut catalog = self.reader.changes();
-        let mut checks = self.board.changes();
+        let mut checks = self.board.verdicts();
         let mut turn = self.first_turn();
         if let Some(running) = &self.state.running {
             tracing::info!(run = %running.run_id, step = %running.step, "a step was running: waiting for its end");
@@ -188,10 +187,11 @@ impl Reconciler {
         }
         let mut watchdog = tokio::time::interval(self.watchdog.unwrap_or(Duration::from_secs(3600)));
         let ended = loop {
-            let look_again = self.turn(&mut turn, &snapshots, &presences).await;
-            let follows_catalog = self.follows_catalog(&turn);
+            // Before the turn: what changes while it looks wakes it again.
             catalog.borrow_and_update();
             checks.borrow_and_update();
+            let look_again = self.turn(&mut turn, &snapshots, &presences).await;
+            let follows_catalog = self.follows_catalog(&turn);
             let wake = async {
                 tokio::select! {
                     // Receivers of watch channels, the queue of ends and timers lose nothing when dropped. A channel
@@ -374,9 +374,7 @@ impl Reconciler {
 
     /// The checks that do not pass, each with the last line of what it said. One that has said nothing yet is no news.
     fn failing_checks(&self) -> Vec<FailingCheck> {
-        let shown = self.board.shown().into_iter();
-        let failing =
-            shown.filter(|check| check.state.is_known && check.state.status != CheckStatus::Passing);
+        let failing = self.board.failing().into_iter();
         failing
             .map(|check| FailingCheck {
                 service: check.service,

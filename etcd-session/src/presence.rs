@@ -241,8 +241,11 @@ impl Claimant {
         keys.extend(judged_keys(host));
         let picture = self.session.read_keys(&keys, deadline).await?;
         let (_, after) = self.session.client().await?;
-        // Read on another one it proves nothing of this one.
-        let generation = if after == generation { generation } else { 0 };
+        if after != generation {
+            // Read on another one it proves nothing of this one.
+            let detail = "connected anew meanwhile".into();
+            return Err(StoreError::Unreachable { operation: "read", detail });
+        }
         Ok((picture, generation, marks))
     }
 

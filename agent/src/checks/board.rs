@@ -46,11 +46,13 @@ struct Known {
 pub struct Board {
     checks: Mutex<BTreeMap<CheckId, Known>>,
     changed: watch::Sender<u64>,
+    /// As `changed`, but not for a word that says the same as the one before.
+    verdicts: watch::Sender<u64>,
 }
 
 impl Default for Board {
     fn default() -> Self {
-        Self { checks: Mutex::default(), changed: watch::channel(0).0 }
+        Self { checks: Mutex::default(), changed: watch::channel(0).0, verdicts: watch::channel(0).0 }
     }
 }
 
@@ -70,8 +72,17 @@ impl Board {
         self.changed.subscribe()
     }
 
+    /// A way to wait until a check is of another status, or there are other checks.
+    pub fn verdicts(&self) -> watch::Receiver<u64> {
+        self.verdicts.subscribe()
+    }
+
     fn tell(&self) {
         self.changed.send_modify(|number| *number += 1);
+    }
+
+    fn tell_verdict(&self) {
+        self.verdicts.send_modify(|number| *number += 1);
     }
 
     /// Takes over definitions; what did not change keeps what it said.
@@ -97,6 +108,7 @@ impl Board {
         }
         drop(checks);
         self.tell();
+        self.tell_verdict();
     }
 
     /// Takes in a result.
@@ -112,6 +124,7 @@ impl Board {
         if before != after || is_ttl {
             if before != after {
                 tracing::info!(check = %id, status = %after.0, "a check says something else");
+                self.tell_verdict();
             }
             self.tell();
         }
@@ -170,14 +183,24 @@ impl Board {
 
     /// Every check.
     pub fn shown(&self) -> Vec<ShownCheck> {
+        self.shown_if(|_| true)
+    }
+
+    /// The checks that have said something and do not pass.
+    pub fn failing(&self) -> Vec<ShownCheck> {
+        self.shown_if(|state| state.is_known && state.status != CheckStatus::Passing)
+    }
+
+    fn shown_if(&self, is_wanted: impl Fn(&CheckState) -> bool) -> Vec<ShownCheck> {
         let mut checks = self.lock();
         expire(&mut checks, clock::boot_millis());
-        let shown = checks.iter().map(|(id, known)| ShownCheck {
-            id: id.clone(),
-            name: known.definition.name.clone(),
-            service: known.service.clone(),
-            state: known.state.clone(),
-        });
+        let shown =
+            checks.iter().filter(|(_, known)| is_wanted(&known.state)).map(|(id, known)| ShownCheck {
+                id: id.clone(),
+                name: known.definition.name.clone(),
+                service: known.service.clone(),
+                state: known.state.clone(),
+            });
         shown.collect()
     }
 }
