@@ -283,6 +283,7 @@ impl Reconciler {
             let now = clock::now();
             turn.cannot_record.take_if(|(_, at)| *at <= now.boot);
             turn.policy = self.policy(turn);
+            self.mirror.poll_also(&store_view::listing_keys(&self.state.host, self.state.listing()));
             turn.snapshot = snapshots.borrow().clone();
             turn.presence = presences.borrow().clone();
             let needs = self.needs.borrow_and_update().clone();

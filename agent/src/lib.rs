@@ -128,7 +128,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         None => {}
     }
     let options = MirrorOptions { backstop: settings.store.backstop, ..MirrorOptions::default() };
-    let mirror = Mirror::start(session.clone(), store_view::scope(&identity.host), options);
+    let mirror = Mirror::start(session.clone(), store_view::scope(&identity.host, state.listing()), options);
     let (gate, gate_receiver) = watch::channel(Gate::default());
     let presence_config = PresenceConfig {
         host: identity.host.clone(),

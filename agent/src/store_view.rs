@@ -3,12 +3,12 @@
 use etcd_session::{Entry, Regress, Scope, Snapshot, store_seen};
 use model::decide::{Published, Target};
 use model::keys::{Key, StatusState};
-use model::names::{HostName, StatusType};
+use model::names::{HostName, StatusType, Version};
 use model::standing::{Instruction, InstructionOrder, StoreMemory, StoreSeen};
 use model::values::{self, RosterEntry, StatusRecord};
 
 /// The keys that an agent looks at: the target, the store's identity and its own keys.
-pub fn scope(host: &HostName) -> Scope {
+pub fn scope(host: &HostName, listing: Option<&Version>) -> Scope {
     let watched = vec![
         Key::CurrentVersion,
         Key::Store,
@@ -22,7 +22,12 @@ pub fn scope(host: &HostName) -> Scope {
     for kind in StatusType::of_agents() {
         polled.extend(StatusState::ALL.map(|state| Key::Status(kind.clone(), state, host.clone())));
     }
-    Scope { watched, polled }
+    Scope { watched, polled, polled_also: listing_keys(host, listing) }
+}
+
+/// Every agent may write the list: that the host still stands there is looked at where it ought to stand.
+pub fn listing_keys(host: &HostName, listing: Option<&Version>) -> Vec<Key> {
+    listing.map(|version| Key::RunningVersion(version.clone(), host.clone())).into_iter().collect()
 }
 
 fn revision(entry: Option<&Entry>) -> Option<i64> {
@@ -98,8 +103,18 @@ pub fn published(snapshot: &Snapshot, host: &HostName) -> Published {
     }
     let read = |key: Key| picture.get(&key);
     Published {
-        listing: read(Key::Announced(host.clone())).and_then(|e| values::read_version(&e.value).ok()),
+        listing: listing(snapshot, host),
         statuses,
         report: read(Key::Report(host.clone())).and_then(|e| values::read(&e.value).ok()),
     }
+}
+
+/// The version that the host is listed under: by its own key, unless a look at the list shows that it is not there,
+/// or there under a lease that does not end with the host.
+fn listing(snapshot: &Snapshot, host: &HostName) -> Option<Version> {
+    let announced = snapshot.picture.get(&Key::Announced(host.clone()))?;
+    let version = values::read_version(&announced.value).ok()?;
+    let key = Key::RunningVersion(version.clone(), host.clone());
+    let stands = || snapshot.picture.get(&key).is_some_and(|listed| listed.lease == announced.lease);
+    (!snapshot.polled_also.contains(&key) || stands()).then_some(version)
 }

@@ -24,6 +24,8 @@ pub struct Scope {
     pub watched: Vec<Key>,
     /// Looked at with each list and each backstop read: keys that hardly anybody else writes.
     pub polled: Vec<Key>,
+    /// Looked at like these at first; [`Mirror::poll_also`] names others later.
+    pub polled_also: Vec<Key>,
 }
 
 /// Paces of a mirror.
@@ -56,6 +58,8 @@ pub struct Snapshot {
     pub reads: u64,
     /// Revision of the last linearizable read: polled keys are known as of this.
     pub read_revision: i64,
+    /// The keys of [`Mirror::poll_also`] that the last read looked at.
+    pub polled_also: Vec<Key>,
     /// How the last read fell behind an answer seen before it: the store went back.
     pub regress: Regress,
     /// The watch stands and the last read succeeded.
@@ -70,6 +74,7 @@ pub struct Snapshot {
 pub struct Mirror {
     snapshots: watch::Receiver<Arc<Snapshot>>,
     look: tokio::sync::mpsc::Sender<()>,
+    polled_also: watch::Sender<Vec<Key>>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -84,13 +89,25 @@ impl Mirror {
     pub fn start(session: Session, scope: Scope, options: MirrorOptions) -> Self {
         let (sender, snapshots) = watch::channel(Arc::new(Snapshot::default()));
         let (look, looks) = tokio::sync::mpsc::channel(1);
-        let task = tokio::spawn(Follower { session, scope, options, sender, looks }.run());
-        Self { snapshots, look, task }
+        let (polled_also, also) = watch::channel(scope.polled_also.clone());
+        let task = tokio::spawn(Follower { session, scope, options, sender, looks, also }.run());
+        Self { snapshots, look, polled_also, task }
     }
 
     /// The newest picture, and a way to wait for the next.
     pub fn snapshots(&self) -> watch::Receiver<Arc<Snapshot>> {
         self.snapshots.clone()
+    }
+
+    /// These keys, and none that was named here before, are polled as well from the next read on.
+    pub fn poll_also(&self, keys: &[Key]) {
+        self.polled_also.send_if_modified(|old| {
+            let differs = old != keys;
+            if differs {
+                *old = keys.to_vec();
+            }
+            differs
+        });
     }
 
     /// Ends following; whoever waits for the next picture is told that there is none.
@@ -111,6 +128,8 @@ struct Follower {
     options: MirrorOptions,
     sender: watch::Sender<Arc<Snapshot>>,
     looks: tokio::sync::mpsc::Receiver<()>,
+    /// What is polled besides the scope.
+    also: watch::Receiver<Vec<Key>>,
 }
 
 /// Why the watch is left.
@@ -166,16 +185,14 @@ impl Follower {
         });
     }
 
-    fn all_keys(&self) -> Vec<Key> {
-        self.scope.watched.iter().chain(&self.scope.polled).cloned().collect()
-    }
-
     /// Reads everything at one revision and replaces the picture. True in the second place if a watched
     /// key was not as the watch had said.
     async fn read(&self) -> Result<(i64, bool), StoreError> {
         // Marks are taken before the read starts: an answer older than these is a store that went back.
         // A member may have campaigned alone, so a regress must show twice.
-        let keys = self.all_keys();
+        let also = self.also.borrow().clone();
+        let polled = || self.scope.polled.iter().chain(&also);
+        let keys: Vec<Key> = self.scope.watched.iter().chain(polled()).cloned().collect();
         debug_assert!(keys.len() <= OPERATIONS_MAX, "one transaction, one revision");
         let mut regress = Regress::default();
         let mut picture = Picture::default();
@@ -201,7 +218,7 @@ impl Follower {
                 });
                 snapshot.picture = picture;
             } else {
-                for key in self.scope.polled.iter().map(Key::to_string) {
+                for key in polled().map(Key::to_string) {
                     match picture.entries.get(&key) {
                         Some(entry) => snapshot.picture.entries.insert(key, entry.clone()),
                         None => snapshot.picture.entries.remove(&key),
@@ -210,6 +227,7 @@ impl Follower {
             }
             snapshot.reads += 1;
             snapshot.read_revision = revision;
+            snapshot.polled_also.clone_from(&also);
             snapshot.regress = regress;
             snapshot.last_contact = Some(Instant::now());
             snapshot.trouble = None;

@@ -145,6 +145,8 @@ impl fmt::Display for FleetWord {
 pub struct Fleet {
     target: FleetTarget,
     hosts: BTreeMap<HostName, Evidence>,
+    /// The version that each host names in its own key.
+    announced: BTreeMap<HostName, Version>,
     passed_over: usize,
     unreadable: BTreeSet<String>,
     services: services::Services,
@@ -169,6 +171,7 @@ impl Fleet {
         let mut fleet = Self {
             target,
             hosts: BTreeMap::new(),
+            announced: BTreeMap::new(),
             passed_over: 0,
             unreadable: BTreeSet::new(),
             services: services::Services::default(),
@@ -188,6 +191,10 @@ impl Fleet {
         match key {
             Key::RunningVersion(version, host) => {
                 self.evidence(host).listed.insert(version);
+            }
+            // It says nothing of a host that is not listed.
+            Key::Announced(host) => {
+                self.announced.extend(values::read_version(value).ok().map(|version| (host, version)));
             }
             Key::Status(kind, state, host) => {
                 let record = StatusRecord::read(value).ok();
@@ -217,7 +224,6 @@ impl Fleet {
             }
             Key::CurrentVersion
             | Key::Store
-            | Key::Announced(_)
             | Key::Retry(_)
             | Key::Service(..)
             | Key::ReleaseView
@@ -262,6 +268,17 @@ impl Fleet {
             *versions.entry(version).or_default() += 1;
         }
         versions
+    }
+
+    /// Hosts that are listed under a version which they do not name in their own key, by version.
+    pub fn unconfirmed(&self) -> BTreeMap<&Version, Vec<&HostName>> {
+        let mut unconfirmed: BTreeMap<&Version, Vec<&HostName>> = BTreeMap::new();
+        for (host, evidence) in &self.hosts {
+            for version in evidence.listed.iter().filter(|v| self.announced.get(host) != Some(v)) {
+                unconfirmed.entry(version).or_default().push(host);
+            }
+        }
+        unconfirmed
     }
 
     /// The verdict of every host.

@@ -148,3 +148,35 @@ fn a_roster_entry_that_was_deleted_by_hand_comes_back() {
     host.wait_for_verdict("ok");
     assert_eq!(host.begins("packages", "1"), 1);
 }
+
+/// A listing that somebody else deleted, or wrote under no lease, is written again; the running process does it, and
+/// so does one that starts.
+#[test]
+fn a_listing_that_somebody_deleted_comes_back_within_a_backstop() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let mut host = Host::new("h1", &etcd.endpoints());
+    let endpoints = etcd.endpoints();
+    host = host.with(&format!("[store]\nendpoints = {endpoints:?}\nbackstop = \"1s\"\n"));
+    host.start();
+    store.put("/current_version", "1");
+    host.wait_for_listing(&store, "1");
+    let listing = "/running_version/1/h1";
+    let lease = store.lease_of(listing);
+    store.delete(listing);
+    host.wait_for_listing(&store, "1");
+    store.put(listing, "0");
+    let is_leased = || (store.lease_of(listing) == lease).then_some(());
+    wait::until("it hangs on the lease of the host again", is_leased, || host.describe());
+    host.kill();
+    store.delete(listing);
+    host.start();
+    host.wait_for_listing(&store, "1");
+    assert_eq!(host.begins("packages", "1"), 1);
+    // It stays away from a host that was taken out.
+    store.put("/orchestrate/hosts/h1", r#"{"since":1,"decommissioned":2}"#);
+    host.wait_for_verdict("blocked");
+    store.delete(listing);
+    let is_gone = || store.get(listing).is_none();
+    wait::stays("off the list", Duration::from_secs(3), is_gone, || host.describe());
+}

@@ -301,7 +301,7 @@ fn report(wrong: &[String]) {
 // ---------------------------------------------------------------------------------------------------------
 
 /// Fields that are lists, or counts of what the list of that name holds.
-const LISTS: [&str; 16] = [
+const LISTS: [&str; 17] = [
     "alarms",
     "failing",
     "failures",
@@ -314,6 +314,7 @@ const LISTS: [&str; 16] = [
     "plan",
     "statuses",
     "unaccounted",
+    "unconfirmed",
     "unwanted",
     "versions",
     "warnings",
@@ -1460,7 +1461,9 @@ fn json_is_one_value_in_one_form() {
         json_row(
             "verify_hosts -o json 43 web-1 db-1",
             1,
-            json!({ "version": "43", "wanted": 2, "present": 1, "missing": ["db-1"], "revision": "any" }),
+            json!({
+                "version": "43", "wanted": 2, "present": 1, "missing": ["db-1"], "unconfirmed": ["web-1"], "revision": "any",
+            }),
         ),
         json_row(
             "check_single_version -o json 42",
@@ -1864,6 +1867,46 @@ fn garbage_values_are_no_answer_and_no_crash() {
         check_all(&world, &rows);
         let mended = row("whatever stood there", "trigger_update 43", 0, "").stands("/current_version", "43");
         report(&Vec::from_iter(check(&world, Some(&store), &mended).err()));
+    }
+}
+
+/// Hosts are asked for one by one, or by the list of the version: both name who did not say so, and answer as before.
+#[test]
+fn a_listing_that_the_host_does_not_confirm_is_named_and_the_answer_stays() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let hosts: Vec<String> = (0..300).map(|number| format!("host-{number:03}")).collect();
+    let put = |key: String, value: &str| (key.into_bytes(), value.as_bytes().to_vec());
+    let facts = hosts.iter().flat_map(|host| {
+        [
+            put(format!("/running_version/43/{host}"), "1416300000"),
+            put(format!("/orchestrate/announced/{host}"), "43"),
+        ]
+    });
+    fill_bytes(&store, facts);
+    store.put("/current_version", "43");
+    let world = World::new(&etcd.endpoint(0));
+    let directory = tempfile::tempdir().expect("a directory");
+    let check = |arguments: &[&str], asked: &[String], code: i32, expected: &str| {
+        let said: Said = run(world.command(directory.path()).args(arguments), &asked.join("\n")).into();
+        assert_eq!((said.code, said.err.as_str()), (code, expected), "{arguments:?} {}", asked.len());
+    };
+    let (all, few, verify) = (&hosts[..], &hosts[..9], ["verify_hosts", "43"]);
+    check(&verify, all, 0, "");
+    check(&verify, few, 0, "");
+    check(&["status"], &[], 0, "");
+    let named = "warning: listed under 43, but not by a key of their own (1): host-003\n";
+    let says = "/orchestrate/announced/host-003";
+    for other in [Some("42"), None] {
+        match other {
+            Some(version) => _ = store.put(says, version),
+            None => store.delete(says),
+        }
+        check(&verify, all, 0, named);
+        check(&verify, few, 0, named);
+        check(&["status"], &[], 0, named);
+        check(&["why", "host-003"], &[], 0, named);
+        check(&["verify_hosts", "43", "--strict"], all, 1, "not at 43 (1): host-003\n");
     }
 }
 

@@ -131,6 +131,12 @@ impl Store {
         }
     }
 
+    /// The lease that a key hangs on; 0 for none, and for a key that is not there.
+    pub fn lease_of(&self, key: &str) -> i64 {
+        let answer = self.call(|mut c| async move { c.get(key, None).await }).expect("an answer");
+        answer.kvs().first().map_or(0, |kv| kv.lease())
+    }
+
     /// True if this lease is there.
     pub fn has_lease(&self, lease: i64) -> bool {
         let answer = self.call(|mut c| async move { c.lease_time_to_live(lease, None).await });

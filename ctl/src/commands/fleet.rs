@@ -5,13 +5,15 @@ use crate::output;
 use etcd_session::{Deadline, Picture, StoreError};
 use model::fleet::{Fleet, FleetTarget};
 use model::keys::{Key, Prefix};
+use model::names::Version;
 use model::values::{self, StoreIdentity, certificate_warning};
 
 /// Everything that a verdict depends on, besides [`KEYS`] and the listings, whose keys say all.
-const RANGES: [Prefix; 7] = [
+const RANGES: [Prefix; 8] = [
     Prefix::Statuses,
     Prefix::Hosts,
     Prefix::Lives,
+    Prefix::Announced,
     Prefix::Reports,
     Prefix::ReportingAll,
     Prefix::HealthAll,
@@ -74,4 +76,17 @@ pub(super) fn note_oddities(fleet: &Fleet) {
     for (host, warning) in warnings.take(10) {
         output::warn(&format!("{host}: {warning}"));
     }
+}
+
+/// Says on standard error which listings the hosts do not confirm.
+pub(super) fn note_unconfirmed(fleet: &Fleet) {
+    for (version, hosts) in fleet.unconfirmed() {
+        warn_of_unconfirmed(version, hosts.iter().map(|host| host.as_str()));
+    }
+}
+
+/// Says which hosts are listed under a version that they do not name in their own key. Every agent may write the
+/// list; a script that knows nothing of that key may have written it as well.
+pub(super) fn warn_of_unconfirmed<'a>(version: &Version, hosts: impl ExactSizeIterator<Item = &'a str>) {
+    output::note_hosts(&format!("warning: listed under {version}, but not by a key of their own"), hosts);
 }

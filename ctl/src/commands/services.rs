@@ -149,7 +149,7 @@ pub(super) async fn get_services(store: &Store<'_>, output: &mut Output) -> Resu
 
 /// Addresses alone, as everything for Hiera.
 async fn stored_addresses(store: &Store<'_>) -> Result<(StoredAddresses, i64), StoreError> {
-    let list = store.session.read_entry_list(&Prefix::Services, store.deadline).await?;
+    let list = store.session.read_entry_list(&Prefix::Services, None, store.deadline).await?;
     let found = StoredAddresses::read(&mut list.entries());
     warn_of(found.refused);
     Ok((found, list.revision))

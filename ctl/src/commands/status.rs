@@ -19,6 +19,7 @@ pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exi
     let (read, alarms) = tokio::join!(fleet::read(store, None, store.deadline), alarms(store));
     let (mut fleet, revision) = read?;
     fleet::note_oddities(&fleet);
+    fleet::note_unconfirmed(&fleet);
     let waits = |v: &FleetVerdict| matches!(v, FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(_))));
     if fleet.verdicts().values().any(waits) {
         let (view, _) = services::read(store, None, Some(revision)).await?;
@@ -113,6 +114,9 @@ fn say_status(fleet: &Fleet, around: &Around, revision: i64, output: &mut Output
         }).collect::<Vec<_>>(),
         "unaccounted": unaccounted.iter().map(|(host, how)| {
             json!({ "host": host, "how": how.to_string() })
+        }).collect::<Vec<_>>(),
+        "unconfirmed": fleet.unconfirmed().into_iter().flat_map(|(version, hosts)| {
+            hosts.into_iter().map(move |host| json!({ "host": host, "version": version }))
         }).collect::<Vec<_>>(),
         "alarms": around.alarms,
         "down": down.iter().map(|down| {
@@ -241,7 +245,7 @@ mod tests {
         say_status(&fleet(&[]), &Around::default(), 30, &mut output);
         let value: serde_json::Value = serde_json::from_str(output.text()).unwrap();
         assert_eq!(value["fleet"], "unknown");
-        for list in ["versions", "not_ok", "unaccounted", "down", "silent", "out_of_use"] {
+        for list in ["versions", "not_ok", "unaccounted", "unconfirmed", "down", "silent", "out_of_use"] {
             assert_eq!(value[list], json!([]), "{list}");
         }
     }

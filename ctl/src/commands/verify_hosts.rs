@@ -1,7 +1,7 @@
 //! `verify_hosts`: do these hosts run this version? The cost follows the list, not the fleet, while the
 //! list is short.
 
-use super::Store;
+use super::{Store, fleet};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use anyhow::{Context, anyhow};
@@ -33,6 +33,8 @@ const INPUT_MAX_BYTES: usize = 64 * 1024 * 1024;
 struct Verified<'a> {
     /// In order.
     missing: Vec<&'a str>,
+    /// Listed, but not by a key of their own; in order.
+    unconfirmed: Vec<&'a str>,
     revision: i64,
 }
 
@@ -40,7 +42,13 @@ impl<'a> Verified<'a> {
     fn new(missing: impl Iterator<Item = &'a str>, revision: i64) -> Self {
         let mut missing: Vec<&str> = missing.collect();
         missing.sort_unstable();
-        Self { missing, revision }
+        Self { missing, unconfirmed: Vec::new(), revision }
+    }
+
+    fn with_unconfirmed(mut self, hosts: impl Iterator<Item = &'a str>) -> Self {
+        self.unconfirmed = hosts.collect();
+        self.unconfirmed.sort_unstable();
+        self
     }
 }
 
@@ -68,11 +76,13 @@ pub(super) async fn verify_hosts(
     };
     let hosts = &question.hosts;
     output::note_hosts(&format!("not at {version}"), verified.missing.iter().copied());
+    fleet::warn_of_unconfirmed(version, verified.unconfirmed.iter().copied());
     let answer = json!({
         "version": version,
         "wanted": hosts.len(),
         "present": hosts.len() - verified.missing.len(),
         "missing": verified.missing,
+        "unconfirmed": verified.unconfirmed,
         "revision": verified.revision,
     });
     output.answer(&answer, |_| {});
@@ -154,38 +164,86 @@ async fn verify_both<'a>(
     let is_there = |host: &&str| {
         let Ok(host) = HostName::new(*host) else { return false };
         let announced = picture.get(&Key::Announced(host.clone()));
-        let says = announced.and_then(|entry| read_version(&entry.value).ok());
-        says.as_ref() == Some(version) && picture.get(&Key::RunningVersion(version.clone(), host)).is_some()
+        announced.is_some_and(|entry| says(&entry.value, version))
+            && picture.get(&Key::RunningVersion(version.clone(), host)).is_some()
     };
     Ok(Verified::new(hosts.iter().copied().filter(|host| !is_there(host)), picture.revision))
 }
 
+/// By the list alone, as scripts know it.
 async fn verify<'a>(
     version: &Version,
     hosts: &HashSet<&'a str>,
     store: &Store<'_>,
     deadline: Deadline,
 ) -> Result<Verified<'a>, StoreError> {
-    let prefix = Prefix::RunningVersion(version.clone());
-    let limit = (hosts.len() <= SHORT_LIST_MAX).then_some(hosts.len() * LARGER_FLEET);
     if hosts.len() > POINT_READS_MAX
-        && let Some(list) = store.session.read_key_list_up_to(&prefix, limit, deadline).await?
+        && let Some(verified) = verify_by_range(version, hosts, store, deadline).await?
     {
-        let mut absent = hosts.clone();
-        for found in list.suffixes() {
-            absent.remove(found);
-        }
-        return Ok(Verified::new(absent.into_iter(), list.revision));
+        return Ok(verified);
     }
-    let key = |host: &&'a str| {
+    let keys = |host: &&'a str| {
         let named =
             HostName::new(*host).unwrap_or_else(|e| unreachable!("checked when the list was read: {e}"));
-        (*host, Key::RunningVersion(version.clone(), named))
+        [Key::RunningVersion(version.clone(), named.clone()), Key::Announced(named)]
     };
-    let (hosts, keys): (Vec<&str>, Vec<Key>) = hosts.iter().map(key).unzip();
+    let keys: Vec<Key> = hosts.iter().flat_map(keys).collect();
     let picture = store.session.read_keys(&keys, deadline).await?;
-    let missing = hosts.into_iter().zip(&keys).filter(|(_, key)| picture.get(key).is_none());
-    Ok(Verified::new(missing.map(|(host, _)| host), picture.revision))
+    let announces = |key| picture.get(key).is_some_and(|entry| says(&entry.value, version));
+    let (mut missing, mut unconfirmed) = (Vec::new(), Vec::new());
+    for (host, keys) in hosts.iter().zip(keys.chunks_exact(2)) {
+        match picture.get(&keys[0]) {
+            None => missing.push(*host),
+            Some(_) if !announces(&keys[1]) => unconfirmed.push(*host),
+            Some(_) => {}
+        }
+    }
+    Ok(Verified::new(missing.into_iter(), picture.revision).with_unconfirmed(unconfirmed.into_iter()))
+}
+
+/// As [`verify`], by all who are listed under the version; `None` if they are many times more than the list.
+async fn verify_by_range<'a>(
+    version: &Version,
+    hosts: &HashSet<&'a str>,
+    store: &Store<'_>,
+    deadline: Deadline,
+) -> Result<Option<Verified<'a>>, StoreError> {
+    let prefix = Prefix::RunningVersion(version.clone());
+    let limit = (hosts.len() <= SHORT_LIST_MAX).then_some(hosts.len() * LARGER_FLEET);
+    let (list, announcing) = tokio::join!(
+        store.session.read_key_list_up_to(&prefix, limit, deadline),
+        store.session.count_if_all_hold(&Prefix::Announced, version.as_str(), deadline),
+    );
+    let Some(list) = list? else { return Ok(None) };
+    let mut absent = hosts.clone();
+    for found in list.suffixes() {
+        absent.remove(found);
+    }
+    let verified = Verified::new(absent.iter().copied(), list.revision);
+    // Mostly every host announces this version and is listed: then no key has to be read for that. As many hosts that
+    // are not listed could stand for as many that did not announce it; `--strict` looks at each.
+    if matches!(announcing, Ok(Some(count)) if usize::try_from(count) == Ok(list.len())) {
+        return Ok(Some(verified));
+    }
+    match store.session.read_entry_list(&Prefix::Announced, Some(list.revision), deadline).await {
+        Ok(announced) => {
+            let mut unconfirmed: HashSet<&str> = hosts.difference(&absent).copied().collect();
+            for (key, _) in announced.entries().filter(|(_, value)| says(value, version)) {
+                unconfirmed.remove(key.rsplit('/').next().unwrap_or_default());
+            }
+            Ok(Some(verified.with_unconfirmed(unconfirmed.into_iter())))
+        }
+        Err(error) => {
+            let error = anyhow!(error).context("whether the hosts confirm what the list says");
+            output::warn(&format!("{error:#}"));
+            Ok(Some(verified))
+        }
+    }
+}
+
+/// What a host says in its own key.
+fn says(announced: &[u8], version: &Version) -> bool {
+    read_version(announced).is_ok_and(|said| said == *version)
 }
 
 /// Asks again until all are there or the time is over. The last answer is the one that counts; without any

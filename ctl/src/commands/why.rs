@@ -49,6 +49,7 @@ pub(super) async fn why(host: &HostName, store: &Store<'_>, output: &mut Output)
     let picture = host_picture(store, host).await?;
     let fleet = fleet::fleet(&picture);
     fleet::note_oddities(&fleet);
+    fleet::note_unconfirmed(&fleet);
     let (Some(evidence), Some(verdict)) = (fleet.hosts().get(host), fleet.verdict(host)) else {
         return match picture.get(&Key::Host(host.clone())) {
             Some(_) => Err(Failure::no(format!("host {host} was decommissioned"))),

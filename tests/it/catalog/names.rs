@@ -119,6 +119,9 @@ fn a_host_without_a_service_has_a_name_while_it_lives() {
     let said = host.command(&["dns", "bare.node.consul"], "");
     assert_eq!((said.code, said.out.as_str()), (0, "10.9.0.3\n"), "{said:?}");
     assert_eq!(host.command(&["dns", "nobody.node.consul"], "").code, 1);
+    // The helper begins with what the agent wrote to disk.
+    let is_written = || host.path("state/catalog.json").exists().then_some(());
+    wait::until("the catalog is on disk", is_written, || host.describe());
     let mut helper = host.program(binary("orchestrate-hiera"));
     helper.args(["--file", &host.path("state/catalog.json").display().to_string()]);
     helper.args(["--socket", &host.path("agent.sock").display().to_string()]);

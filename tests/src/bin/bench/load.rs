@@ -211,7 +211,7 @@ async fn propagation(endpoint: &str, watchers: usize, mirrors: bool, rounds: usi
         let endpoint = endpoint.to_owned();
         tokio::spawn(async move {
             if mirrors {
-                let scope = Scope { watched: vec![Key::CurrentVersion], polled: vec![] };
+                let scope = Scope { watched: vec![Key::CurrentVersion], ..Scope::default() };
                 let mirror = Mirror::start(session(&endpoint), scope, MirrorOptions::default());
                 let mut snapshots = mirror.snapshots();
                 snapshots.wait_for(|s| s.connected).await.expect("running");
@@ -283,6 +283,7 @@ impl StoreSide {
                 Key::Retry(host.clone()),
             ],
             polled: vec![Key::Announced(host.clone()), Key::Report(host.clone())],
+            ..Scope::default()
         };
         let mirror = Mirror::start(session.clone(), scope, MirrorOptions::default());
         let claim = LiveClaim {
