@@ -195,7 +195,7 @@ impl Executor {
         let now = clock::now();
         let write_id = etcd_session::random_token();
         let waits = model::decide::waits_of(state, &turn.policy, &turn.waits);
-        let report = state.report(decision, &turn.target, facts, waits, &turn.checks, now, write_id);
+        let report = state.report(decision, &turn.target, facts, waits, &turn.problems, now, write_id);
         // In a store that went back results wait; that the host is blocked may be said.
         let trusted = turn.standing == Standing::Trusted;
         let mut published = match turn.written.clone() {

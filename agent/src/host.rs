@@ -1,7 +1,7 @@
 //! The reconciler of the host itself: wake for a reason, look, decide, execute one action, decide anew.
 //! It owns the journal and the host's state; everything else hands it snapshots.
 
-use crate::catalog::{Fencing, Needs, Reader, Trust};
+use crate::catalog::{Fencing, Needs, PublishedServices, Reader, Trust};
 use crate::certificates::Certificates;
 use crate::checks::Board;
 use crate::clock;
@@ -15,8 +15,8 @@ use crate::step::RunResult;
 use crate::store_view;
 use etcd_session::{Gate, Mirror, Presence, PresenceState, Session, Snapshot, StoreError, draw};
 use model::decide::{
-    Addressable, Claim, Decision, Desired, Fact, HostState, Observed, Published, RunningStep, StepReport,
-    Target, decide,
+    Addressable, Claim, Decision, Desired, Fact, HostState, Observed, Published, RunningStep,
+    ServiceProblems, StepReport, Target, decide,
 };
 use model::names::Version;
 use model::policy::Policy;
@@ -83,6 +83,8 @@ pub struct Reconciler {
     pub reader: Reader,
     /// What the host needs of others and does not have.
     pub needs: watch::Receiver<Arc<Needs>>,
+    /// What the host publishes of its services.
+    pub services: watch::Receiver<Arc<PublishedServices>>,
     /// Who else can write the settings, if anybody can.
     pub untrusted: watch::Receiver<Option<String>>,
     /// Told whether the catalog of this store counts.
@@ -119,8 +121,8 @@ pub(crate) struct Turn {
     /// The needs of the host that are not met.
     pub(crate) waits: Vec<Wait>,
     services_seen: Option<u64>,
-    /// The checks that do not pass.
-    pub(crate) checks: Vec<FailingCheck>,
+    /// What is wrong with the services of this host.
+    pub(crate) problems: ServiceProblems,
     /// What the catalog made addressable when it was looked at last, and the generation of it.
     addressable: Option<(u64, Addressable)>,
     /// Decisions since this process began.
@@ -216,6 +218,9 @@ impl Reconciler {
                     changed = self.needs.changed() => {
                         changed.map(|()| Wake::ServicesChanged).map_err(|_| TaskEnded("follows what the host needs"))
                     }
+                    changed = self.services.changed() => {
+                        changed.map(|()| Wake::ServicesChanged).map_err(|_| TaskEnded("publishes the services"))
+                    }
                     changed = catalog.changed(), if follows_catalog => {
                         changed.map(|()| Wake::CatalogChanged).map_err(|_| TaskEnded("follows the catalog"))
                     }
@@ -265,7 +270,7 @@ impl Reconciler {
             cannot_record: None,
             waits: Vec::new(),
             services_seen: None,
-            checks: Vec::new(),
+            problems: ServiceProblems::default(),
             addressable: None,
             passes: 0,
             record_said: None,
@@ -292,7 +297,10 @@ impl Reconciler {
             self.look_at_store(turn).await;
             let now = clock::now();
             self.look_at_catalog(turn);
-            turn.checks = self.failing_checks();
+            turn.problems = ServiceProblems {
+                checks: self.failing_checks(),
+                unpublished: self.services.borrow_and_update().unpublished(),
+            };
             let certificates_again = self.certificates.look(&mut self.facts, now);
             let decision = self.decide(turn);
             turn.passes += 1;
@@ -424,7 +432,7 @@ impl Reconciler {
             waits: &turn.waits,
             services_seen: turn.services_seen,
             addressable: turn.addressable.map(|(_, now)| now),
-            checks: &turn.checks,
+            problems: &turn.problems,
         };
         decide(&desired, &observed, now)
     }

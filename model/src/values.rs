@@ -315,6 +315,9 @@ pub struct Report {
     /// The checks that do not pass.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<FailingCheck>,
+    /// The services that are defined on it and not published.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unpublished: Vec<UnpublishedService>,
     /// The last lines of the step that failed or holds; at most [`LOG_TAIL_MAX_BYTES`], redacted.
     #[serde(default)]
     pub log: Vec<String>,
@@ -340,6 +343,19 @@ pub const CHECK_LINE_MAX_BYTES: usize = 256;
 /// Most checks in a report.
 pub const CHECKS_IN_REPORT: usize = 16;
 
+/// A service that is defined on a host and not published.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnpublishedService {
+    /// The service.
+    pub service: ServiceName,
+    /// Why, and what would be right; at most [`REASON_MAX_BYTES`].
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+/// Most services in a report that are not published.
+pub const UNPUBLISHED_IN_REPORT: usize = 16;
+
 impl FailingCheck {
     /// The last line of an output, without control characters, within its bound.
     pub fn last_line(output: &str) -> String {
@@ -356,7 +372,8 @@ impl FailingCheck {
 }
 
 impl Report {
-    /// The report as JSON within its bound: the log goes first, then the plan's actions, then what checks said.
+    /// The report as JSON within its bound: the log goes first, then the plan's actions, then what checks said and why
+    /// services are not published.
     pub fn write_bounded(&self) -> String {
         let text = write(self);
         if text.len() <= REPORT_MAX_BYTES {
@@ -374,6 +391,7 @@ impl Report {
             return text;
         }
         smaller.checks.iter_mut().for_each(|check| check.line.clear());
+        smaller.unpublished.iter_mut().for_each(|service| service.reason.clear());
         write(&smaller)
     }
 }

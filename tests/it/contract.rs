@@ -301,7 +301,7 @@ fn report(wrong: &[String]) {
 // ---------------------------------------------------------------------------------------------------------
 
 /// Fields that are lists, or counts of what the list of that name holds.
-const LISTS: [&str; 17] = [
+const LISTS: [&str; 18] = [
     "alarms",
     "failing",
     "failures",
@@ -315,6 +315,7 @@ const LISTS: [&str; 17] = [
     "statuses",
     "unaccounted",
     "unconfirmed",
+    "unpublished",
     "unwanted",
     "versions",
     "warnings",

@@ -16,7 +16,7 @@ pub use definitions::{Loaded, Loader};
 pub use files::{Files, FilesHandle, read_cache};
 pub use follower::{Follower, Trust};
 pub use needs::{Needs, NeedsTask};
-pub use publisher::{Fencing, Published, Publisher};
+pub use publisher::{Fencing, PublishedServices, Publisher};
 
 use claims::Claims;
 use model::catalog::{Claim, View, Withheld};

@@ -18,7 +18,7 @@ use model::keys::Key;
 use model::names::{HostName, ServiceName};
 use model::settings::Settings;
 use model::time::{Backoff, BootMillis};
-use model::values::Maintenance;
+use model::values::{Maintenance, REASON_MAX_BYTES, UnpublishedService, cut};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub struct Fencing {
 
 /// What stands in the store of this host, for `/status`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Published {
+pub struct PublishedServices {
     /// The health of each service.
     pub services: BTreeMap<ServiceName, Option<Health>>,
     /// The lease of the records.
@@ -50,6 +50,17 @@ pub struct Published {
     pub held_back: BTreeMap<ServiceName, String>,
     /// Addresses of services that are names and do not resolve now, and why; what they stood for before stays.
     pub unresolved: BTreeMap<HostName, String>,
+}
+
+impl PublishedServices {
+    /// The services that are held back, as a report says them.
+    pub fn unpublished(&self) -> Vec<UnpublishedService> {
+        let reported = |(service, why): (&ServiceName, &String)| UnpublishedService {
+            service: service.clone(),
+            reason: cut(why, REASON_MAX_BYTES),
+        };
+        self.held_back.iter().map(reported).collect()
+    }
 }
 
 /// What outlives the process: enough to find everything that this host has in the store.
@@ -85,7 +96,7 @@ pub struct Publisher {
     board: Arc<Board>,
     presence: watch::Receiver<PresenceState>,
     fencing: watch::Receiver<Fencing>,
-    sender: watch::Sender<Arc<Published>>,
+    sender: watch::Sender<Arc<PublishedServices>>,
     memory: Memory,
     /// What stands in the store; `None` until it has been read.
     said: Option<BTreeMap<ServiceName, Said>>,
@@ -109,8 +120,8 @@ impl Publisher {
         board: Arc<Board>,
         presence: watch::Receiver<PresenceState>,
         fencing: watch::Receiver<Fencing>,
-    ) -> (Self, watch::Receiver<Arc<Published>>) {
-        let (sender, receiver) = watch::channel(Arc::new(Published::default()));
+    ) -> (Self, watch::Receiver<Arc<PublishedServices>>) {
+        let (sender, receiver) = watch::channel(Arc::new(PublishedServices::default()));
         let memory = directory
             .read(MEMORY, MEMORY_MAX_BYTES)
             .ok()
@@ -458,9 +469,14 @@ impl Publisher {
     fn show(&self) {
         let said = self.said.iter().flatten();
         let loaded = self.loaded.borrow().clone();
-        let defined = loaded.definitions.services.values();
+        // A name that is still being asked for may well resolve.
+        let is_asked = |s: &&ServiceDefinition| match &s.address {
+            Some(ServiceAddress::Name(name)) => !self.resolved.is_answered(name),
+            _ => false,
+        };
+        let defined = loaded.definitions.services.values().filter(|s| !is_asked(s));
         let without = defined.filter_map(|s| Some((s.name.clone(), self.record(s).err()?)));
-        let published = Published {
+        let published = PublishedServices {
             services: said
                 .filter(|(_, said)| said.record.is_some())
                 .map(|(name, said)| (name.clone(), said.health.map(|(health, _)| health)))

@@ -86,6 +86,11 @@ impl Resolved {
         self.known.get(name).map_or(&[], |known| &known.addresses)
     }
 
+    /// True if there was an answer for a name, be it that it does not resolve.
+    pub(super) fn is_answered(&self, name: &HostName) -> bool {
+        self.known.contains_key(name)
+    }
+
     /// Names that do not resolve now, and why.
     pub(super) fn trouble(&self) -> BTreeMap<HostName, String> {
         let trouble =

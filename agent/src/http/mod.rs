@@ -29,7 +29,7 @@ mod server;
 
 pub use answers::Answers;
 
-use crate::catalog::{Loaded, Published, Reader};
+use crate::catalog::{Loaded, PublishedServices, Reader};
 use crate::checks::Board;
 use crate::secrets::Secrets;
 use crate::status::Status;
@@ -64,7 +64,7 @@ pub struct Shared {
     /// Service files.
     pub loaded: watch::Receiver<Arc<Loaded>>,
     /// What stands in the store of this host.
-    pub published: watch::Receiver<Arc<Published>>,
+    pub published: watch::Receiver<Arc<PublishedServices>>,
     /// Files that follow the catalog.
     pub templates: watch::Receiver<Arc<TemplateStates>>,
     /// What must not be shown.

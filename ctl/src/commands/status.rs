@@ -122,6 +122,9 @@ fn say_status(fleet: &Fleet, around: &Around, revision: i64, output: &mut Output
         "down": down.iter().map(|down| {
             json!({ "host": down.host, "check": down.check, "output": down.line })
         }).collect::<Vec<_>>(),
+        "unpublished": fleet.unpublished().map(|(host, unpublished)| {
+            json!({ "host": host, "service": unpublished.service, "reason": unpublished.reason })
+        }).collect::<Vec<_>>(),
         "silent": around.silent.iter().map(|(service, silent, all)| {
             json!({ "service": service, "silent": silent, "instances": all })
         }).collect::<Vec<_>>(),
@@ -150,6 +153,12 @@ fn say_status(fleet: &Fleet, around: &Around, revision: i64, output: &mut Output
         section(o, down.is_empty());
         let rows = down.iter().map(|down| [down.check.clone(), down.host.to_string(), down.line.clone()]);
         o.table(["DOWN", "HOST", "SAID"], rows);
+        let rows: Vec<[String; 3]> = fleet
+            .unpublished()
+            .map(|(host, held)| [held.service.to_string(), host.to_string(), held.reason.clone()])
+            .collect();
+        section(o, rows.is_empty());
+        o.table(["NOT PUBLISHED", "HOST", "REASON"], rows);
         section(o, around.silent.is_empty());
         // Agents serve their last word; `orchestrate release-view` ends that.
         let rows = around.silent.iter().map(|(service, silent, all)| {
@@ -245,7 +254,16 @@ mod tests {
         say_status(&fleet(&[]), &Around::default(), 30, &mut output);
         let value: serde_json::Value = serde_json::from_str(output.text()).unwrap();
         assert_eq!(value["fleet"], "unknown");
-        for list in ["versions", "not_ok", "unaccounted", "unconfirmed", "down", "silent", "out_of_use"] {
+        for list in [
+            "versions",
+            "not_ok",
+            "unaccounted",
+            "unconfirmed",
+            "down",
+            "unpublished",
+            "silent",
+            "out_of_use",
+        ] {
             assert_eq!(value[list], json!([]), "{list}");
         }
     }

@@ -181,6 +181,9 @@ fn say_why(why: &Why, revision: i64, output: &mut Output) {
         })).collect::<Vec<_>>(),
         "reported_at": report.and_then(|r| rfc3339(r.at)),
         "retry_asked_at_revision": why.retry,
+        "unpublished": report.iter().flat_map(|r| &r.unpublished).map(|unpublished| {
+            json!({ "service": unpublished.service, "reason": unpublished.reason })
+        }).collect::<Vec<_>>(),
         "waits": why.waits.as_ref().map(Waits::json),
         "revision": revision,
     });
@@ -235,6 +238,9 @@ fn say_report(report: &Report, say: &mut impl FnMut(&str, &str)) {
     say("phase", &report.phase.to_string());
     say("says itself", format!("{} {}", report.verdict.word(), report.verdict.detail()).trim_end());
     say("plan", &report.plan.because.to_string());
+    for unpublished in &report.unpublished {
+        say("unpublished", &format!("{}: {}", unpublished.service, unpublished.reason));
+    }
     say("reported at", &rfc3339(report.at).unwrap_or_default());
 }
 

@@ -10,7 +10,7 @@ mod tests;
 mod verdict;
 
 pub use plan::{Action, BlockedBy, HostVerdict, Phase, Plan, Planned, Reason, WaitingOn};
-pub use publish::{Published, REPORTS_IN_A_BURST, waits_of};
+pub use publish::{Published, REPORTS_IN_A_BURST, ServiceProblems, waits_of};
 pub use state::{
     Attempt, AttemptCause, AttemptEnd, Converged, Cycle, Fact, Failure, Held, HostState, OnSuspect, Progress,
     RunningStep, StepReport, Validation, ValidationResult,
@@ -22,7 +22,7 @@ use crate::policy::{Policy, Step, StepPhase};
 use crate::requires::Wait;
 use crate::standing::{Instruction, InstructionOrder, Standing};
 use crate::time::{BootMillis, Now};
-use crate::values::{Driver, FailingCheck, HostFacts};
+use crate::values::{Driver, HostFacts};
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
@@ -100,8 +100,8 @@ pub struct Observed<'a> {
     pub services_seen: Option<u64>,
     /// What the catalog makes addressable, if that is known.
     pub addressable: Option<Addressable>,
-    /// The checks of this host that do not pass.
-    pub checks: &'a [FailingCheck],
+    /// What is wrong with its own services.
+    pub problems: &'a ServiceProblems,
 }
 
 /// A number that stands for what the catalog makes addressable: every address and port of every service.

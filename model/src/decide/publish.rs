@@ -12,6 +12,7 @@ use crate::standing::Standing;
 use crate::time::Now;
 use crate::values::{
     CHECKS_IN_REPORT, Driver, FailingCheck, HostFacts, Report, ReportedStore, ReportedTarget, StatusRecord,
+    UNPUBLISHED_IN_REPORT, UnpublishedService,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,6 +34,25 @@ pub struct Published {
     pub report: Option<Report>,
 }
 
+/// What is wrong with the services of a host.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ServiceProblems {
+    /// The checks that do not pass.
+    pub checks: Vec<FailingCheck>,
+    /// The services that are not published.
+    pub unpublished: Vec<UnpublishedService>,
+}
+
+impl ServiceProblems {
+    fn reported_checks(&self) -> impl Iterator<Item = &FailingCheck> {
+        self.checks.iter().take(CHECKS_IN_REPORT)
+    }
+
+    fn reported_unpublished(&self) -> impl Iterator<Item = &UnpublishedService> {
+        self.unpublished.iter().take(UNPUBLISHED_IN_REPORT)
+    }
+}
+
 impl HostState {
     /// The version that the host may be listed under: one whose proof holds.
     pub fn listing(&self) -> Option<&Version> {
@@ -52,7 +72,7 @@ impl HostState {
         target: &Target,
         facts: &HostFacts,
         waits: Vec<Wait>,
-        checks: &[FailingCheck],
+        problems: &ServiceProblems,
         now: Now,
         write_id: Token,
     ) -> Report {
@@ -82,7 +102,8 @@ impl HostState {
             store: self.store.as_ref().map(|s| ReportedStore { lineage: s.lineage.clone(), epoch: s.epoch }),
             facts: facts.clone(),
             waits,
-            checks: checks.iter().take(CHECKS_IN_REPORT).cloned().collect(),
+            checks: problems.reported_checks().cloned().collect(),
+            unpublished: problems.reported_unpublished().cloned().collect(),
             log: self.log.clone(),
         }
     }
@@ -178,8 +199,9 @@ fn report_differs(
             && r.verdict.is_same_as(verdict)
             && r.waits.len() == waits.len()
             && r.waits.iter().zip(&waits).all(|(said, wait)| said.is_same_as(wait))
-            && r.checks.len() == observed.checks.len().min(CHECKS_IN_REPORT)
-            && r.checks.iter().zip(observed.checks).all(|(said, check)| said.is_same_as(check))
+            && r.checks.len() == observed.problems.reported_checks().count()
+            && r.checks.iter().zip(observed.problems.reported_checks()).all(|(said, c)| said.is_same_as(c))
+            && r.unpublished.iter().eq(observed.problems.reported_unpublished())
             && r.installed == state.installed
             && r.facts == *observed.facts
             && r.store.as_ref().map(|s| (&s.lineage, s.epoch))

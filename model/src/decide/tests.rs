@@ -156,7 +156,7 @@ impl World {
             waits: &self.waits,
             services_seen: self.services_seen,
             addressable: self.addressable,
-            checks: &[],
+            problems: &ServiceProblems::default(),
         };
         decide(&desired, &observed, self.now)
     }
@@ -273,7 +273,7 @@ impl World {
             &self.target,
             &self.facts,
             waits_of(&self.state, &self.policy, &self.waits),
-            &[],
+            &ServiceProblems::default(),
             self.now,
             id,
         );

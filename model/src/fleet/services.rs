@@ -5,7 +5,7 @@ use crate::catalog::Health;
 use crate::checks::CheckStatus;
 use crate::decide::Phase;
 use crate::names::{HostName, ServiceName};
-use crate::values::Maintenance;
+use crate::values::{Maintenance, UnpublishedService};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What hosts say of their services, as far as it is bad, and what operators took out of use.
@@ -35,6 +35,13 @@ pub struct Down {
 }
 
 impl Fleet {
+    /// The services that hosts define and do not publish, by host.
+    pub fn unpublished(&self) -> impl Iterator<Item = (&HostName, &UnpublishedService)> {
+        let live = self.hosts.iter().filter(|(_, evidence)| evidence.live.is_some());
+        live.filter_map(|(host, evidence)| Some((host, evidence.readable_report()?)))
+            .flat_map(|(host, report)| report.unpublished.iter().map(move |service| (host, service)))
+    }
+
     /// The services that are critical, and the checks of hosts themselves that are, each host's in order. Left out is
     /// what has an explanation: the host is updating, lost, or an operator took it out of use.
     pub fn down(&self) -> Vec<Down> {

@@ -34,6 +34,7 @@ fn report(decided: Option<(&str, i64)>, verdict: HostVerdict) -> String {
         store: None,
         facts: HostFacts::default(),
         checks: Vec::new(),
+        unpublished: Vec::new(),
         waits: Vec::new(),
         log: Vec::new(),
     })

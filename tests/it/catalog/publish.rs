@@ -212,10 +212,19 @@ fn a_host_without_a_usable_address_says_which_services_it_does_not_publish_and_w
     let said: Vec<&str> = log.lines().filter(|line| line.contains("services are not published")).collect();
     assert_eq!(said.len(), 1, "{log}");
     assert!(said[0].contains("db, web") && said[0].contains("set services.addresses"), "{said:?}");
+    for command in [&["status"][..], &["why", "h1"]] {
+        let names = |said: &str| ["web", "db", why].iter().all(|part| said.contains(part));
+        let says = || names(&host.command(command, "").out).then_some(());
+        wait::until(&format!("{command:?} says why"), says, || {
+            format!("{:?}\n{}", host.command(command, ""), host.describe())
+        });
+    }
     assert!(run(Command::new("ip").args(["addr", "add", "10.7.0.1/24", "dev", "lo"]), "").status.success());
     let published = || store.get("/available_services/web/h1").filter(|record| record.contains("10.7.0.1"));
     wait::until_within(LOOKS, "they are published", published, || host.describe());
     wait::until("none is held back", || held_back().filter(|held| *held == json!({})), || host.describe());
+    let is_quiet = || (!host.command(&["why", "h1"], "").out.contains("unpublished")).then_some(());
+    wait::until("nothing is said any more", is_quiet, || host.describe());
     assert_eq!(host.read("agent.log").matches("services are not published").count(), 1);
 }
 
