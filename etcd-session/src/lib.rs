@@ -27,7 +27,7 @@ pub use marks::{Marks, Regress, judged_keys, store_seen};
 pub use mirror::{Mirror, MirrorOptions, Scope, Snapshot};
 pub use operator::{Accepted, OneShot, StatusWrite, TargetSet};
 pub use presence::{Gate, Presence, PresenceConfig, PresenceState};
-pub use read::{Entry, EntryList, KeyList, Picture};
+pub use read::{Entry, EntryPage, KeyList, Picture};
 pub use services::{OneShotService, SERVICES_IN_WRITE, ServiceChange, ServiceWrite};
 pub use session::{Deadline, Session};
 

@@ -92,21 +92,18 @@ impl KeyList {
     }
 }
 
-/// The entries of a range at one revision, as they came.
+/// Some of the entries of a range, as they came.
 #[derive(Debug)]
-pub struct EntryList {
-    /// The revision.
-    pub revision: i64,
+pub struct EntryPage {
     namespace_bytes: usize,
-    pages: Vec<etcd_client::GetResponse>,
+    page: etcd_client::GetResponse,
 }
 
-impl EntryList {
+impl EntryPage {
     /// Keys without the namespace, and their values, in the order of the store. Keys that are not text are passed
     /// over.
     pub fn entries(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        let entries = self.pages.iter().flat_map(|page| page.kvs());
-        entries.filter_map(|kv| {
+        self.page.kvs().iter().filter_map(|kv| {
             let key = kv.key().get(self.namespace_bytes..)?;
             Some((std::str::from_utf8(key).ok()?, kv.value()))
         })
@@ -176,19 +173,24 @@ impl Session {
         Ok(KeyList { revision: picture.revision, prefix_bytes: self.full(prefix).len(), pages })
     }
 
-    /// Reads the entries of a range without taking them apart: for ranges of which little is kept.
+    /// Reads the entries of a range, all at one revision, which it gives: the given one, or that of the first page. Each page is freed before the next is read: for
+    /// ranges of which little is kept.
     ///
     /// # Errors
-    /// As the store answers; never a part of the range.
-    pub async fn read_entry_list(
+    /// As the store answers; the pages so far are then only a part of the range.
+    pub async fn read_entry_pages(
         &self,
         prefix: &Prefix,
         at: Option<i64>,
         deadline: Deadline,
-    ) -> Result<EntryList, StoreError> {
-        let (pages, picture) = self.pages(prefix, at, VALUES_PER_PAGE, false, deadline).await?;
+        mut take: impl FnMut(&EntryPage),
+    ) -> Result<i64, StoreError> {
         let namespace_bytes = self.config().namespace.len();
-        Ok(EntryList { revision: picture.revision, namespace_bytes, pages })
+        let mut paging = Paging::new(self, prefix, at, VALUES_PER_PAGE, false);
+        while let Some(page) = paging.next(self, deadline).await? {
+            take(&EntryPage { namespace_bytes, page });
+        }
+        Ok(paging.picture.revision)
     }
 
     /// Reads the keys of a range, without values, if there are no more than `limit`; `None` if there are.

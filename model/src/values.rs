@@ -71,6 +71,13 @@ pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ValueError> {
     serde_json::from_str(text).map_err(not_json)
 }
 
+/// Reads a value that begins as this program writes it, borrowing from it; `None` if it begins otherwise or cannot be
+/// read so. What is wrong with it, if anything, [`read`] says.
+pub(crate) fn read_own<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    text.starts_with(FRONT).then(|| serde_json::from_str(text).ok())?
+}
+
 fn first_format() -> u32 {
     FORMAT
 }

@@ -5,7 +5,7 @@ use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::output::{self, Output};
 use anyhow::anyhow;
-use etcd_session::{Feed, FeedEvent, FeedOptions, OneShotService, Picture, StoreError};
+use etcd_session::{EntryPage, Feed, FeedEvent, FeedOptions, OneShotService, Picture, StoreError};
 use model::catalog::{
     Claim, Data, GuardSettings, Instance, Level, QueryType, Question, ServiceRecord, StoredAddresses, View,
     Zone, answer, catalog_from_store, published_interfaces, vanished_entries,
@@ -149,10 +149,12 @@ pub(super) async fn get_services(store: &Store<'_>, output: &mut Output) -> Resu
 
 /// Addresses alone, as everything for Hiera.
 async fn stored_addresses(store: &Store<'_>) -> Result<(StoredAddresses, i64), StoreError> {
-    let list = store.session.read_entry_list(&Prefix::Services, None, store.deadline).await?;
-    let found = StoredAddresses::read(&mut list.entries());
+    let mut found = StoredAddresses::default();
+    let take = |page: &EntryPage| found.add(&mut page.entries());
+    let revision = store.session.read_entry_pages(&Prefix::Services, None, store.deadline, take).await?;
+    found.sort();
     warn_of(found.refused);
-    Ok((found, list.revision))
+    Ok((found, revision))
 }
 
 /// Writes the file that Hiera reads. One that would lose so much that a fault is likelier than the truth is not

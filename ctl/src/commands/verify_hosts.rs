@@ -5,7 +5,7 @@ use super::{Store, fleet};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use anyhow::{Context, anyhow};
-use etcd_session::{Deadline, StoreError};
+use etcd_session::{Deadline, EntryPage, StoreError};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::keys::{Key, Prefix};
 use model::names::{HostName, Version};
@@ -225,14 +225,15 @@ async fn verify_by_range<'a>(
     if matches!(announcing, Ok(Some(count)) if usize::try_from(count) == Ok(list.len())) {
         return Ok(Some(verified));
     }
-    match store.session.read_entry_list(&Prefix::Announced, Some(list.revision), deadline).await {
-        Ok(announced) => {
-            let mut unconfirmed: HashSet<&str> = hosts.difference(&absent).copied().collect();
-            for (key, _) in announced.entries().filter(|(_, value)| says(value, version)) {
-                unconfirmed.remove(key.rsplit('/').next().unwrap_or_default());
-            }
-            Ok(Some(verified.with_unconfirmed(unconfirmed.into_iter())))
+    let mut unconfirmed: HashSet<&str> = hosts.difference(&absent).copied().collect();
+    let take = |page: &EntryPage| {
+        for (key, _) in page.entries().filter(|(_, value)| says(value, version)) {
+            unconfirmed.remove(key.rsplit('/').next().unwrap_or_default());
         }
+    };
+    let announced = &Prefix::Announced;
+    match store.session.read_entry_pages(announced, Some(list.revision), deadline, take).await {
+        Ok(_) => Ok(Some(verified.with_unconfirmed(unconfirmed.into_iter()))),
         Err(error) => {
             let error = anyhow!(error).context("whether the hosts confirm what the list says");
             output::warn(&format!("{error:#}"));

@@ -3,12 +3,13 @@
 //! of them. One line each, sorted by the whole key. IPv4 stands plain, everything else in single quotes, so that every reader of YAML takes it
 //! for text. Only addresses are in it: a service that does not work keeps its place.
 
-use super::{GuardSettings, ServiceRecord, ServiceView, View};
+use super::record::read_interfaces;
+use super::{GuardSettings, ServiceView, View};
 use crate::keys::service_key;
-use crate::names::{HostName, InterfaceName, ServiceName};
+use crate::names::ServiceName;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 const FRONT: &str = "services::";
@@ -24,18 +25,17 @@ struct Lists {
 }
 
 /// The addresses of a service by interface.
-type Addresses = BTreeMap<InterfaceName, Lists>;
+type Addresses = BTreeMap<String, Lists>;
 
-fn add(found: &mut Addresses, record: &ServiceRecord) {
-    for (interface, addresses) in record.interfaces.iter() {
-        if !found.contains_key(interface) {
-            found.insert(interface.clone(), Lists::default());
-        }
-        let Some(lists) = found.get_mut(interface) else { continue };
-        // They are sorted, IPv4 first.
-        lists.first.extend(addresses.first());
-        lists.all.extend_from_slice(addresses);
+/// Takes in the addresses of an interface of one host, which are sorted, IPv4 first.
+fn add(found: &mut Addresses, interface: &str, addresses: &[IpAddr]) {
+    // Most are known: only a new one is copied.
+    if !found.contains_key(interface) {
+        found.insert(interface.to_owned(), Lists::default());
     }
+    let Some(lists) = found.get_mut(interface) else { return };
+    lists.first.extend(addresses.first());
+    lists.all.extend_from_slice(addresses);
 }
 
 fn sort(found: &mut Addresses) {
@@ -49,17 +49,19 @@ fn sort(found: &mut Addresses) {
 fn addresses_of(service: &ServiceView) -> Addresses {
     let mut found = Addresses::new();
     let instances = service.instances().values().filter(|instance| !instance.is_withdrawn());
-    instances.for_each(|instance| add(&mut found, &instance.record));
+    for (interface, addresses) in instances.flat_map(|instance| instance.record.interfaces.iter()) {
+        add(&mut found, interface.as_str(), addresses);
+    }
     sort(&mut found);
     found
 }
 
 /// What comes before the name of the service, the interface, and the list.
-type Entry<'a> = (&'static str, &'a InterfaceName, &'a [IpAddr]);
+type Entry<'a> = (&'static str, &'a str, &'a [IpAddr]);
 
 fn entries(found: &Addresses) -> impl Iterator<Item = Entry<'_>> {
     found.iter().flat_map(|(interface, lists)| {
-        [(FRONT, interface, &lists.first[..]), (FRONT_ALL, interface, &lists.all[..])]
+        [(FRONT, interface.as_str(), &lists.first[..]), (FRONT_ALL, interface.as_str(), &lists.all[..])]
     })
 }
 
@@ -80,7 +82,7 @@ fn service_behind(front: &str, key: &str) -> Option<ServiceName> {
     ServiceName::new(service).ok()
 }
 
-fn key(front: &str, service: &ServiceName, interface: &InterfaceName) -> String {
+fn key(front: &str, service: &ServiceName, interface: &str) -> String {
     format!("{front}{service}::{interface}")
 }
 
@@ -91,13 +93,30 @@ fn line_of(service: &ServiceName, (front, interface, addresses): Entry<'_>) -> S
     let _ = write!(line, "{front}{service}::{interface}: [");
     for (index, address) in addresses.iter().enumerate() {
         line.push_str(if index == 0 { "" } else { ", " });
-        let _ = match address {
-            IpAddr::V4(ip) => write!(line, "{ip}"),
-            IpAddr::V6(ip) => write!(line, "'{ip}'"),
-        };
+        match address {
+            IpAddr::V4(ip) => push_ipv4(&mut line, *ip),
+            IpAddr::V6(ip) => {
+                let _ = write!(line, "'{ip}'");
+            }
+        }
     }
     line.push_str("]\n");
     line
+}
+
+/// As `write!` would, and faster: the file is made of little else.
+fn push_ipv4(line: &mut String, ip: Ipv4Addr) {
+    for (index, octet) in ip.octets().into_iter().enumerate() {
+        if index > 0 {
+            line.push('.');
+        }
+        for unit in [100, 10] {
+            if octet >= unit {
+                line.push(char::from(b'0' + octet / unit % 10));
+            }
+        }
+        line.push(char::from(b'0' + octet % 10));
+    }
 }
 
 fn key_of(line: &str) -> &str {
@@ -137,40 +156,34 @@ impl HieraFile {
 /// The addresses of all records in the store, as the file shows them.
 #[derive(Debug, Default)]
 pub struct StoredAddresses {
-    services: BTreeMap<ServiceName, Addresses>,
+    services: Vec<(ServiceName, Addresses)>,
     /// Records that cannot be read, or are not of their host.
     pub refused: usize,
 }
 
 impl StoredAddresses {
-    /// Reads keys and values as the store has them.
+    /// Takes in keys and values as the store has them, and in its order: those of one service stand beside each other.
     // Not generic, so that it is made here, for speed, and not in the command, for size.
-    pub fn read<'a>(entries: &mut dyn Iterator<Item = (&'a str, &'a [u8])>) -> Self {
-        let mut found = Self::default();
-        // Those of one service stand beside each other.
-        let mut last: Option<(ServiceName, Addresses)> = None;
+    pub fn add<'a>(&mut self, entries: &mut dyn Iterator<Item = (&'a str, &'a [u8])>) {
         for (key, value) in entries {
-            let read = service_key(key).and_then(|(service, host)| {
-                let host = HostName::new(host).ok()?;
-                Some((service, ServiceRecord::read(&host, value).ok()?))
-            });
-            let Some((service, record)) = read else {
-                found.refused += 1;
-                continue;
-            };
-            if let Some((_, addresses)) = last.as_mut().filter(|(name, _)| name.as_str() == service) {
-                add(addresses, &record);
-            } else if let Ok(service) = ServiceName::new(service) {
-                let mut addresses = Addresses::new();
-                add(&mut addresses, &record);
-                found.services.extend(last.replace((service, addresses)));
-            } else {
-                found.refused += 1;
-            }
+            let is_taken =
+                service_key(key).is_some_and(|(service, host)| self.add_record(service, host, value));
+            self.refused += usize::from(!is_taken);
         }
-        found.services.extend(last);
-        found.services.values_mut().for_each(sort);
-        found
+    }
+
+    fn add_record(&mut self, service: &str, host: &str, value: &[u8]) -> bool {
+        if self.services.last().is_none_or(|(name, _)| name.as_str() != service) {
+            let Ok(name) = ServiceName::new(service) else { return false };
+            self.services.push((name, Addresses::new()));
+        }
+        let Some((_, found)) = self.services.last_mut() else { return false };
+        read_interfaces(host, value, |interface, addresses| add(found, interface, addresses))
+    }
+
+    /// Brings the lists in order, when everything was taken in.
+    pub fn sort(&mut self) {
+        self.services.iter_mut().for_each(|(_, found)| sort(found));
     }
 
     /// The file that Hiera reads.
@@ -226,4 +239,19 @@ pub fn vanished_entries(old: &str, new: &str, guard: &GuardSettings) -> Vec<(Ser
 fn addresses_in(list: &str) -> BTreeSet<IpAddr> {
     let list = list.trim_end_matches(']').split(", ");
     list.filter_map(|text| text.trim_matches('\'').parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_stand_as_they_are_always_written() {
+        for octet in 0..=255 {
+            let ip = Ipv4Addr::new(octet, 0, 255 - octet, octet);
+            let mut line = String::new();
+            push_ipv4(&mut line, ip);
+            assert_eq!(line, ip.to_string());
+        }
+    }
 }

@@ -113,6 +113,49 @@ impl ServiceRecord {
     }
 }
 
+/// Gives `take` each interface of a record and its addresses, exactly as [`ServiceRecord::read`] finds them: for files
+/// that are made of all records and keep nothing else of them. False, and nothing is given, if that refuses the record.
+pub(super) fn read_interfaces(host: &str, bytes: &[u8], mut take: impl FnMut(&str, &[IpAddr])) -> bool {
+    if let Some(record) = PlainRecord::read(host, bytes) {
+        record.interfaces.iter().for_each(|(name, addresses)| take(name, addresses));
+        return true;
+    }
+    let Ok(host) = HostName::new(host) else { return false };
+    let Ok(record) = ServiceRecord::read(&host, bytes) else { return false };
+    record.interfaces.iter().for_each(|(name, addresses)| take(name.as_str(), addresses));
+    true
+}
+
+/// A record as most are: written by this program, with interfaces in order. Names are checked where they stand in the
+/// text, and not copied; what only has to be right is read and dropped.
+#[derive(Deserialize)]
+struct PlainRecord<'a> {
+    #[serde(borrow)]
+    host: Option<&'a str>,
+    #[serde(borrow, deserialize_with = "as_map::borrowed")]
+    interfaces: Vec<(&'a str, Vec<IpAddr>)>,
+    #[serde(default, rename = "addresses")]
+    _addresses: Vec<IpAddr>,
+    #[serde(rename = "port")]
+    _port: Option<u16>,
+    #[serde(default, rename = "tags")]
+    _tags: BTreeSet<Tag>,
+    #[serde(default, rename = "meta")]
+    _meta: BTreeMap<String, String>,
+}
+
+impl<'a> PlainRecord<'a> {
+    /// `None` for every record that has to be looked at more closely.
+    fn read(host: &str, bytes: &'a [u8]) -> Option<Self> {
+        if bytes.len() > RECORD_MAX_BYTES || HostName::check(host).is_err() {
+            return None;
+        }
+        let record = values::read_own::<Self>(bytes)?;
+        let is_plain = record.host.is_none_or(|by| by == host) && !record.interfaces.is_empty();
+        is_plain.then_some(record)
+    }
+}
+
 /// The interfaces of a host with what is published of them. Link-local addresses are not: they mean nothing on
 /// another link. Nor are interfaces with a name that no key may have.
 pub fn published_interfaces(
@@ -143,7 +186,7 @@ pub fn usable_addresses(addresses: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> 
 /// Pairs that stand in JSON as an object.
 mod as_map {
     use super::{BTreeMap, InterfaceName, Interfaces, IpAddr, is_link_local};
-    use serde::de::{MapAccess, Visitor};
+    use serde::de::{Error, MapAccess, Visitor};
     use serde::{Deserializer, Serializer};
     use std::fmt;
 
@@ -151,14 +194,18 @@ mod as_map {
         map.into_iter().filter_map(in_order).collect()
     }
 
-    /// Without what means nothing elsewhere: older programs published that, too.
     fn in_order(
         (name, mut addresses): (InterfaceName, Vec<IpAddr>),
     ) -> Option<(InterfaceName, Box<[IpAddr]>)> {
+        bring_in_order(&mut addresses);
+        (!addresses.is_empty()).then(|| (name, addresses.into_boxed_slice()))
+    }
+
+    /// Without what means nothing elsewhere: older programs published that, too.
+    fn bring_in_order(addresses: &mut Vec<IpAddr>) {
         addresses.retain(|ip| !is_link_local(ip));
         addresses.sort_unstable();
         addresses.dedup();
-        (!addresses.is_empty()).then(|| (name, addresses.into_boxed_slice()))
     }
 
     pub(super) fn serialize<S: Serializer>(
@@ -192,6 +239,35 @@ mod as_map {
         }
         deserializer.deserialize_map(Pairs)
     }
+
+    /// As `deserialize`, with names that stand in the text; none of those that are not in order there, or escaped.
+    pub(super) fn borrowed<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<(&'de str, Vec<IpAddr>)>, D::Error> {
+        struct Pairs;
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = Vec<(&'de str, Vec<IpAddr>)>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("addresses by interface, in order")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut pairs: Self::Value = Vec::new();
+                while let Some((name, mut addresses)) = map.next_entry::<&str, Vec<IpAddr>>()? {
+                    InterfaceName::check(name).map_err(A::Error::custom)?;
+                    if pairs.last().is_some_and(|(last, _)| *last >= name) {
+                        return Err(A::Error::custom("out of order"));
+                    }
+                    bring_in_order(&mut addresses);
+                    pairs.push((name, addresses));
+                }
+                pairs.retain(|(_, addresses)| !addresses.is_empty());
+                Ok(pairs)
+            }
+        }
+        deserializer.deserialize_map(Pairs)
+    }
 }
 
 #[cfg(test)]
@@ -214,6 +290,51 @@ mod tests {
             record.write(),
             r#"{"format":1,"host":"db1","interfaces":{"eth0":["10.0.0.5"],"lo":["127.0.0.1"]},"addresses":["10.0.0.5"],"port":3306}"#
         );
+    }
+
+    #[test]
+    fn interfaces_alone_are_read_as_whole_records_are() {
+        for text in [
+            r#"{"format":1,"host":"db1","interfaces":{"eth0":["10.0.0.5"],"lo":["::1","127.0.0.1"]},"port":1,"tags":["a"]}"#,
+            r#"{"format":1,"interfaces":{"eth0":["10.0.0.6","fe80::1","10.0.0.5"],"eth1":["169.254.0.1"]},"new":{}}"#,
+            r#"{"format":1,"interfaces":{"lo":["127.0.0.1"],"eth0":["10.0.0.6"],"eth0":["10.0.0.5"]}}"#,
+            r#"{"format":1,"interfaces":{"eth0":["10.0.0.6"]},"host":"db1"}"#,
+            r#"{"interfaces":{"eth0":["10.0.0.5"]},"format":1}"#,
+            r#"{"format":1,"addresses":["10.0.0.5"]}"#,
+            r#"{"format":1,"interfaces":{"eth0":["169.254.0.1"]}}"#,
+            r#"{"format":1,"interfaces":{"eth0":["169.254.0.1"]},"port":1}"#,
+            r#"{"eth0":"10.0.0.5","lo":"127.0.0.1"}"#,
+            r#"{"format":1,"host":"web1","interfaces":{"eth0":["10.0.0.5"]}}"#,
+            r#"{"format":1,"host":null,"interfaces":{"eth0":["10.0.0.5"]}}"#,
+            r#"{"format":1,"interfaces":{"eth0":["10.0.0.5"],"a/b":["10.0.0.6"]}}"#,
+            r#"{"format":1,"interfaces":{"eth0":["10.0.0.5","x"]}}"#,
+            r#"{"format":1,"interfaces":{"eth0":["10.0.0.5"]},"addresses":["x"]}"#,
+            r#"{"format":1,"interfaces":{"eth0":["10.0.0.5"]},"port":65536}"#,
+            r#"{"format":1,"interfaces":{"eth0":["10.0.0.5"]},"tags":[" "]}"#,
+            r#"{"format":1,"interfaces":{"eth0":["10.0.0.5"]},"meta":{"a":1}}"#,
+            r#"{"format":1,"interfaces":{"eth0":["10.0.0.5"]}} x"#,
+            r#"{"format":2,"interfaces":{"eth0":["10.0.0.5"]}}"#,
+        ] {
+            for host in ["db1", "web1", "-"] {
+                let mut found = Vec::new();
+                let take =
+                    |name: &str, addresses: &[IpAddr]| found.push((name.to_owned(), addresses.to_vec()));
+                let is_read = read_interfaces(host, text.as_bytes(), take);
+                let whole =
+                    HostName::new(host).ok().and_then(|h| ServiceRecord::read(&h, text.as_bytes()).ok());
+                assert_eq!(is_read, whole.is_some(), "{host}: {text}");
+                let interfaces = whole.map(|record| record.interfaces);
+                let expected: Vec<_> = interfaces
+                    .iter()
+                    .flat_map(|interfaces| interfaces.iter())
+                    .map(|(name, addresses)| (name.as_str().to_owned(), addresses.to_vec()))
+                    .collect();
+                assert_eq!(found, expected, "{host}: {text}");
+            }
+        }
+        let long =
+            format!(r#"{{"format":1,"interfaces":{{"eth0":["10.0.0.5"]}}{}}}"#, " ".repeat(RECORD_MAX_BYTES));
+        assert!(!read_interfaces("db1", long.as_bytes(), |_, _| panic!("nothing is taken")));
     }
 
     #[test]
