@@ -1,5 +1,6 @@
 //! The yardsticks: the least that a program with the same client library can do.
 
+use crate::second_bare;
 use etcd_client::{Client, ConnectOptions, GetOptions, Txn, TxnOp};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write as _;
@@ -28,6 +29,10 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
             "failures" => failures(client).await,
             "render" => {
                 dump(&entries(&client).await, Path::new(words[2]));
+                ExitCode::SUCCESS
+            }
+            "render-again" => {
+                second_bare::render(&client, Path::new(words[2])).await;
                 ExitCode::SUCCESS
             }
             other => panic!("no yardstick {other}"),
@@ -87,7 +92,12 @@ pub(crate) async fn entries(client: &Client) -> Entries {
         let (service, _) = key[prefix.len()..].split_once('/').expect("a host");
         let record: Record = serde_json::from_slice(entry.value()).expect("a record");
         for (interface, addresses) in record.interfaces {
-            entries.entry(format!("services::{service}::{interface}")).or_default().extend(addresses);
+            // One for each host, and all of them.
+            entries
+                .entry(format!("services::{service}::{interface}"))
+                .or_default()
+                .extend(addresses.iter().min());
+            entries.entry(format!("services_all::{service}::{interface}")).or_default().extend(addresses);
         }
     }
     entries

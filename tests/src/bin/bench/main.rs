@@ -10,6 +10,7 @@ mod measure;
 mod names;
 mod processes;
 mod report;
+mod second_bare;
 mod solo;
 
 use report::Report;

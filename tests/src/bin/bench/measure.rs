@@ -30,15 +30,23 @@ pub(crate) fn once(make: &dyn Fn() -> Command) -> Cost {
 
 /// The median of several runs of two commands in turn, so that both meet the same machine.
 pub(crate) fn in_turn(rounds: usize, one: &dyn Fn() -> Command, other: &dyn Fn() -> Command) -> (Cost, Cost) {
-    let (mut ones, mut others) = (Vec::new(), Vec::new());
+    let [one, other] = all_in_turn(rounds, [one, other]);
+    (one, other)
+}
+
+/// The same of any number of commands.
+pub(crate) fn all_in_turn<const N: usize>(rounds: usize, commands: [&dyn Fn() -> Command; N]) -> [Cost; N] {
     // Once each for the caches.
-    once(one);
-    once(other);
-    for _ in 0..rounds {
-        ones.push(once(one));
-        others.push(once(other));
+    for command in commands {
+        once(command);
     }
-    (median(ones), median(others))
+    let mut costs = [const { Vec::new() }; N];
+    for _ in 0..rounds {
+        for (command, costs) in commands.iter().zip(&mut costs) {
+            costs.push(once(*command));
+        }
+    }
+    costs.map(median)
 }
 
 fn median(mut costs: Vec<Cost>) -> Cost {

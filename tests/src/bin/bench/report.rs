@@ -74,6 +74,11 @@ const NOTES: &str = "\
   same names in the same run. What a long answer loses is held against the faster of those that send as much: unbound leaves out
   the addresses of SRV targets. What is left is not ours: of the agent's samples under one A record 88 % are in the
   kernel's UDP and task switching, 7 % in the C library around `recvfrom` and `sendto`, 4 % in the agent.
+- *cache_services* is held against two bare programs that write the same file. The first makes a text for every
+  interface of every record and keeps the addresses in sets, which a program need not do; the second borrows from the
+  answer and sorts each list once. Against the first alone it was not seen that ours copied the names of every record.
+  What ours does and neither of them: it checks every name, address and tag. What it saves: each page of the range is
+  freed before the next is read.
 - *A failing check* is measured in blocks beside its yardstick, because the disk of the store is not the same from
   minute to minute; the thousand checks run at the same time as theirs.
 - *A thousand agents* that were cut off try again every 30 to 45 s at last, so they come back evenly over that time. Whoever
