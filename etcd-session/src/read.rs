@@ -2,7 +2,7 @@
 
 use crate::error::StoreError;
 use crate::session::{Deadline, Repeat, Session};
-use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
+use etcd_client::{GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use model::keys::{Key, Prefix};
 use std::collections::BTreeMap;
 
@@ -234,32 +234,6 @@ impl Session {
     /// As the store answers; never a part of the ranges.
     pub async fn read_ranges(&self, prefixes: &[Prefix], deadline: Deadline) -> Result<Picture, StoreError> {
         self.read_all(&[], prefixes, None, deadline).await
-    }
-
-    /// How many keys a range has, if all of them hold this value; `None` if one holds another. The store compares: no
-    /// key is sent.
-    ///
-    /// # Errors
-    /// As the store answers.
-    pub async fn count_if_all_hold(
-        &self,
-        prefix: &Prefix,
-        value: &str,
-        deadline: Deadline,
-    ) -> Result<Option<i64>, StoreError> {
-        let answer = self
-            .call("compare and count", Repeat::Freely, deadline, |mut client| {
-                let all = Compare::value(self.full(prefix), CompareOp::Equal, value).with_prefix();
-                let count = GetOptions::new().with_prefix().with_count_only();
-                let txn = Txn::new().when([all]).and_then([TxnOp::get(self.full(prefix), Some(count))]);
-                async move { client.txn(txn).await }
-            })
-            .await?;
-        let counts = answer.op_responses().into_iter().map(|response| match response {
-            TxnOpResponse::Get(got) => got.count(),
-            _ => 0,
-        });
-        Ok(answer.succeeded().then(|| counts.sum()))
     }
 
     /// Counts the keys of ranges, all at one revision.

@@ -1898,16 +1898,18 @@ fn a_listing_that_the_host_does_not_confirm_is_named_and_the_answer_stays() {
     check(&["status"], &[], 0, "");
     let named = "warning: listed under 43, but not by a key of their own (1): host-003\n";
     let says = "/orchestrate/announced/host-003";
-    for other in [Some("42"), None] {
-        match other {
-            Some(version) => _ = store.put(says, version),
-            None => store.delete(says),
-        }
+    // Somebody listed it under a version that it does not run.
+    store.put(says, "42");
+    store.put("/running_version/42/host-003", "1416300000");
+    for fleet in [1, 0] {
         check(&verify, all, 0, named);
         check(&verify, few, 0, named);
-        check(&["status"], &[], 0, named);
+        check(&["status"], &[], fleet, named);
         check(&["why", "host-003"], &[], 0, named);
         check(&["verify_hosts", "43", "--strict"], all, 1, "not at 43 (1): host-003\n");
+        // Its agent is gone.
+        store.delete(says);
+        store.delete("/running_version/42/host-003");
     }
 }
 

@@ -210,9 +210,10 @@ async fn verify_by_range<'a>(
 ) -> Result<Option<Verified<'a>>, StoreError> {
     let prefix = Prefix::RunningVersion(version.clone());
     let limit = (hosts.len() <= SHORT_LIST_MAX).then_some(hosts.len() * LARGER_FLEET);
-    let (list, announcing) = tokio::join!(
+    let both = [Prefix::RunningVersions, Prefix::Announced];
+    let (list, counts) = tokio::join!(
         store.session.read_key_list_up_to(&prefix, limit, deadline),
-        store.session.count_if_all_hold(&Prefix::Announced, version.as_str(), deadline),
+        store.session.count(&both, deadline),
     );
     let Some(list) = list? else { return Ok(None) };
     let mut absent = hosts.clone();
@@ -220,9 +221,9 @@ async fn verify_by_range<'a>(
         absent.remove(found);
     }
     let verified = Verified::new(absent.iter().copied(), list.revision);
-    // Mostly every host announces this version and is listed: then no key has to be read for that. As many hosts that
-    // are not listed could stand for as many that did not announce it; `--strict` looks at each.
-    if matches!(announcing, Ok(Some(count)) if usize::try_from(count) == Ok(list.len())) {
+    // A host lists itself and says so in one transaction. As long as there are as many of both no more is read, which
+    // keeps the question cheap; whoever was moved to another version is named when it has listed itself again.
+    if matches!(counts, Ok((counts, _)) if counts[0] == counts[1]) {
         return Ok(Some(verified));
     }
     let mut unconfirmed: HashSet<&str> = hosts.difference(&absent).copied().collect();

@@ -183,6 +183,7 @@ async fn fill(endpoint: &str, hosts: usize) {
                 r#"{"format":1,"instance":"i","machine_id":"m","boot_id":"b","driver":"agent"}"#,
             );
             put(format!("/running_version/1/{name}"), "1");
+            put(format!("/orchestrate/announced/{name}"), "1");
             put(
                 format!("/status/validation/{state}/{name}"),
                 r#"{"format":1,"at":1,"version":"1","code":0,"reason":""}"#,
