@@ -55,7 +55,7 @@ struct Connection {
     endpoints: Vec<String>,
     index: usize,
     /// The endpoint of the newest client.
-    in_use: String,
+    in_use: Arc<str>,
     client: Option<Client>,
     /// Goes up with each new client.
     generation: u64,
@@ -89,7 +89,7 @@ impl Session {
         let connection = Connection {
             endpoints: Vec::new(),
             index: 0,
-            in_use: String::new(),
+            in_use: Arc::default(),
             client: None,
             generation: 0,
             tls_stamp: Vec::new(),
@@ -186,6 +186,11 @@ impl Session {
 
     /// The client for the endpoint in use, and its generation.
     pub(crate) async fn client(&self) -> Result<(Client, u64), StoreError> {
+        self.connected().await.map(|(client, generation, _)| (client, generation))
+    }
+
+    /// The same, and the endpoint: another request may have moved on before this one is answered.
+    async fn connected(&self) -> Result<(Client, u64, Arc<str>), StoreError> {
         let config = &self.inner.config;
         let mut connection = self.inner.connection.lock().await;
         if connection.endpoints.is_empty() {
@@ -201,7 +206,7 @@ impl Session {
             }
         }
         if let Some(client) = &connection.client {
-            return Ok((client.clone(), connection.generation));
+            return Ok((client.clone(), connection.generation, connection.in_use.clone()));
         }
         let endpoint = connection.endpoints[connection.index % connection.endpoints.len()].clone();
         connection.tls_stamp = tls_stamp(config);
@@ -223,15 +228,9 @@ impl Session {
         };
         connection.generation += 1;
         self.inner.generations.send_replace(connection.generation);
-        connection.in_use = endpoint;
+        connection.in_use = endpoint.as_str().into();
         connection.client = Some(client.clone());
-        Ok((client, connection.generation))
-    }
-
-    /// Where the client of this generation asks, if it is still the newest.
-    async fn endpoint_of(&self, generation: u64) -> Option<String> {
-        let connection = self.inner.connection.lock().await;
-        (connection.generation == generation).then(|| connection.in_use.clone())
+        Ok((client, connection.generation, connection.in_use.clone()))
     }
 
     /// Moves on to the next endpoint, if the one of this generation is still in use. After a whole round
@@ -270,25 +269,21 @@ impl Session {
                 let limit = deadline.limit;
                 return Err(StoreError::Deadline { operation, limit, detail: last });
             }
-            let error = match tokio::time::timeout(left, self.client()).await {
+            let error = match tokio::time::timeout(left, self.connected()).await {
                 // What was wrong before says more than that the time was over.
                 Err(_) if failures > 0 => continue,
                 Err(_) => StoreError::Unreachable { operation, detail: "connecting took too long".into() },
                 Ok(Err(error)) => error,
-                Ok(Ok((client, generation))) => {
+                Ok(Ok((client, generation, endpoint))) => {
                     let limit = self.inner.config.attempt_timeout.min(deadline.left());
                     let error = match tokio::time::timeout(limit, request(client)).await {
                         Ok(Ok(answer)) => return Ok(answer),
-                        Ok(Err(error)) => {
-                            let endpoint = self.endpoint_of(generation).await;
-                            self.error_at(operation, repeat, endpoint.as_deref(), &error)
-                        }
+                        Ok(Err(error)) => self.error_at(operation, repeat, Some(&endpoint), &error),
                         // As above; what may have been applied has to be said.
                         Err(_) if failures > 0 && repeat == Repeat::Freely && deadline.left().is_zero() => {
                             continue;
                         }
                         Err(_) => {
-                            let endpoint = self.endpoint_of(generation).await.unwrap_or_default();
                             StoreError::lost(operation, repeat, format!("{endpoint}: no answer in time"))
                         }
                     };
