@@ -3,6 +3,7 @@
 //! asked on its Unix socket; the network is never asked.
 
 mod agent;
+mod answer;
 mod catalogs;
 mod question;
 
@@ -56,7 +57,7 @@ fn reply(line: &[u8], catalogs: &mut Catalogs, agent: &agent::Agent) -> Value {
         Question::Key { name } => agent.key(name),
         Question::Ready { live: true, which, count } => agent.is_ready(which, *count),
         question => catalogs.of(asked.compile.as_deref()).and_then(|held| {
-            let value = question::answer(question, held, agent)?;
+            let value = answer::answer(question, held, agent)?;
             Ok(Answer { value, revision: held.revision(), age_seconds: held.age_seconds()? })
         }),
     };
