@@ -1,6 +1,7 @@
 //! Growing out of one machine: every key of a stopped store, written into an etcd that has none of them.
 
 use crate::core::Store;
+use crate::data_directory;
 use crate::journal::{Directory, Journal};
 use anyhow::{Context, bail, ensure};
 use etcd_client::{Client, Compare, CompareOp, Txn, TxnOp};
@@ -56,7 +57,7 @@ pub async fn export(directory: &Path, endpoints: &[String]) -> anyhow::Result<Ex
 }
 
 fn open(directory: &Path) -> anyhow::Result<Store> {
-    let (files, _lock) = crate::lock(directory)?;
+    let (files, _lock) = data_directory::lock(directory)?;
     let (_, store) = Journal::<Directory>::open(files, directory, 0)?;
     Ok(store)
 }

@@ -5,6 +5,7 @@
 //! `server` is the face towards clients.
 
 pub mod core;
+mod data_directory;
 mod engine;
 mod export;
 mod journal;
@@ -18,9 +19,8 @@ pub use journal::fuzzing;
 
 use engine::{Clock, Engine};
 use journal::{Directory, Identity, Journal};
-use rustix::fs::{FlockOperation, flock};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
@@ -72,7 +72,7 @@ impl Solo {
         let clock = Clock::new();
         match storage {
             Storage::Directory(path) => {
-                let (directory, lock) = lock(path)?;
+                let (directory, lock) = data_directory::lock(path)?;
                 let (journal, store) = Journal::open(directory, path, clock.millis())?;
                 let identity = journal.identity();
                 Ok(Self { journal: Some(journal), store, identity, clock, lock: Some(lock) })
@@ -132,30 +132,6 @@ impl Solo {
         }
         Ok(ended?)
     }
-}
-
-/// One process at a time.
-fn lock(path: &Path) -> Result<(Directory, std::fs::File), OpenError> {
-    let io = |source| OpenError::Io { path: path.to_owned(), source };
-    if is_of_etcd(path) {
-        return Err(OpenError::OfEtcd(path.to_owned()));
-    }
-    let directory = Directory::open_or_create(path).map_err(io)?;
-    let file = directory.lock_file().map_err(io)?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
-        rustix::io::Errno::WOULDBLOCK => OpenError::InUse(path.to_owned()),
-        other => io(other.into()),
-    })?;
-    Ok((directory, file))
-}
-
-/// Whether an etcd keeps its data there. One that has a store of ours beside it was taken for empty by an earlier
-/// version, and what was written since counts.
-fn is_of_etcd(path: &Path) -> bool {
-    let has_store = std::fs::read_dir(path).is_ok_and(|entries| {
-        entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("store-"))
-    });
-    path.join("member").is_dir() && !has_store
 }
 
 /// What clients are told to use. Where every address is listened on this is the one that works on this machine.

@@ -1,8 +1,9 @@
 //! Leases: a time to live, and the keys that go with it. Time comes in from outside, in milliseconds of a
 //! clock that never goes back.
 
+use super::limits::LEASE_SECONDS_MIN;
 use super::mvcc::Key;
-use super::{LEASE_SECONDS_MIN, Refusal};
+use super::refusal::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,34 +1,29 @@
 //! The store without clock or IO: `apply(command, now)` gives the answer, and what changed can be read from
 //! the history. The same commands in the same order give the same state, which is what the journal relies on.
 
+mod change;
 mod lease;
+mod limits;
 mod mvcc;
 mod read;
 mod refusal;
 mod txn;
 
+pub use limits::{LEASE_SECONDS_MAX, LEASE_SECONDS_MIN, OPERATIONS_MAX, REQUEST_BYTES_MAX};
 pub(crate) use mvcc::{Event, Span};
 pub use refusal::Refusal;
 
+use change::Change;
 use etcd_client::proto::{
-    PbCompactionRequest, PbDeleteRequest, PbDeleteResponse, PbKeyValue, PbLeaseGrantRequest, PbPutRequest,
-    PbPutResponse, PbRangeRequest, PbRangeResponse, PbTxnOpRequest, PbTxnRequest, PbTxnResponse,
+    PbCompactionRequest, PbDeleteRequest, PbDeleteResponse, PbLeaseGrantRequest, PbPutRequest, PbPutResponse,
+    PbRangeRequest, PbRangeResponse, PbTxnOpRequest, PbTxnRequest, PbTxnResponse,
 };
 use lease::Leases;
+use mvcc::Mvcc;
 pub(crate) use mvcc::Version;
-use mvcc::{Mvcc, Writing};
 
-/// Operations, or comparisons, in one transaction.
-pub const OPERATIONS_MAX: usize = 128;
-/// The longest time to live of a lease.
-pub const LEASE_SECONDS_MAX: i64 = 9_000_000_000;
-/// The shortest: etcd rounds one and a half election time-outs up.
-pub const LEASE_SECONDS_MIN: i64 = 2;
 /// What a lease takes, for the quota.
 const LEASE_BYTES: u64 = 128;
-/// Bytes of one request, encoded.
-pub const REQUEST_BYTES_MAX: usize = 1536 * 1024;
-
 /// What changes the store. Each stands in the journal before it is applied.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
@@ -296,56 +291,6 @@ impl Store {
             leases.attach(lease, key);
         }
         Ok(store)
-    }
-}
-
-/// The changes of one transaction: keys, and the leases that they hang on.
-pub(crate) struct Change<'a> {
-    writing: Writing<'a>,
-    leases: &'a mut Leases,
-}
-
-impl Change<'_> {
-    /// The history with the changes so far.
-    fn mvcc(&self) -> &Mvcc {
-        self.writing.so_far()
-    }
-
-    fn put(&mut self, request: PbPutRequest) -> PbPutResponse {
-        let before = if request.prev_kv || request.ignore_value || request.ignore_lease {
-            self.mvcc().newest_key_value(&request.key)
-        } else {
-            None
-        };
-        let kept = |take: bool| before.as_ref().filter(|_| take);
-        let value = kept(request.ignore_value).map_or(request.value, |kv: &PbKeyValue| kv.value.clone());
-        let lease = kept(request.ignore_lease).map_or(request.lease, |kv| kv.lease);
-        let (key, lease_before) = self.writing.put(&request.key, value, lease);
-        if lease_before != lease {
-            self.leases.detach(lease_before, &key);
-            self.leases.attach(lease, &key);
-        }
-        let prev_kv = before.filter(|_| request.prev_kv);
-        PbPutResponse { header: Some(read::header(self.mvcc())), prev_kv }
-    }
-
-    fn delete_range(&mut self, request: &PbDeleteRequest) -> PbDeleteResponse {
-        let span = Span::new(&request.key, &request.range_end);
-        let prev_kvs = if request.prev_kv {
-            // The newest state is never compacted.
-            self.mvcc().range(span, 0, 0, false).unwrap_or_default().0
-        } else {
-            Vec::new()
-        };
-        let deleted = self.writing.delete(span);
-        for (key, lease) in &deleted {
-            self.leases.detach(*lease, key);
-        }
-        PbDeleteResponse {
-            header: Some(read::header(self.mvcc())),
-            deleted: i64::try_from(deleted.len()).unwrap_or(i64::MAX),
-            prev_kvs,
-        }
     }
 }
 

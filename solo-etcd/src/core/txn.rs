@@ -1,8 +1,10 @@
 //! Transactions: what is refused before anything is looked at, which branch is taken, and what it does.
 
+use super::change::Change;
+use super::limits::OPERATIONS_MAX;
 use super::mvcc::{Mvcc, Span};
 use super::read::{check_range, header, range};
-use super::{Change, OPERATIONS_MAX, Refusal};
+use super::refusal::Refusal;
 use etcd_client::proto::{
     PbCompare, PbDeleteRequest, PbPutRequest, PbResponseHeader, PbResponseOp, PbTargetUnion, PbTxnOpRequest,
     PbTxnOpResponse, PbTxnRequest, PbTxnRequestOp, PbTxnResponse,

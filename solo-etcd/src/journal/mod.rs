@@ -391,7 +391,7 @@ struct Snapshot<F: DiskFile> {
 impl<F: DiskFile> Snapshot<F> {
     /// Writes all of it, synced.
     fn write(mut file: F, number: u64, identity: Identity, store: &Store) -> io::Result<StoreFile<F>> {
-        let nonce = random();
+        let nonce = record::random();
         let header = [&MAGIC[..], &FORMAT.to_le_bytes(), &nonce.to_le_bytes()].concat();
         file.write_at(&header, 0)?;
         let offset = header.len() as u64;
@@ -476,11 +476,6 @@ fn file_name(number: u64) -> String {
 fn number_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("store-").filter(|digits| digits.len() == 16)?;
     u64::from_str_radix(digits, 16).ok()
-}
-
-/// A random number that is not 0.
-fn random() -> u64 {
-    getrandom::u64().unwrap_or_else(|error| panic!("no randomness from the kernel: {error}")).max(1)
 }
 
 /// A checksum over every version up to a revision; equal for equal histories, whatever the files look like.

@@ -19,7 +19,7 @@ pub(crate) struct Identity {
 impl Identity {
     /// A new one.
     pub(crate) fn random() -> Self {
-        Self { cluster_id: super::random(), member_id: super::random() }
+        Self { cluster_id: random(), member_id: random() }
     }
 }
 
@@ -198,4 +198,9 @@ impl<'a> Fields<'a> {
     fn flag(&mut self) -> Result<bool, String> {
         self.take::<1>().map(|[byte]| *byte != 0)
     }
+}
+
+/// A random number that is not 0.
+pub(super) fn random() -> u64 {
+    getrandom::u64().unwrap_or_else(|error| panic!("no randomness from the kernel: {error}")).max(1)
 }

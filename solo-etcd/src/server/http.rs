@@ -1,6 +1,7 @@
 //! What etcd answers over plain HTTP on the same port: `/health`, `/version`, `/metrics`.
 
-use super::{VERSION, process};
+use super::answer::VERSION;
+use super::process;
 use crate::engine::Engine;
 use axum::Router;
 use axum::extract::{Request, State};

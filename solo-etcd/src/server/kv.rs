@@ -1,6 +1,6 @@
 //! The service KV.
 
-use super::{complete, status};
+use super::answer::{complete, status};
 use crate::core::{Answer, Command};
 use crate::engine::Engine;
 use etcd_client::proto::{

@@ -1,6 +1,6 @@
 //! The service Lease.
 
-use super::status;
+use super::answer::status;
 use crate::core::{Answer, Command, Refusal};
 use crate::engine::Engine;
 use etcd_client::proto::{

@@ -1,6 +1,6 @@
 //! The service Maintenance.
 
-use super::{VERSION, status};
+use super::answer::{VERSION, status};
 use crate::core::{Command, Refusal, Store};
 use crate::engine::Engine;
 use crate::journal::state_hash;

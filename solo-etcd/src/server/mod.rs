@@ -1,5 +1,6 @@
 //! The gRPC and HTTP face: thin, no opinions of its own.
 
+mod answer;
 mod auth;
 mod cluster;
 mod http;
@@ -9,20 +10,15 @@ mod maintenance;
 mod process;
 mod watch;
 
-use crate::core::{REQUEST_BYTES_MAX, Refusal};
+use crate::core::REQUEST_BYTES_MAX;
 use crate::engine::Engine;
-use etcd_client::proto::{
-    PbClusterServer, PbKvServer, PbLeaseServer, PbMaintenanceServer, PbResponseHeader, PbWatchServer,
-};
+use etcd_client::proto::{PbClusterServer, PbKvServer, PbLeaseServer, PbMaintenanceServer, PbWatchServer};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_stream::StreamExt as _;
-use tonic::Status;
 use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
 
-/// The version of etcd whose API this is.
-pub(crate) const VERSION: &str = "3.4.23";
 /// How long nobody is let in after that failed.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// What gRPC takes around a request.
@@ -62,14 +58,4 @@ pub(crate) async fn serve(
         .add_routes(Routes::from(router))
         .serve_with_incoming_shutdown(incoming, stop)
         .await
-}
-
-fn status(refusal: Refusal) -> Status {
-    Status::new(refusal.code().into(), refusal.message())
-}
-
-/// Fills in who answers; the revision of the answer stays.
-fn complete(engine: &Engine, header: &mut Option<PbResponseHeader>) {
-    let revision = header.as_ref().map_or(0, |header| header.revision);
-    *header = Some(engine.header(revision));
 }
