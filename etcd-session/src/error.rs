@@ -1,10 +1,7 @@
 //! Errors of the store, classified once: what may be repeated, what is final, and where nobody knows
 //! whether a write was applied.
 
-use crate::certificates;
-use crate::config::SessionConfig;
-use crate::connecting::{self, NotConnected};
-use crate::session::Repeat;
+use crate::request::Repeat;
 use std::time::Duration;
 
 /// What an error means for the caller.
@@ -143,23 +140,6 @@ pub enum StoreError {
     },
 }
 
-/// Who asked whom.
-pub(crate) struct Who<'a> {
-    pub(crate) config: &'a SessionConfig,
-    /// Where it was asked, if that is known.
-    pub(crate) endpoint: Option<&'a str>,
-}
-
-impl Who<'_> {
-    /// As etcd knows it: the given user, else the common name of the certificate.
-    fn user(&self) -> String {
-        let given = self.config.user.as_ref().map(|(name, _)| name.clone());
-        given
-            .or_else(|| certificates::common_name(&self.config.tls))
-            .unwrap_or_else(|| "the anonymous user".to_owned())
-    }
-}
-
 impl StoreError {
     /// What this means for the caller.
     pub fn class(&self) -> Class {
@@ -179,57 +159,6 @@ impl StoreError {
         match repeat {
             Repeat::Freely => Self::Lost { operation, detail },
             Repeat::IfNotApplied => Self::Unknown { operation, detail },
-        }
-    }
-
-    /// Classifies an error of the client library. Codes and texts: etcd's `api/v3rpc/rpctypes/error.go`.
-    pub(crate) fn of(
-        operation: &'static str,
-        repeat: Repeat,
-        who: &Who<'_>,
-        error: &etcd_client::Error,
-    ) -> Self {
-        let at =
-            |detail: String| who.endpoint.map_or(detail.clone(), |endpoint| format!("{endpoint}: {detail}"));
-        let lost = |said: String| {
-            let how = connecting::how(error, &who.config.tls).unwrap_or(said);
-            Self::lost(operation, repeat, at(how))
-        };
-        match connecting::why(error, &who.config.tls) {
-            Some(NotConnected::Unreachable(why)) => return Self::Unreachable { operation, detail: at(why) },
-            Some(NotConnected::Tls(why)) => return Self::Tls { operation, detail: at(why) },
-            None => {}
-        }
-        let detail = error.to_string();
-        let status = match error {
-            etcd_client::Error::GRpcStatus(status) => status,
-            etcd_client::Error::LeaseKeepAliveError(_) if detail.contains("not found") => {
-                return Self::LeaseGone { operation };
-            }
-            etcd_client::Error::InvalidArgs(_) | etcd_client::Error::InvalidUri(_) => {
-                return Self::Endpoints { detail };
-            }
-            _ => return lost(detail),
-        };
-        let message = status.message();
-        let detail = if message.is_empty() { detail } else { message.to_owned() };
-        // Numbers of google.rpc.Code.
-        match i32::from(status.code()) {
-            14 if detail.contains("no leader") => Self::Unreachable { operation, detail },
-            8 if message.contains("too many requests") => Self::Busy { operation },
-            8 if message.contains("database space exceeded") => Self::NoSpace { operation },
-            7 => Self::PermissionDenied { operation, user: who.user() },
-            16 => Self::Unauthenticated { operation, detail },
-            3 if message.contains("authentication failed") || message.contains("user name is empty") => {
-                Self::Unauthenticated { operation, detail }
-            }
-            // Of the client library, about what it decodes.
-            11 if message.contains("message length too large") => Self::TooLarge { operation, detail },
-            11 if message.contains("compacted") => Self::Compacted { operation },
-            5 if message.contains("lease not found") => Self::LeaseGone { operation },
-            // Unavailable, deadline exceeded, cancelled, unknown, internal, aborted: the request may have gone out.
-            14 | 4 | 1 | 2 | 10 | 13 => lost(detail),
-            _ => Self::Refused { operation, detail },
         }
     }
 }

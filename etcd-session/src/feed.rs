@@ -5,10 +5,12 @@
 //! one that does not answer is left. A list that is older than what was seen before is not handed out: that
 //! store went back.
 
-use crate::draw;
 use crate::error::StoreError;
-use crate::read::{ANSWER_MAX_BYTES, Entry};
-use crate::session::{Deadline, Session};
+use crate::picture::Entry;
+use crate::random::draw;
+use crate::read::ANSWER_MAX_BYTES;
+use crate::request::Deadline;
+use crate::session::Session;
 use etcd_client::{EventType, WatchOptions, WatchResponse, WatchStream};
 use model::keys::Prefix;
 use model::time::Backoff;

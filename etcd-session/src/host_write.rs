@@ -2,8 +2,9 @@
 //! the host's own claim and of the store's identity, so whoever lost either writes nothing.
 
 use crate::error::{Class, StoreError};
-use crate::read::Picture;
-use crate::session::{Deadline, Repeat, Session};
+use crate::picture::Picture;
+use crate::request::{Deadline, Repeat};
+use crate::session::Session;
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use model::keys::{Key, StatusState};
 use model::names::{HostName, StatusType, Token, Version};
@@ -80,7 +81,8 @@ impl Session {
     /// As the store answers.
     pub async fn claim_store(&self, deadline: Deadline) -> Result<(), StoreError> {
         let key = self.full(Key::Store);
-        let identity = values::write(&values::StoreIdentity { lineage: crate::random_token(), epoch: 0 });
+        let identity =
+            values::write(&values::StoreIdentity { lineage: crate::random::random_token(), epoch: 0 });
         // Only the first writer's identity stands, so a repeated attempt does no harm.
         self.call("create the store's identity", Repeat::Freely, deadline, |mut client| {
             let absent = Compare::version(key.clone(), CompareOp::Equal, 0);

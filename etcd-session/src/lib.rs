@@ -3,6 +3,7 @@
 //! each under its own name. The only user of `etcd-client` as a client.
 
 mod certificates;
+mod classify;
 mod config;
 mod connecting;
 mod discovery;
@@ -12,8 +13,11 @@ mod host_write;
 mod marks;
 mod mirror;
 mod operator;
+mod picture;
 mod presence;
+mod random;
 mod read;
+mod request;
 mod services;
 mod session;
 
@@ -26,20 +30,10 @@ pub use host_write::{Fence, HostWrite, Listing, Refusal, Written};
 pub use marks::{Marks, Regress, judged_keys, store_seen};
 pub use mirror::{Mirror, MirrorOptions, Scope, Snapshot};
 pub use operator::{Accepted, OneShot, StatusWrite, TargetSet};
+pub use picture::{Entry, Picture};
 pub use presence::{Gate, Presence, PresenceConfig, PresenceState};
-pub use read::{Entry, EntryPage, KeyList, Picture};
+pub use random::{draw, random_token};
+pub use read::{EntryPage, KeyList};
+pub use request::Deadline;
 pub use services::{OneShotService, SERVICES_IN_WRITE, ServiceChange, ServiceWrite};
-pub use session::{Deadline, Session};
-
-/// A random number in 0..1 for jitter. A failing random source gives the middle.
-pub fn draw() -> f64 {
-    getrandom::u32().map_or(0.5, |n| f64::from(n) / f64::from(u32::MAX))
-}
-
-/// A random token of 32 hexadecimal digits.
-pub fn random_token() -> model::names::Token {
-    let mut bytes = [0u8; 16];
-    getrandom::fill(&mut bytes).unwrap_or_else(|e| panic!("no randomness from the kernel: {e}"));
-    let text: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
-    model::names::Token::new(text).unwrap_or_else(|e| unreachable!("hexadecimal digits are a name: {e}"))
-}
+pub use session::Session;

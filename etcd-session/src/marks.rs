@@ -1,7 +1,7 @@
 //! How far the store had come when it last answered. A store that was restored or wiped answers with less, and a
 //! watch on it stays silent, so each read is held against the marks that stood when it began.
 
-use crate::read::Picture;
+use crate::picture::Picture;
 use model::keys::Key;
 use model::names::HostName;
 use model::standing::StoreSeen;

@@ -3,11 +3,13 @@
 //! one linearizable read looks at the same keys; it also shows a store that went back, on which a watch
 //! stays silent for ever.
 
-use crate::draw;
 use crate::error::StoreError;
 use crate::marks::Regress;
-use crate::read::{Entry, OPERATIONS_MAX, Picture};
-use crate::session::{Deadline, Session};
+use crate::picture::{Entry, Picture};
+use crate::random::draw;
+use crate::read::OPERATIONS_MAX;
+use crate::request::Deadline;
+use crate::session::Session;
 use etcd_client::{EventType, WatchOptions, WatchResponse, WatchStream};
 use model::keys::Key;
 use model::time::Backoff;

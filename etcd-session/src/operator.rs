@@ -2,8 +2,9 @@
 
 use crate::error::{Class, StoreError};
 use crate::host_write::add_statuses;
-use crate::read::{Entry, Picture};
-use crate::session::{Deadline, Repeat, Session};
+use crate::picture::{Entry, Picture};
+use crate::request::{Deadline, Repeat};
+use crate::session::Session;
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use model::keys::{Key, StatusState};
 use model::names::{HostName, ServiceName, StatusType, Version};

@@ -9,11 +9,12 @@
 //! store alone, and before it is kept alive on a new connection one read shows that the store is the one that it was
 //! granted in. In a store that went back the name is claimed under a new lease, which takes the old listing away.
 
-use crate::draw;
 use crate::error::{Class, StoreError};
 use crate::marks::{Marks, judged_keys, store_seen};
-use crate::read::Picture;
-use crate::session::{Deadline, Repeat, Session};
+use crate::picture::Picture;
+use crate::random::draw;
+use crate::request::{Deadline, Repeat};
+use crate::session::Session;
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use model::keys::Key;
 use model::names::HostName;
@@ -316,7 +317,7 @@ impl Claimant {
             Compare::mod_revision(store, CompareOp::Equal, gate.store_revision),
         ];
         let claim = values::write(&self.config.claim);
-        let says_so = |e: &crate::Entry| e.value == claim.as_bytes();
+        let says_so = |e: &crate::picture::Entry| e.value == claim.as_bytes();
         let unchanged = resumed
             && picture.get(&Key::Live(host.clone())).is_some_and(says_so)
             && picture.get(&Key::Host(host.clone())).is_some();

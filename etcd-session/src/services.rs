@@ -3,8 +3,9 @@
 
 use crate::error::{Class, StoreError};
 use crate::host_write::{Fence, Refusal, Written};
-use crate::read::Picture;
-use crate::session::{Deadline, Repeat, Session};
+use crate::picture::Picture;
+use crate::request::{Deadline, Repeat};
+use crate::session::Session;
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use model::catalog::Health;
 use model::keys::Key;

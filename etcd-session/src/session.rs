@@ -4,10 +4,13 @@
 //! member that is cut off from its peers. So a session talks to one endpoint at a time and moves on
 //! when a request fails for a reason that another member may not share.
 
+use crate::classify::Who;
 use crate::config::{EndpointSource, SessionConfig};
-use crate::error::{Class, StoreError, Who};
+use crate::error::{Class, StoreError};
 use crate::marks::{Marks, SharedMarks};
-use crate::{certificates, discovery, draw};
+use crate::random::draw;
+use crate::request::{Deadline, Repeat};
+use crate::{certificates, discovery};
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
 use model::time::Backoff;
 use std::future::Future;
@@ -16,34 +19,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
-
-/// The point in time by which a whole operation must be answered.
-#[derive(Debug, Clone, Copy)]
-pub struct Deadline {
-    at: Instant,
-    limit: Duration,
-}
-
-impl Deadline {
-    /// From now.
-    pub fn within(limit: Duration) -> Self {
-        Self { at: Instant::now() + limit, limit }
-    }
-
-    /// What is left.
-    pub fn left(&self) -> Duration {
-        self.at.saturating_duration_since(Instant::now())
-    }
-}
-
-/// Whether a request may be sent again when its answer was lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Repeat {
-    /// It changes nothing, or the same thing every time.
-    Freely,
-    /// Only when it surely was not applied.
-    IfNotApplied,
-}
 
 /// HTTP/2 pings: a half-open connection is noticed within 15 s. etcd answers pings that come more often
 /// than every 5 s with GOAWAY.
