@@ -3,9 +3,9 @@
 
 use crate::catalog::FilesHandle;
 use crate::clock;
+use crate::context::Turn;
 use crate::failpoint;
 use crate::files::Directory;
-use crate::host::Turn;
 use crate::journal;
 use crate::secrets::Secrets;
 use crate::step::{RUN_ID_VARIABLE, RunResult, Runs};

@@ -7,6 +7,7 @@ pub mod checks;
 pub mod clock;
 pub mod command;
 pub mod config;
+mod context;
 pub mod dev;
 pub mod dns;
 pub mod execute;

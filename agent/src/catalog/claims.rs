@@ -1,7 +1,7 @@
 //! Where hosts without a service are: the claim of their name says it. It is read when somebody asks, kept for seconds,
 //! and never watched, because every host writes one.
 
-use super::Trust;
+use super::trust::Trust;
 use etcd_session::{Deadline, Session, StoreError};
 use model::catalog::Claim;
 use model::keys::Key;

@@ -1,11 +1,14 @@
 //! The values that operators keep in the store for files of hosts. They are few, so all of them are followed once a
 //! template asks for one.
 
-use super::ConfigValues;
 use etcd_session::{Entry, Feed, FeedEvent};
 use model::keys::Key;
 use model::names::ConfigName;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// Values that operators keep in the store, by name.
+pub(super) type ConfigValues = BTreeMap<ConfigName, Result<String, String>>;
 
 /// Longest value that is taken.
 const VALUE_MAX_BYTES: usize = 16 * 1024;

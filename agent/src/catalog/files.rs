@@ -2,7 +2,7 @@
 //! their content changes. The cache is touched at most once a minute while the store confirms it, so its age
 //! is its time of modification.
 
-use super::{Reader, Shown};
+use super::reader::{Reader, Shown};
 use crate::files::{Directory, replace_if_different};
 use model::catalog::{CachedCatalog, CachedNames, HieraFile};
 use model::settings::Settings;

@@ -2,8 +2,9 @@
 //! that somebody asks for.
 
 use super::claims::Claims;
-use super::config::ConfigFeed;
-use super::{Asked, ConfigValues, Reader, Shown};
+use super::config::{ConfigFeed, ConfigValues};
+use super::reader::{Asked, Reader, Shown};
+use super::trust::Trust;
 use crate::clock;
 use etcd_session::{Entry, Feed, FeedEvent, FeedOptions, Session};
 use model::catalog::{CachedCatalog, Catalog, CatalogFact, Common, Health, ServiceRecord};
@@ -15,15 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
-
-/// What the reconciler says of the store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Trust {
-    /// The epoch of the store, if it is ours and did not go back.
-    pub epoch: Option<u64>,
-    /// The revision of the wish that what is held back be let through; 0 if there is none.
-    pub release: i64,
-}
 
 /// Events of all feeds that wait.
 const EVENTS_MAX: usize = 16;

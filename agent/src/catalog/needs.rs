@@ -1,7 +1,8 @@
 //! What this host needs of others and does not have: computed whenever the catalog changes, and handed to the
 //! reconciler only when it says something new.
 
-use super::{Reader, Trust};
+use super::reader::Reader;
+use super::trust::Trust;
 use crate::command;
 use etcd_session::{Feed, FeedEvent, FeedOptions, Session};
 use model::catalog::Level;

@@ -315,3 +315,6 @@ fn shuffle<T>(items: &mut [T], seed: &mut u64) {
         items.swap(at, other);
     }
 }
+
+/// Longest question by UDP; what is longer is no question.
+pub const QUESTION_MAX_BYTES: usize = 4096;

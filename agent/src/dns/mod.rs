@@ -10,6 +10,8 @@ mod tcp;
 mod tests;
 mod udp;
 
+pub use codec::QUESTION_MAX_BYTES;
+
 use crate::catalog::Reader;
 use model::catalog::{CachedNames, Claim, View, Zone};
 use model::names::HostName;
@@ -18,9 +20,6 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use tokio::net::TcpListener;
-
-/// Longest question by UDP; what is longer is no question.
-pub const QUESTION_MAX_BYTES: usize = 4096;
 
 /// Room for questions that come while a thread of the server has no processor; the system's default loses the 300th.
 const BURST_BYTES: usize = 1024 * 1024;

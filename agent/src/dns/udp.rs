@@ -1,8 +1,7 @@
 //! Questions by UDP.
 
-use super::QUESTION_MAX_BYTES;
 use super::cache::{Answered, Answers};
-use super::codec::{Awaited, Reply, Transport, failed, refused};
+use super::codec::{Awaited, QUESTION_MAX_BYTES, Reply, Transport, failed, refused};
 use super::forward;
 use super::limit::Limit;
 use crate::catalog::Reader;

@@ -1,7 +1,7 @@
 //! Bodies of answers: rendered once for everybody who asks the same, one at a time, and bounded in what all of them
 //! hold together, because a client that does not read holds its answer until it is let go.
 
-use super::Refusal;
+use super::refusal::Refusal;
 use axum::body::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;

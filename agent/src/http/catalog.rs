@@ -1,7 +1,8 @@
 //! The catalog over HTTP.
 
+use super::refusal::Refusal;
 use super::server::Connection;
-use super::{Refusal, Shared, json_body};
+use super::shared::{Shared, json_body};
 use crate::catalog::Shown;
 use crate::checks::ShownCheck;
 use axum::Extension;

@@ -24,17 +24,15 @@
 
 mod answers;
 mod catalog;
+mod refusal;
 mod results;
 mod server;
+mod shared;
 
 pub use answers::Answers;
+pub use shared::Shared;
 
-use crate::catalog::{Loaded, PublishedServices, Reader};
-use crate::checks::Board;
-use crate::secrets::Secrets;
-use crate::status::Status;
 use crate::templates::TemplateStates;
-use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
@@ -44,63 +42,15 @@ use axum::{Extension, Router};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use refusal::Refusal;
 use rustix::fs::Gid;
 use server::Connection;
+use shared::json_body;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
-
-/// What is shown, and the one thing that can be told.
-#[derive(Clone)]
-pub struct Shared {
-    /// The reconciler.
-    pub status: watch::Receiver<Arc<Status>>,
-    /// The catalog.
-    pub reader: Reader,
-    /// The checks.
-    pub board: Arc<Board>,
-    /// Service files.
-    pub loaded: watch::Receiver<Arc<Loaded>>,
-    /// What stands in the store of this host.
-    pub published: watch::Receiver<Arc<PublishedServices>>,
-    /// Files that follow the catalog.
-    pub templates: watch::Receiver<Arc<TemplateStates>>,
-    /// What must not be shown.
-    pub secrets: Secrets,
-    /// What is being answered.
-    pub answers: Answers,
-}
-
-/// What a client gets that is not answered.
-#[derive(Debug)]
-enum Refusal {
-    /// What is wrong.
-    Said(StatusCode, String),
-    /// There is no room for it now.
-    Later(&'static str),
-}
-
-/// Who is told to come later is told to wait so long.
-const LATER_SECONDS: &str = "5";
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        match self {
-            Self::Said(code, text) => (code, format!("{text}\n")).into_response(),
-            Self::Later(why) => {
-                let headers = [(header::RETRY_AFTER, LATER_SECONDS)];
-                let text = format!("{why}; ask again in {LATER_SECONDS} seconds\n");
-                (StatusCode::SERVICE_UNAVAILABLE, headers, text).into_response()
-            }
-        }
-    }
-}
-
-fn json_body(body: Bytes) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
-}
 
 /// Longest body of a request; results of checks alone have one.
 const BODY_MAX_BYTES: usize = 64 * 1024;

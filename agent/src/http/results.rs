@@ -1,6 +1,7 @@
 //! Results of checks that are told from outside.
 
-use super::{Refusal, Shared};
+use super::refusal::Refusal;
+use super::shared::Shared;
 use crate::checks::UnknownCheck;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};

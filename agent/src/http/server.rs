@@ -1,7 +1,7 @@
 //! Connections: bounded in number, in the time that they may take to say what they want and to hear the answer, and
 //! in size.
 
-use super::Refusal;
+use super::refusal::Refusal;
 use crate::socket::Peer;
 use axum::Router;
 use hyper::service::{Service, service_fn};

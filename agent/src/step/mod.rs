@@ -8,6 +8,8 @@
 mod processes;
 pub mod runner;
 
+pub(crate) use processes::RUN_ID_VARIABLE;
+
 use crate::failpoint;
 use crate::files::Directory;
 use model::decide::RunningStep;
@@ -26,8 +28,6 @@ const SPECIFICATION: &str = "specification.json";
 const RESULT: &str = "result.json";
 const RUNNER: &str = "runner.json";
 const FILE_MAX_BYTES: u64 = 1024 * 1024;
-/// The variable in the environment of a step that names its run.
-pub(crate) const RUN_ID_VARIABLE: &str = "ORCHESTRATE_STEP_RUN_ID";
 /// Runs that are kept for a look; older ones are removed.
 const RUNS_KEPT: usize = 20;
 

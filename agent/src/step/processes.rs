@@ -1,7 +1,6 @@
 //! Finding and ending every process of a step: by its control group where there is one, by descent from
 //! the runner, which is a subreaper, by session, and by the run that its environment names.
 
-use super::RUN_ID_VARIABLE;
 use crate::clock::boot_millis;
 use model::names::Token;
 use model::time::BootMillis;
@@ -11,6 +10,9 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// The variable in the environment of a step that names its run.
+pub(crate) const RUN_ID_VARIABLE: &str = "ORCHESTRATE_STEP_RUN_ID";
 
 /// A control group of its own for one run.
 #[derive(Debug)]
