@@ -4,6 +4,7 @@
 use crate::exit::Exit;
 use crate::local;
 use crate::output;
+use crate::settings::STATE_DIRECTORY;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::Shells;
 use clap_complete::{CompleteEnv, Shell};
@@ -37,9 +38,9 @@ pub(crate) fn script(shell: Shell) -> io::Result<Vec<u8>> {
 }
 
 /// Answers a completion script; `None` if this is no question of one.
-pub(crate) fn answer(arguments: &[OsString]) -> Option<Exit> {
+pub(crate) fn answer(arguments: &[OsString], definition: fn() -> clap::Command) -> Option<Exit> {
     let here = std::env::current_dir().ok();
-    let completed = CompleteEnv::with_factory(crate::command)
+    let completed = CompleteEnv::with_factory(definition)
         .var(VARIABLE)
         .bin(PROGRAM)
         .completer(PROGRAM)
@@ -71,7 +72,7 @@ pub(crate) fn services() -> ArgValueCandidates {
 /// The catalog on disk; empty if there is none, or not for this user.
 fn catalog() -> CachedCatalog {
     let directory = std::env::var_os("ORCHESTRATE_STATE_DIR").filter(|path| !path.is_empty());
-    let directory = directory.map_or_else(|| local::STATE_DIRECTORY.into(), PathBuf::from);
+    let directory = directory.map_or_else(|| STATE_DIRECTORY.into(), PathBuf::from);
     let text = local::read_up_to(&directory.join("catalog.json"), local::CATALOG_MAX_BYTES);
     let text = text.ok().flatten().unwrap_or_default();
     values::read(text.as_bytes()).unwrap_or_default()

@@ -31,7 +31,7 @@ pub fn command() -> clap::Command {
 pub fn run(arguments: impl Iterator<Item = OsString>, environment: impl Fn(&str) -> Option<String>) -> Exit {
     let arguments: Vec<OsString> = arguments.collect();
     if environment(completion::VARIABLE).is_some()
-        && let Some(exit) = completion::answer(&arguments)
+        && let Some(exit) = completion::answer(&arguments, command)
     {
         return exit;
     }

@@ -8,8 +8,6 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Where agent and command keep what they know of this host.
-pub(crate) const STATE_DIRECTORY: &str = "/var/lib/orchestrate";
 /// More than any of these files ever holds.
 const FILE_MAX_BYTES: u64 = 64 * 1024;
 /// Largest file of settings or services that is read.

@@ -3,7 +3,6 @@
 
 use crate::cli::GlobalOptions;
 use crate::exit::Failure;
-use crate::local;
 use crate::output::Format;
 use anyhow::anyhow;
 use etcd_session::{DEFAULT_DISCOVERY_URL, EndpointSource, SessionConfig, TlsFiles};
@@ -11,6 +10,9 @@ use model::names::HostName;
 use model::time::parse_duration;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// Where agent and command keep what they know of this host.
+pub(crate) const STATE_DIRECTORY: &str = "/var/lib/orchestrate";
 
 const DEFAULT_STORE_HOST: &str = "127.0.0.1";
 const DEFAULT_STORE_PORT: u16 = 2379;
@@ -131,7 +133,7 @@ impl Settings {
             local_version_file: get("ORCHESTRATE_LOCAL_VERSION_FILE")
                 .unwrap_or("/etc/current_version".into())
                 .into(),
-            state_directory: get("ORCHESTRATE_STATE_DIR").unwrap_or(local::STATE_DIRECTORY.into()).into(),
+            state_directory: get("ORCHESTRATE_STATE_DIR").unwrap_or(STATE_DIRECTORY.into()).into(),
             host_name: get("ORCHESTRATE_HOSTNAME")
                 .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned()),
         })

@@ -1,7 +1,7 @@
 //! `bootstrap`: the first settings of a host, as a file of their own beside those of the site. Nothing is written before the store has
 //! answered with them, if there is to be one already.
 
-use super::Store;
+use super::context::Store;
 use super::hosts::Said;
 use crate::exit::{Exit, Failure};
 use crate::local;

@@ -1,6 +1,6 @@
 //! The desired version: `current_version` and `pending_update`.
 
-use super::Store;
+use super::context::Store;
 use crate::exit::{Exit, Failure};
 use crate::local::{self, Memory};
 use crate::output::{self, Output};

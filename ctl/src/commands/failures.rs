@@ -4,9 +4,10 @@
 //! hosts that look lost, and for JSON. Whether a service is down for no reason is judged from the whole fleet. Everything
 //! is read at the revision of the counts.
 
+use super::context::Store;
+use super::fleet;
 use super::local::known_types;
 use super::running::{hosts_of, note_passed_over};
-use super::{Store, fleet};
 use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::output::{self, Output};

@@ -1,6 +1,6 @@
 //! Reading the fleet at one revision.
 
-use super::Store;
+use super::context::{Store, now};
 use crate::output;
 use etcd_session::{Deadline, Picture, StoreError};
 use model::fleet::{Fleet, FleetTarget};
@@ -71,8 +71,7 @@ pub(super) fn note_oddities(fleet: &Fleet) {
         fleet.hosts().iter().filter_map(|(host, evidence)| Some((host, evidence.readable_report()?)));
     let ends =
         reports.flat_map(|(host, r)| r.facts.certificates.iter().map(move |(file, end)| (host, file, *end)));
-    let warnings =
-        ends.filter_map(|(host, file, end)| Some((host, certificate_warning(file, end, super::now())?)));
+    let warnings = ends.filter_map(|(host, file, end)| Some((host, certificate_warning(file, end, now())?)));
     for (host, warning) in warnings.take(10) {
         output::warn(&format!("{host}: {warning}"));
     }

@@ -1,7 +1,7 @@
 //! The roster: `hosts list`, `hosts add`, `hosts decommission`.
 
+use super::context::{Store, now};
 use super::why::host_picture;
-use super::{Store, now};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
 use anyhow::anyhow;

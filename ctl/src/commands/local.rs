@@ -1,6 +1,6 @@
 //! This host: `local_version` and `local_health`.
 
-use super::{Store, version};
+use super::context::{Store, version};
 use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::output::{self, Output};

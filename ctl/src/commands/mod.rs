@@ -1,6 +1,7 @@
 //! The verbs. Each asks its question, hands the answer to the output and returns the exit code.
 
 mod bootstrap;
+mod context;
 mod desired;
 mod enroll;
 mod failures;
@@ -28,12 +29,11 @@ use crate::output::{self, Output};
 use crate::seen_stores;
 use crate::settings::Settings;
 use anyhow::Context;
+use context::{Store, now};
 use etcd_session::{Deadline, EndpointSource, Session, SessionConfig};
-use model::names::{HostName, ServiceName, Version};
-use model::time::EpochSeconds;
 use model::values::{OutOfUseHow, certificate_warning};
 use out_of_use::Wish;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// Runs one verb.
 pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Result<Exit, Failure> {
@@ -124,19 +124,11 @@ fn session_config(most: Duration, settings: &Settings) -> SessionConfig {
     config
 }
 
-/// What a verb asks the store with.
-struct Store<'a> {
-    settings: &'a Settings,
-    session: Session,
-    /// For the whole command.
-    deadline: Deadline,
-}
-
 /// What the fleet runs and shall run.
 async fn update(verb: UpdateVerb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     match verb {
         UpdateVerb::TriggerUpdate { version, require_settled, if_different } => {
-            let version = self::version(&version)?;
+            let version = context::version(&version)?;
             trigger::trigger_update(&version, require_settled, if_different, store, output).await
         }
         UpdateVerb::CurrentVersion => desired::current_version(store, output).await,
@@ -150,21 +142,21 @@ async fn update(verb: UpdateVerb, store: &Store<'_>, output: &mut Output) -> Res
         }
         UpdateVerb::RunningVersions => running::running_versions(store, output).await,
         UpdateVerb::VerifyHosts { version, hosts, wait, strict } => {
-            let (version, wait) = (self::version(&version)?, wait.as_deref());
+            let (version, wait) = (context::version(&version)?, wait.as_deref());
             verify_hosts::verify_hosts(&version, hosts, wait, strict, store, output).await
         }
         UpdateVerb::CheckSingleVersion { verbose, version } => {
-            running::check_single_version(&self::version(&version)?, verbose, store, output).await
+            running::check_single_version(&context::version(&version)?, verbose, store, output).await
         }
         UpdateVerb::GetFailures { hosts, show_warnings } => {
             failures::get_failures(hosts, show_warnings, store, output).await
         }
         UpdateVerb::HostsAtVersion { version } => {
-            running::hosts_at_version(&self::version(&version)?, store, output).await
+            running::hosts_at_version(&context::version(&version)?, store, output).await
         }
         UpdateVerb::LocalHealth { verbose } => local::local_health(verbose, store, output).await,
         UpdateVerb::DebugTimeout { version, debug_hosts } => {
-            failures::debug_timeout(&self::version(&version)?, debug_hosts, store, output).await
+            failures::debug_timeout(&context::version(&version)?, debug_hosts, store, output).await
         }
         UpdateVerb::NewDiscoveryToken { endpoint } => new_discovery_token(endpoint, store, output).await,
     }
@@ -178,18 +170,18 @@ async fn state(verb: StateVerb, store: &Store<'_>, output: &mut Output) -> Resul
         StateVerb::Hosts { verb: HostsVerb::List { all } } => hosts::list(all, store, output).await,
         StateVerb::Hosts { verb: HostsVerb::Add { host, role, group, labels } } => {
             let said = hosts::Said::parse(role.as_deref(), group.as_deref(), &labels)?;
-            hosts::add(&self::host(&host)?, said, store, output).await
+            hosts::add(&context::host(&host)?, said, store, output).await
         }
         StateVerb::Hosts { verb: HostsVerb::Decommission { host, force } } => {
-            hosts::decommission(&self::host(&host)?, force, store, output).await
+            hosts::decommission(&context::host(&host)?, force, store, output).await
         }
-        StateVerb::Why { host: Some(host) } => why::why(&self::host(&host)?, store, output).await,
+        StateVerb::Why { host: Some(host) } => why::why(&context::host(&host)?, store, output).await,
         StateVerb::Why { host: None } => why::roots(store, output).await,
-        StateVerb::Logs { host } => why::logs(&self::host(&host)?, store, output).await,
-        StateVerb::Retry { host } => why::retry(&self::host(&host)?, store, output).await,
+        StateVerb::Logs { host } => why::logs(&context::host(&host)?, store, output).await,
+        StateVerb::Retry { host } => why::retry(&context::host(&host)?, store, output).await,
         StateVerb::Store { verb: StoreVerb::Show } => self::store::show(store, output).await,
         StateVerb::Store { verb: StoreVerb::Accept { version, lineage } } => {
-            self::store::accept(&self::version(&version)?, lineage.as_deref(), store, output).await
+            self::store::accept(&context::version(&version)?, lineage.as_deref(), store, output).await
         }
     }
 }
@@ -199,13 +191,13 @@ async fn catalog(verb: CatalogVerb, store: &Store<'_>, output: &mut Output) -> R
     match verb {
         CatalogVerb::Services { verb: ServicesVerb::List } => services::list(store, output).await,
         CatalogVerb::Services { verb: ServicesVerb::Show { service } } => {
-            services::show(&self::service(&service)?, store, output).await
+            services::show(&context::service(&service)?, store, output).await
         }
         CatalogVerb::PublishService => services::publish_service(store, output).await,
         CatalogVerb::GetServices => services::get_services(store, output).await,
         CatalogVerb::CacheServices { force } => services::cache_services(force, store, output).await,
         CatalogVerb::WaitFor { service, count, level } => {
-            services::wait_for(&self::service(&service)?, count, &level, store, output).await
+            services::wait_for(&context::service(&service)?, count, &level, store, output).await
         }
         CatalogVerb::Maintenance { switch, service, hostname, reason } => {
             let wish = Wish {
@@ -250,23 +242,4 @@ async fn new_discovery_token(
     let token = answer.context("the discovery service")??;
     output.answer(&serde_json::json!({ "token": token }), |o| o.line(&token));
     Ok(Exit::Yes)
-}
-
-fn version(text: &str) -> Result<Version, Failure> {
-    Version::new(text).map_err(Failure::usage)
-}
-
-fn service(text: &str) -> Result<ServiceName, Failure> {
-    ServiceName::new(text).map_err(Failure::usage)
-}
-
-fn host(text: &str) -> Result<HostName, Failure> {
-    HostName::new(text).map_err(Failure::usage)
-}
-
-/// The time of day, for display by others.
-fn now() -> EpochSeconds {
-    // Before 1970 only on a machine without a clock; then any time is as good.
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    EpochSeconds(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }

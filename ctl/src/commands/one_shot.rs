@@ -7,9 +7,9 @@
 //! the trace and no result of the type — the host stopped reporting it, which is a failure; no trace and no
 //! result — it never did. A failure, or "not yet", is durable: it must not mend itself by silence.
 
+use super::context::{Store, now, version};
 use super::desired::{driver, refused_by_agent};
 use super::local::known_types;
-use super::{Store, now, version};
 use crate::agent::{self, CheckResult, Told};
 use crate::exit::{Exit, Failure};
 use crate::local::{self, LeaseName, Memory};

@@ -1,6 +1,6 @@
 //! What an operator takes out of use: `maintenance` and `drain`; and what is let through: `release-view`.
 
-use super::{Store, now};
+use super::context::{Store, now};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use anyhow::anyhow;

@@ -1,6 +1,6 @@
 //! `ping`.
 
-use super::Store;
+use super::context::Store;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use crate::settings::Settings;

@@ -1,6 +1,6 @@
 //! Who runs what: `running_versions`, `hosts_at_version`, `check_single_version`.
 
-use super::Store;
+use super::context::Store;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use etcd_session::{KeyList, StoreError};

@@ -1,6 +1,6 @@
 //! The catalog: what there is, and what follows it.
 
-use super::Store;
+use super::context::{Store, now};
 use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::output::{self, Output};
@@ -202,7 +202,7 @@ async fn released_since(store: &Store<'_>, written: SystemTime) -> Result<bool, 
     let written = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     // One that was asked for once must not let everything through for ever.
     let asked = wish.map_or(0, |wish| u64::try_from(wish.at.0).unwrap_or(0));
-    let now = u64::try_from(super::now().0).unwrap_or(0);
+    let now = u64::try_from(now().0).unwrap_or(0);
     Ok(asked >= written && now.saturating_sub(asked) < RELEASED_FOR_SECONDS)
 }
 

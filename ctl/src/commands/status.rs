@@ -1,6 +1,7 @@
 //! The fleet as a whole: `status` and `unaccounted`.
 
-use super::{Store, fleet, now, out_of_use, services};
+use super::context::{Store, now};
+use super::{fleet, out_of_use, services};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use etcd_session::{Deadline, StoreError};

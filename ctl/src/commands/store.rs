@@ -1,6 +1,6 @@
 //! The store itself: `store show` and `store accept`.
 
-use super::Store;
+use super::context::Store;
 use crate::exit::{Exit, Failure};
 use crate::local::Memory;
 use crate::output::{self, Output};

@@ -1,6 +1,7 @@
 //! `trigger_update`.
 
-use super::{Store, fleet};
+use super::context::Store;
+use super::fleet;
 use crate::exit::{Exit, Failure};
 use crate::local::Memory;
 use crate::output::{self, Output};

@@ -1,7 +1,8 @@
 //! `verify_hosts`: do these hosts run this version? The cost follows the list, not the fleet, while the
 //! list is short.
 
-use super::{Store, fleet};
+use super::context::Store;
+use super::fleet;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use anyhow::{Context, anyhow};

@@ -1,6 +1,7 @@
 //! One host: `why`, `logs`, `retry`. All work from what the store holds, so also when the host is gone.
 
-use super::{Store, fleet, now, services};
+use super::context::{Store, now};
+use super::{fleet, services};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
 use etcd_session::{Picture, StoreError};
