@@ -11,6 +11,7 @@ mod demo;
 mod dev;
 mod discovery;
 mod machine;
+mod modules;
 mod network;
 mod old_clients;
 mod packages;

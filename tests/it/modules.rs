@@ -1,0 +1,272 @@
+//! Arrows between the files of a crate. Files that need each other in a loop can only be understood together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use syn::visit::Visit;
+
+#[test]
+fn no_crate_has_a_circle_of_modules() {
+    let repository = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut found = String::new();
+    for root in roots(&repository) {
+        let arrows = Crate::read(&root).arrows();
+        for circle in circles(&arrows) {
+            let _ = writeln!(found, "a circle of {} files:", circle.len());
+            for (from, to) in circle.iter().flat_map(|from| circle.iter().map(move |to| (from, to))) {
+                if let Some(names) = arrows.get(&(from.clone(), to.clone())) {
+                    let short =
+                        |path: &Path| path.strip_prefix(&repository).unwrap_or(path).display().to_string();
+                    let _ = writeln!(found, "  {} -> {}: {names:?}", short(from), short(to));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "\n{found}");
+}
+
+#[test]
+fn a_circle_is_found_through_a_name_that_its_parent_passes_on() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("written");
+    write("lib.rs", "mod a; mod b; mod c; pub use b::B;");
+    write("a.rs", "use crate::B; pub struct A(B);");
+    write("b.rs", "pub struct B; impl B { fn f(a: &super::a::A) {} }");
+    write("c.rs", "use crate::a::A; #[cfg(test)] mod tests { use crate::c::nothing; }");
+    let arrows = Crate::read(&directory.path().join("lib.rs")).arrows();
+    let circles = circles(&arrows);
+    let names: Vec<Vec<&str>> =
+        circles.iter().map(|c| c.iter().filter_map(|path| path.file_name()?.to_str()).collect()).collect();
+    assert_eq!(names, [["a.rs", "b.rs"]]);
+}
+
+/// The root files of our crates.
+fn roots(repository: &Path) -> Vec<PathBuf> {
+    let output = std::process::Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(repository)
+        .output()
+        .expect("cargo metadata");
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let targets = metadata["packages"].as_array().expect("packages").iter().flat_map(|package| {
+        package["targets"].as_array().expect("targets").iter().filter(|target| {
+            let kind = target["kind"][0].as_str();
+            matches!(kind, Some("lib" | "bin")) && package["name"] != "tests"
+        })
+    });
+    let root = |target: &serde_json::Value| {
+        let path = PathBuf::from(target["src_path"].as_str().expect("a path"));
+        repository.join(path.strip_prefix(repository.canonicalize().expect("a path")).expect("ours"))
+    };
+    targets.map(root).collect()
+}
+
+/// What one module brings into its scope.
+#[derive(Default)]
+struct Module {
+    file: PathBuf,
+    parent: Option<usize>,
+    children: BTreeMap<String, usize>,
+    /// Names that it defines.
+    items: BTreeSet<String>,
+    /// Names that stand for a path.
+    aliases: BTreeMap<String, Vec<String>>,
+    /// Paths of which every name is taken.
+    globs: Vec<Vec<String>>,
+    /// Paths of more than one part.
+    paths: Vec<Vec<String>>,
+}
+
+/// The modules of a crate; the first is its root.
+#[derive(Default)]
+struct Crate {
+    modules: Vec<Module>,
+}
+
+/// From a file to another: the names that the first takes from the second.
+type Arrows = BTreeMap<(PathBuf, PathBuf), BTreeSet<String>>;
+
+impl Crate {
+    fn read(root: &Path) -> Self {
+        let mut all = Self::default();
+        let directory = root.parent().expect("in a directory").to_owned();
+        all.read_file(root, &directory, None);
+        all
+    }
+
+    fn read_file(&mut self, file: &Path, directory: &Path, parent: Option<usize>) -> usize {
+        let text = std::fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        let parsed = syn::parse_file(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        self.add(file, directory, parent, &parsed.items)
+    }
+
+    fn add(&mut self, file: &Path, directory: &Path, parent: Option<usize>, items: &[syn::Item]) -> usize {
+        let number = self.modules.len();
+        self.modules.push(Module { file: file.to_owned(), parent, ..Module::default() });
+        for item in items.iter().filter(|item| !is_of_tests(item)) {
+            if let syn::Item::Mod(module) = item {
+                let name = module.ident.to_string();
+                let inside = directory.join(&name);
+                let child = match &module.content {
+                    Some((_, items)) => self.add(file, &inside, Some(number), items),
+                    None => {
+                        let of_file = directory.join(format!("{name}.rs"));
+                        let of_directory = inside.join("mod.rs");
+                        let found = if of_file.exists() { of_file } else { of_directory };
+                        self.read_file(&found, &inside, Some(number))
+                    }
+                };
+                self.modules[number].children.insert(name, child);
+            } else {
+                self.modules[number].visit_item(item);
+            }
+        }
+        number
+    }
+
+    fn arrows(&self) -> Arrows {
+        let mut arrows = Arrows::new();
+        for (number, module) in self.modules.iter().enumerate() {
+            for path in module.paths.iter().chain(module.aliases.values()) {
+                if let Some((target, name)) = self.definer(number, path, 0) {
+                    let to = &self.modules[target].file;
+                    if *to != module.file {
+                        arrows.entry((module.file.clone(), to.clone())).or_default().insert(name);
+                    }
+                }
+            }
+        }
+        arrows
+    }
+
+    /// The module that defines what a path means, and the name there; `None` for another crate, and for a module itself.
+    fn definer(&self, from: usize, path: &[String], depth: usize) -> Option<(usize, String)> {
+        // Names that stand for each other would never end.
+        if depth > 16 {
+            return None;
+        }
+        let mut at = from;
+        for (index, part) in path.iter().enumerate() {
+            let module = &self.modules[at];
+            let rest = &path[index + 1..];
+            match part.as_str() {
+                "crate" => at = 0,
+                "self" => {}
+                "super" => at = module.parent?,
+                name => {
+                    if let Some(child) = module.children.get(name) {
+                        at = *child;
+                    } else if let Some(alias) = module.aliases.get(name) {
+                        let path: Vec<String> = alias.iter().chain(rest).cloned().collect();
+                        return (path != [name]).then(|| self.definer(at, &path, depth + 1))?;
+                    } else if module.items.contains(name) {
+                        return Some((at, name.to_owned()));
+                    } else {
+                        let of = |glob: &Vec<String>| {
+                            let path: Vec<String> = glob.iter().chain(&path[index..]).cloned().collect();
+                            self.definer(at, &path, depth + 1)
+                        };
+                        return module.globs.iter().find_map(of);
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+/// True for what is compiled into tests alone.
+fn is_of_tests(item: &syn::Item) -> bool {
+    let attributes = match item {
+        syn::Item::Mod(module) => &module.attrs,
+        syn::Item::Use(module) => &module.attrs,
+        syn::Item::Fn(function) => &function.attrs,
+        syn::Item::Impl(block) => &block.attrs,
+        _ => return false,
+    };
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("cfg")
+            && attribute.meta.require_list().is_ok_and(|list| list.tokens.to_string() == "test")
+    })
+}
+
+impl Module {
+    fn take_use(&mut self, before: &[String], tree: &syn::UseTree) {
+        let with = |name: &syn::Ident| [before, &[name.to_string()]].concat();
+        match tree {
+            syn::UseTree::Path(path) => self.take_use(&with(&path.ident), &path.tree),
+            syn::UseTree::Name(name) if name.ident == "self" => {
+                self.aliases.insert(before.last().cloned().unwrap_or_default(), before.to_vec());
+            }
+            syn::UseTree::Name(name) => _ = self.aliases.insert(name.ident.to_string(), with(&name.ident)),
+            syn::UseTree::Rename(rename) => {
+                // What is taken for its methods alone still counts.
+                let mut name = rename.rename.to_string();
+                if name == "_" {
+                    name = format!("_{}", rename.ident);
+                }
+                self.aliases.insert(name, with(&rename.ident));
+            }
+            syn::UseTree::Glob(_) => self.globs.push(before.to_vec()),
+            syn::UseTree::Group(group) => group.items.iter().for_each(|tree| self.take_use(before, tree)),
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Module {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        let name = match item {
+            syn::Item::Const(item) => Some(&item.ident),
+            syn::Item::Enum(item) => Some(&item.ident),
+            syn::Item::Fn(item) => Some(&item.sig.ident),
+            syn::Item::Static(item) => Some(&item.ident),
+            syn::Item::Struct(item) => Some(&item.ident),
+            syn::Item::Trait(item) => Some(&item.ident),
+            syn::Item::Type(item) => Some(&item.ident),
+            syn::Item::Macro(item) => item.ident.as_ref(),
+            _ => None,
+        };
+        self.items.extend(name.map(ToString::to_string));
+        syn::visit::visit_item(self, item);
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        self.take_use(&[], &item.tree);
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        if path.segments.len() > 1 {
+            self.paths.push(path.segments.iter().map(|part| part.ident.to_string()).collect());
+        }
+        syn::visit::visit_path(self, path);
+    }
+}
+
+/// The groups of files that reach each other, each in order.
+fn circles(arrows: &Arrows) -> Vec<Vec<PathBuf>> {
+    let mut reached: BTreeMap<&PathBuf, BTreeSet<&PathBuf>> = BTreeMap::new();
+    for (from, to) in arrows.keys() {
+        reached.entry(from).or_default().insert(to);
+    }
+    loop {
+        let further: Vec<(&PathBuf, &PathBuf)> = reached
+            .iter()
+            .flat_map(|(from, to)| to.iter().map(move |to| (*from, *to)))
+            .flat_map(|(from, via)| reached.get(via).into_iter().flatten().map(move |to| (from, *to)))
+            .filter(|(from, to)| !reached[from].contains(to))
+            .collect();
+        if further.is_empty() {
+            break;
+        }
+        for (from, to) in further {
+            reached.entry(from).or_default().insert(to);
+        }
+    }
+    let reaches = |from: &PathBuf, to: &PathBuf| reached.get(from).is_some_and(|all| all.contains(to));
+    let groups: BTreeSet<Vec<PathBuf>> = reached
+        .keys()
+        .filter(|file| reaches(file, file))
+        .map(|file| reached[file].iter().filter(|to| reaches(to, file)).map(|to| (*to).clone()).collect())
+        .collect();
+    groups.into_iter().collect()
+}
