@@ -1,6 +1,6 @@
 //! The two clocks of the machine.
 
-use model::time::{BootMillis, EpochSeconds, Now};
+use model::schema::time::{BootMillis, EpochSeconds, Now};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Reads both clocks.

@@ -4,7 +4,8 @@ use crate::secrets::Secrets;
 use crate::trust;
 use anyhow::{Context, Result};
 use etcd_session::{EndpointSource, SessionConfig, TlsFiles};
-use model::settings::{self, EntryKind, Settings, ValidationDirectory};
+use model::planning::settings;
+use model::planning::settings::{EntryKind, Settings, ValidationDirectory};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 

@@ -2,13 +2,13 @@
 
 use crate::clock;
 use etcd_session::{PresenceState, Snapshot, draw};
-use model::decide::{Addressable, Published, ServiceProblems, Target};
-use model::names::Version;
-use model::policy::Policy;
-use model::requires::Wait;
-use model::settings::ValidationDirectory;
-use model::standing::Standing;
-use model::time::{Backoff, BootMillis};
+use model::planning::host::{Addressable, Published, ServiceProblems, Target};
+use model::planning::policy::Policy;
+use model::planning::settings::ValidationDirectory;
+use model::schema::names::Version;
+use model::schema::records::Wait;
+use model::schema::standing::Standing;
+use model::schema::time::{Backoff, BootMillis};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -2,24 +2,23 @@
 //! disk before anything outside this process changes, and what came of it is recorded as a fact.
 
 use crate::catalog::FilesHandle;
-use crate::clock;
 use crate::context::Turn;
-use crate::failpoint;
 use crate::files::Directory;
-use crate::journal;
 use crate::secrets::Secrets;
 use crate::step::{RUN_ID_VARIABLE, RunResult, Runs};
-use crate::trust;
+use crate::{clock, failpoint, journal, trust};
 use etcd_session::{
     Deadline, Fence, HostWrite, Listing, PresenceState, Refusal, Session, StoreError, Written, draw,
 };
-use model::decide::{Action, Decision, Fact, HostState, RunningStep};
-use model::keys::StatusState;
-use model::names::{StatusType, Version};
-use model::policy::{Step, StepEnd, StepPhase};
-use model::settings::{Settings, VERSION_PLACEHOLDER};
-use model::standing::Standing;
-use model::values::{HostFacts, StatusRecord};
+use model::planning::host::{Decision, Fact, HostState, RunningStep};
+use model::planning::policy::{Step, StepEnd};
+use model::planning::settings::{Settings, VERSION_PLACEHOLDER};
+use model::schema::keys::StatusState;
+use model::schema::names::{StatusType, Version};
+use model::schema::plan::Action;
+use model::schema::records::{HostFacts, StatusRecord};
+use model::schema::standing::Standing;
+use model::schema::steps::StepPhase;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -190,11 +189,11 @@ impl Executor {
         let PresenceState::Held { lease, live_revision } = turn.presence else {
             return Err(Failure::Refused(Refusal::Claim));
         };
-        let store = turn.snapshot.picture.get(&model::keys::Key::Store);
+        let store = turn.snapshot.picture.get(&model::schema::keys::Key::Store);
         let fence = Fence { live_revision, store_revision: store.map_or(0, |e| e.mod_revision) };
         let now = clock::now();
         let write_id = etcd_session::random_token();
-        let waits = model::decide::waits_of(state, &turn.policy, &turn.waits);
+        let waits = model::planning::host::waits_of(state, &turn.policy, &turn.waits);
         let report = state.report(decision, &turn.target, facts, waits, &turn.problems, now, write_id);
         // In a store that went back results wait; that the host is blocked may be said.
         let trusted = turn.standing == Standing::Trusted;

@@ -3,8 +3,8 @@
 
 use crate::failpoint;
 use crate::files::Directory;
-use model::decide::HostState;
-use model::names::HostName;
+use model::planning::host::HostState;
+use model::schema::names::HostName;
 use std::io;
 
 const FILE: &str = "journal";

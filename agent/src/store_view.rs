@@ -1,11 +1,12 @@
 //! From a picture of the store to what the host makes of it: its standing, the target, what is published.
 
 use etcd_session::{Entry, Regress, Scope, Snapshot, store_seen};
-use model::decide::{Published, Target};
-use model::keys::{Key, StatusState};
-use model::names::{HostName, StatusType, Version};
-use model::standing::{Instruction, InstructionOrder, StoreMemory, StoreSeen};
-use model::values::{self, RosterEntry, StatusRecord};
+use model::planning::host::{Published, Target};
+use model::schema::codec;
+use model::schema::keys::{Key, StatusState};
+use model::schema::names::{HostName, StatusType, Version};
+use model::schema::records::{RosterEntry, StatusRecord};
+use model::schema::standing::{Instruction, InstructionOrder, StoreMemory, StoreSeen};
 
 /// The keys that an agent looks at: the target, the store's identity and its own keys.
 pub fn scope(host: &HostName, listing: Option<&Version>) -> Scope {
@@ -57,7 +58,7 @@ pub fn target(snapshot: &Snapshot, epoch: u64) -> Target {
     if predates_epoch(snapshot, entry, epoch) {
         return Target::NotSet;
     }
-    match values::read_version(&entry.value) {
+    match codec::read_version(&entry.value) {
         Ok(version) => {
             let order = InstructionOrder { epoch, revision: entry.mod_revision };
             Target::Known(Instruction { version, order })
@@ -69,7 +70,7 @@ pub fn target(snapshot: &Snapshot, epoch: u64) -> Target {
 /// True if this was written before the store was accepted: it does not count in the new epoch.
 fn predates_epoch(snapshot: &Snapshot, entry: &Entry, epoch: u64) -> bool {
     let accepted_at = revision(snapshot.picture.get(&Key::Store)).unwrap_or(0);
-    model::standing::predates_epoch(epoch, accepted_at, entry.mod_revision)
+    model::schema::standing::predates_epoch(epoch, accepted_at, entry.mod_revision)
 }
 
 /// The newest wish that the host try again.
@@ -85,7 +86,7 @@ pub fn retry(snapshot: &Snapshot, host: &HostName, epoch: u64) -> Option<Instruc
 pub fn decommissioned(snapshot: &Snapshot, host: &HostName) -> bool {
     let entry = snapshot.picture.get(&Key::Host(host.clone()));
     entry
-        .and_then(|e| values::read::<RosterEntry>(&e.value).ok())
+        .and_then(|e| codec::read::<RosterEntry>(&e.value).ok())
         .is_some_and(|roster| roster.decommissioned.is_some())
 }
 
@@ -105,7 +106,7 @@ pub fn published(snapshot: &Snapshot, host: &HostName) -> Published {
     Published {
         listing: listing(snapshot, host),
         statuses,
-        report: read(Key::Report(host.clone())).and_then(|e| values::read(&e.value).ok()),
+        report: read(Key::Report(host.clone())).and_then(|e| codec::read(&e.value).ok()),
     }
 }
 
@@ -113,7 +114,7 @@ pub fn published(snapshot: &Snapshot, host: &HostName) -> Published {
 /// or there under a lease that does not end with the host.
 fn listing(snapshot: &Snapshot, host: &HostName) -> Option<Version> {
     let announced = snapshot.picture.get(&Key::Announced(host.clone()))?;
-    let version = values::read_version(&announced.value).ok()?;
+    let version = codec::read_version(&announced.value).ok()?;
     let key = Key::RunningVersion(version.clone(), host.clone());
     let stands = || snapshot.picture.get(&key).is_some_and(|listed| listed.lease == announced.lease);
     (!snapshot.polled_also.contains(&key) || stands()).then_some(version)

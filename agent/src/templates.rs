@@ -2,16 +2,16 @@
 //! is good; when the command that follows fails, the old file comes back.
 
 use crate::catalog::{Reader, Shown};
-use crate::command;
 use crate::files::Directory;
-use crate::trust;
+use crate::{command, trust};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
-use model::catalog::{Level, ShownInstance};
-use model::keys::Key;
-use model::names::{ConfigName, ServiceName, Tag};
-use model::settings::{Settings, TemplateSettings};
+use model::catalog::ShownInstance;
+use model::planning::settings::{Settings, TemplateSettings};
+use model::schema::health::Level;
+use model::schema::keys::Key;
+use model::schema::names::{ConfigName, ServiceName, Tag};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

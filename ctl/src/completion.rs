@@ -2,14 +2,13 @@
 //! hosts and services come from the catalog that the agent keeps on this host: pressing a key asks no network.
 
 use crate::exit::Exit;
-use crate::local;
-use crate::output;
 use crate::settings::STATE_DIRECTORY;
+use crate::{local, output};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::Shells;
 use clap_complete::{CompleteEnv, Shell};
 use model::catalog::CachedCatalog;
-use model::values;
+use model::schema::codec;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -75,5 +74,5 @@ fn catalog() -> CachedCatalog {
     let directory = directory.map_or_else(|| STATE_DIRECTORY.into(), PathBuf::from);
     let text = local::read_up_to(&directory.join("catalog.json"), local::CATALOG_MAX_BYTES);
     let text = text.ok().flatten().unwrap_or_default();
-    values::read(text.as_bytes()).unwrap_or_default()
+    codec::read(text.as_bytes()).unwrap_or_default()
 }

@@ -5,9 +5,10 @@ use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::settings::Settings;
 use etcd_session::{Deadline, Marks, Picture, Session};
-use model::keys::Key;
-use model::standing::{Standing, StoreMemory, StoreSeen, WentBack, judge};
-use model::values::{self, StoreIdentity};
+use model::schema::codec;
+use model::schema::keys::Key;
+use model::schema::records::StoreIdentity;
+use model::schema::standing::{Standing, StoreMemory, StoreSeen, WentBack, judge};
 use std::path::PathBuf;
 use std::pin::pin;
 
@@ -53,7 +54,7 @@ pub(crate) async fn answer(
 /// How the store went back since it was asked last; what is seen is remembered otherwise. A file that cannot be read
 /// or written only costs the memory.
 fn look(file: PathBuf, picture: &Picture, seen: Marks) -> Option<WentBack> {
-    let identity: StoreIdentity = values::read(&picture.get(&Key::Store)?.value).ok()?;
+    let identity: StoreIdentity = codec::read(&picture.get(&Key::Store)?.value).ok()?;
     let mut found = StoreSeen {
         identity: Some(identity.clone()),
         revision: seen.revision,

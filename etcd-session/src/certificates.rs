@@ -3,8 +3,8 @@
 
 use crate::config::TlsFiles;
 use crate::error::StoreError;
-use model::time::EpochSeconds;
-use model::values::certificate_warning;
+use model::schema::records::certificate_warning;
+use model::schema::time::EpochSeconds;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{InconsistentKeys, RootCertStore};

@@ -144,7 +144,7 @@ pub fn new_discovery_token(endpoint: &str) -> Result<String, StoreError> {
     if token.is_empty() || !token.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
         return Err(error(format!(
             "{url}: the answer {} is not a discovery URL",
-            model::names::quoted(&text)
+            model::schema::names::quoted(&text)
         )));
     }
     Ok(token)

@@ -43,7 +43,7 @@ pub enum StoreError {
         detail: String,
     },
     /// The whole time was used up.
-    #[error("{operation}: no answer within {}: {detail}", model::time::format_duration(*.limit))]
+    #[error("{operation}: no answer within {}: {detail}", model::schema::time::format_duration(*.limit))]
     Deadline {
         /// What was asked.
         operation: &'static str,

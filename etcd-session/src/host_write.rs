@@ -6,10 +6,11 @@ use crate::picture::Picture;
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
-use model::keys::{Key, StatusState};
-use model::names::{HostName, StatusType, Token, Version};
-use model::time::EpochSeconds;
-use model::values::{self, Report, StatusRecord};
+use model::schema::keys::{Key, StatusState};
+use model::schema::names::{HostName, StatusType, Token, Version};
+use model::schema::records::{Report, StatusRecord};
+use model::schema::time::EpochSeconds;
+use model::schema::{codec, records};
 
 /// What every transaction of a host compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +83,7 @@ impl Session {
     pub async fn claim_store(&self, deadline: Deadline) -> Result<(), StoreError> {
         let key = self.full(Key::Store);
         let identity =
-            values::write(&values::StoreIdentity { lineage: crate::random::random_token(), epoch: 0 });
+            codec::write(&records::StoreIdentity { lineage: crate::random::random_token(), epoch: 0 });
         // Only the first writer's identity stands, so a repeated attempt does no harm.
         self.call("create the store's identity", Repeat::Freely, deadline, |mut client| {
             let absent = Compare::version(key.clone(), CompareOp::Equal, 0);
@@ -185,7 +186,7 @@ impl Session {
             None => Compare::version(announced.clone(), CompareOp::Equal, 0),
         });
         let new = if let Listing::Set(version, _) = &write.listing { Some(version) } else { None };
-        let old = listed.and_then(|value| values::read_version(value).ok());
+        let old = listed.and_then(|value| codec::read_version(value).ok());
         if let Some(old) = old.filter(|old| Some(old) != new) {
             operations.push(TxnOp::delete(self.full(Key::RunningVersion(old, host.clone())), None));
         }
@@ -213,7 +214,7 @@ pub(crate) fn add_statuses(
         for other in StatusState::ALL {
             let key = session.full(Key::Status(kind.clone(), other, host.clone()));
             operations.push(if other == *state {
-                TxnOp::put(key, values::write(record), None)
+                TxnOp::put(key, codec::write(record), None)
             } else {
                 TxnOp::delete(key, None)
             });
@@ -223,6 +224,6 @@ pub(crate) fn add_statuses(
 
 fn own_write(picture: &Picture, report: &Key, write_id: &Token) -> Option<i64> {
     let entry = picture.get(report)?;
-    let found: Report = values::read(&entry.value).ok()?;
+    let found: Report = codec::read(&entry.value).ok()?;
     (found.write_id == *write_id).then_some(entry.mod_revision)
 }

@@ -2,10 +2,11 @@
 //! watch on it stays silent, so each read is held against the marks that stood when it began.
 
 use crate::picture::Picture;
-use model::keys::Key;
-use model::names::HostName;
-use model::standing::StoreSeen;
-use model::values::{self, StoreIdentity};
+use model::schema::codec;
+use model::schema::keys::Key;
+use model::schema::names::HostName;
+use model::schema::records::StoreIdentity;
+use model::schema::standing::StoreSeen;
 use std::sync::{Mutex, PoisonError};
 
 /// The highest revision and raft term that were seen, and in which history of the store.
@@ -70,7 +71,7 @@ pub fn judged_keys(host: &HostName) -> [Key; 4] {
 
 /// What a picture of [`judged_keys`] shows of the store.
 pub fn store_seen(picture: &Picture, host: &HostName, regress: Regress) -> StoreSeen {
-    let identity = picture.get(&Key::Store).map(|e| values::read::<StoreIdentity>(&e.value));
+    let identity = picture.get(&Key::Store).map(|e| codec::read::<StoreIdentity>(&e.value));
     let revision = |key: Key| picture.get(&key).map(|e| e.mod_revision);
     StoreSeen {
         identity: identity.as_ref().and_then(|read| read.as_ref().ok().cloned()),

@@ -6,11 +6,12 @@ use crate::picture::{Entry, Picture};
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
-use model::keys::{Key, StatusState};
-use model::names::{HostName, ServiceName, StatusType, Version};
-use model::standing::predates_epoch;
-use model::time::EpochSeconds;
-use model::values::{self, RetryWish, RosterEntry, StatusRecord, StoreIdentity};
+use model::schema::codec;
+use model::schema::keys::{Key, StatusState};
+use model::schema::names::{HostName, ServiceName, StatusType, Version};
+use model::schema::records::{RetryWish, RosterEntry, StatusRecord, StoreIdentity};
+use model::schema::standing::predates_epoch;
+use model::schema::time::EpochSeconds;
 use std::collections::BTreeSet;
 
 /// The instruction that was written.
@@ -27,7 +28,7 @@ pub struct TargetSet {
 fn stands(picture: &Picture, version: &Version) -> bool {
     let identity = picture.get(&Key::Store);
     let epoch =
-        identity.map_or(Ok(0), |e| values::read::<StoreIdentity>(&e.value).map(|identity| identity.epoch));
+        identity.map_or(Ok(0), |e| codec::read::<StoreIdentity>(&e.value).map(|identity| identity.epoch));
     let accepted_at = identity.map_or(0, |e| e.mod_revision);
     let is_this = |e: &&Entry| e.value == version.as_str().as_bytes();
     let found = picture.get(&Key::CurrentVersion).filter(is_this);
@@ -150,7 +151,7 @@ impl Session {
         let operation = "accept the store";
         let store = self.full(Key::Store);
         let found_revision = found.get(&Key::Store).map_or(0, |e| e.mod_revision);
-        let value = values::write(&identity);
+        let value = codec::write(&identity);
         let mut lost = false;
         loop {
             let answer = self
@@ -200,7 +201,7 @@ impl Session {
         entry: &RosterEntry,
         deadline: Deadline,
     ) -> Result<i64, StoreError> {
-        let operations = vec![TxnOp::put(self.full(Key::Host(host.clone())), values::write(entry), None)];
+        let operations = vec![TxnOp::put(self.full(Key::Host(host.clone())), codec::write(entry), None)];
         self.write_idempotent("add the host", Vec::new(), operations, deadline)
             .await
             .map(|(_, revision)| revision)
@@ -228,7 +229,7 @@ impl Session {
         let services: Vec<ServiceName> = services.into_iter().collect();
         self.withdraw_all(host, &services, deadline).await?;
         let mut operations =
-            vec![TxnOp::put(self.full(Key::Host(host.clone())), values::write(tombstone), None)];
+            vec![TxnOp::put(self.full(Key::Host(host.clone())), codec::write(tombstone), None)];
         for key in found.entries.keys() {
             let of_host = match Key::parse(key) {
                 Ok(Key::RunningVersion(_, h) | Key::Status(_, _, h) | Key::Reporting(_, h)) => h == *host,
@@ -255,7 +256,7 @@ impl Session {
         deadline: Deadline,
     ) -> Result<i64, StoreError> {
         let key = self.full(Key::Retry(host.clone()));
-        let operations = vec![TxnOp::put(key, values::write(&RetryWish { at }), None)];
+        let operations = vec![TxnOp::put(key, codec::write(&RetryWish { at }), None)];
         self.write_idempotent("ask for a retry", Vec::new(), operations, deadline).await.map(|(_, r)| r)
     }
 
@@ -336,7 +337,7 @@ impl Session {
                 let key = self.full(Key::Status(status.kind.clone(), state, shot.host.clone()));
                 operations.push(if state == status.state {
                     let options = PutOptions::new().with_lease(status.lease);
-                    TxnOp::put(key, values::write(&status.record), Some(options))
+                    TxnOp::put(key, codec::write(&status.record), Some(options))
                 } else {
                     TxnOp::delete(key, None)
                 });

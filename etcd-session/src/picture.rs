@@ -1,7 +1,7 @@
 //! What stands under keys of the store at one revision.
 
 use etcd_client::KeyValue;
-use model::keys::Key;
+use model::schema::keys::Key;
 use std::collections::BTreeMap;
 
 /// One key and what stands under it.

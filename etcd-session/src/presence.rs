@@ -16,11 +16,12 @@ use crate::random::draw;
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
-use model::keys::Key;
-use model::names::HostName;
-use model::standing::{Standing, StoreMemory, judge};
-use model::time::Backoff;
-use model::values::{self, LiveClaim, RosterEntry};
+use model::schema::codec;
+use model::schema::keys::Key;
+use model::schema::names::HostName;
+use model::schema::records::{LiveClaim, RosterEntry};
+use model::schema::standing::{Standing, StoreMemory, judge};
+use model::schema::time::Backoff;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -258,7 +259,7 @@ impl Claimant {
             return Ok(ClaimOutcome::Raced);
         }
         let live = picture.get(&Key::Live(config.host.clone()));
-        let held: Option<LiveClaim> = live.and_then(|e| values::read(&e.value).ok());
+        let held: Option<LiveClaim> = live.and_then(|e| codec::read(&e.value).ok());
         let ours = held
             .as_ref()
             .is_some_and(|c| c.instance == config.claim.instance && c.machine_id == config.claim.machine_id);
@@ -316,21 +317,21 @@ impl Claimant {
             Compare::mod_revision(live.clone(), CompareOp::Equal, live_revision),
             Compare::mod_revision(store, CompareOp::Equal, gate.store_revision),
         ];
-        let claim = values::write(&self.config.claim);
+        let claim = codec::write(&self.config.claim);
         let says_so = |e: &crate::picture::Entry| e.value == claim.as_bytes();
         let unchanged = resumed
             && picture.get(&Key::Live(host.clone())).is_some_and(says_so)
             && picture.get(&Key::Host(host.clone())).is_some();
         let mut operations = vec![TxnOp::put(live.clone(), claim, under_lease())];
         let absent = Compare::version(roster.clone(), CompareOp::Equal, 0);
-        let enlist = TxnOp::put(roster, values::write(&self.config.roster), None);
+        let enlist = TxnOp::put(roster, codec::write(&self.config.roster), None);
         operations.push(TxnOp::txn(Txn::new().when([absent]).and_then([enlist])));
         let announced = Key::Announced(host.clone());
         if let Some(entry) = picture.get(&announced).filter(|_| !resumed) {
             let key = self.session.full(&announced);
             compares.push(Compare::mod_revision(key.clone(), CompareOp::Equal, entry.mod_revision));
             operations.push(TxnOp::delete(key, None));
-            if let Ok(version) = values::read_version(&entry.value) {
+            if let Ok(version) = codec::read_version(&entry.value) {
                 operations
                     .push(TxnOp::delete(self.session.full(Key::RunningVersion(version, host.clone())), None));
             }

@@ -6,9 +6,10 @@ pub fn draw() -> f64 {
 }
 
 /// A random token of 32 hexadecimal digits.
-pub fn random_token() -> model::names::Token {
+pub fn random_token() -> model::schema::names::Token {
     let mut bytes = [0u8; 16];
     getrandom::fill(&mut bytes).unwrap_or_else(|e| panic!("no randomness from the kernel: {e}"));
     let text: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
-    model::names::Token::new(text).unwrap_or_else(|e| unreachable!("hexadecimal digits are a name: {e}"))
+    model::schema::names::Token::new(text)
+        .unwrap_or_else(|e| unreachable!("hexadecimal digits are a name: {e}"))
 }

@@ -5,7 +5,7 @@ use crate::picture::{Entry, Picture};
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
 use etcd_client::{GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
-use model::keys::{Key, Prefix};
+use model::schema::keys::{Key, Prefix};
 use std::collections::BTreeMap;
 
 /// Keys in one page of a keys-only read. etcd walks the whole range for every page, so pages are large.

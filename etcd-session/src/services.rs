@@ -7,11 +7,12 @@ use crate::picture::Picture;
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
-use model::catalog::Health;
-use model::keys::Key;
-use model::names::{HostName, ServiceName};
-use model::time::EpochSeconds;
-use model::values::{self, Maintenance, ReleaseWish};
+use model::schema::codec;
+use model::schema::health::Health;
+use model::schema::keys::Key;
+use model::schema::names::{HostName, ServiceName};
+use model::schema::records::{Maintenance, ReleaseWish};
+use model::schema::time::EpochSeconds;
 
 /// Services in one transaction; each may take two operations, and etcd takes 128.
 pub const SERVICES_IN_WRITE: usize = 60;
@@ -188,7 +189,7 @@ impl Session {
         let key = self.full(Key::Maintenance(host.clone()));
         let compare = Compare::mod_revision(key.clone(), CompareOp::Equal, read_at);
         let operation =
-            if out.is_empty() { TxnOp::delete(key, None) } else { TxnOp::put(key, values::write(out), None) };
+            if out.is_empty() { TxnOp::delete(key, None) } else { TxnOp::put(key, codec::write(out), None) };
         let answer = self
             .call("change what is out of use", Repeat::IfNotApplied, deadline, |mut client| {
                 let txn = Txn::new().when([compare.clone()]).and_then([operation.clone()]);
@@ -205,7 +206,7 @@ impl Session {
     pub async fn release_view(&self, at: EpochSeconds, deadline: Deadline) -> Result<i64, StoreError> {
         // Whoever cannot be asked is told nothing either.
         self.read_keys(&[Key::ReleaseView], deadline).await?;
-        let (key, value) = (self.full(Key::ReleaseView), values::write(&ReleaseWish { at }));
+        let (key, value) = (self.full(Key::ReleaseView), codec::write(&ReleaseWish { at }));
         // Said twice it lets through the same.
         let answer = self
             .call("release the view", Repeat::Freely, deadline, |mut client| {

@@ -12,7 +12,7 @@ use crate::random::draw;
 use crate::request::{Deadline, Repeat};
 use crate::{certificates, discovery};
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
-use model::time::Backoff;
+use model::schema::time::Backoff;
 use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;

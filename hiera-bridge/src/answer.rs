@@ -3,8 +3,10 @@
 use crate::agent::Agent;
 use crate::catalogs::Held;
 use crate::question::{Question, Which};
-use model::catalog::{self, Data, Level, QueryType, ResponseCode, ShownInstance, View};
-use model::names::{InterfaceName, ServiceName, quoted};
+use model::catalog;
+use model::catalog::{Data, QueryType, ResponseCode, ShownInstance, View};
+use model::schema::health::Level;
+use model::schema::names::{InterfaceName, ServiceName, quoted};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

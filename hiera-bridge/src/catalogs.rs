@@ -1,9 +1,10 @@
 //! The catalog on disk, as it was when a compile began.
 
-use model::catalog::{CachedCatalog, Catalog, GuardSettings, Health, View, Zone};
-use model::names::{HostName, ServiceName};
-use model::time::BootMillis;
-use model::values;
+use model::catalog::{CachedCatalog, Catalog, GuardSettings, View, Zone};
+use model::schema::codec;
+use model::schema::health::Health;
+use model::schema::names::{HostName, ServiceName};
+use model::schema::time::BootMillis;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::Read;
@@ -91,7 +92,7 @@ impl Held {
         if bytes.len() as u64 > FILE_MAX_BYTES {
             return Err(format!("it has more than {FILE_MAX_BYTES} bytes"));
         }
-        let cached: CachedCatalog = values::read(&bytes).map_err(|error| error.to_string())?;
+        let cached: CachedCatalog = codec::read(&bytes).map_err(|error| error.to_string())?;
         let (revision, zone) = (cached.revision, cached.names.as_ref().map(|names| names.zone()));
         let catalog = cached.restore(GuardSettings::default(), BootMillis(0));
         Ok(Self { file, catalog, revision, zone, compiles: VecDeque::new() })

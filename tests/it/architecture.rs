@@ -56,8 +56,10 @@ fn the_key_table_is_the_one_of_the_code() {
         .filter(|row| row[0].starts_with("`/"))
         .map(|row| (row[0].trim_matches('`').to_owned(), row[3].clone()))
         .collect();
-    let coded: BTreeSet<(String, String)> =
-        model::keys::documented().into_iter().map(|(key, lifetime)| (key, lifetime.to_owned())).collect();
+    let coded: BTreeSet<(String, String)> = model::schema::keys::documented()
+        .into_iter()
+        .map(|(key, lifetime)| (key, lifetime.to_owned()))
+        .collect();
     assert_eq!(documented, coded);
 }
 

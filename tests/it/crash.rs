@@ -1,13 +1,12 @@
 //! `kill -9` anywhere: the next start finishes or repeats without harm (I10).
 
-use model::names::HostName;
+use model::schema::names::HostName;
 use std::collections::BTreeMap;
 use std::process::Command;
-use tests::checker;
 use tests::etcd::Etcd;
 use tests::host::Host;
 use tests::recorder::Recorder;
-use tests::wait;
+use tests::{checker, wait};
 
 /// As `agent::failpoint::ALL`; a test of the architecture holds the two together.
 pub(crate) const POINTS: [&str; 12] = [

@@ -1,13 +1,12 @@
 //! What a fault of the store leads to.
 
-use model::names::HostName;
+use model::schema::names::HostName;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tests::checker;
 use tests::etcd::Etcd;
 use tests::host::Host;
 use tests::recorder::Recorder;
-use tests::wait;
+use tests::{checker, wait};
 
 #[test]
 fn the_leader_is_killed_during_an_update() {

@@ -1,13 +1,12 @@
 //! The main job: trigger a version; every host decides, applies, proves it and says so.
 
-use model::names::HostName;
+use model::schema::names::HostName;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tests::checker;
 use tests::etcd::Etcd;
 use tests::host::Host;
 use tests::recorder::Recorder;
-use tests::wait;
+use tests::{checker, wait};
 
 fn check_history(etcd: &Etcd, recorder: &Recorder, hosts: &[&Host]) {
     let changes = recorder.up_to(etcd.store().revision());

@@ -5,7 +5,7 @@ use crate::network::Place;
 use crate::process::{self, Running, binary, free_ports, run};
 use crate::store::Store;
 use crate::wait;
-use model::names::HostName;
+use model::schema::names::HostName;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fmt::Write as _;

@@ -3,8 +3,9 @@
 
 use agent::dns::{QUESTION_MAX_BYTES, answer_packet};
 use hickory_proto::op::{Message, MessageType};
-use model::catalog::{ServiceRecord, View, Zone, catalog_at_once};
-use model::names::{HostName, ServiceName};
+use model::catalog::{catalog_at_once, Zone, View};
+use model::schema::records::ServiceRecord;
+use model::schema::names::{ServiceName, HostName};
 use std::sync::{Arc, LazyLock};
 
 static SCENE: LazyLock<(View, Zone)> = LazyLock::new(|| {

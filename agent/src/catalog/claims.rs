@@ -4,8 +4,8 @@
 use super::trust::Trust;
 use etcd_session::{Deadline, Session, StoreError};
 use model::catalog::Claim;
-use model::keys::Key;
-use model::names::HostName;
+use model::schema::keys::Key;
+use model::schema::names::HostName;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,8 +2,8 @@
 //! template asks for one.
 
 use etcd_session::{Entry, Feed, FeedEvent};
-use model::keys::Key;
-use model::names::ConfigName;
+use model::schema::keys::Key;
+use model::schema::names::ConfigName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -3,10 +3,10 @@
 
 use crate::files::Directory;
 use crate::trust;
-use model::definitions::{
+use model::catalog::definitions::{
     DefinitionError, Definitions, FILE_KINDS, Parsed, assemble, parse_file, parse_profile_list,
 };
-use model::settings::{ServicesSettings, Settings};
+use model::planning::settings::{ServicesSettings, Settings};
 use notify::{RecursiveMode, Watcher};
 use std::collections::BTreeMap;
 use std::io;
@@ -195,14 +195,14 @@ fn read(path: &Path, settings: &ServicesSettings) -> Result<Parsed, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::names::ServiceName;
+    use model::schema::names::ServiceName;
 
     fn settings(directory: &Path) -> Arc<Settings> {
         let text = format!(
             "[services]\ndirectories = [\"{0}\"]\nprofile_list = \"{0}/list.txt\"\n",
             directory.display()
         );
-        Arc::new(model::settings::read(&[("a".into(), text)]).unwrap())
+        Arc::new(model::planning::settings::read(&[("a".into(), text)]).unwrap())
     }
 
     fn names(loaded: &Loaded) -> Vec<&str> {

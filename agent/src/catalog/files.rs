@@ -5,8 +5,8 @@
 use super::reader::{Reader, Shown};
 use crate::files::{Directory, replace_if_different};
 use model::catalog::{CachedCatalog, CachedNames, HieraFile};
-use model::settings::Settings;
-use model::values;
+use model::planning::settings::Settings;
+use model::schema::codec;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
 use std::io::{self, BufWriter, Write};
@@ -37,7 +37,7 @@ pub fn read_cache(directory: &Directory) -> Option<(CachedCatalog, Duration)> {
         }
     };
     let written = std::fs::metadata(directory.path().join(CACHE)).and_then(|m| m.modified()).ok()?;
-    match values::read::<CachedCatalog>(&bytes) {
+    match codec::read::<CachedCatalog>(&bytes) {
         Ok(cached) => Some((cached, SystemTime::now().duration_since(written).unwrap_or_default())),
         Err(error) => {
             tracing::warn!(%error, "the cached catalog is passed over");
@@ -210,7 +210,7 @@ impl Files {
             let mut number = 0;
             directory?.replace_with(CACHE, 0o644, |file| {
                 let mut numbered = Numbered { inner: BufWriter::new(file), hasher: DefaultHasher::new() };
-                values::write_to(&cached, &mut numbered)?;
+                codec::write_to(&cached, &mut numbered)?;
                 numbered.flush()?;
                 number = numbered.hasher.finish();
                 Ok(known != Some(number))

@@ -5,13 +5,14 @@ use super::reader::Reader;
 use super::trust::Trust;
 use crate::command;
 use etcd_session::{Feed, FeedEvent, FeedOptions, Session};
-use model::catalog::Level;
-use model::keys::{Key, Prefix};
-use model::names::{HostName, Role, ServiceName};
-use model::policy::Policy;
-use model::requires::{Around, Count, Requirement, RosterCount, Wait, digest, unmet};
-use model::settings::Settings;
-use model::values::{self, RosterEntry};
+use model::catalog::requires::{Around, Count, Requirement, RosterCount, digest, unmet};
+use model::planning::policy::Policy;
+use model::planning::settings::Settings;
+use model::schema::codec;
+use model::schema::health::Level;
+use model::schema::keys::{Key, Prefix};
+use model::schema::names::{HostName, Role, ServiceName};
+use model::schema::records::{RosterEntry, Wait};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +51,7 @@ impl Roster {
     fn take(&mut self, event: FeedEvent) {
         // Of a host that was taken out nothing is needed.
         let role = |value: &[u8]| -> Option<Option<Role>> {
-            let entry: RosterEntry = values::read(value).ok()?;
+            let entry: RosterEntry = codec::read(value).ok()?;
             entry.decommissioned.is_none().then_some(entry.role)
         };
         match event {

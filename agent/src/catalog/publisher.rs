@@ -11,14 +11,15 @@ use etcd_session::{
     Deadline, Fence, PresenceState, SERVICES_IN_WRITE, ServiceChange, ServiceWrite, Session, StoreError,
     Written, draw,
 };
-use model::catalog::{Health, ServiceRecord};
-use model::checks::health;
-use model::definitions::{Definitions, ServiceAddress, ServiceDefinition};
-use model::keys::Key;
-use model::names::{HostName, ServiceName};
-use model::settings::Settings;
-use model::time::{Backoff, BootMillis};
-use model::values::{Maintenance, REASON_MAX_BYTES, UnpublishedService, cut};
+use model::catalog::checks::health;
+use model::catalog::definitions::{Definitions, ServiceAddress, ServiceDefinition};
+use model::planning::settings::Settings;
+use model::schema::codec::cut;
+use model::schema::health::Health;
+use model::schema::keys::Key;
+use model::schema::names::{HostName, ServiceName};
+use model::schema::records::{Maintenance, REASON_MAX_BYTES, ServiceRecord, UnpublishedService};
+use model::schema::time::{Backoff, BootMillis};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

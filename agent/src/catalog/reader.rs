@@ -3,7 +3,7 @@
 use super::claims::Claims;
 use super::config::ConfigValues;
 use model::catalog::{Claim, View, Withheld};
-use model::names::{HostName, ServiceName};
+use model::schema::names::{HostName, ServiceName};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,11 +1,12 @@
 //! What the checks of this host said. One owner; others look, or report a result.
 
 use crate::clock;
-use model::checks::{CheckState, CheckStatus, OUTPUT_MAX_BYTES};
-use model::definitions::{CheckDefinition, CheckKind, Definitions, ServiceDefinition};
-use model::names::{CheckId, ServiceName};
-use model::time::BootMillis;
-use model::values::cut;
+use model::catalog::checks::{CheckState, OUTPUT_MAX_BYTES};
+use model::catalog::definitions::{CheckDefinition, CheckKind, Definitions, ServiceDefinition};
+use model::schema::codec::cut;
+use model::schema::health::CheckStatus;
+use model::schema::names::{CheckId, ServiceName};
+use model::schema::time::BootMillis;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
@@ -208,9 +209,9 @@ impl Board {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::catalog::Health;
-    use model::checks::health;
-    use model::definitions::{assemble, parse_file};
+    use model::catalog::checks::health;
+    use model::catalog::definitions::{assemble, parse_file};
+    use model::schema::health::Health;
 
     fn definitions(text: &str) -> Definitions {
         assemble([("f", &parse_file("f.toml", text).unwrap())]).0

@@ -5,7 +5,7 @@
 use super::codec::{Asked, Known, Reply, Transport, read};
 use crate::catalog::{Reader, Shown};
 use model::catalog::Zone;
-use model::names::{HostName, ServiceName};
+use model::schema::names::{HostName, ServiceName};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

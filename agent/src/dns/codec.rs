@@ -4,7 +4,7 @@ use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode}
 use hickory_proto::rr::rdata::{A, AAAA, HINFO, NS, PTR, SOA, SRV};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 use model::catalog::{Answer, Claim, Data, QueryType, Question, ResourceRecord, View, Zone, answer};
-use model::names::{HostName, ServiceName};
+use model::schema::names::{HostName, ServiceName};
 
 /// Longest answer by UDP without EDNS (RFC 1035, section 4.2.1).
 const PLAIN_MAX_BYTES: usize = 512;

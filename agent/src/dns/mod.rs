@@ -14,8 +14,8 @@ pub use codec::QUESTION_MAX_BYTES;
 
 use crate::catalog::Reader;
 use model::catalog::{CachedNames, Claim, View, Zone};
-use model::names::HostName;
-use model::settings::DnsSettings;
+use model::planning::settings::DnsSettings;
+use model::schema::names::HostName;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;

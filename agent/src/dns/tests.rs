@@ -3,8 +3,9 @@
 use super::answer_packet;
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{DNSClass, Name, RecordType};
-use model::catalog::{ServiceRecord, View, Zone, catalog_at_once};
-use model::names::{HostName, ServiceName};
+use model::catalog::{View, Zone, catalog_at_once};
+use model::schema::names::{HostName, ServiceName};
+use model::schema::records::ServiceRecord;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;

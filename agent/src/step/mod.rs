@@ -12,9 +12,9 @@ pub(crate) use processes::RUN_ID_VARIABLE;
 
 use crate::failpoint;
 use crate::files::Directory;
-use model::decide::RunningStep;
-use model::names::Token;
-use model::policy::{Leftovers, Step, StepEnd};
+use model::planning::host::RunningStep;
+use model::planning::policy::{Leftovers, Step, StepEnd};
+use model::schema::names::Token;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

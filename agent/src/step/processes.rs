@@ -2,8 +2,8 @@
 //! the runner, which is a subreaper, by session, and by the run that its environment names.
 
 use crate::clock::boot_millis;
-use model::names::Token;
-use model::time::BootMillis;
+use model::schema::names::Token;
+use model::schema::time::BootMillis;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, waitid};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

@@ -4,16 +4,15 @@
 use super::context::Store;
 use super::hosts::Said;
 use crate::exit::{Exit, Failure};
-use crate::local;
 use crate::output::{self, Output};
-use crate::settings;
+use crate::{local, settings};
 use anyhow::{Context as _, anyhow};
 use etcd_session::{EndpointSource, Secret, SessionConfig};
-use model::keys::Key;
-use model::names::{HostName, Role, Version};
-use model::server_version;
-use model::settings::{Initial, Settings as AgentSettings, StoreSettings, read};
-use model::values::{self, LiveClaim};
+use model::planning::settings::{Initial, Settings as AgentSettings, StoreSettings, read};
+use model::schema::keys::Key;
+use model::schema::names::{HostName, Role, Version};
+use model::schema::records::LiveClaim;
+use model::schema::{codec, server_version};
 use serde_json::json;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -155,7 +154,7 @@ async fn look(
     let version = store.session.server_version(store.deadline).await.ok();
     version.as_deref().and_then(server_version::warning).iter().for_each(|text| output::warn(text));
     if let Some(entry) = picture.get(&keys[1]) {
-        let claim: LiveClaim = values::read(&entry.value)
+        let claim: LiveClaim = codec::read(&entry.value)
             .map_err(|error| Failure::cannot_tell(format!("the claim of the name {host}: {error}")))?;
         // As the agent has it, also where there is no such file.
         let own = local::read(&settings.machine_id_file).ok().flatten().unwrap_or_default();
@@ -171,7 +170,7 @@ async fn look(
             "the agent will be the store's root; `orchestrate enroll` makes a user with what it needs",
         );
     }
-    let desired = picture.get(&Key::CurrentVersion).map(|entry| values::read_version(&entry.value));
+    let desired = picture.get(&Key::CurrentVersion).map(|entry| codec::read_version(&entry.value));
     Ok(Some(Found { revision: picture.revision, desired }))
 }
 

@@ -6,9 +6,10 @@ use crate::local::{self, Memory};
 use crate::output::{self, Output};
 use crate::settings::Flavour;
 use etcd_session::{Picture, StoreError};
-use model::keys::Key;
-use model::names::{HostName, Version};
-use model::values::{self, Driver, LiveClaim};
+use model::schema::codec;
+use model::schema::keys::Key;
+use model::schema::names::{HostName, Version};
+use model::schema::records::{Driver, LiveClaim};
 use serde_json::json;
 
 /// What is known of the desired version.
@@ -32,7 +33,7 @@ fn desired(read: &Result<Picture, StoreError>, memory: &Memory) -> Desired {
         }
     };
     let Some(entry) = picture.get(&Key::CurrentVersion) else { return Desired::NotSet };
-    match values::read_version(&entry.value) {
+    match codec::read_version(&entry.value) {
         Ok(version) => {
             memory.keep_current_version(&version);
             Desired::Known(version)
@@ -47,7 +48,7 @@ fn desired(read: &Result<Picture, StoreError>, memory: &Memory) -> Desired {
 /// Keeps the desired version of a picture for times without a store.
 pub(super) fn remember(picture: &Picture, store: &Store<'_>) {
     let entry = picture.get(&Key::CurrentVersion);
-    if let Some(Ok(version)) = entry.map(|entry| values::read_version(&entry.value)) {
+    if let Some(Ok(version)) = entry.map(|entry| codec::read_version(&entry.value)) {
         Memory::of(store.settings).keep_current_version(&version);
     }
 }
@@ -163,7 +164,7 @@ pub(super) async fn pending_update(
 pub(super) fn driver(picture: &Picture, live: &Key) -> Option<Driver> {
     let entry = picture.get(live)?;
     // A claim that cannot be read is that of a newer agent: assume that it drives.
-    Some(values::read::<LiveClaim>(&entry.value).map_or(Driver::Agent, |claim| claim.driver))
+    Some(codec::read::<LiveClaim>(&entry.value).map_or(Driver::Agent, |claim| claim.driver))
 }
 
 /// What to say, and the exit code, where an agent does what a script asks for.

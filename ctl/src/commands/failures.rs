@@ -13,10 +13,11 @@ use crate::local;
 use crate::output::{self, Output};
 use crate::settings::Flavour;
 use etcd_session::{KeyList, StoreError};
-use model::fleet::Down;
-use model::keys::{Key, Prefix, StatusState};
-use model::names::{HostName, StatusType, Version};
-use model::values::{self, RosterEntry, StatusRecord};
+use model::planning::fleet::Down;
+use model::schema::codec;
+use model::schema::keys::{Key, Prefix, StatusState};
+use model::schema::names::{HostName, StatusType, Version};
+use model::schema::records::{RosterEntry, StatusRecord};
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
@@ -253,7 +254,7 @@ impl Reader<'_> {
         let picture =
             self.store.session.read_all(&keys, &[], Some(self.revision), self.store.deadline).await?;
         let is_out = |key: &Key| {
-            let entry = picture.get(key).and_then(|e| values::read::<RosterEntry>(&e.value).ok());
+            let entry = picture.get(key).and_then(|e| codec::read::<RosterEntry>(&e.value).ok());
             entry.is_some_and(|entry| entry.decommissioned.is_some())
         };
         Ok(named.into_iter().filter(|(_, key)| !is_out(key)).map(|(host, _)| host).collect())

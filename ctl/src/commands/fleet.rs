@@ -3,10 +3,11 @@
 use super::context::{Store, now};
 use crate::output;
 use etcd_session::{Deadline, Picture, StoreError};
-use model::fleet::{Fleet, FleetTarget};
-use model::keys::{Key, Prefix};
-use model::names::Version;
-use model::values::{self, StoreIdentity, certificate_warning};
+use model::planning::fleet::{Fleet, FleetTarget};
+use model::schema::codec;
+use model::schema::keys::{Key, Prefix};
+use model::schema::names::Version;
+use model::schema::records::{StoreIdentity, certificate_warning};
 
 /// Everything that a verdict depends on, besides [`KEYS`] and the listings, whose keys say all.
 const RANGES: [Prefix; 8] = [
@@ -57,7 +58,7 @@ pub(super) fn fleet(picture: &Picture) -> Fleet {
 pub(super) fn target(picture: &Picture) -> FleetTarget {
     let current = picture.get(&Key::CurrentVersion).map(|e| (e.value.as_slice(), e.mod_revision));
     let store = picture.get(&Key::Store);
-    let identity: Option<StoreIdentity> = store.and_then(|e| values::read(&e.value).ok());
+    let identity: Option<StoreIdentity> = store.and_then(|e| codec::read(&e.value).ok());
     FleetTarget::read(current, identity.as_ref().zip(store.map(|e| e.mod_revision)))
 }
 

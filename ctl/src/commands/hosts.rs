@@ -6,9 +6,10 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
 use anyhow::anyhow;
 use etcd_session::Picture;
-use model::keys::{Key, Prefix};
-use model::names::{HostName, Role, quoted};
-use model::values::{self, RosterEntry};
+use model::schema::codec;
+use model::schema::keys::{Key, Prefix};
+use model::schema::names::{HostName, Role, quoted};
+use model::schema::records::RosterEntry;
 use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
 
@@ -36,7 +37,7 @@ impl Said {
     }
 
     /// The entry with this said of it. A host that was taken out begins anew.
-    fn onto(self, before: Option<RosterEntry>, since: model::time::EpochSeconds) -> RosterEntry {
+    fn onto(self, before: Option<RosterEntry>, since: model::schema::time::EpochSeconds) -> RosterEntry {
         let fresh = RosterEntry { since, ..RosterEntry::default() };
         let mut entry = before.filter(|e| e.decommissioned.is_none()).unwrap_or(fresh);
         entry.role = self.role.or(entry.role);
@@ -49,7 +50,7 @@ impl Said {
 /// The roster entry of a host; an unreadable one is not overwritten.
 fn entry_of(picture: &Picture, host: &HostName) -> Result<Option<RosterEntry>, Failure> {
     let Some(entry) = picture.get(&Key::Host(host.clone())) else { return Ok(None) };
-    values::read(&entry.value)
+    codec::read(&entry.value)
         .map(Some)
         .map_err(|e| Failure::cannot_tell(format!("the roster entry of {host}: {e}")))
 }
@@ -62,7 +63,7 @@ pub(super) async fn list(all: bool, store: &Store<'_>, output: &mut Output) -> R
     let mut hosts: Vec<(HostName, RosterEntry)> = Vec::new();
     let mut passed_over = 0;
     for (key, value) in &picture.entries {
-        match (Key::parse(key), values::read(&value.value)) {
+        match (Key::parse(key), codec::read(&value.value)) {
             (Ok(Key::Host(host)), Ok(entry)) => hosts.push((host, entry)),
             (Ok(Key::Host(host)), Err(error)) => {
                 output::warn(&format!("the roster entry of {host}: {error}"));
@@ -167,7 +168,7 @@ pub(super) async fn decommission(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::time::EpochSeconds;
+    use model::schema::time::EpochSeconds;
 
     #[test]
     fn what_is_not_said_stays() {

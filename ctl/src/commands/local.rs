@@ -7,10 +7,11 @@ use crate::output::{self, Output};
 use crate::settings::Settings;
 use anyhow::anyhow;
 use etcd_session::Picture;
-use model::checks::CheckStatus;
-use model::keys::{Key, StatusState};
-use model::names::{HostName, StatusType};
-use model::values::{self, FailingCheck, Report, StatusRecord};
+use model::schema::codec;
+use model::schema::health::CheckStatus;
+use model::schema::keys::{Key, StatusState};
+use model::schema::names::{HostName, StatusType};
+use model::schema::records::{FailingCheck, Report, StatusRecord};
 use serde_json::json;
 use std::io;
 
@@ -107,7 +108,7 @@ fn failing(picture: &Picture, host: &HostName) -> Vec<(String, String)> {
         found.push((kind.to_string(), detail));
     }
     let report = picture.get(&Key::Report(host.clone()));
-    let report: Option<Report> = report.and_then(|entry| values::read(&entry.value).ok());
+    let report: Option<Report> = report.and_then(|entry| codec::read(&entry.value).ok());
     let counts = |check: &FailingCheck| {
         check.status == CheckStatus::Critical || ["puppet", "validation"].contains(&check.check.as_str())
     };

@@ -23,15 +23,14 @@ mod why;
 pub(crate) use bootstrap::DIRECTORY;
 
 use crate::cli::{CatalogVerb, HostsVerb, ServicesVerb, StateVerb, StoreVerb, UpdateVerb, Verb};
-use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
-use crate::seen_stores;
 use crate::settings::Settings;
+use crate::{completion, seen_stores};
 use anyhow::Context;
 use context::{Store, now};
 use etcd_session::{Deadline, EndpointSource, Session, SessionConfig};
-use model::values::{OutOfUseHow, certificate_warning};
+use model::schema::records::{OutOfUseHow, certificate_warning};
 use out_of_use::Wish;
 use std::time::Duration;
 

@@ -16,9 +16,10 @@ use crate::local::{self, LeaseName, Memory};
 use crate::output::{self, Output};
 use anyhow::anyhow;
 use etcd_session::{OneShot, Picture, StatusWrite, StoreError};
-use model::keys::{Key, Prefix, StatusState};
-use model::names::{CheckId, HostName, StatusType, Version, quoted};
-use model::values::{self, Driver, StatusRecord};
+use model::schema::codec;
+use model::schema::keys::{Key, Prefix, StatusState};
+use model::schema::names::{CheckId, HostName, StatusType, Version, quoted};
+use model::schema::records::{Driver, StatusRecord};
 use serde_json::json;
 use std::fmt::Display;
 
@@ -260,7 +261,7 @@ async fn write_listing(writer: &Writer<'_>, running: &Version) -> Result<bool, F
     if agent.as_ref().is_some_and(|agent| agent.drives) {
         return Err(refused_by_agent(host, "announces its version"));
     }
-    let others = match picture.get(&announced).map(|entry| values::read_version(&entry.value)) {
+    let others = match picture.get(&announced).map(|entry| codec::read_version(&entry.value)) {
         Some(Ok(version)) => vec![version],
         // Written by a tool that knows nothing of that key, or not at all.
         _ => listed_under(writer.store, host, picture.revision).await?,

@@ -4,9 +4,10 @@ use super::context::{Store, now};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use anyhow::anyhow;
-use model::keys::Key;
-use model::names::{HostName, ServiceName};
-use model::values::{self, Maintenance, OutOfUse, OutOfUseHow};
+use model::schema::codec;
+use model::schema::keys::Key;
+use model::schema::names::{HostName, ServiceName};
+use model::schema::records::{Maintenance, OutOfUse, OutOfUseHow};
 use serde_json::json;
 
 /// What is asked for.
@@ -36,7 +37,7 @@ pub(super) async fn set(wish: Wish<'_>, store: &Store<'_>, output: &mut Output) 
         return Err(Failure::no(format!("host {host} is not known")));
     }
     let before = picture.get(&keys[0]);
-    let mut out: Maintenance = match before.map(|entry| values::read(&entry.value)) {
+    let mut out: Maintenance = match before.map(|entry| codec::read(&entry.value)) {
         Some(Err(error)) => return Err(Failure::cannot_tell(format!("{}: {error}", keys[0]))),
         Some(Ok(out)) => out,
         None => Maintenance::default(),

@@ -6,14 +6,16 @@ use crate::local;
 use crate::output::{self, Output};
 use anyhow::anyhow;
 use etcd_session::{EntryPage, Feed, FeedEvent, FeedOptions, OneShotService, Picture, StoreError};
+use model::catalog::definitions::parse_profile_list;
 use model::catalog::{
-    Claim, Data, GuardSettings, Instance, Level, QueryType, Question, ServiceRecord, StoredAddresses, View,
-    Zone, answer, catalog_from_store, published_interfaces, vanished_entries,
+    Claim, Data, GuardSettings, Instance, QueryType, Question, StoredAddresses, View, Zone, answer,
+    catalog_from_store, vanished_entries,
 };
-use model::definitions::parse_profile_list;
-use model::keys::{Key, Prefix};
-use model::names::{HostName, ServiceName, Tag};
-use model::values::{self, Maintenance, ReleaseWish};
+use model::schema::codec;
+use model::schema::health::Level;
+use model::schema::keys::{Key, Prefix};
+use model::schema::names::{HostName, ServiceName, Tag};
+use model::schema::records::{Maintenance, ReleaseWish, ServiceRecord, published_interfaces};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -95,7 +97,7 @@ pub(super) async fn show(
     };
     let why = |host: &HostName| -> Option<String> {
         let entry = picture.get(&Key::Maintenance(host.clone()))?;
-        let out: Maintenance = values::read(&entry.value).ok()?;
+        let out: Maintenance = codec::read(&entry.value).ok()?;
         out.of(service).map(|o| o.reason.clone()).filter(|reason| !reason.is_empty())
     };
     let addresses =
@@ -198,7 +200,7 @@ const RELEASED_FOR_SECONDS: u64 = 600;
 
 async fn released_since(store: &Store<'_>, written: SystemTime) -> Result<bool, StoreError> {
     let picture = store.session.read_keys(&[Key::ReleaseView], store.deadline).await?;
-    let wish = picture.get(&Key::ReleaseView).and_then(|e| values::read::<ReleaseWish>(&e.value).ok());
+    let wish = picture.get(&Key::ReleaseView).and_then(|e| codec::read::<ReleaseWish>(&e.value).ok());
     let written = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     // One that was asked for once must not let everything through for ever.
     let asked = wish.map_or(0, |wish| u64::try_from(wish.at.0).unwrap_or(0));

@@ -6,11 +6,12 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use etcd_session::{Deadline, StoreError};
 use model::catalog::GuardSettings;
-use model::decide::WaitingOn;
-use model::fleet::{Evidence, Fleet, FleetTarget, FleetVerdict, FleetWord, Unaccounted, Waiting};
-use model::keys::{Key, Prefix};
-use model::names::{HostName, ServiceName};
-use model::values::{self, Maintenance};
+use model::planning::fleet::{Evidence, Fleet, FleetTarget, FleetVerdict, FleetWord, Unaccounted, Waiting};
+use model::schema::codec;
+use model::schema::keys::{Key, Prefix};
+use model::schema::names::{HostName, ServiceName};
+use model::schema::plan::WaitingOn;
+use model::schema::records::Maintenance;
 use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -83,7 +84,7 @@ impl Around {
             .entries
             .iter()
             .filter_map(|(key, entry)| match Key::parse(key) {
-                Ok(Key::Maintenance(host)) => Some((host, values::read(&entry.value).ok()?)),
+                Ok(Key::Maintenance(host)) => Some((host, codec::read(&entry.value).ok()?)),
                 _ => None,
             })
             .collect();
@@ -217,7 +218,7 @@ pub(super) async fn unaccounted(store: &Store<'_>, output: &mut Output) -> Resul
 mod tests {
     use super::*;
     use crate::output::Format;
-    use model::names::Version;
+    use model::schema::names::Version;
 
     fn fleet(facts: &[(&str, &str)]) -> Fleet {
         let target = FleetTarget::Known { version: Version::new("v2").unwrap(), revision: 20 };

@@ -4,10 +4,10 @@ use super::context::Store;
 use crate::exit::{Exit, Failure};
 use crate::local::Memory;
 use crate::output::{self, Output};
-use model::keys::{Key, Prefix};
-use model::names::{Token, Version};
-use model::server_version;
-use model::values::{self, Report, ReportedStore, StoreIdentity};
+use model::schema::keys::{Key, Prefix};
+use model::schema::names::{Token, Version};
+use model::schema::records::{Report, ReportedStore, StoreIdentity};
+use model::schema::{codec, server_version};
 use serde_json::json;
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 pub(super) async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let picture = store.session.read_keys(&[Key::Store, Key::CurrentVersion], store.deadline).await?;
     super::desired::remember(&picture, store);
-    let identity = picture.get(&Key::Store).map(|entry| values::read::<StoreIdentity>(&entry.value));
+    let identity = picture.get(&Key::Store).map(|entry| codec::read::<StoreIdentity>(&entry.value));
     let members = store.session.members(store.deadline).await?;
     // Not every user may ask for alarms; that is no reason to say nothing.
     let alarms = store.session.alarms(store.deadline).await.map_err(|e| output::warn(&e.to_string())).ok();
@@ -62,7 +62,7 @@ pub(super) async fn accept(
 ) -> Result<Exit, Failure> {
     let lineage = lineage.map(Token::new).transpose().map_err(Failure::usage)?;
     let found = store.session.read_all(&[Key::Store], &[Prefix::Reports], None, store.deadline).await?;
-    let key = found.get(&Key::Store).map(|entry| values::read::<StoreIdentity>(&entry.value));
+    let key = found.get(&Key::Store).map(|entry| codec::read::<StoreIdentity>(&entry.value));
     let key = match key.transpose() {
         Ok(key) => key,
         Err(error) if lineage.is_none() => {
@@ -75,7 +75,7 @@ pub(super) async fn accept(
     };
     let reports = found.entries.iter().filter(|(key, _)| matches!(Key::parse(key), Ok(Key::Report(_))));
     let reported: Vec<ReportedStore> =
-        reports.filter_map(|(_, entry)| values::read::<Report>(&entry.value).ok()?.store).collect();
+        reports.filter_map(|(_, entry)| codec::read::<Report>(&entry.value).ok()?.store).collect();
     let identity = next_identity(key.as_ref(), lineage, &reported)?;
     let accepted = store.session.accept_store(&found, identity, version, store.deadline).await?;
     Memory::of(store.settings).keep_current_version(version);

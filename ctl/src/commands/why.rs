@@ -5,11 +5,12 @@ use super::{fleet, services};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
 use etcd_session::{Picture, StoreError};
-use model::decide::{HostVerdict, WaitingOn};
-use model::fleet::{Chain, Evidence, FleetTarget, FleetVerdict, Root, WaitGraph, Waiting};
-use model::keys::{Key, Prefix};
-use model::names::HostName;
-use model::values::{self, Report};
+use model::planning::fleet::{Chain, Evidence, FleetTarget, FleetVerdict, Root, WaitGraph, Waiting};
+use model::schema::codec;
+use model::schema::keys::{Key, Prefix};
+use model::schema::names::HostName;
+use model::schema::plan::{HostVerdict, WaitingOn};
+use model::schema::records::Report;
 use serde_json::json;
 use std::collections::BTreeSet;
 
@@ -253,7 +254,7 @@ pub(super) async fn logs(host: &HostName, store: &Store<'_>, output: &mut Output
         return Err(Failure::no(format!("host {host} has not reported")));
     };
     let report: Report =
-        values::read(&entry.value).map_err(|e| Failure::cannot_tell(format!("the report of {host}: {e}")))?;
+        codec::read(&entry.value).map_err(|e| Failure::cannot_tell(format!("the report of {host}: {e}")))?;
     let answer = json!({ "host": host, "lines": report.log, "reported_at": rfc3339(report.at) });
     output.answer(&answer, |o| report.log.iter().for_each(|line| o.line(line)));
     if report.log.is_empty() {
@@ -292,10 +293,10 @@ pub(super) async fn retry(host: &HostName, store: &Store<'_>, output: &mut Outpu
 mod tests {
     use super::*;
     use crate::output::Format;
-    use model::decide::Failure;
-    use model::fleet::Fleet;
-    use model::names::{StepName, Version};
-    use model::policy::StepPhase;
+    use model::planning::fleet::Fleet;
+    use model::schema::names::{StepName, Version};
+    use model::schema::plan::Failure;
+    use model::schema::steps::StepPhase;
 
     #[test]
     fn a_log_that_is_empty_is_explained_by_what_failed_or_holds() {

@@ -1,9 +1,14 @@
 //! The catalog as JSON: what survives a restart of the agent.
 
-use super::dns::Zone;
-use super::{Catalog, CatalogFact, GuardSettings, Health, ServiceRecord, View};
-use crate::names::{HostName, ServiceName};
-use crate::time::BootMillis;
+use crate::catalog::dns::Zone;
+use crate::catalog::guard::GuardSettings;
+use crate::catalog::instance::CatalogFact;
+use crate::catalog::state::Catalog;
+use crate::catalog::view::View;
+use crate::schema::health::Health;
+use crate::schema::names::{HostName, ServiceName};
+use crate::schema::records::ServiceRecord;
+use crate::schema::time::BootMillis;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;

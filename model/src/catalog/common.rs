@@ -1,8 +1,8 @@
 //! What many records have in common is kept once. A catalog of 100,000 entries is mostly the names of the same
 //! hosts and interfaces, and the same addresses for each service of a host.
 
-use super::{Interfaces, ServiceRecord};
-use crate::names::{HostName, InterfaceName, ServiceName};
+use crate::schema::names::{HostName, InterfaceName, ServiceName};
+use crate::schema::records::{Interfaces, ServiceRecord};
 use std::collections::{HashMap, HashSet};
 
 /// Names and addresses that were seen.

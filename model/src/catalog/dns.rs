@@ -5,9 +5,13 @@
 //! (RFC 2782), `host.node[.datacenter].domain`, and the reverse names of every known address. Names are compared
 //! without case (RFC 4343).
 
-use super::{Instance, Level, ServiceView, View, usable_addresses};
-use crate::names::{HostName, ServiceName, Tag};
-use crate::values::{self, LiveClaim, ValueError};
+use crate::catalog::instance::Instance;
+use crate::catalog::view::{ServiceView, View};
+use crate::schema::codec;
+use crate::schema::codec::ValueError;
+use crate::schema::health::Level;
+use crate::schema::names::{HostName, ServiceName, Tag};
+use crate::schema::records::{LiveClaim, usable_addresses};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -120,7 +124,7 @@ impl Claim {
     /// It is there and cannot be read: whoever claims the name has no known address.
     pub fn read(value: Option<&[u8]>) -> Result<Self, ValueError> {
         let Some(value) = value else { return Ok(Self::Nobody) };
-        let claim: LiveClaim = values::read(value)?;
+        let claim: LiveClaim = codec::read(value)?;
         let addresses = claim.addresses.iter().filter_map(|text| text.parse().ok());
         Ok(Self::Of(usable_addresses(addresses).into()))
     }

@@ -11,9 +11,9 @@
 //! itself, and only where it is got lost, as with a lease that ran out in a bad network. It is served on until it says
 //! otherwise or nothing more.
 
-use super::{Instance, Said};
-use crate::names::{HostName, ServiceName};
-use crate::time::BootMillis;
+use crate::catalog::instance::{Instance, Said};
+use crate::schema::names::{HostName, ServiceName};
+use crate::schema::time::BootMillis;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;

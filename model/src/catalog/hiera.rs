@@ -3,10 +3,11 @@
 //! of them. One line each, sorted by the whole key. IPv4 stands plain, everything else in single quotes, so that every reader of YAML takes it
 //! for text. Only addresses are in it: a service that does not work keeps its place.
 
-use super::record::read_interfaces;
-use super::{GuardSettings, ServiceView, View};
-use crate::keys::service_key;
-use crate::names::ServiceName;
+use crate::catalog::guard::GuardSettings;
+use crate::catalog::view::{ServiceView, View};
+use crate::schema::keys::service_key;
+use crate::schema::names::ServiceName;
+use crate::schema::records::read_interfaces;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};

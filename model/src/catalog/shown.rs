@@ -1,7 +1,7 @@
 //! An instance as others see it: templates, and Puppet.
 
-use super::Instance;
-use crate::names::{HostName, Tag};
+use crate::catalog::instance::Instance;
+use crate::schema::names::{HostName, Tag};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -1,6 +1,12 @@
 use super::*;
+use crate::schema::health::{Health, Level};
+use crate::schema::names::{HostName, ServiceName};
+use crate::schema::records::ServiceRecord;
+use crate::schema::time::BootMillis;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn service(name: &str) -> ServiceName {

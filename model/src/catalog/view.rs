@@ -1,7 +1,8 @@
 //! What consumers see of the catalog. Cheap to clone: what did not change is shared.
 
-use super::{Instance, Level};
-use crate::names::{HostName, ServiceName, Tag};
+use crate::catalog::instance::Instance;
+use crate::schema::health::Level;
+use crate::schema::names::{HostName, ServiceName, Tag};
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};

@@ -1,11 +1,9 @@
 //! No sequence of requests makes the core panic. The first byte of each piece says what it is.
 #![no_main]
 
-use etcd_client::proto::{
-    PbCompactionRequest, PbDeleteRequest, PbLeaseGrantRequest, PbPutRequest, PbRangeRequest, PbTxnRequest,
-};
+use etcd_client::proto::{PbRangeRequest, PbPutRequest, PbTxnRequest, PbLeaseGrantRequest, PbDeleteRequest, PbCompactionRequest};
 use prost::Message;
-use solo_etcd::core::{Command, Store};
+use solo_etcd::core::{Store, Command};
 
 fn command(kind: u8, body: &[u8]) -> Option<Command> {
     Some(match kind % 6 {

@@ -1,6 +1,9 @@
 use super::*;
-use crate::catalog::{Catalog, CatalogFact, GuardSettings, ServiceRecord, catalog_at_once};
-use crate::time::BootMillis;
+use crate::catalog::guard::GuardSettings;
+use crate::catalog::instance::CatalogFact;
+use crate::catalog::state::{Catalog, catalog_at_once};
+use crate::schema::records::ServiceRecord;
+use crate::schema::time::BootMillis;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -6,10 +6,10 @@ use etcd_session::{
     EndpointSource, Feed, FeedEvent, FeedOptions, Gate, Mirror, MirrorOptions, Presence, PresenceConfig,
     PresenceState, Scope, Session, SessionConfig,
 };
-use model::keys::{Key, Prefix};
-use model::names::{HostName, Token};
-use model::settings::StoreSettings;
-use model::values::{Driver, LiveClaim, RosterEntry};
+use model::planning::settings::StoreSettings;
+use model::schema::keys::{Key, Prefix};
+use model::schema::names::{HostName, Token};
+use model::schema::records::{Driver, LiveClaim, RosterEntry};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};

@@ -1,0 +1,17 @@
+//! The fleet as a reader sees it at one revision, and exactly one verdict for each of its hosts.
+//!
+//! A host judges itself and says so in its report; a reader knows more in two ways: it sees hosts that
+//! say nothing any more, and it knows the newest instruction. Hosts without an agent, driven by scripts
+//! of the original tool, are judged by their listing and their results.
+
+mod services;
+mod state;
+#[cfg(test)]
+mod tests;
+mod verdict;
+mod waits;
+
+pub use services::Down;
+pub use state::{Evidence, Fleet, FleetTarget, FleetWord};
+pub use verdict::{Blocked, FailedBy, FleetVerdict, Running, Unaccounted, Waiting};
+pub use waits::{Chain, GRACE_SECONDS, LOOP_AGE_SECONDS, Member, Prospect, Root, WaitGraph};

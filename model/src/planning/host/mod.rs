@@ -1,0 +1,18 @@
+//! What a host does next: what goes into a decision, the decision itself, and the past that it rests on.
+
+mod decide;
+mod input;
+mod needs;
+mod publish;
+mod state;
+#[cfg(test)]
+mod tests;
+mod verdict;
+
+pub use decide::decide;
+pub use input::{Addressable, Claim, Decision, Desired, Observed, Published, ServiceProblems, Target};
+pub use publish::waits_of;
+pub use state::{
+    Attempt, AttemptEnd, Converged, Cycle, Fact, Held, HostState, OnSuspect, Progress, REPORTS_IN_A_BURST,
+    RunningStep, StepReport, Validation, ValidationResult,
+};

@@ -1,0 +1,25 @@
+//! Commands in settings.
+
+pub(super) fn absolute(command: &[String]) -> Result<(), String> {
+    match command.first() {
+        Some(program) if program.starts_with('/') => Ok(()),
+        Some(program) => Err(format!("the program {program:?} must be an absolute path")),
+        None => Err("the command is empty".into()),
+    }
+}
+
+/// Stands for the version in a command; see [`check_placeholders`].
+pub const VERSION_PLACEHOLDER: &str = "{version}";
+
+/// The version comes in the environment. A command that wants it as an argument names it by a whole
+/// argument of its own after `--`, so that it can never be read as an option.
+pub(super) fn check_placeholders(command: &[String]) -> Result<(), String> {
+    for (index, argument) in command.iter().enumerate().filter(|(_, a)| a.contains(VERSION_PLACEHOLDER)) {
+        if argument != VERSION_PLACEHOLDER || !command[..index].iter().any(|a| a == "--") {
+            return Err(format!(
+                "{argument:?}: {VERSION_PLACEHOLDER} must be an argument of its own, after \"--\""
+            ));
+        }
+    }
+    Ok(())
+}

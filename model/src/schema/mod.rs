@@ -1,0 +1,14 @@
+//! What stands in the store: names, keys, values and who may write them; and the words of a host's plan, which are
+//! part of its report.
+
+pub mod codec;
+pub mod grants;
+pub mod health;
+pub mod keys;
+pub mod names;
+pub mod plan;
+pub mod records;
+pub mod server_version;
+pub mod standing;
+pub mod steps;
+pub mod time;

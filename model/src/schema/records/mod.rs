@@ -1,0 +1,30 @@
+//! The JSON values of the store. Each carries a format version; readers pass over fields they do not
+//! know and accept the bare text of the original tool where it wrote one.
+
+mod facts;
+mod live;
+mod maintenance;
+mod report;
+mod requests;
+mod roster;
+mod service;
+mod status;
+mod store;
+mod wait;
+
+pub use facts::{CERTIFICATE_WARNING, HostFacts, certificate_warning};
+pub use live::{Driver, LiveClaim};
+pub use maintenance::{Maintenance, OutOfUse, OutOfUseHow};
+pub use report::{
+    CHECK_LINE_MAX_BYTES, CHECKS_IN_REPORT, FailingCheck, REPORT_MAX_BYTES, Report, ReportedStore,
+    ReportedTarget, UNPUBLISHED_IN_REPORT, UnpublishedService,
+};
+pub use requests::{ReleaseWish, RetryWish};
+pub use roster::RosterEntry;
+pub use service::{
+    Interfaces, RECORD_MAX_BYTES, RecordError, ServiceRecord, published_interfaces, read_interfaces,
+    usable_addresses,
+};
+pub use status::{REASON_MAX_BYTES, StatusRecord};
+pub use store::StoreIdentity;
+pub use wait::Wait;
