@@ -4,8 +4,8 @@
 check: ## format, lints, dependency law, unit tests; seconds
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
-	cargo nextest run --workspace --exclude tests
-	cargo nextest run -p tests -E 'test(architecture::)'
+	cargo nextest run --workspace --exclude orchestrate-tests
+	cargo nextest run -p orchestrate-tests -E 'test(architecture::)'
 
 build:
 	cargo build --workspace

@@ -2,8 +2,8 @@
 //! is said in the log while it is near. Files that cannot be used are named there once, not with every attempt.
 
 use etcd_session::{StoreError, TlsFiles, certificate_ends, check_certificates};
-use model::schema::records::{HostFacts, certificate_warning};
-use model::schema::time::{BootMillis, Now};
+use schema::records::{HostFacts, certificate_warning};
+use schema::time::{BootMillis, Now};
 use std::time::Duration;
 
 const READ_EVERY: Duration = Duration::from_secs(60);

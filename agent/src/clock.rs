@@ -1,7 +1,7 @@
 //! The two clocks of the machine.
 
-use model::schema::time::{BootMillis, EpochSeconds, Now};
 use rustix::time::{ClockId, clock_gettime};
+use schema::time::{BootMillis, EpochSeconds, Now};
 
 /// Reads both clocks.
 pub fn now() -> Now {

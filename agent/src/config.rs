@@ -1,11 +1,11 @@
-//! Settings from files and environment. The rules are in `model::settings`; here is the reading.
+//! Settings from files and environment. The rules are in `planning::settings`; here is the reading.
 
 use crate::secrets::Secrets;
 use crate::trust;
 use anyhow::{Context, Result};
 use etcd_session::{EndpointSource, SessionConfig, TlsFiles};
-use model::planning::settings;
-use model::planning::settings::{EntryKind, Settings, ValidationDirectory};
+use planning::settings;
+use planning::settings::{EntryKind, Settings, ValidationDirectory};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 

@@ -2,13 +2,13 @@
 
 use crate::clock;
 use etcd_session::{PresenceState, Snapshot, draw};
-use model::planning::host::{Addressable, Published, ServiceProblems, Target};
-use model::planning::policy::Policy;
-use model::planning::settings::ValidationDirectory;
-use model::schema::names::Version;
-use model::schema::records::Wait;
-use model::schema::standing::Standing;
-use model::schema::time::{Backoff, BootMillis};
+use planning::host::{Addressable, Published, ServiceProblems, Target};
+use planning::policy::Policy;
+use planning::settings::ValidationDirectory;
+use schema::names::Version;
+use schema::records::Wait;
+use schema::standing::Standing;
+use schema::time::{Backoff, BootMillis};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -10,15 +10,15 @@ use crate::{clock, failpoint, journal, trust};
 use etcd_session::{
     Deadline, Fence, HostWrite, Listing, PresenceState, Refusal, Session, StoreError, Written, draw,
 };
-use model::planning::host::{Decision, Fact, HostState, RunningStep};
-use model::planning::policy::{Step, StepEnd};
-use model::planning::settings::{Settings, VERSION_PLACEHOLDER};
-use model::schema::keys::StatusState;
-use model::schema::names::{StatusType, Version};
-use model::schema::plan::Action;
-use model::schema::records::{HostFacts, StatusRecord};
-use model::schema::standing::Standing;
-use model::schema::steps::StepPhase;
+use planning::host::{Decision, Fact, HostState, RunningStep};
+use planning::policy::{Step, StepEnd};
+use planning::settings::{Settings, VERSION_PLACEHOLDER};
+use schema::keys::StatusState;
+use schema::names::{StatusType, Version};
+use schema::plan::Action;
+use schema::records::{HostFacts, StatusRecord};
+use schema::standing::Standing;
+use schema::steps::StepPhase;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -189,11 +189,11 @@ impl Executor {
         let PresenceState::Held { lease, live_revision } = turn.presence else {
             return Err(Failure::Refused(Refusal::Claim));
         };
-        let store = turn.snapshot.picture.get(&model::schema::keys::Key::Store);
+        let store = turn.snapshot.picture.get(&schema::keys::Key::Store);
         let fence = Fence { live_revision, store_revision: store.map_or(0, |e| e.mod_revision) };
         let now = clock::now();
         let write_id = etcd_session::random_token();
-        let waits = model::planning::host::waits_of(state, &turn.policy, &turn.waits);
+        let waits = planning::host::waits_of(state, &turn.policy, &turn.waits);
         let report = state.report(decision, &turn.target, facts, waits, &turn.problems, now, write_id);
         // In a store that went back results wait; that the host is blocked may be said.
         let trusted = turn.standing == Standing::Trusted;

@@ -2,7 +2,7 @@
 
 use crate::files::replace_if_different;
 use crate::status::{ShownTarget, Status};
-use model::planning::settings::Settings;
+use planning::settings::Settings;
 use serde_json::json;
 use std::sync::Arc;
 use tokio::sync::watch;

@@ -11,17 +11,17 @@ use crate::status::Status;
 use crate::step::RunResult;
 use crate::{clock, config, failpoint, journal, store_view};
 use etcd_session::{Gate, Mirror, Presence, PresenceState, Session, Snapshot, StoreError, draw};
-use model::planning::host::{
+use planning::host::{
     Addressable, Claim, Decision, Desired, Fact, HostState, Observed, Published, RunningStep,
     ServiceProblems, StepReport, Target, decide,
 };
-use model::planning::policy::Policy;
-use model::planning::settings::{Settings, ValidationDirectory, read_version_file};
-use model::schema::codec::{cut, log_tail};
-use model::schema::names::Version;
-use model::schema::records::{CHECK_LINE_MAX_BYTES, Driver, FailingCheck, HostFacts, LiveClaim, Maintenance};
-use model::schema::standing::{Standing, StoreMemory, judge};
-use model::schema::time::BootMillis;
+use planning::policy::Policy;
+use planning::settings::{Settings, ValidationDirectory, read_version_file};
+use schema::codec::{cut, log_tail};
+use schema::names::Version;
+use schema::records::{CHECK_LINE_MAX_BYTES, Driver, FailingCheck, HostFacts, LiveClaim, Maintenance};
+use schema::standing::{Standing, StoreMemory, judge};
+use schema::time::BootMillis;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -518,8 +518,7 @@ impl Reconciler {
     /// The name may be claimed, and the report written, in the own store, also when it went back.
     fn open_gate(&self, standing: &Standing, snapshot: &Snapshot) {
         let open = matches!(standing, Standing::Trusted | Standing::WentBack { .. });
-        let store_revision =
-            snapshot.picture.get(&model::schema::keys::Key::Store).map_or(0, |e| e.mod_revision);
+        let store_revision = snapshot.picture.get(&schema::keys::Key::Store).map_or(0, |e| e.mod_revision);
         let history = self.session.marks().history;
         let gate = Gate { open, store_revision, history, memory: self.state.store.clone() };
         self.gate.send_if_modified(|old| {
@@ -531,7 +530,7 @@ impl Reconciler {
 
     /// The catalog of a store that went back, or of another fleet, does not count, and nothing is published there.
     fn tell_catalog(&self, standing: &Standing, snapshot: &Snapshot) {
-        use model::schema::keys::Key;
+        use schema::keys::Key;
         let revision = |key: Key| snapshot.picture.get(&key).map_or(0, |entry| entry.mod_revision);
         let is_trusted = *standing == Standing::Trusted;
         let epoch = self.state.store.as_ref().map_or(0, |store| store.epoch);
@@ -539,7 +538,7 @@ impl Reconciler {
         self.trust.send_if_modified(|old| std::mem::replace(old, trust) != trust);
         let host = &self.state.host;
         let maintenance = snapshot.picture.get(&Key::Maintenance(host.clone()));
-        let maintenance = maintenance.map(|entry| model::schema::codec::read::<Maintenance>(&entry.value));
+        let maintenance = maintenance.map(|entry| schema::codec::read::<Maintenance>(&entry.value));
         let maintenance = match maintenance {
             // What was said before stands.
             Some(Err(error)) => {
@@ -565,7 +564,7 @@ impl Reconciler {
 
     /// A claim that is not as written, or a roster entry that is gone, is looked at by its owner.
     fn check_claim(&self, turn: &Turn, snapshot: &Snapshot) {
-        use model::schema::keys::Key;
+        use schema::keys::Key;
         let PresenceState::Held { live_revision, .. } = turn.presence else { return };
         let revision = |key: Key| snapshot.picture.get(&key).map(|e| e.mod_revision);
         let stands = revision(Key::Live(self.state.host.clone())) == Some(live_revision);
@@ -576,12 +575,7 @@ impl Reconciler {
     }
 
     /// Executes one action and records what came of it; false if the turn is over for now.
-    async fn act(
-        &mut self,
-        turn: &mut Turn,
-        decision: &Decision,
-        action: model::schema::plan::Action,
-    ) -> bool {
+    async fn act(&mut self, turn: &mut Turn, decision: &Decision, action: schema::plan::Action) -> bool {
         let before = self.state.clone();
         match self
             .executor

@@ -2,9 +2,9 @@
 
 use crate::files::Directory;
 use anyhow::{Context, Result};
-use model::planning::settings::Settings;
-use model::schema::names::{HostName, Token};
-use model::schema::records::{HostFacts, LiveClaim};
+use planning::settings::Settings;
+use schema::names::{HostName, Token};
+use schema::records::{HostFacts, LiveClaim};
 use std::path::Path;
 
 /// The identity of this agent.
@@ -87,7 +87,7 @@ pub fn instance(directory: &Directory, renew: bool) -> Result<Token> {
 fn addresses() -> Vec<String> {
     let Ok(networks) = sysinfo::Networks::new_with_refreshed_list() else { return Vec::new() };
     let all = networks.values().flat_map(|data| data.ip_networks().iter().map(|n| n.addr));
-    model::schema::records::usable_addresses(all).iter().map(ToString::to_string).collect()
+    schema::records::usable_addresses(all).iter().map(ToString::to_string).collect()
 }
 
 /// Facts that change slowly.

@@ -3,8 +3,8 @@
 
 use crate::failpoint;
 use crate::files::Directory;
-use model::planning::host::HostState;
-use model::schema::names::HostName;
+use planning::host::HostState;
+use schema::names::HostName;
 use std::io;
 
 const FILE: &str = "journal";

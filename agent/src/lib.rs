@@ -29,10 +29,10 @@ pub mod trust;
 
 use anyhow::{Context, Result};
 use etcd_session::{Deadline, Gate, Mirror, MirrorOptions, Presence, PresenceConfig, Session};
-use model::planning::host::HostState;
-use model::planning::settings::{Settings, read_version_file};
-use model::schema::records::RosterEntry;
+use planning::host::HostState;
+use planning::settings::{Settings, read_version_file};
 use rustix::fs::{FlockOperation, flock};
+use schema::records::RosterEntry;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
@@ -53,7 +53,7 @@ const HTTP_DRAIN: std::time::Duration = std::time::Duration::from_secs(1);
 /// Another agent on this machine runs under the same host name.
 #[derive(Debug, thiserror::Error)]
 #[error("another agent on this machine runs as host {0}")]
-pub struct NameInUse(model::schema::names::HostName);
+pub struct NameInUse(schema::names::HostName);
 
 /// A copied state directory would make two agents of one instance, which the store cannot tell apart. The
 /// kernel can: an abstract socket has one owner, and goes with it.
@@ -266,9 +266,7 @@ async fn warn_of_old_store(session: Session) {
     loop {
         match session.server_version(Deadline::within(STORE_VERSION_EVERY)).await {
             Ok(version) => {
-                model::schema::server_version::warning(&version)
-                    .iter()
-                    .for_each(|text| tracing::warn!("{text}"));
+                schema::server_version::warning(&version).iter().for_each(|text| tracing::warn!("{text}"));
                 return;
             }
             // Who may not ask is told by what he may not do; the store may be away.

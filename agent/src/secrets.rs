@@ -1,7 +1,7 @@
 //! What must not be shown of what programs print: the secrets of the settings, and whatever has the form of one.
 
 use etcd_session::Secret;
-use model::planning::settings::{Settings, is_secret_name};
+use planning::settings::{Settings, is_secret_name};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// What is shorter is not cut out: it would be found in every word.
@@ -117,7 +117,7 @@ mod tests {
         let environment = "[environment]\nDB_PASSWORD = \"canary1\"\nPGPASS = \"canary2\"\nLOGIN_TOKEN = \"canary1long\"\n\
              DATABASE_URL = \"postgres://app:canary3@db/x\"\nMAIN_DSN = \"app:canary4@tcp(db:3306)/x\"\n\
              OTHER_DSN = \"host=db password=canary5 user=app\"\nSHORT_KEY = \"e\"\nEMPTY_SECRET = \"\"\nPLACE = \"here\"\n";
-        let settings = model::planning::settings::read(&[("f".into(), environment.into())]).unwrap();
+        let settings = planning::settings::read(&[("f".into(), environment.into())]).unwrap();
         let secrets = Secrets::default();
         secrets.learn_settings(&settings);
         for (text, expected) in [

@@ -1,11 +1,11 @@
 //! What the agent shows of itself: the value behind `/status`, `/ready` and `/metrics`.
 
 use etcd_session::{PresenceState, Snapshot};
-use model::planning::host::{Decision, RunningStep, Target};
-use model::planning::settings::{ValidationDirectory, ValidationRule};
-use model::schema::names::{HostName, Version};
-use model::schema::standing::Standing;
-use model::schema::time::EpochSeconds;
+use planning::host::{Decision, RunningStep, Target};
+use planning::settings::{ValidationDirectory, ValidationRule};
+use schema::names::{HostName, Version};
+use schema::standing::Standing;
+use schema::time::EpochSeconds;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! The agent on this host, told something over its Unix socket.
 
-use model::schema::names::CheckId;
+use schema::names::CheckId;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -60,7 +60,7 @@ pub(crate) fn tell(socket: &Path, check: &CheckId, result: CheckResult, note: &s
         "200" => Ok(Told::Taken),
         "404" | "409" => Ok(Told::Unknown(body.to_owned())),
         _ => {
-            let shown = model::schema::names::quoted(body);
+            let shown = schema::names::quoted(body);
             Err(io::Error::new(ErrorKind::InvalidData, format!("the agent answered {code:?}: {shown}")))
         }
     }

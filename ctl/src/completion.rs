@@ -4,11 +4,11 @@
 use crate::exit::Exit;
 use crate::settings::STATE_DIRECTORY;
 use crate::{local, output};
+use catalog::CachedCatalog;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::Shells;
 use clap_complete::{CompleteEnv, Shell};
-use model::catalog::CachedCatalog;
-use model::schema::codec;
+use schema::codec;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, Write as _};

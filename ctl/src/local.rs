@@ -1,8 +1,8 @@
 //! Files of this host: the installed version, the desired version as last read, and remembered leases.
 
 use crate::settings::Settings;
-use model::planning::settings::EntryKind;
-use model::schema::names::{HostName, Version};
+use planning::settings::EntryKind;
+use schema::names::{HostName, Version};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};

@@ -5,7 +5,7 @@
 use crate::exit::{Exit, Failure};
 use anyhow::Context;
 use comfy_table::Table;
-use model::schema::time::EpochSeconds;
+use schema::time::EpochSeconds;
 use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
 

@@ -5,10 +5,10 @@ use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::settings::Settings;
 use etcd_session::{Deadline, Marks, Picture, Session};
-use model::schema::codec;
-use model::schema::keys::Key;
-use model::schema::records::StoreIdentity;
-use model::schema::standing::{Standing, StoreMemory, StoreSeen, WentBack, judge};
+use schema::codec;
+use schema::keys::Key;
+use schema::records::StoreIdentity;
+use schema::standing::{Standing, StoreMemory, StoreSeen, WentBack, judge};
 use std::path::PathBuf;
 use std::pin::pin;
 

@@ -6,8 +6,8 @@ use crate::exit::Failure;
 use crate::output::Format;
 use anyhow::anyhow;
 use etcd_session::{DEFAULT_DISCOVERY_URL, EndpointSource, SessionConfig, TlsFiles};
-use model::schema::names::HostName;
-use model::schema::time::parse_duration;
+use schema::names::HostName;
+use schema::time::parse_duration;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -118,7 +118,7 @@ impl Settings {
                 None | Some("consul") => Flavour::Newest,
                 Some("etcd") => Flavour::Etcd,
                 Some(other) => {
-                    let shown = model::schema::names::quoted(other);
+                    let shown = schema::names::quoted(other);
                     return Err(Failure::usage(anyhow!(
                         "ORCHESTRATE_FLAVOUR is {shown}: it can be etcd, or consul"
                     )));

@@ -1,9 +1,9 @@
 //! What only the agent knows, asked on its Unix socket by HTTP/1.0: one question, one connection.
 
 use crate::question::{Answer, Which};
-use model::catalog::Claim;
-use model::schema::health::{Health, Level};
-use model::schema::names::{ConfigName, HostName, ServiceName};
+use catalog::Claim;
+use schema::health::{Health, Level};
+use schema::names::{ConfigName, HostName, ServiceName};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;

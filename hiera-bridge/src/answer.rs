@@ -3,10 +3,9 @@
 use crate::agent::Agent;
 use crate::catalogs::Held;
 use crate::question::{Question, Which};
-use model::catalog;
-use model::catalog::{Data, QueryType, ResponseCode, ShownInstance, View};
-use model::schema::health::Level;
-use model::schema::names::{InterfaceName, ServiceName, quoted};
+use catalog::{Data, QueryType, ResponseCode, ShownInstance, View};
+use schema::health::Level;
+use schema::names::{InterfaceName, ServiceName, quoted};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

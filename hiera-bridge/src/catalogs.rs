@@ -1,10 +1,10 @@
 //! The catalog on disk, as it was when a compile began.
 
-use model::catalog::{CachedCatalog, Catalog, GuardSettings, View, Zone};
-use model::schema::codec;
-use model::schema::health::Health;
-use model::schema::names::{HostName, ServiceName};
-use model::schema::time::BootMillis;
+use catalog::{CachedCatalog, Catalog, GuardSettings, View, Zone};
+use schema::codec;
+use schema::health::Health;
+use schema::names::{HostName, ServiceName};
+use schema::time::BootMillis;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::Read;

@@ -1,7 +1,7 @@
 //! What Puppet asks, and what an answer holds.
 
-use model::schema::health::Level;
-use model::schema::names::{ConfigName, InterfaceName, ServiceName, Tag};
+use schema::health::Level;
+use schema::names::{ConfigName, InterfaceName, ServiceName, Tag};
 use serde::Deserialize;
 use serde_json::Value;
 use std::net::IpAddr;

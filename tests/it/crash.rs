@@ -1,6 +1,6 @@
 //! `kill -9` anywhere: the next start finishes or repeats without harm (I10).
 
-use model::schema::names::HostName;
+use schema::names::HostName;
 use std::collections::BTreeMap;
 use std::process::Command;
 use tests::etcd::Etcd;

@@ -51,7 +51,7 @@ fn roots(repository: &Path) -> Vec<PathBuf> {
     let targets = metadata["packages"].as_array().expect("packages").iter().flat_map(|package| {
         package["targets"].as_array().expect("targets").iter().filter(|target| {
             let kind = target["kind"][0].as_str();
-            matches!(kind, Some("lib" | "bin")) && package["name"] != "tests"
+            matches!(kind, Some("lib" | "bin")) && package["name"] != "orchestrate-tests"
         })
     });
     let root = |target: &serde_json::Value| {

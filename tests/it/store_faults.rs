@@ -1,6 +1,6 @@
 //! What a fault of the store leads to.
 
-use model::schema::names::HostName;
+use schema::names::HostName;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tests::etcd::Etcd;

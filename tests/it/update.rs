@@ -1,6 +1,6 @@
 //! The main job: trigger a version; every host decides, applies, proves it and says so.
 
-use model::schema::names::HostName;
+use schema::names::HostName;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tests::etcd::Etcd;

@@ -1,8 +1,8 @@
 //! Merges what the store said with what the steps logged, and proves I1, I2 and I17 on the whole history.
 
 use crate::recorder::Change;
-use model::schema::keys::Key;
-use model::schema::names::{HostName, StatusType, Version};
+use schema::keys::Key;
+use schema::names::{HostName, StatusType, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One line that a test step logged when it ended.

@@ -3,10 +3,10 @@
 
 use agent::dns::{QUESTION_MAX_BYTES, answer_packet};
 use hickory_proto::op::{Message, MessageType};
-use model::catalog::{catalog_at_once, Zone, View};
-use model::schema::records::ServiceRecord;
-use model::schema::names::{ServiceName, HostName};
-use std::sync::{Arc, LazyLock};
+use catalog::{View, catalog_at_once, Zone};
+use schema::records::ServiceRecord;
+use schema::names::{HostName, ServiceName};
+use std::sync::{LazyLock, Arc};
 
 static SCENE: LazyLock<(View, Zone)> = LazyLock::new(|| {
     let record = |number: u8, port: u16| {

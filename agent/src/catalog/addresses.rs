@@ -1,10 +1,10 @@
 //! The addresses of this machine, by interface.
 
 use super::resolved::Resolved;
-use model::catalog::definitions::{ServiceAddress, ServiceDefinition};
-use model::planning::settings::ServicesSettings;
-use model::schema::names::InterfaceName;
-use model::schema::records::{Interfaces, published_interfaces, usable_addresses};
+use catalog::definitions::{ServiceAddress, ServiceDefinition};
+use planning::settings::ServicesSettings;
+use schema::names::InterfaceName;
+use schema::records::{Interfaces, published_interfaces, usable_addresses};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -113,7 +113,7 @@ impl fmt::Display for Addresses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::schema::names::ServiceName;
+    use schema::names::ServiceName;
 
     #[test]
     fn the_nearest_word_on_an_address_counts() {
@@ -127,7 +127,7 @@ mod tests {
             ]
             .into_iter(),
         );
-        let mut settings = model::planning::settings::read(&[]).unwrap().services;
+        let mut settings = planning::settings::read(&[]).unwrap().services;
         let mut service = ServiceDefinition::bare(ServiceName::new("web").unwrap());
         let check = |service: &ServiceDefinition, settings: &ServicesSettings, expected: &[&str]| {
             let expected: Vec<IpAddr> = expected.iter().map(|text| ip(text)).collect();
@@ -156,7 +156,7 @@ mod tests {
         let found =
             [("lo", vec![ip("127.0.0.1"), ip("::1")]), ("eth0", vec![ip("fe80::5")]), ("eth1", vec![])];
         let here = Addresses::of(found.into_iter());
-        let mut settings = model::planning::settings::read(&[]).unwrap().services;
+        let mut settings = planning::settings::read(&[]).unwrap().services;
         let mut service = ServiceDefinition::bare(ServiceName::new("web").unwrap());
         let check = |service: &ServiceDefinition,
                      settings: &ServicesSettings,

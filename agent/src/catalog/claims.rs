@@ -2,10 +2,10 @@
 //! and never watched, because every host writes one.
 
 use super::trust::Trust;
+use catalog::Claim;
 use etcd_session::{Deadline, Session, StoreError};
-use model::catalog::Claim;
-use model::schema::keys::Key;
-use model::schema::names::HostName;
+use schema::keys::Key;
+use schema::names::HostName;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

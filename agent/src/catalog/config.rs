@@ -2,8 +2,8 @@
 //! template asks for one.
 
 use etcd_session::{Entry, Feed, FeedEvent};
-use model::schema::keys::Key;
-use model::schema::names::ConfigName;
+use schema::keys::Key;
+use schema::names::ConfigName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

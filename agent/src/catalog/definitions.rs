@@ -3,11 +3,11 @@
 
 use crate::files::Directory;
 use crate::trust;
-use model::catalog::definitions::{
+use catalog::definitions::{
     DefinitionError, Definitions, FILE_KINDS, Parsed, assemble, parse_file, parse_profile_list,
 };
-use model::planning::settings::{ServicesSettings, Settings};
 use notify::{RecursiveMode, Watcher};
+use planning::settings::{ServicesSettings, Settings};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -195,14 +195,14 @@ fn read(path: &Path, settings: &ServicesSettings) -> Result<Parsed, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::schema::names::ServiceName;
+    use schema::names::ServiceName;
 
     fn settings(directory: &Path) -> Arc<Settings> {
         let text = format!(
             "[services]\ndirectories = [\"{0}\"]\nprofile_list = \"{0}/list.txt\"\n",
             directory.display()
         );
-        Arc::new(model::planning::settings::read(&[("a".into(), text)]).unwrap())
+        Arc::new(planning::settings::read(&[("a".into(), text)]).unwrap())
     }
 
     fn names(loaded: &Loaded) -> Vec<&str> {

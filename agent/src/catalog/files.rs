@@ -4,9 +4,9 @@
 
 use super::reader::{Reader, Shown};
 use crate::files::{Directory, replace_if_different};
-use model::catalog::{CachedCatalog, CachedNames, HieraFile};
-use model::planning::settings::Settings;
-use model::schema::codec;
+use catalog::{CachedCatalog, CachedNames, HieraFile};
+use planning::settings::Settings;
+use schema::codec;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
 use std::io::{self, BufWriter, Write};

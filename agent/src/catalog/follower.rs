@@ -6,13 +6,13 @@ use super::config::{ConfigFeed, ConfigValues};
 use super::reader::{Asked, Reader, Shown};
 use super::trust::Trust;
 use crate::clock;
+use catalog::{CachedCatalog, Catalog, CatalogFact, Common};
 use etcd_session::{Entry, Feed, FeedEvent, FeedOptions, Session};
-use model::catalog::{CachedCatalog, Catalog, CatalogFact, Common};
-use model::planning::settings::CatalogSettings;
-use model::schema::health::Health;
-use model::schema::keys::{Key, Prefix};
-use model::schema::names::{HostName, ServiceName};
-use model::schema::records::ServiceRecord;
+use planning::settings::CatalogSettings;
+use schema::health::Health;
+use schema::keys::{Key, Prefix};
+use schema::names::{HostName, ServiceName};
+use schema::records::ServiceRecord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -210,7 +210,7 @@ impl Follower {
         }
     }
 
-    fn take_records(&mut self, event: FeedEvent, now: model::schema::time::BootMillis) {
+    fn take_records(&mut self, event: FeedEvent, now: schema::time::BootMillis) {
         match event {
             FeedEvent::Part(part) => {
                 let count = self.feeds.listing.len() + part.len();
@@ -275,7 +275,7 @@ impl Follower {
         self.feeds.listing.clear();
     }
 
-    fn take_health(&mut self, number: u64, event: FeedEvent, now: model::schema::time::BootMillis) {
+    fn take_health(&mut self, number: u64, event: FeedEvent, now: schema::time::BootMillis) {
         let Some(feed) = self.feeds.health.get_mut(&number) else { return };
         let service = feed.service.clone();
         match event {
@@ -412,7 +412,7 @@ impl Feeds {
         match read {
             Ok(found) => Some(found),
             Err(error) => {
-                tracing::debug!(key = model::schema::names::quoted(key), error, "a record is passed over");
+                tracing::debug!(key = schema::names::quoted(key), error, "a record is passed over");
                 self.refused_in_listing += 1;
                 None
             }
@@ -420,7 +420,7 @@ impl Feeds {
     }
 }
 
-async fn sleep_until(at: Option<model::schema::time::BootMillis>) {
+async fn sleep_until(at: Option<schema::time::BootMillis>) {
     match at {
         Some(at) => tokio::time::sleep(at.since(clock::boot_millis())).await,
         None => std::future::pending().await,

@@ -7,19 +7,19 @@ use super::resolved::Resolved;
 use crate::checks::Board;
 use crate::clock;
 use crate::files::Directory;
+use catalog::checks::health;
+use catalog::definitions::{Definitions, ServiceAddress, ServiceDefinition};
 use etcd_session::{
     Deadline, Fence, PresenceState, SERVICES_IN_WRITE, ServiceChange, ServiceWrite, Session, StoreError,
     Written, draw,
 };
-use model::catalog::checks::health;
-use model::catalog::definitions::{Definitions, ServiceAddress, ServiceDefinition};
-use model::planning::settings::Settings;
-use model::schema::codec::cut;
-use model::schema::health::Health;
-use model::schema::keys::Key;
-use model::schema::names::{HostName, ServiceName};
-use model::schema::records::{Maintenance, REASON_MAX_BYTES, ServiceRecord, UnpublishedService};
-use model::schema::time::{Backoff, BootMillis};
+use planning::settings::Settings;
+use schema::codec::cut;
+use schema::health::Health;
+use schema::keys::Key;
+use schema::names::{HostName, ServiceName};
+use schema::records::{Maintenance, REASON_MAX_BYTES, ServiceRecord, UnpublishedService};
+use schema::time::{Backoff, BootMillis};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 
 use super::claims::Claims;
 use super::config::ConfigValues;
-use model::catalog::{Claim, View, Withheld};
-use model::schema::names::{HostName, ServiceName};
+use catalog::{Claim, View, Withheld};
+use schema::names::{HostName, ServiceName};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

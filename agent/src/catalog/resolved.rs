@@ -1,9 +1,9 @@
 //! Addresses of services that are given as names: asked of the system's resolver, beside everything else, because it
 //! may take long. What was known last stays while a name cannot be resolved.
 
-use model::catalog::definitions::{Definitions, ServiceAddress};
-use model::schema::names::HostName;
-use model::schema::records::usable_addresses;
+use catalog::definitions::{Definitions, ServiceAddress};
+use schema::names::HostName;
+use schema::records::usable_addresses;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;

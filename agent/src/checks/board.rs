@@ -1,12 +1,12 @@
 //! What the checks of this host said. One owner; others look, or report a result.
 
 use crate::clock;
-use model::catalog::checks::{CheckState, OUTPUT_MAX_BYTES};
-use model::catalog::definitions::{CheckDefinition, CheckKind, Definitions, ServiceDefinition};
-use model::schema::codec::cut;
-use model::schema::health::CheckStatus;
-use model::schema::names::{CheckId, ServiceName};
-use model::schema::time::BootMillis;
+use catalog::checks::{CheckState, OUTPUT_MAX_BYTES};
+use catalog::definitions::{CheckDefinition, CheckKind, Definitions, ServiceDefinition};
+use schema::codec::cut;
+use schema::health::CheckStatus;
+use schema::names::{CheckId, ServiceName};
+use schema::time::BootMillis;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
@@ -209,9 +209,9 @@ impl Board {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::catalog::checks::health;
-    use model::catalog::definitions::{assemble, parse_file};
-    use model::schema::health::Health;
+    use catalog::checks::health;
+    use catalog::definitions::{assemble, parse_file};
+    use schema::health::Health;
 
     fn definitions(text: &str) -> Definitions {
         assemble([("f", &parse_file("f.toml", text).unwrap())]).0

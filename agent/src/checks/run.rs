@@ -1,9 +1,9 @@
 //! One run of one check.
 
 use crate::command::{self, End};
-use model::catalog::checks::OUTPUT_MAX_BYTES;
-use model::catalog::definitions::{CheckDefinition, CheckKind};
-use model::schema::health::CheckStatus;
+use catalog::checks::OUTPUT_MAX_BYTES;
+use catalog::definitions::{CheckDefinition, CheckKind};
+use schema::health::CheckStatus;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::time::Duration;

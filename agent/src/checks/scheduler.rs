@@ -3,9 +3,9 @@
 use super::board::Board;
 use super::run::run;
 use crate::catalog::Loaded;
+use catalog::definitions::{CheckDefinition, CheckKind};
 use etcd_session::draw;
-use model::catalog::definitions::{CheckDefinition, CheckKind};
-use model::schema::names::CheckId;
+use schema::names::CheckId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, watch};

@@ -4,8 +4,8 @@
 
 use super::codec::{Asked, Known, Reply, Transport, read};
 use crate::catalog::{Reader, Shown};
-use model::catalog::Zone;
-use model::schema::names::{HostName, ServiceName};
+use catalog::Zone;
+use schema::names::{HostName, ServiceName};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

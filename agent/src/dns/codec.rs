@@ -1,10 +1,10 @@
 //! From bytes to a question and from an answer to bytes, by hickory's codec. Its types stay in here.
 
+use catalog::{Answer, Claim, Data, QueryType, Question, ResourceRecord, View, Zone, answer};
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::{A, AAAA, HINFO, NS, PTR, SOA, SRV};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
-use model::catalog::{Answer, Claim, Data, QueryType, Question, ResourceRecord, View, Zone, answer};
-use model::schema::names::{HostName, ServiceName};
+use schema::names::{HostName, ServiceName};
 
 /// Longest answer by UDP without EDNS (RFC 1035, section 4.2.1).
 const PLAIN_MAX_BYTES: usize = 512;
@@ -148,7 +148,7 @@ impl Asked {
                 claim => found = found.with_claim(&claim.unwrap_or(Claim::Unknown), kind),
             }
         }
-        use model::catalog::ResponseCode as Code;
+        use catalog::ResponseCode as Code;
         let code = match found.code {
             Code::NoError => ResponseCode::NoError,
             Code::NoSuchName => ResponseCode::NXDomain,

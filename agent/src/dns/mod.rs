@@ -13,9 +13,9 @@ mod udp;
 pub use codec::QUESTION_MAX_BYTES;
 
 use crate::catalog::Reader;
-use model::catalog::{CachedNames, Claim, View, Zone};
-use model::planning::settings::DnsSettings;
-use model::schema::names::HostName;
+use catalog::{CachedNames, Claim, View, Zone};
+use planning::settings::DnsSettings;
+use schema::names::HostName;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;

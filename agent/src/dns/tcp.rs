@@ -5,7 +5,7 @@ use super::codec::{Transport, refused};
 use super::limit::{CONNECTIONS_MAX, Connections};
 use super::udp::slowly;
 use crate::catalog::Reader;
-use model::catalog::Zone;
+use catalog::Zone;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};

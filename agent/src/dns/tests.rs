@@ -1,12 +1,12 @@
 //! Packets that no client of good will sends, and answers that fit whatever they hold.
 
 use super::answer_packet;
+use catalog::{View, Zone, catalog_at_once};
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{DNSClass, Name, RecordType};
-use model::catalog::{View, Zone, catalog_at_once};
-use model::schema::names::{HostName, ServiceName};
-use model::schema::records::ServiceRecord;
 use proptest::prelude::*;
+use schema::names::{HostName, ServiceName};
+use schema::records::ServiceRecord;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

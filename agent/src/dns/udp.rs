@@ -5,7 +5,7 @@ use super::codec::{Awaited, QUESTION_MAX_BYTES, Reply, Transport, failed, refuse
 use super::forward;
 use super::limit::Limit;
 use crate::catalog::Reader;
-use model::catalog::Zone;
+use catalog::Zone;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;

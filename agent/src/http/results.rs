@@ -6,8 +6,8 @@ use crate::checks::UnknownCheck;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use model::schema::health::CheckStatus;
-use model::schema::names::CheckId;
+use schema::health::CheckStatus;
+use schema::names::CheckId;
 use serde::Deserialize;
 
 /// What goes with a result.
@@ -37,7 +37,7 @@ pub(super) async fn told(
         "warn" => CheckStatus::Warning,
         "fail" => CheckStatus::Critical,
         other => {
-            let text = format!("{}: pass, warn, fail or update", model::schema::names::quoted(other));
+            let text = format!("{}: pass, warn, fail or update", schema::names::quoted(other));
             return Err(Refusal::Said(StatusCode::NOT_FOUND, text));
         }
     };

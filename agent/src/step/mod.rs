@@ -12,10 +12,10 @@ pub(crate) use processes::RUN_ID_VARIABLE;
 
 use crate::failpoint;
 use crate::files::Directory;
-use model::planning::host::RunningStep;
-use model::planning::policy::{Leftovers, Step, StepEnd};
-use model::schema::names::Token;
+use planning::host::RunningStep;
+use planning::policy::{Leftovers, Step, StepEnd};
 use rustix::fs::{FlockOperation, flock};
+use schema::names::Token;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -2,9 +2,9 @@
 //! the runner, which is a subreaper, by session, and by the run that its environment names.
 
 use crate::clock::boot_millis;
-use model::schema::names::Token;
-use model::schema::time::BootMillis;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, waitid};
+use schema::names::Token;
+use schema::time::BootMillis;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::io;

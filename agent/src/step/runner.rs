@@ -7,7 +7,7 @@ use super::{FILE_MAX_BYTES, RESULT, RUNNER, RunResult, Specification};
 use crate::clock::boot_millis;
 use crate::failpoint;
 use crate::files::Directory;
-use model::planning::policy::{Leftovers, StepEnd};
+use planning::policy::{Leftovers, StepEnd};
 use rustix::process::{Signal, WaitOptions, wait};
 use std::collections::VecDeque;
 use std::io::{self, Read};

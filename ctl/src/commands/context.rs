@@ -3,8 +3,8 @@
 use crate::exit::Failure;
 use crate::settings::Settings;
 use etcd_session::{Deadline, Session};
-use model::schema::names::{HostName, ServiceName, Version};
-use model::schema::time::EpochSeconds;
+use schema::names::{HostName, ServiceName, Version};
+use schema::time::EpochSeconds;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What a verb asks the store with.

@@ -6,10 +6,10 @@ use crate::local::{self, Memory};
 use crate::output::{self, Output};
 use crate::settings::Flavour;
 use etcd_session::{Picture, StoreError};
-use model::schema::codec;
-use model::schema::keys::Key;
-use model::schema::names::{HostName, Version};
-use model::schema::records::{Driver, LiveClaim};
+use schema::codec;
+use schema::keys::Key;
+use schema::names::{HostName, Version};
+use schema::records::{Driver, LiveClaim};
 use serde_json::json;
 
 /// What is known of the desired version.

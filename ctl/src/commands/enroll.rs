@@ -5,9 +5,9 @@ use crate::cli::UserKind;
 use crate::exit::{Exit, Failure};
 use crate::output::{Output, shell_word};
 use anyhow::anyhow;
-use model::schema::grants;
-use model::schema::grants::{Grant, Keys};
-use model::schema::names::{HostName, Role, ServiceName};
+use schema::grants;
+use schema::grants::{Grant, Keys};
+use schema::names::{HostName, Role, ServiceName};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 

@@ -3,11 +3,11 @@
 use super::context::{Store, now};
 use crate::output;
 use etcd_session::{Deadline, Picture, StoreError};
-use model::planning::fleet::{Fleet, FleetTarget};
-use model::schema::codec;
-use model::schema::keys::{Key, Prefix};
-use model::schema::names::Version;
-use model::schema::records::{StoreIdentity, certificate_warning};
+use planning::fleet::{Fleet, FleetTarget};
+use schema::codec;
+use schema::keys::{Key, Prefix};
+use schema::names::Version;
+use schema::records::{StoreIdentity, certificate_warning};
 
 /// Everything that a verdict depends on, besides [`KEYS`] and the listings, whose keys say all.
 const RANGES: [Prefix; 8] = [

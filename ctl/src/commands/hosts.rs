@@ -6,10 +6,10 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
 use anyhow::anyhow;
 use etcd_session::Picture;
-use model::schema::codec;
-use model::schema::keys::{Key, Prefix};
-use model::schema::names::{HostName, Role, quoted};
-use model::schema::records::RosterEntry;
+use schema::codec;
+use schema::keys::{Key, Prefix};
+use schema::names::{HostName, Role, quoted};
+use schema::records::RosterEntry;
 use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
 
@@ -37,7 +37,7 @@ impl Said {
     }
 
     /// The entry with this said of it. A host that was taken out begins anew.
-    fn onto(self, before: Option<RosterEntry>, since: model::schema::time::EpochSeconds) -> RosterEntry {
+    fn onto(self, before: Option<RosterEntry>, since: schema::time::EpochSeconds) -> RosterEntry {
         let fresh = RosterEntry { since, ..RosterEntry::default() };
         let mut entry = before.filter(|e| e.decommissioned.is_none()).unwrap_or(fresh);
         entry.role = self.role.or(entry.role);
@@ -168,7 +168,7 @@ pub(super) async fn decommission(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::schema::time::EpochSeconds;
+    use schema::time::EpochSeconds;
 
     #[test]
     fn what_is_not_said_stays() {

@@ -4,10 +4,10 @@ use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::output::{self, Output};
 use anyhow::anyhow;
-use model::catalog::definitions::{FILE_KINDS, Parsed, assemble, parse_file};
-use model::planning::lint::{Finding, Told, Weight, lint};
-use model::planning::settings;
-use model::planning::settings::{Settings, ValidationDirectory};
+use catalog::definitions::{FILE_KINDS, Parsed, assemble, parse_file};
+use planning::lint::{Finding, Told, Weight, lint};
+use planning::settings;
+use planning::settings::{Settings, ValidationDirectory};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 

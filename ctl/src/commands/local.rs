@@ -7,11 +7,11 @@ use crate::output::{self, Output};
 use crate::settings::Settings;
 use anyhow::anyhow;
 use etcd_session::Picture;
-use model::schema::codec;
-use model::schema::health::CheckStatus;
-use model::schema::keys::{Key, StatusState};
-use model::schema::names::{HostName, StatusType};
-use model::schema::records::{FailingCheck, Report, StatusRecord};
+use schema::codec;
+use schema::health::CheckStatus;
+use schema::keys::{Key, StatusState};
+use schema::names::{HostName, StatusType};
+use schema::records::{FailingCheck, Report, StatusRecord};
 use serde_json::json;
 use std::io;
 

@@ -30,8 +30,8 @@ use crate::{completion, seen_stores};
 use anyhow::Context;
 use context::{Store, now};
 use etcd_session::{Deadline, EndpointSource, Session, SessionConfig};
-use model::schema::records::{OutOfUseHow, certificate_warning};
 use out_of_use::Wish;
+use schema::records::{OutOfUseHow, certificate_warning};
 use std::time::Duration;
 
 /// Runs one verb.

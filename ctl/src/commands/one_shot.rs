@@ -16,10 +16,10 @@ use crate::local::{self, LeaseName, Memory};
 use crate::output::{self, Output};
 use anyhow::anyhow;
 use etcd_session::{OneShot, Picture, StatusWrite, StoreError};
-use model::schema::codec;
-use model::schema::keys::{Key, Prefix, StatusState};
-use model::schema::names::{CheckId, HostName, StatusType, Version, quoted};
-use model::schema::records::{Driver, StatusRecord};
+use schema::codec;
+use schema::keys::{Key, Prefix, StatusState};
+use schema::names::{CheckId, HostName, StatusType, Version, quoted};
+use schema::records::{Driver, StatusRecord};
 use serde_json::json;
 use std::fmt::Display;
 

@@ -4,10 +4,10 @@ use super::context::{Store, now};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use anyhow::anyhow;
-use model::schema::codec;
-use model::schema::keys::Key;
-use model::schema::names::{HostName, ServiceName};
-use model::schema::records::{Maintenance, OutOfUse, OutOfUseHow};
+use schema::codec;
+use schema::keys::Key;
+use schema::names::{HostName, ServiceName};
+use schema::records::{Maintenance, OutOfUse, OutOfUseHow};
 use serde_json::json;
 
 /// What is asked for.

@@ -4,8 +4,8 @@ use super::context::Store;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use etcd_session::{KeyList, StoreError};
-use model::schema::keys::Prefix;
-use model::schema::names::{HostName, Version};
+use schema::keys::Prefix;
+use schema::names::{HostName, Version};
 use serde_json::json;
 use std::collections::BTreeMap;
 

@@ -5,17 +5,17 @@ use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::output::{self, Output};
 use anyhow::anyhow;
-use etcd_session::{EntryPage, Feed, FeedEvent, FeedOptions, OneShotService, Picture, StoreError};
-use model::catalog::definitions::parse_profile_list;
-use model::catalog::{
+use catalog::definitions::parse_profile_list;
+use catalog::{
     Claim, Data, GuardSettings, Instance, QueryType, Question, StoredAddresses, View, Zone, answer,
     catalog_from_store, vanished_entries,
 };
-use model::schema::codec;
-use model::schema::health::Level;
-use model::schema::keys::{Key, Prefix};
-use model::schema::names::{HostName, ServiceName, Tag};
-use model::schema::records::{Maintenance, ReleaseWish, ServiceRecord, published_interfaces};
+use etcd_session::{EntryPage, Feed, FeedEvent, FeedOptions, OneShotService, Picture, StoreError};
+use schema::codec;
+use schema::health::Level;
+use schema::keys::{Key, Prefix};
+use schema::names::{HostName, ServiceName, Tag};
+use schema::records::{Maintenance, ReleaseWish, ServiceRecord, published_interfaces};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::SystemTime;

@@ -4,14 +4,14 @@ use super::context::{Store, now};
 use super::{fleet, out_of_use, services};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
+use catalog::GuardSettings;
 use etcd_session::{Deadline, StoreError};
-use model::catalog::GuardSettings;
-use model::planning::fleet::{Evidence, Fleet, FleetTarget, FleetVerdict, FleetWord, Unaccounted, Waiting};
-use model::schema::codec;
-use model::schema::keys::{Key, Prefix};
-use model::schema::names::{HostName, ServiceName};
-use model::schema::plan::WaitingOn;
-use model::schema::records::Maintenance;
+use planning::fleet::{Evidence, Fleet, FleetTarget, FleetVerdict, FleetWord, Unaccounted, Waiting};
+use schema::codec;
+use schema::keys::{Key, Prefix};
+use schema::names::{HostName, ServiceName};
+use schema::plan::WaitingOn;
+use schema::records::Maintenance;
 use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -218,7 +218,7 @@ pub(super) async fn unaccounted(store: &Store<'_>, output: &mut Output) -> Resul
 mod tests {
     use super::*;
     use crate::output::Format;
-    use model::schema::names::Version;
+    use schema::names::Version;
 
     fn fleet(facts: &[(&str, &str)]) -> Fleet {
         let target = FleetTarget::Known { version: Version::new("v2").unwrap(), revision: 20 };

@@ -4,10 +4,10 @@ use super::context::Store;
 use crate::exit::{Exit, Failure};
 use crate::local::Memory;
 use crate::output::{self, Output};
-use model::schema::keys::{Key, Prefix};
-use model::schema::names::{Token, Version};
-use model::schema::records::{Report, ReportedStore, StoreIdentity};
-use model::schema::{codec, server_version};
+use schema::keys::{Key, Prefix};
+use schema::names::{Token, Version};
+use schema::records::{Report, ReportedStore, StoreIdentity};
+use schema::{codec, server_version};
 use serde_json::json;
 use std::collections::BTreeSet;
 

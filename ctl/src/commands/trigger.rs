@@ -6,9 +6,9 @@ use crate::exit::{Exit, Failure};
 use crate::local::Memory;
 use crate::output::{self, Output};
 use etcd_session::Deadline;
-use model::planning::fleet::{Fleet, FleetVerdict, Waiting};
-use model::schema::names::Version;
-use model::schema::plan::WaitingOn;
+use planning::fleet::{Fleet, FleetVerdict, Waiting};
+use schema::names::Version;
+use schema::plan::WaitingOn;
 use serde_json::json;
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ fn refuse_unsettled(fleet: &Fleet) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::planning::fleet::FleetTarget;
+    use planning::fleet::FleetTarget;
 
     fn check(target: Option<i64>, facts: &[(&str, &str)], expected: Option<Exit>) {
         let version = || Version::new("v1").unwrap();

@@ -5,12 +5,12 @@ use super::{fleet, services};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
 use etcd_session::{Picture, StoreError};
-use model::planning::fleet::{Chain, Evidence, FleetTarget, FleetVerdict, Root, WaitGraph, Waiting};
-use model::schema::codec;
-use model::schema::keys::{Key, Prefix};
-use model::schema::names::HostName;
-use model::schema::plan::{HostVerdict, WaitingOn};
-use model::schema::records::Report;
+use planning::fleet::{Chain, Evidence, FleetTarget, FleetVerdict, Root, WaitGraph, Waiting};
+use schema::codec;
+use schema::keys::{Key, Prefix};
+use schema::names::HostName;
+use schema::plan::{HostVerdict, WaitingOn};
+use schema::records::Report;
 use serde_json::json;
 use std::collections::BTreeSet;
 
@@ -293,10 +293,10 @@ pub(super) async fn retry(host: &HostName, store: &Store<'_>, output: &mut Outpu
 mod tests {
     use super::*;
     use crate::output::Format;
-    use model::planning::fleet::Fleet;
-    use model::schema::names::{StepName, Version};
-    use model::schema::plan::Failure;
-    use model::schema::steps::StepPhase;
+    use planning::fleet::Fleet;
+    use schema::names::{StepName, Version};
+    use schema::plan::Failure;
+    use schema::steps::StepPhase;
 
     #[test]
     fn a_log_that_is_empty_is_explained_by_what_failed_or_holds() {

@@ -6,10 +6,10 @@ use etcd_session::{
     EndpointSource, Feed, FeedEvent, FeedOptions, Gate, Mirror, MirrorOptions, Presence, PresenceConfig,
     PresenceState, Scope, Session, SessionConfig,
 };
-use model::planning::settings::StoreSettings;
-use model::schema::keys::{Key, Prefix};
-use model::schema::names::{HostName, Token};
-use model::schema::records::{Driver, LiveClaim, RosterEntry};
+use planning::settings::StoreSettings;
+use schema::keys::{Key, Prefix};
+use schema::names::{HostName, Token};
+use schema::records::{Driver, LiveClaim, RosterEntry};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};

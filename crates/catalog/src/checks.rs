@@ -1,0 +1,258 @@
+//! What the results of checks mean: thresholds in both directions against flapping, silence of checks that
+//! are told from outside, and what all of it says of a service.
+
+use crate::definitions::{CheckDefinition, CheckKind};
+use schema::health::{CheckStatus, Health};
+use schema::records::OutOfUseHow;
+use schema::time::BootMillis;
+use serde::Serialize;
+
+/// Most of a check's output that is kept, in bytes.
+pub const OUTPUT_MAX_BYTES: usize = 4 * 1024;
+
+/// The state of one check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CheckState {
+    /// What it counts as.
+    pub status: CheckStatus,
+    /// The end of its last output.
+    pub output: String,
+    /// A result has come in.
+    pub is_known: bool,
+    /// Results in a row that say something else than `status`, and whether they are good.
+    #[serde(skip)]
+    streak: (u32, bool),
+    /// Since when it has been critical.
+    #[serde(skip)]
+    critical_since: Option<BootMillis>,
+    /// When a result came in last; before the first, since when one is expected.
+    #[serde(skip)]
+    last: BootMillis,
+}
+
+impl CheckState {
+    /// Before the first result.
+    pub fn new(definition: &CheckDefinition, now: BootMillis) -> Self {
+        let critical = definition.initial == CheckStatus::Critical;
+        Self {
+            status: definition.initial,
+            output: String::new(),
+            is_known: false,
+            streak: (0, false),
+            critical_since: critical.then_some(now),
+            last: now,
+        }
+    }
+
+    /// Takes in a result. The first one counts at once: there is nothing that it could be flapping from.
+    pub fn record(
+        &mut self,
+        definition: &CheckDefinition,
+        result: CheckStatus,
+        output: String,
+        now: BootMillis,
+    ) {
+        self.output = output;
+        self.last = now;
+        let is_good = result != CheckStatus::Critical;
+        let was_good = self.status != CheckStatus::Critical;
+        let first = !std::mem::replace(&mut self.is_known, true);
+        if is_good == was_good {
+            self.streak = (0, is_good);
+            self.set(result, now);
+            return;
+        }
+        let streak = if self.streak.1 == is_good { self.streak.0 + 1 } else { 1 };
+        let needed = if is_good { definition.good_after } else { definition.critical_after };
+        if first || streak >= needed {
+            self.streak = (0, is_good);
+            self.set(result, now);
+        } else {
+            self.streak = (streak, is_good);
+        }
+    }
+
+    /// A check that is told from outside and was not, is critical.
+    pub fn expire(&mut self, definition: &CheckDefinition, now: BootMillis) {
+        if self.expires(definition).is_some_and(|at| now >= at) {
+            self.output = "nothing was heard within its time to live".into();
+            self.is_known = true;
+            self.set(CheckStatus::Critical, now);
+        }
+    }
+
+    /// When silence makes it critical.
+    pub fn expires(&self, definition: &CheckDefinition) -> Option<BootMillis> {
+        let is_open = self.status != CheckStatus::Critical || !self.is_known;
+        (definition.kind == CheckKind::Ttl && is_open).then(|| self.last.plus(definition.interval))
+    }
+
+    /// It has been critical for so long that its service is withdrawn; or when it will have been.
+    pub fn withdraws(&self, definition: &CheckDefinition) -> Option<BootMillis> {
+        Some(self.critical_since?.plus(definition.withdraw_after?))
+    }
+
+    fn set(&mut self, status: CheckStatus, now: BootMillis) {
+        if status != CheckStatus::Critical {
+            self.critical_since = None;
+        } else if self.status != CheckStatus::Critical || self.critical_since.is_none() {
+            self.critical_since = Some(now);
+        }
+        self.status = status;
+    }
+}
+
+/// What a host says of a service: the worst of its checks and the host's, and above that what an operator
+/// decided. `None` while a check has not said anything yet and what was said before still stands.
+pub fn health<'a>(
+    checks: impl Iterator<Item = (&'a CheckDefinition, &'a CheckState)> + Clone,
+    out_of_use: Option<OutOfUseHow>,
+    said_before: Option<Health>,
+    now: BootMillis,
+) -> Option<Health> {
+    if checks.clone().any(|(definition, state)| state.withdraws(definition).is_some_and(|at| now >= at)) {
+        return Some(Health::Withdrawn);
+    }
+    match out_of_use {
+        Some(OutOfUseHow::Maintenance) => return Some(Health::Critical),
+        Some(OutOfUseHow::Draining) => return Some(Health::Draining),
+        None => {}
+    }
+    let known = |(_, state): &(&CheckDefinition, &CheckState)| state.is_known;
+    let bad = checks.clone().filter(known).any(|(_, state)| state.status == CheckStatus::Critical);
+    // After a restart of the agent what it said before stands until it knows better.
+    if !bad && said_before.is_some_and(|h| h.is_functional()) && !checks.clone().all(|c| known(&c)) {
+        return None;
+    }
+    Some(checks.map(|(_, state)| state.status).max().unwrap_or(CheckStatus::Passing).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use schema::names::CheckId;
+    use std::time::Duration;
+
+    fn definition(good_after: u32, critical_after: u32) -> CheckDefinition {
+        CheckDefinition {
+            id: CheckId::new("service:web").unwrap(),
+            name: "web".into(),
+            kind: CheckKind::Ttl,
+            interval: Duration::from_secs(10),
+            timeout: Duration::from_secs(1),
+            initial: CheckStatus::Critical,
+            good_after,
+            critical_after,
+            withdraw_after: Some(Duration::from_secs(60)),
+        }
+    }
+
+    fn at(seconds: u64) -> BootMillis {
+        BootMillis(seconds * 1000)
+    }
+
+    #[test]
+    fn a_change_needs_its_number_of_results_in_a_row() {
+        use CheckStatus::{Critical as C, Passing as P, Warning as W};
+        let definition = definition(2, 3);
+        let mut state = CheckState::new(&definition, at(0));
+        let script = [
+            (P, P), // The first counts at once.
+            (C, P),
+            (C, P),
+            (P, P),
+            (C, P),
+            (C, P),
+            (C, C),
+            (P, C),
+            (C, C),
+            (P, C),
+            (W, W),
+            (P, P),
+        ];
+        for (number, (result, expected)) in script.into_iter().enumerate() {
+            state.record(&definition, result, String::new(), at(number as u64));
+            assert_eq!(state.status, expected, "after result {number}");
+        }
+    }
+
+    #[test]
+    fn silence_is_critical_and_long_trouble_withdraws() {
+        let definition = definition(1, 1);
+        let mut state = CheckState::new(&definition, at(0));
+        assert_eq!(state.expires(&definition), Some(at(10)), "also before anybody has spoken");
+        let mut silent = state.clone();
+        silent.expire(&definition, at(10));
+        let one = || std::iter::once((&definition, &silent));
+        let before = Some(Health::Passing);
+        assert_eq!(health(one(), None, before, at(10)), Some(Health::Critical), "what was said before ends");
+        state.record(&definition, CheckStatus::Passing, "fine".into(), at(5));
+        assert_eq!(state.expires(&definition), Some(at(15)));
+        state.expire(&definition, at(14));
+        assert_eq!(state.status, CheckStatus::Passing);
+        state.expire(&definition, at(15));
+        assert_eq!(state.status, CheckStatus::Critical);
+        assert_eq!(state.withdraws(&definition), Some(at(75)));
+        let one = || std::iter::once((&definition, &state));
+        assert_eq!(health(one(), None, None, at(74)), Some(Health::Critical));
+        assert_eq!(health(one(), None, None, at(75)), Some(Health::Withdrawn));
+    }
+
+    #[test]
+    fn the_worst_counts_and_the_operator_above_it() {
+        let definition = definition(1, 1);
+        let state = |status: CheckStatus, is_known| {
+            let mut state = CheckState::new(&definition, at(0));
+            if is_known {
+                state.record(&definition, status, String::new(), at(0));
+            }
+            state
+        };
+        use CheckStatus::{Critical, Passing, Warning};
+        let check = |states: &[CheckState], out_of_use, before, expected| {
+            let checks = states.iter().map(|state| (&definition, state));
+            assert_eq!(health(checks, out_of_use, before, at(1)), expected, "{states:?} {out_of_use:?}");
+        };
+        let unknown = || state(Critical, false);
+        check(&[], None, None, Some(Health::Passing));
+        check(&[state(Passing, true), state(Warning, true)], None, None, Some(Health::Warning));
+        check(&[state(Passing, true), state(Critical, true)], None, None, Some(Health::Critical));
+        check(&[state(Passing, true), unknown()], None, None, Some(Health::Critical));
+        check(&[state(Passing, true), unknown()], None, Some(Health::Passing), None);
+        check(&[state(Critical, true), unknown()], None, Some(Health::Passing), Some(Health::Critical));
+        let maintenance = Some(OutOfUseHow::Maintenance);
+        check(&[state(Passing, true)], maintenance, Some(Health::Passing), Some(Health::Critical));
+        check(&[state(Critical, true)], Some(OutOfUseHow::Draining), None, Some(Health::Draining));
+    }
+
+    proptest! {
+        /// It never changes between good and bad more often than the runs of results that are long enough.
+        #[test]
+        fn it_does_not_flap_faster_than_its_thresholds(
+            results in prop::collection::vec(any::<bool>(), 1..200),
+            good_after in 1u32..5,
+            critical_after in 1u32..5,
+        ) {
+            let definition = definition(good_after, critical_after);
+            let mut state = CheckState::new(&definition, at(0));
+            let mut run = 0;
+            let mut last = None;
+            for (number, good) in results.into_iter().enumerate() {
+                run = if last == Some(good) { run + 1 } else { 1 };
+                last = Some(good);
+                let before = state.status != CheckStatus::Critical;
+                let result = if good { CheckStatus::Passing } else { CheckStatus::Critical };
+                state.record(&definition, result, String::new(), at(number as u64));
+                let after = state.status != CheckStatus::Critical;
+                let needed = if good { good_after } else { critical_after };
+                if number > 0 && before != after {
+                    prop_assert!(after == good && run == needed);
+                }
+                if run >= needed {
+                    prop_assert_eq!(after, good);
+                }
+            }
+        }
+    }
+}

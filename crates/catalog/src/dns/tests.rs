@@ -1,0 +1,231 @@
+use super::*;
+use crate::guard::GuardSettings;
+use crate::instance::CatalogFact;
+use crate::state::{Catalog, catalog_at_once};
+use schema::records::ServiceRecord;
+use schema::time::BootMillis;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+fn zone(datacenter: Option<&str>) -> Zone {
+    Zone {
+        domain: "consul".into(),
+        datacenter: datacenter.map(Into::into),
+        host: HostName::new("h1").unwrap(),
+        ttl: 5,
+        negative_ttl: 5,
+    }
+}
+
+fn record(tags: &[&str]) -> ServiceRecord {
+    ServiceRecord {
+        addresses: vec!["10.0.0.1".parse().unwrap()],
+        port: Some(80),
+        tags: tags.iter().map(|tag| Tag::new(tag).unwrap()).collect(),
+        ..ServiceRecord::default()
+    }
+}
+
+fn names(service: &str, host: &str) -> (ServiceName, HostName) {
+    (ServiceName::new(service).unwrap(), HostName::new(host).unwrap())
+}
+
+fn view(services: &[(&str, &str, &[&str])]) -> View {
+    let record = |tags| (Arc::new(record(tags)), false);
+    let records: BTreeMap<_, _> =
+        services.iter().map(|(service, host, tags)| (names(service, host), record(tags))).collect();
+    catalog_at_once(records, [])
+}
+
+/// What a table says of a name.
+#[derive(Debug, PartialEq, Eq)]
+enum Said {
+    /// It has data.
+    Data,
+    /// It is there, and empty.
+    Empty,
+    /// There is no such name, and none below it.
+    None,
+}
+
+fn said(name: &str, kind: QueryType, view: &View, zone: &Zone) -> Said {
+    let question = Question { labels: name.split('.').collect(), kind };
+    let answer = answer(&question, view, zone);
+    if answer.is_negative() {
+        assert!(answer.zone.is_some(), "{name}: a negative answer names its zone");
+    }
+    match (answer.code, answer.is_negative()) {
+        (ResponseCode::NoError, false) => Said::Data,
+        (ResponseCode::NoError, true) => Said::Empty,
+        (ResponseCode::NoSuchName, true) => Said::None,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_name_without_data_is_there_exactly_while_a_name_exists_below_it() {
+    let full = view(&[
+        ("web", "web1", &["V1", "traefik.enable=true", "a b", "1.0"]),
+        ("Mixed", "db1.Rack2.example.org", &[]),
+        ("dotted.name", "web1", &["only-there"]),
+    ]);
+    let (empty, plain) = (view(&[]), view(&[("web", "web1", &[])]));
+    let (ours, nameless) = (zone(Some("dc1")), zone(None));
+    let check = |name: &str, view: &View, zone: &Zone, expected: Said| {
+        assert_eq!(said(name, QueryType::A, view, zone), expected, "{name}");
+    };
+    for (name, expected) in [
+        ("dc1.consul", Said::Empty),
+        ("service.consul", Said::Empty),
+        ("node.consul", Said::Empty),
+        ("service.dc1.consul", Said::Empty),
+        ("node.dc1.consul", Said::Empty),
+        ("web.service.dc1.consul", Said::Data),
+        ("web1.node.dc1.consul", Said::Data),
+        ("_tcp.service.consul", Said::Empty),
+        ("_udp.service.dc1.consul", Said::Empty),
+        ("_v1.service.consul", Said::Empty),
+        ("_v1.service.dc1.consul", Said::Empty),
+        ("_web._v1.service.consul", Said::Data),
+        ("org.node.consul", Said::Empty),
+        ("example.org.node.consul", Said::Empty),
+        ("rack2.example.org.node.dc1.consul", Said::Empty),
+        ("db1.rack2.example.org.node.consul", Said::Data),
+        ("dc2.consul", Said::None),
+        ("service.dc2.consul", Said::None),
+        ("web.service.dc2.consul", Said::None),
+        ("_v2.service.consul", Said::None),
+        ("_only-there.service.consul", Said::None),
+        ("_.service.consul", Said::None),
+        ("_v1.node.consul", Said::None),
+        ("_web.service.consul", Said::None),
+        ("net.node.consul", Said::None),
+        ("rack2.node.consul", Said::None),
+        ("ample.org.node.consul", Said::None),
+        ("x.web1.node.consul", Said::None),
+    ] {
+        check(name, &full, &ours, expected);
+    }
+    // Tags that are no labels have no names, whatever a label may hold.
+    for tag in ["traefik.enable=true", "a b", "1.0"] {
+        let labels = vec![tag, "web", "service", "consul"];
+        let below = format!("_{tag}");
+        for labels in [labels, vec![&below, "service", "consul"]] {
+            let question = Question { labels, kind: QueryType::A };
+            assert_eq!(answer(&question, &full, &ours).code, ResponseCode::NoSuchName, "{tag}");
+        }
+    }
+    check("dc1.consul", &full, &nameless, Said::None);
+    check("service.dc1.consul", &full, &nameless, Said::None);
+    check("_tcp.service.consul", &empty, &ours, Said::None);
+    check("_tcp.service.consul", &view(&[("a.b", "web1", &[])]), &ours, Said::None);
+    check("_v1.service.consul", &plain, &ours, Said::None);
+    check("org.node.consul", &plain, &ours, Said::None);
+}
+
+#[test]
+fn a_host_without_a_service_is_where_its_claim_says() {
+    let full = view(&[("web", "web1", &[]), ("web", "db1.example.org", &[])]);
+    let zone = zone(None);
+    let of = |value: &str| Claim::read(Some(value.as_bytes())).unwrap();
+    let claim = |addresses: &str| {
+        let identity = r#""instance":"0123456789abcdef","machine_id":"m","boot_id":"b""#;
+        of(&format!(r#"{{{identity},"addresses":[{addresses}]}}"#))
+    };
+    let both = claim(r#""10.0.0.7","fd00::7","fe80::7","127.0.0.1","no address""#);
+    let none = Claim::read(None).unwrap();
+    let check = |name: &str, view: &View, kind, claim: &Claim, code, expected: &[&str]| {
+        let found = answer(&Question { labels: name.split('.').collect(), kind }, view, &zone);
+        assert_eq!(found.host.as_ref().map(|host| format!("{host}.node.consul")).as_deref(), Some(name));
+        let found = found.with_claim(claim, kind);
+        let shown: Vec<String> = found
+            .records
+            .iter()
+            .map(|record| match &record.data {
+                Data::A(ip) => ip.to_string(),
+                Data::Aaaa(ip) => ip.to_string(),
+                other => format!("{other:?}"),
+            })
+            .collect();
+        assert_eq!((found.code, shown), (code, expected.iter().map(ToString::to_string).collect()), "{name}");
+    };
+    use QueryType::{A, Aaaa, Any, Srv};
+    use ResponseCode::{NoError, NoSuchName, NotReady};
+    check("bare.node.consul", &full, A, &both, NoError, &["10.0.0.7"]);
+    check("bare.node.consul", &full, Aaaa, &both, NoError, &["fd00::7"]);
+    check("bare.node.consul", &full, Srv, &both, NoError, &[]);
+    check("bare.node.consul", &full, Any, &both, NoError, &["HostInfo"]);
+    check("bare.node.consul", &full, A, &claim(""), NoError, &[]);
+    check("bare.node.consul", &full, A, &none, NoSuchName, &[]);
+    check("bare.node.consul", &full, A, &Claim::Unknown, NotReady, &[]);
+    // Names below it show that it is there.
+    check("example.org.node.consul", &full, A, &both, NoError, &["10.0.0.7"]);
+    check("example.org.node.consul", &full, A, &none, NoError, &[]);
+    check("example.org.node.consul", &full, A, &Claim::Unknown, NoError, &[]);
+    // A claim counts before the catalog is known; that there is none does not.
+    check("bare.node.consul", &View::default(), A, &both, NoError, &["10.0.0.7"]);
+    check("bare.node.consul", &View::default(), A, &none, NotReady, &[]);
+    let known = answer(&Question { labels: "web1.node.consul".split('.').collect(), kind: A }, &full, &zone);
+    assert_eq!(known.host, None);
+    Claim::read(Some(b"no claim")).unwrap_err();
+}
+
+#[test]
+fn a_service_without_a_port_has_srv_records_with_port_0() {
+    let instance =
+        |host: &str, port| (names("web", host), (Arc::new(ServiceRecord { port, ..record(&["v1"]) }), false));
+    let view = catalog_at_once([instance("a", None), instance("b", Some(80))].into(), []);
+    for name in ["web.service.consul", "v1.web.service.consul", "_web._tcp.service.consul"] {
+        let question = Question { labels: name.split('.').collect(), kind: QueryType::Srv };
+        let found = answer(&question, &view, &zone(None));
+        let ports: Vec<(u16, &str)> = found
+            .records
+            .iter()
+            .map(|record| match &record.data {
+                Data::Srv { port, target } => (*port, target.as_str()),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(ports, [(0, "a.node.consul"), (80, "b.node.consul")], "{name}");
+        assert_eq!(found.additional.len(), 2, "{name}");
+    }
+}
+
+#[test]
+fn what_lay_below_a_name_can_go_again() {
+    let mut catalog = Catalog::new(GuardSettings::default());
+    catalog.replace_records(BTreeMap::new(), BootMillis(0));
+    let (zone, now) = (zone(None), BootMillis(0));
+    let mut put = |service: &str, host: &str, tags: Option<&[&str]>| {
+        let (service, host) = names(service, host);
+        let fact = CatalogFact::Record(tags.map(|tags| (Arc::new(record(tags)), true)));
+        catalog.apply(&service, &host, fact, now);
+        catalog.settle(now, true);
+        let view = catalog.view();
+        ["_tcp.service.consul", "_v1.service.consul", "example.org.node.consul"]
+            .map(|name| said(name, QueryType::A, view, &zone) == Said::Empty)
+    };
+    assert_eq!(put("web", "a.example.org", Some(&["v1"])), [true, true, true]);
+    assert_eq!(put("db", "a.example.org", Some(&["v1"])), [true, true, true]);
+    assert_eq!(put("db", "b.example.org", Some(&[])), [true, true, true]);
+    assert_eq!(put("web", "a.example.org", Some(&["v2"])), [true, true, true]);
+    assert_eq!(put("db", "a.example.org", None), [true, false, true]);
+    assert_eq!(put("web", "a.example.org", None), [true, false, true]);
+    assert_eq!(put("db", "b.example.org", None), [false, false, false]);
+}
+
+#[test]
+fn the_name_of_an_address_is_a_zone_of_its_own() {
+    let (view, zone) = (view(&[("web", "web1", &[])]), zone(None));
+    for (kind, expected) in [
+        (QueryType::Ptr, Said::Data),
+        (QueryType::Soa, Said::Data),
+        (QueryType::A, Said::Empty),
+        (QueryType::Other, Said::Empty),
+    ] {
+        let name = "1.0.0.10.in-addr.arpa";
+        assert_eq!(said(name, kind, &view, &zone), expected, "{kind:?}");
+        let question = Question { labels: name.split('.').collect(), kind };
+        assert_eq!(answer(&question, &view, &zone).zone.as_deref(), Some(name));
+    }
+}

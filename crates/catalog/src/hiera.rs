@@ -1,0 +1,258 @@
+//! The YAML that Hiera reads (contract C22): `services::<service>::<interface>: [address, …]` with one address for each
+//! host, its first IPv4 address there, or IPv6 where there is no IPv4; and `services_all::<service>::<interface>` with all
+//! of them. One line each, sorted by the whole key. IPv4 stands plain, everything else in single quotes, so that every reader of YAML takes it
+//! for text. Only addresses are in it: a service that does not work keeps its place.
+
+use crate::guard::GuardSettings;
+use crate::view::{ServiceView, View};
+use schema::keys::service_key;
+use schema::names::ServiceName;
+use schema::records::read_interfaces;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+const FRONT: &str = "services::";
+const FRONT_ALL: &str = "services_all::";
+const EMPTY: &str = "{}\n";
+
+/// The addresses of one interface on all hosts, in any order and perhaps more than once.
+#[derive(Debug, Default)]
+struct Lists {
+    /// One for each host.
+    first: Vec<IpAddr>,
+    all: Vec<IpAddr>,
+}
+
+/// The addresses of a service by interface.
+type Addresses = BTreeMap<String, Lists>;
+
+/// Takes in the addresses of an interface of one host, which are sorted, IPv4 first.
+fn add(found: &mut Addresses, interface: &str, addresses: &[IpAddr]) {
+    // Most are known: only a new one is copied.
+    if !found.contains_key(interface) {
+        found.insert(interface.to_owned(), Lists::default());
+    }
+    let Some(lists) = found.get_mut(interface) else { return };
+    lists.first.extend(addresses.first());
+    lists.all.extend_from_slice(addresses);
+}
+
+fn sort(found: &mut Addresses) {
+    for list in found.values_mut().flat_map(|lists| [&mut lists.first, &mut lists.all]) {
+        list.sort_unstable();
+        list.dedup();
+    }
+}
+
+/// The addresses of a service, as the file shows them.
+fn addresses_of(service: &ServiceView) -> Addresses {
+    let mut found = Addresses::new();
+    let instances = service.instances().values().filter(|instance| !instance.is_withdrawn());
+    for (interface, addresses) in instances.flat_map(|instance| instance.record.interfaces.iter()) {
+        add(&mut found, interface.as_str(), addresses);
+    }
+    sort(&mut found);
+    found
+}
+
+/// What comes before the name of the service, the interface, and the list.
+type Entry<'a> = (&'static str, &'a str, &'a [IpAddr]);
+
+fn entries(found: &Addresses) -> impl Iterator<Item = Entry<'_>> {
+    found.iter().flat_map(|(interface, lists)| {
+        [(FRONT, interface.as_str(), &lists.first[..]), (FRONT_ALL, interface.as_str(), &lists.all[..])]
+    })
+}
+
+/// The entries of one service, by their keys.
+pub fn hiera_entries(name: &ServiceName, service: &ServiceView) -> BTreeMap<String, Vec<IpAddr>> {
+    let found = addresses_of(service);
+    entries(&found).map(|(front, interface, list)| (key(front, name, interface), list.to_vec())).collect()
+}
+
+/// The service that the key of an entry speaks of, if it is one.
+pub fn service_of_entry(key: &str) -> Option<ServiceName> {
+    service_behind(FRONT, key).or_else(|| service_behind(FRONT_ALL, key))
+}
+
+fn service_behind(front: &str, key: &str) -> Option<ServiceName> {
+    // A service may have colons in its name, an interface has none.
+    let (service, _) = key.strip_prefix(front)?.rsplit_once("::")?;
+    ServiceName::new(service).ok()
+}
+
+fn key(front: &str, service: &ServiceName, interface: &str) -> String {
+    format!("{front}{service}::{interface}")
+}
+
+fn line_of(service: &ServiceName, (front, interface, addresses): Entry<'_>) -> String {
+    // As long as IPv4 makes it; it grows where that is too little.
+    let mut line = String::with_capacity(64 + 14 * addresses.len());
+    // Writing to a string does not fail.
+    let _ = write!(line, "{front}{service}::{interface}: [");
+    for (index, address) in addresses.iter().enumerate() {
+        line.push_str(if index == 0 { "" } else { ", " });
+        match address {
+            IpAddr::V4(ip) => push_ipv4(&mut line, *ip),
+            IpAddr::V6(ip) => {
+                let _ = write!(line, "'{ip}'");
+            }
+        }
+    }
+    line.push_str("]\n");
+    line
+}
+
+/// As `write!` would, and faster: the file is made of little else.
+fn push_ipv4(line: &mut String, ip: Ipv4Addr) {
+    for (index, octet) in ip.octets().into_iter().enumerate() {
+        if index > 0 {
+            line.push('.');
+        }
+        for unit in [100, 10] {
+            if octet >= unit {
+                line.push(char::from(b'0' + octet / unit % 10));
+            }
+        }
+        line.push(char::from(b'0' + octet % 10));
+    }
+}
+
+fn key_of(line: &str) -> &str {
+    line.split_once(": [").map_or(line, |(key, _)| key)
+}
+
+fn file_of<'a>(lines: impl Iterator<Item = &'a str>) -> String {
+    let mut lines: Vec<&str> = lines.collect();
+    if lines.is_empty() {
+        return EMPTY.into();
+    }
+    lines.sort_by_key(|line| key_of(line));
+    lines.concat()
+}
+
+/// The file of a view that changes now and then: only lines of services that differ are made anew.
+#[derive(Debug, Default)]
+pub struct HieraFile {
+    services: BTreeMap<ServiceName, (Arc<ServiceView>, Vec<String>)>,
+}
+
+impl HieraFile {
+    /// The file as it should be now.
+    pub fn render(&mut self, view: &View) -> String {
+        self.services.retain(|name, _| view.services().contains_key(name));
+        for (name, service) in view.services() {
+            let is_same = |(known, _): &(Arc<ServiceView>, _)| Arc::ptr_eq(known, service);
+            if !self.services.get(name).is_some_and(is_same) {
+                let lines = entries(&addresses_of(service)).map(|entry| line_of(name, entry)).collect();
+                self.services.insert(name.clone(), (service.clone(), lines));
+            }
+        }
+        file_of(self.services.values().flat_map(|(_, lines)| lines).map(String::as_str))
+    }
+}
+
+/// The addresses of all records in the store, as the file shows them.
+#[derive(Debug, Default)]
+pub struct StoredAddresses {
+    services: Vec<(ServiceName, Addresses)>,
+    /// Records that cannot be read, or are not of their host.
+    pub refused: usize,
+}
+
+impl StoredAddresses {
+    /// Takes in keys and values as the store has them, and in its order: those of one service stand beside each other.
+    // Not generic, so that it is made here, for speed, and not in the command, for size.
+    pub fn add<'a>(&mut self, entries: &mut dyn Iterator<Item = (&'a str, &'a [u8])>) {
+        for (key, value) in entries {
+            let is_taken =
+                service_key(key).is_some_and(|(service, host)| self.add_record(service, host, value));
+            self.refused += usize::from(!is_taken);
+        }
+    }
+
+    fn add_record(&mut self, service: &str, host: &str, value: &[u8]) -> bool {
+        if self.services.last().is_none_or(|(name, _)| name.as_str() != service) {
+            let Ok(name) = ServiceName::new(service) else { return false };
+            self.services.push((name, Addresses::new()));
+        }
+        let Some((_, found)) = self.services.last_mut() else { return false };
+        read_interfaces(host, value, |interface, addresses| add(found, interface, addresses))
+    }
+
+    /// Brings the lists in order, when everything was taken in.
+    pub fn sort(&mut self) {
+        self.services.iter_mut().for_each(|(_, found)| sort(found));
+    }
+
+    /// The file that Hiera reads.
+    pub fn hiera_yaml(&self) -> String {
+        let lines: Vec<String> = self.lines().map(|(service, entry)| line_of(service, entry)).collect();
+        file_of(lines.iter().map(String::as_str))
+    }
+
+    /// The same as a map.
+    pub fn hiera_entries(&self) -> BTreeMap<String, &[IpAddr]> {
+        self.lines()
+            .map(|(service, (front, interface, list))| (key(front, service, interface), list))
+            .collect()
+    }
+
+    fn lines(&self) -> impl Iterator<Item = (&ServiceName, Entry<'_>)> {
+        self.services
+            .iter()
+            .flat_map(|(service, addresses)| entries(addresses).map(move |entry| (service, entry)))
+    }
+}
+
+/// The services of which a new file would lose so much against the old one that a fault is likelier than
+/// the truth, each with how many addresses it loses and how many it had.
+pub fn vanished_entries(old: &str, new: &str, guard: &GuardSettings) -> Vec<(ServiceName, usize, usize)> {
+    let kept: HashSet<&str> = new.lines().collect();
+    let now: BTreeMap<&str, &str> = new.lines().filter_map(|line| line.split_once(": [")).collect();
+    // By service: how many are lost, and how many there were.
+    let mut services: BTreeMap<ServiceName, (usize, usize)> = BTreeMap::new();
+    for line in old.lines() {
+        let Some((key, list)) = line.split_once(": [") else { continue };
+        // All of them would count each loss once more.
+        let Some(service) = service_behind(FRONT, key) else { continue };
+        let (lost, had) = services.entry(service).or_default();
+        let before = addresses_in(list);
+        *had += before.len();
+        if !kept.contains(line) {
+            let after = now.get(key).map(|list| addresses_in(list)).unwrap_or_default();
+            *lost += before.difference(&after).count();
+        }
+    }
+    let (lost_in_all, had_in_all) =
+        services.values().fold((0, 0), |(lost, had), service| (lost + service.0, had + service.1));
+    // Many services that lose little each lose much together.
+    let all = guard.is_cliff(lost_in_all, had_in_all);
+    services
+        .into_iter()
+        .filter(|(_, (lost, had))| *lost > 0 && (all || guard.is_cliff(*lost, *had)))
+        .map(|(service, (lost, had))| (service, lost, had))
+        .collect()
+}
+
+fn addresses_in(list: &str) -> BTreeSet<IpAddr> {
+    let list = list.trim_end_matches(']').split(", ");
+    list.filter_map(|text| text.trim_matches('\'').parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_stand_as_they_are_always_written() {
+        for octet in 0..=255 {
+            let ip = Ipv4Addr::new(octet, 0, 255 - octet, octet);
+            let mut line = String::new();
+            push_ipv4(&mut line, ip);
+            assert_eq!(line, ip.to_string());
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Everything that the store says of services, and what is made of it.
+
+use crate::guard::{self, Guard, GuardSettings, Withheld};
+use crate::instance::{CatalogFact, Said};
+use crate::view::View;
+use schema::health::Health;
+use schema::keys::Key;
+use schema::names::{HostName, ServiceName};
+use schema::records::ServiceRecord;
+use schema::time::BootMillis;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// One service as the store has it.
+#[derive(Debug, Clone, Default)]
+struct Service {
+    hosts: BTreeMap<HostName, Said>,
+    /// How many of them have a record,
+    records: usize,
+    /// and how many are functional.
+    functional: usize,
+}
+
+/// Everything that the store says of services, and what is made of it. The same facts in any order give
+/// the same catalog; only what the guard holds back depends on when things vanished.
+#[derive(Debug, Clone)]
+pub struct Catalog {
+    said: BTreeMap<ServiceName, Service>,
+    guard: Guard,
+    /// What has to be looked at before the view is right again.
+    changed: BTreeMap<ServiceName, BTreeSet<HostName>>,
+    pub(super) view: View,
+}
+
+impl Catalog {
+    /// An empty catalog.
+    pub fn new(guard: GuardSettings) -> Self {
+        Self {
+            said: BTreeMap::new(),
+            guard: Guard::new(guard),
+            changed: BTreeMap::new(),
+            view: View::default(),
+        }
+    }
+
+    /// What consumers see, as of the last [`Catalog::settle`].
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// What the guard holds back.
+    pub fn withheld(&self) -> Vec<Withheld> {
+        self.guard.withheld()
+    }
+
+    /// Takes in one fact.
+    pub fn apply(&mut self, service: &ServiceName, host: &HostName, fact: CatalogFact, now: BootMillis) {
+        let known = self.said.entry(service.clone()).or_default();
+        let said = known.hosts.entry(host.clone()).or_default();
+        let before = said.clone();
+        match fact {
+            CatalogFact::Record(record) => said.record = record,
+            CatalogFact::Health(health) => said.health = health,
+        }
+        let after = said.clone();
+        if after == before {
+            if after == Said::default() {
+                self.remove_if_silent(service, host);
+            }
+            return;
+        }
+        known.records -= usize::from(before.record.is_some());
+        known.records += usize::from(after.record.is_some());
+        known.functional -= usize::from(before.is_functional());
+        known.functional += usize::from(after.is_functional());
+        // Where health is not followed, whoever has a record counts.
+        let followed = self.view.health_known(service);
+        let left = if followed { known.functional } else { known.records };
+        let change = guard::Change { before: &before, after: &after, followed };
+        let held = self.guard.note(service, host, change, left, now);
+        let changed = self.changed.entry(service.clone()).or_default();
+        changed.insert(host.clone());
+        changed.extend(held);
+        self.remove_if_silent(service, host);
+    }
+
+    fn remove_if_silent(&mut self, service: &ServiceName, host: &HostName) {
+        let Some(known) = self.said.get_mut(service) else { return };
+        if known.hosts.get(host) == Some(&Said::default()) {
+            known.hosts.remove(host);
+        }
+        if known.hosts.is_empty() {
+            self.said.remove(service);
+        }
+    }
+
+    /// Takes in a complete list of the records: what is not in it is gone.
+    pub fn replace_records(
+        &mut self,
+        mut listed: BTreeMap<(ServiceName, HostName), (Arc<ServiceRecord>, bool)>,
+        now: BootMillis,
+    ) {
+        let known: Vec<(ServiceName, HostName)> = self
+            .said
+            .iter()
+            .flat_map(|(service, known)| known.hosts.keys().map(|host| (service.clone(), host.clone())))
+            .collect();
+        for (service, host) in known {
+            let record = listed.remove(&(service.clone(), host.clone()));
+            self.apply(&service, &host, CatalogFact::Record(record), now);
+        }
+        for ((service, host), record) in listed {
+            self.apply(&service, &host, CatalogFact::Record(Some(record)), now);
+        }
+        self.view.note_records_known();
+    }
+
+    /// Takes in a complete list of the health of one service.
+    pub fn replace_health(
+        &mut self,
+        service: &ServiceName,
+        mut listed: BTreeMap<HostName, Health>,
+        now: BootMillis,
+    ) {
+        let known: Vec<HostName> =
+            self.said.get(service).map(|known| known.hosts.keys().cloned().collect()).unwrap_or_default();
+        for host in known {
+            let health = listed.remove(&host);
+            self.apply(service, &host, CatalogFact::Health(health), now);
+        }
+        for (host, health) in listed {
+            self.apply(service, &host, CatalogFact::Health(Some(health)), now);
+        }
+        self.view.note_health_known(service);
+    }
+
+    /// Forgets the health of a service that nobody asks for any more.
+    pub fn drop_health(&mut self, service: &ServiceName) {
+        self.guard.forget(service);
+        self.view.forget_health(service);
+        let Some(known) = self.said.get_mut(service) else { return };
+        known.hosts.values_mut().for_each(|said| said.health = None);
+        known.hosts.retain(|_, said| said.record.is_some());
+        known.functional = known.hosts.values().filter(|said| said.is_functional()).count();
+        let hosts = known.hosts.keys().cloned();
+        self.changed.entry(service.clone()).or_default().extend(hosts);
+        if known.hosts.is_empty() {
+            self.said.remove(service);
+        }
+    }
+
+    /// The store was out of sight: whoever went silent has his while from now on.
+    pub fn wait_again(&mut self, now: BootMillis) {
+        self.guard.wait_again(now);
+    }
+
+    /// Lets through what the guard holds back.
+    pub fn release(&mut self) {
+        for (service, hosts) in self.guard.release() {
+            self.changed.entry(service).or_default().extend(hosts);
+        }
+    }
+
+    /// Makes the view right: takes in what changed, and, while the store is `seen`, lets go of what was held back
+    /// long enough. True if consumers see a difference.
+    pub fn settle(&mut self, now: BootMillis, seen: bool) -> bool {
+        for (service, hosts) in if seen { self.guard.expire(now) } else { Vec::new() } {
+            self.changed.entry(service).or_default().extend(hosts);
+        }
+        let mut differs = false;
+        for (service, hosts) in std::mem::take(&mut self.changed) {
+            let said = self.said.get(&service);
+            let shown = hosts.into_iter().map(|host| {
+                let instance = match self.guard.held(&service, &host) {
+                    Some(last) => Some(last),
+                    None => said.and_then(|known| known.hosts.get(&host)).and_then(Said::instance),
+                };
+                (host, instance)
+            });
+            let shown: Vec<_> = shown.collect();
+            differs |= self.view.change(&service, shown);
+        }
+        differs
+    }
+
+    /// When [`Catalog::settle`] makes a difference though nothing was said.
+    pub fn next_look(&self) -> Option<BootMillis> {
+        self.guard.next_look()
+    }
+}
+
+/// What everybody says, at one moment, without a history: for readers that look once.
+pub fn catalog_at_once(
+    records: BTreeMap<(ServiceName, HostName), (Arc<ServiceRecord>, bool)>,
+    health: impl IntoIterator<Item = ((ServiceName, HostName), Health)>,
+) -> View {
+    let mut catalog = Catalog::new(GuardSettings::default());
+    let now = BootMillis(0);
+    let mut services: BTreeSet<ServiceName> = records.keys().map(|(service, _)| service.clone()).collect();
+    catalog.replace_records(records, now);
+    for ((service, host), health) in health {
+        catalog.apply(&service, &host, CatalogFact::Health(Some(health)), now);
+        services.insert(service);
+    }
+    services.iter().for_each(|service| catalog.view.note_health_known(service));
+    catalog.settle(now, true);
+    catalog.view
+}
+
+/// The catalog as keys, values and whether they hang on a lease show it, at one moment; and how many records were
+/// passed over.
+pub fn catalog_from_store<'a>(entries: impl IntoIterator<Item = (&'a str, &'a [u8], bool)>) -> (View, usize) {
+    let mut records = BTreeMap::new();
+    let mut healths = Vec::new();
+    let mut refused = 0;
+    for (key, value, leased) in entries {
+        match Key::parse(key) {
+            Ok(Key::Service(service, host)) => match ServiceRecord::read(&host, value) {
+                Ok(record) => drop(records.insert((service, host), (Arc::new(record), leased))),
+                Err(_) => refused += 1,
+            },
+            Ok(Key::Health(service, host)) => {
+                healths.extend(Health::read(value).map(|health| ((service, host), health)));
+            }
+            Ok(_) => {}
+            Err(_) => refused += 1,
+        }
+    }
+    (catalog_at_once(records, healths), refused)
+}

@@ -1,0 +1,58 @@
+//! Reading files that people write: durations, the line of an error, the nearest known name.
+
+use schema::time::parse_duration;
+use serde::{Deserialize, Deserializer};
+use std::time::Duration;
+
+/// The line on which a text stands first.
+pub(super) fn line_of(text: &str, part: &str) -> Option<usize> {
+    text.lines().position(|line| line.contains(part)).map(|at| at + 1)
+}
+
+/// A duration as people write it.
+#[derive(Debug, Clone, Copy)]
+pub struct Span(pub Duration);
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        parse_duration(&text).map(Span).map_err(serde::de::Error::custom)
+    }
+}
+
+/// The line of a place in a text, from 1.
+pub fn line_at(text: &str, offset: usize) -> usize {
+    text[..offset.min(text.len())].matches('\n').count() + 1
+}
+
+/// serde says "unknown field `a`, expected one of `b`, `c`": the nearest of these is named.
+pub fn with_nearest(message: &str) -> String {
+    let message = message.trim();
+    let Some(rest) = message.strip_prefix("unknown field ") else { return message.to_owned() };
+    let names: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
+    let Some((unknown, known)) = names.split_first() else { return message.to_owned() };
+    match nearest(unknown, known.iter().copied()) {
+        Some(nearest) => format!("unknown setting `{unknown}`; did you mean `{nearest}`?"),
+        None => format!("unknown setting `{unknown}`"),
+    }
+}
+
+/// The name that is most like another.
+pub fn nearest<'a>(unknown: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known.min_by_key(|name| distance(unknown, name))
+}
+
+/// Levenshtein distance, by bytes.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let above = row[j + 1];
+            row[j + 1] = (diagonal + usize::from(x != y)).min(above + 1).min(row[j] + 1);
+            diagonal = above;
+        }
+    }
+    row[b.len()]
+}

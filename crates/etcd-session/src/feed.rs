@@ -1,0 +1,253 @@
+//! A range of keys, followed: every key at one revision in parts, then each change in order. What is made of it is
+//! the consumer's; nothing is kept here, so a range of 100,000 keys costs one copy, and that is the consumer's.
+//!
+//! A watch alone is no proof of life: every 30 s ± 50 % the member is asked how far it has told everything, and
+//! one that does not answer is left. A list that is older than what was seen before is not handed out: that
+//! store went back.
+
+use crate::error::StoreError;
+use crate::picture::Entry;
+use crate::random::draw;
+use crate::read::ANSWER_MAX_BYTES;
+use crate::request::Deadline;
+use crate::session::Session;
+use etcd_client::{EventType, WatchOptions, WatchResponse, WatchStream};
+use schema::keys::Prefix;
+use schema::time::Backoff;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// What a feed says, in this order: parts of a list, its end, changes. A new list may begin at any time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FeedEvent {
+    /// A part of a complete list.
+    Part(Vec<(String, Entry)>),
+    /// The list is complete, as of this revision: keys that were not in its parts are gone.
+    Listed(i64),
+    /// Changes up to this revision; without an entry where a key is gone.
+    Changed(i64, Vec<(String, Option<Entry>)>),
+    /// The watch stands, or broke.
+    Connected(bool),
+}
+
+/// Paces of a feed.
+#[derive(Debug, Clone)]
+pub struct FeedOptions {
+    /// Mean time between two questions for a sign of life.
+    pub progress_every: Duration,
+    /// Most time until such a question is answered.
+    pub silence_max: Duration,
+    /// Bounds of the delay after a failure ([`Backoff::spread`]).
+    pub backoff: (Duration, Duration),
+    /// Most time for one list.
+    pub list_timeout: Duration,
+}
+
+impl Default for FeedOptions {
+    fn default() -> Self {
+        Self {
+            progress_every: Duration::from_secs(30),
+            silence_max: Duration::from_secs(15),
+            backoff: (Duration::from_millis(200), Duration::from_secs(45)),
+            list_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A running feed; it ends when this is dropped.
+pub struct Feed {
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Feed {
+    /// Starts to follow a range. Several feeds may speak into one channel; each event carries the number of its
+    /// feed, because some of one that was dropped may still be on their way.
+    pub fn start(
+        session: Session,
+        prefix: Prefix,
+        options: FeedOptions,
+        number: u64,
+        sender: mpsc::Sender<(u64, FeedEvent)>,
+    ) -> Self {
+        let follower = Follower { session, prefix, options, number, sender, resume: None };
+        Self { task: tokio::spawn(follower.run()) }
+    }
+}
+
+struct Follower {
+    session: Session,
+    prefix: Prefix,
+    options: FeedOptions,
+    number: u64,
+    sender: mpsc::Sender<(u64, FeedEvent)>,
+    /// The revision from which the watch goes on; list first if there is none.
+    resume: Option<i64>,
+}
+
+/// Why the watch is left.
+enum Left {
+    Cut(StoreError),
+    Relist,
+    /// Nobody takes events any more.
+    Done,
+}
+
+impl Follower {
+    async fn run(mut self) {
+        let backoff = Backoff::new(self.options.backoff.0, self.options.backoff.1);
+        let mut failures = 0u32;
+        loop {
+            let left = match self.resume {
+                None => match self.list().await {
+                    Ok(revision) => {
+                        self.resume = Some(revision + 1);
+                        self.follow(&mut failures).await
+                    }
+                    Err(left) => left,
+                },
+                Some(_) => self.follow(&mut failures).await,
+            };
+            match left {
+                Left::Done => return,
+                Left::Relist => self.resume = None,
+                Left::Cut(error) => {
+                    tracing::debug!(%error, prefix = %self.prefix, "feed: no contact with the store");
+                }
+            }
+            failures += 1;
+            if self.say(FeedEvent::Connected(false)).await.is_err() {
+                return;
+            }
+            tokio::time::sleep(backoff.spread(failures, draw())).await;
+        }
+    }
+
+    async fn say(&self, event: FeedEvent) -> Result<(), Left> {
+        self.sender.send((self.number, event)).await.map_err(|_| Left::Done)
+    }
+
+    async fn list(&self) -> Result<i64, Left> {
+        // An answer that is older than one seen before it was asked for is of a store that went back.
+        let floor = self.session.marks().revision;
+        let deadline = Deadline::within(self.options.list_timeout);
+        let mut listing = self.session.listing(&self.prefix);
+        while let Some(part) = listing.next(deadline).await.map_err(Left::Cut)? {
+            if listing.revision() < floor {
+                let detail = format!("revision {} after {floor}", listing.revision());
+                return Err(Left::Cut(StoreError::BadAnswer { operation: "list", detail }));
+            }
+            self.say(FeedEvent::Part(part)).await?;
+        }
+        self.say(FeedEvent::Listed(listing.revision())).await?;
+        Ok(listing.revision())
+    }
+
+    async fn open(&self, from: i64) -> Result<(WatchStream, u64), StoreError> {
+        let (client, generation) = self.session.client().await?;
+        let options = WatchOptions::new().with_prefix().with_start_revision(from);
+        // What was missed comes in few, large answers.
+        let mut watches = client.watch_client().max_decoding_message_size(ANSWER_MAX_BYTES);
+        let opening = watches.watch(self.session.full(&self.prefix), Some(options));
+        let opened = tokio::time::timeout(self.session.config().attempt_timeout, opening).await;
+        let failed = match opened {
+            Ok(Ok(stream)) => return Ok((stream, generation)),
+            Ok(Err(error)) => self.session.error("watch", &error),
+            Err(_) => StoreError::Unreachable { operation: "watch", detail: "no answer in time".into() },
+        };
+        self.session.move_on(generation).await;
+        Err(failed)
+    }
+
+    async fn follow(&mut self, failures: &mut u32) -> Left {
+        let Some(from) = self.resume else { return Left::Relist };
+        let (mut stream, generation) = match self.open(from).await {
+            Ok(opened) => opened,
+            Err(error) => return Left::Cut(error),
+        };
+        let cut = |detail: &str| StoreError::Unreachable { operation: "watch", detail: detail.to_owned() };
+        let mut ask_at = Instant::now() + self.options.progress_every.mul_f64(0.5 + draw());
+        // Until when something must be heard.
+        let mut silent_at: Option<Instant> = Some(Instant::now() + self.options.silence_max);
+        loop {
+            let silence = silent_at.unwrap_or_else(|| ask_at + Duration::from_secs(3600));
+            tokio::select! {
+                // `message` reads from a stream that keeps what it has not handed out; the other arms hold nothing.
+                message = stream.message() => {
+                    let answer = match message {
+                        Ok(Some(answer)) => answer,
+                        Ok(None) => {
+                            self.session.move_on(generation).await;
+                            return Left::Cut(cut("the stream ended"));
+                        }
+                        Err(error) => {
+                            self.session.move_on(generation).await;
+                            return Left::Cut(self.session.error("watch", &error));
+                        }
+                    };
+                    silent_at = None;
+                    if let Some(left) = self.take(&answer, from, failures).await {
+                        if matches!(left, Left::Cut(_)) {
+                            self.session.move_on(generation).await;
+                        }
+                        return left;
+                    }
+                }
+                () = tokio::time::sleep_until(ask_at) => {
+                    if stream.request_progress().await.is_err() {
+                        return Left::Cut(cut("the stream ended"));
+                    }
+                    silent_at = silent_at.or(Some(Instant::now() + self.options.silence_max));
+                    ask_at = Instant::now() + self.options.progress_every.mul_f64(0.5 + draw());
+                }
+                () = tokio::time::sleep_until(silence) => {
+                    self.session.move_on(generation).await;
+                    return Left::Cut(cut("the member does not say how far it is"));
+                }
+                () = self.sender.closed() => return Left::Done,
+            }
+        }
+    }
+
+    async fn take(&mut self, answer: &WatchResponse, from: i64, failures: &mut u32) -> Option<Left> {
+        let revision = answer.header().map_or(0, |h| h.revision());
+        if answer.compact_revision() > 0 {
+            tracing::info!(prefix = %self.prefix, "feed: history is gone, listing again");
+            return Some(Left::Relist);
+        }
+        if answer.canceled() {
+            let detail = format!("cancelled: {}", answer.cancel_reason());
+            return Some(Left::Cut(StoreError::Unreachable { operation: "watch", detail }));
+        }
+        if answer.created() {
+            // A watch on a store that went back would stay silent for ever. The list tells.
+            if revision + 1 < from {
+                return Some(Left::Relist);
+            }
+            *failures = 0;
+            return self.say(FeedEvent::Connected(true)).await.err();
+        }
+        let changes: Vec<(String, Option<Entry>)> =
+            answer.events().iter().filter_map(|e| self.change(e)).collect();
+        if changes.is_empty() {
+            return None;
+        }
+        self.session.note_revision(revision);
+        let last = answer.events().iter().filter_map(|e| e.kv()).map(|kv| kv.mod_revision()).max();
+        self.resume = self.resume.max(last.map(|revision| revision + 1));
+        self.say(FeedEvent::Changed(revision, changes)).await.err()
+    }
+
+    fn change(&self, event: &etcd_client::Event) -> Option<(String, Option<Entry>)> {
+        let kv = event.kv()?;
+        let key = self.session.strip(kv.key())?.to_owned();
+        let entry = (event.event_type() == EventType::Put).then(|| Entry::from(kv));
+        Some((key, entry))
+    }
+}

@@ -1,0 +1,229 @@
+//! The transactions of a host: start, done, withdraw, report. Each is fenced: it compares the revision of
+//! the host's own claim and of the store's identity, so whoever lost either writes nothing.
+
+use crate::error::{Class, StoreError};
+use crate::picture::Picture;
+use crate::request::{Deadline, Repeat};
+use crate::session::Session;
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use schema::keys::{Key, StatusState};
+use schema::names::{HostName, StatusType, Token, Version};
+use schema::records::{Report, StatusRecord};
+use schema::time::EpochSeconds;
+use schema::{codec, records};
+
+/// What every transaction of a host compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fence {
+    /// Revision of its claim `/orchestrate/live/<host>`.
+    pub live_revision: i64,
+    /// Revision of `/orchestrate/store`; 0 if it is not there.
+    pub store_revision: i64,
+}
+
+/// What happens to the listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listing {
+    /// It stays.
+    Keep,
+    /// The host is taken off.
+    Remove,
+    /// The host is listed under this version, from this time on, and under no other.
+    Set(Version, EpochSeconds),
+}
+
+/// One transaction of a host. The report goes with every one: by its `write_id` the host knows its own
+/// write again when the answer was lost.
+#[derive(Debug, Clone)]
+pub struct HostWrite<'a> {
+    /// The host.
+    pub host: &'a HostName,
+    /// The live lease, for what must vanish with the host.
+    pub lease: i64,
+    /// The fence.
+    pub fence: Fence,
+    /// Compared as well when given: `/current_version` is still of this revision. For the start.
+    pub target_revision: Option<i64>,
+    /// The version under which the host is believed to be listed now. It is compared; where it is wrong the
+    /// transaction is repeated with what stands there.
+    pub listed: Option<&'a Version>,
+    /// The listing.
+    pub listing: Listing,
+    /// Results; each state written removes the other states of its type.
+    pub statuses: Vec<(StatusType, StatusState, StatusRecord)>,
+    /// The report.
+    pub report: &'a Report,
+}
+
+/// Why a transaction was refused by its comparisons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The claim is not ours any more.
+    Claim,
+    /// The store's identity changed.
+    Store,
+    /// `/current_version` moved on.
+    Target,
+}
+
+/// How a transaction ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// Committed at this revision.
+    Done(i64),
+    /// A comparison failed; nothing was written.
+    Refused(Refusal),
+}
+
+impl Session {
+    /// Creates the store's identity, if nobody was faster.
+    ///
+    /// # Errors
+    /// As the store answers.
+    pub async fn claim_store(&self, deadline: Deadline) -> Result<(), StoreError> {
+        let key = self.full(Key::Store);
+        let identity =
+            codec::write(&records::StoreIdentity { lineage: crate::random::random_token(), epoch: 0 });
+        // Only the first writer's identity stands, so a repeated attempt does no harm.
+        self.call("create the store's identity", Repeat::Freely, deadline, |mut client| {
+            let absent = Compare::version(key.clone(), CompareOp::Equal, 0);
+            let txn = Txn::new().when([absent]).and_then([TxnOp::put(key.clone(), identity.clone(), None)]);
+            async move { client.txn(txn).await }
+        })
+        .await
+        .map(|_| ())
+    }
+
+    /// Commits a transaction of a host. When the answer is lost it reads back, recognises its own write,
+    /// and otherwise repeats it.
+    ///
+    /// # Errors
+    /// As the store answers; [`Class::Unknown`] if the deadline came before an answer.
+    pub async fn write_host(&self, write: &HostWrite<'_>, deadline: Deadline) -> Result<Written, StoreError> {
+        let host = write.host;
+        let keys = [
+            Key::Announced(host.clone()),
+            Key::Live(host.clone()),
+            Key::Store,
+            Key::CurrentVersion,
+            Key::Report(host.clone()),
+        ];
+        let look: Vec<TxnOp> = keys.iter().map(|key| TxnOp::get(self.full(key), None)).collect();
+        let mut listed = write.listed.map(|version| version.as_str().as_bytes().to_vec());
+        loop {
+            let (compares, operations) = self.host_transaction(write, listed.as_deref());
+            let answer = self
+                .call("write the host's state", Repeat::IfNotApplied, deadline, |mut client| {
+                    let txn = Txn::new().when(compares.clone()).and_then(operations.clone());
+                    let txn = txn.or_else(look.clone());
+                    async move { client.txn(txn).await }
+                })
+                .await;
+            let mut picture = Picture::default();
+            match answer {
+                Ok(answer) if answer.succeeded() => {
+                    let revision = answer.header().map_or(0, |h| h.revision());
+                    self.note_revision(revision);
+                    return Ok(Written::Done(revision));
+                }
+                Ok(refused) => self.take_in(&refused, &mut picture)?,
+                Err(error) if error.class() == Class::Unknown && !deadline.left().is_zero() => {
+                    tracing::debug!(%error, "reading back");
+                    picture = self.read_keys(&keys, deadline).await?;
+                }
+                Err(error) => return Err(error),
+            }
+            if let Some(revision) = own_write(&picture, &keys[4], &write.report.write_id) {
+                self.note_revision(revision);
+                return Ok(Written::Done(revision));
+            }
+            let revision_of = |key: &Key| picture.get(key).map_or(0, |e| e.mod_revision);
+            if revision_of(&keys[1]) != write.fence.live_revision {
+                return Ok(Written::Refused(Refusal::Claim));
+            }
+            if revision_of(&keys[2]) != write.fence.store_revision {
+                return Ok(Written::Refused(Refusal::Store));
+            }
+            if write.target_revision.is_some_and(|r| r != revision_of(&keys[3])) {
+                return Ok(Written::Refused(Refusal::Target));
+            }
+            // Not applied yet, or the listing was not as read: once more with what is there now.
+            listed = picture.get(&keys[0]).map(|entry| entry.value.clone());
+        }
+    }
+
+    fn host_transaction(&self, write: &HostWrite<'_>, listed: Option<&[u8]>) -> (Vec<Compare>, Vec<TxnOp>) {
+        let host = write.host;
+        let revision_is =
+            |key: Key, revision| Compare::mod_revision(self.full(key), CompareOp::Equal, revision);
+        let mut compares = vec![
+            revision_is(Key::Live(host.clone()), write.fence.live_revision),
+            revision_is(Key::Store, write.fence.store_revision),
+        ];
+        if let Some(revision) = write.target_revision {
+            compares.push(revision_is(Key::CurrentVersion, revision));
+        }
+        let report = self.full(Key::Report(host.clone()));
+        let mut operations = vec![TxnOp::put(report, write.report.write_bounded(), None)];
+        if write.listing != Listing::Keep {
+            self.add_listing(write, listed, &mut compares, &mut operations);
+        }
+        add_statuses(self, host, &write.statuses, &mut operations);
+        (compares, operations)
+    }
+
+    fn add_listing(
+        &self,
+        write: &HostWrite<'_>,
+        listed: Option<&[u8]>,
+        compares: &mut Vec<Compare>,
+        operations: &mut Vec<TxnOp>,
+    ) {
+        let host = write.host;
+        let announced = self.full(Key::Announced(host.clone()));
+        compares.push(match listed {
+            Some(value) => Compare::value(announced.clone(), CompareOp::Equal, value),
+            None => Compare::version(announced.clone(), CompareOp::Equal, 0),
+        });
+        let new = if let Listing::Set(version, _) = &write.listing { Some(version) } else { None };
+        let old = listed.and_then(|value| codec::read_version(value).ok());
+        if let Some(old) = old.filter(|old| Some(old) != new) {
+            operations.push(TxnOp::delete(self.full(Key::RunningVersion(old, host.clone())), None));
+        }
+        match &write.listing {
+            Listing::Set(version, at) => {
+                let under_lease = || Some(PutOptions::new().with_lease(write.lease));
+                let listing = self.full(Key::RunningVersion(version.clone(), host.clone()));
+                operations.push(TxnOp::put(listing, at.0.to_string(), under_lease()));
+                operations.push(TxnOp::put(announced, version.as_str(), under_lease()));
+            }
+            _ if listed.is_some() => operations.push(TxnOp::delete(announced, None)),
+            _ => {}
+        }
+    }
+}
+
+/// Each state that is written removes the other states of its type, by exact key.
+pub(crate) fn add_statuses(
+    session: &Session,
+    host: &HostName,
+    statuses: &[(StatusType, StatusState, StatusRecord)],
+    operations: &mut Vec<TxnOp>,
+) {
+    for (kind, state, record) in statuses {
+        for other in StatusState::ALL {
+            let key = session.full(Key::Status(kind.clone(), other, host.clone()));
+            operations.push(if other == *state {
+                TxnOp::put(key, codec::write(record), None)
+            } else {
+                TxnOp::delete(key, None)
+            });
+        }
+    }
+}
+
+fn own_write(picture: &Picture, report: &Key, write_id: &Token) -> Option<i64> {
+    let entry = picture.get(report)?;
+    let found: Report = codec::read(&entry.value).ok()?;
+    (found.write_id == *write_id).then_some(entry.mod_revision)
+}

@@ -1,0 +1,451 @@
+//! The claim of a host's name: `/orchestrate/live/<host>` under the live lease.
+//!
+//! One task owns the lease: it claims, keeps it alive, notices its loss and claims again. It resumes a
+//! lease only on the same boot and machine, and only if a transaction proves that the claim is still
+//! ours under it. A claim of another instance is watched: while its lease is kept alive somebody lives
+//! under the name, and this agent stays out, naming both.
+//!
+//! A restored store holds the claim, the lease and the listing of then. So a lease is valid in one history of the
+//! store alone, and before it is kept alive on a new connection one read shows that the store is the one that it was
+//! granted in. In a store that went back the name is claimed under a new lease, which takes the old listing away.
+
+use crate::error::{Class, StoreError};
+use crate::marks::{Marks, judged_keys, store_seen};
+use crate::picture::Picture;
+use crate::random::draw;
+use crate::request::{Deadline, Repeat};
+use crate::session::Session;
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use schema::codec;
+use schema::keys::Key;
+use schema::names::HostName;
+use schema::records::{LiveClaim, RosterEntry};
+use schema::standing::{Standing, StoreMemory, judge};
+use schema::time::Backoff;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+/// What a claim is made with.
+#[derive(Debug, Clone)]
+pub struct PresenceConfig {
+    /// The name.
+    pub host: HostName,
+    /// The claim.
+    pub claim: LiveClaim,
+    /// Written to the roster if the host is not on it.
+    pub roster: RosterEntry,
+    /// Resume the lease of a claim that this instance left behind in the same boot.
+    pub resume: bool,
+    /// How long the claim stays when nobody keeps it alive; whole seconds.
+    pub lease: Duration,
+}
+
+/// Whether the store may be written, as the host judges it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Gate {
+    /// It may.
+    pub open: bool,
+    /// Revision of `/orchestrate/store`; 0 if it is not there.
+    pub store_revision: i64,
+    /// The history of the store ([`Marks::history`](crate::Marks)) that this was judged in.
+    pub history: u64,
+    /// What the host remembers of the store.
+    pub memory: Option<StoreMemory>,
+}
+
+impl Gate {
+    /// True if what is waited for changed; memory is looked at when it is needed.
+    pub fn differs(&self, other: &Self) -> bool {
+        let of = |gate: &Self| (gate.open, gate.store_revision, gate.history);
+        of(self) != of(other)
+    }
+
+    fn went_back(&self) -> bool {
+        self.memory.as_ref().is_some_and(|memory| memory.went_back.is_some())
+    }
+
+    /// True if a picture is of the store that this was judged of.
+    fn is_of(&self, picture: &Picture, host: &HostName, marks: Marks) -> bool {
+        let regress = marks.regress(picture);
+        let seen = store_seen(picture, host, regress);
+        let standing = judge(self.memory.as_ref(), &seen);
+        marks.history == self.history
+            && regress.is_none()
+            && (self.went_back() || matches!(standing, Standing::Trusted | Standing::Unclaimed))
+    }
+}
+
+/// How the claim stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PresenceState {
+    /// Not claimed yet.
+    NotYet,
+    /// Claimed.
+    Held {
+        /// The live lease.
+        lease: i64,
+        /// Revision of the claim; every transaction of the host compares it.
+        live_revision: i64,
+    },
+    /// Another instance lives under the name.
+    Contested {
+        /// Its claim, in words.
+        holder: String,
+    },
+}
+
+/// A running claim; it ends when this is dropped. The lease is left to run out or to be resumed.
+pub struct Presence {
+    states: watch::Receiver<PresenceState>,
+    check: mpsc::Sender<()>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
+/// How often the remaining time of another instance's lease is looked at.
+const CONTEST_LOOK_EVERY: Duration = Duration::from_secs(3);
+
+impl Presence {
+    /// Starts claiming once the gate is open.
+    pub fn start(session: Session, config: PresenceConfig, gate: watch::Receiver<Gate>) -> Self {
+        let (sender, states) = watch::channel(PresenceState::NotYet);
+        let (check, checks) = mpsc::channel(1);
+        let task = tokio::spawn(Claimant { session, config, gate, sender, checks, held: None }.run());
+        Self { states, check, task }
+    }
+
+    /// The state, and a way to wait for the next.
+    pub fn states(&self) -> watch::Receiver<PresenceState> {
+        self.states.clone()
+    }
+
+    /// Asks for a look at the claim now: a transaction was refused because it is not ours any more.
+    pub fn check_now(&self) {
+        // A full queue holds the same wish already.
+        let _ = self.check.try_send(());
+    }
+}
+
+struct Claimant {
+    session: Session,
+    config: PresenceConfig,
+    gate: watch::Receiver<Gate>,
+    sender: watch::Sender<PresenceState>,
+    checks: mpsc::Receiver<()>,
+    /// The lease that this process held last, and in which history of the store.
+    held: Option<(i64, u64)>,
+}
+
+/// A claim that was made.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    lease: i64,
+    live_revision: i64,
+    history: u64,
+}
+
+enum ClaimOutcome {
+    Held(Held),
+    Contested {
+        holder: String,
+        lease: i64,
+    },
+    /// Something changed between reading and writing, or the store is not the one that the host judged.
+    Raced,
+}
+
+impl Claimant {
+    async fn run(mut self) {
+        let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+        let mut failures = 0u32;
+        // Remaining time of the other instance's lease when last looked at.
+        let mut contest: Option<(i64, i64)> = None;
+        loop {
+            if self.gate.wait_for(|gate| gate.open).await.is_err() {
+                return;
+            }
+            let gate = self.gate.borrow_and_update().clone();
+            match self.claim(&gate).await {
+                Ok(ClaimOutcome::Held(held)) => {
+                    failures = 0;
+                    contest = None;
+                    let Held { lease, live_revision, history } = held;
+                    self.held = Some((lease, history));
+                    self.publish(PresenceState::Held { lease, live_revision });
+                    self.keep(held).await;
+                    self.publish(PresenceState::NotYet);
+                }
+                Ok(ClaimOutcome::Raced) => {
+                    failures += 1;
+                    self.pause(backoff.delay(failures, draw())).await;
+                }
+                Ok(ClaimOutcome::Contested { holder, lease }) => {
+                    let left = self.time_left(lease).await;
+                    let rose = matches!((contest, left), (Some((l, before)), Some(now)) if l == lease && now > before);
+                    if rose || contest.is_some_and(|(l, _)| l != lease) {
+                        self.publish(PresenceState::Contested { holder });
+                    }
+                    contest = left.map(|left| (lease, left));
+                    self.pause(CONTEST_LOOK_EVERY.mul_f64(0.8 + 0.4 * draw())).await;
+                }
+                Err(error) => {
+                    failures += 1;
+                    tracing::debug!(%error, "presence: the name cannot be claimed now");
+                    // With NOSPACE no lease is granted: look again at the slow pace, not in a spin.
+                    let floor =
+                        if error.class() == Class::Fatal { Duration::from_secs(5) } else { Duration::ZERO };
+                    self.pause(backoff.delay(failures, draw()).max(floor)).await;
+                }
+            }
+        }
+    }
+
+    fn publish(&self, state: PresenceState) {
+        self.sender.send_if_modified(|old| {
+            let changes = *old != state;
+            *old = state;
+            changes
+        });
+    }
+
+    async fn pause(&mut self, delay: Duration) {
+        tokio::select! {
+            // Neither arm holds anything when it is dropped.
+            () = tokio::time::sleep(delay) => {}
+            _ = self.checks.recv() => {}
+        }
+    }
+
+    async fn time_left(&self, lease: i64) -> Option<i64> {
+        let deadline = Deadline::within(REQUEST_TIMEOUT);
+        let answer = self
+            .session
+            .call("lease time to live", Repeat::Freely, deadline, |mut c| async move {
+                c.lease_time_to_live(lease, None).await
+            })
+            .await;
+        answer.ok().map(|a| a.ttl())
+    }
+
+    /// Reads what stands of the claim, and how the store is to be judged, on one connection.
+    async fn look(&self, deadline: Deadline) -> Result<(Picture, u64, Marks), StoreError> {
+        let host = &self.config.host;
+        let (_, generation) = self.session.client().await?;
+        let marks = self.session.marks();
+        let mut keys = vec![Key::Live(host.clone()), Key::Announced(host.clone())];
+        keys.extend(judged_keys(host));
+        let picture = self.session.read_keys(&keys, deadline).await?;
+        let (_, after) = self.session.client().await?;
+        if after != generation {
+            // Read on another one it proves nothing of this one.
+            let detail = "connected anew meanwhile".into();
+            return Err(StoreError::Unreachable { operation: "read", detail });
+        }
+        Ok((picture, generation, marks))
+    }
+
+    async fn claim(&self, gate: &Gate) -> Result<ClaimOutcome, StoreError> {
+        let config = &self.config;
+        let deadline = Deadline::within(REQUEST_TIMEOUT);
+        let (picture, generation, marks) = self.look(deadline).await?;
+        if !gate.is_of(&picture, &config.host, marks) {
+            return Ok(ClaimOutcome::Raced);
+        }
+        let live = picture.get(&Key::Live(config.host.clone()));
+        let held: Option<LiveClaim> = live.and_then(|e| codec::read(&e.value).ok());
+        let ours = held
+            .as_ref()
+            .is_some_and(|c| c.instance == config.claim.instance && c.machine_id == config.claim.machine_id);
+        if let (Some(live), false) = (live, ours) {
+            let holder = held.map_or("an unreadable claim".into(), |c| c.to_string());
+            return Ok(ClaimOutcome::Contested { holder, lease: live.lease });
+        }
+        self.session.note_proven(generation);
+        let same_boot = held.as_ref().is_some_and(|c| c.boot_id == config.claim.boot_id);
+        if let Some(live) = live
+            && same_boot
+            && self.may_resume(live.lease, gate)
+            && self.session.keep_own_lease(live.lease, deadline).await.is_ok()
+        {
+            return self.write_claim(live.lease, live.mod_revision, gate, &picture, true, deadline).await;
+        }
+        let lease = self.session.grant_lease(config.lease.as_secs().cast_signed(), deadline).await?;
+        let live_revision = live.map_or(0, |e| e.mod_revision);
+        let outcome = self.write_claim(lease, live_revision, gate, &picture, false, deadline).await;
+        if !matches!(outcome, Ok(ClaimOutcome::Held(_))) {
+            // A lease without keys helps nobody; if this fails it runs out by itself.
+            let _ =
+                self.session
+                    .call("lease revoke", Repeat::Freely, deadline, |mut c| async move {
+                        c.lease_revoke(lease).await
+                    })
+                    .await;
+        }
+        outcome
+    }
+
+    /// A lease may be resumed in the history that it was granted in: this process held it there, or an earlier one
+    /// did and the store is as that one left it.
+    fn may_resume(&self, lease: i64, gate: &Gate) -> bool {
+        let as_left = self.config.resume && gate.history == 0 && !gate.went_back();
+        lease != 0 && (as_left || self.held == Some((lease, gate.history)))
+    }
+
+    /// Writes the claim under the lease, if it stands as read. A claim under a new lease takes the old
+    /// listing with it: what it said was proven before.
+    async fn write_claim(
+        &self,
+        lease: i64,
+        live_revision: i64,
+        gate: &Gate,
+        picture: &Picture,
+        resumed: bool,
+        deadline: Deadline,
+    ) -> Result<ClaimOutcome, StoreError> {
+        let host = &self.config.host;
+        let (live, store) = (self.session.full(Key::Live(host.clone())), self.session.full(Key::Store));
+        let roster = self.session.full(Key::Host(host.clone()));
+        let under_lease = || Some(PutOptions::new().with_lease(lease));
+        let mut compares = vec![
+            Compare::mod_revision(live.clone(), CompareOp::Equal, live_revision),
+            Compare::mod_revision(store, CompareOp::Equal, gate.store_revision),
+        ];
+        let claim = codec::write(&self.config.claim);
+        let says_so = |e: &crate::picture::Entry| e.value == claim.as_bytes();
+        let unchanged = resumed
+            && picture.get(&Key::Live(host.clone())).is_some_and(says_so)
+            && picture.get(&Key::Host(host.clone())).is_some();
+        let mut operations = vec![TxnOp::put(live.clone(), claim, under_lease())];
+        let absent = Compare::version(roster.clone(), CompareOp::Equal, 0);
+        let enlist = TxnOp::put(roster, codec::write(&self.config.roster), None);
+        operations.push(TxnOp::txn(Txn::new().when([absent]).and_then([enlist])));
+        let announced = Key::Announced(host.clone());
+        if let Some(entry) = picture.get(&announced).filter(|_| !resumed) {
+            let key = self.session.full(&announced);
+            compares.push(Compare::mod_revision(key.clone(), CompareOp::Equal, entry.mod_revision));
+            operations.push(TxnOp::delete(key, None));
+            if let Ok(version) = codec::read_version(&entry.value) {
+                operations
+                    .push(TxnOp::delete(self.session.full(Key::RunningVersion(version, host.clone())), None));
+            }
+        }
+        if unchanged {
+            // The comparison alone proves that the claim is still ours; a restart writes nothing.
+            compares.push(Compare::lease(live, CompareOp::Equal, lease));
+            operations.clear();
+        }
+        // Written again after a lost answer it says the same under the same lease, or is refused and read anew.
+        let answer = self
+            .session
+            .call("claim the name", Repeat::Freely, deadline, |mut client| {
+                let txn = Txn::new().when(compares.clone()).and_then(operations.clone());
+                async move { client.txn(txn).await }
+            })
+            .await?;
+        let revision = answer.header().map_or(0, |h| h.revision());
+        if !answer.succeeded() {
+            return Ok(ClaimOutcome::Raced);
+        }
+        self.session.note_revision(revision);
+        let live_revision = if unchanged { live_revision } else { revision };
+        Ok(ClaimOutcome::Held(Held { lease, live_revision, history: gate.history }))
+    }
+
+    /// Keeps the lease alive until it is lost, the claim is somebody else's, or another history of the store begins.
+    async fn keep(&mut self, held: Held) {
+        let mut last_success = Instant::now();
+        let mut failures = 0u32;
+        let (mut generations, proven) = (self.session.generations(), self.session.proven());
+        loop {
+            let delay = if failures == 0 {
+                (self.config.lease / 3).mul_f64(0.9 + 0.2 * draw())
+            } else {
+                // After a cut keep-alives reconnect first, spread over five seconds.
+                Duration::from_secs(5).mul_f64(draw())
+            };
+            let due = async {
+                tokio::select! {
+                    () = tokio::time::sleep(delay) => {}
+                    // Other leases of the host wait until the store was looked at on the new connection.
+                    _ = generations.wait_for(|new| *new != *proven.borrow()), if failures == 0 => {}
+                }
+            };
+            tokio::select! {
+                // No arm holds anything when it is dropped.
+                () = due => {
+                    match self.keep_alive(held).await {
+                        Ok(true) => {
+                            last_success = Instant::now();
+                            failures = 0;
+                        }
+                        Ok(false) => {
+                            tracing::warn!("the store is not as it was when the name was claimed: the lease is given up");
+                            return;
+                        }
+                        Err(StoreError::LeaseGone { .. }) => {
+                            tracing::warn!("the live lease is gone, claiming the name again");
+                            return;
+                        }
+                        Err(error) => {
+                            failures += 1;
+                            tracing::debug!(%error, since = ?last_success.elapsed(), "the live lease could not be kept alive");
+                        }
+                    }
+                }
+                _ = self.checks.recv() => {
+                    if !self.is_still_ours(held.live_revision).await {
+                        tracing::warn!("the claim of the name is not ours any more");
+                        return;
+                    }
+                }
+                changed = self.gate.changed() => {
+                    if changed.is_err() || self.gate.borrow().history != held.history {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps the lease alive once; false if it must not be. On a connection that is new the store is looked at first.
+    async fn keep_alive(&self, held: Held) -> Result<bool, StoreError> {
+        let deadline = Deadline::within(REQUEST_TIMEOUT);
+        let (_, generation) = self.session.client().await?;
+        if *self.session.proven().borrow() != generation {
+            // Before the read: what was remembered then must stand in what is read after.
+            let gate = self.gate.borrow().clone();
+            let (picture, generation, marks) = self.look(deadline).await?;
+            let host = &self.config.host;
+            let live = picture.get(&Key::Live(host.clone()));
+            if live.is_none_or(|live| live.mod_revision != held.live_revision) {
+                return Ok(false);
+            }
+            if gate.history != held.history || !gate.is_of(&picture, host, marks) {
+                return Ok(false);
+            }
+            self.session.note_proven(generation);
+        }
+        self.session.keep_own_lease(held.lease, deadline).await.map(|()| true)
+    }
+
+    /// The claim stands as written, and the host is on the roster: readers rely on every claim having its
+    /// entry there, so one that was deleted by hand is written again with the claim.
+    async fn is_still_ours(&self, live_revision: i64) -> bool {
+        let keys = [Key::Live(self.config.host.clone()), Key::Host(self.config.host.clone())];
+        match self.session.read_keys(&keys, Deadline::within(REQUEST_TIMEOUT)).await {
+            Ok(picture) => {
+                let stands = picture.get(&keys[0]).is_some_and(|e| e.mod_revision == live_revision);
+                stands && picture.get(&keys[1]).is_some()
+            }
+            // Not known; the next keep-alive will tell.
+            Err(_) => true,
+        }
+    }
+}

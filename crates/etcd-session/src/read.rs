@@ -1,0 +1,385 @@
+//! Linearizable reads, each at one revision however many pages it takes.
+
+use crate::error::StoreError;
+use crate::picture::{Entry, Picture};
+use crate::request::{Deadline, Repeat};
+use crate::session::Session;
+use etcd_client::{GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
+use schema::keys::{Key, Prefix};
+use std::collections::BTreeMap;
+
+/// Keys in one page of a keys-only read. etcd walks the whole range for every page, so pages are large.
+const KEYS_PER_PAGE: i64 = 60_000;
+/// Values in the first page; how many the next have follows from what they weigh.
+const VALUES_PER_PAGE: i64 = 10_000;
+/// What a page of values should weigh, in bytes.
+const PAGE_BYTES: usize = 4 * 1024 * 1024;
+/// Largest answer that is decoded; the library's default of 4 MiB is less than 100,000 keys.
+pub(crate) const ANSWER_MAX_BYTES: usize = 64 * 1024 * 1024;
+/// Operations in one transaction, etcd's own limit.
+pub(crate) const OPERATIONS_MAX: usize = 128;
+
+/// The keys of a range at one revision, without their values.
+#[derive(Debug)]
+pub struct KeyList {
+    /// The revision.
+    pub revision: i64,
+    prefix_bytes: usize,
+    pages: Vec<etcd_client::GetResponse>,
+}
+
+impl KeyList {
+    /// What follows the prefix in each key, in the order of the store. Bytes that are not text are passed over.
+    pub fn suffixes(&self) -> impl Iterator<Item = &str> {
+        let keys = self.pages.iter().flat_map(|page| page.kvs());
+        keys.filter_map(|kv| kv.key().get(self.prefix_bytes..).and_then(|k| std::str::from_utf8(k).ok()))
+    }
+
+    /// The same, of keys that hang on a lease.
+    pub fn leased_suffixes(&self) -> impl Iterator<Item = &str> {
+        let keys = self.pages.iter().flat_map(|page| page.kvs()).filter(|kv| kv.lease() != 0);
+        keys.filter_map(|kv| kv.key().get(self.prefix_bytes..).and_then(|k| std::str::from_utf8(k).ok()))
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.pages.iter().map(|page| page.kvs().len()).sum()
+    }
+
+    /// True if there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Some of the entries of a range, as they came.
+#[derive(Debug)]
+pub struct EntryPage {
+    namespace_bytes: usize,
+    page: etcd_client::GetResponse,
+}
+
+impl EntryPage {
+    /// Keys without the namespace, and their values, in the order of the store. Keys that are not text are passed
+    /// over.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.page.kvs().iter().filter_map(|kv| {
+            let key = kv.key().get(self.namespace_bytes..)?;
+            Some((std::str::from_utf8(key).ok()?, kv.value()))
+        })
+    }
+}
+
+impl Session {
+    /// Reads keys one by one, all at one revision.
+    ///
+    /// # Errors
+    /// As the store answers; never a part of the keys.
+    pub async fn read_keys(&self, keys: &[Key], deadline: Deadline) -> Result<Picture, StoreError> {
+        self.read_all(keys, &[], None, deadline).await
+    }
+
+    /// Reads keys and ranges with their values, all at one revision: the given one, or that of the first answer.
+    ///
+    /// # Errors
+    /// As the store answers; never a part of what was asked for.
+    pub async fn read_all(
+        &self,
+        keys: &[Key],
+        prefixes: &[Prefix],
+        at: Option<i64>,
+        deadline: Deadline,
+    ) -> Result<Picture, StoreError> {
+        let mut picture = Picture { revision: at.unwrap_or(0), ..Picture::default() };
+        for chunk in keys.chunks(OPERATIONS_MAX) {
+            let at = picture.revision;
+            let gets: Vec<TxnOp> = chunk
+                .iter()
+                .map(|key| TxnOp::get(self.full(key), (at > 0).then(|| GetOptions::new().with_revision(at))))
+                .collect();
+            let answer = self
+                .call("read", Repeat::Freely, deadline, |mut client| {
+                    let gets = gets.clone();
+                    async move { client.txn(Txn::new().and_then(gets)).await }
+                })
+                .await?;
+            self.take_in(&answer, &mut picture)?;
+        }
+        for prefix in prefixes {
+            let at = (picture.revision > 0).then_some(picture.revision);
+            let (pages, read) = self.pages(prefix, at, VALUES_PER_PAGE, false, deadline).await?;
+            picture.revision = read.revision;
+            picture.raft_term = read.raft_term;
+            for page in &pages {
+                for kv in page.kvs() {
+                    self.insert(kv, &mut picture.entries);
+                }
+            }
+        }
+        Ok(picture)
+    }
+
+    /// Reads the keys of a range, without values.
+    ///
+    /// # Errors
+    /// As the store answers; never a part of the range.
+    pub async fn read_key_list(
+        &self,
+        prefix: &Prefix,
+        at: Option<i64>,
+        deadline: Deadline,
+    ) -> Result<KeyList, StoreError> {
+        let (pages, picture) = self.pages(prefix, at, KEYS_PER_PAGE, true, deadline).await?;
+        Ok(KeyList { revision: picture.revision, prefix_bytes: self.full(prefix).len(), pages })
+    }
+
+    /// Reads the entries of a range, all at one revision, which it gives: the given one, or that of the first page. Each page is freed before the next is read: for
+    /// ranges of which little is kept.
+    ///
+    /// # Errors
+    /// As the store answers; the pages so far are then only a part of the range.
+    pub async fn read_entry_pages(
+        &self,
+        prefix: &Prefix,
+        at: Option<i64>,
+        deadline: Deadline,
+        mut take: impl FnMut(&EntryPage),
+    ) -> Result<i64, StoreError> {
+        let namespace_bytes = self.config().namespace.len();
+        let mut paging = Paging::new(self, prefix, at, VALUES_PER_PAGE, false);
+        while let Some(page) = paging.next(self, deadline).await? {
+            take(&EntryPage { namespace_bytes, page });
+        }
+        Ok(paging.picture.revision)
+    }
+
+    /// Reads the keys of a range, without values, if there are no more than `limit`; `None` if there are.
+    ///
+    /// # Errors
+    /// As the store answers; never a part of the range.
+    pub async fn read_key_list_up_to(
+        &self,
+        prefix: &Prefix,
+        limit: Option<usize>,
+        deadline: Deadline,
+    ) -> Result<Option<KeyList>, StoreError> {
+        let Some(limit) = limit else { return self.read_key_list(prefix, None, deadline).await.map(Some) };
+        let start = self.full(prefix);
+        let options = GetOptions::new()
+            .with_range(range_end(start.as_bytes()))
+            .with_limit(i64::try_from(limit).unwrap_or(i64::MAX))
+            .with_keys_only();
+        let page = self
+            .call("list", Repeat::Freely, deadline, |client| {
+                let (start, options) = (start.clone(), options.clone());
+                async move {
+                    client
+                        .kv_client()
+                        .max_decoding_message_size(ANSWER_MAX_BYTES)
+                        .get(start, Some(options))
+                        .await
+                }
+            })
+            .await?;
+        let mut picture = Picture::default();
+        self.note_header(page.header(), &mut picture)?;
+        let complete = !page.more();
+        let list = KeyList { revision: picture.revision, prefix_bytes: start.len(), pages: vec![page] };
+        Ok(complete.then_some(list))
+    }
+
+    /// Reads several ranges with their values, all at one revision.
+    ///
+    /// # Errors
+    /// As the store answers; never a part of the ranges.
+    pub async fn read_ranges(&self, prefixes: &[Prefix], deadline: Deadline) -> Result<Picture, StoreError> {
+        self.read_all(&[], prefixes, None, deadline).await
+    }
+
+    /// Counts the keys of ranges, all at one revision.
+    ///
+    /// # Errors
+    /// As the store answers.
+    pub async fn count(
+        &self,
+        prefixes: &[Prefix],
+        deadline: Deadline,
+    ) -> Result<(Vec<i64>, i64), StoreError> {
+        let gets: Vec<TxnOp> = prefixes
+            .iter()
+            .map(|p| TxnOp::get(self.full(p), Some(GetOptions::new().with_prefix().with_count_only())))
+            .collect();
+        let answer = self
+            .call("count", Repeat::Freely, deadline, |mut client| {
+                let gets = gets.clone();
+                async move { client.txn(Txn::new().and_then(gets)).await }
+            })
+            .await?;
+        let mut picture = Picture::default();
+        self.note_header(answer.header(), &mut picture)?;
+        let count = |r: TxnOpResponse| if let TxnOpResponse::Get(got) = r { got.count() } else { 0 };
+        Ok((answer.op_responses().into_iter().map(count).collect(), picture.revision))
+    }
+
+    async fn pages(
+        &self,
+        prefix: &Prefix,
+        at: Option<i64>,
+        limit: i64,
+        keys_only: bool,
+        deadline: Deadline,
+    ) -> Result<(Vec<etcd_client::GetResponse>, Picture), StoreError> {
+        let mut paging = Paging::new(self, prefix, at, limit, keys_only);
+        let mut pages = Vec::new();
+        while let Some(page) = paging.next(self, deadline).await? {
+            pages.push(page);
+        }
+        Ok((pages, paging.picture))
+    }
+
+    /// A range with its values, in parts, all at one revision.
+    pub(crate) fn listing(&self, prefix: &Prefix) -> Listing<'_> {
+        Listing { session: self, paging: Paging::new(self, prefix, None, VALUES_PER_PAGE, false) }
+    }
+
+    /// Adds what a transaction read.
+    pub(crate) fn take_in(&self, answer: &TxnResponse, picture: &mut Picture) -> Result<(), StoreError> {
+        self.note_header(answer.header(), picture)?;
+        for response in answer.op_responses() {
+            let TxnOpResponse::Get(got) = response else { continue };
+            for kv in got.kvs() {
+                self.insert(kv, &mut picture.entries);
+            }
+        }
+        Ok(())
+    }
+
+    fn insert(&self, kv: &KeyValue, entries: &mut BTreeMap<String, Entry>) {
+        if let Some(key) = self.strip(kv.key()) {
+            entries.insert(key.to_owned(), Entry::from(kv));
+        }
+    }
+
+    /// A key without the namespace; `None` if it is not text or stands outside.
+    pub(crate) fn strip<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
+        std::str::from_utf8(key).ok()?.strip_prefix(self.config().namespace.as_str())
+    }
+
+    fn note_header(
+        &self,
+        header: Option<&etcd_client::ResponseHeader>,
+        picture: &mut Picture,
+    ) -> Result<(), StoreError> {
+        let header =
+            header.ok_or(StoreError::BadAnswer { operation: "read", detail: "it has no header".into() })?;
+        if picture.revision == 0 {
+            picture.revision = header.revision();
+        }
+        picture.raft_term = header.raft_term();
+        self.remember_marks(header.revision(), header.raft_term());
+        Ok(())
+    }
+}
+
+/// Where a reader of a range is.
+struct Paging {
+    from: Vec<u8>,
+    end: Vec<u8>,
+    limit: i64,
+    keys_only: bool,
+    /// The first page fixes the revision of the whole.
+    picture: Picture,
+    done: bool,
+}
+
+impl Paging {
+    fn new(session: &Session, prefix: &Prefix, at: Option<i64>, limit: i64, keys_only: bool) -> Self {
+        let from = session.full(prefix).into_bytes();
+        let picture = Picture { revision: at.unwrap_or(0), ..Picture::default() };
+        Self { end: range_end(&from), from, limit, keys_only, picture, done: false }
+    }
+
+    async fn next(
+        &mut self,
+        session: &Session,
+        deadline: Deadline,
+    ) -> Result<Option<etcd_client::GetResponse>, StoreError> {
+        if self.done {
+            return Ok(None);
+        }
+        let page = loop {
+            let asked = session.call("list", Repeat::Freely, deadline, |client| {
+                let mut options = GetOptions::new()
+                    .with_range(self.end.clone())
+                    .with_limit(self.limit)
+                    .with_revision(self.picture.revision);
+                if self.keys_only {
+                    options = options.with_keys_only();
+                }
+                let from = self.from.clone();
+                async move {
+                    client
+                        .kv_client()
+                        .max_decoding_message_size(ANSWER_MAX_BYTES)
+                        .get(from, Some(options))
+                        .await
+                }
+            });
+            match asked.await {
+                // Values are larger here than those before them.
+                Err(StoreError::TooLarge { .. }) if self.limit > 1 => self.limit = (self.limit / 16).max(1),
+                other => break other?,
+            }
+        };
+        session.note_header(page.header(), &mut self.picture)?;
+        if let Some(last) = page.kvs().last() {
+            self.from = last.key().to_vec();
+            self.from.push(0);
+        }
+        if !self.keys_only {
+            let bytes: usize = page.kvs().iter().map(|kv| kv.key().len() + kv.value().len()).sum();
+            let fitting = page.kvs().len().max(1) * PAGE_BYTES / bytes.max(1);
+            self.limit = i64::try_from(fitting).unwrap_or(i64::MAX).clamp(1, KEYS_PER_PAGE);
+        }
+        self.done = !page.more() || page.kvs().is_empty();
+        Ok(Some(page))
+    }
+}
+
+/// A range that is read in parts.
+pub(crate) struct Listing<'a> {
+    session: &'a Session,
+    paging: Paging,
+}
+
+impl Listing<'_> {
+    /// The next part; `None` after the last.
+    ///
+    /// # Errors
+    /// As the store answers.
+    pub(crate) async fn next(
+        &mut self,
+        deadline: Deadline,
+    ) -> Result<Option<Vec<(String, Entry)>>, StoreError> {
+        let Some(page) = self.paging.next(self.session, deadline).await? else { return Ok(None) };
+        let entries = page
+            .kvs()
+            .iter()
+            .filter_map(|kv| self.session.strip(kv.key()).map(|key| (key.to_owned(), Entry::from(kv))));
+        Ok(Some(entries.collect()))
+    }
+
+    /// The revision of the whole; 0 before the first part.
+    pub(crate) fn revision(&self) -> i64 {
+        self.paging.picture.revision
+    }
+}
+
+/// The first key after all keys with this prefix; keys end in a slash here, so the last byte has a successor.
+fn range_end(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    if let Some(last) = end.last_mut() {
+        *last = last.saturating_add(1);
+    }
+    end
+}

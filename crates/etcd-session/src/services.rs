@@ -1,0 +1,297 @@
+//! What a host writes of its services, and the lease that their addresses hang on. Every write is fenced by
+//! the host's claim and the store's identity.
+
+use crate::error::{Class, StoreError};
+use crate::host_write::{Fence, Refusal, Written};
+use crate::picture::Picture;
+use crate::request::{Deadline, Repeat};
+use crate::session::Session;
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use schema::codec;
+use schema::health::Health;
+use schema::keys::Key;
+use schema::names::{HostName, ServiceName};
+use schema::records::{Maintenance, ReleaseWish};
+use schema::time::EpochSeconds;
+
+/// Services in one transaction; each may take two operations, and etcd takes 128.
+pub const SERVICES_IN_WRITE: usize = 60;
+
+/// What becomes of one service in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServiceChange {
+    /// Its record is written, its health, or both.
+    Say {
+        /// The record, as JSON.
+        record: Option<String>,
+        /// The health.
+        health: Option<Health>,
+    },
+    /// Both keys go; the health said before that it is withdrawn.
+    Remove,
+}
+
+/// One transaction about services of a host.
+#[derive(Debug, Clone)]
+pub struct ServiceWrite<'a> {
+    /// The host.
+    pub host: &'a HostName,
+    /// The fence.
+    pub fence: Fence,
+    /// The lease of records.
+    pub work_lease: i64,
+    /// The lease of health.
+    pub live_lease: i64,
+    /// At most [`SERVICES_IN_WRITE`].
+    pub changes: Vec<(ServiceName, ServiceChange)>,
+}
+
+impl Session {
+    /// Grants a lease.
+    ///
+    /// # Errors
+    /// As the store answers.
+    pub async fn grant_lease(&self, seconds: i64, deadline: Deadline) -> Result<i64, StoreError> {
+        let granted = self
+            .call("lease grant", Repeat::Freely, deadline, |mut client| async move {
+                client.lease_grant(seconds, None).await
+            })
+            .await?;
+        Ok(granted.id())
+    }
+
+    /// Keeps a lease of this host alive, on a connection on which its claim was found as it was written: on another
+    /// one the store may have gone back, and what is kept alive there was true once. Waits for whoever keeps the claim
+    /// to look.
+    ///
+    /// # Errors
+    /// As the store answers; [`StoreError::LeaseGone`] if it is gone.
+    pub async fn keep_own_lease(&self, lease: i64, deadline: Deadline) -> Result<(), StoreError> {
+        let operation = "lease keep-alive";
+        let unreachable = |detail: &str| StoreError::Unreachable { operation, detail: detail.into() };
+        let limit = deadline.left().min(self.config().attempt_timeout);
+        let kept = tokio::time::timeout(limit, async {
+            let (mut client, generation) = self.client().await?;
+            if self.proven().wait_for(|proven| *proven == generation).await.is_err() {
+                return Err(unreachable("the claim is kept no more"));
+            }
+            // Opening the stream sends one keep-alive and waits for its answer.
+            let kept = client.lease_keep_alive(lease).await.map_err(|e| self.error(operation, &e));
+            if kept.as_ref().is_err_and(|e| e.class() != Class::Fatal) {
+                self.move_on(generation).await;
+            }
+            kept.map(drop)
+        });
+        kept.await
+            .unwrap_or_else(|_| Err(unreachable("the claim could not be looked at, or no answer in time")))
+    }
+
+    /// What stands in the store of these services of a host.
+    ///
+    /// # Errors
+    /// As the store answers; never a part.
+    pub async fn read_services(
+        &self,
+        host: &HostName,
+        services: impl IntoIterator<Item = &ServiceName>,
+        deadline: Deadline,
+    ) -> Result<Picture, StoreError> {
+        let of = |service: &ServiceName| {
+            [Key::Service(service.clone(), host.clone()), Key::Health(service.clone(), host.clone())]
+        };
+        let keys: Vec<Key> = services.into_iter().flat_map(of).collect();
+        if keys.is_empty() {
+            return Ok(Picture::default());
+        }
+        self.read_keys(&keys, deadline).await
+    }
+
+    /// Writes about services. Said again it says the same, so an answer that was lost does no harm.
+    ///
+    /// # Errors
+    /// As the store answers.
+    pub async fn write_services(
+        &self,
+        write: &ServiceWrite<'_>,
+        deadline: Deadline,
+    ) -> Result<Written, StoreError> {
+        let host = write.host;
+        let revision_is =
+            |key: Key, revision| Compare::mod_revision(self.full(key), CompareOp::Equal, revision);
+        let compares = vec![
+            revision_is(Key::Live(host.clone()), write.fence.live_revision),
+            revision_is(Key::Store, write.fence.store_revision),
+        ];
+        let mut operations = Vec::new();
+        let under = |lease| Some(PutOptions::new().with_lease(lease));
+        for (service, change) in &write.changes {
+            let record_key = self.full(Key::Service(service.clone(), host.clone()));
+            let health_key = self.full(Key::Health(service.clone(), host.clone()));
+            match change {
+                ServiceChange::Say { record, health } => {
+                    if let Some(record) = record {
+                        operations.push(TxnOp::put(record_key, record.clone(), under(write.work_lease)));
+                    }
+                    if let Some(health) = health {
+                        operations.push(TxnOp::put(health_key, health.as_str(), under(write.live_lease)));
+                    }
+                }
+                ServiceChange::Remove => {
+                    operations.push(TxnOp::delete(record_key, None));
+                    operations.push(TxnOp::delete(health_key, None));
+                }
+            }
+        }
+        let live = self.full(Key::Live(host.clone()));
+        let answer = self
+            .call("write services", Repeat::Freely, deadline, |mut client| {
+                let txn = Txn::new().when(compares.clone()).and_then(operations.clone());
+                let txn = txn.or_else([TxnOp::get(live.clone(), None)]);
+                async move { client.txn(txn).await }
+            })
+            .await?;
+        let revision = answer.header().map_or(0, |h| h.revision());
+        if answer.succeeded() {
+            self.note_revision(revision);
+            return Ok(Written::Done(revision));
+        }
+        let mut picture = Picture::default();
+        self.take_in(&answer, &mut picture)?;
+        let live = picture.get(&Key::Live(host.clone())).map_or(0, |entry| entry.mod_revision);
+        let refusal = if live == write.fence.live_revision { Refusal::Store } else { Refusal::Claim };
+        Ok(Written::Refused(refusal))
+    }
+}
+
+/// Services of a host that a one-shot verb publishes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OneShotService {
+    /// The host.
+    pub host: HostName,
+    /// The record of each, as JSON.
+    pub record: String,
+    /// The services.
+    pub services: Vec<ServiceName>,
+}
+
+impl Session {
+    /// Says what is out of use on a host; false if that does not stand any more as it was read.
+    ///
+    /// # Errors
+    /// As the store answers.
+    pub async fn set_maintenance(
+        &self,
+        host: &HostName,
+        out: &Maintenance,
+        read_at: i64,
+        deadline: Deadline,
+    ) -> Result<(bool, i64), StoreError> {
+        let key = self.full(Key::Maintenance(host.clone()));
+        let compare = Compare::mod_revision(key.clone(), CompareOp::Equal, read_at);
+        let operation =
+            if out.is_empty() { TxnOp::delete(key, None) } else { TxnOp::put(key, codec::write(out), None) };
+        let answer = self
+            .call("change what is out of use", Repeat::IfNotApplied, deadline, |mut client| {
+                let txn = Txn::new().when([compare.clone()]).and_then([operation.clone()]);
+                async move { client.txn(txn).await }
+            })
+            .await?;
+        Ok((answer.succeeded(), answer.header().map_or(0, |h| h.revision())))
+    }
+
+    /// Lets through what cliff guards hold back.
+    ///
+    /// # Errors
+    /// As the store answers.
+    pub async fn release_view(&self, at: EpochSeconds, deadline: Deadline) -> Result<i64, StoreError> {
+        // Whoever cannot be asked is told nothing either.
+        self.read_keys(&[Key::ReleaseView], deadline).await?;
+        let (key, value) = (self.full(Key::ReleaseView), codec::write(&ReleaseWish { at }));
+        // Said twice it lets through the same.
+        let answer = self
+            .call("release the view", Repeat::Freely, deadline, |mut client| {
+                let (key, value) = (key.clone(), value.clone());
+                async move { client.put(key, value, None).await }
+            })
+            .await?;
+        Ok(answer.header().map_or(0, |h| h.revision()))
+    }
+
+    /// Publishes services of a host once. With an agent there they hang on its lease and count as working; those
+    /// that the agent publishes by itself are left to it. Without one they hang on nothing. False if an agent came
+    /// or went meanwhile: nothing, or a part, was written then, and it can be said again.
+    ///
+    /// # Errors
+    /// As the store answers.
+    pub async fn publish_one_shot(
+        &self,
+        shot: &OneShotService,
+        deadline: Deadline,
+    ) -> Result<bool, StoreError> {
+        let live_key = Key::Live(shot.host.clone());
+        for services in shot.services.chunks(SERVICES_IN_WRITE) {
+            let mut keys = vec![live_key.clone()];
+            keys.extend(services.iter().map(|service| Key::Service(service.clone(), shot.host.clone())));
+            let picture = self.read_keys(&keys, deadline).await?;
+            let live = picture.get(&live_key);
+            let (lease, revision) = live.map_or((0, 0), |entry| (entry.lease, entry.mod_revision));
+            let under = || (lease != 0).then(|| PutOptions::new().with_lease(lease));
+            let mut operations = Vec::new();
+            for service in services {
+                let key = Key::Service(service.clone(), shot.host.clone());
+                let of_agent = picture.get(&key).is_some_and(|e| e.lease != 0 && e.lease != lease);
+                if of_agent && live.is_some() {
+                    continue;
+                }
+                operations.push(TxnOp::put(self.full(&key), shot.record.clone(), under()));
+                if lease != 0 {
+                    let health = self.full(Key::Health(service.clone(), shot.host.clone()));
+                    operations.push(TxnOp::put(health, Health::Passing.as_str(), under()));
+                }
+            }
+            let compare = Compare::mod_revision(self.full(&live_key), CompareOp::Equal, revision);
+            let answer = self
+                .call("publish services", Repeat::Freely, deadline, |mut client| {
+                    let txn = Txn::new().when([compare.clone()]).and_then(operations.clone());
+                    async move { client.txn(txn).await }
+                })
+                .await?;
+            if !answer.succeeded() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Withdraws every service of a host that is taken out: first it is said, then it is gone.
+    ///
+    /// # Errors
+    /// As the store answers; it can be said again.
+    pub(crate) async fn withdraw_all(
+        &self,
+        host: &HostName,
+        services: &[ServiceName],
+        deadline: Deadline,
+    ) -> Result<(), StoreError> {
+        for services in services.chunks(SERVICES_IN_WRITE) {
+            let key = |service: &ServiceName| self.full(Key::Health(service.clone(), host.clone()));
+            let put = |service: &ServiceName| TxnOp::put(key(service), Health::Withdrawn.as_str(), None);
+            let gone = |service: &ServiceName| {
+                [
+                    TxnOp::delete(key(service), None),
+                    TxnOp::delete(self.full(Key::Service(service.clone(), host.clone())), None),
+                ]
+            };
+            let said: Vec<TxnOp> = services.iter().map(put).collect();
+            let gone: Vec<TxnOp> = services.iter().flat_map(gone).collect();
+            for operations in [said, gone] {
+                self.call("withdraw services", Repeat::Freely, deadline, |mut client| {
+                    let txn = Txn::new().and_then(operations.clone());
+                    async move { client.txn(txn).await }
+                })
+                .await?;
+            }
+        }
+        Ok(())
+    }
+}

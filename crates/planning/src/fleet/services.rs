@@ -1,0 +1,84 @@
+//! Services that do not work though nothing explains that: what makes a fleet fail though every host runs its version.
+
+use crate::fleet::state::{Evidence, Fleet};
+use crate::fleet::verdict::{FleetVerdict, Running};
+use schema::health::CheckStatus;
+use schema::names::{HostName, ServiceName};
+use schema::plan::Phase;
+use schema::records::UnpublishedService;
+use std::collections::BTreeSet;
+
+/// A check that fails.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Down {
+    /// The host.
+    pub host: HostName,
+    /// The service, or the name of a check of the host itself.
+    pub check: String,
+    /// What the check said last, if the host reports it.
+    pub line: String,
+}
+
+impl Fleet {
+    /// The services that hosts define and do not publish, by host.
+    pub fn unpublished(&self) -> impl Iterator<Item = (&HostName, &UnpublishedService)> {
+        let live = self.hosts.iter().filter(|(_, evidence)| evidence.live.is_some());
+        live.filter_map(|(host, evidence)| Some((host, evidence.readable_report()?)))
+            .flat_map(|(host, report)| report.unpublished.iter().map(move |service| (host, service)))
+    }
+
+    /// The services that are critical, and the checks of hosts themselves that are, each host's in order. Left out is
+    /// what has an explanation: the host is updating, lost, or an operator took it out of use.
+    pub fn down(&self) -> Vec<Down> {
+        let mut down = BTreeSet::new();
+        for (host, service) in &self.services.critical {
+            if self.services.out_of_use.get(host).is_some_and(|out| out.of(service).is_some())
+                || self.hosts.get(host).is_some_and(|evidence| self.explains_itself(host, evidence))
+            {
+                continue;
+            }
+            let (host_checks, line) = self.said_of(host, service);
+            // A check of the host makes all of its services critical: it is named instead of each of them.
+            if host_checks.is_empty() {
+                down.insert(Down { host: host.clone(), check: service.to_string(), line });
+            }
+        }
+        for (host, evidence) in &self.hosts {
+            let is_out = self.services.out_of_use.get(host).is_some_and(|out| out.host.is_some());
+            if is_out || self.explains_itself(host, evidence) {
+                continue;
+            }
+            let report = evidence.readable_report().filter(|_| evidence.live.is_some());
+            for check in report.iter().flat_map(|report| &report.checks) {
+                if check.service.is_none() && check.status == CheckStatus::Critical {
+                    let (check, line) = (check.check.clone(), check.line.clone());
+                    down.insert(Down { host: host.clone(), check, line });
+                }
+            }
+        }
+        down.into_iter().collect()
+    }
+
+    /// The failing checks of the host itself, and what the first failing check of the service said.
+    fn said_of(&self, host: &HostName, service: &ServiceName) -> (Vec<&str>, String) {
+        let report = self.hosts.get(host).and_then(Evidence::readable_report);
+        let failing =
+            report.iter().flat_map(|r| &r.checks).filter(|check| check.status == CheckStatus::Critical);
+        let own = failing.clone().find(|check| check.service.as_ref() == Some(service));
+        let of_host = match own {
+            Some(_) => Vec::new(),
+            None => failing.filter(|c| c.service.is_none()).map(|check| check.check.as_str()).collect(),
+        };
+        (of_host, own.map(|check| check.line.clone()).unwrap_or_default())
+    }
+
+    /// A host that is updating, or gone, has a better word for its services.
+    fn explains_itself(&self, host: &HostName, evidence: &Evidence) -> bool {
+        let report = evidence.readable_report().filter(|_| evidence.live.is_some());
+        let is_disturbed = report
+            .is_some_and(|report| !matches!(report.phase, Phase::Idle | Phase::Prefetch | Phase::Start));
+        let verdict = self.judge(host, evidence);
+        is_disturbed
+            || matches!(verdict, FleetVerdict::Lost { .. } | FleetVerdict::Running(Running::Towards(_)))
+    }
+}

@@ -1,0 +1,412 @@
+use super::*;
+use proptest::prelude::*;
+use schema::codec;
+use schema::health::{CheckStatus, Level};
+use schema::names::{HostName, ServiceName, StepName, Token, Version};
+use schema::plan::{BlockedBy, Failure, HostVerdict, Phase, Plan, Reason, WaitingOn};
+use schema::records::{
+    Driver, FailingCheck, HostFacts, LiveClaim, Report, ReportedTarget, RosterEntry, StoreIdentity, Wait,
+};
+use schema::steps::StepPhase;
+use schema::time::EpochSeconds;
+use std::collections::BTreeMap;
+
+fn version(text: &str) -> Version {
+    Version::new(text).unwrap()
+}
+
+fn host(text: &str) -> HostName {
+    HostName::new(text).unwrap()
+}
+
+fn target() -> FleetTarget {
+    FleetTarget::Known { version: version("v2"), revision: 20 }
+}
+
+/// A report of a host that decided on `version` at `revision`.
+fn report(decided: Option<(&str, i64)>, verdict: HostVerdict) -> String {
+    codec::write(&Report {
+        at: EpochSeconds(1_000),
+        write_id: Token::new("w").unwrap(),
+        phase: Phase::Idle,
+        verdict,
+        target: decided.map(|(v, revision)| ReportedTarget { version: version(v), revision }),
+        installed: Some(version("v2")),
+        plan: Plan { phase: Phase::Idle, actions: Vec::new(), because: Reason::Settled, look_again: None },
+        store: None,
+        facts: HostFacts::default(),
+        checks: Vec::new(),
+        unpublished: Vec::new(),
+        waits: Vec::new(),
+        log: Vec::new(),
+    })
+}
+
+fn failed(suspect: bool) -> HostVerdict {
+    let failure = Failure {
+        phase: StepPhase::Apply,
+        step: StepName::new("install").unwrap(),
+        code: Some(1),
+        reason: "apply step install exited with 1".into(),
+    };
+    HostVerdict::Failed { version: Some(version("v2")), failure, suspect }
+}
+
+fn claim(driver: Driver) -> String {
+    codec::write(&LiveClaim {
+        instance: Token::new("i").unwrap(),
+        machine_id: "m".into(),
+        boot_id: "b".into(),
+        addresses: Vec::new(),
+        agent_version: String::new(),
+        driver,
+    })
+}
+
+fn on_roster() -> (String, String) {
+    ("/orchestrate/hosts/h".into(), codec::write(&RosterEntry::default()))
+}
+
+fn decommissioned() -> (String, String) {
+    let entry = RosterEntry { decommissioned: Some(EpochSeconds(9)), ..RosterEntry::default() };
+    ("/orchestrate/hosts/h".into(), codec::write(&entry))
+}
+
+fn live() -> (String, String) {
+    ("/orchestrate/live/h".into(), claim(Driver::Agent))
+}
+
+fn live_external() -> (String, String) {
+    ("/orchestrate/live/h".into(), claim(Driver::External))
+}
+
+fn listed(version: &str) -> (String, String) {
+    (format!("/running_version/{version}/h"), "1".into())
+}
+
+fn status(kind: &str, state: &str) -> (String, String) {
+    (format!("/status/{kind}/{state}/h"), r#"{"at":1,"code":6}"#.into())
+}
+
+fn reporting(kind: &str) -> (String, String) {
+    (format!("/orchestrate/reporting/{kind}/h"), "1".into())
+}
+
+fn reported(decided: Option<(&str, i64)>, verdict: HostVerdict) -> (String, String) {
+    ("/orchestrate/reports/h".into(), report(decided, verdict))
+}
+
+const NOW: Option<(&str, i64)> = Some(("v2", 20));
+
+fn fleet(target: FleetTarget, facts: &[(String, String)]) -> Fleet {
+    Fleet::new(target, facts.iter().map(|(k, v)| (k.as_str(), v.as_bytes())))
+}
+
+/// Judges host `h` by these facts; expected: word and detail of the verdict, and the fleet's word.
+fn check_with(target: FleetTarget, facts: &[(String, String)], expected: &str, word: FleetWord) {
+    let fleet = fleet(target, facts);
+    let found =
+        fleet.verdict(&host("h")).map_or("none".to_owned(), |v| format!("{}: {}", v.word(), v.detail()));
+    assert!(found.starts_with(expected), "expected {expected:?}, found {found:?} by {facts:#?}");
+    assert_eq!(fleet.word(), word, "{found}");
+}
+
+fn check(facts: &[(String, String)], expected: &str, word: FleetWord) {
+    check_with(target(), facts, expected, word);
+}
+
+#[test]
+fn a_host_with_an_agent_is_judged_by_its_report_and_its_listing() {
+    use FleetWord::{Failing, Settled, Updating};
+    let ok = || reported(NOW, HostVerdict::Ok);
+    check(&[on_roster(), live(), listed("v2"), ok()], "ok: ", Settled);
+    check(&[on_roster(), live(), ok()], "running: not listed", Updating);
+    check(&[on_roster(), live(), listed("v1"), ok()], "running: listed under v1", Updating);
+    check(&[on_roster(), live(), listed("v1"), listed("v2"), ok()], "running: listed under v1, v2", Updating);
+    let old = |verdict| reported(Some(("v1", 10)), verdict);
+    // The version that it has proven was triggered once more: there is nothing to do.
+    check(&[on_roster(), live(), listed("v2"), old(HostVerdict::Ok)], "ok: ", Settled);
+    check(&[on_roster(), live(), listed("v1"), old(HostVerdict::Ok)], "running: has not acted", Updating);
+    check(&[on_roster(), live(), listed("v2"), old(failed(false))], "running: has not acted", Updating);
+    check(&[on_roster(), live(), old(failed(true))], "running: has not acted", Updating);
+    check(&[on_roster(), live(), reported(None, HostVerdict::Ok)], "running: has not acted", Updating);
+    check(&[on_roster(), live(), listed("v2")], "running: its agent has not reported", Updating);
+    let unreadable = ("/orchestrate/reports/h".to_owned(), r#"{"format":7}"#.to_owned());
+    check(&[on_roster(), live(), listed("v2"), unreadable], "running: its report cannot be read", Updating);
+    let running = HostVerdict::Running { version: version("v2") };
+    check(&[live(), reported(NOW, running)], "running: on its way to v2", Updating);
+    let waiting = HostVerdict::Waiting { on: WaitingOn::Spread };
+    check(&[live(), reported(NOW, waiting)], "waiting: waits for its turn", Updating);
+    check(&[live(), reported(NOW, failed(false))], "failed: apply step install", Failing);
+    check(&[live(), reported(NOW, failed(true))], "suspect: apply step install", Failing);
+}
+
+#[test]
+fn a_result_of_before_the_newest_attempt_does_not_outweigh_the_report() {
+    let facts = [live(), listed("v2"), status("puppet", "failed"), reported(NOW, HostVerdict::Ok)];
+    check(&facts, "ok: ", FleetWord::Settled);
+    let facts = [live(), listed("v2"), status("provisioned", "failed"), reported(NOW, HostVerdict::Ok)];
+    check(&facts, "failed: provisioned failed with code 6", FleetWord::Failing);
+}
+
+#[test]
+fn what_blocks_a_host_stands_though_the_instruction_moved_on() {
+    let held = BlockedBy::NameHeld { holder: "a".into(), ours: "b".into() };
+    let old = |by| reported(Some(("v1", 10)), HostVerdict::Blocked { by });
+    check(&[live(), old(held)], "blocked: another agent", FleetWord::Failing);
+    let invalid = BlockedBy::InvalidInstruction { why: "bad".into() };
+    check(&[live(), old(invalid)], "running: has not acted", FleetWord::Updating);
+    let newer = reported(Some(("v3", 30)), HostVerdict::Ok);
+    check(
+        &[live(), listed("v3"), newer],
+        "blocked: it decided on the instruction of revision 30",
+        FleetWord::Failing,
+    );
+}
+
+#[test]
+fn a_silent_host_is_lost_whatever_else_is_said_of_it() {
+    use FleetWord::Failing;
+    check(&[on_roster()], "lost: on the roster, but never seen", Failing);
+    check(&[on_roster(), status("puppet", "failed")], "lost: neither live nor listed", Failing);
+    check(&[reported(NOW, HostVerdict::Ok)], "lost: neither live nor listed", Failing);
+    let garbage = ("/orchestrate/hosts/h".to_owned(), "?".to_owned());
+    check(&[garbage], "lost: on the roster", Failing);
+}
+
+#[test]
+fn a_host_that_was_taken_out_is_no_member_unless_it_speaks() {
+    check(&[decommissioned(), status("puppet", "failed")], "none", FleetWord::Unknown);
+    check(&[decommissioned(), live()], "blocked: the host was decommissioned", FleetWord::Failing);
+    check(&[decommissioned(), listed("v2")], "blocked: the host was decommissioned", FleetWord::Failing);
+}
+
+#[test]
+fn a_host_without_an_agent_is_judged_by_listing_and_results() {
+    use FleetWord::{Failing, Settled, Updating};
+    check(&[listed("v2")], "ok: ", Settled);
+    check(&[listed("v2"), status("puppet", "success"), status("validation", "success")], "ok: ", Settled);
+    check(&[listed("v1")], "running: listed under v1", Updating);
+    check(&[status("puppet", "success")], "running: not listed", Updating);
+    check(&[listed("v2"), status("validation", "failed")], "failed: validation failed with code 6", Failing);
+    check(&[listed("v2"), status("puppet", "pending")], "waiting: puppet said \"not yet\"", Updating);
+    let bare = ("/status/validation/failed/h".to_owned(), "1416300000".to_owned());
+    check(&[listed("v2"), bare], "failed: validation failed", Failing);
+}
+
+#[test]
+fn a_result_that_does_not_come_any_more_is_a_failure() {
+    check(
+        &[listed("v2"), reporting("validation")],
+        "failed: validation was reported once",
+        FleetWord::Failing,
+    );
+    let both = [listed("v2"), reporting("validation"), status("validation", "success")];
+    check(&both, "ok: ", FleetWord::Settled);
+    // One that never reported it, and one whose agent reports instead.
+    check(&[listed("v2"), status("puppet", "success"), reporting("puppet")], "ok: ", FleetWord::Settled);
+    let live = [listed("v2"), live(), reporting("validation"), reported(NOW, HostVerdict::Ok)];
+    check(&live, "ok: ", FleetWord::Settled);
+}
+
+#[test]
+fn beside_an_external_driver_the_scripts_results_count() {
+    let waits = || reported(NOW, HostVerdict::Waiting { on: WaitingOn::ExternalDriver });
+    let ok = || reported(NOW, HostVerdict::Ok);
+    check(&[live_external(), waits()], "waiting: waits for the script", FleetWord::Updating);
+    check(&[live_external(), listed("v2"), ok()], "ok: ", FleetWord::Settled);
+    let facts = [live_external(), listed("v2"), ok(), status("validation", "failed")];
+    check(&facts, "failed: validation failed", FleetWord::Failing);
+}
+
+#[test]
+fn without_a_version_to_run_nobody_says_settled() {
+    let ok = || reported(None, HostVerdict::Ok);
+    check_with(FleetTarget::NotSet, &[live(), listed("v2"), ok()], "ok: ", FleetWord::Unknown);
+    check_with(FleetTarget::NotSet, &[live(), ok()], "running: not listed", FleetWord::Unknown);
+    let first = HostVerdict::Waiting { on: WaitingOn::Instruction };
+    check_with(FleetTarget::NotSet, &[live(), reported(None, first)], "waiting: ", FleetWord::Unknown);
+    check_with(FleetTarget::NotSet, &[status("puppet", "success")], "waiting: ", FleetWord::Unknown);
+    let invalid = FleetTarget::Invalid { why: "rule".into() };
+    check_with(
+        invalid,
+        &[live(), listed("v2"), ok()],
+        "blocked: /current_version is not",
+        FleetWord::Failing,
+    );
+    check(&[], "none", FleetWord::Unknown);
+}
+
+/// A report of a host in this phase whose checks do not pass.
+fn with_checks(phase: Phase, checks: &[(Option<&str>, &str, CheckStatus)]) -> (String, String) {
+    let (key, text) = reported(NOW, HostVerdict::Ok);
+    let mut report: Report = codec::read(text.as_bytes()).unwrap();
+    report.phase = phase;
+    report.checks = checks
+        .iter()
+        .map(|(service, check, status)| FailingCheck {
+            service: service.map(|name| ServiceName::new(name).unwrap()),
+            check: (*check).into(),
+            status: *status,
+            line: format!("{check} said no"),
+        })
+        .collect();
+    (key, codec::write(&report))
+}
+
+#[test]
+fn a_fleet_fails_while_a_service_is_critical_unless_that_has_an_explanation() {
+    use CheckStatus::{Critical, Warning};
+    let check = |facts: &[(String, String)], expected: &[(&str, &str)], word: FleetWord| {
+        let fleet = fleet(target(), facts);
+        let down = fleet.down();
+        let found: Vec<(&str, &str)> =
+            down.iter().map(|down| (down.check.as_str(), down.line.as_str())).collect();
+        assert_eq!(found, expected, "{facts:#?}");
+        assert_eq!(fleet.word(), word, "{facts:#?}");
+    };
+    let health = |word: &str| ("/orchestrate/health/db/h".to_owned(), word.to_owned());
+    let settled = |phase, checks: &[_]| [live(), listed("v2"), with_checks(phase, checks)];
+    let and = |facts: [(String, String); 3], more: &[(String, String)]| [&facts[..], more].concat();
+    let of_db = [(Some("db"), "tcp", Critical)];
+    let of_host = [(None, "disk", Critical)];
+    let (idle, apply) = (Phase::Idle, Phase::Apply);
+    check(&and(settled(idle, &[]), &[health("passing")]), &[], FleetWord::Settled);
+    check(&and(settled(idle, &[]), &[health("draining")]), &[], FleetWord::Settled);
+    check(&and(settled(idle, &[]), &[health("critical")]), &[("db", "")], FleetWord::Failing);
+    let said = [("db", "tcp said no")];
+    check(&and(settled(idle, &of_db), &[health("critical")]), &said, FleetWord::Failing);
+    // A check of the host is named by its own name, instead of each service that it makes critical.
+    let disk = [("disk", "disk said no")];
+    check(&and(settled(idle, &of_host), &[health("critical")]), &disk, FleetWord::Failing);
+    check(&settled(idle, &of_host), &disk, FleetWord::Failing);
+    check(&settled(idle, &[(None, "disk", Warning)]), &[], FleetWord::Settled);
+    // It is updating.
+    check(&and(settled(apply, &of_db), &[health("critical")]), &[], FleetWord::Settled);
+    check(&settled(apply, &of_host), &[], FleetWord::Settled);
+    // An operator took it out of use, alone or with the host.
+    let out = |text: &str| ("/orchestrate/maintenance/h".to_owned(), text.to_owned());
+    let since = r#"{"how":"maintenance","reason":"","at":1}"#;
+    let service = out(&format!(r#"{{"services":{{"db":{since}}}}}"#));
+    let host = out(&format!(r#"{{"host":{since}}}"#));
+    check(&and(settled(idle, &of_db), &[health("critical"), service]), &[], FleetWord::Settled);
+    check(&and(settled(idle, &of_host), &[health("critical"), host]), &[], FleetWord::Settled);
+    // It is lost; that is worse already.
+    check(&[on_roster(), health("critical")], &[], FleetWord::Failing);
+}
+
+#[test]
+fn a_settled_host_whose_need_has_gone_is_not_updating() {
+    let wait = Wait {
+        service: ServiceName::new("db").unwrap(),
+        level: Level::Functional,
+        need: 1,
+        have: 0,
+        phase: StepPhase::Validate,
+        step: None,
+        unreachable: false,
+    };
+    let waits = || reported(NOW, HostVerdict::Waiting { on: WaitingOn::Service(wait.clone()) });
+    check(&[live(), listed("v2"), waits()], "waiting: waits for db", FleetWord::Failing);
+    check(&[live(), listed("v1"), waits()], "waiting: waits for db", FleetWord::Updating);
+}
+
+#[test]
+fn values_that_cannot_be_read_are_never_settled_and_bad_keys_are_counted() {
+    let facts = [
+        listed("v2"),
+        ("/orchestrate/hosts/h".to_owned(), r#"{"format":9}"#.to_owned()),
+        ("/running_version/v2/not a host".to_owned(), "1".to_owned()),
+        ("/status/puppet/exploded/h".to_owned(), "1".to_owned()),
+    ];
+    check(&facts, "ok: ", FleetWord::Unknown);
+    assert_eq!(fleet(target(), &facts).passed_over(), 2);
+    assert_eq!(fleet(target(), &facts).unreadable().len(), 1);
+}
+
+#[test]
+fn an_instruction_of_before_the_epoch_does_not_count() {
+    let identity = |epoch| StoreIdentity { lineage: Token::new("L").unwrap(), epoch };
+    let read = |epoch, since| FleetTarget::read(Some((b"v2\n", 20)), Some((&identity(epoch), since)));
+    assert_eq!(read(0, 30), target());
+    assert_eq!(read(1, 30), FleetTarget::NotSet);
+    assert_eq!(read(1, 20), target());
+    assert_eq!(FleetTarget::read(None, None), FleetTarget::NotSet);
+    assert!(matches!(FleetTarget::read(Some((b"a b", 1)), None), FleetTarget::Invalid { .. }));
+}
+
+#[test]
+fn nobody_accounts_for_late_lost_and_never_seen_hosts() {
+    let of = |facts: &[(String, String)]| fleet(target(), facts).verdict(&host("h")).unwrap().unaccounted();
+    assert_eq!(of(&[on_roster()]), Some(Unaccounted::NeverSeen));
+    assert_eq!(of(&[on_roster(), reported(NOW, HostVerdict::Ok)]), Some(Unaccounted::Lost));
+    assert_eq!(of(&[live(), reported(Some(("v1", 10)), HostVerdict::Ok)]), Some(Unaccounted::Late));
+    assert_eq!(of(&[listed("v1")]), Some(Unaccounted::Late));
+    assert_eq!(of(&[live(), reported(NOW, failed(false))]), None);
+    assert_eq!(of(&[listed("v2")]), None);
+}
+
+/// Facts about two hosts, any subset of everything that can be said.
+fn any_facts() -> impl Strategy<Value = Vec<(String, String)>> {
+    let all: Vec<(String, String)> = ["h", "other"]
+        .iter()
+        .flat_map(|name| {
+            let verdicts = [HostVerdict::Ok, failed(true), HostVerdict::Running { version: version("v2") }];
+            let mut facts: Vec<(String, String)> = vec![
+                on_roster(),
+                live(),
+                listed("v1"),
+                listed("v2"),
+                status("puppet", "failed"),
+                status("puppet", "pending"),
+                status("validation", "success"),
+                reporting("validation"),
+                ("/orchestrate/retry/h".into(), "{}".into()),
+                ("/orchestrate/announced/h".into(), "v2".into()),
+            ];
+            let decided = [("v2", 20), ("v1", 10), ("v3", 30)];
+            for (verdict, decided) in verdicts.into_iter().zip(decided) {
+                facts.push(reported(Some(decided), verdict));
+            }
+            facts.into_iter().map(move |(key, value)| {
+                let prefix = key.strip_suffix("/h").unwrap();
+                (format!("{prefix}/{name}"), value)
+            })
+        })
+        .collect();
+    prop::sample::subsequence(all.clone(), 0..=all.len()).prop_map(|facts| {
+        // One value per key, as in a store.
+        let unique: BTreeMap<String, String> = facts.into_iter().collect();
+        unique.into_iter().collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn the_order_of_facts_changes_nothing(facts in any_facts().prop_shuffle(), known in any::<bool>()) {
+        let target = if known { target() } else { FleetTarget::NotSet };
+        let mut sorted = facts.clone();
+        sorted.sort();
+        prop_assert_eq!(fleet(target.clone(), &facts), fleet(target, &sorted));
+    }
+
+    #[test]
+    fn every_member_has_exactly_one_verdict(facts in any_facts()) {
+        let fleet = fleet(target(), &facts);
+        let verdicts = fleet.verdicts();
+        prop_assert_eq!(verdicts.len(), fleet.hosts().len());
+        for (host, evidence) in fleet.hosts() {
+            prop_assert_eq!(verdicts.get(host).cloned(), fleet.verdict(host));
+            let verdict = &verdicts[host];
+            prop_assert_eq!(verdict.detail().is_empty(), *verdict == FleetVerdict::Ok);
+            prop_assert_eq!(verdict.remedy().is_empty(), *verdict == FleetVerdict::Ok);
+            // "At the target" is only said of a host that is listed there and nowhere else.
+            if *verdict == FleetVerdict::Ok {
+                prop_assert_eq!(evidence.listed.iter().map(Version::as_str).collect::<Vec<_>>(), vec!["v2"]);
+            }
+        }
+        if fleet.word() == FleetWord::Settled {
+            prop_assert!(verdicts.values().all(|v| *v == FleetVerdict::Ok));
+        }
+    }
+}

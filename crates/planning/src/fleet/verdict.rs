@@ -1,0 +1,270 @@
+//! The words of a reader's verdict about a host.
+
+use schema::names::{HostName, ServiceName, StatusType, Version};
+use schema::plan::{BlockedBy, Failure, WaitingOn};
+use schema::records::StatusRecord;
+use schema::time::EpochSeconds;
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// Why a host counts as failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FailedBy {
+    /// It says so.
+    Report {
+        /// At this version.
+        version: Option<Version>,
+        /// What failed.
+        failure: Failure,
+        /// It makes no further disruptive attempt by itself.
+        suspect: bool,
+    },
+    /// A result says so.
+    Status {
+        /// Its type.
+        kind: StatusType,
+        /// What it says, if that can be read.
+        record: Option<StatusRecord>,
+    },
+    /// A result that it used to report did not come any more.
+    Stale {
+        /// Its type.
+        kind: StatusType,
+    },
+}
+
+/// What blocks a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Blocked {
+    /// Something that a host itself can see.
+    By(BlockedBy),
+    /// It decided on an instruction that is newer than the one in the store: the store went back.
+    NewerInstruction {
+        /// Revision of the instruction that it decided on.
+        decided: i64,
+        /// Revision of the one in the store.
+        found: i64,
+    },
+    /// It waits in a loop that nothing leads out of, or for one; each host with the service that it waits for.
+    Deadlock(Vec<(HostName, ServiceName)>),
+}
+
+/// What a host waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Waiting {
+    /// Something that it names.
+    On(WaitingOn),
+    /// A result of this type is pending.
+    Status(StatusType),
+}
+
+/// Why a host is not there yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Running {
+    /// It works towards this version.
+    Towards(Version),
+    /// Its report is about an older instruction, or about none.
+    NotActedOn {
+        /// Revision of the instruction that it decided on last.
+        decided: Option<i64>,
+    },
+    /// Its agent has not reported yet.
+    NoReport,
+    /// Its report cannot be read.
+    UnreadableReport {
+        /// Why.
+        why: String,
+    },
+    /// It is not listed under any version.
+    NotListed,
+    /// It is listed, but not under the target alone.
+    ListedUnder(BTreeSet<Version>),
+}
+
+/// The one verdict of a reader about a host. Precedence: as the variants stand here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FleetVerdict {
+    /// Known to be part of the fleet, and neither live nor listed.
+    Lost {
+        /// It was there once.
+        seen: bool,
+        /// When it reported last.
+        last_report: Option<EpochSeconds>,
+    },
+    /// It failed.
+    Failed(FailedBy),
+    /// Something stands in the way.
+    Blocked(Blocked),
+    /// It would go on, but waits.
+    Waiting(Waiting),
+    /// It is on its way.
+    Running(Running),
+    /// The target is installed and works.
+    Ok,
+}
+
+/// Why nobody can account for a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Unaccounted {
+    /// It is there, but has not said anything about the newest instruction.
+    Late,
+    /// It was there, and is gone.
+    Lost,
+    /// It is on the roster and never showed up.
+    NeverSeen,
+}
+
+impl fmt::Display for Unaccounted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Late => "late",
+            Self::Lost => "lost",
+            Self::NeverSeen => "never seen",
+        })
+    }
+}
+
+impl FleetVerdict {
+    /// The verdict in one word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Lost { .. } => "lost",
+            Self::Failed(FailedBy::Report { suspect: true, .. }) => "suspect",
+            Self::Failed(_) => "failed",
+            Self::Blocked(_) => "blocked",
+            Self::Waiting(_) => "waiting",
+            Self::Running(_) => "running",
+            Self::Ok => "ok",
+        }
+    }
+
+    /// What is behind the word, in words; empty for ok.
+    pub fn detail(&self) -> String {
+        match self {
+            Self::Lost { seen: false, .. } => "on the roster, but never seen".into(),
+            Self::Lost { seen: true, .. } => "neither live nor listed under a version".into(),
+            Self::Failed(by) => by.detail(),
+            Self::Blocked(Blocked::By(by)) => by.to_string(),
+            Self::Blocked(Blocked::NewerInstruction { decided, found }) => format!(
+                "it decided on the instruction of revision {decided}, the store has one of revision {found}: the store went back"
+            ),
+            Self::Blocked(Blocked::Deadlock(hosts)) => {
+                format!("a deadlock: {}", super::waits::loop_in_words(hosts))
+            }
+            Self::Waiting(Waiting::On(on)) => format!("waits for {on}"),
+            Self::Waiting(Waiting::Status(kind)) => format!("{kind} said \"not yet\""),
+            Self::Running(running) => running.detail(),
+            Self::Ok => String::new(),
+        }
+    }
+
+    /// What would change the verdict, in words; empty for ok.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::Lost { .. } => "the host comes back, or `orchestrate hosts decommission` takes it out",
+            Self::Failed(FailedBy::Report { suspect: true, .. }) => {
+                "it tries again when the catalog changes and now and then; a new instruction or `orchestrate retry` makes it try now"
+            }
+            Self::Failed(FailedBy::Report { .. }) => {
+                "its next attempt succeeds; `orchestrate retry` makes it begin now"
+            }
+            Self::Failed(FailedBy::Status { .. }) => "a later result of the same type that succeeds",
+            Self::Failed(FailedBy::Stale { .. }) => {
+                "the host reports again, or `orchestrate hosts decommission` takes it out"
+            }
+            Self::Blocked(Blocked::By(BlockedBy::OtherLineage { .. })) => {
+                "the host is pointed at its own store"
+            }
+            Self::Blocked(Blocked::By(BlockedBy::StoreUnreadable { .. })) => {
+                "the identity is written as it was, or the agent is upgraded"
+            }
+            Self::Blocked(Blocked::By(BlockedBy::NameHeld { .. })) => {
+                "one of the two agents stops, or gets another name"
+            }
+            Self::Blocked(Blocked::By(BlockedBy::Decommissioned)) => {
+                "`orchestrate hosts add`, or the host is stopped"
+            }
+            Self::Blocked(Blocked::By(BlockedBy::InvalidInstruction { .. })) => {
+                "`orchestrate trigger_update` with a version"
+            }
+            Self::Blocked(Blocked::By(BlockedBy::Settings { .. })) => {
+                "its settings belong to root or the agent's user, and nobody else can write them"
+            }
+            Self::Blocked(Blocked::By(BlockedBy::CannotRecord { .. })) => {
+                "its state directory can be written again"
+            }
+            Self::Blocked(
+                Blocked::By(BlockedBy::StoreWentBack { .. }) | Blocked::NewerInstruction { .. },
+            ) => "`orchestrate store accept --version V`",
+            Self::Blocked(Blocked::Deadlock(_)) => {
+                "one of the hosts in the loop needs less, or another host has the service"
+            }
+            Self::Waiting(Waiting::On(WaitingOn::Service(_))) => {
+                "enough instances of the service at that level"
+            }
+            Self::Waiting(Waiting::On(WaitingOn::Spread)) => "its turn comes",
+            Self::Waiting(Waiting::On(WaitingOn::Store)) => "the store answers the host",
+            Self::Waiting(Waiting::On(WaitingOn::ExternalDriver)) => {
+                "the script on the host applies the version"
+            }
+            Self::Waiting(Waiting::On(WaitingOn::Instruction)) => "`orchestrate trigger_update`",
+            Self::Waiting(Waiting::On(WaitingOn::Step { .. })) => {
+                "the step succeeds; it is run again by itself"
+            }
+            Self::Waiting(Waiting::Status(_)) => "a later result of the same type",
+            Self::Running(Running::NotListed | Running::ListedUnder(_)) => {
+                "the host reports the target by its listing"
+            }
+            Self::Running(_) => "the host goes on by itself",
+            Self::Ok => "",
+        }
+    }
+
+    /// Whether, and how, nobody can account for the host.
+    pub fn unaccounted(&self) -> Option<Unaccounted> {
+        match self {
+            Self::Lost { seen: false, .. } => Some(Unaccounted::NeverSeen),
+            Self::Lost { seen: true, .. } => Some(Unaccounted::Lost),
+            Self::Running(Running::Towards(_)) => None,
+            Self::Running(_) => Some(Unaccounted::Late),
+            _ => None,
+        }
+    }
+}
+
+impl FailedBy {
+    fn detail(&self) -> String {
+        match self {
+            Self::Report { version: Some(version), failure, .. } => {
+                format!("{} (version {version})", failure.reason)
+            }
+            Self::Report { failure, .. } => failure.reason.clone(),
+            Self::Status { kind, record } => {
+                let code = record.as_ref().and_then(|r| r.code).map(|code| format!(" with code {code}"));
+                let reason =
+                    record.as_ref().filter(|r| !r.reason.is_empty()).map(|r| format!(": {}", r.reason));
+                format!("{kind} failed{}{}", code.unwrap_or_default(), reason.unwrap_or_default())
+            }
+            Self::Stale { kind } => format!("{kind} was reported once and is not any more"),
+        }
+    }
+}
+
+impl Running {
+    fn detail(&self) -> String {
+        match self {
+            Self::Towards(version) => format!("on its way to {version}"),
+            Self::NotActedOn { decided: Some(revision) } => {
+                format!("has not acted on the instruction yet; it decided on revision {revision}")
+            }
+            Self::NotActedOn { decided: None } => "has not acted on the instruction yet".into(),
+            Self::NoReport => "its agent has not reported yet".into(),
+            Self::UnreadableReport { why } => format!("its report cannot be read: {why}"),
+            Self::NotListed => "not listed under a version".into(),
+            Self::ListedUnder(versions) => {
+                let names: Vec<&str> = versions.iter().map(Version::as_str).collect();
+                format!("listed under {}", names.join(", "))
+            }
+        }
+    }
+}

@@ -1,0 +1,665 @@
+//! Who waits for whom, at one revision: the chain from a host that waits to the root of it, and the loops that
+//! can never end by themselves.
+//!
+//! A loop of waiting hosts is no deadlock by itself: a service may have other providers, or be addressable while
+//! it does not work. So it is computed who *can* come through, as a least fixpoint: a host can when each of its needs
+//! is met by enough instances that are there or whose hosts can come through. Hosts in motion, never seen, or
+//! gone for a short while may bring anything. Whoever is left, even if every failed host were mended, can
+//! never come through.
+
+use crate::fleet::state::Fleet;
+use crate::fleet::verdict::{FleetVerdict, Running, Waiting};
+use catalog::View;
+use schema::health::Level;
+use schema::names::{HostName, ServiceName};
+use schema::plan::WaitingOn;
+use schema::records::Wait;
+use schema::steps::StepPhase;
+use schema::time::EpochSeconds;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// A host that is gone for less long may be on its way back.
+pub const GRACE_SECONDS: i64 = 15 * 60;
+/// A loop is called one when everybody in it has waited for so long: twice the time between two validations.
+pub const LOOP_AGE_SECONDS: i64 = 120;
+
+/// What can be expected of a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Prospect {
+    /// It is settled: what it has is there.
+    Settled,
+    /// It is in motion, or nobody knows: it may bring anything.
+    Open(String),
+    /// It waits for services.
+    Waits(Vec<Wait>),
+    /// It does not go on before somebody mends something.
+    Stuck(String),
+}
+
+/// One host of the graph.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// What can be expected of it.
+    pub prospect: Prospect,
+    /// The revision of the instruction that it decided on.
+    pub target: Option<i64>,
+    /// Since when it has said so.
+    pub since: EpochSeconds,
+}
+
+/// Where a chain ends.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Root {
+    /// Nobody has the service.
+    NoProvider(ServiceName),
+    /// A host that has it is stuck.
+    Stuck {
+        /// The service that it has.
+        service: ServiceName,
+        /// The host.
+        host: HostName,
+        /// Why, in words.
+        why: String,
+    },
+    /// A settled host has it, and it does not work there.
+    NotFunctional {
+        /// The service.
+        service: ServiceName,
+        /// The host.
+        host: HostName,
+        /// What it says of it.
+        word: &'static str,
+    },
+    /// A host that has it is on its way.
+    Open {
+        /// The service.
+        service: ServiceName,
+        /// The host.
+        host: HostName,
+        /// What it does, in words.
+        what: String,
+    },
+    /// The hosts wait for each other.
+    Loop(Vec<(HostName, ServiceName)>),
+}
+
+impl fmt::Display for Root {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoProvider(service) => write!(f, "no host has {service}"),
+            Self::Stuck { service, host, why } => write!(f, "{service} on {host}: {why}"),
+            Self::NotFunctional { service, host, word } => write!(f, "{service} on {host} is {word}"),
+            Self::Open { service, host, what } => write!(f, "{service} on {host}: {what}"),
+            Self::Loop(hosts) => f.write_str(&loop_in_words(hosts)),
+        }
+    }
+}
+
+/// `a waits for x on b, b waits for y on a`.
+pub(super) fn loop_in_words(hosts: &[(HostName, ServiceName)]) -> String {
+    let next = |at: usize| &hosts[(at + 1) % hosts.len()].0;
+    let parts = hosts.iter().enumerate();
+    let parts: Vec<String> =
+        parts.map(|(at, (host, service))| format!("{host} waits for {service} on {}", next(at))).collect();
+    parts.join(", ")
+}
+
+/// Why a host waits: the hosts from it to the root, each with what it waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain {
+    /// From the host that was asked for on.
+    pub links: Vec<(HostName, Wait)>,
+    /// Where it ends.
+    pub root: Root,
+}
+
+/// For each service and level how many instances there are or will be, and the waiting hosts among those that
+/// will bring one.
+#[derive(Debug, Default)]
+struct Supply(BTreeMap<(ServiceName, Level), (usize, BTreeSet<HostName>)>);
+
+impl Supply {
+    /// A need may be for a service of the host itself; it does not bring that about by waiting.
+    fn meets(&self, wait: &Wait, who: &HostName) -> bool {
+        let found = self.0.get(&(wait.service.clone(), wait.level));
+        found.is_some_and(|(count, by_waiting)| {
+            count - usize::from(by_waiting.contains(who)) >= wait.need as usize
+        })
+    }
+}
+
+/// The graph at one revision.
+#[derive(Debug)]
+pub struct WaitGraph<'a> {
+    members: BTreeMap<HostName, Member>,
+    view: &'a View,
+    /// Those who come through if nothing that failed is mended,
+    settling: BTreeSet<HostName>,
+    /// and if everything is.
+    possible: BTreeSet<HostName>,
+    /// What there is for these.
+    supply: Supply,
+}
+
+impl<'a> WaitGraph<'a> {
+    /// Of the hosts of a fleet and the catalog of the same revision.
+    pub fn of(fleet: &Fleet, view: &'a View, now: EpochSeconds) -> Self {
+        let members = fleet.hosts.iter().map(|(host, evidence)| {
+            let report = fleet.current_report(evidence);
+            let verdict = fleet.judge(host, evidence);
+            let prospect = match &verdict {
+                FleetVerdict::Ok => Prospect::Settled,
+                FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(wait))) => {
+                    let waits = report.map(|r| r.waits.clone()).unwrap_or_default();
+                    Prospect::Waits(if waits.is_empty() { vec![wait.clone()] } else { waits })
+                }
+                FleetVerdict::Lost { seen, last_report } => {
+                    let is_recent = last_report.is_some_and(|at| now.0.saturating_sub(at.0) < GRACE_SECONDS);
+                    if !*seen || is_recent {
+                        Prospect::Open(verdict.detail())
+                    } else {
+                        Prospect::Stuck(verdict.detail())
+                    }
+                }
+                FleetVerdict::Failed(_) | FleetVerdict::Blocked(_) => {
+                    Prospect::Stuck(format!("{}: {}", verdict.word(), verdict.detail()))
+                }
+                FleetVerdict::Waiting(_) | FleetVerdict::Running(_) => Prospect::Open(verdict.detail()),
+            };
+            // One that only is not listed yet has all that it will have.
+            let prospect = match (&verdict, prospect) {
+                (FleetVerdict::Running(Running::NotListed | Running::ListedUnder(_)), _)
+                    if evidence.live.is_none() =>
+                {
+                    Prospect::Settled
+                }
+                (_, prospect) => prospect,
+            };
+            let target = report.and_then(|r| r.target.as_ref()).map(|t| t.revision);
+            let since = report.map(|r| r.at).unwrap_or_default();
+            (host.clone(), Member { prospect, target, since })
+        });
+        Self::new(members.collect(), view)
+    }
+
+    /// Of given members.
+    pub fn new(members: BTreeMap<HostName, Member>, view: &'a View) -> Self {
+        let (settling, possible, supply) = Default::default();
+        let mut graph = Self { members, view, settling, possible, supply };
+        graph.settling = graph.fixpoint(false);
+        graph.possible = graph.fixpoint(true);
+        graph.supply = graph.supply(&graph.possible, true);
+        graph
+    }
+
+    /// Whether anybody waits for a service.
+    pub fn waiting(&self) -> impl Iterator<Item = (&HostName, &[Wait])> {
+        self.members.iter().filter_map(|(host, member)| match &member.prospect {
+            Prospect::Waits(waits) => Some((host, waits.as_slice())),
+            _ => None,
+        })
+    }
+
+    /// It comes through if nothing that failed is mended.
+    pub fn can_settle(&self, host: &HostName) -> bool {
+        self.settling.contains(host)
+    }
+
+    /// The least set of hosts that come through.
+    fn fixpoint(&self, mended: bool) -> BTreeSet<HostName> {
+        let mut through = BTreeSet::new();
+        let mut functions = BTreeSet::new();
+        for (host, member) in &self.members {
+            match member.prospect {
+                Prospect::Settled | Prospect::Open(_) => {}
+                Prospect::Stuck(_) if mended => {}
+                Prospect::Stuck(_) | Prospect::Waits(_) => continue,
+            }
+            through.insert(host.clone());
+            functions.insert(host.clone());
+        }
+        loop {
+            let before = (through.len(), functions.len());
+            // As of the beginning of the round: who comes through in it counts in the next.
+            let supply = self.supply(&functions, mended);
+            for (host, waits) in self.waiting() {
+                // The proof comes after everything that makes a service work.
+                let works = |wait: &&Wait| wait.phase != StepPhase::Validate;
+                if waits.iter().filter(works).all(|wait| supply.meets(wait, host)) {
+                    functions.insert(host.clone());
+                }
+                if waits.iter().all(|wait| supply.meets(wait, host)) {
+                    through.insert(host.clone());
+                }
+            }
+            if before == (through.len(), functions.len()) {
+                return through;
+            }
+        }
+    }
+
+    /// What there is of every service that somebody waits for, or comes from hosts that come through.
+    fn supply(&self, functions: &BTreeSet<HostName>, mended: bool) -> Supply {
+        let mut supply = Supply::default();
+        let wanted = self.waiting().flat_map(|(_, waits)| waits);
+        let wanted: BTreeSet<(&ServiceName, Level)> =
+            wanted.map(|wait| (&wait.service, wait.level)).collect();
+        for (name, level) in wanted {
+            let service = self.view.service(name);
+            let mut by_waiting = BTreeSet::new();
+            let mut count = 0;
+            for (host, member) in &self.members {
+                let instance = service.and_then(|s| s.instances().get(host));
+                if instance.is_some_and(|i| i.is_at(level)) {
+                    count += 1;
+                    continue;
+                }
+                match &member.prospect {
+                    Prospect::Open(_) => count += 1,
+                    Prospect::Stuck(_) => {
+                        count += usize::from(mended && (instance.is_some() || level == Level::Addressable));
+                    }
+                    Prospect::Waits(_) if functions.contains(host) => {
+                        count += 1;
+                        by_waiting.insert(host.clone());
+                    }
+                    Prospect::Waits(_) => {}
+                    Prospect::Settled => count += usize::from(instance.is_some()),
+                }
+            }
+            // Hosts that are in the catalog and nowhere else have no agent: what they have is there.
+            let foreign = service.into_iter().flat_map(|s| s.at(level, None));
+            count += foreign.filter(|(host, _)| !self.members.contains_key(*host)).count();
+            supply.0.insert((name.clone(), level), (count, by_waiting));
+        }
+        supply
+    }
+
+    /// The first need of a host that is not met now.
+    fn first_wait(&self, host: &HostName) -> Option<Wait> {
+        let Prospect::Waits(waits) = &self.members.get(host)?.prospect else { return None };
+        let now = |wait: &Wait| Wait {
+            have: u32::try_from(self.view.count(&wait.service, wait.level)).unwrap_or(u32::MAX),
+            ..wait.clone()
+        };
+        let open = waits.iter().map(now).find(|wait| wait.have < wait.need);
+        open.or_else(|| waits.first().map(now))
+    }
+
+    /// From a host that waits to the root of it; `None` for a host that does not wait for a service.
+    pub fn chain(&self, host: &HostName) -> Option<Chain> {
+        if let Some(chain) = self.deadlock(host) {
+            return Some(chain);
+        }
+        let mut links: Vec<(HostName, Wait)> = Vec::new();
+        let mut at = host.clone();
+        while let Some(wait) = self.first_wait(&at) {
+            links.push((at.clone(), wait.clone()));
+            match self.provider(&wait, &links) {
+                Ok(next) => at = next,
+                Err(root) => return Some(Chain { links, root }),
+            }
+        }
+        None
+    }
+
+    /// The host to look at next, or the root. Whoever is stuck explains more than whoever waits, and whoever
+    /// waits more than whoever moves.
+    fn provider(&self, wait: &Wait, links: &[(HostName, Wait)]) -> Result<HostName, Root> {
+        let service = || wait.service.clone();
+        let lacking: Vec<(&HostName, &'static str)> = self
+            .view
+            .service(&wait.service)
+            .into_iter()
+            .flat_map(|found| found.instances())
+            .filter(|(_, instance)| !instance.is_at(wait.level))
+            .map(|(host, instance)| (host, instance.word()))
+            .collect();
+        let prospect = |host: &HostName| self.members.get(host).map(|member| &member.prospect);
+        for (host, _) in &lacking {
+            if let Some(Prospect::Stuck(why)) = prospect(host) {
+                let (host, why) = ((*host).clone(), why.clone());
+                return Err(Root::Stuck { service: service(), host, why });
+            }
+        }
+        for (host, _) in &lacking {
+            let seen = links.iter().any(|(known, _)| known == *host);
+            if !seen && matches!(prospect(host), Some(Prospect::Waits(_))) {
+                return Ok((*host).clone());
+            }
+        }
+        for (host, _) in &lacking {
+            if let Some(Prospect::Open(what)) = prospect(host) {
+                let (host, what) = ((*host).clone(), what.clone());
+                return Err(Root::Open { service: service(), host, what });
+            }
+        }
+        match lacking.first() {
+            Some((host, word)) => {
+                Err(Root::NotFunctional { service: service(), host: (*host).clone(), word })
+            }
+            None => Err(Root::NoProvider(service())),
+        }
+    }
+
+    /// The loop that a host can never leave, or waits for; old enough, and of hosts that work on the same
+    /// instruction.
+    pub fn proven_deadlock(&self, host: &HostName, now: EpochSeconds) -> Option<Chain> {
+        let chain = self.deadlock(host)?;
+        let Root::Loop(hosts) = &chain.root else { return None };
+        let members: Vec<&Member> = hosts.iter().filter_map(|(host, _)| self.members.get(host)).collect();
+        let old = members.iter().all(|m| now.0.saturating_sub(m.since.0) >= LOOP_AGE_SECONDS);
+        let same = members.windows(2).all(|pair| pair[0].target == pair[1].target);
+        (old && same).then_some(chain)
+    }
+
+    /// Follows needs that can never be met to a host that was there before.
+    fn deadlock(&self, host: &HostName) -> Option<Chain> {
+        let mut links: Vec<(HostName, Wait)> = Vec::new();
+        let mut at = host.clone();
+        loop {
+            if let Some(start) = links.iter().position(|(known, _)| *known == at) {
+                let ring = links[start..].iter().map(|(host, wait)| (host.clone(), wait.service.clone()));
+                let root = Root::Loop(ring.collect());
+                return Some(Chain { links, root });
+            }
+            if self.possible.contains(&at) {
+                return None;
+            }
+            let Prospect::Waits(waits) = &self.members.get(&at)?.prospect else { return None };
+            let never = |host: &HostName| {
+                let waits = self.members.get(host).map(|member| &member.prospect);
+                matches!(waits, Some(Prospect::Waits(_))) && !self.possible.contains(host)
+            };
+            // A need whose providers are themselves without hope.
+            let (wait, next) = waits.iter().find_map(|wait| {
+                if self.supply.meets(wait, &at) {
+                    return None;
+                }
+                let providers = self.view.service(&wait.service)?.instances();
+                let next = providers.iter().find(|(host, i)| !i.is_at(wait.level) && never(host))?;
+                Some((wait.clone(), next.0.clone()))
+            })?;
+            let have = u32::try_from(self.view.count(&wait.service, wait.level)).unwrap_or(u32::MAX);
+            links.push((at, Wait { have, ..wait }));
+            at = next;
+        }
+    }
+
+    /// Every root, and the hosts that wait because of it.
+    pub fn roots(&self) -> BTreeMap<Root, BTreeSet<HostName>> {
+        let mut roots: BTreeMap<Root, BTreeSet<HostName>> = BTreeMap::new();
+        for (host, _) in self.waiting() {
+            let Some(chain) = self.chain(host) else { continue };
+            roots.entry(turned(chain.root)).or_default().insert(host.clone());
+        }
+        roots
+    }
+}
+
+/// A loop begins with its first host by name, from wherever it was found.
+fn turned(root: Root) -> Root {
+    let Root::Loop(mut hosts) = root else { return root };
+    let first = hosts.iter().enumerate().min_by_key(|(_, (host, _))| host.clone()).map_or(0, |(at, _)| at);
+    hosts.rotate_left(first);
+    Root::Loop(hosts)
+}
+
+impl Fleet {
+    /// Looks for hosts that wait for each other; their verdict is blocked from then on.
+    pub fn find_deadlocks(&mut self, view: &View, now: EpochSeconds) {
+        let graph = WaitGraph::of(self, view, now);
+        let found = graph.waiting().filter_map(|(host, _)| {
+            let chain = graph.proven_deadlock(host, now)?;
+            if let Root::Loop(hosts) = chain.root { Some((host.clone(), hosts)) } else { None }
+        });
+        self.deadlocks = found.collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use catalog::catalog_at_once;
+    use proptest::prelude::*;
+    use schema::health::Health;
+    use schema::records::ServiceRecord;
+    use std::sync::Arc;
+
+    fn host(name: impl Into<String>) -> HostName {
+        HostName::new(name.into()).unwrap()
+    }
+
+    fn service(name: impl Into<String>) -> ServiceName {
+        ServiceName::new(name.into()).unwrap()
+    }
+
+    /// `mysql 1 functional apply`
+    fn wait(text: &str) -> Wait {
+        let words: Vec<&str> = text.split(' ').collect();
+        Wait {
+            service: service(words[0]),
+            level: words[2].parse().unwrap(),
+            need: words[1].parse().unwrap(),
+            have: 0,
+            phase: if words[3] == "validate" { StepPhase::Validate } else { StepPhase::Apply },
+            step: None,
+            unreachable: false,
+        }
+    }
+
+    fn waits(texts: &[&str]) -> Prospect {
+        Prospect::Waits(texts.iter().map(|text| wait(text)).collect())
+    }
+
+    /// Hosts, each with the service of its own name without the number, what it says of it, and its prospect.
+    fn scene(hosts: &[(&str, &str, Option<Health>, Prospect)]) -> (BTreeMap<HostName, Member>, View) {
+        let record = Arc::new(ServiceRecord::default());
+        let key = |on: &str, has: &str| (service(has), host(on));
+        let records = hosts.iter().map(|(on, has, ..)| (key(on, has), (record.clone(), true))).collect();
+        let health = hosts.iter().filter_map(|(on, has, health, _)| Some((key(on, has), (*health)?)));
+        let member = |prospect: &Prospect| Member {
+            prospect: prospect.clone(),
+            target: Some(7),
+            since: EpochSeconds(0),
+        };
+        let members = hosts.iter().map(|(on, _, _, prospect)| (host(*on), member(prospect))).collect();
+        (members, catalog_at_once(records, health))
+    }
+
+    const BAD: Option<Health> = Some(Health::Critical);
+    const GOOD: Option<Health> = Some(Health::Passing);
+
+    fn check(hosts: &[(&str, &str, Option<Health>, Prospect)], asked: &str, expected: &str) {
+        let (members, view) = scene(hosts);
+        let graph = WaitGraph::new(members, &view);
+        let chain = graph.chain(&host(asked));
+        let said = chain.map(|c| {
+            let links: Vec<String> = c.links.iter().map(|(h, w)| format!("{h} for {}", w.service)).collect();
+            format!("{}; {}", links.join(", "), c.root)
+        });
+        assert_eq!(said.as_deref().unwrap_or("none"), expected);
+    }
+
+    #[test]
+    fn a_chain_leads_to_its_root() {
+        let stuck = Prospect::Stuck("failed: apply step install exited with code 1".into());
+        let moving = Prospect::Open("on its way to v2".into());
+        let web = ("web1", "web", BAD, waits(&["mysql 1 functional apply"]));
+        let lb = ("lb1", "lb", BAD, waits(&["web 1 functional apply"]));
+        let failed = "mysql on db2: failed: apply step install exited with code 1";
+        check(
+            &[web.clone(), lb.clone(), ("db2", "mysql", BAD, stuck.clone())],
+            "lb1",
+            &format!("lb1 for web, web1 for mysql; {failed}"),
+        );
+        check(&[web.clone(), lb], "lb1", "lb1 for web, web1 for mysql; no host has mysql");
+        check(
+            &[web.clone(), ("db1", "mysql", BAD, moving), ("db2", "mysql", BAD, stuck)],
+            "web1",
+            &format!("web1 for mysql; {failed}"),
+        );
+        check(
+            &[web, ("db1", "mysql", BAD, Prospect::Settled)],
+            "web1",
+            "web1 for mysql; mysql on db1 is critical",
+        );
+        check(&[("db1", "mysql", GOOD, Prospect::Settled)], "db1", "none");
+    }
+
+    #[test]
+    fn a_loop_is_a_deadlock_only_if_nothing_leads_out_of_it() {
+        let a = |needs: &str| ("a1", "a", BAD, waits(&[needs]));
+        let b = |needs: &str| ("b1", "b", BAD, waits(&[needs]));
+        let is_deadlock = |hosts: &[(&str, &str, Option<Health>, Prospect)], expected| {
+            let (members, view) = scene(hosts);
+            let graph = WaitGraph::new(members, &view);
+            let found = graph.proven_deadlock(&host("a1"), EpochSeconds(1_000));
+            assert_eq!(found.is_some(), expected, "{hosts:?}: {found:?}");
+            assert_eq!(graph.proven_deadlock(&host("a1"), EpochSeconds(10)), None, "too young");
+        };
+        is_deadlock(&[a("b 1 functional apply"), b("a 1 functional apply")], true);
+        // Addresses are there before anything works.
+        is_deadlock(&[a("b 1 addressable apply"), b("a 1 functional apply")], false);
+        // What is needed for the proof alone keeps no service from working.
+        is_deadlock(&[a("b 1 functional validate"), b("a 1 functional validate")], false);
+        is_deadlock(&[a("b 1 functional validate"), b("a 1 functional apply")], false);
+        let two = [a("b 1 functional apply"), b("a 1 functional apply")];
+        let with = |other: (&'static str, &'static str, Option<Health>, Prospect)| {
+            let mut all = two.to_vec();
+            all.push(other);
+            all
+        };
+        is_deadlock(&with(("b2", "b", GOOD, Prospect::Settled)), false);
+        is_deadlock(&with(("b2", "b", BAD, Prospect::Open("moves".into()))), false);
+        is_deadlock(&with(("b2", "b", BAD, Prospect::Stuck("failed".into()))), false);
+        is_deadlock(&with(("c1", "c", BAD, waits(&["a 1 functional apply"]))), true);
+        // A host that needs itself.
+        is_deadlock(&[a("a 1 functional apply")], true);
+    }
+
+    #[test]
+    fn whoever_waits_for_a_loop_is_told_of_it_and_roots_are_counted() {
+        let mut hosts = vec![
+            ("b1", "b", BAD, waits(&["a 1 functional apply"])),
+            ("a1", "a", BAD, waits(&["b 1 functional apply"])),
+            ("c1", "c", BAD, waits(&["b 1 functional apply"])),
+        ];
+        check(&hosts, "c1", "c1 for b, b1 for a, a1 for b; b1 waits for a on a1, a1 waits for b on b1");
+        hosts.push(("d1", "d", BAD, waits(&["nothing 1 functional apply"])));
+        let (members, view) = scene(&hosts);
+        let roots = WaitGraph::new(members, &view).roots();
+        let said: Vec<String> = roots.iter().map(|(root, hosts)| format!("{} {root}", hosts.len())).collect();
+        assert_eq!(said, ["1 no host has nothing", "3 a1 waits for b on b1, b1 waits for a on a1"]);
+    }
+
+    /// Hosts settle one after another, in any order that is possible; who ever settles?
+    fn brute_force(members: &BTreeMap<HostName, Member>, view: &View, mended: bool) -> BTreeSet<HostName> {
+        fn can(
+            host: &HostName,
+            validates: bool,
+            works: &BTreeSet<HostName>,
+            members: &BTreeMap<HostName, Member>,
+            view: &View,
+            mended: bool,
+        ) -> bool {
+            let Prospect::Waits(needs) = &members[host].prospect else { return false };
+            needs.iter().filter(|w| validates || w.phase != StepPhase::Validate).all(|need| {
+                let there = members.iter().filter(|(other, member)| {
+                    let found = view.service(&need.service).and_then(|s| s.instances().get(*other));
+                    found.is_some_and(|i| i.is_at(need.level))
+                        || match member.prospect {
+                            Prospect::Open(_) => true,
+                            Prospect::Settled => found.is_some(),
+                            Prospect::Stuck(_) => {
+                                mended && (found.is_some() || need.level == Level::Addressable)
+                            }
+                            Prospect::Waits(_) => *other != host && works.contains(*other),
+                        }
+                });
+                there.count() >= need.need as usize
+            })
+        }
+        fn explore(
+            works: BTreeSet<HostName>,
+            seen: &mut BTreeSet<BTreeSet<HostName>>,
+            through: &mut BTreeSet<HostName>,
+            members: &BTreeMap<HostName, Member>,
+            view: &View,
+            mended: bool,
+        ) {
+            if !seen.insert(works.clone()) {
+                return;
+            }
+            for host in members.keys() {
+                if can(host, true, &works, members, view, mended) {
+                    through.insert(host.clone());
+                }
+                if !works.contains(host) && can(host, false, &works, members, view, mended) {
+                    let mut next = works.clone();
+                    next.insert(host.clone());
+                    explore(next, seen, through, members, view, mended);
+                }
+            }
+        }
+        let mut through: BTreeSet<HostName> = members
+            .iter()
+            .filter(|(_, m)| match m.prospect {
+                Prospect::Settled | Prospect::Open(_) => true,
+                Prospect::Stuck(_) => mended,
+                Prospect::Waits(_) => false,
+            })
+            .map(|(host, _)| host.clone())
+            .collect();
+        explore(BTreeSet::new(), &mut BTreeSet::new(), &mut through, members, view, mended);
+        through
+    }
+
+    fn prospect() -> impl Strategy<Value = Prospect> {
+        let need =
+            (0usize..4, 1u32..3, any::<bool>(), any::<bool>()).prop_map(|(s, need, level, phase)| Wait {
+                service: service(format!("s{s}")),
+                level: if level { Level::Functional } else { Level::Addressable },
+                need,
+                have: 0,
+                phase: if phase { StepPhase::Apply } else { StepPhase::Validate },
+                step: None,
+                unreachable: false,
+            });
+        prop_oneof![
+            6 => prop::collection::vec(need, 1..3).prop_map(Prospect::Waits),
+            1 => Just(Prospect::Settled),
+            1 => Just(Prospect::Stuck("x".into())),
+            1 => Just(Prospect::Open("y".into())),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn the_fixpoint_is_what_trying_every_order_finds(
+            prospects in prop::collection::vec((prospect(), 0usize..4, any::<bool>()), 1..7),
+        ) {
+            let names: Vec<(String, String)> =
+                prospects.iter().enumerate().map(|(n, (_, s, _))| (format!("h{n}"), format!("s{s}"))).collect();
+            let hosts: Vec<_> = prospects
+                .iter()
+                .zip(&names)
+                .map(|((p, _, works), (on, has))| (on.as_str(), has.as_str(), if *works { GOOD } else { BAD }, p.clone()))
+                .collect();
+            let (members, view) = scene(&hosts);
+            let graph = WaitGraph::new(members.clone(), &view);
+            prop_assert_eq!(&graph.settling, &brute_force(&members, &view, false));
+            prop_assert_eq!(&graph.possible, &brute_force(&members, &view, true));
+            // Whoever is in a loop cannot come through, and every chain ends.
+            for name in members.keys() {
+                if let Some(chain) = graph.proven_deadlock(name, EpochSeconds(1_000)) {
+                    let Root::Loop(ring) = &chain.root else { panic!("{chain:?}") };
+                    prop_assert!(!ring.is_empty());
+                    prop_assert!(ring.iter().all(|(host, _)| !graph.possible.contains(host)));
+                }
+                let _ = graph.chain(name);
+            }
+        }
+    }
+}

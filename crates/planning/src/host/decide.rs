@@ -1,0 +1,538 @@
+//! The heart: what a host does next. [`decide`] is a pure function over values; the agent executes
+//! the first action of its plan, records the fact that comes of it, and decides anew.
+
+use crate::host::input::{Claim, Decision, Desired, Observed, Target};
+use crate::host::state::{Attempt, HostState, Progress, Validation, ValidationResult};
+use crate::host::{needs, publish, verdict};
+use crate::policy::{Policy, Step};
+use schema::keys::StatusState;
+use schema::names::{StatusType, Version};
+use schema::plan::{Action, AttemptCause, Phase, Plan, Planned, Reason};
+use schema::records::{Driver, Wait};
+use schema::standing::{Instruction, Standing};
+use schema::steps::StepPhase;
+use schema::time::{BootMillis, Now};
+use std::hash::{Hash, Hasher};
+use std::time::Duration;
+
+/// Decides what a host does next.
+pub fn decide(desired: &Desired, observed: &Observed, now: Now) -> Decision {
+    let decider = Decider { desired, observed, state: observed.state, policy: desired.policy, now };
+    let mut plan = decider.plan();
+    let verdict = verdict::verdict(desired, observed, &plan);
+    publish::add(&mut plan, &verdict, desired, observed, now);
+    Decision { plan, verdict }
+}
+
+/// The place of a host in the window over which hosts spread: 0 to 1, the same for the same
+/// instruction or generation of the catalog, another for the next.
+fn place_in_window(host: &str, revision: impl Hash) -> f64 {
+    let mut hasher = std::collections::hash_map::DefaultHasher::new();
+    (host, revision).hash(&mut hasher);
+    hasher.finish() as f64 / u64::MAX as f64
+}
+
+struct Decider<'a> {
+    desired: &'a Desired<'a>,
+    observed: &'a Observed<'a>,
+    state: &'a HostState,
+    policy: &'a Policy,
+    now: Now,
+}
+
+fn waits(phase: Phase, because: Reason, look_again: Option<BootMillis>) -> Plan {
+    Plan { phase, actions: Vec::new(), because, look_again }
+}
+
+fn does(phase: Phase, because: Reason, actions: impl IntoIterator<Item = Action>) -> Plan {
+    let actions = actions.into_iter().map(|action| Planned { action, because: because.clone() }).collect();
+    Plan { phase, actions, because, look_again: None }
+}
+
+impl Decider<'_> {
+    fn plan(&self) -> Plan {
+        if let Claim::Contested { .. } = self.observed.claim {
+            return waits(Phase::Idle, Reason::Blocked, None);
+        }
+        if let Some(running) = &self.state.running {
+            let because = Reason::StepRunning { run_id: running.run_id.clone() };
+            return waits(self.phase_of(running.phase), because, None);
+        }
+        if let Some((_, again)) = &self.observed.cannot_record {
+            return waits(Phase::Idle, Reason::Blocked, Some(*again));
+        }
+        if self.policy.driver == Driver::External {
+            return self.follow_file();
+        }
+        if self.observed.settings_untrusted.is_some() {
+            return waits(Phase::Idle, Reason::Blocked, None);
+        }
+        if let Some(wish) = self.desired.retry
+            && self.observed.standing == Standing::Trusted
+            && Some(wish) > self.state.retry_heeded
+        {
+            return does(Phase::Idle, Reason::OperatorAsked, [Action::Rearm { order: wish }]);
+        }
+        if let Some(installed) = &self.state.installed
+            && self.state.dirty.is_none()
+            && self.observed.version_file.as_ref() != Some(installed)
+        {
+            let version = installed.clone();
+            return does(Phase::Idle, Reason::Succeeded, [Action::WriteVersionFile { version }]);
+        }
+        match self.state.attempt.as_ref() {
+            Some(attempt) => self.with_attempt(attempt),
+            None => self.without_attempt(),
+        }
+    }
+
+    /// Periodic validation is no phase of its own: a settled host stays idle in the eyes of others.
+    fn phase_of(&self, phase: StepPhase) -> Phase {
+        let under_way = self.state.attempt.as_ref().is_some_and(|a| a.started && a.ended.is_none());
+        match phase {
+            StepPhase::Prefetch => Phase::Prefetch,
+            StepPhase::Apply => Phase::Apply,
+            StepPhase::Converge if under_way => Phase::Converge,
+            StepPhase::Validate if under_way => Phase::Validate,
+            StepPhase::Converge | StepPhase::Validate | StepPhase::OnSuspect => Phase::Idle,
+        }
+    }
+
+    fn follow_file(&self) -> Plan {
+        let left_over = self.state.attempt.is_some() || self.state.dirty.is_some();
+        if left_over || self.state.installed != self.observed.version_file {
+            let version = self.observed.version_file.clone();
+            return does(Phase::Idle, Reason::ExternalDriver, [Action::FollowFile { version }]);
+        }
+        waits(Phase::Idle, Reason::ExternalDriver, None)
+    }
+
+    /// The instruction that counts: never one older than one acted on.
+    fn instruction(&self) -> Option<&Instruction> {
+        match &self.desired.target {
+            Target::Known(target) if Some(target.order) >= self.state.acted_on => Some(target),
+            _ => None,
+        }
+    }
+
+    fn may_start(&self) -> bool {
+        self.observed.standing == Standing::Trusted
+            && self.observed.store_ready
+            && self.observed.claim == Claim::Held
+            && !self.observed.decommissioned
+    }
+
+    fn is_settled_at(&self, version: &Version) -> bool {
+        self.state.dirty.is_none() && self.state.installed.as_ref() == Some(version)
+    }
+
+    /// Begins an attempt when its time in the window has come.
+    fn begin(&self, target: &Instruction, because: Reason) -> Plan {
+        if !self.may_start() {
+            return self.meanwhile(Reason::StoreAway, None);
+        }
+        let place = place_in_window(self.state.host.as_str(), target.order.revision);
+        let due = self.desired.target_since.plus(self.policy.spread_window.mul_f64(place));
+        // A host that is disturbed already waits for nothing.
+        if self.now.boot < due && self.state.dirty.is_none() {
+            return self.meanwhile(Reason::Spread, Some(due));
+        }
+        let begin = self.begin_attempt(target, AttemptCause::Instruction);
+        let mut plan = does(Phase::Start, because, [begin]);
+        self.foresee(&mut plan, target, false);
+        plan
+    }
+
+    fn with_attempt(&self, attempt: &Attempt) -> Plan {
+        if let Some(target) = self.instruction().filter(|t| t.order > attempt.instruction.order) {
+            if attempt.started || !self.is_settled_at(&target.version) {
+                if !self.may_start() && attempt.started && attempt.ended.is_none() {
+                    return self.go_on(attempt);
+                }
+                return self.begin(target, Reason::NewInstruction);
+            }
+            return does(Phase::Idle, Reason::BackToInstalled, [Action::DropAttempt]);
+        }
+        if attempt.ended.is_none() { self.go_on(attempt) } else { self.after_failure(attempt) }
+    }
+
+    /// The rest of an attempt as far as it can be foreseen; for whoever reads the plan.
+    fn foresee(&self, plan: &mut Plan, target: &Instruction, started: bool) {
+        let because = Reason::AttemptUnderWay;
+        let mut push = |action: Action| {
+            if !plan.actions.iter().any(|p| p.action == action) {
+                plan.actions.push(Planned { action, because: because.clone() });
+            }
+        };
+        let attempt = self.state.attempt.as_ref().filter(|a| a.instruction.order == target.order);
+        let cycle = self.state.cycle.as_ref();
+        let done = |phase: StepPhase, step: &Step| {
+            let progress = match phase {
+                StepPhase::Prefetch => attempt.map(|a| &a.prefetch),
+                StepPhase::Apply => attempt.map(|a| &a.apply),
+                StepPhase::Converge => cycle.and_then(|c| c.converge.as_ref()),
+                _ => cycle.map(|c| &c.validate),
+            };
+            progress.is_some_and(|p| p.done.contains(&step.name))
+        };
+        for phase in [StepPhase::Prefetch, StepPhase::Apply, StepPhase::Converge, StepPhase::Validate] {
+            if phase == StepPhase::Apply && !started {
+                push(Action::CommitStart { instruction: target.clone() });
+            }
+            for step in self.policy.steps.of(phase) {
+                let over = started && phase == StepPhase::Prefetch;
+                if !over && !done(phase, step) {
+                    push(Action::RunStep { phase, step: step.name.clone() });
+                }
+            }
+        }
+        let version = target.version.clone();
+        push(Action::RecordProven { version: version.clone() });
+        push(Action::WriteVersionFile { version: version.clone() });
+        push(Action::Announce { version });
+    }
+
+    fn go_on(&self, attempt: &Attempt) -> Plan {
+        let mut plan = if attempt.started { self.disturbed(attempt) } else { self.undisturbed(attempt) };
+        let failing = attempt.prefetch.failed.is_some() || attempt.apply.failed.is_some();
+        let of_attempt = plan.phase != Phase::Idle;
+        if !plan.actions.is_empty() && of_attempt && !failing {
+            self.foresee(&mut plan, &attempt.instruction, attempt.started);
+        }
+        plan
+    }
+
+    /// Before the start transaction: nothing is disturbed, everything may still be dropped.
+    fn undisturbed(&self, attempt: &Attempt) -> Plan {
+        let gone = match &self.desired.target {
+            Target::NotSet | Target::Invalid { .. } => true,
+            Target::Known(target) => target.order < attempt.instruction.order,
+            Target::Unread => false,
+        };
+        if gone {
+            return does(Phase::Idle, Reason::InstructionGone, [Action::DropAttempt]);
+        }
+        if let Some(plan) = self.step(StepPhase::Prefetch, &attempt.prefetch, Reason::AttemptUnderWay) {
+            return if plan.actions.is_empty() { self.undisturbed_meanwhile(plan) } else { plan };
+        }
+        if attempt.prefetch.failed.is_some() {
+            return does(Phase::Prefetch, Reason::SomethingFailed, [Action::FailAttempt]);
+        }
+        // A host that waits stays on its list: what the first step needs holds the start.
+        if let Some(wait) = self.lacks(StepPhase::Apply, &attempt.apply) {
+            let because = Reason::Lacks { service: wait.service.clone() };
+            return self
+                .apply_waits(because.clone())
+                .unwrap_or_else(|| self.undisturbed_meanwhile(waits(Phase::Start, because, None)));
+        }
+        if !self.may_start() {
+            return self.undisturbed_meanwhile(waits(Phase::Start, Reason::StoreAway, None));
+        }
+        let instruction = attempt.instruction.clone();
+        // The report of the start transaction says what begins with it.
+        does(Phase::Apply, Reason::AttemptUnderWay, [Action::CommitStart { instruction }])
+    }
+
+    /// While an attempt waits before its start, the old version is looked after as ever.
+    fn undisturbed_meanwhile(&self, waiting: Plan) -> Plan {
+        let plan = self.meanwhile(waiting.because, waiting.look_again);
+        if plan.actions.is_empty() { Plan { phase: waiting.phase, ..plan } } else { plan }
+    }
+
+    /// After the start transaction. What has begun goes on, also while the store is away.
+    fn disturbed(&self, attempt: &Attempt) -> Plan {
+        let version = &attempt.instruction.version;
+        if self.state.validate_first {
+            return self.cycle(version, Reason::AfterBoot);
+        }
+        if let Some(plan) = self.step(StepPhase::Apply, &attempt.apply, Reason::AttemptUnderWay) {
+            if plan.actions.is_empty()
+                && let Some(noted) = self.apply_waits(plan.because.clone())
+            {
+                return noted;
+            }
+            return plan;
+        }
+        if !attempt.checked {
+            return self.check_attempt(version);
+        }
+        let passed = self.state.validation.as_ref().is_some_and(|v| v.result == ValidationResult::Passed);
+        if attempt.apply.failed.is_none() && passed {
+            return does(
+                Phase::Validate,
+                Reason::Succeeded,
+                [Action::RecordProven { version: version.clone() }],
+            );
+        }
+        does(Phase::Validate, Reason::SomethingFailed, [Action::FailAttempt])
+    }
+
+    /// Records first that the apply phase waits; a failure of the attempt before stands until this one ends.
+    fn apply_waits(&self, because: Reason) -> Option<Plan> {
+        let status = self.state.statuses.get(&StatusType::apply()).map(|(state, _)| *state);
+        let is_said = matches!(status, Some(StatusState::Pending | StatusState::Failed));
+        (!is_said).then(|| does(Phase::Start, because, [Action::NoteApplyWaits]))
+    }
+
+    /// Converge and validate of an attempt; a validation that said "not yet" is asked again.
+    fn check_attempt(&self, version: &Version) -> Plan {
+        if self.state.cycle.is_none()
+            && let Some(validation) = &self.state.validation
+            && validation.version == *version
+            && validation.result == ValidationResult::NotYet
+        {
+            let due = self.converge_due();
+            let missing = self.observed.waits.iter().find(|wait| wait.phase == StepPhase::Validate);
+            let again = validation.at.plus(self.policy.not_yet_retry);
+            match (&validation.held, missing) {
+                (Some(step), _) if self.now.boot < again => {
+                    return waits(Phase::Validate, Reason::Held { step: step.clone() }, Some(again));
+                }
+                // Whatever changes of it wakes the host.
+                (None, Some(wait)) if due.is_none_or(|due| self.now.boot < due) => {
+                    return waits(Phase::Validate, Reason::Lacks { service: wait.service.clone() }, due);
+                }
+                _ => {}
+            }
+        }
+        self.cycle(version, Reason::AttemptUnderWay)
+    }
+
+    fn lacks(&self, phase: StepPhase, progress: &Progress) -> Option<&Wait> {
+        needs::lacks(self.observed.waits, self.policy.steps.of(phase), phase, progress)
+    }
+
+    /// The eventual phase runs on what is installed: not from the start to the end of a successful apply.
+    fn may_converge(&self) -> bool {
+        let applied = |a: &Attempt| {
+            a.started && a.apply.failed.is_none() && a.apply.due(&self.policy.steps.apply).is_none()
+        };
+        self.state.dirty.is_none() || self.state.attempt.as_ref().is_some_and(applied)
+    }
+
+    /// When the eventual phase follows a change of the services that the host needs; `None` if nothing changed
+    /// since it ran last.
+    fn converge_due(&self) -> Option<BootMillis> {
+        let seen = self.observed.services_seen?;
+        let converged = self.state.converged;
+        let lacks = self.observed.waits.iter().any(|wait| wait.phase == StepPhase::Converge);
+        if self.policy.steps.converge.is_empty()
+            || converged.seen == Some(seen)
+            || lacks
+            || !self.may_converge()
+        {
+            return None;
+        }
+        Some(converged.at.map_or(BootMillis(0), |at| at.plus(self.policy.converge_at_most_every)))
+    }
+
+    /// The due step of a phase; `None` when the phase is through or failed.
+    fn step(&self, phase: StepPhase, progress: &Progress, because: Reason) -> Option<Plan> {
+        if progress.failed.is_some() {
+            return None;
+        }
+        let shown = self.phase_of(phase);
+        if let Some(held) = &progress.held
+            && self.now.boot < held.until
+        {
+            return Some(waits(shown, Reason::Held { step: held.step.clone() }, Some(held.until)));
+        }
+        if let Some(wait) = self.lacks(phase, progress) {
+            return Some(waits(shown, Reason::Lacks { service: wait.service.clone() }, None));
+        }
+        let step = progress.due(self.policy.steps.of(phase))?.name.clone();
+        Some(does(shown, because, [Action::RunStep { phase, step }]))
+    }
+
+    /// A round of converge and validate. A phase that is held or failed does not hold the other.
+    fn cycle(&self, version: &Version, because: Reason) -> Plan {
+        let Some(cycle) = self.state.cycle.as_ref().filter(|c| c.version == *version) else {
+            let under_way = self.state.attempt.as_ref().is_some_and(|a| a.ended.is_none() && a.started);
+            let failing =
+                self.state.validation.as_ref().is_some_and(|v| v.result == ValidationResult::Failed);
+            let converge = self.may_converge()
+                && (under_way
+                    || failing
+                    || self.state.converge_failure.is_some()
+                    || self.state.converge_held.is_some()
+                    || self.converge_due().is_some());
+            let seen = self.observed.services_seen;
+            let begin = Action::BeginCycle { version: version.clone(), converge, seen };
+            let phase = if under_way { Phase::Converge } else { Phase::Idle };
+            return does(phase, because, [begin]);
+        };
+        // A service that is missing holds its own phase and not the other.
+        let mut lacking = Vec::new();
+        let mut goes_on = |phase, progress: &Progress| {
+            let lacks = progress.failed.is_none() && self.lacks(phase, progress).is_some();
+            if lacks {
+                lacking.push(phase);
+            }
+            progress.held.is_none() && !lacks
+        };
+        let converge = cycle.converge.as_ref().filter(|c| goes_on(StepPhase::Converge, c));
+        let validate = Some(&cycle.validate).filter(|v| goes_on(StepPhase::Validate, v));
+        if let Some(converge) = converge
+            && let Some(plan) = self.step(StepPhase::Converge, converge, because.clone())
+        {
+            return plan;
+        }
+        if let Some(validate) = validate
+            && let Some(plan) = self.step(StepPhase::Validate, validate, because.clone())
+        {
+            return plan;
+        }
+        does(self.phase_of(StepPhase::Validate), because, [Action::EndCycle { lacking }])
+    }
+
+    fn after_failure(&self, attempt: &Attempt) -> Plan {
+        let version = &attempt.instruction.version;
+        let apply_worked = attempt.started && attempt.apply.failed.is_none();
+        let healed = apply_worked
+            && self.state.cycle.is_none()
+            && self
+                .state
+                .validation
+                .as_ref()
+                .is_some_and(|v| v.version == *version && v.result == ValidationResult::Passed);
+        if healed {
+            return does(Phase::Idle, Reason::Succeeded, [Action::RecordProven { version: version.clone() }]);
+        }
+        if self.state.is_suspect(self.policy) {
+            let order = attempt.instruction.order;
+            let nothing = Progress::default();
+            let progress =
+                self.state.on_suspect.as_ref().filter(|o| o.order == order).map_or(&nothing, |o| &o.progress);
+            if self.state.cycle.is_none()
+                && progress.held.is_none()
+                && let Some(plan) = self.step(StepPhase::OnSuspect, progress, Reason::BecameSuspect)
+            {
+                return plan;
+            }
+            return match self.suspect_again(attempt) {
+                Some((due, because))
+                    if self.now.boot >= due && self.is_still_wanted(attempt) && self.may_start() =>
+                {
+                    self.try_again(attempt, because)
+                }
+                again => self.meanwhile(Reason::Suspect, again.map(|(due, _)| due)),
+            };
+        }
+        let Some(end) = &attempt.ended else { return self.go_on(attempt) };
+        if self.now.boot < end.next_at {
+            return self.meanwhile(Reason::BackingOff, Some(end.next_at));
+        }
+        if !self.is_still_wanted(attempt) || !self.may_start() {
+            return self.meanwhile(self.why_no_instruction(), None);
+        }
+        self.try_again(attempt, Reason::TryAgain)
+    }
+
+    fn begin_attempt(&self, instruction: &Instruction, cause: AttemptCause) -> Action {
+        let addressable = self.observed.addressable.map(|now| now.digest);
+        Action::BeginAttempt { instruction: instruction.clone(), cause, addressable }
+    }
+
+    fn try_again(&self, attempt: &Attempt, because: Reason) -> Plan {
+        let begin = self.begin_attempt(&attempt.instruction, attempt.cause);
+        let mut plan = does(Phase::Start, because, [begin]);
+        self.foresee(&mut plan, &attempt.instruction, false);
+        plan
+    }
+
+    /// When a suspect host tries a failed apply again, and why: what it lacked may have come, on a host that nobody
+    /// declared a need of.
+    fn suspect_again(&self, attempt: &Attempt) -> Option<(BootMillis, Reason)> {
+        attempt.apply.failed.as_ref()?;
+        let (window, every) = (self.policy.suspect_retry_on_change, self.policy.suspect_retry_every);
+        let changed = self.observed.addressable.filter(|now| attempt.addressable != Some(now.digest));
+        let on_change = changed.filter(|_| !window.is_zero()).map(|now| {
+            let place = place_in_window(self.state.host.as_str(), now.digest);
+            let due = now.since.plus(window.mul_f64(place)).max(attempt.began.plus(window));
+            (due, Reason::CatalogChanged)
+        });
+        let without = (!every.is_zero()).then(|| (attempt.began.plus(every), Reason::TryAgain));
+        on_change.into_iter().chain(without).min_by_key(|(due, _)| *due)
+    }
+
+    fn is_still_wanted(&self, attempt: &Attempt) -> bool {
+        self.instruction().is_some_and(|target| target.order == attempt.instruction.order)
+    }
+
+    fn why_no_instruction(&self) -> Reason {
+        match &self.desired.target {
+            Target::Unread => Reason::StoreAway,
+            Target::NotSet => Reason::NoInstruction,
+            Target::Invalid { .. } => Reason::Blocked,
+            Target::Known(target) if Some(target.order) < self.state.acted_on => Reason::OlderInstruction,
+            Target::Known(_) if self.may_start() => Reason::Settled,
+            Target::Known(_) => Reason::StoreAway,
+        }
+    }
+
+    fn without_attempt(&self) -> Plan {
+        let Some(target) = self.instruction() else {
+            return self.meanwhile(self.why_no_instruction(), None);
+        };
+        if !self.is_settled_at(&target.version) {
+            return self.begin(target, Reason::NewInstruction);
+        }
+        if let Some(due) = self.repair_due() {
+            if self.now.boot >= due && self.may_start() && self.state.cycle.is_none() {
+                let begin = self.begin_attempt(target, AttemptCause::Repair);
+                return does(Phase::Start, Reason::Repair, [begin]);
+            }
+            return self.meanwhile(Reason::SomethingFailed, Some(due));
+        }
+        self.meanwhile(Reason::Settled, None)
+    }
+
+    /// When a proven version whose validation fails without a break is applied again, if the day's
+    /// budget allows it. Hosts differ, so a broken shared service does not reinstall them together.
+    fn repair_due(&self) -> Option<BootMillis> {
+        let failing_since = self.state.validation.as_ref()?.failing_since?;
+        let day = Duration::from_secs(24 * 60 * 60);
+        let recent = self.state.repairs.iter().filter(|at| self.now.boot.since(**at) < day).count();
+        if recent >= self.policy.reapply_per_day as usize {
+            return None;
+        }
+        let place = place_in_window(self.state.host.as_str(), 0i64);
+        Some(failing_since.plus(self.policy.reapply_after.mul_f64(1.0 + place)))
+    }
+
+    /// What a host does when no attempt is under way: it validates what it has, on time.
+    fn meanwhile(&self, because: Reason, look_again: Option<BootMillis>) -> Plan {
+        let Some(subject) = self.state.subject() else {
+            return waits(Phase::Idle, because, look_again);
+        };
+        if self.state.cycle.is_some() {
+            return self.cycle(subject, Reason::ValidationDue);
+        }
+        let Some(validation) = self.state.validation.as_ref().filter(|v| v.version == *subject) else {
+            return self.cycle(subject, Reason::AfterBoot);
+        };
+        let mut due = validation.at.plus(self.validation_delay(validation));
+        if self.now.boot >= due {
+            return self.cycle(subject, Reason::ValidationDue);
+        }
+        if let Some(converge) = self.converge_due() {
+            if self.now.boot >= converge {
+                return self.cycle(subject, Reason::ServicesChanged);
+            }
+            due = due.min(converge);
+        }
+        let look_again = look_again.filter(|at| *at > self.now.boot).map_or(due, |at| at.min(due));
+        waits(Phase::Idle, because, Some(look_again))
+    }
+
+    /// A failing validation is repeated after a delay that grows with the time it has failed.
+    fn validation_delay(&self, validation: &Validation) -> Duration {
+        let every = self.policy.validate_every;
+        match (validation.result, validation.failing_since) {
+            (ValidationResult::Failed, Some(since)) => validation.at.since(since).clamp(every / 12, every),
+            (ValidationResult::NotYet, _) => self.policy.not_yet_retry.min(every),
+            _ if self.state.converge_held.is_some() => self.policy.not_yet_retry.min(every),
+            _ => every,
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Which unmet needs of a host hold it now.
+
+use crate::host::state::{HostState, Progress};
+use crate::policy::{Policy, Step};
+use schema::names::StepName;
+use schema::records::Wait;
+use schema::steps::StepPhase;
+
+/// What keeps a phase from going on: a need of the phase, of its due step or of one before that. A phase that
+/// is through needs nothing any more.
+pub(super) fn lacks<'a>(
+    waits: &'a [Wait],
+    steps: &[Step],
+    phase: StepPhase,
+    progress: &Progress,
+) -> Option<&'a Wait> {
+    let due = steps.iter().position(|step| !progress.done.contains(&step.name));
+    if due.is_none() && !steps.is_empty() {
+        return None;
+    }
+    let is_reached =
+        |name: &StepName| steps.iter().position(|step| step.name == *name).is_some_and(|at| Some(at) <= due);
+    waits.iter().find(|wait| wait.phase == phase && wait.step.as_ref().is_none_or(is_reached))
+}
+
+/// The needs that hold the host where it is: of the phase that its attempt is in, and of the eventual phase
+/// and the proof, which a settled host repeats.
+pub(super) fn holding(state: &HostState, policy: &Policy, waits: &[Wait]) -> Vec<Wait> {
+    let of = |phase: StepPhase| waits.iter().filter(move |wait| wait.phase == phase);
+    let open = state.attempt.as_ref().filter(|attempt| attempt.ended.is_none());
+    let held = |phase, progress: &Progress| {
+        progress.failed.is_none() && lacks(waits, policy.steps.of(phase), phase, progress).is_some()
+    };
+    match open {
+        Some(attempt) if !attempt.started && held(StepPhase::Prefetch, &attempt.prefetch) => {
+            of(StepPhase::Prefetch).cloned().collect()
+        }
+        Some(attempt) if attempt.started && held(StepPhase::Apply, &attempt.apply) => {
+            of(StepPhase::Apply).cloned().collect()
+        }
+        // The needs of the first step hold the start.
+        Some(attempt) if !attempt.started => {
+            let steps = &policy.steps.apply;
+            let first = steps.first().map(|step| &step.name);
+            let fetched = attempt.prefetch.due(&policy.steps.prefetch).is_none();
+            let holds = |wait: &&Wait| fetched && wait.step.as_ref().is_none_or(|step| Some(step) == first);
+            of(StepPhase::Apply).filter(holds).cloned().collect()
+        }
+        _ if state.subject().is_none() => Vec::new(),
+        _ => of(StepPhase::Converge).chain(of(StepPhase::Validate)).cloned().collect(),
+    }
+}

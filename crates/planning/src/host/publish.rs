@@ -1,0 +1,197 @@
+//! What the store ought to say of a host, and when that is worth a write.
+
+use crate::host::input::{Claim, Decision, Desired, Observed, Published, ServiceProblems, Target};
+use crate::host::needs::holding;
+use crate::host::state::{HostState, REPORTS_IN_A_BURST, Validation, ValidationResult};
+use crate::policy::Policy;
+use schema::keys::StatusState;
+use schema::names::{Token, Version};
+use schema::plan::{Action, HostVerdict, Plan, Planned, Reason};
+use schema::records::{Driver, HostFacts, Report, ReportedStore, ReportedTarget, Wait};
+use schema::standing::Standing;
+use schema::time::Now;
+use std::time::Duration;
+
+/// Most needs that a report names.
+const WAITS_IN_REPORT: usize = 16;
+const BURST_WINDOW: Duration = Duration::from_secs(60);
+
+impl HostState {
+    /// The version that the host may be listed under: one whose proof holds.
+    pub fn listing(&self) -> Option<&Version> {
+        self.installed.as_ref().filter(|_| self.proof_holds && self.dirty.is_none())
+    }
+
+    fn may_announce(&self, policy: &Policy) -> bool {
+        let passed = |v: &Validation| v.result == ValidationResult::Passed;
+        policy.driver == Driver::External || self.validation.as_ref().is_some_and(passed)
+    }
+
+    /// The report that goes with a decision.
+    #[allow(clippy::too_many_arguments, reason = "the parts of a report, put together once")]
+    pub fn report(
+        &self,
+        decision: &Decision,
+        target: &Target,
+        facts: &HostFacts,
+        waits: Vec<Wait>,
+        problems: &ServiceProblems,
+        now: Now,
+        write_id: Token,
+    ) -> Report {
+        let Decision { plan, verdict } = decision;
+        let writes =
+            |p: &Planned| matches!(p.action, Action::Announce { .. } | Action::Withdraw | Action::Report);
+        let begins_with_write = plan.actions.first().is_some_and(writes);
+        Report {
+            at: now.wall,
+            write_id,
+            phase: plan.phase,
+            verdict: verdict.clone(),
+            target: match target {
+                Target::Known(instruction) => Some(ReportedTarget {
+                    version: instruction.version.clone(),
+                    revision: instruction.order.revision,
+                }),
+                _ => None,
+            },
+            installed: self.installed.clone(),
+            // The write that carries this report is not news; times since boot mean nothing to others.
+            plan: Plan {
+                actions: plan.actions.iter().skip(usize::from(begins_with_write)).cloned().collect(),
+                look_again: None,
+                ..plan.clone()
+            },
+            store: self.store.as_ref().map(|s| ReportedStore { lineage: s.lineage.clone(), epoch: s.epoch }),
+            facts: facts.clone(),
+            waits,
+            checks: problems.reported_checks().cloned().collect(),
+            unpublished: problems.reported_unpublished().cloned().collect(),
+            log: self.log.clone(),
+        }
+    }
+}
+
+/// The needs that hold a host where it is, for its report.
+pub fn waits_of(state: &HostState, policy: &Policy, waits: &[Wait]) -> Vec<Wait> {
+    let mut held = holding(state, policy, waits);
+    held.truncate(WAITS_IN_REPORT);
+    held
+}
+
+/// Puts a write in front of the plan where the store does not say what is true. Local conclusions go
+/// first: they change what is true. The start transaction carries its own report.
+pub(super) fn add(plan: &mut Plan, verdict: &HostVerdict, desired: &Desired, observed: &Observed, now: Now) {
+    let settled = match plan.actions.first().map(|p| &p.action) {
+        None | Some(Action::RunStep { .. }) => true,
+        Some(_) => false,
+    };
+    let may_write = observed.store_ready && observed.claim == Claim::Held && !observed.decommissioned;
+    let (true, true, Some(published)) = (settled, may_write, &observed.published) else { return };
+    let action = match observed.standing {
+        // What changes the list is journaled first. That local state cannot be written may be said.
+        Standing::Trusted if observed.cannot_record.is_some() => {
+            report_differs(plan, verdict, desired, observed, published, now)
+        }
+        Standing::Trusted => what_differs(plan, verdict, desired, observed, published, now),
+        // The listing and the results wait; that it is blocked may be said.
+        Standing::WentBack { .. } => report_differs(plan, verdict, desired, observed, published, now),
+        _ => None,
+    };
+    match action {
+        Some(Due::Now(action)) => {
+            plan.actions.insert(0, Planned { action, because: Reason::StoreDiffers });
+        }
+        Some(Due::At(at)) => plan.look_again = Some(plan.look_again.map_or(at, |other| other.min(at))),
+        None => {}
+    }
+}
+
+enum Due {
+    Now(Action),
+    At(schema::time::BootMillis),
+}
+
+fn what_differs(
+    plan: &Plan,
+    verdict: &HostVerdict,
+    desired: &Desired,
+    observed: &Observed,
+    published: &Published,
+    now: Now,
+) -> Option<Due> {
+    match (observed.state.listing(), &published.listing) {
+        // "Not yet" takes nobody off the list, and puts nobody on it either.
+        (Some(version), listed)
+            if listed.as_ref() != Some(version) && observed.state.may_announce(desired.policy) =>
+        {
+            return Some(Due::Now(Action::Announce { version: version.clone() }));
+        }
+        // A script that drives announces by itself: what it listed stays until the file says otherwise.
+        (None, Some(_)) if desired.policy.driver == Driver::Agent => return Some(Due::Now(Action::Withdraw)),
+        _ => {}
+    }
+    if desired.policy.driver == Driver::Agent && statuses_differ(observed.state, published) {
+        return Some(Due::Now(Action::Report));
+    }
+    report_differs(plan, verdict, desired, observed, published, now)
+}
+
+fn statuses_differ(state: &HostState, published: &Published) -> bool {
+    state.statuses.iter().any(|(kind, (wanted, record))| {
+        StatusState::ALL.iter().any(|state| {
+            let found = published.statuses.get(&(kind.clone(), *state));
+            if state == wanted { found != Some(record) } else { found.is_some() }
+        })
+    })
+}
+
+/// A report is written on change of phase, verdict, target or version; what it plans in detail comes along.
+fn report_differs(
+    plan: &Plan,
+    verdict: &HostVerdict,
+    desired: &Desired,
+    observed: &Observed,
+    published: &Published,
+    now: Now,
+) -> Option<Due> {
+    let state = observed.state;
+    let waits = waits_of(state, desired.policy, observed.waits);
+    let says = |r: &Report| {
+        r.phase == plan.phase
+            && r.verdict.is_same_as(verdict)
+            && r.waits.len() == waits.len()
+            && r.waits.iter().zip(&waits).all(|(said, wait)| said.is_same_as(wait))
+            && r.checks.len() == observed.problems.reported_checks().count()
+            && r.checks.iter().zip(observed.problems.reported_checks()).all(|(said, c)| said.is_same_as(c))
+            && r.unpublished.iter().eq(observed.problems.reported_unpublished())
+            && r.installed == state.installed
+            && r.facts == *observed.facts
+            && r.store.as_ref().map(|s| (&s.lineage, s.epoch))
+                == state.store.as_ref().map(|s| (&s.lineage, s.epoch))
+            && match &desired.target {
+                Target::Known(t) => r
+                    .target
+                    .as_ref()
+                    .is_some_and(|found| found.version == t.version && found.revision == t.order.revision),
+                _ => r.target.is_none(),
+            }
+    };
+    if published.report.as_ref().is_some_and(says) {
+        return None;
+    }
+    // Whoever asks the fleet must not wait for the pace to learn that the host is blocked for good.
+    let stays_blocked =
+        matches!(observed.standing, Standing::WentBack { .. }) || observed.settings_untrusted.is_some();
+    if stays_blocked && published.report.as_ref().is_none_or(|report| report.verdict != *verdict) {
+        return Some(Due::Now(Action::Report));
+    }
+    let recent = state.report_times.iter().filter(|at| now.boot.since(**at) < BURST_WINDOW).count();
+    match state.report_times.last() {
+        // A store without any report of this host is told at once.
+        Some(last) if recent >= REPORTS_IN_A_BURST && published.report.is_some() => {
+            Some(Due::At(last.plus(BURST_WINDOW)))
+        }
+        _ => Some(Due::Now(Action::Report)),
+    }
+}

@@ -1,0 +1,651 @@
+//! What a host knows of its own past, and how each new fact changes it. The agent keeps this value in
+//! its journal; the simulation in the tests keeps it in memory. Both go through [`HostState::record`].
+
+use crate::policy::{INTERRUPTIONS_MAX, Policy, Step, StepEnd, StepMeaning};
+use crate::settings::ValidationRule;
+use schema::codec::cut;
+use schema::keys::StatusState;
+use schema::names::{HostName, StatusType, StepName, Token, Version};
+use schema::plan::{AttemptCause, Failure};
+use schema::records::{REASON_MAX_BYTES, StatusRecord};
+use schema::standing::{Instruction, InstructionOrder, StoreMemory};
+use schema::steps::StepPhase;
+use schema::time::{BootMillis, Now};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+fn boot() -> BootMillis {
+    BootMillis(0)
+}
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How far a phase has come.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Progress {
+    /// Steps that are done.
+    pub done: Vec<StepName>,
+    /// How often the step that is due was interrupted.
+    #[serde(default)]
+    pub interruptions: u32,
+    /// The step that said "not yet", and when it is asked again.
+    #[serde(default)]
+    pub held: Option<Held>,
+    /// The failure that ended the phase.
+    #[serde(default)]
+    pub failed: Option<Failure>,
+}
+
+/// A step that said "not yet".
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// Which.
+    pub step: StepName,
+    /// When it runs again.
+    pub until: BootMillis,
+}
+
+/// The way of one instruction through prefetch, start and apply.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// What it works towards.
+    pub instruction: Instruction,
+    /// Why it was begun.
+    pub cause: AttemptCause,
+    /// Counts disruptive attempts at this instruction, from 1.
+    pub number: u32,
+    /// Counts all attempts at this instruction, also those that ended before the start.
+    pub tries: u32,
+    /// When it began, in this boot.
+    #[serde(default = "boot")]
+    pub began: BootMillis,
+    /// What the catalog made addressable then, if that was known.
+    #[serde(default)]
+    pub addressable: Option<u64>,
+    /// The version that was proven before.
+    pub from: Option<Version>,
+    /// Before the host is disturbed.
+    pub prefetch: Progress,
+    /// The start transaction was committed: the host is off its old version.
+    pub started: bool,
+    /// The consistent phase.
+    pub apply: Progress,
+    /// Converge and validate have run since apply finished.
+    #[serde(default)]
+    pub checked: bool,
+    /// Set when it ended without success.
+    pub ended: Option<AttemptEnd>,
+    /// The failure of the attempt before this one, at the same instruction.
+    #[serde(default)]
+    pub last_failure: Option<Failure>,
+}
+
+/// The end of a failed attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptEnd {
+    /// What failed.
+    pub failure: Failure,
+    /// When the next attempt may begin.
+    pub next_at: BootMillis,
+}
+
+/// One round of converge and validate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cycle {
+    /// The version that is looked at.
+    pub version: Version,
+    /// The eventual phase, if it is part of this round.
+    pub converge: Option<Progress>,
+    /// The proof.
+    pub validate: Progress,
+}
+
+/// When the eventual phase ran last, and on what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Converged {
+    /// What the host saw then of the services that it needs.
+    pub seen: Option<u64>,
+    /// When it began, in this boot.
+    pub at: Option<BootMillis>,
+}
+
+/// What a validation said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ValidationResult {
+    /// The host works.
+    Passed,
+    /// It does not.
+    Failed,
+    /// It cannot be told yet.
+    NotYet,
+}
+
+/// The last validation since boot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Validation {
+    /// The version that was looked at.
+    pub version: Version,
+    /// What it said.
+    pub result: ValidationResult,
+    /// When it ended.
+    pub at: BootMillis,
+    /// Since when it has failed without a break.
+    pub failing_since: Option<BootMillis>,
+    /// What failed.
+    pub failure: Option<Failure>,
+    /// The step that said "not yet".
+    #[serde(default)]
+    pub held: Option<StepName>,
+}
+
+/// A step whose runner was started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunningStep {
+    /// Names the directory with its lock, its output and its result.
+    pub run_id: Token,
+    /// Its phase.
+    pub phase: StepPhase,
+    /// Its name.
+    pub step: StepName,
+}
+
+/// Everything a host knows of its own past.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostState {
+    /// The host that this is about; a journal of another host is refused.
+    pub host: HostName,
+    /// The boot that deadlines belong to.
+    pub boot_id: String,
+    /// The machine that the journal was written on.
+    pub machine_id: String,
+    /// What is remembered of the store.
+    pub store: Option<StoreMemory>,
+    /// The version last proven here.
+    pub installed: Option<Version>,
+    /// The version whose disruptive start happened last without being proven since.
+    pub dirty: Option<Version>,
+    /// The proof of `installed` holds: validation passed in this boot and nothing disturbed it since.
+    pub proof_holds: bool,
+    /// The attempt in progress, or the last one if it failed.
+    pub attempt: Option<Attempt>,
+    /// The round of converge and validate in progress.
+    pub cycle: Option<Cycle>,
+    /// The last validation in this boot.
+    pub validation: Option<Validation>,
+    /// The last failure of the eventual phase, until it succeeds.
+    pub converge_failure: Option<Failure>,
+    /// The step of the eventual phase that said "not yet" last.
+    #[serde(default)]
+    pub converge_held: Option<StepName>,
+    /// The last round of the eventual phase.
+    #[serde(default)]
+    pub converged: Converged,
+    /// The step in flight.
+    pub running: Option<RunningStep>,
+    /// The newest instruction acted on.
+    pub acted_on: Option<InstructionOrder>,
+    /// The newest wish of an operator to try again that was heeded.
+    pub retry_heeded: Option<InstructionOrder>,
+    /// When proven versions were applied again, in the last 24 hours.
+    pub repairs: Vec<BootMillis>,
+    /// The instruction for which the `on_suspect` steps ran.
+    pub on_suspect: Option<OnSuspect>,
+    /// A step was cut off by a reboot: look before going on.
+    #[serde(default)]
+    pub validate_first: bool,
+    /// Which entries of the validation directory count.
+    #[serde(default)]
+    pub validation_rule: ValidationRule,
+    /// Results as they should stand in the store.
+    pub statuses: BTreeMap<StatusType, (StatusState, StatusRecord)>,
+    /// The end of the output of the last step that failed or was held.
+    #[serde(default)]
+    pub log: Vec<String>,
+    /// When reports were written, the last few.
+    #[serde(default)]
+    pub report_times: Vec<BootMillis>,
+}
+
+/// The steps that run once when a host becomes suspect.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OnSuspect {
+    /// For this instruction.
+    pub order: InstructionOrder,
+    /// How far they are.
+    pub progress: Progress,
+}
+
+/// Something that happened. Facts are results of actions and observations; they are never refused.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fact {
+    /// An attempt at an instruction begins; the number stands for what the catalog makes addressable.
+    AttemptBegan(Instruction, AttemptCause, Option<u64>),
+    /// The apply phase of the attempt waits.
+    ApplyWaits,
+    /// The start transaction was committed.
+    Started,
+    /// A step's runner is about to be started.
+    StepStarted(RunningStep),
+    /// A step ended.
+    StepEnded(StepReport),
+    /// A round of converge and validate begins; the flag says whether converge is part of it, the number what
+    /// the host sees of the services that it needs.
+    CycleBegan(Version, bool, Option<u64>),
+    /// The round is over; the phases that could not go on because a service is missing.
+    CycleEnded(Vec<StepPhase>),
+    /// The attempt is over without success.
+    AttemptFailed,
+    /// Apply and validation of the attempt's version succeeded.
+    Proven,
+    /// An attempt that disturbed nothing yet is dropped.
+    AttemptDropped,
+    /// An operator asked to try again.
+    Rearmed(InstructionOrder),
+    /// The version file says this (driver `external`).
+    FollowsFile(Option<Version>),
+    /// A report was written.
+    ReportWritten,
+}
+
+/// How a step ended and what it printed last.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepReport {
+    /// Which step.
+    pub phase: StepPhase,
+    /// Its name.
+    pub step: StepName,
+    /// How it ended.
+    pub end: StepEnd,
+    /// The end of its output, bounded and redacted.
+    pub log: Vec<String>,
+}
+
+impl Progress {
+    /// The first step that is not done; `None` when the phase is through.
+    pub fn due<'a>(&self, steps: &'a [Step]) -> Option<&'a Step> {
+        steps.iter().find(|step| !self.done.contains(&step.name))
+    }
+}
+
+impl HostState {
+    /// A host without a past. `installed` is what the version file says: a host whose journal is lost
+    /// validates that version; it is not applied again blindly.
+    pub fn new(host: HostName, machine_id: String, boot_id: String, installed: Option<Version>) -> Self {
+        Self {
+            host,
+            boot_id,
+            machine_id,
+            store: None,
+            installed,
+            dirty: None,
+            proof_holds: false,
+            attempt: None,
+            cycle: None,
+            validation: None,
+            converge_failure: None,
+            converge_held: None,
+            converged: Converged::default(),
+            running: None,
+            acted_on: None,
+            retry_heeded: None,
+            repairs: Vec::new(),
+            on_suspect: None,
+            validate_first: false,
+            validation_rule: ValidationRule::EveryExecutable,
+            statuses: BTreeMap::new(),
+            log: Vec::new(),
+            report_times: Vec::new(),
+        }
+    }
+
+    /// Takes note of a reboot: no proof outlives it, and deadlines of the old boot are due. Repairs of
+    /// the old boot count as made at this boot, so a reboot loop never refills the budget.
+    pub fn rebooted(&mut self, boot_id: String) {
+        self.boot_id = boot_id;
+        self.proof_holds = false;
+        self.validation = None;
+        self.cycle = None;
+        self.converged.at = None;
+        // Before the start there is nothing new to look at.
+        self.validate_first =
+            self.running.is_some() && self.attempt.as_ref().is_none_or(|attempt| attempt.started);
+        self.report_times.clear();
+        self.repairs.iter_mut().for_each(|at| *at = BootMillis(0));
+        if let Some(attempt) = &mut self.attempt {
+            for progress in [&mut attempt.prefetch, &mut attempt.apply] {
+                progress.held = None;
+            }
+            attempt.checked = false;
+            attempt.began = boot();
+            if let Some(end) = &mut attempt.ended {
+                end.next_at = BootMillis(0);
+            }
+        }
+    }
+
+    /// The version that steps and validation are about: the one a disruptive start was made for, else
+    /// the one last proven.
+    pub fn subject(&self) -> Option<&Version> {
+        self.dirty.as_ref().or(self.installed.as_ref())
+    }
+
+    /// True after `suspect_after` failed disruptive attempts at the instruction. A repair whose apply
+    /// worked does not make a host suspect: what is broken may be a service that others share.
+    pub fn is_suspect(&self, policy: &Policy) -> bool {
+        self.attempt.as_ref().is_some_and(|attempt| {
+            attempt.ended.is_some()
+                && attempt.number >= policy.suspect_after
+                && (attempt.cause == AttemptCause::Instruction || attempt.apply.failed.is_some())
+        })
+    }
+
+    /// Takes note of a fact. `draw` in 0..1 spreads deadlines.
+    pub fn record(&mut self, fact: Fact, policy: &Policy, now: Now, draw: f64) {
+        match fact {
+            Fact::AttemptBegan(instruction, cause, addressable) => {
+                self.begin_attempt(instruction, cause, addressable, now);
+            }
+            Fact::ApplyWaits => {
+                let version = self.attempt.as_ref().map(|attempt| attempt.instruction.version.clone());
+                self.set_status_of(version, StatusType::apply(), StatusState::Pending, None, now);
+            }
+            Fact::Started => {
+                if let Some(attempt) = &mut self.attempt {
+                    attempt.started = true;
+                    self.dirty = Some(attempt.instruction.version.clone());
+                    self.proof_holds = false;
+                    self.cycle = None;
+                    self.validate_first = false;
+                    // What the eventual phase did was for another version.
+                    self.converged = Converged::default();
+                }
+            }
+            Fact::StepStarted(running) => self.running = Some(running),
+            Fact::StepEnded(report) => self.end_step(report, policy, now),
+            Fact::CycleBegan(version, with_converge, seen) => {
+                let converge = with_converge.then(Progress::default);
+                if with_converge {
+                    self.converged = Converged { seen: seen.or(self.converged.seen), at: Some(now.boot) };
+                }
+                self.cycle = Some(Cycle { version, converge, validate: Progress::default() });
+            }
+            Fact::CycleEnded(lacking) => self.end_cycle(&lacking, policy, now),
+            Fact::AttemptFailed => self.end_attempt(policy, now, draw),
+            Fact::Proven => {
+                if let Some(attempt) = self.attempt.take() {
+                    self.set_status(StatusType::apply(), StatusState::Success, None, now);
+                    self.installed = Some(attempt.instruction.version);
+                    // Once for each host: what is proven here first.
+                    if !self.statuses.contains_key(&StatusType::provisioned()) {
+                        self.set_status(StatusType::provisioned(), StatusState::Success, None, now);
+                    }
+                    self.dirty = None;
+                    self.proof_holds = true;
+                    self.log.clear();
+                }
+            }
+            Fact::AttemptDropped => {
+                self.attempt = None;
+                // It waited, and nothing was disturbed: what is installed is as good as it was.
+                if self.apply_is_pending() {
+                    match &self.installed {
+                        Some(_) => self.set_status(StatusType::apply(), StatusState::Success, None, now),
+                        None => drop(self.statuses.remove(&StatusType::apply())),
+                    }
+                }
+            }
+            Fact::Rearmed(order) => {
+                self.retry_heeded = Some(order);
+                self.repairs.clear();
+                self.on_suspect = None;
+                if let Some(attempt) = &mut self.attempt
+                    && let Some(end) = &mut attempt.ended
+                {
+                    attempt.number = 0;
+                    attempt.tries = 0;
+                    end.next_at = now.boot;
+                }
+            }
+            Fact::FollowsFile(version) => {
+                self.proof_holds = version.is_some();
+                self.installed = version;
+                // What an agent that drove here before had begun is the script's business now.
+                self.dirty = None;
+                self.attempt = None;
+                self.cycle = None;
+                self.validation = None;
+                self.converge_failure = None;
+                self.converge_held = None;
+            }
+            Fact::ReportWritten => {
+                self.report_times.push(now.boot);
+                let excess = self.report_times.len().saturating_sub(super::REPORTS_IN_A_BURST);
+                self.report_times.drain(..excess);
+            }
+        }
+    }
+
+    /// The result of the apply phase says that it waits.
+    pub(super) fn apply_is_pending(&self) -> bool {
+        self.statuses.get(&StatusType::apply()).is_some_and(|(state, _)| *state == StatusState::Pending)
+    }
+
+    fn begin_attempt(
+        &mut self,
+        instruction: Instruction,
+        cause: AttemptCause,
+        addressable: Option<u64>,
+        now: Now,
+    ) {
+        self.validation_rule = ValidationRule::EveryExecutable;
+        // The same version asked for again while it is under way: only the instruction is newer.
+        if let Some(attempt) = &mut self.attempt
+            && attempt.ended.is_none()
+            && attempt.instruction.version == instruction.version
+        {
+            attempt.instruction = instruction;
+            self.note_acted_on();
+            return;
+        }
+        let before = self.attempt.take().filter(|a| a.instruction.order == instruction.order);
+        if cause == AttemptCause::Repair {
+            self.repairs.retain(|at| now.boot.since(*at) < DAY);
+            self.repairs.push(now.boot);
+        }
+        let (number, tries, last_failure) = match before {
+            // An attempt that ended before its start disturbed nothing and does not count.
+            Some(a) if !a.started => (a.number.max(1), a.tries + 1, a.ended.map(|e| e.failure)),
+            Some(a) => (a.number + 1, a.tries + 1, a.ended.map(|e| e.failure)),
+            None => (1, 1, None),
+        };
+        self.cycle = None;
+        self.validate_first = false;
+        self.attempt = Some(Attempt {
+            instruction,
+            cause,
+            number,
+            tries,
+            began: now.boot,
+            addressable,
+            from: self.installed.clone(),
+            prefetch: Progress::default(),
+            started: false,
+            apply: Progress::default(),
+            checked: false,
+            ended: None,
+            last_failure,
+        });
+        self.note_acted_on();
+    }
+
+    fn note_acted_on(&mut self) {
+        let Some(order) = self.attempt.as_ref().map(|a| a.instruction.order) else { return };
+        self.acted_on = self.acted_on.max(Some(order));
+        if let Some(store) = &mut self.store {
+            store.target_revision = store.target_revision.max(Some(order.revision));
+        }
+    }
+
+    fn progress_of(&mut self, phase: StepPhase) -> Option<&mut Progress> {
+        match phase {
+            StepPhase::Prefetch => self.attempt.as_mut().map(|a| &mut a.prefetch),
+            StepPhase::Apply => self.attempt.as_mut().map(|a| &mut a.apply),
+            StepPhase::Converge => self.cycle.as_mut().and_then(|c| c.converge.as_mut()),
+            StepPhase::Validate => self.cycle.as_mut().map(|c| &mut c.validate),
+            StepPhase::OnSuspect => {
+                let order = self.attempt.as_ref()?.instruction.order;
+                let known = self.on_suspect.take().filter(|o| o.order == order);
+                let entry = known.unwrap_or(OnSuspect { order, progress: Progress::default() });
+                Some(&mut self.on_suspect.insert(entry).progress)
+            }
+        }
+    }
+
+    fn end_step(&mut self, report: StepReport, policy: &Policy, now: Now) {
+        self.running = None;
+        let StepReport { phase, step, end, log } = report;
+        // A step that left the configuration while it ran ends with the codes that every step has.
+        let meaning = policy.steps.of(phase).iter().find(|s| s.name == step).map_or(
+            match &end {
+                StepEnd::Exited { code: 0 } => StepMeaning::Done,
+                StepEnd::Interrupted => StepMeaning::Again,
+                _ => StepMeaning::Failed,
+            },
+            |s| s.meaning(&end),
+        );
+        let until = now.boot.plus(policy.not_yet_retry);
+        let Some(progress) = self.progress_of(phase) else { return };
+        progress.held = None;
+        let failed = match meaning {
+            StepMeaning::Done => {
+                progress.interruptions = 0;
+                progress.done.push(step);
+                false
+            }
+            StepMeaning::NotYet => {
+                progress.held = Some(Held { step, until });
+                true
+            }
+            StepMeaning::Again if progress.interruptions + 1 < INTERRUPTIONS_MAX => {
+                progress.interruptions += 1;
+                false
+            }
+            StepMeaning::Again | StepMeaning::Failed => {
+                let code = if let StepEnd::Exited { code } = end { Some(code) } else { None };
+                let reason = cut(&format!("{phase} step {step} {end}"), REASON_MAX_BYTES);
+                progress.failed = Some(Failure { phase, step, code, reason });
+                true
+            }
+        };
+        if failed {
+            self.log = log;
+        }
+    }
+
+    fn end_cycle(&mut self, lacking: &[StepPhase], policy: &Policy, now: Now) {
+        let Some(cycle) = self.cycle.take() else { return };
+        if let Some(converge) = cycle.converge {
+            self.converge_failure = converge.failed;
+            self.converge_held = converge.held.map(|held| held.step);
+            if lacking.contains(&StepPhase::Converge) {
+                // It has not followed what was seen.
+                self.converged.seen = None;
+            }
+        }
+        let (result, state) = match (&cycle.validate.failed, &cycle.validate.held) {
+            (Some(_), _) => (ValidationResult::Failed, StatusState::Failed),
+            (None, Some(_)) => (ValidationResult::NotYet, StatusState::Pending),
+            (None, None) if lacking.contains(&StepPhase::Validate) => {
+                (ValidationResult::NotYet, StatusState::Pending)
+            }
+            (None, None) => (ValidationResult::Passed, StatusState::Success),
+        };
+        let same_version = |v: &Validation| v.version == cycle.version;
+        let failing_since =
+            self.validation.as_ref().filter(|v| same_version(v)).and_then(|v| v.failing_since);
+        let proof_is_about_it = self.dirty.is_none() && self.installed.as_ref() == Some(&cycle.version);
+        let failing_since = match result {
+            ValidationResult::Passed => None,
+            ValidationResult::Failed => failing_since.or(Some(now.boot)),
+            ValidationResult::NotYet => failing_since,
+        };
+        match result {
+            ValidationResult::Passed if proof_is_about_it => self.proof_holds = true,
+            ValidationResult::Failed => self.proof_holds = false,
+            _ => {}
+        }
+        self.set_status(StatusType::validation(), state, cycle.validate.failed.as_ref(), now);
+        self.validate_first = false;
+        if let Some(attempt) = self.attempt.as_mut().filter(|a| a.started && a.ended.is_none()) {
+            let failed = attempt.apply.failed.is_some();
+            let finished = failed || attempt.apply.due(&policy.steps.apply).is_none();
+            attempt.checked = finished && (failed || result != ValidationResult::NotYet);
+        }
+        self.validation = Some(Validation {
+            version: cycle.version,
+            result,
+            at: now.boot,
+            failing_since,
+            failure: cycle.validate.failed,
+            held: cycle.validate.held.map(|h| h.step),
+        });
+        if self.validation.as_ref().is_some_and(|v| v.result == ValidationResult::Passed)
+            && self.attempt.is_none()
+            && self.converge_failure.is_none()
+        {
+            self.log.clear();
+        }
+    }
+
+    fn end_attempt(&mut self, policy: &Policy, now: Now, draw: f64) {
+        let validation_failure = self.validation.as_ref().and_then(|v| v.failure.clone());
+        let Some(attempt) = &mut self.attempt else { return };
+        let local = attempt.prefetch.failed.clone().or_else(|| attempt.apply.failed.clone());
+        let delay = match (&local, attempt.cause) {
+            (Some(_), _) => policy.attempt_backoff.delay(attempt.tries, draw),
+            // Apply worked, validation does not: what is broken may be shared. Slow, and spread.
+            (None, AttemptCause::Instruction) => policy.reapply_after.mul_f64(1.0 + draw),
+            (None, AttemptCause::Repair) => DAY / policy.reapply_per_day.max(1),
+        };
+        let Some(failure) = local.or(validation_failure) else { return };
+        let started = attempt.started;
+        attempt.ended = Some(AttemptEnd { failure, next_at: now.boot.plus(delay) });
+        if started {
+            let apply_failure = attempt.apply.failed.clone();
+            let state = if apply_failure.is_some() { StatusState::Failed } else { StatusState::Success };
+            self.set_status(StatusType::apply(), state, apply_failure.as_ref(), now);
+        }
+    }
+
+    fn set_status(&mut self, kind: StatusType, state: StatusState, failure: Option<&Failure>, now: Now) {
+        self.set_status_of(self.subject().cloned(), kind, state, failure, now);
+    }
+
+    /// A result is written anew only if it says something else than before.
+    fn set_status_of(
+        &mut self,
+        version: Option<Version>,
+        kind: StatusType,
+        state: StatusState,
+        failure: Option<&Failure>,
+        now: Now,
+    ) {
+        let record = StatusRecord {
+            at: now.wall,
+            version,
+            code: failure.map_or((state == StatusState::Success).then_some(0), |f| f.code.map(i64::from)),
+            reason: failure.map(|f| f.reason.clone()).unwrap_or_default(),
+        };
+        let same = |(old_state, old): &(StatusState, StatusRecord)| {
+            *old_state == state && StatusRecord { at: record.at, ..old.clone() } == record
+        };
+        if !self.statuses.get(&kind).is_some_and(same) {
+            self.statuses.insert(kind, (state, record));
+        }
+    }
+}
+
+/// After so many reports within [`BURST_WINDOW`], one per window is written.
+pub const REPORTS_IN_A_BURST: usize = 5;

@@ -1,0 +1,1487 @@
+//! Table tests of single decisions, and a simulated host that is driven through random histories.
+
+use super::*;
+use crate::policy::{Leftovers, Policy, Step, StepEnd, Steps};
+use crate::settings::ValidationRule;
+use proptest::prelude::*;
+use schema::keys::StatusState;
+use schema::names::{HostName, StatusType, StepName, Token, Version};
+use schema::plan::{Action, Planned, Reason};
+use schema::records::{Driver, HostFacts, Report, Wait};
+use schema::standing::{Instruction, InstructionOrder, Standing, StoreMemory, WentBack};
+use schema::steps::StepPhase;
+use schema::time::{Backoff, BootMillis, EpochSeconds, Now};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+fn version(text: &str) -> Version {
+    Version::new(text).unwrap()
+}
+
+fn step(name: &str) -> Step {
+    Step {
+        name: StepName::new(name).unwrap(),
+        command: vec![format!("/steps/{name}")],
+        timeout: Duration::from_secs(60),
+        grace: Duration::from_secs(5),
+        done_codes: vec![0],
+        not_yet_codes: vec![75],
+        leftovers: Leftovers::Kill,
+        cannot_run: None,
+    }
+}
+
+fn policy() -> Policy {
+    Policy {
+        driver: Driver::Agent,
+        steps: Steps {
+            prefetch: vec![step("fetch")],
+            apply: vec![step("packages"), step("configuration")],
+            converge: vec![step("render")],
+            validate: vec![step("http")],
+            on_suspect: vec![step("page")],
+        },
+        validate_every: Duration::from_secs(60),
+        not_yet_retry: Duration::from_secs(15),
+        attempt_backoff: Backoff::new(Duration::from_secs(30), Duration::from_secs(1800)),
+        suspect_after: 3,
+        suspect_retry_on_change: Duration::from_secs(60),
+        suspect_retry_every: Duration::from_secs(3600),
+        reapply_per_day: 1,
+        reapply_after: Duration::from_secs(900),
+        spread_window: Duration::ZERO,
+        requires: Vec::new(),
+        converge_at_most_every: Duration::from_secs(10),
+    }
+}
+
+/// A host and its store in memory: executes plans, with steps that end as the script says.
+struct World {
+    policy: Policy,
+    state: HostState,
+    target: Target,
+    target_since: BootMillis,
+    retry: Option<InstructionOrder>,
+    standing: Standing,
+    store_away: bool,
+    claim: Claim,
+    cannot_record: Option<(String, BootMillis)>,
+    settings_untrusted: Option<String>,
+    published: Published,
+    file: Option<Version>,
+    facts: HostFacts,
+    waits: Vec<Wait>,
+    services_seen: Option<u64>,
+    addressable: Option<Addressable>,
+    now: Now,
+    revision: i64,
+    ends: BTreeMap<String, VecDeque<StepEnd>>,
+    default_end: BTreeMap<String, StepEnd>,
+    /// What happened, in order.
+    history: Vec<Event>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Event {
+    Start(Version),
+    Step(StepPhase, String, Version, bool),
+    Listed(Option<Version>),
+    File(Version),
+}
+
+impl World {
+    fn new() -> Self {
+        let host = HostName::new("h1").unwrap();
+        let mut state = HostState::new(host, "machine".into(), "boot".into(), None);
+        state.store = Some(StoreMemory {
+            lineage: Token::new("L").unwrap(),
+            epoch: 0,
+            revision: 1,
+            raft_term: 1,
+            target_revision: None,
+            report_revision: None,
+            went_back: None,
+        });
+        Self {
+            policy: policy(),
+            state,
+            target: Target::NotSet,
+            target_since: BootMillis(0),
+            retry: None,
+            standing: Standing::Trusted,
+            store_away: false,
+            claim: Claim::Held,
+            cannot_record: None,
+            settings_untrusted: None,
+            published: Published::default(),
+            file: None,
+            facts: HostFacts::default(),
+            waits: Vec::new(),
+            services_seen: None,
+            addressable: None,
+            now: Now { boot: BootMillis(1_000_000), wall: EpochSeconds(1_000) },
+            revision: 10,
+            ends: BTreeMap::new(),
+            default_end: BTreeMap::new(),
+            history: Vec::new(),
+        }
+    }
+
+    fn order(&mut self) -> InstructionOrder {
+        self.revision += 1;
+        InstructionOrder { epoch: 0, revision: self.revision }
+    }
+
+    fn trigger(&mut self, text: &str) {
+        let order = self.order();
+        self.target = Target::Known(Instruction { version: version(text), order });
+        self.target_since = self.now.boot;
+    }
+
+    fn decide(&self) -> Decision {
+        let desired = Desired {
+            target: self.target.clone(),
+            target_since: self.target_since,
+            retry: self.retry,
+            policy: &self.policy,
+        };
+        let observed = Observed {
+            state: &self.state,
+            standing: self.standing.clone(),
+            store_ready: !self.store_away,
+            claim: self.claim.clone(),
+            decommissioned: false,
+            version_file: self.file.clone(),
+            cannot_record: self.cannot_record.clone(),
+            settings_untrusted: self.settings_untrusted.clone(),
+            published: Some(self.published.clone()),
+            facts: &self.facts,
+            waits: &self.waits,
+            services_seen: self.services_seen,
+            addressable: self.addressable,
+            problems: &ServiceProblems::default(),
+        };
+        decide(&desired, &observed, self.now)
+    }
+
+    fn record(&mut self, fact: Fact) {
+        self.state.record(fact, &self.policy, self.now, 0.5);
+    }
+
+    fn end_of(&mut self, name: &str) -> StepEnd {
+        self.ends
+            .get_mut(name)
+            .and_then(VecDeque::pop_front)
+            .or_else(|| self.default_end.get(name).cloned())
+            .unwrap_or(StepEnd::Exited { code: 0 })
+    }
+
+    /// Executes the first action of a plan; false if there is none.
+    fn act(&mut self) -> bool {
+        let decision = self.decide();
+        let Some(Planned { action, .. }) = decision.plan.actions.first().cloned() else { return false };
+        match action {
+            Action::Rearm { order } => self.record(Fact::Rearmed(order)),
+            Action::BeginAttempt { instruction, cause, addressable } => {
+                self.record(Fact::AttemptBegan(instruction, cause, addressable))
+            }
+            Action::NoteApplyWaits => self.record(Fact::ApplyWaits),
+            Action::DropAttempt => self.record(Fact::AttemptDropped),
+            Action::CommitStart { instruction } => {
+                assert!(!self.store_away, "a start without a store");
+                assert_eq!(
+                    self.target,
+                    Target::Known(instruction.clone()),
+                    "the transaction compares the target"
+                );
+                self.list(None);
+                self.history.push(Event::Start(instruction.version));
+                self.write_report(&decision);
+                self.record(Fact::Started);
+            }
+            Action::RunStep { phase, step } => {
+                assert_eq!(self.lacked_by(phase, &step), None, "{phase} {step} runs without what it needs");
+                let run_id = Token::new("run").unwrap();
+                self.record(Fact::StepStarted(RunningStep { run_id, phase, step: step.clone() }));
+                let end = self.end_of(step.as_str());
+                let ok = end == StepEnd::Exited { code: 0 };
+                let about = self.about(phase);
+                self.history.push(Event::Step(phase, step.to_string(), about, ok));
+                let log = vec![format!("output of {step}")];
+                self.record(Fact::StepEnded(StepReport { phase, step, end, log }));
+            }
+            Action::BeginCycle { version, converge, seen } => {
+                self.record(Fact::CycleBegan(version, converge, seen));
+            }
+            Action::EndCycle { lacking } => self.record(Fact::CycleEnded(lacking)),
+            Action::FailAttempt => self.record(Fact::AttemptFailed),
+            Action::RecordProven { .. } => self.record(Fact::Proven),
+            Action::WriteVersionFile { version } => {
+                self.history.push(Event::File(version.clone()));
+                self.file = Some(version);
+            }
+            Action::FollowFile { version } => self.record(Fact::FollowsFile(version)),
+            Action::Announce { version } => {
+                self.list(Some(version));
+                self.write_report(&decision);
+            }
+            Action::Withdraw => {
+                self.list(None);
+                self.write_report(&decision);
+            }
+            Action::Report => self.write_report(&decision),
+        }
+        true
+    }
+
+    /// A need that is not met, of the phase or of a step no later than this one.
+    fn lacked_by(&self, phase: StepPhase, step: &StepName) -> Option<&Wait> {
+        let place = |name: &StepName| self.policy.steps.of(phase).iter().position(|step| step.name == *name);
+        let holds = |wait: &&Wait| {
+            wait.phase == phase && wait.step.as_ref().is_none_or(|name| place(name) <= place(step))
+        };
+        self.waits.iter().find(holds)
+    }
+
+    fn about(&self, phase: StepPhase) -> Version {
+        match phase {
+            StepPhase::Prefetch | StepPhase::OnSuspect => {
+                self.state.attempt.as_ref().unwrap().instruction.version.clone()
+            }
+            _ => self.state.subject().unwrap().clone(),
+        }
+    }
+
+    fn list(&mut self, listing: Option<Version>) {
+        if self.published.listing != listing {
+            self.history.push(Event::Listed(listing.clone()));
+        }
+        self.published.listing = listing;
+    }
+
+    fn write_report(&mut self, decision: &Decision) {
+        assert!(!self.store_away, "a write without a store");
+        self.revision += 1;
+        if self.standing == Standing::Trusted {
+            self.published.statuses = self
+                .state
+                .statuses
+                .iter()
+                .map(|(kind, (state, record))| ((kind.clone(), *state), record.clone()))
+                .collect();
+        }
+        let id = Token::new("w").unwrap();
+        let report: Report = self.state.report(
+            decision,
+            &self.target,
+            &self.facts,
+            waits_of(&self.state, &self.policy, &self.waits),
+            &ServiceProblems::default(),
+            self.now,
+            id,
+        );
+        assert!(report.write_bounded().len() <= schema::records::REPORT_MAX_BYTES);
+        self.published.report = Some(report);
+        self.record(Fact::ReportWritten);
+    }
+
+    /// Acts until nothing is left to do now.
+    fn settle(&mut self) {
+        for _ in 0..500 {
+            if !self.act() {
+                return;
+            }
+        }
+        panic!(
+            "no rest: {:#?}\n{:#?}",
+            self.decide(),
+            &self.history[self.history.len().saturating_sub(20)..]
+        );
+    }
+
+    /// Lets time pass, acting whenever a plan says to look again.
+    fn pass(&mut self, duration: Duration) {
+        let end = self.now.boot.plus(duration);
+        loop {
+            self.settle();
+            let next = self.decide().plan.look_again.filter(|at| *at <= end);
+            let Some(next) = next else { break };
+            assert!(next > self.now.boot, "looks again at once: {:#?}", self.decide());
+            self.now.boot = next;
+        }
+        self.now.boot = end;
+        self.settle();
+    }
+
+    fn fails(&mut self, name: &str, code: i32) {
+        self.default_end.insert(name.into(), StepEnd::Exited { code });
+    }
+
+    fn works(&mut self, name: &str) {
+        self.default_end.remove(name);
+    }
+
+    fn runs(&self, name: &str) -> usize {
+        self.history.iter().filter(|e| matches!(e, Event::Step(_, n, ..) if n == name)).count()
+    }
+
+    fn word(&self) -> &'static str {
+        self.decide().verdict.word()
+    }
+
+    fn status(&self, kind: StatusType) -> Vec<StatusState> {
+        self.published.statuses.keys().filter(|(k, _)| *k == kind).map(|(_, s)| *s).collect()
+    }
+
+    fn reboot(&mut self) {
+        self.now.boot = BootMillis(5_000);
+        self.target_since = self.now.boot;
+        self.published.listing = None;
+        self.state.rebooted("boot-2".into());
+    }
+}
+
+fn settled_at(text: &str) -> World {
+    let mut world = World::new();
+    world.trigger(text);
+    world.settle();
+    assert_eq!(world.published.listing, Some(version(text)));
+    world.history.clear();
+    world
+}
+
+#[test]
+fn a_new_version_goes_through_its_life_in_order() {
+    let mut world = World::new();
+    assert_eq!(world.word(), "waiting");
+    world.trigger("1");
+    world.settle();
+    let v = version("1");
+    let ran = |phase, name: &str| Event::Step(phase, name.into(), version("1"), true);
+    assert_eq!(
+        world.history,
+        [
+            ran(StepPhase::Prefetch, "fetch"),
+            Event::Start(v.clone()),
+            ran(StepPhase::Apply, "packages"),
+            ran(StepPhase::Apply, "configuration"),
+            ran(StepPhase::Converge, "render"),
+            ran(StepPhase::Validate, "http"),
+            Event::File(v.clone()),
+            Event::Listed(Some(v)),
+        ]
+    );
+    assert_eq!(world.word(), "ok");
+    assert_eq!(world.status(StatusType::apply()), [StatusState::Success]);
+    assert_eq!(world.status(StatusType::validation()), [StatusState::Success]);
+}
+
+#[test]
+fn the_first_proven_version_says_that_the_host_is_provisioned_and_no_later_one_does() {
+    let mut world = World::new();
+    world.trigger("1");
+    world.settle();
+    let provisioned = |world: &World| {
+        let key = (StatusType::provisioned(), StatusState::Success);
+        world.published.statuses.get(&key).and_then(|record| record.version.clone())
+    };
+    assert_eq!(provisioned(&world), Some(version("1")));
+    world.trigger("2");
+    world.settle();
+    assert_eq!((provisioned(&world), world.word()), (Some(version("1")), "ok"));
+}
+
+#[test]
+fn the_start_takes_the_host_off_its_old_version_before_anything_is_disturbed() {
+    let mut world = settled_at("1");
+    world.trigger("2");
+    world.settle();
+    let position = |wanted: &Event| world.history.iter().position(|e| e == wanted).unwrap();
+    let off = position(&Event::Listed(None));
+    assert!(off < position(&Event::Step(StepPhase::Apply, "packages".into(), version("2"), true)));
+    assert!(off > position(&Event::Step(StepPhase::Prefetch, "fetch".into(), version("2"), true)));
+    assert_eq!(world.published.listing, Some(version("2")));
+}
+
+#[test]
+fn the_plan_shows_the_whole_way() {
+    let mut world = World::new();
+    world.trigger("1");
+    let shown: Vec<String> = world.decide().plan.actions.iter().map(|p| p.action.to_string()).collect();
+    assert_eq!(
+        shown,
+        [
+            "begin version 1",
+            "run prefetch step fetch",
+            "start version 1",
+            "run apply step packages",
+            "run apply step configuration",
+            "run converge step render",
+            "run validate step http",
+            "record version 1 as proven",
+            "write 1 to the version file",
+            "announce version 1",
+        ]
+    );
+}
+
+#[test]
+fn a_failed_apply_holds_later_steps_and_lets_other_phases_go_on() {
+    let mut world = settled_at("1");
+    world.fails("packages", 1);
+    world.trigger("2");
+    world.settle();
+    assert_eq!((world.runs("packages"), world.runs("configuration")), (1, 0));
+    assert_eq!(
+        (world.runs("render"), world.runs("http")),
+        (0, 1),
+        "the eventual phase needs a whole version"
+    );
+    assert_eq!(world.word(), "failed");
+    assert_eq!(world.status(StatusType::apply()), [StatusState::Failed]);
+    assert_eq!(world.published.listing, None);
+    assert_eq!(world.file, Some(version("1")));
+    let report = world.published.report.unwrap();
+    assert_eq!(report.log, ["output of packages"]);
+    assert_eq!(report.verdict.detail(), "apply step packages exited with code 1 (version 2)");
+}
+
+#[test]
+fn a_host_is_suspect_after_three_attempts_and_the_hook_runs_once() {
+    let mut world = settled_at("1");
+    world.fails("packages", 1);
+    world.trigger("2");
+    world.pass(Duration::from_secs(1800));
+    assert_eq!(world.runs("packages"), 3);
+    assert_eq!(world.runs("page"), 1);
+    assert_eq!(world.word(), "suspect");
+    assert!(world.runs("http") > 20, "validation goes on");
+}
+
+#[test]
+fn a_suspect_host_tries_again_once_an_hour_unless_that_is_turned_off() {
+    for (every, expected) in [(Duration::from_secs(3600), 3 + 10), (Duration::ZERO, 3)] {
+        let mut world = settled_at("1");
+        world.policy.suspect_retry_every = every;
+        world.fails("packages", 1);
+        world.trigger("2");
+        world.pass(Duration::from_secs(600));
+        assert_eq!((world.runs("packages"), world.word()), (3, "suspect"));
+        world.pass(Duration::from_secs(10 * 3600));
+        assert_eq!((world.runs("packages"), world.word()), (expected, "suspect"), "{every:?}");
+        assert_eq!(world.runs("page"), 1, "nobody is told again");
+        world.works("packages");
+        world.pass(Duration::from_secs(3700));
+        assert_eq!(world.word() == "ok", !every.is_zero());
+    }
+}
+
+#[test]
+fn a_suspect_host_tries_again_when_the_catalog_has_changed_at_most_once_a_minute() {
+    let mut world = settled_at("1");
+    world.addressable = Some(Addressable { digest: 1, since: world.now.boot });
+    world.fails("packages", 1);
+    world.trigger("2");
+    world.pass(Duration::from_secs(600));
+    assert_eq!((world.runs("packages"), world.word()), (3, "suspect"));
+    let change = |world: &mut World, digest| {
+        world.addressable = Some(Addressable { digest, since: world.now.boot });
+        world.settle();
+    };
+    change(&mut world, 2);
+    world.pass(Duration::from_secs(60));
+    assert_eq!(world.runs("packages"), 4, "one change, one attempt");
+    world.pass(Duration::from_secs(600));
+    assert_eq!(world.runs("packages"), 4);
+    for digest in 3..63 {
+        change(&mut world, digest);
+        world.pass(Duration::from_secs(10));
+    }
+    assert!((5..=14).contains(&world.runs("packages")), "ten minutes: {}", world.runs("packages"));
+    world.works("packages");
+    change(&mut world, 100);
+    world.pass(Duration::from_secs(61));
+    assert_eq!((world.word(), world.published.listing.clone()), ("ok", Some(version("2"))));
+    // Turned off, nothing but the hour counts.
+    let mut world = settled_at("1");
+    world.policy.suspect_retry_on_change = Duration::ZERO;
+    world.fails("packages", 1);
+    world.trigger("2");
+    world.pass(Duration::from_secs(600));
+    change(&mut world, 2);
+    world.pass(Duration::from_secs(600));
+    assert_eq!(world.runs("packages"), 3);
+}
+
+#[test]
+fn two_hundred_suspect_hosts_follow_one_change_of_the_catalog_spread_over_a_minute() {
+    let mut starts: Vec<u64> = (0..200)
+        .map(|number| {
+            let mut world = settled_at("1");
+            world.state.host = HostName::new(format!("h{number}")).unwrap();
+            world.addressable = Some(Addressable { digest: 1, since: world.now.boot });
+            world.fails("packages", 1);
+            world.trigger("2");
+            world.pass(Duration::from_secs(600));
+            assert_eq!(world.word(), "suspect");
+            world.works("packages");
+            let changed = world.now.boot;
+            world.addressable = Some(Addressable { digest: 2, since: changed });
+            for second in 0..=60 {
+                world.pass(Duration::from_secs(1));
+                if world.runs("packages") > 3 {
+                    assert_eq!(world.word(), "ok");
+                    return second;
+                }
+            }
+            panic!("h{number} did not follow: {:#?}", world.decide());
+        })
+        .collect();
+    starts.sort_unstable();
+    let most = (0..60).map(|s| starts.iter().filter(|at| (s..s + 10).contains(*at)).count()).max().unwrap();
+    assert!(most <= 60, "{most} of 200 within ten seconds: {starts:?}");
+}
+
+#[test]
+fn a_host_that_waits_before_apply_stays_on_its_list_and_says_that_apply_is_pending() {
+    let mut world = settled_at("1");
+    world.waits = vec![need(StepPhase::Apply, Some("packages"))];
+    world.services_seen = Some(1);
+    world.trigger("2");
+    world.pass(Duration::from_secs(300));
+    assert_eq!(world.published.listing, Some(version("1")));
+    assert_eq!(world.status(StatusType::apply()), [StatusState::Pending]);
+    assert_eq!(world.status(StatusType::validation()), [StatusState::Success]);
+    assert_eq!(world.word(), "waiting");
+    let rendered: Vec<&Event> =
+        world.history.iter().filter(|e| matches!(e, Event::Step(StepPhase::Converge, ..))).collect();
+    assert_eq!(rendered, [&Event::Step(StepPhase::Converge, "render".into(), version("1"), true)]);
+    // Taken back, it is as it was.
+    let mut back = World { history: Vec::new(), ..world };
+    back.trigger("1");
+    back.settle();
+    assert_eq!(back.status(StatusType::apply()), [StatusState::Success]);
+    assert_eq!((back.word(), back.runs("packages")), ("ok", 0));
+}
+
+#[test]
+fn a_new_instruction_or_a_wish_arms_a_suspect_host_again() {
+    for by_wish in [false, true] {
+        let mut world = settled_at("1");
+        world.fails("packages", 1);
+        world.trigger("2");
+        world.pass(Duration::from_secs(6 * 3600));
+        world.works("packages");
+        if by_wish {
+            world.retry = Some(world.order());
+        } else {
+            world.trigger("2");
+        }
+        world.settle();
+        assert_eq!(world.published.listing, Some(version("2")), "by wish: {by_wish}");
+        assert_eq!(world.word(), "ok");
+    }
+}
+
+#[test]
+fn a_suspect_host_whose_apply_worked_clears_itself_when_validation_passes() {
+    let mut world = settled_at("1");
+    world.fails("http", 1);
+    world.trigger("2");
+    world.pass(Duration::from_secs(24 * 3600));
+    assert_eq!(world.word(), "suspect");
+    assert_eq!(world.runs("packages"), 3);
+    world.works("http");
+    world.pass(Duration::from_secs(60));
+    assert_eq!(world.word(), "ok");
+    assert_eq!(world.published.listing, Some(version("2")));
+    assert_eq!(world.runs("packages"), 3, "nothing was applied again");
+}
+
+#[test]
+fn a_retry_keeps_failed_until_it_ends() {
+    let mut world = settled_at("1");
+    world.fails("packages", 1);
+    world.trigger("2");
+    world.settle();
+    world.works("packages");
+    world.now.boot = world.now.boot.plus(Duration::from_secs(60));
+    while world.runs("packages") < 2 {
+        assert!(world.act());
+        assert_eq!(world.status(StatusType::apply()), [StatusState::Failed]);
+        assert_eq!(world.word(), "failed");
+    }
+    world.settle();
+    assert_eq!(world.status(StatusType::apply()), [StatusState::Success]);
+    assert_eq!(world.word(), "ok");
+}
+
+#[test]
+fn not_yet_waits_and_is_asked_again() {
+    for name in ["fetch", "packages", "render", "http"] {
+        let mut world = settled_at("1");
+        world.fails(name, 75);
+        world.trigger("2");
+        world.settle();
+        assert_eq!(world.word(), "waiting", "{name}");
+        let listing = match name {
+            "fetch" => Some(version("1")),
+            // The eventual phase never touches the version.
+            "render" => Some(version("2")),
+            _ => None,
+        };
+        assert_eq!(world.published.listing, listing, "{name}");
+        let before = world.runs(name);
+        world.pass(Duration::from_secs(16));
+        assert!(world.runs(name) > before, "{name} is asked again");
+        world.works(name);
+        world.pass(Duration::from_secs(61));
+        assert_eq!(world.published.listing, Some(version("2")), "{name}");
+        assert_eq!(world.word(), "ok", "{name}");
+    }
+}
+
+#[test]
+fn validation_that_fails_after_done_withdraws_converges_and_comes_back() {
+    let mut world = settled_at("1");
+    world.fails("http", 2);
+    world.pass(Duration::from_secs(61));
+    assert_eq!(world.published.listing, None);
+    assert_eq!(world.status(StatusType::validation()), [StatusState::Failed]);
+    assert_eq!(world.status(StatusType::apply()), [StatusState::Success]);
+    world.pass(Duration::from_secs(60));
+    assert!(world.runs("render") >= 1, "converge runs");
+    assert!(world.runs("http") >= 3, "validation is repeated");
+    world.works("http");
+    world.pass(Duration::from_secs(60));
+    assert_eq!(world.published.listing, Some(version("1")));
+    assert_eq!(world.runs("packages"), 0, "nothing was applied again");
+}
+
+#[test]
+fn a_broken_shared_service_reinstalls_nobody_more_than_once_a_day_and_nobody_stays_suspect() {
+    let mut world = settled_at("1");
+    world.fails("http", 2);
+    world.pass(Duration::from_secs(14 * 60));
+    assert_eq!(world.runs("packages"), 0, "a short outage repairs nothing");
+    world.pass(Duration::from_secs(20 * 3600));
+    assert_eq!(world.runs("packages"), 1, "a long one, once");
+    assert_eq!(world.word(), "failed");
+    world.works("http");
+    world.pass(Duration::from_secs(61));
+    assert_eq!(world.word(), "ok");
+    assert_eq!(world.published.listing, Some(version("1")));
+}
+
+#[test]
+fn not_yet_after_done_withdraws_nothing() {
+    let mut world = settled_at("1");
+    world.fails("http", 75);
+    world.pass(Duration::from_secs(61));
+    assert_eq!(world.published.listing, Some(version("1")));
+    assert_eq!(world.word(), "waiting");
+    assert_eq!(world.status(StatusType::validation()), [StatusState::Pending]);
+}
+
+#[test]
+fn v1_v2_v1_applies_nothing_on_a_host_that_had_not_started_v2() {
+    let mut world = settled_at("1");
+    world.trigger("2");
+    assert!(world.act(), "took up version 2");
+    assert!(world.act(), "fetches");
+    world.trigger("1");
+    world.settle();
+    assert_eq!(world.runs("packages"), 0);
+    assert_eq!(world.published.listing, Some(version("1")));
+    assert_eq!(world.word(), "ok");
+}
+
+#[test]
+fn v1_v2_v1_applies_v1_again_on_a_host_that_v2_had_disturbed() {
+    let mut world = settled_at("1");
+    world.trigger("2");
+    while world.state.dirty.is_none() {
+        assert!(world.act());
+    }
+    world.trigger("1");
+    world.settle();
+    assert_eq!(world.published.listing, Some(version("1")));
+    assert!(world.history.contains(&Event::Start(version("1"))));
+    assert!(
+        !world.history.contains(&Event::Listed(Some(version("2")))),
+        "a skipped version is never reported"
+    );
+}
+
+#[test]
+fn the_same_text_again_applies_nothing_where_it_is_proven() {
+    let mut world = settled_at("1");
+    world.trigger("1");
+    world.settle();
+    assert!(world.history.is_empty(), "{:?}", world.history);
+}
+
+#[test]
+fn the_same_text_again_while_it_is_under_way_starts_nothing_over() {
+    let mut world = settled_at("1");
+    world.trigger("2");
+    while world.runs("packages") == 0 {
+        assert!(world.act());
+    }
+    world.trigger("2");
+    world.settle();
+    assert_eq!(world.runs("packages"), 1);
+    assert_eq!(world.published.listing, Some(version("2")));
+}
+
+#[test]
+fn a_newer_instruction_supersedes_at_the_next_safe_point() {
+    let mut world = settled_at("1");
+    world.trigger("2");
+    while world.runs("packages") == 0 {
+        assert!(world.act());
+    }
+    world.trigger("3");
+    world.settle();
+    assert_eq!(world.runs("configuration"), 1, "version 2 was left after its first step");
+    assert_eq!(world.published.listing, Some(version("3")));
+}
+
+#[test]
+fn an_older_instruction_is_never_acted_on() {
+    let mut world = settled_at("2");
+    let acted_on = world.state.acted_on.unwrap();
+    world.target = Target::Known(Instruction {
+        version: version("1"),
+        order: InstructionOrder { revision: acted_on.revision - 1, ..acted_on },
+    });
+    world.settle();
+    assert!(!world.history.iter().any(|e| matches!(e, Event::Start(_))));
+    assert_eq!(world.decide().plan.because, Reason::OlderInstruction);
+}
+
+#[test]
+fn nothing_starts_without_the_store_or_the_name_or_a_journal() {
+    type Case = (&'static str, fn(&mut World), &'static str);
+    let cases: Vec<Case> = vec![
+        ("store away", |w| w.store_away = true, "waiting"),
+        ("not read", |w| w.standing = Standing::Unread, "waiting"),
+        ("went back", |w| w.standing = Standing::WentBack { by: WentBack::IdentityMissing }, "blocked"),
+        (
+            "other lineage",
+            |w| {
+                w.standing = Standing::OtherLineage {
+                    ours: Token::new("L").unwrap(),
+                    theirs: Token::new("M").unwrap(),
+                }
+            },
+            "blocked",
+        ),
+        ("no claim", |w| w.claim = Claim::NotYet, "waiting"),
+        ("name held", |w| w.claim = Claim::Contested { holder: "a".into(), ours: "b".into() }, "blocked"),
+        (
+            "cannot record",
+            |w| w.cannot_record = Some(("disk full".into(), w.now.boot.plus(Duration::from_secs(5)))),
+            "blocked",
+        ),
+        (
+            "settings of somebody else",
+            |w| w.settings_untrusted = Some("agent.toml is writable by others".into()),
+            "blocked",
+        ),
+        ("no instruction", |w| w.target = Target::NotSet, "ok"),
+        ("garbage", |w| w.target = Target::Invalid { why: "rule".into() }, "blocked"),
+    ];
+    for (name, change, word) in cases {
+        let mut world = settled_at("1");
+        world.trigger("2");
+        change(&mut world);
+        world.settle();
+        assert!(!world.history.iter().any(|e| matches!(e, Event::Start(_) | Event::Listed(_))), "{name}");
+        assert_eq!(world.word(), word, "{name}");
+    }
+}
+
+#[test]
+fn a_host_proven_before_validates_by_the_old_rule_until_its_next_instruction() {
+    let mut world = settled_at("1");
+    assert_eq!(world.state.validation_rule, ValidationRule::EveryExecutable);
+    // As the journal of an agent before this one is read.
+    let mut journal = serde_json::to_value(&world.state).unwrap();
+    journal.as_object_mut().unwrap().remove("validation_rule");
+    world.state = serde_json::from_value(journal).unwrap();
+    assert_eq!(world.state.validation_rule, ValidationRule::RunPartsNames);
+    world.pass(Duration::from_secs(3600));
+    world.reboot();
+    world.settle();
+    assert_eq!(world.state.validation_rule, ValidationRule::RunPartsNames);
+    assert_eq!(world.published.listing, Some(version("1")));
+    world.trigger("2");
+    world.settle();
+    assert_eq!(world.state.validation_rule, ValidationRule::EveryExecutable);
+}
+
+#[test]
+fn while_others_can_write_the_settings_nothing_runs_and_listing_proof_and_report_stay() {
+    let mut world = settled_at("1");
+    let ran = |world: &World| world.history.iter().filter(|e| matches!(e, Event::Step(..))).count();
+    let before = ran(&world);
+    world.settings_untrusted = Some("agent.toml is writable by others (mode 666)".into());
+    world.trigger("2");
+    world.pass(Duration::from_secs(3600));
+    world.published.listing = None;
+    world.settle();
+    assert_eq!(ran(&world), before, "{:?}", world.history);
+    assert_eq!(world.published.listing, Some(version("1")));
+    assert!(world.state.proof_holds);
+    assert_eq!(world.published.report.as_ref().map(|report| report.verdict.word()), Some("blocked"));
+    world.settings_untrusted = None;
+    world.settle();
+    assert_eq!(world.published.listing, Some(version("2")));
+}
+
+#[test]
+fn a_list_is_not_changed_while_that_cannot_be_recorded_but_it_is_said() {
+    let mut world = settled_at("1");
+    // Past the pace of reports.
+    world.pass(Duration::from_secs(61));
+    // Its lease was lost, and the listing with it.
+    world.published.listing = None;
+    world.cannot_record = Some(("disk full".into(), world.now.boot.plus(Duration::from_secs(5))));
+    world.settle();
+    assert_eq!(world.published.listing, None);
+    assert_eq!(world.published.report.as_ref().map(|report| report.verdict.word()), Some("blocked"));
+    world.cannot_record = None;
+    world.settle();
+    assert_eq!(world.published.listing, Some(version("1")));
+}
+
+#[test]
+fn what_has_begun_finishes_while_the_store_is_away_and_its_announcement_waits() {
+    let mut world = settled_at("1");
+    world.trigger("2");
+    while world.state.dirty.is_none() {
+        assert!(world.act());
+    }
+    world.store_away = true;
+    world.settle();
+    assert_eq!(world.file, Some(version("2")));
+    assert_eq!(world.published.listing, None);
+    world.store_away = false;
+    world.settle();
+    assert_eq!(world.published.listing, Some(version("2")));
+}
+
+#[test]
+fn after_a_reboot_a_host_validates_first_and_then_announces() {
+    let mut world = settled_at("1");
+    world.reboot();
+    world.settle();
+    assert_eq!(
+        world.history,
+        [
+            Event::Step(StepPhase::Validate, "http".into(), version("1"), true),
+            Event::Listed(Some(version("1"))),
+        ]
+    );
+}
+
+#[test]
+fn a_step_cut_off_by_a_reboot_runs_again_after_a_look() {
+    let mut world = settled_at("1");
+    world.trigger("2");
+    world.ends.insert("packages".into(), [StepEnd::Interrupted].into());
+    while world.state.dirty.is_none() {
+        assert!(world.act());
+    }
+    let running = RunningStep {
+        run_id: Token::new("r").unwrap(),
+        phase: StepPhase::Apply,
+        step: StepName::new("packages").unwrap(),
+    };
+    world.record(Fact::StepStarted(running));
+    world.reboot();
+    let (phase, step) = (StepPhase::Apply, StepName::new("packages").unwrap());
+    world.record(Fact::StepEnded(StepReport { phase, step, end: StepEnd::Interrupted, log: vec![] }));
+    world.history.clear();
+    world.settle();
+    let first = world.history.iter().find(|e| matches!(e, Event::Step(..)));
+    assert!(matches!(first, Some(Event::Step(StepPhase::Converge | StepPhase::Validate, ..))), "{first:?}");
+    assert_eq!(world.published.listing, Some(version("2")));
+}
+
+#[test]
+fn a_step_that_is_always_interrupted_fails_in_the_end() {
+    let mut world = settled_at("1");
+    world.default_end.insert("packages".into(), StepEnd::Interrupted);
+    world.trigger("2");
+    world.settle();
+    assert_eq!(world.word(), "failed");
+    assert!(world.runs("packages") <= 5);
+}
+
+#[test]
+fn a_host_whose_journal_is_lost_validates_what_its_file_says() {
+    let mut world = World::new();
+    world.file = Some(version("1"));
+    world.state.installed = Some(version("1"));
+    world.trigger("1");
+    world.settle();
+    assert_eq!((world.runs("http"), world.runs("packages")), (1, 0));
+    assert_eq!(world.published.listing, Some(version("1")));
+}
+
+#[test]
+fn failing_prefetch_disturbs_nothing_and_makes_nobody_suspect() {
+    let mut world = settled_at("1");
+    world.fails("fetch", 1);
+    world.trigger("2");
+    world.pass(Duration::from_secs(12 * 3600));
+    assert_eq!(world.published.listing, Some(version("1")));
+    assert_eq!(world.word(), "failed");
+    assert!(world.runs("fetch") > 5);
+    world.works("fetch");
+    world.pass(Duration::from_secs(3600));
+    assert_eq!(world.published.listing, Some(version("2")));
+}
+
+#[test]
+fn the_external_driver_follows_the_file_and_applies_nothing() {
+    let mut world = World::new();
+    world.policy.driver = Driver::External;
+    world.trigger("2");
+    world.file = Some(version("1"));
+    world.settle();
+    assert_eq!(world.published.listing, Some(version("1")));
+    assert_eq!(world.word(), "waiting");
+    world.file = Some(version("2"));
+    world.settle();
+    assert_eq!(world.published.listing, Some(version("2")));
+    assert_eq!(world.word(), "ok");
+    assert!(!world.history.iter().any(|e| matches!(e, Event::Step(..) | Event::Start(_) | Event::File(_))));
+}
+
+#[test]
+fn a_wall_clock_that_jumps_changes_no_decision() {
+    let mut world = settled_at("1");
+    world.fails("packages", 1);
+    world.trigger("2");
+    world.settle();
+    let before = world.decide();
+    for jump in [3_600, -3_600, -315_360_000, i64::MIN / 2] {
+        world.now.wall = EpochSeconds(1_000 + jump);
+        assert_eq!(world.decide(), before, "{jump}");
+    }
+}
+
+#[test]
+fn an_hour_of_sleep_ends_every_shorter_wait() {
+    let mut world = settled_at("1");
+    world.fails("packages", 1);
+    world.trigger("2");
+    world.settle();
+    world.works("packages");
+    world.now.boot = world.now.boot.plus(Duration::from_secs(3_600));
+    world.settle();
+    assert_eq!(world.published.listing, Some(version("2")));
+}
+
+#[test]
+fn while_a_prefetch_waits_the_old_version_is_validated_as_ever() {
+    let mut world = settled_at("1");
+    world.fails("fetch", 75);
+    world.trigger("2");
+    world.settle();
+    world.fails("http", 1);
+    world.pass(Duration::from_secs(120));
+    assert_eq!(world.published.listing, None, "what does not work is not listed");
+    world.works("http");
+    world.pass(Duration::from_secs(120));
+    assert_eq!(world.published.listing, Some(version("1")));
+    world.reboot();
+    world.pass(Duration::from_secs(5));
+    assert_eq!(world.published.listing, Some(version("1")), "validated after the reboot and announced");
+    world.works("fetch");
+    world.pass(Duration::from_secs(60));
+    assert_eq!(world.published.listing, Some(version("2")));
+}
+
+#[test]
+fn a_reboot_during_prefetch_puts_no_validation_before_the_apply() {
+    let mut world = settled_at("1");
+    world.trigger("2");
+    assert!(world.act());
+    let (phase, step) = (StepPhase::Prefetch, StepName::new("fetch").unwrap());
+    let run_id = Token::new("r").unwrap();
+    world.record(Fact::StepStarted(RunningStep { run_id, phase, step: step.clone() }));
+    world.reboot();
+    world.record(Fact::StepEnded(StepReport { phase, step, end: StepEnd::Interrupted, log: vec![] }));
+    world.history.clear();
+    world.settle();
+    let start = world.history.iter().position(|e| *e == Event::Start(version("2"))).unwrap();
+    let next = &world.history[start + 1];
+    assert!(matches!(next, Event::Step(StepPhase::Apply, ..)), "{next:?}");
+}
+
+#[test]
+fn a_window_holds_no_host_that_is_disturbed() {
+    let mut world = settled_at("1");
+    world.trigger("2");
+    while world.state.dirty.is_none() {
+        assert!(world.act());
+    }
+    world.policy.spread_window = Duration::from_secs(100_000);
+    world.trigger("3");
+    world.settle();
+    assert_eq!(world.published.listing, Some(version("3")));
+}
+
+#[test]
+fn a_host_handed_over_to_a_script_forgets_what_the_agent_had_begun() {
+    let mut world = settled_at("1");
+    world.fails("packages", 1);
+    world.trigger("2");
+    world.pass(Duration::from_secs(6 * 3600));
+    assert_eq!(world.word(), "suspect");
+    world.policy.driver = Driver::External;
+    world.settle();
+    assert_eq!((world.word(), world.published.listing.clone()), ("waiting", Some(version("1"))));
+    world.file = Some(version("2"));
+    world.settle();
+    assert_eq!((world.word(), world.published.listing.clone()), ("ok", Some(version("2"))));
+}
+
+#[test]
+fn a_wish_in_a_store_that_is_not_trusted_is_not_heeded() {
+    let mut world = settled_at("1");
+    world.standing = Standing::WentBack { by: WentBack::IdentityMissing };
+    world.retry = Some(InstructionOrder { epoch: 0, revision: 1_000_000 });
+    world.settle();
+    assert_eq!(world.state.retry_heeded, None);
+}
+
+/// A need of one functional `db`, before a phase or a step of it.
+fn need(phase: StepPhase, step: Option<&str>) -> Wait {
+    Wait {
+        service: schema::names::ServiceName::new("db").unwrap(),
+        level: schema::health::Level::Functional,
+        need: 1,
+        have: 0,
+        phase,
+        step: step.map(|name| StepName::new(name).unwrap()),
+        unreachable: false,
+    }
+}
+
+#[test]
+fn a_missing_service_holds_its_step_and_what_follows_and_no_other_phase() {
+    // What runs of version 2 while the need is not met, beside the steps before the held one.
+    for (phase, step, ran) in [
+        (StepPhase::Prefetch, None, &[][..]),
+        (StepPhase::Apply, None, &["fetch"][..]),
+        (StepPhase::Apply, Some("packages"), &["fetch"]),
+        (StepPhase::Apply, Some("configuration"), &["fetch", "packages"]),
+        (StepPhase::Converge, None, &["fetch", "packages", "configuration", "http"]),
+        (StepPhase::Validate, None, &["fetch", "packages", "configuration", "render"]),
+    ] {
+        let mut world = settled_at("1");
+        world.waits = vec![need(phase, step)];
+        world.services_seen = Some(1);
+        world.trigger("2");
+        world.settle();
+        let of_two = |e: &Event| match e {
+            Event::Step(_, name, version, _) if version.as_str() == "2" => Some(name.clone()),
+            _ => None,
+        };
+        let names: Vec<String> = world.history.iter().filter_map(of_two).collect();
+        assert_eq!(names, ran, "{phase} {step:?}");
+        let decision = world.decide();
+        assert_eq!(decision.verdict.detail(), "waits for db: 0 of 1 functional", "{phase} {step:?}");
+        // What the eventual phase waits for is no part of the proof.
+        let listed = if phase == StepPhase::Converge { Some(version("2")) } else { None };
+        let is_undisturbed =
+            phase == StepPhase::Prefetch || (phase == StepPhase::Apply && step != Some("configuration"));
+        let old = if is_undisturbed { Some(version("1")) } else { listed };
+        assert_eq!(world.published.listing, old, "{phase} {step:?}");
+        world.pass(Duration::from_secs(300));
+        assert_eq!(world.word(), "waiting");
+        assert_eq!(world.published.report.as_ref().unwrap().waits, world.waits, "{phase} {step:?}");
+        world.waits.clear();
+        world.services_seen = Some(2);
+        world.pass(Duration::from_secs(60));
+        assert_eq!(world.word(), "ok", "{phase} {step:?}: {:#?}", world.decide());
+        assert_eq!(world.published.listing, Some(version("2")));
+        assert_eq!(world.runs("packages"), 1, "the consistent phase runs once");
+    }
+}
+
+#[test]
+fn a_change_of_what_is_needed_runs_the_eventual_phase_alone() {
+    let mut world = settled_at("1");
+    world.services_seen = Some(1);
+    world.pass(Duration::from_secs(15));
+    assert_eq!((world.runs("render"), world.runs("packages")), (1, 0));
+    world.pass(Duration::from_secs(30));
+    assert_eq!(world.runs("render"), 1, "nothing changed");
+    // Many changes together are followed at the pace that is set.
+    for seen in 2..12 {
+        world.services_seen = Some(seen);
+        world.pass(Duration::from_secs(1));
+    }
+    world.pass(Duration::from_secs(30));
+    assert!((2..=4).contains(&world.runs("render")), "{}", world.runs("render"));
+    assert_eq!(world.state.converged.seen, Some(11), "the last one is never missed");
+    assert_eq!(world.runs("packages"), 0);
+    assert_eq!(world.published.listing, Some(version("1")));
+    // What is not known is no change.
+    let before = world.runs("render");
+    world.services_seen = None;
+    world.pass(Duration::from_secs(30));
+    assert_eq!(world.runs("render"), before);
+}
+
+#[test]
+fn an_eventual_phase_that_lacked_something_runs_when_it_is_there_though_nothing_else_changed() {
+    let mut world = settled_at("1");
+    world.waits = vec![need(StepPhase::Converge, None)];
+    world.services_seen = Some(1);
+    world.pass(Duration::from_secs(120));
+    assert_eq!((world.runs("render"), world.word()), (0, "waiting"));
+    // A probe passes, or the roster shrinks: the instances are the same.
+    world.waits.clear();
+    world.pass(Duration::from_secs(30));
+    assert_eq!((world.runs("render"), world.word()), (1, "ok"));
+}
+
+#[test]
+fn a_service_that_is_lost_later_makes_a_settled_host_wait_and_takes_it_off_no_list() {
+    let mut world = settled_at("1");
+    world.waits = vec![need(StepPhase::Validate, None)];
+    world.services_seen = Some(1);
+    world.pass(Duration::from_secs(120));
+    assert_eq!(world.word(), "waiting");
+    assert_eq!(world.status(StatusType::validation()), [StatusState::Pending]);
+    assert_eq!(world.published.listing, Some(version("1")));
+    world.waits.clear();
+    world.services_seen = Some(2);
+    world.pass(Duration::from_secs(20));
+    assert_eq!(world.word(), "ok");
+    assert_eq!(world.runs("packages"), 0);
+}
+
+#[test]
+fn how_many_instances_there_are_is_no_news() {
+    let mut world = settled_at("1");
+    world.waits = vec![Wait { need: 5, ..need(StepPhase::Validate, None) }];
+    world.pass(Duration::from_secs(60));
+    let written = world.published.report.clone().unwrap().write_id;
+    let before = world.published.report.clone();
+    for have in 1..5 {
+        world.waits[0].have = have;
+        world.settle();
+    }
+    assert_eq!(world.published.report, before, "not written again");
+    assert_eq!(world.published.report.unwrap().write_id, written);
+}
+
+#[test]
+fn hosts_spread_over_the_window() {
+    let mut world = settled_at("1");
+    world.policy.spread_window = Duration::from_secs(1000);
+    world.trigger("2");
+    world.settle();
+    assert_eq!(world.word(), "waiting");
+    let at = world.decide().plan.look_again.unwrap();
+    assert!(at <= world.now.boot.plus(Duration::from_secs(1000)));
+    world.pass(Duration::from_secs(1000));
+    assert_eq!(world.published.listing, Some(version("2")));
+}
+
+#[test]
+fn a_flapping_host_writes_five_reports_and_then_one_a_minute() {
+    let mut world = settled_at("1");
+    world.policy.validate_every = Duration::from_secs(1);
+    let before = world.revision;
+    for round in 0..120 {
+        if round % 2 == 0 {
+            world.fails("render", 75)
+        } else {
+            world.works("render")
+        }
+        world.state.converge_held = Some(StepName::new("render").unwrap());
+        world.pass(Duration::from_secs(1));
+    }
+    let written = world.revision - before;
+    assert!(written <= 5 + 4, "{written} reports in two minutes");
+}
+
+/// Hosts with a service each, which works once an apply step of theirs is done; and what their apply steps need.
+#[derive(Debug, Clone)]
+struct Circle {
+    /// The step after which each host's service works.
+    works_after: Vec<usize>,
+    /// (host, apply step, host whose service it needs).
+    needs: Vec<(usize, usize, usize)>,
+}
+
+const APPLY_STEPS: [&str; 2] = ["packages", "configuration"];
+
+impl Circle {
+    fn arbitrary() -> impl Strategy<Value = Self> {
+        (2usize..6).prop_flat_map(|hosts| {
+            let needs = prop::collection::vec((0..hosts, 0..2usize, 0..hosts), 0..8);
+            let works_after = prop::collection::vec(0..2usize, hosts);
+            (works_after, needs).prop_map(|(works_after, needs)| Self { works_after, needs })
+        })
+    }
+
+    /// How many apply steps of each host come to their end, by the needs alone: a step runs when the one before is done
+    /// and what it needs works.
+    fn reachable(&self) -> Vec<usize> {
+        let mut done = vec![0; self.works_after.len()];
+        loop {
+            let before = done.clone();
+            for host in 0..done.len() {
+                let lacks = |(needing, step, of): &(usize, usize, usize)| {
+                    *needing == host && *step == before[host] && before[*of] <= self.works_after[*of]
+                };
+                if before[host] < APPLY_STEPS.len() && !self.needs.iter().any(lacks) {
+                    done[host] += 1;
+                }
+            }
+            if done == before {
+                return done;
+            }
+        }
+    }
+
+    fn service(host: usize) -> schema::names::ServiceName {
+        schema::names::ServiceName::new(format!("s{host}")).unwrap()
+    }
+}
+
+/// Puts a fleet together that lets its hosts act in the given order, over and over.
+fn run_in_order(worlds: &mut [World], order: &[usize], mut before: impl FnMut(usize, usize, &mut [World])) {
+    for round in 0..80 {
+        for host in order {
+            before(round, *host, worlds);
+            worlds[*host].pass(Duration::from_secs(20));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// That the first step holds the start makes no loop that was none: what its needs allow, a host does.
+    #[test]
+    fn hosts_that_need_each_other_get_as_far_as_their_steps_allow(circle in Circle::arbitrary()) {
+        let mut worlds: Vec<World> = circle.works_after.iter().map(|_| World::new()).collect();
+        worlds.iter_mut().for_each(|world| world.trigger("1"));
+        let order: Vec<usize> = (0..worlds.len()).collect();
+        run_in_order(&mut worlds, &order, |_, host, worlds| {
+            let works = |of: usize| worlds[of].runs(APPLY_STEPS[circle.works_after[of]]) > 0;
+            let lacking = circle.needs.iter().filter(|(needing, _, of)| *needing == host && !works(*of));
+            let waits = lacking.map(|(_, step, of)| Wait {
+                service: Circle::service(*of),
+                ..need(StepPhase::Apply, Some(APPLY_STEPS[*step]))
+            });
+            let waits = waits.collect();
+            worlds[host].waits = waits;
+        });
+        for (host, steps) in circle.reachable().into_iter().enumerate() {
+            let done: Vec<bool> = APPLY_STEPS.iter().map(|step| worlds[host].runs(step) > 0).collect();
+            prop_assert_eq!(&done, &[steps > 0, steps > 1], "host {}", host);
+            prop_assert_eq!(worlds[host].word() == "ok", steps == 2);
+            prop_assert_eq!(worlds[host].published.listing.is_some(), steps == 2);
+        }
+    }
+
+    /// Needs that nobody declared: an apply fails while the service of another host does not work. Where they can be met
+    /// at all every host ends at the version, whoever came first and however long the others took.
+    #[test]
+    fn the_end_of_a_fleet_does_not_depend_on_who_came_first(
+        hosts in 2usize..5,
+        needs in prop::collection::vec((0usize..5, 0usize..5), 0..6),
+        order in Just((0usize..5).collect::<Vec<_>>()).prop_shuffle(),
+        late in prop::collection::vec(0usize..40, 5),
+    ) {
+        // Of a lower number only, so that they can be met.
+        let needs: Vec<(usize, usize)> =
+            needs.into_iter().filter(|(host, of)| *host < hosts && of < host).collect();
+        let mut worlds: Vec<World> = (0..hosts).map(|_| World::new()).collect();
+        let order: Vec<usize> = order.into_iter().filter(|host| *host < hosts).collect();
+        run_in_order(&mut worlds, &order, |round, host, worlds| {
+            if round == late[host] {
+                worlds[host].trigger("1");
+            }
+            let applied: Vec<bool> =
+                worlds.iter().map(|world| world.published.listing.is_some()).collect();
+            let digest = applied.iter().fold(1, |digest, applied| digest * 2 + u64::from(*applied));
+            let world = &mut worlds[host];
+            if world.addressable.map(|now| now.digest) != Some(digest) {
+                world.addressable = Some(Addressable { digest, since: world.now.boot });
+            }
+            if needs.iter().any(|(needing, of)| *needing == host && !applied[*of]) {
+                world.fails("packages", 1);
+            } else {
+                world.works("packages");
+            }
+        });
+        for (host, world) in worlds.iter().enumerate() {
+            prop_assert_eq!(world.word(), "ok", "host {} of {:?}: {:#?}", host, needs, world.decide());
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Happens {
+    Trigger(u8),
+    Break(u8, i32),
+    Heal(u8),
+    StoreAway(bool),
+    Reboot,
+    Interrupt(u8),
+    Wish,
+    Pass(u16),
+    Few(u8),
+    Unset,
+    /// A phase, or the last step of it, needs three instances and so many are there.
+    Lack(u8, StepPhase, bool),
+    /// Nothing is lacked any more.
+    Provide,
+    /// The instances of needed services are others.
+    OtherInstances,
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        4 => (1u8..4).prop_map(Happens::Trigger),
+        3 => (0u8..5, prop_oneof![Just(1), Just(75), Just(9)]).prop_map(|(s, c)| Happens::Break(s, c)),
+        3 => (0u8..5).prop_map(Happens::Heal),
+        2 => any::<bool>().prop_map(Happens::StoreAway),
+        1 => Just(Happens::Reboot),
+        1 => (0u8..5).prop_map(Happens::Interrupt),
+        1 => Just(Happens::Wish),
+        3 => (1u16..4000).prop_map(Happens::Pass),
+        5 => (1u8..12).prop_map(Happens::Few),
+        1 => Just(Happens::Unset),
+        2 => (0u8..3, phases(), any::<bool>()).prop_map(|(have, phase, step)| Happens::Lack(have, phase, step)),
+        2 => Just(Happens::Provide),
+        1 => Just(Happens::OtherInstances),
+    ]
+}
+
+fn phases() -> impl Strategy<Value = StepPhase> {
+    prop::sample::select(vec![
+        StepPhase::Prefetch,
+        StepPhase::Apply,
+        StepPhase::Converge,
+        StepPhase::Validate,
+    ])
+}
+
+const NAMES: [&str; 5] = ["fetch", "packages", "configuration", "render", "http"];
+
+impl World {
+    fn happen(&mut self, what: Happens) {
+        match what {
+            Happens::Trigger(n) => self.trigger(&n.to_string()),
+            Happens::Break(s, code) => self.fails(NAMES[s as usize], code),
+            Happens::Heal(s) => self.works(NAMES[s as usize]),
+            Happens::StoreAway(away) => self.store_away = away,
+            Happens::Reboot => self.reboot(),
+            Happens::Interrupt(s) => {
+                self.ends.entry(NAMES[s as usize].into()).or_default().push_back(StepEnd::Interrupted);
+            }
+            Happens::Wish => self.retry = Some(self.order()),
+            Happens::Pass(seconds) => self.pass(Duration::from_secs(seconds.into())),
+            Happens::Few(n) => (0..n).for_each(|_| {
+                self.act();
+            }),
+            Happens::Unset => self.target = Target::NotSet,
+            Happens::Lack(have, phase, of_last_step) => {
+                let last = self.policy.steps.of(phase).last().map(|step| step.name.to_string());
+                let wait = need(phase, last.as_deref().filter(|_| of_last_step));
+                self.waits.push(Wait { need: 3, have: have.into(), ..wait });
+            }
+            Happens::Provide => self.waits.clear(),
+            Happens::OtherInstances => {
+                self.services_seen = Some(self.services_seen.unwrap_or_default() + 1);
+            }
+        }
+    }
+
+    /// I1 and I17 on the whole history.
+    fn check_history(&self) {
+        let mut applied: BTreeMap<Version, Vec<String>> = BTreeMap::new();
+        let mut validated: Option<Version> = None;
+        for event in &self.history {
+            match event {
+                Event::Start(v) => {
+                    applied = BTreeMap::from([(v.clone(), vec![])]);
+                    validated = None;
+                }
+                Event::Step(StepPhase::Apply, name, v, ok) => {
+                    let done = applied.entry(v.clone()).or_default();
+                    if *ok && !done.contains(name) {
+                        done.push(name.clone());
+                    }
+                    validated = None;
+                }
+                Event::Step(StepPhase::Validate, _, v, true) => validated = Some(v.clone()),
+                Event::Step(StepPhase::Validate, _, _, false) => validated = None,
+                Event::File(v) => {
+                    assert_eq!(applied.get(v).map(Vec::len), Some(2), "apply of {v} was not complete");
+                }
+                Event::Listed(Some(v)) => {
+                    assert_eq!(validated.as_ref(), Some(v), "announced without validation");
+                    assert_eq!(applied.get(v).map(Vec::len), Some(2), "announced {v} without its apply");
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_history_ends_in_rest_with_the_last_version(events in prop::collection::vec(happens(), 1..40)) {
+        let mut world = World::new();
+        for event in events {
+            world.happen(event);
+            world.check_history();
+        }
+        // The last fault heals.
+        world.store_away = false;
+        world.default_end.clear();
+        world.ends.clear();
+        world.waits.clear();
+        world.trigger("9");
+        world.pass(Duration::from_secs(3600));
+        world.check_history();
+        prop_assert_eq!(world.published.listing.clone(), Some(version("9")), "{:#?}", world.decide());
+        prop_assert_eq!(world.word(), "ok");
+        prop_assert!(world.published.report.as_ref().is_some_and(|report| report.waits.is_empty()));
+        // What needed services looked like last is what the eventual phase ran with.
+        prop_assert_eq!(world.state.converged.seen, world.services_seen);
+        // A plan that was carried out leaves nothing to do.
+        prop_assert!(world.decide().plan.actions.is_empty());
+        for kind in [StatusType::apply(), StatusType::validation()] {
+            prop_assert_eq!(world.status(kind), vec![StatusState::Success]);
+        }
+    }
+
+    #[test]
+    fn an_unreachable_store_starts_nothing(events in prop::collection::vec(happens(), 1..30)) {
+        let mut world = settled_at("1");
+        world.store_away = true;
+        for event in events {
+            if !matches!(event, Happens::StoreAway(_)) {
+                world.happen(event);
+            }
+        }
+        let started = world.history.iter().any(|e| matches!(e, Event::Start(_)));
+        prop_assert!(!started);
+    }
+}

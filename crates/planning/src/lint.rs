@@ -1,0 +1,250 @@
+//! What can be known of settings before anything runs: roles that need each other for ever, needs that nobody
+//! meets, files with two writers.
+
+use crate::fleet::{Member, Prospect, Root, WaitGraph};
+use crate::settings::Settings;
+use catalog::catalog_at_once;
+use catalog::definitions::Definitions;
+use catalog::requires::{Count, Requirement};
+use schema::names::{HostName, ServiceName};
+use schema::records::{ServiceRecord, Wait};
+use schema::time::EpochSeconds;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What one kind of host is told.
+#[derive(Debug, Clone)]
+pub struct Told {
+    /// Where it stands, for messages.
+    pub source: String,
+    /// Its settings.
+    pub settings: Settings,
+    /// Its services.
+    pub definitions: Definitions,
+}
+
+/// How much a finding weighs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Weight {
+    /// It cannot work.
+    Error,
+    /// It may be meant.
+    Warning,
+}
+
+/// Something that was found.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// How much it weighs.
+    pub weight: Weight,
+    /// Where.
+    pub source: String,
+    /// What.
+    pub message: String,
+}
+
+/// Looks at everything together.
+pub fn lint(hosts: &[Told]) -> Vec<Finding> {
+    let mut findings = BTreeSet::new();
+    let mut add = |weight, source: &str, message: String| {
+        findings.insert(Finding { weight, source: source.to_owned(), message });
+    };
+    for told in hosts {
+        for (file, writers) in writers(told) {
+            if writers.len() > 1 {
+                let message = format!("{} has two writers: {}", file.display(), writers.join(" and "));
+                add(Weight::Error, &told.source, message);
+            }
+        }
+        for (name, service) in &told.definitions.services {
+            if name.as_str().contains('.') || name.as_str().len() > 63 {
+                add(
+                    Weight::Warning,
+                    &told.source,
+                    format!("service {name} is no DNS label: it has no name in DNS"),
+                );
+            }
+            if service.checks.is_empty() && told.definitions.host_checks.is_empty() {
+                let message =
+                    format!("service {name} has no check: it counts as functional from its first moment");
+                add(Weight::Warning, &told.source, message);
+            }
+        }
+    }
+    let provided: BTreeSet<&ServiceName> =
+        hosts.iter().flat_map(|told| told.definitions.services.keys()).collect();
+    for told in hosts {
+        for requirement in &told.settings.policy.requires {
+            if !provided.contains(&requirement.service) {
+                let message = format!("it needs {}, which no host here has", requirement.service);
+                add(Weight::Warning, &told.source, message);
+            }
+        }
+    }
+    for (source, message) in loops(hosts) {
+        add(Weight::Error, &source, message);
+    }
+    findings.into_iter().collect()
+}
+
+/// The files that are written, each with its writers.
+fn writers(told: &Told) -> BTreeMap<PathBuf, Vec<String>> {
+    let Settings { templates, catalog, version_file, state_directory, .. } = &told.settings;
+    let mut writers: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
+    let mut add = |path: &Path, who: String| writers.entry(path.to_owned()).or_default().push(who);
+    for template in templates {
+        add(&template.target, format!("the template {}", template.source.display()));
+        if template.target.starts_with(state_directory) {
+            add(&template.target, "the agent, whose state directory it is in".into());
+        }
+        // A template that is a service file of this host, or another template's source, would feed itself.
+        for other in templates.iter().filter(|other| other.source == template.target) {
+            add(&template.target, format!("whoever maintains the source of {}", other.target.display()));
+        }
+    }
+    catalog.hiera_file.iter().for_each(|path| add(path, "catalog.hiera_file".into()));
+    add(version_file, "the agent, which records the version there".into());
+    writers
+}
+
+/// Roles that can never come through, computed as for hosts: one of each, with nothing working yet.
+fn loops(hosts: &[Told]) -> Vec<(String, String)> {
+    let name = |number: usize, told: &Told| {
+        let role = told.settings.role.as_ref().map(|role| role.as_str().to_owned());
+        let plain = role.filter(|role| HostName::check(role).is_ok());
+        HostName::new(plain.unwrap_or_else(|| format!("host-{}", number + 1))).ok()
+    };
+    let mut members = BTreeMap::new();
+    let mut records = BTreeMap::new();
+    let mut sources = BTreeMap::new();
+    for (number, told) in hosts.iter().enumerate() {
+        let Some(host) = name(number, told) else { continue };
+        let waits: Vec<Wait> = told.settings.policy.requires.iter().filter_map(one_of).collect();
+        let prospect = if waits.is_empty() { Prospect::Open(String::new()) } else { Prospect::Waits(waits) };
+        members.insert(host.clone(), Member { prospect, target: None, since: EpochSeconds(0) });
+        sources.insert(host.clone(), told.source.clone());
+        for service in told.definitions.services.keys() {
+            let record = Arc::new(ServiceRecord::default());
+            records.insert((service.clone(), host.clone()), (record, true));
+        }
+    }
+    let provided: BTreeSet<ServiceName> = records.keys().map(|(service, _)| service.clone()).collect();
+    // What nobody here has may come from elsewhere; that is said by itself.
+    for member in members.values_mut() {
+        if let Prospect::Waits(waits) = &mut member.prospect {
+            waits.retain(|wait| provided.contains(&wait.service));
+            if waits.is_empty() {
+                member.prospect = Prospect::Settled;
+            }
+        }
+    }
+    // Nothing is in motion here but what is written: a role without needs brings its services and no others.
+    for member in members.values_mut() {
+        if matches!(member.prospect, Prospect::Open(_)) {
+            member.prospect = Prospect::Settled;
+        }
+    }
+    let said = members.iter().filter(|(_, m)| m.prospect == Prospect::Settled).flat_map(|(host, _)| {
+        let of = records.keys().filter(move |(_, on)| on == host);
+        of.map(|key| (key.clone(), schema::health::Health::Passing))
+    });
+    let said: Vec<_> = said.collect();
+    let view = catalog_at_once(records, said);
+    let graph = WaitGraph::new(members, &view);
+    let mut found = Vec::new();
+    for root in graph.roots().keys() {
+        if let Root::Loop(ring) = root {
+            let source = ring.first().and_then(|(host, _)| sources.get(host)).cloned().unwrap_or_default();
+            found.push((source, format!("a deadlock: {root}")));
+        }
+    }
+    found
+}
+
+/// How many there will be is not known: one of a role stands for all.
+fn one_of(requirement: &Requirement) -> Option<Wait> {
+    if requirement.count == Count::AtLeast(0) {
+        return None;
+    }
+    Some(Wait {
+        service: requirement.service.clone(),
+        level: requirement.level,
+        need: 1,
+        have: 0,
+        phase: requirement.phase,
+        step: requirement.step.clone(),
+        unreachable: false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use catalog::definitions::{assemble, parse_file};
+
+    fn told(role: &str, settings: &str, services: &str) -> Told {
+        let text = format!("role = \"{role}\"\n{settings}");
+        let parsed = parse_file("s.toml", services).unwrap();
+        Told {
+            source: format!("{role}.toml"),
+            settings: crate::settings::read(&[("a".into(), text)]).unwrap(),
+            definitions: assemble([("s", &parsed)]).0,
+        }
+    }
+
+    fn service(name: &str) -> String {
+        format!(
+            "[[service]]\nname = \"{name}\"\n[[service.check]]\ntcp = \"localhost:1\"\ninterval = \"1s\"\n"
+        )
+    }
+
+    fn needs(service: &str, level: &str, phase: &str) -> String {
+        format!("[[requires]]\nservice = \"{service}\"\nlevel = \"{level}\"\nphase = \"{phase}\"\n")
+    }
+
+    fn check(hosts: &[Told], expected: &[&str]) {
+        let found: Vec<String> =
+            lint(hosts).iter().map(|f| format!("{:?} {}: {}", f.weight, f.source, f.message)).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn loops_through_what_works_are_found_and_loops_through_addresses_settle() {
+        let pair = |one: &str, two: &str, phase: &str| {
+            [
+                told("balancer", &needs("controller", one, phase), &service("balancer")),
+                told("controller", &needs("balancer", two, phase), &service("controller")),
+            ]
+        };
+        check(&pair("addressable", "addressable", "apply"), &[]);
+        check(&pair("functional", "addressable", "apply"), &[]);
+        check(&pair("functional", "functional", "validate"), &[]);
+        check(
+            &pair("functional", "functional", "converge"),
+            &[
+                "Error balancer.toml: a deadlock: balancer waits for controller on controller, controller waits for balancer on balancer",
+            ],
+        );
+        let mut with_other = pair("functional", "functional", "apply").to_vec();
+        with_other.push(told("spare", "", &service("controller")));
+        check(&with_other, &[]);
+    }
+
+    #[test]
+    fn two_writers_and_needs_that_nobody_meets_are_named() {
+        let template = "[[template]]\nsource = \"/etc/t\"\ntarget = \"/etc/x\"\n";
+        check(
+            &[told("web", &format!("[catalog]\nhiera_file = \"/etc/x\"\n{template}"), "")],
+            &["Error web.toml: /etc/x has two writers: the template /etc/t and catalog.hiera_file"],
+        );
+        check(
+            &[told("web", &needs("mysql", "functional", "apply"), "[[service]]\nname = \"a.b\"\n")],
+            &[
+                "Warning web.toml: it needs mysql, which no host here has",
+                "Warning web.toml: service a.b has no check: it counts as functional from its first moment",
+                "Warning web.toml: service a.b is no DNS label: it has no name in DNS",
+            ],
+        );
+    }
+}

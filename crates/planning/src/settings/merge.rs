@@ -1,0 +1,301 @@
+//! One table out of several files. Tables merge, arrays of tables append in the order of the files, every other value
+//! replaces the one before. Each value knows where it stands.
+
+use crate::settings::error::{SettingsError, settings_error};
+use catalog::text::line_at;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use toml::de::{DeTable, DeValue};
+use toml::{Spanned, Table, Value};
+
+/// The setting of an entry that takes the place of an earlier one.
+const REPLACE: &str = "replace";
+
+/// Where a value stands.
+#[derive(Debug, Clone)]
+struct Place {
+    file: String,
+    line: usize,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Node {
+    Value(Value, Place),
+    Table(Tree),
+    Entries(Vec<(Tree, Place)>),
+}
+
+/// A table whose values know where they stand.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tree(BTreeMap<String, Node>);
+
+impl Tree {
+    /// Reads one file.
+    ///
+    /// # Errors
+    /// It is no TOML.
+    pub(super) fn read(file: &str, text: &str) -> Result<Self, SettingsError> {
+        let wrong = |error: toml::de::Error| settings_error(file, text, &error);
+        let spans = DeTable::parse(text).map_err(wrong)?;
+        let values: Table = toml::from_str(text).map_err(wrong)?;
+        Ok(Self::build(values, spans.get_ref(), &|offset| Place {
+            file: file.to_owned(),
+            line: line_at(text, offset),
+        }))
+    }
+
+    fn build(values: Table, spans: &DeTable<'_>, place: &impl Fn(usize) -> Place) -> Self {
+        let nodes = values.into_iter().filter_map(|(name, value)| {
+            let (key, span) = spans.iter().find(|(key, _)| key.get_ref().as_ref() == name)?;
+            Some((name, Node::build(value, key.span().start, span, place)))
+        });
+        Self(nodes.collect())
+    }
+
+    /// Adds what a later file says.
+    ///
+    /// # Errors
+    /// An entry that stands already and is not to be replaced; one that is to replace nothing.
+    pub(super) fn merge(&mut self, later: Self) -> Result<(), SettingsError> {
+        for (name, node) in later.0 {
+            match (self.0.get_mut(&name), node) {
+                (Some(Node::Table(old)), Node::Table(new)) => old.merge(new)?,
+                (Some(Node::Entries(old)), Node::Entries(new)) => append(&name, old, new)?,
+                (_, Node::Entries(new)) => {
+                    let mut entries = Vec::new();
+                    append(&name, &mut entries, new)?;
+                    self.0.insert(name, Node::Entries(entries));
+                }
+                (_, node) => {
+                    self.0.insert(name, node);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The plain table.
+    pub(super) fn into_table(self) -> Table {
+        let plain = |node| match node {
+            Node::Value(value, _) => value,
+            Node::Table(tree) => Value::Table(tree.into_table()),
+            Node::Entries(entries) => {
+                Value::Array(entries.into_iter().map(|(tree, _)| Value::Table(tree.into_table())).collect())
+            }
+        };
+        self.0.into_iter().map(|(name, node)| (name, plain(node))).collect()
+    }
+
+    /// Everything with its place, as TOML. Values that may be secrets are not shown.
+    pub(super) fn show(&self) -> String {
+        let mut text = String::new();
+        self.show_below("", &mut text);
+        text
+    }
+
+    fn show_below(&self, path: &str, text: &mut String) {
+        let below = |name: &str| if path.is_empty() { key(name) } else { format!("{path}.{}", key(name)) };
+        // Plain values come first: what follows the head of a table belongs to it.
+        for (name, node) in &self.0 {
+            if let Node::Value(value, place) = node {
+                let hidden = path == "environment" && is_secret_name(name);
+                let value = if hidden { Value::String("***".into()) } else { value.clone() };
+                let _ = writeln!(text, "{} = {value}  # {place}", key(name));
+            }
+        }
+        for (name, node) in &self.0 {
+            match node {
+                Node::Value(..) => {}
+                Node::Table(tree) => {
+                    let _ = writeln!(text, "\n[{}]", below(name));
+                    tree.show_below(&below(name), text);
+                }
+                Node::Entries(entries) => {
+                    for (tree, place) in entries {
+                        let _ = writeln!(text, "\n[[{}]]  # {place}", below(name));
+                        tree.show_below(&below(name), text);
+                    }
+                }
+            }
+        }
+    }
+
+    fn text(&self, name: &str) -> String {
+        match self.0.get(name) {
+            Some(Node::Value(Value::String(text), _)) => text.clone(),
+            _ => String::new(),
+        }
+    }
+
+    /// What an entry is known by.
+    fn identity(&self, list: &str) -> String {
+        match list {
+            "requires" => {
+                let step = self.text("step");
+                let step = if step.is_empty() { String::new() } else { format!(", step {step}") };
+                format!("{} (phase {}{step})", self.text("service"), self.text("phase"))
+            }
+            "template" => self.text("target"),
+            _ => self.text("name"),
+        }
+    }
+
+    /// True if this entry is to take the place of an earlier one; the wish itself is no setting.
+    fn take_replace(&mut self) -> bool {
+        matches!(self.0.remove(REPLACE), Some(Node::Value(Value::Boolean(true), _)))
+    }
+}
+
+impl Node {
+    fn build(
+        value: Value,
+        start: usize,
+        span: &Spanned<DeValue<'_>>,
+        place: &impl Fn(usize) -> Place,
+    ) -> Self {
+        match (value, span.get_ref()) {
+            (Value::Table(values), DeValue::Table(spans)) => Self::Table(Tree::build(values, spans, place)),
+            (Value::Array(values), DeValue::Array(spans))
+                if !values.is_empty() && values.iter().all(Value::is_table) =>
+            {
+                let entries = values.into_iter().zip(spans.iter()).filter_map(|(value, span)| {
+                    match (value, span.get_ref()) {
+                        (Value::Table(values), DeValue::Table(spans)) => {
+                            Some((Tree::build(values, spans, place), place(span.span().start)))
+                        }
+                        _ => None,
+                    }
+                });
+                Self::Entries(entries.collect())
+            }
+            (value, _) => Self::Value(value, place(start)),
+        }
+    }
+}
+
+fn append(
+    list: &str,
+    entries: &mut Vec<(Tree, Place)>,
+    new: Vec<(Tree, Place)>,
+) -> Result<(), SettingsError> {
+    for (mut tree, place) in new {
+        let replaces = tree.take_replace();
+        let identity = tree.identity(list);
+        let standing = entries.iter_mut().find(|(old, _)| old.identity(list) == identity);
+        let wrong = |message: String| {
+            Err(SettingsError { file: place.file.clone(), line: Some(place.line), message })
+        };
+        match (standing, replaces) {
+            (None, false) => entries.push((tree, place)),
+            (Some(standing), true) => *standing = (tree, place),
+            (Some((_, first)), false) => {
+                return wrong(format!(
+                    "[[{list}]] {identity} stands already in {first}; `replace = true` here would replace it"
+                ));
+            }
+            (None, true) => {
+                return wrong(format!(
+                    "[[{list}]] {identity} is to replace an earlier one (`replace = true`), and there is none"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A key as TOML writes it.
+fn key(name: &str) -> String {
+    let is_bare =
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    if is_bare { name.to_owned() } else { Value::String(name.to_owned()).to_string() }
+}
+
+/// True if a variable of the environment with this name holds a secret.
+pub fn is_secret_name(name: &str) -> bool {
+    const WORDS: [&str; 6] = ["PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "TOKEN", "KEY"];
+    let name = name.to_ascii_uppercase();
+    name.ends_with("PASS") || WORDS.iter().any(|word| name.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{read, show};
+
+    fn fragments(texts: &[&str]) -> Vec<(String, String)> {
+        let file = |(number, text): (usize, &&str)| (format!("{number}.toml"), (*text).to_owned());
+        texts.iter().enumerate().map(file).collect()
+    }
+
+    fn step(phase: &str, name: &str, more: &str) -> String {
+        format!("[[{phase}]]\nname = \"{name}\"\ncommand = [\"/bin/{name}\"]\n{more}")
+    }
+
+    #[test]
+    fn arrays_of_tables_append_in_the_order_of_the_files_and_other_values_replace() {
+        let settings = read(&fragments(&[
+            &(step("apply", "a", "") + "[[requires]]\nservice = \"db\"\nphase = \"apply\"\n"),
+            &(step("apply", "b", "") + "[[requires]]\nservice = \"mq\"\nphase = \"apply\"\n"),
+            &("[store]\nendpoints = [\"c\"]\n".to_owned() + &step("apply", "c", "")),
+            "[store]\nendpoints = [\"d\"]\n",
+        ]))
+        .unwrap();
+        let names: Vec<&str> = settings.policy.steps.apply.iter().map(|step| step.name.as_str()).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+        let needs: Vec<&str> = settings.policy.requires.iter().map(|need| need.service.as_str()).collect();
+        assert_eq!(needs, ["db", "mq"]);
+        assert_eq!(settings.store.endpoints.unwrap(), ["d"]);
+    }
+
+    #[test]
+    fn the_same_entry_twice_is_refused_naming_both_places_unless_the_later_replaces_it() {
+        let check = |texts: &[&str], expected: &str| {
+            let said = read(&fragments(texts)).unwrap_err().to_string();
+            assert_eq!(said, expected);
+        };
+        let a = step("apply", "a", "");
+        let already = "stands already in 0.toml:1; `replace = true` here would replace it";
+        check(&[&a, &format!("role = \"x\"\n\n{a}")], &format!("1.toml:3: [[apply]] a {already}"));
+        check(&[&format!("{a}{a}")], &format!("0.toml:4: [[apply]] a {already}"));
+        let need = "[[requires]]\nservice = \"db\"\nphase = \"apply\"\n";
+        check(&[need, need], &format!("1.toml:1: [[requires]] db (phase apply) {already}"));
+        let template = "[[template]]\nsource = \"/s\"\ntarget = \"/t\"\n";
+        check(&[template, template], &format!("1.toml:1: [[template]] /t {already}"));
+        check(
+            &[&step("apply", "a", "replace = true\n")],
+            "0.toml:1: [[apply]] a is to replace an earlier one (`replace = true`), and there is none",
+        );
+        // Of another phase, or before another step, it is another one.
+        read(&fragments(&[&a, &step("validate", "a", "")])).unwrap();
+        let of_step = format!("{a}{need}[[requires]]\nservice = \"db\"\nphase = \"apply\"\nstep = \"a\"\n");
+        read(&fragments(&[&of_step])).unwrap();
+        let replaced = "[[apply]]\nname = \"a\"\ncommand = [\"/bin/z\"]\nreplace = true\n";
+        let settings = read(&fragments(&[&(a + &step("apply", "b", "")), replaced])).unwrap();
+        let commands: Vec<&str> =
+            settings.policy.steps.apply.iter().map(|step| step.command[0].as_str()).collect();
+        assert_eq!(commands, ["/bin/z", "/bin/b"], "in the place of the earlier");
+    }
+
+    #[test]
+    fn what_comes_of_the_files_is_shown_with_the_place_of_each_value() {
+        let shown = show(&fragments(&[
+            "role = \"web\"\n[labels]\n\"rack row\" = \"1\"\n[store]\nendpoints = [\"a\"]\n[environment]\nDB_PASSWORD = \"canary\"\nSITE = \"x\"\n",
+            "[store]\n\nendpoints = [\"b\"]\n\n[[apply]]\nname = \"a\"\ncommand = [\"/bin/a\"]\n",
+        ]))
+        .unwrap();
+        assert_eq!(
+            shown,
+            "role = \"web\"  # 0.toml:1\n\n\
+             [[apply]]  # 1.toml:5\ncommand = [\"/bin/a\"]  # 1.toml:7\nname = \"a\"  # 1.toml:6\n\n\
+             [environment]\nDB_PASSWORD = \"***\"  # 0.toml:7\nSITE = \"x\"  # 0.toml:8\n\n\
+             [labels]\n\"rack row\" = \"1\"  # 0.toml:3\n\n\
+             [store]\nendpoints = [\"b\"]  # 1.toml:3\n"
+        );
+        read(&[("shown".into(), shown)]).unwrap();
+    }
+}

@@ -1,0 +1,19 @@
+//! The agent's settings: fragments of TOML, merged in name order (tables merge, arrays of tables append,
+//! other values replace), then validated. Every mistake is reported with its file, its line and, for an unknown
+//! name, the nearest known one.
+
+mod agent;
+mod command;
+mod error;
+mod initial;
+mod merge;
+mod services;
+mod validation;
+
+pub use agent::{Settings, StoreSettings, read, read_version_file, show};
+pub use command::VERSION_PLACEHOLDER;
+pub use error::SettingsError;
+pub use initial::Initial;
+pub use merge::is_secret_name;
+pub use services::{CatalogSettings, DnsSettings, ServicesSettings, TemplateSettings};
+pub use validation::{EntryKind, Skipped, ValidationDirectory, ValidationRule};

@@ -1,0 +1,276 @@
+//! What concerns the catalog: services that the host publishes, names, needs, and files that follow.
+
+use crate::policy::Steps;
+use crate::settings::command::absolute;
+use catalog::GuardSettings;
+use catalog::requires::{Count, Requirement};
+use catalog::text::Span;
+use schema::health::Level;
+use schema::names::{HostName, InterfaceName, Role, ServiceName, StepName};
+use schema::steps::StepPhase;
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What the host publishes, and how it finds out whether that works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServicesSettings {
+    /// Directories with service files: `*.json` as Consul reads them, and our own `*.toml`.
+    pub directories: Vec<PathBuf>,
+    /// The original tool's list of roles; each is a service.
+    pub profile_list: Option<PathBuf>,
+    /// The interfaces whose addresses others should use, the best first; every one if none is named.
+    pub interfaces: Vec<InterfaceName>,
+    /// The addresses that others should use, whatever the interfaces have.
+    pub addresses: Vec<IpAddr>,
+    /// Checks that run at the same time.
+    pub checks_at_once: usize,
+    /// How long the addresses of a host stay when it is gone; longer than a reboot.
+    pub work_lease: Duration,
+}
+
+/// How the catalog is followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CatalogSettings {
+    /// Services whose health is followed always. Others are followed when they are asked for.
+    pub follow: BTreeSet<ServiceName>,
+    /// The health of a service that nobody asked for so long is followed no more.
+    pub forget_after: Duration,
+    /// The YAML that Hiera reads.
+    pub hiera_file: Option<PathBuf>,
+    /// A catalog with more instances is not taken in: the one before is served on.
+    pub entries_max: usize,
+    /// When silence is taken for a fault.
+    pub guard: GuardSettings,
+}
+
+/// The DNS server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DnsSettings {
+    /// Where it listens, by UDP and TCP; nowhere if empty.
+    pub listen: Vec<SocketAddr>,
+    /// The domain, in lower case, without dots at its ends.
+    pub domain: String,
+    /// The name of this datacenter, in lower case.
+    pub datacenter: Option<String>,
+    /// Time to live of what is answered.
+    pub ttl: Duration,
+    /// For how long "there is none" may be kept.
+    pub negative_ttl: Duration,
+    /// Where other names are asked; refused if empty.
+    pub forwarders: Vec<SocketAddr>,
+}
+
+/// A file rendered from the catalog.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TemplateSettings {
+    /// The template.
+    pub source: PathBuf,
+    /// The file.
+    pub target: PathBuf,
+    /// Its mode.
+    pub mode: u32,
+    /// Says whether a new file, whose path replaces `{file}`, is good; before it takes its place.
+    pub check: Option<Vec<String>>,
+    /// Runs after the file changed; when it fails the old file comes back.
+    pub on_change: Option<Vec<String>>,
+    /// Most time for either.
+    pub timeout: Duration,
+    /// Changes within this time are one.
+    pub debounce: Duration,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ServicesFragment {
+    directories: Option<Vec<PathBuf>>,
+    profile_list: Option<PathBuf>,
+    interfaces: Vec<InterfaceName>,
+    addresses: Vec<IpAddr>,
+    checks_at_once: Option<usize>,
+    work_lease: Option<Span>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct CatalogFragment {
+    follow: BTreeSet<ServiceName>,
+    forget_after: Option<Span>,
+    hiera_file: Option<PathBuf>,
+    entries_max: Option<usize>,
+    guard_percent: Option<usize>,
+    guard_at_least: Option<usize>,
+    guard_window: Option<Span>,
+    guard_linger: Option<Span>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct DnsFragment {
+    listen: Option<Vec<SocketAddr>>,
+    domain: Option<String>,
+    datacenter: Option<String>,
+    ttl: Option<Span>,
+    negative_ttl: Option<Span>,
+    forwarders: Vec<SocketAddr>,
+}
+
+/// A number, or the word `all`.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum CountFragment {
+    Number(u32),
+    Word(String),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RequiresFragment {
+    service: ServiceName,
+    count: Option<CountFragment>,
+    role: Option<Role>,
+    #[serde(default)]
+    level: Level,
+    phase: StepPhase,
+    step: Option<StepName>,
+    probe: Option<Vec<String>>,
+    /// Heeded when fragments are merged.
+    #[serde(default, rename = "replace")]
+    _replace: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TemplateFragment {
+    source: PathBuf,
+    target: PathBuf,
+    mode: Option<String>,
+    check: Option<Vec<String>>,
+    on_change: Option<Vec<String>>,
+    timeout: Option<Span>,
+    debounce: Option<Span>,
+    /// Heeded when fragments are merged.
+    #[serde(default, rename = "replace")]
+    _replace: bool,
+}
+
+pub(super) fn services(fragment: ServicesFragment) -> Result<ServicesSettings, String> {
+    let work_lease = fragment.work_lease.map_or(Duration::from_secs(900), |s| s.0);
+    if work_lease < Duration::from_secs(5) {
+        return Err("services.work_lease must be at least 5s".into());
+    }
+    let checks_at_once = fragment.checks_at_once.unwrap_or(16);
+    if checks_at_once == 0 {
+        return Err("services.checks_at_once must be at least 1".into());
+    }
+    Ok(ServicesSettings {
+        directories: fragment.directories.unwrap_or_else(|| vec!["/etc/orchestrate/services.d".into()]),
+        profile_list: fragment.profile_list,
+        interfaces: fragment.interfaces,
+        addresses: fragment.addresses,
+        checks_at_once,
+        work_lease,
+    })
+}
+
+pub(super) fn catalog(fragment: CatalogFragment) -> Result<CatalogSettings, String> {
+    let default = GuardSettings::default();
+    let percent = fragment.guard_percent.unwrap_or(default.percent);
+    if percent > 100 {
+        return Err("catalog.guard_percent must be at most 100".into());
+    }
+    Ok(CatalogSettings {
+        follow: fragment.follow,
+        forget_after: fragment.forget_after.map_or(Duration::from_secs(600), |s| s.0),
+        hiera_file: fragment.hiera_file,
+        entries_max: fragment.entries_max.unwrap_or(1_000_000),
+        guard: GuardSettings {
+            percent,
+            at_least: fragment.guard_at_least.unwrap_or(default.at_least),
+            window: fragment.guard_window.map_or(default.window, |s| s.0),
+            linger: fragment.guard_linger.map_or(default.linger, |s| s.0),
+        },
+    })
+}
+
+pub(super) fn dns(fragment: DnsFragment) -> Result<DnsSettings, String> {
+    let domain = fragment.domain.unwrap_or_else(|| "consul".into());
+    let domain = domain.trim_matches('.').to_ascii_lowercase();
+    HostName::check(&domain).map_err(|e| format!("dns.domain: {e}"))?;
+    if let Some(datacenter) = &fragment.datacenter {
+        HostName::check(datacenter).map_err(|e| format!("dns.datacenter: {e}"))?;
+        if datacenter.contains('.') {
+            return Err(format!("dns.datacenter: {datacenter:?} must be one label, without dots"));
+        }
+    }
+    Ok(DnsSettings {
+        listen: fragment.listen.unwrap_or_else(|| vec![SocketAddr::from(([127, 0, 0, 1], 8600))]),
+        domain,
+        datacenter: fragment.datacenter.map(|name| name.to_ascii_lowercase()),
+        ttl: fragment.ttl.map_or(Duration::from_secs(5), |s| s.0),
+        negative_ttl: fragment.negative_ttl.map_or(Duration::from_secs(5), |s| s.0),
+        forwarders: fragment.forwarders,
+    })
+}
+
+pub(super) fn requires(fragments: Vec<RequiresFragment>, steps: &Steps) -> Result<Vec<Requirement>, String> {
+    let mut requires = Vec::new();
+    for fragment in fragments {
+        let RequiresFragment { service, count, role, level, phase, step, probe, _replace } = fragment;
+        let wrong = |what: String| format!("[[requires]] {service}: {what}");
+        let count = match (count, role) {
+            (None, None) => Count::AtLeast(1),
+            (Some(CountFragment::Number(count)), None) => Count::AtLeast(count),
+            (Some(CountFragment::Word(word)), role) if word == "all" => {
+                // Where nothing else is said the role is named as its service.
+                let role = role.map_or_else(|| Role::new(service.as_str()), Ok);
+                Count::All(role.map_err(|e| wrong(e.to_string()))?)
+            }
+            (_, Some(_)) => return Err(wrong("a role goes with count = \"all\"".into())),
+            (Some(CountFragment::Word(word)), _) => {
+                return Err(wrong(format!("count is a number or \"all\", not {word:?}")));
+            }
+        };
+        if phase == StepPhase::OnSuspect {
+            return Err(wrong("phase is one of prefetch, apply, converge and validate".into()));
+        }
+        if let Some(step) = &step
+            && !steps.of(phase).iter().any(|known| known.name == *step)
+        {
+            return Err(wrong(format!("phase {phase} has no step {step}")));
+        }
+        if let Some(probe) = &probe {
+            absolute(probe).map_err(&wrong)?;
+        }
+        requires.push(Requirement { service, count, level, phase, step, probe });
+    }
+    Ok(requires)
+}
+
+pub(super) fn templates(fragments: Vec<TemplateFragment>) -> Result<Vec<TemplateSettings>, String> {
+    let mut templates = Vec::new();
+    for fragment in fragments {
+        let shown = fragment.target.display().to_string();
+        let wrong = |what: String| format!("[[template]] {shown}: {what}");
+        if !fragment.source.is_absolute() || !fragment.target.is_absolute() {
+            return Err(wrong("source and target must be absolute paths".into()));
+        }
+        let mode = fragment.mode.as_deref().unwrap_or("0644");
+        let mode = u32::from_str_radix(mode, 8).ok().filter(|mode| *mode <= 0o777);
+        for command in fragment.check.iter().chain(&fragment.on_change) {
+            absolute(command).map_err(&wrong)?;
+        }
+        templates.push(TemplateSettings {
+            mode: mode.ok_or_else(|| wrong("mode must be octal, as in \"0644\"".into()))?,
+            check: fragment.check,
+            on_change: fragment.on_change,
+            timeout: fragment.timeout.map_or(Duration::from_secs(30), |s| s.0),
+            debounce: fragment.debounce.map_or(Duration::from_secs(1), |s| s.0),
+            source: fragment.source,
+            target: fragment.target,
+        });
+    }
+    Ok(templates)
+}

@@ -1,0 +1,284 @@
+//! The validation directory: which of its entries validate, and what is said of the others.
+
+use crate::policy::{Leftovers, Step};
+use schema::names::StepName;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+/// What stands under a name in the directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A regular file that somebody may execute.
+    Executable,
+    /// A regular file that nobody may execute.
+    Plain,
+    /// A directory, or a link to nothing.
+    Other,
+}
+
+impl EntryKind {
+    /// Of what `stat` says of it, links followed.
+    pub fn of(is_file: bool, mode: u32) -> Self {
+        match (is_file, mode & 0o111) {
+            (false, _) => Self::Other,
+            (true, 0) => Self::Plain,
+            (true, _) => Self::Executable,
+        }
+    }
+}
+
+/// Which entries of the directory count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ValidationRule {
+    /// Those that run-parts(8) takes without options; a directory without any proves everything. The rule of agents
+    /// before this one: a host that was proven by it keeps its proof until its next instruction.
+    #[default]
+    RunPartsNames,
+    /// Every executable file but hidden ones and backups; a directory without any fails.
+    EveryExecutable,
+}
+
+/// An entry that does not validate.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Skipped {
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub why: &'static str,
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.why)
+    }
+}
+
+/// The directory as it was read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ValidationDirectory {
+    /// The entries that validate, in the order of their names.
+    steps: Vec<Step>,
+    /// What is left out.
+    pub skipped: Vec<Skipped>,
+    /// Names of entries that validate and that run-parts would pass over.
+    pub beyond_run_parts: BTreeSet<String>,
+    /// Why the directory as a whole can only fail.
+    pub trouble: Option<String>,
+}
+
+/// Ends of the names of files that editors and package managers leave behind.
+const BACKUP_ENDS: [&str; 5] = ["~", ".bak", ".orig", ".rpmsave", ".swp"];
+/// dpkg leaves `NAME.dpkg-old` and its like.
+const BACKUP_PART: &str = ".dpkg-";
+
+impl ValidationDirectory {
+    /// Takes the entries of the directory; a name that is no text is `None`.
+    pub fn new(
+        directory: &Path,
+        entries: impl IntoIterator<Item = (Option<String>, EntryKind)>,
+        timeout: Duration,
+    ) -> Self {
+        let mut read = Self::default();
+        let mut entries: Vec<(Option<String>, EntryKind)> = entries.into_iter().collect();
+        entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let mut names = BTreeSet::new();
+        for (name, kind) in entries {
+            let Some(name) = name else {
+                read.trouble = Some(format!(
+                    "the validation directory {} holds a file whose name is not UTF-8",
+                    directory.display()
+                ));
+                continue;
+            };
+            if let Some(why) = why_skipped(&name, kind) {
+                read.skipped.push(Skipped { name, why });
+                continue;
+            }
+            if !is_run_parts_name(&name) {
+                read.beyond_run_parts.insert(name.clone());
+            }
+            let command = directory.join(&name).to_string_lossy().into_owned();
+            read.steps.push(step(step_name(&name, &mut names), command, timeout));
+        }
+        if read.steps.is_empty() && read.trouble.is_none() {
+            read.trouble =
+                Some(format!("the validation directory {} holds nothing to run", directory.display()));
+        }
+        read
+    }
+
+    /// A directory that cannot be read.
+    pub fn unreadable(directory: &Path, error: &str) -> Self {
+        let trouble = format!("the validation directory {} cannot be read: {error}", directory.display());
+        Self { trouble: Some(trouble), ..Self::default() }
+    }
+
+    /// The steps that count by this rule. Where nothing would be proven there is one that can only fail.
+    pub fn steps(&self, rule: ValidationRule) -> Vec<Step> {
+        let failing = |why: &String| Step {
+            cannot_run: Some(why.clone()),
+            ..step(StepName::directory(), String::new(), Duration::from_secs(1))
+        };
+        match rule {
+            ValidationRule::EveryExecutable => {
+                self.steps.iter().cloned().chain(self.trouble.iter().map(failing)).collect()
+            }
+            ValidationRule::RunPartsNames => {
+                let counts = |step: &&Step| {
+                    let name = step.command[0].rsplit('/').next().unwrap_or_default();
+                    !self.beyond_run_parts.contains(name)
+                };
+                self.steps.iter().filter(counts).cloned().collect()
+            }
+        }
+    }
+
+    /// What counts from the next instruction on and does not yet, in words; nothing if that is the same.
+    pub fn warning(&self, rule: ValidationRule) -> Option<String> {
+        if rule == ValidationRule::EveryExecutable {
+            return None;
+        }
+        let counted_later = (!self.beyond_run_parts.is_empty()).then(|| {
+            let names: Vec<&str> = self.beyond_run_parts.iter().map(String::as_str).collect();
+            format!("these files validate from the next instruction on: {}", names.join(", "))
+        });
+        let fails_later =
+            self.trouble.as_ref().map(|why| format!("validation fails from the next instruction on: {why}"));
+        let both: Vec<String> = counted_later.into_iter().chain(fails_later).collect();
+        (!both.is_empty()).then(|| both.join("; "))
+    }
+}
+
+fn why_skipped(name: &str, kind: EntryKind) -> Option<&'static str> {
+    if kind == EntryKind::Other {
+        return Some("not a regular file");
+    }
+    if name.starts_with('.') {
+        return Some("hidden");
+    }
+    let is_autosave = name.starts_with('#') && name.ends_with('#');
+    if is_autosave || name.contains(BACKUP_PART) || BACKUP_ENDS.iter().any(|end| name.ends_with(end)) {
+        return Some("a backup");
+    }
+    (kind == EntryKind::Plain).then_some("not executable")
+}
+
+/// Letters, digits, `_` and `-` alone.
+fn is_run_parts_name(name: &str) -> bool {
+    name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+/// The name of a file as the name of a step: what such a name may not hold becomes `-`, and names stay apart.
+fn step_name(name: &str, taken: &mut BTreeSet<StepName>) -> StepName {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "._+~:-".contains(c);
+    let text: String = name.chars().map(|c| if allowed(c) { c } else { '-' }).collect();
+    let text = text.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
+    let text = if text.is_empty() { "file" } else { &text[..text.len().min(100)] };
+    let names = std::iter::once(text.to_owned()).chain((2u32..).map(|number| format!("{text}-{number}")));
+    let mut free = names.filter_map(|name| StepName::new(&name).ok()).filter(|name| !taken.contains(name));
+    let found = free.next().unwrap_or_else(StepName::directory);
+    taken.insert(found.clone());
+    found
+}
+
+fn step(name: StepName, command: String, timeout: Duration) -> Step {
+    Step {
+        name,
+        command: vec![command],
+        timeout,
+        grace: Duration::from_secs(10),
+        done_codes: vec![0],
+        not_yet_codes: vec![75],
+        leftovers: Leftovers::Kill,
+        cannot_run: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use EntryKind::{Executable, Other, Plain};
+
+    fn read(entries: &[(&str, EntryKind)]) -> ValidationDirectory {
+        let entries = entries.iter().map(|(name, kind)| (Some((*name).to_owned()), *kind));
+        ValidationDirectory::new("/v".as_ref(), entries, Duration::from_secs(1))
+    }
+
+    fn commands(directory: &ValidationDirectory, rule: ValidationRule) -> Vec<String> {
+        directory.steps(rule).into_iter().map(|step| step.command[0].clone()).collect()
+    }
+
+    #[test]
+    fn every_executable_file_counts_but_hidden_ones_and_backups() {
+        let check = |name: &str, kind, expected: Option<&str>| {
+            let directory = read(&[("10-first", Executable), (name, kind)]);
+            let skipped = directory.skipped.first().map(|skipped| skipped.why);
+            assert_eq!(skipped, expected, "{name}");
+            let runs = commands(&directory, ValidationRule::EveryExecutable);
+            assert_eq!(runs.contains(&format!("/v/{name}")), expected.is_none(), "{name}: {runs:?}");
+        };
+        for counts in ["keystone.sh", "disk", "A_b", "_x", "a b", "ä", "x.py", "a+b", "orig", "dpkg-x"] {
+            check(counts, Executable, None);
+        }
+        for backup in ["a~", "a.bak", "a.dpkg-old", "a.dpkg-dist", "a.orig", "a.rpmsave", "a.swp", "#a#"] {
+            check(backup, Executable, Some("a backup"));
+        }
+        check(".hidden", Executable, Some("hidden"));
+        check("README", Plain, Some("not executable"));
+        check("lib", Other, Some("not a regular file"));
+    }
+
+    #[test]
+    fn names_of_steps_are_valid_and_stay_apart() {
+        let directory =
+            read(&[("a b", Executable), ("a-b", Executable), ("-", Executable), ("_", Executable)]);
+        let names: Vec<String> = directory
+            .steps(ValidationRule::EveryExecutable)
+            .iter()
+            .map(|step| step.name.to_string())
+            .collect();
+        assert_eq!(names, ["file", "file-2", "a-b", "a-b-2"]);
+    }
+
+    #[test]
+    fn a_directory_with_nothing_to_run_fails_and_says_so() {
+        for entries in [&[][..], &[("README", Plain), (".x", Executable)]] {
+            let steps = read(entries).steps(ValidationRule::EveryExecutable);
+            assert_eq!(steps.len(), 1);
+            assert_eq!(
+                steps[0].cannot_run.as_deref(),
+                Some("the validation directory /v holds nothing to run")
+            );
+        }
+        let unreadable = ValidationDirectory::unreadable("/v".as_ref(), "no such file");
+        let why = unreadable.steps(ValidationRule::EveryExecutable)[0].cannot_run.clone();
+        assert_eq!(why.as_deref(), Some("the validation directory /v cannot be read: no such file"));
+        let not_text = ValidationDirectory::new("/v".as_ref(), [(None, Executable)], Duration::ZERO);
+        assert!(not_text.steps(ValidationRule::EveryExecutable)[0].cannot_run.is_some());
+    }
+
+    #[test]
+    fn a_host_proven_by_the_old_rule_is_warned_of_what_counts_next() {
+        let directory = read(&[("disk", Executable), ("keystone.sh", Executable)]);
+        assert_eq!(commands(&directory, ValidationRule::RunPartsNames), ["/v/disk"]);
+        assert_eq!(commands(&directory, ValidationRule::EveryExecutable), ["/v/disk", "/v/keystone.sh"]);
+        assert_eq!(
+            directory.warning(ValidationRule::RunPartsNames).as_deref(),
+            Some("these files validate from the next instruction on: keystone.sh")
+        );
+        assert_eq!(directory.warning(ValidationRule::EveryExecutable), None);
+        assert_eq!(read(&[("disk", Executable)]).warning(ValidationRule::RunPartsNames), None);
+        let empty = read(&[]);
+        assert_eq!(commands(&empty, ValidationRule::RunPartsNames), [""; 0]);
+        assert_eq!(
+            empty.warning(ValidationRule::RunPartsNames).as_deref(),
+            Some(
+                "validation fails from the next instruction on: the validation directory /v holds nothing to run"
+            )
+        );
+    }
+}

@@ -1,0 +1,182 @@
+//! Values of the store as bytes: JSON with a format version, and the bare text of the original tool.
+
+use crate::names::{Version, quoted};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// The format that this program writes.
+pub const FORMAT: u32 = 1;
+
+/// How every value begins that this program writes.
+const FRONT: &str = r#"{"format":1,"#;
+
+/// Most of a step's output that a report carries, in bytes.
+pub const LOG_TAIL_MAX_BYTES: usize = 4 * 1024;
+
+/// A value that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ValueError {
+    /// Not UTF-8 text.
+    #[error("the value is not UTF-8")]
+    NotText,
+    /// Not the JSON that stands under such a key.
+    #[error("the value {shown} is not the expected JSON: {detail}")]
+    NotJson {
+        /// The value, quoted and cut.
+        shown: String,
+        /// What the reader said.
+        detail: String,
+    },
+    /// Written by a newer program.
+    #[error("the value has format {found}, this program reads up to {FORMAT}")]
+    Newer {
+        /// The format found.
+        found: u32,
+    },
+}
+
+/// Reads a value of the store.
+///
+/// # Errors
+/// Says what the value is instead.
+pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ValueError> {
+    #[derive(Deserialize)]
+    struct Envelope {
+        #[serde(default = "first_format")]
+        format: u32,
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| ValueError::NotText)?;
+    let not_json = |e: serde_json::Error| ValueError::NotJson { shown: quoted(text), detail: e.to_string() };
+    // serde would read a list as a struct whose fields come in order.
+    if !text.trim_start().starts_with('{') {
+        return Err(ValueError::NotJson { shown: quoted(text), detail: "not an object".into() });
+    }
+    // What this program wrote itself need not be looked through for its format.
+    if !text.starts_with(FRONT) {
+        let envelope: Envelope = serde_json::from_str(text).map_err(not_json)?;
+        if envelope.format > FORMAT {
+            return Err(ValueError::Newer { found: envelope.format });
+        }
+    }
+    serde_json::from_str(text).map_err(not_json)
+}
+
+/// Reads a value that begins as this program writes it, borrowing from it; `None` if it begins otherwise or cannot be
+/// read so. What is wrong with it, if anything, [`read`] says.
+pub(crate) fn read_own<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    text.starts_with(FRONT).then(|| serde_json::from_str(text).ok())?
+}
+
+fn first_format() -> u32 {
+    FORMAT
+}
+
+/// Writes a value of the store: one line of JSON with its format version in front.
+pub fn write<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(&Envelope { format: FORMAT, value })
+        .unwrap_or_else(|e| unreachable!("values of the store have text keys and finite numbers: {e}"))
+}
+
+/// Writes a value as [`write`] does, for values that are too large to be held as text.
+///
+/// # Errors
+/// As the writer says.
+pub fn write_to<T: Serialize>(value: &T, writer: impl std::io::Write) -> std::io::Result<()> {
+    Ok(serde_json::to_writer(writer, &Envelope { format: FORMAT, value })?)
+}
+
+#[derive(Serialize)]
+struct Envelope<'a, T> {
+    format: u32,
+    #[serde(flatten)]
+    value: &'a T,
+}
+
+/// Reads the text of `/current_version`: surrounding white space is stripped, because
+/// `echo 43 | etcdctl put /current_version` stores the newline.
+///
+/// # Errors
+/// Names the rule that the text breaks.
+pub fn read_version(bytes: &[u8]) -> Result<Version, String> {
+    let text = std::str::from_utf8(bytes).map_err(|_| "the value is not UTF-8".to_owned())?;
+    Version::new(text.trim()).map_err(|e| e.to_string())
+}
+
+/// Cuts text to at most `max` bytes at a character boundary, marking the cut.
+pub fn cut(text: &str, max: usize) -> String {
+    if text.len() <= max {
+        return text.to_owned();
+    }
+    let mut end = max.saturating_sub('…'.len_utf8());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &text[..end])
+}
+
+/// Keeps the last lines that fit into [`LOG_TAIL_MAX_BYTES`], with control characters escaped.
+pub fn log_tail<'a>(lines: impl DoubleEndedIterator<Item = &'a str>) -> Vec<String> {
+    let mut kept = Vec::new();
+    let mut bytes = 0;
+    for line in lines.rev() {
+        let escaped: String =
+            line.chars().map(|c| if c.is_control() && c != '\t' { '�' } else { c }).collect();
+        let line = cut(&escaped, 512);
+        // Two quotes and a comma, and one more byte for each character that JSON escapes.
+        bytes += line.len() + 3 + line.matches(['"', '\\', '\t']).count();
+        if bytes > LOG_TAIL_MAX_BYTES {
+            break;
+        }
+        kept.push(line);
+    }
+    kept.reverse();
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::Token;
+    use crate::records::{RosterEntry, StoreIdentity};
+    use proptest::prelude::*;
+
+    #[test]
+    fn values_carry_their_format_and_tolerate_more_than_they_know() {
+        let identity = StoreIdentity { lineage: Token::new("abc").unwrap(), epoch: 3 };
+        let text = write(&identity);
+        assert_eq!(text, r#"{"format":1,"lineage":"abc","epoch":3}"#);
+        assert_eq!(read::<StoreIdentity>(text.as_bytes()).unwrap(), identity);
+        let more = br#"{"format":1,"lineage":"abc","epoch":3,"colour":"red"}"#;
+        assert_eq!(read::<StoreIdentity>(more).unwrap(), identity);
+        let newer = read::<StoreIdentity>(br#"{"format":2,"lineage":"abc","epoch":3}"#).unwrap_err();
+        assert_eq!(newer, ValueError::Newer { found: 2 });
+        read::<RosterEntry>(b"[]").unwrap_err();
+        for bad in [&b""[..], b"\xff", b"3", b"null", br#"{"format":1}"#, br#"{"lineage":3}"#] {
+            read::<StoreIdentity>(bad).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_trailing_newline_is_no_part_of_a_version() {
+        assert_eq!(read_version(b" v43\n").unwrap().as_str(), "v43");
+        for bad in [&b""[..], b"\n", b"a b", b"../x", b"\xff\xfe", b"a\0"] {
+            read_version(bad).unwrap_err();
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_log_tail_fits_its_bound(lines in prop::collection::vec(".{0,700}", 0..40)) {
+            let tail = log_tail(lines.iter().map(String::as_str));
+            prop_assert!(serde_json::to_string(&tail).unwrap().len() <= LOG_TAIL_MAX_BYTES + 2);
+            let has_control = tail.iter().any(|l| l.chars().any(|c| c.is_control() && c != '\t'));
+            prop_assert!(!has_control);
+        }
+
+        #[test]
+        fn cut_text_fits(text in ".{0,400}", max in 3usize..300) {
+            prop_assert!(cut(&text, max).len() <= max);
+        }
+    }
+}

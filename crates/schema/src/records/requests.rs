@@ -1,0 +1,18 @@
+//! What operators ask for once.
+
+use crate::time::EpochSeconds;
+use serde::{Deserialize, Serialize};
+
+/// `/orchestrate/release_view`: what cliff guards hold back now is let through.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReleaseWish {
+    /// When it was asked for.
+    pub at: EpochSeconds,
+}
+
+/// `/orchestrate/retry/<host>`: an operator wants the host to try again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetryWish {
+    /// When it was asked for.
+    pub at: EpochSeconds,
+}

@@ -1,0 +1,390 @@
+//! Which store, which instruction: is this the store that this host belongs to, and has it gone back?
+//!
+//! A restored snapshot, a wiped store or another site's store can have the same cluster id, and its
+//! revision passes the old one within seconds; hence a random lineage, an epoch, and several marks of
+//! which each is checked on its own.
+
+use crate::names::{Token, Version};
+use crate::records::StoreIdentity;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The order of instructions: by epoch, then by the revision of `/current_version`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct InstructionOrder {
+    /// Epoch of the store when the instruction was read.
+    pub epoch: u64,
+    /// Revision at which `/current_version` was written.
+    pub revision: i64,
+}
+
+/// True if what was written at this revision was written before the store was accepted: it does not count in the new
+/// epoch. `accepted_at` is the revision of the store's identity, 0 without one.
+pub fn predates_epoch(epoch: u64, accepted_at: i64, written_at: i64) -> bool {
+    epoch > 0 && written_at < accepted_at
+}
+
+/// A version that an operator wants, and when it was said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Instruction {
+    /// The version.
+    pub version: Version,
+    /// Its place among instructions.
+    pub order: InstructionOrder,
+}
+
+/// What a host remembers of its store across restarts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreMemory {
+    /// The lineage that it belongs to.
+    pub lineage: Token,
+    /// The epoch that it accepted.
+    pub epoch: u64,
+    /// Highest revision seen in any answer.
+    pub revision: i64,
+    /// Highest raft term seen in a linearizable read.
+    pub raft_term: u64,
+    /// Revision of the newest instruction acted on in this epoch.
+    pub target_revision: Option<i64>,
+    /// Revision of its own last report.
+    pub report_revision: Option<i64>,
+    /// Set when the store was found to have gone back; cleared by a newer epoch alone, because a
+    /// store that went back passes the old revision again within seconds.
+    #[serde(default)]
+    pub went_back: Option<WentBack>,
+}
+
+/// One picture of the store, as far as its standing goes; from one linearizable read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StoreSeen {
+    /// The identity key, if it is there and readable.
+    pub identity: Option<StoreIdentity>,
+    /// Why the identity key, which is there, cannot be read.
+    pub identity_unreadable: Option<String>,
+    /// Revision of the answer.
+    pub revision: i64,
+    /// Raft term of the answer.
+    pub raft_term: u64,
+    /// Set if a linearizable read fell behind a revision seen before it, as (remembered, found).
+    pub regressed_revision: Option<(i64, i64)>,
+    /// The same for the raft term.
+    pub regressed_term: Option<(u64, u64)>,
+    /// Revision of `/current_version`, if it is there.
+    pub target_revision: Option<i64>,
+    /// Revision of the host's own report, if it is there.
+    pub report_revision: Option<i64>,
+    /// Revision of the host's own roster entry, if it is there.
+    pub roster_revision: Option<i64>,
+}
+
+/// The sign by which it showed that the store went back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "sign", rename_all = "snake_case")]
+pub enum WentBack {
+    /// `/orchestrate/store` is gone.
+    IdentityMissing,
+    /// The epoch is lower.
+    Epoch {
+        /// As remembered.
+        remembered: u64,
+        /// As found.
+        found: u64,
+    },
+    /// The revision is lower.
+    Revision {
+        /// As remembered.
+        remembered: i64,
+        /// As found.
+        found: i64,
+    },
+    /// The raft term is lower.
+    RaftTerm {
+        /// As remembered.
+        remembered: u64,
+        /// As found.
+        found: u64,
+    },
+    /// `/current_version` is older than the instruction acted on.
+    Target {
+        /// As remembered.
+        remembered: i64,
+        /// As found.
+        found: i64,
+    },
+    /// The host's own report is missing or older than written.
+    Report {
+        /// As remembered.
+        remembered: i64,
+        /// As found.
+        found: Option<i64>,
+    },
+}
+
+impl fmt::Display for WentBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::IdentityMissing => f.write_str("its identity /orchestrate/store is missing"),
+            Self::Epoch { remembered, found } => write!(f, "its epoch is {found}, it was {remembered}"),
+            Self::Revision { remembered, found } => {
+                write!(f, "its revision is {found}, it was {remembered}")
+            }
+            Self::RaftTerm { remembered, found } => {
+                write!(f, "its raft term is {found}, it was {remembered}")
+            }
+            Self::Target { remembered, found } => {
+                write!(
+                    f,
+                    "/current_version is of revision {found}, one of revision {remembered} was acted on"
+                )
+            }
+            Self::Report { remembered, found: Some(found) } => {
+                write!(f, "this host's report is of revision {found}, it was written at {remembered}")
+            }
+            Self::Report { remembered, found: None } => {
+                write!(f, "this host's report, written at revision {remembered}, is missing")
+            }
+        }
+    }
+}
+
+/// What a host thinks of the store in front of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "standing", rename_all = "snake_case")]
+pub enum Standing {
+    /// Nothing has been read yet.
+    Unread,
+    /// It has no identity, and this host never had a store: the identity may be written.
+    Unclaimed,
+    /// It is the host's store.
+    Trusted,
+    /// It is the host's store after `store accept`: memory starts anew with this epoch.
+    Accepted {
+        /// The new epoch.
+        epoch: u64,
+    },
+    /// Its identity is there and cannot be read: damaged, or written by a newer program.
+    Unreadable {
+        /// Why.
+        why: String,
+    },
+    /// It went back. Nothing starts until `store accept`.
+    WentBack {
+        /// How that showed.
+        by: WentBack,
+    },
+    /// It is another fleet's store. Nothing is written to it.
+    OtherLineage {
+        /// The lineage that this host belongs to.
+        ours: Token,
+        /// The lineage found.
+        theirs: Token,
+    },
+}
+
+/// Judges a store by what is remembered of it.
+pub fn judge(memory: Option<&StoreMemory>, seen: &StoreSeen) -> Standing {
+    if let Some(why) = &seen.identity_unreadable {
+        return Standing::Unreadable { why: why.clone() };
+    }
+    let Some(memory) = memory else {
+        return if seen.identity.is_some() { Standing::Trusted } else { Standing::Unclaimed };
+    };
+    let Some(identity) = &seen.identity else {
+        return Standing::WentBack { by: WentBack::IdentityMissing };
+    };
+    if identity.lineage != memory.lineage {
+        return Standing::OtherLineage { ours: memory.lineage.clone(), theirs: identity.lineage.clone() };
+    }
+    if identity.epoch > memory.epoch {
+        return Standing::Accepted { epoch: identity.epoch };
+    }
+    match memory.went_back.clone().or_else(|| went_back(memory, identity, seen)) {
+        Some(by) => Standing::WentBack { by },
+        None => Standing::Trusted,
+    }
+}
+
+fn went_back(memory: &StoreMemory, identity: &StoreIdentity, seen: &StoreSeen) -> Option<WentBack> {
+    if identity.epoch < memory.epoch {
+        return Some(WentBack::Epoch { remembered: memory.epoch, found: identity.epoch });
+    }
+    // A picture may lag behind the own writes; whether the store went back is seen by reads, which say so themselves.
+    if let Some((remembered, found)) = seen.regressed_revision {
+        return Some(WentBack::Revision { remembered, found });
+    }
+    if let Some((remembered, found)) = seen.regressed_term {
+        return Some(WentBack::RaftTerm { remembered, found });
+    }
+    // A missing target is "no instruction": an operator may delete it.
+    if let (Some(remembered), Some(found)) = (memory.target_revision, seen.target_revision)
+        && found < remembered
+    {
+        return Some(WentBack::Target { remembered, found });
+    }
+    if let Some(remembered) = memory.report_revision
+        && seen.report_revision.is_none_or(|found| found < remembered)
+    {
+        // `hosts decommission` deletes the report and writes the roster entry in one transaction.
+        let taken_out_since = seen.roster_revision.is_some_and(|roster| roster > remembered);
+        if !taken_out_since {
+            return Some(WentBack::Report { remembered, found: seen.report_revision });
+        }
+    }
+    None
+}
+
+impl StoreMemory {
+    /// First memory of a store.
+    pub fn first(identity: &StoreIdentity, seen: &StoreSeen) -> Self {
+        Self {
+            lineage: identity.lineage.clone(),
+            epoch: identity.epoch,
+            revision: seen.revision,
+            raft_term: seen.raft_term,
+            target_revision: None,
+            report_revision: None,
+            went_back: None,
+        }
+    }
+
+    /// Takes note of a picture that was judged [`Standing::Trusted`].
+    pub fn note(&mut self, seen: &StoreSeen) {
+        self.revision = self.revision.max(seen.revision);
+        self.raft_term = self.raft_term.max(seen.raft_term);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(text: &str) -> Token {
+        Token::new(text).unwrap()
+    }
+
+    fn memory() -> StoreMemory {
+        StoreMemory {
+            lineage: token("L"),
+            epoch: 2,
+            revision: 100,
+            raft_term: 5,
+            target_revision: Some(90),
+            report_revision: Some(95),
+            went_back: None,
+        }
+    }
+
+    fn seen() -> StoreSeen {
+        StoreSeen {
+            identity: Some(StoreIdentity { lineage: token("L"), epoch: 2 }),
+            identity_unreadable: None,
+            revision: 100,
+            raft_term: 5,
+            regressed_revision: None,
+            regressed_term: None,
+            target_revision: Some(90),
+            report_revision: Some(95),
+            roster_revision: Some(10),
+        }
+    }
+
+    fn check(change: impl FnOnce(&mut StoreSeen), expected: Standing) {
+        let mut seen = seen();
+        change(&mut seen);
+        assert_eq!(judge(Some(&memory()), &seen), expected);
+    }
+
+    #[test]
+    fn the_same_store_further_on_is_trusted() {
+        check(|_| {}, Standing::Trusted);
+        check(|s| s.revision = 1_000, Standing::Trusted);
+        check(|s| s.raft_term = 9, Standing::Trusted);
+        // A picture that lags behind the own writes.
+        check(|s| s.revision = 99, Standing::Trusted);
+        check(|s| s.target_revision = Some(99), Standing::Trusted);
+        check(|s| s.report_revision = Some(99), Standing::Trusted);
+    }
+
+    #[test]
+    fn each_sign_alone_shows_that_the_store_went_back() {
+        let back = |by| Standing::WentBack { by };
+        check(|s| s.identity = None, back(WentBack::IdentityMissing));
+        check(
+            |s| s.identity = Some(StoreIdentity { lineage: token("L"), epoch: 1 }),
+            back(WentBack::Epoch { remembered: 2, found: 1 }),
+        );
+        check(
+            |s| s.regressed_revision = Some((100, 99)),
+            back(WentBack::Revision { remembered: 100, found: 99 }),
+        );
+        check(|s| s.regressed_term = Some((5, 4)), back(WentBack::RaftTerm { remembered: 5, found: 4 }));
+        check(|s| s.target_revision = Some(89), back(WentBack::Target { remembered: 90, found: 89 }));
+        check(|s| s.report_revision = Some(94), back(WentBack::Report { remembered: 95, found: Some(94) }));
+        check(|s| s.report_revision = None, back(WentBack::Report { remembered: 95, found: None }));
+    }
+
+    #[test]
+    fn a_deleted_target_is_no_instruction_and_not_a_store_that_went_back() {
+        check(|s| s.target_revision = None, Standing::Trusted);
+    }
+
+    #[test]
+    fn a_host_that_was_taken_out_and_added_again_finds_its_report_gone() {
+        check(
+            |s| {
+                s.report_revision = None;
+                s.roster_revision = Some(97);
+            },
+            Standing::Trusted,
+        );
+    }
+
+    #[test]
+    fn an_identity_that_cannot_be_read_is_neither_missing_nor_remembered() {
+        check(
+            |s| {
+                s.identity = None;
+                s.identity_unreadable = Some("format 2".into());
+            },
+            Standing::Unreadable { why: "format 2".into() },
+        );
+    }
+
+    #[test]
+    fn another_lineage_is_refused_naming_both() {
+        check(
+            |s| s.identity = Some(StoreIdentity { lineage: token("M"), epoch: 7 }),
+            Standing::OtherLineage { ours: token("L"), theirs: token("M") },
+        );
+    }
+
+    #[test]
+    fn a_newer_epoch_is_accepted_whatever_else_is_lower() {
+        check(
+            |s| {
+                *s = StoreSeen {
+                    identity: Some(StoreIdentity { lineage: token("L"), epoch: 3 }),
+                    ..StoreSeen::default()
+                }
+            },
+            Standing::Accepted { epoch: 3 },
+        );
+    }
+
+    #[test]
+    fn once_gone_back_stays_so_until_accepted() {
+        let mut memory = memory();
+        memory.went_back = Some(WentBack::IdentityMissing);
+        let healthy_looking = StoreSeen { revision: 5_000, ..seen() };
+        assert_eq!(
+            judge(Some(&memory), &healthy_looking),
+            Standing::WentBack { by: WentBack::IdentityMissing }
+        );
+    }
+
+    #[test]
+    fn a_first_contact_trusts_or_claims() {
+        assert_eq!(judge(None, &seen()), Standing::Trusted);
+        assert_eq!(judge(None, &StoreSeen::default()), Standing::Unclaimed);
+    }
+}
