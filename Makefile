@@ -4,8 +4,9 @@
 check: ## format, lints, dependency law, unit tests; seconds
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	cargo clippy -p solo-etcd --no-default-features --lib --quiet -- -D warnings
 	cargo nextest run --workspace --exclude orchestrate-tests
-	cargo nextest run -p orchestrate-tests -E 'test(architecture::)'
+	cargo nextest run -p orchestrate-tests -E 'test(architecture::) or test(modules::)'
 
 build:
 	cargo build --workspace
