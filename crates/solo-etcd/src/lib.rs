@@ -28,5 +28,5 @@ pub use journal::OpenError;
 #[cfg(feature = "server")]
 pub use solo::{DEFAULT_QUOTA_BYTES, ServeError, Solo, Storage};
 
-#[cfg(fuzzing)]
+#[cfg(all(fuzzing, feature = "server"))]
 pub use journal::fuzzing;
