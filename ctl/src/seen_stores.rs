@@ -42,12 +42,24 @@ pub(crate) async fn answer(
         Some(read) => read,
         None => identity.await,
     };
+    check(settings, session, read.as_ref())?;
+    answered
+}
+
+/// Refuses an answer of a store that is known to have gone back.
+///
+/// `picture` holds the key of the store's identity; without it nothing is known.
+pub(crate) fn check(
+    settings: &Settings,
+    session: &Session,
+    picture: Option<&Picture>,
+) -> Result<(), Failure> {
     let file = settings.state_directory.join(FILE);
-    match read.and_then(|picture| look(file, &picture, session.marks())) {
+    match picture.and_then(|picture| look(file, picture, session.marks())) {
         Some(by) => Err(Failure::cannot_tell(format!(
             "the store went back: {by}; what it says was true once. `orchestrate store accept --version V` ends this"
         ))),
-        None => answered,
+        None => Ok(()),
     }
 }
 

@@ -33,7 +33,7 @@ pub use operator::{Accepted, OneShot, StatusWrite, TargetSet};
 pub use picture::{Entry, Picture};
 pub use presence::{Gate, Presence, PresenceConfig, PresenceState};
 pub use random::{draw, random_token};
-pub use read::{EntryPage, KeyList};
+pub use read::{EntryPage, KeyList, Survey};
 pub use request::Deadline;
 pub use services::{OneShotService, SERVICES_IN_WRITE, ServiceChange, ServiceWrite};
 pub use session::Session;

@@ -52,6 +52,17 @@ impl KeyList {
     }
 }
 
+/// What one transaction read.
+#[derive(Debug)]
+pub struct Survey {
+    /// The keys of a range; `None` if there are more than were asked for.
+    pub list: Option<KeyList>,
+    /// Single keys.
+    pub picture: Picture,
+    /// How many keys each range has.
+    pub counts: Vec<i64>,
+}
+
 /// Some of the entries of a range, as they came.
 #[derive(Debug)]
 pub struct EntryPage {
@@ -153,39 +164,33 @@ impl Session {
         Ok(paging.picture.revision)
     }
 
-    /// Reads the keys of a range, without values, if there are no more than `limit`; `None` if there are.
+    /// Reads the keys of a range, without values, if there are no more than `limit`: [`Survey::list`] is `None` if
+    /// there are. The same transaction reads `keys` and counts the keys of the ranges `counted`.
     ///
     /// # Errors
     /// As the store answers; never a part of the range.
-    pub async fn read_key_list_up_to(
+    pub async fn survey(
         &self,
         prefix: &Prefix,
-        limit: Option<usize>,
+        limit: usize,
+        keys: &[Key],
+        counted: &[Prefix],
         deadline: Deadline,
-    ) -> Result<Option<KeyList>, StoreError> {
-        let Some(limit) = limit else { return self.read_key_list(prefix, None, deadline).await.map(Some) };
-        let start = self.full(prefix);
+    ) -> Result<Survey, StoreError> {
         let options = GetOptions::new()
-            .with_range(range_end(start.as_bytes()))
+            .with_prefix()
             .with_limit(i64::try_from(limit).unwrap_or(i64::MAX))
             .with_keys_only();
-        let page = self
-            .call("list", Repeat::Freely, deadline, |client| {
-                let (start, options) = (start.clone(), options.clone());
-                async move {
-                    client
-                        .kv_client()
-                        .max_decoding_message_size(ANSWER_MAX_BYTES)
-                        .get(start, Some(options))
-                        .await
-                }
-            })
-            .await?;
-        let mut picture = Picture::default();
-        self.note_header(page.header(), &mut picture)?;
-        let complete = !page.more();
-        let list = KeyList { revision: picture.revision, prefix_bytes: start.len(), pages: vec![page] };
-        Ok(complete.then_some(list))
+        let start = self.full(prefix);
+        let list = TxnOp::get(start.as_str(), Some(options));
+        let (picture, counts, page) = self.transaction_of_reads(keys, counted, Some(list), deadline).await?;
+        let revision = picture.revision;
+        let list = page.filter(|page| !page.more()).map(|page| KeyList {
+            revision,
+            prefix_bytes: start.len(),
+            pages: vec![page],
+        });
+        Ok(Survey { list, picture, counts })
     }
 
     /// Reads several ranges with their values, all at one revision.
@@ -196,29 +201,53 @@ impl Session {
         self.read_all(&[], prefixes, None, deadline).await
     }
 
-    /// Counts the keys of ranges, all at one revision.
+    /// Reads keys and counts the keys of ranges, in one transaction: [`OPERATIONS_MAX`] of both at most.
     ///
     /// # Errors
     /// As the store answers.
-    pub async fn count(
+    pub async fn read_and_count(
         &self,
-        prefixes: &[Prefix],
+        keys: &[Key],
+        counted: &[Prefix],
         deadline: Deadline,
-    ) -> Result<(Vec<i64>, i64), StoreError> {
-        let gets: Vec<TxnOp> = prefixes
+    ) -> Result<(Picture, Vec<i64>), StoreError> {
+        let (picture, counts, _) = self.transaction_of_reads(keys, counted, None, deadline).await?;
+        Ok((picture, counts))
+    }
+
+    /// One transaction that reads keys, counts the keys of ranges and, last, reads what `more` says.
+    async fn transaction_of_reads(
+        &self,
+        keys: &[Key],
+        counted: &[Prefix],
+        more: Option<TxnOp>,
+        deadline: Deadline,
+    ) -> Result<(Picture, Vec<i64>, Option<etcd_client::GetResponse>), StoreError> {
+        let reads = keys.iter().map(|key| TxnOp::get(self.full(key), None));
+        let counts = counted
             .iter()
-            .map(|p| TxnOp::get(self.full(p), Some(GetOptions::new().with_prefix().with_count_only())))
-            .collect();
+            .map(|p| TxnOp::get(self.full(p), Some(GetOptions::new().with_prefix().with_count_only())));
+        let gets: Vec<TxnOp> = reads.chain(counts).chain(more).collect();
         let answer = self
-            .call("count", Repeat::Freely, deadline, |mut client| {
+            .call("read", Repeat::Freely, deadline, |client| {
                 let gets = gets.clone();
-                async move { client.txn(Txn::new().and_then(gets)).await }
+                async move {
+                    let mut kv = client.kv_client().max_decoding_message_size(ANSWER_MAX_BYTES);
+                    kv.txn(Txn::new().and_then(gets)).await
+                }
             })
             .await?;
         let mut picture = Picture::default();
         self.note_header(answer.header(), &mut picture)?;
-        let count = |r: TxnOpResponse| if let TxnOpResponse::Get(got) = r { got.count() } else { 0 };
-        Ok((answer.op_responses().into_iter().map(count).collect(), picture.revision))
+        let mut answers = answer.op_responses().into_iter().filter_map(|response| match response {
+            TxnOpResponse::Get(got) => Some(got),
+            _ => None,
+        });
+        for kv in answers.by_ref().take(keys.len()).flat_map(|mut got| got.take_kvs()) {
+            self.insert(&kv, &mut picture.entries);
+        }
+        let counts = answers.by_ref().take(counted.len()).map(|got| got.count()).collect();
+        Ok((picture, counts, answers.next()))
     }
 
     async fn pages(

@@ -173,9 +173,9 @@ impl Reader<'_> {
         prefixes.extend(others);
         let first_of_services = prefixes.len();
         prefixes.extend([Prefix::HealthAll, Prefix::Reports]);
-        let (counts, revision) = self.store.session.count(&prefixes, self.store.deadline).await?;
-        self.revision = revision;
-        let mut found = Failures { revision, ..Failures::default() };
+        let (read, counts) = self.store.session.read_and_count(&[], &prefixes, self.store.deadline).await?;
+        self.revision = read.revision;
+        let mut found = Failures { revision: read.revision, ..Failures::default() };
         for (prefix, _) in prefixes.iter().zip(&counts).take(first_other).filter(|(_, count)| **count > 0) {
             let Prefix::Status(kind, state) = prefix else { continue };
             let problems = self.hosts(prefix).await?.into_iter();

@@ -56,10 +56,10 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
         Verb::Update(verb) => {
             let most =
                 if matches!(verb, UpdateVerb::Ping) { ping::limit(settings) } else { settings.timeout };
+            // `verify_hosts` reads the store's identity with what it asks for.
             let about_fleet = matches!(
                 verb,
                 UpdateVerb::RunningVersions
-                    | UpdateVerb::VerifyHosts { .. }
                     | UpdateVerb::CheckSingleVersion { .. }
                     | UpdateVerb::GetFailures { .. }
                     | UpdateVerb::HostsAtVersion { .. }

@@ -5,8 +5,9 @@ use super::context::Store;
 use super::fleet;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
+use crate::seen_stores;
 use anyhow::{Context, anyhow};
-use etcd_session::{Deadline, EntryPage, StoreError};
+use etcd_session::{Deadline, EntryPage, Picture, StoreError, Survey};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
@@ -37,13 +38,15 @@ struct Verified<'a> {
     /// Listed, but not by a key of their own; in order.
     unconfirmed: Vec<&'a str>,
     revision: i64,
+    /// Holds the store's identity, if it could be read.
+    store: Option<Picture>,
 }
 
 impl<'a> Verified<'a> {
-    fn new(missing: impl Iterator<Item = &'a str>, revision: i64) -> Self {
+    fn new(missing: impl Iterator<Item = &'a str>, revision: i64, store: Option<Picture>) -> Self {
         let mut missing: Vec<&str> = missing.collect();
         missing.sort_unstable();
-        Self { missing, unconfirmed: Vec::new(), revision }
+        Self { missing, unconfirmed: Vec::new(), revision, store }
     }
 
     fn with_unconfirmed(mut self, hosts: impl Iterator<Item = &'a str>) -> Self {
@@ -75,6 +78,7 @@ pub(super) async fn verify_hosts(
         None => question.ask(store, store.deadline).await?,
         Some(limit) => wait_for(&question, store, limit).await?,
     };
+    seen_stores::check(store.settings, &store.session, verified.store.as_ref())?;
     let hosts = &question.hosts;
     output::note_hosts(&format!("not at {version}"), verified.missing.iter().copied());
     fleet::warn_of_unconfirmed(version, verified.unconfirmed.iter().copied());
@@ -161,14 +165,15 @@ async fn verify_both<'a>(
     deadline: Deadline,
 ) -> Result<Verified<'a>, StoreError> {
     let ranges = [Prefix::RunningVersion(version.clone()), Prefix::Announced];
-    let picture = store.session.read_ranges(&ranges, deadline).await?;
+    let picture = store.session.read_all(&[Key::Store], &ranges, None, deadline).await?;
     let is_there = |host: &&str| {
         let Ok(host) = HostName::new(*host) else { return false };
         let announced = picture.get(&Key::Announced(host.clone()));
         announced.is_some_and(|entry| says(&entry.value, version))
             && picture.get(&Key::RunningVersion(version.clone(), host)).is_some()
     };
-    Ok(Verified::new(hosts.iter().copied().filter(|host| !is_there(host)), picture.revision))
+    let missing: Vec<&str> = hosts.iter().copied().filter(|host| !is_there(host)).collect();
+    Ok(Verified::new(missing.into_iter(), picture.revision, Some(picture)))
 }
 
 /// By the list alone, as scripts know it.
@@ -188,7 +193,8 @@ async fn verify<'a>(
             HostName::new(*host).unwrap_or_else(|e| unreachable!("checked when the list was read: {e}"));
         [Key::RunningVersion(version.clone(), named.clone()), Key::Announced(named)]
     };
-    let keys: Vec<Key> = hosts.iter().flat_map(keys).collect();
+    let mut keys: Vec<Key> = hosts.iter().flat_map(keys).collect();
+    keys.push(Key::Store);
     let picture = store.session.read_keys(&keys, deadline).await?;
     let announces = |key| picture.get(key).is_some_and(|entry| says(&entry.value, version));
     let (mut missing, mut unconfirmed) = (Vec::new(), Vec::new());
@@ -199,7 +205,8 @@ async fn verify<'a>(
             Some(_) => {}
         }
     }
-    Ok(Verified::new(missing.into_iter(), picture.revision).with_unconfirmed(unconfirmed.into_iter()))
+    let verified = Verified::new(missing.into_iter(), picture.revision, Some(picture));
+    Ok(verified.with_unconfirmed(unconfirmed.into_iter()))
 }
 
 /// As [`verify`], by all who are listed under the version; `None` if they are many times more than the list.
@@ -210,21 +217,30 @@ async fn verify_by_range<'a>(
     deadline: Deadline,
 ) -> Result<Option<Verified<'a>>, StoreError> {
     let prefix = Prefix::RunningVersion(version.clone());
-    let limit = (hosts.len() <= SHORT_LIST_MAX).then_some(hosts.len() * LARGER_FLEET);
     let both = [Prefix::RunningVersions, Prefix::Announced];
-    let (list, counts) = tokio::join!(
-        store.session.read_key_list_up_to(&prefix, limit, deadline),
-        store.session.count(&both, deadline),
-    );
-    let Some(list) = list? else { return Ok(None) };
+    let (list, identity, counts) = if hosts.len() <= SHORT_LIST_MAX {
+        let limit = hosts.len() * LARGER_FLEET;
+        let Survey { list, picture, counts } =
+            store.session.survey(&prefix, limit, &[Key::Store], &both, deadline).await?;
+        let Some(list) = list else { return Ok(None) };
+        (list, Some(picture), Some(counts))
+    } else {
+        // A long list is worth a second request: the store works on both at the same time.
+        let (list, beside) = tokio::join!(
+            store.session.read_key_list(&prefix, None, deadline),
+            store.session.read_and_count(&[Key::Store], &both, deadline),
+        );
+        let (identity, counts) = beside.ok().unzip();
+        (list?, identity, counts)
+    };
     let mut absent = hosts.clone();
     for found in list.suffixes() {
         absent.remove(found);
     }
-    let verified = Verified::new(absent.iter().copied(), list.revision);
+    let verified = Verified::new(absent.iter().copied(), list.revision, identity);
     // A host lists itself and says so in one transaction. As long as there are as many of both no more is read, which
     // keeps the question cheap; whoever was moved to another version is named when it has listed itself again.
-    if matches!(counts, Ok((counts, _)) if counts[0] == counts[1]) {
+    if counts.is_some_and(|counts| counts[0] == counts[1]) {
         return Ok(Some(verified));
     }
     let mut unconfirmed: HashSet<&str> = hosts.difference(&absent).copied().collect();
