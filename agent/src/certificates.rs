@@ -25,7 +25,7 @@ impl Certificates {
     }
 
     /// Brings the facts up to date; says when to look again, if there are certificates.
-    pub fn look(&mut self, facts: &mut HostFacts, now: Now) -> Option<BootMillis> {
+    pub fn check(&mut self, facts: &mut HostFacts, now: Now) -> Option<BootMillis> {
         if self.files.is_empty() {
             return None;
         }

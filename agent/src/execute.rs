@@ -2,7 +2,7 @@
 //! disk before anything outside this process changes, and what came of it is recorded as a fact.
 
 use crate::catalog::FilesHandle;
-use crate::context::Turn;
+use crate::context::Context;
 use crate::files::Directory;
 use crate::secrets::Secrets;
 use crate::step::{RUN_ID_VARIABLE, RunResult, Runs};
@@ -107,7 +107,7 @@ impl Executor {
     pub(crate) async fn execute(
         &mut self,
         state: &mut HostState,
-        turn: &mut Turn,
+        context: &mut Context,
         directory: &Directory,
         session: &Session,
         facts: &HostFacts,
@@ -131,41 +131,41 @@ impl Executor {
                 Fact::Proven
             }
             Action::WriteVersionFile { version } => {
-                save(state, turn, directory)?;
+                save(state, context, directory)?;
                 self.write_version_file(&version).map_err(Failure::Record)?;
                 failpoint::reach("agent-after-version-file");
                 return Ok(true);
             }
             Action::RunStep { phase, step } => {
-                return self.run_step(state, turn, directory, session, phase, step.as_str()).await;
+                return self.run_step(state, context, directory, session, phase, step.as_str()).await;
             }
             Action::CommitStart { instruction } => {
-                save(state, turn, directory)?;
+                save(state, context, directory)?;
                 failpoint::reach("agent-before-start-transaction");
                 let target = Some(instruction.order.revision);
-                self.write(state, turn, session, facts, decision, Listing::Remove, target).await?;
+                self.write(state, context, session, facts, decision, Listing::Remove, target).await?;
                 failpoint::reach("agent-after-start-transaction");
                 Fact::Started
             }
             Action::Announce { version } => {
-                save(state, turn, directory)?;
+                save(state, context, directory)?;
                 let listing = Listing::Set(version, clock::now().wall);
-                self.write(state, turn, session, facts, decision, listing, None).await?;
+                self.write(state, context, session, facts, decision, listing, None).await?;
                 failpoint::reach("agent-after-done-transaction");
                 return Ok(true);
             }
             Action::Withdraw => {
-                save(state, turn, directory)?;
-                self.write(state, turn, session, facts, decision, Listing::Remove, None).await?;
+                save(state, context, directory)?;
+                self.write(state, context, session, facts, decision, Listing::Remove, None).await?;
                 return Ok(true);
             }
             Action::Report => {
-                self.write(state, turn, session, facts, decision, Listing::Keep, None).await?;
+                self.write(state, context, session, facts, decision, Listing::Keep, None).await?;
                 return Ok(true);
             }
         };
-        state.record(fact, &turn.policy, clock::now(), draw());
-        turn.unsaved = true;
+        state.record(fact, &context.policy, clock::now(), draw());
+        context.unsaved = true;
         Ok(true)
     }
 
@@ -179,27 +179,27 @@ impl Executor {
     async fn write(
         &self,
         state: &mut HostState,
-        turn: &mut Turn,
+        context: &mut Context,
         session: &Session,
         facts: &HostFacts,
         decision: &Decision,
         listing: Listing,
         target_revision: Option<i64>,
     ) -> Result<(), Failure> {
-        let PresenceState::Held { lease, live_revision } = turn.presence else {
+        let PresenceState::Held { lease, live_revision } = context.presence else {
             return Err(Failure::Refused(Refusal::Claim));
         };
-        let store = turn.snapshot.picture.get(&schema::keys::Key::Store);
+        let store = context.snapshot.picture.get(&schema::keys::Key::Store);
         let fence = Fence { live_revision, store_revision: store.map_or(0, |e| e.mod_revision) };
         let now = clock::now();
         let write_id = etcd_session::random_token();
-        let waits = planning::host::waits_of(state, &turn.policy, &turn.waits);
-        let report = state.report(decision, &turn.target, facts, waits, &turn.problems, now, write_id);
+        let waits = planning::host::waits_of(state, &context.policy, &context.waits);
+        let report = state.report(decision, &context.target, facts, waits, &context.problems, now, write_id);
         // In a store that went back results wait; that the host is blocked may be said.
-        let trusted = turn.standing == Standing::Trusted;
-        let mut published = match turn.written.clone() {
-            Some((at, published)) if at > turn.snapshot.read_revision => published,
-            _ => crate::store_view::published(&turn.snapshot, &state.host),
+        let trusted = context.standing == Standing::Trusted;
+        let mut published = match context.written.clone() {
+            Some((at, published)) if at > context.snapshot.read_revision => published,
+            _ => crate::store_view::published(&context.snapshot, &state.host),
         };
         let mut statuses = if trusted { state.statuses.clone() } else { BTreeMap::new() };
         statuses.retain(|kind, wanted| !stands(&published.statuses, kind, wanted));
@@ -217,8 +217,8 @@ impl Executor {
             Written::Done(revision) => revision,
             Written::Refused(refusal) => return Err(Failure::Refused(refusal)),
         };
-        turn.store_failures = 0;
-        turn.write_trouble = None;
+        context.store_failures = 0;
+        context.write_error = None;
         if let Some(memory) = state.store.as_mut().filter(|_| trusted) {
             if revision < memory.revision {
                 // It went where the store has gone back; the next read shows that, and this mark must not hide it.
@@ -234,22 +234,23 @@ impl Executor {
             Listing::Set(version, _) => published.listing = Some(version),
         }
         replace_statuses(&mut published.statuses, statuses);
-        turn.written = Some((revision, published));
-        state.record(Fact::ReportWritten, &turn.policy, now, draw());
-        turn.unsaved = true;
+        context.written = Some((revision, published));
+        state.record(Fact::ReportWritten, &context.policy, now, draw());
+        context.unsaved = true;
         Ok(())
     }
 
     async fn run_step(
         &mut self,
         state: &mut HostState,
-        turn: &mut Turn,
+        context: &mut Context,
         directory: &Directory,
         session: &Session,
         phase: StepPhase,
         name: &str,
     ) -> Result<bool, Failure> {
-        let Some(step) = turn.policy.steps.of(phase).iter().find(|s| s.name.as_str() == name).cloned() else {
+        let Some(step) = context.policy.steps.of(phase).iter().find(|s| s.name.as_str() == name).cloned()
+        else {
             return Ok(true);
         };
         let running = RunningStep { run_id: etcd_session::random_token(), phase, step: step.name.clone() };
@@ -259,9 +260,9 @@ impl Executor {
             files.bring_up_to_date().await;
         }
         let step = with_version(step, environment.get("ORCHESTRATE_STEP_VERSION"));
-        state.record(Fact::StepStarted(running.clone()), &turn.policy, clock::now(), draw());
-        turn.unsaved = true;
-        save(state, turn, directory)?;
+        state.record(Fact::StepStarted(running.clone()), &context.policy, clock::now(), draw());
+        context.unsaved = true;
+        save(state, context, directory)?;
         self.steps_run.fetch_add(1, Ordering::Relaxed);
         tracing::info!(%phase, step = %running.step, run = %running.run_id, "step starts");
         let started = self.start_run(&running, &step, environment);
@@ -387,10 +388,10 @@ fn replace_statuses(
 }
 
 /// The journal is on disk before anything outside this process changes.
-fn save(state: &HostState, turn: &mut Turn, directory: &Directory) -> Result<(), Failure> {
-    if turn.unsaved {
+fn save(state: &HostState, context: &mut Context, directory: &Directory) -> Result<(), Failure> {
+    if context.unsaved {
         journal::save(directory, state).map_err(Failure::Record)?;
-        turn.recorded();
+        context.recorded();
     }
     Ok(())
 }

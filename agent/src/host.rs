@@ -4,7 +4,7 @@
 use crate::catalog::{Fencing, Needs, PublishedServices, Reader, Trust};
 use crate::certificates::Certificates;
 use crate::checks::Board;
-use crate::context::Turn;
+use crate::context::Context;
 use crate::execute::Executor;
 use crate::files::Directory;
 use crate::status::Status;
@@ -93,7 +93,7 @@ pub struct Reconciler {
 /// The file of the last target that was read; the command reads it too.
 const LAST_TARGET: &str = "current_version";
 /// The version file of an external driver is looked at this often.
-const FILE_LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
+const VERSION_FILE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Reconciler {
     /// Runs until `stop` resolves. Never waits for a step: its runner goes on alone.
@@ -106,7 +106,7 @@ impl Reconciler {
         let mut presences = self.presence.states();
         let mut catalog = self.reader.changes();
         let mut checks = self.board.verdicts();
-        let mut turn = self.first_turn();
+        let mut context = self.first_context();
         if let Some(running) = &self.state.running {
             tracing::info!(run = %running.run_id, step = %running.step, "a step was running: waiting for its end");
             self.executor.await_run(running.clone(), None);
@@ -116,11 +116,11 @@ impl Reconciler {
         }
         let mut watchdog = tokio::time::interval(self.watchdog.unwrap_or(Duration::from_secs(3600)));
         let ended = loop {
-            // Before the turn: what changes while it looks wakes it again.
+            // Marked as seen before the pass: a change during the pass wakes the loop again.
             catalog.borrow_and_update();
             checks.borrow_and_update();
-            let look_again = self.turn(&mut turn, &snapshots, &presences).await;
-            let follows_catalog = self.follows_catalog(&turn);
+            let look_again = self.reconcile_once(&mut context, &snapshots, &presences).await;
+            let follows_catalog = self.follows_catalog(&context);
             let wake = async {
                 tokio::select! {
                     // Receivers of watch channels, the queue of ends and timers lose nothing when dropped. A channel
@@ -132,7 +132,7 @@ impl Reconciler {
                         changed.map(|()| Wake::ClaimChanged).map_err(|_| TaskEnded("holds the name of the host"))
                     }
                     Some((running, result)) = self.ends.recv() => {
-                        end_step(&mut self.state, &mut turn, &self.executor, running, result);
+                        end_step(&mut self.state, &mut context, &self.executor, running, result);
                         Ok(Wake::StepEnded)
                     }
                     () = sleep_until(look_again) => Ok(Wake::TimeCame),
@@ -170,7 +170,7 @@ impl Reconciler {
                 }
             }
         };
-        if turn.unsaved
+        if context.unsaved
             && let Err(error) = journal::save(&self.directory, &self.state)
         {
             tracing::error!(%error, "the journal could not be written");
@@ -178,12 +178,12 @@ impl Reconciler {
         ended
     }
 
-    fn first_turn(&self) -> Turn {
-        Turn {
+    fn first_context(&self) -> Context {
+        Context {
             unsaved: true,
             policy: self.settings.borrow().policy.clone(),
             directory: None,
-            directory_said: None,
+            directory_logged: None,
             standing: Standing::Unread,
             target: Target::Unread,
             target_since: clock::boot_millis(),
@@ -192,65 +192,65 @@ impl Reconciler {
             presence: PresenceState::NotYet,
             written: None,
             store_failures: 0,
-            write_trouble: None,
-            store_not_before: BootMillis(0),
-            cannot_record: None,
+            write_error: None,
+            store_retry_at: BootMillis(0),
+            record_failure: None,
             waits: Vec::new(),
             services_seen: None,
             problems: ServiceProblems::default(),
             addressable: None,
             passes: 0,
-            record_said: None,
+            record_failure_logged: None,
         }
     }
 
-    /// Acts until the plan has nothing to do now; says when to look again.
-    async fn turn(
+    /// Runs passes until the plan has nothing to do now; returns when to run the next one.
+    async fn reconcile_once(
         &mut self,
-        turn: &mut Turn,
+        context: &mut Context,
         snapshots: &watch::Receiver<Arc<Snapshot>>,
         presences: &watch::Receiver<PresenceState>,
     ) -> Option<BootMillis> {
         loop {
             let now = clock::now();
-            turn.cannot_record.take_if(|(_, at)| *at <= now.boot);
-            turn.policy = self.policy(turn);
+            context.record_failure.take_if(|(_, at)| *at <= now.boot);
+            context.policy = self.policy(context);
             self.mirror.poll_also(&store_view::listing_keys(&self.state.host, self.state.listing()));
-            turn.snapshot = snapshots.borrow().clone();
-            turn.presence = presences.borrow().clone();
+            context.snapshot = snapshots.borrow().clone();
+            context.presence = presences.borrow().clone();
             let needs = self.needs.borrow_and_update().clone();
-            turn.waits = needs.waits.clone();
-            turn.services_seen = needs.seen;
-            self.look_at_store(turn).await;
+            context.waits = needs.waits.clone();
+            context.services_seen = needs.seen;
+            self.observe_store(context).await;
             let now = clock::now();
-            self.look_at_catalog(turn);
-            turn.problems = ServiceProblems {
+            self.observe_catalog(context);
+            context.problems = ServiceProblems {
                 checks: self.failing_checks(),
                 unpublished: self.services.borrow_and_update().unpublished(),
             };
-            let certificates_again = self.certificates.look(&mut self.facts, now);
-            let decision = self.decide(turn);
-            turn.passes += 1;
-            self.show(turn, &decision);
+            let certificates_again = self.certificates.check(&mut self.facts, now);
+            let decision = self.decide(context);
+            context.passes += 1;
+            self.show(context, &decision);
             let mut look_again = decision.plan.look_again;
             if let Some(planned) = decision.plan.actions.first().cloned() {
                 tracing::debug!(action = %planned.action, because = %planned.because, "acting");
-                if self.act(turn, &decision, planned.action).await {
+                if self.execute_one(context, &decision, planned.action).await {
                     continue;
                 }
             }
-            self.save_if_needed(turn);
+            self.save_if_needed(context);
             let mut soonest =
                 |at: BootMillis| look_again = Some(look_again.map_or(at, |other| other.min(at)));
-            if turn.store_not_before > now.boot {
-                soonest(turn.store_not_before);
+            if context.store_retry_at > now.boot {
+                soonest(context.store_retry_at);
             }
-            if let Some((_, at)) = &turn.cannot_record {
+            if let Some((_, at)) = &context.record_failure {
                 soonest(*at);
             }
             certificates_again.map(&mut soonest);
-            if turn.policy.driver == Driver::External {
-                soonest(now.boot.plus(FILE_LOOKED_AT_EVERY));
+            if context.policy.driver == Driver::External {
+                soonest(now.boot.plus(VERSION_FILE_POLL_INTERVAL));
             }
             return look_again;
         }
@@ -258,21 +258,21 @@ impl Reconciler {
 
     /// The site's policy with the entries of the validation directory; while that cannot be read, with those
     /// that were there before.
-    fn policy(&self, turn: &mut Turn) -> Policy {
+    fn policy(&self, context: &mut Context) -> Policy {
         let settings = self.settings.borrow().clone();
         let mut policy = settings.policy.clone();
         let mut unreadable = None;
         match (config::validation_directory(&settings), &settings.validation_directory) {
-            (Ok(read), _) => turn.directory = read,
+            (Ok(read), _) => context.directory = read,
             (Err(error), Some(path)) => {
                 let empty = ValidationDirectory::unreadable(path, &error.to_string());
                 unreadable = empty.trouble.clone();
-                turn.directory.get_or_insert(empty);
+                context.directory.get_or_insert(empty);
             }
             (Err(_), None) => {}
         }
         let rule = self.state.validation_rule;
-        if let Some(directory) = &turn.directory {
+        if let Some(directory) = &context.directory {
             policy.steps.validate.extend(directory.steps(rule));
             let skipped = (!directory.skipped.is_empty()).then(|| {
                 let names: Vec<String> = directory.skipped.iter().map(ToString::to_string).collect();
@@ -281,27 +281,27 @@ impl Reconciler {
             let news = [unreadable, directory.warning(rule), skipped];
             let news: Vec<String> = news.into_iter().flatten().collect();
             let news = (!news.is_empty()).then(|| news.join("; "));
-            if turn.directory_said != news {
+            if context.directory_logged != news {
                 news.iter().for_each(|news| tracing::warn!("{news}"));
-                turn.directory_said = news;
+                context.directory_logged = news;
             }
         }
         policy
     }
 
     /// What the catalog makes addressable, while an attempt may depend on that; a settled host does not look.
-    fn look_at_catalog(&self, turn: &mut Turn) {
-        if !self.follows_catalog(turn) {
-            turn.addressable = None;
+    fn observe_catalog(&self, context: &mut Context) {
+        if !self.follows_catalog(context) {
+            context.addressable = None;
             return;
         }
         let shown = self.reader.shown();
-        if turn.addressable.is_some_and(|(generation, _)| generation == shown.generation) {
+        if context.addressable.is_some_and(|(generation, _)| generation == shown.generation) {
             return;
         }
         let digest = shown.view.addressable(&self.state.host);
-        let before = turn.addressable.map(|(_, before)| before);
-        turn.addressable = digest.map(|digest| {
+        let before = context.addressable.map(|(_, before)| before);
+        context.addressable = digest.map(|digest| {
             let same = before.filter(|before| before.digest == digest);
             let since = clock::boot_millis();
             (shown.generation, same.unwrap_or(Addressable { digest, since }))
@@ -321,24 +321,24 @@ impl Reconciler {
             .collect()
     }
 
-    fn follows_catalog(&self, turn: &Turn) -> bool {
-        let wanted = match &turn.target {
+    fn follows_catalog(&self, context: &Context) -> bool {
+        let wanted = match &context.target {
             Target::Known(instruction) => Some(&instruction.version),
             _ => None,
         };
         self.state.attempt.is_some() || (wanted.is_some() && wanted != self.state.installed.as_ref())
     }
 
-    fn decide(&self, turn: &Turn) -> Decision {
+    fn decide(&self, context: &Context) -> Decision {
         let now = clock::now();
         let epoch = self.state.store.as_ref().map_or(0, |s| s.epoch);
         let desired = Desired {
-            target: turn.target.clone(),
-            target_since: turn.target_since,
-            retry: store_view::retry(&turn.snapshot, &self.state.host, epoch),
-            policy: &turn.policy,
+            target: context.target.clone(),
+            target_since: context.target_since,
+            retry: store_view::retry(&context.snapshot, &self.state.host, epoch),
+            policy: &context.policy,
         };
-        let claim = match &turn.presence {
+        let claim = match &context.presence {
             PresenceState::NotYet => Claim::NotYet,
             PresenceState::Held { .. } => Claim::Held,
             PresenceState::Contested { holder } => {
@@ -347,36 +347,36 @@ impl Reconciler {
         };
         let observed = Observed {
             state: &self.state,
-            standing: turn.standing.clone(),
-            store_ready: self.is_store_ready(turn, now.boot),
+            standing: context.standing.clone(),
+            store_ready: self.is_store_ready(context, now.boot),
             claim,
-            decommissioned: store_view::decommissioned(&turn.snapshot, &self.state.host),
-            version_file: self.version_file(turn),
-            cannot_record: turn.cannot_record.clone().filter(|(_, at)| *at > now.boot),
+            decommissioned: store_view::decommissioned(&context.snapshot, &self.state.host),
+            version_file: self.version_file(context),
+            cannot_record: context.record_failure.clone().filter(|(_, at)| *at > now.boot),
             settings_untrusted: self.untrusted.borrow().clone(),
-            published: self.published(turn),
+            published: self.published(context),
             facts: &self.facts,
-            waits: &turn.waits,
-            services_seen: turn.services_seen,
-            addressable: turn.addressable.map(|(_, now)| now),
-            problems: &turn.problems,
+            waits: &context.waits,
+            services_seen: context.services_seen,
+            addressable: context.addressable.map(|(_, now)| now),
+            problems: &context.problems,
         };
         decide(&desired, &observed, now)
     }
 
     /// That the host is blocked is said as soon as the store takes it, whether or not it is being followed already.
-    fn is_store_ready(&self, turn: &Turn, now: BootMillis) -> bool {
-        let followed = turn.snapshot.connected || matches!(turn.standing, Standing::WentBack { .. });
-        followed && now >= turn.store_not_before
+    fn is_store_ready(&self, context: &Context, now: BootMillis) -> bool {
+        let followed = context.snapshot.connected || matches!(context.standing, Standing::WentBack { .. });
+        followed && now >= context.store_retry_at
     }
 
-    fn version_file(&self, turn: &Turn) -> Option<Version> {
+    fn version_file(&self, context: &Context) -> Option<Version> {
         match self.executor.read_version_file() {
             Ok(text) => text.and_then(|text| read_version_file(&text)),
             Err(error) => {
                 tracing::warn!(%error, "the version file cannot be read");
                 // Not known is not another version.
-                match turn.policy.driver {
+                match context.policy.driver {
                     Driver::Agent => self.state.installed.clone(),
                     Driver::External => None,
                 }
@@ -385,15 +385,15 @@ impl Reconciler {
     }
 
     /// What the store says of this host: as last written, or as read since; nothing while neither is known.
-    fn published(&self, turn: &Turn) -> Option<Published> {
-        let PresenceState::Held { live_revision, .. } = turn.presence else { return None };
-        let read_at = turn.snapshot.read_revision;
-        match &turn.written {
+    fn published(&self, context: &Context) -> Option<Published> {
+        let PresenceState::Held { live_revision, .. } = context.presence else { return None };
+        let read_at = context.snapshot.read_revision;
+        match &context.written {
             Some((at, published)) if *at > read_at && *at > live_revision => Some(published.clone()),
-            _ if read_at >= live_revision => Some(store_view::published(&turn.snapshot, &self.state.host)),
+            _ if read_at >= live_revision => Some(store_view::published(&context.snapshot, &self.state.host)),
             _ => {
                 // While there is no contact the mirror looks by itself, at its own pace.
-                if turn.snapshot.connected {
+                if context.snapshot.connected {
                     self.mirror.look_now();
                 }
                 None
@@ -402,8 +402,8 @@ impl Reconciler {
     }
 
     /// Takes in what the mirror shows: judges the store, opens the gate, notes the target.
-    async fn look_at_store(&mut self, turn: &mut Turn) {
-        let snapshot = turn.snapshot.clone();
+    async fn observe_store(&mut self, context: &mut Context) {
+        let snapshot = context.snapshot.clone();
         if snapshot.reads == 0 {
             return;
         }
@@ -412,21 +412,21 @@ impl Reconciler {
         let seen = store_view::seen(&snapshot, &host, self.state.store.as_ref(), history);
         let mut standing = judge(self.state.store.as_ref(), &seen);
         match &standing {
-            Standing::Unclaimed => self.claim_store(turn).await,
+            Standing::Unclaimed => self.claim_store(context).await,
             Standing::Accepted { epoch } => {
                 tracing::info!(epoch, "the store was accepted by an operator");
                 self.session.begin_history(seen.revision, seen.raft_term);
                 self.mirror.look_now();
                 self.state.store = seen.identity.as_ref().map(|i| StoreMemory::first(i, &seen));
-                turn.written = None;
-                turn.unsaved = true;
+                context.written = None;
+                context.unsaved = true;
                 standing = Standing::Trusted;
             }
             Standing::Trusted => match (&mut self.state.store, &seen.identity) {
                 (Some(memory), _) => memory.note(&seen),
                 (none, Some(identity)) => {
                     *none = Some(StoreMemory::first(identity, &seen));
-                    turn.unsaved = true;
+                    context.unsaved = true;
                 }
                 (None, None) => {}
             },
@@ -440,12 +440,12 @@ impl Reconciler {
                     tracing::error!(%by, "the store went back: nothing starts until `orchestrate store accept`");
                     memory.went_back = Some(by.clone());
                     // What was written there is of another history.
-                    turn.written = None;
-                    turn.unsaved = true;
+                    context.written = None;
+                    context.unsaved = true;
                 }
             }
             Standing::Unreadable { why } => {
-                if turn.standing != standing {
+                if context.standing != standing {
                     tracing::error!(%why, "the store's identity cannot be read: nothing is written");
                 }
             }
@@ -457,7 +457,7 @@ impl Reconciler {
                 {
                     self.session.begin_history(memory.revision, memory.raft_term);
                 }
-                if turn.standing != standing {
+                if context.standing != standing {
                     tracing::error!(%ours, %theirs, "this is another fleet's store: nothing is written to it");
                 }
             }
@@ -465,43 +465,43 @@ impl Reconciler {
         }
         self.open_gate(&standing, &snapshot);
         self.tell_catalog(&standing, &snapshot);
-        self.check_claim(turn, &snapshot);
-        turn.standing = standing;
+        self.check_claim(context, &snapshot);
+        context.standing = standing;
         let epoch = self.state.store.as_ref().map_or(0, |s| s.epoch);
         let target = store_view::target(&snapshot, epoch);
-        if target != turn.target {
+        if target != context.target {
             tracing::info!(?target, "the target");
-            turn.target = target;
-            turn.target_since = clock::boot_millis();
+            context.target = target;
+            context.target_since = clock::boot_millis();
         }
-        if turn.standing == Standing::Trusted {
-            self.remember_target(turn);
+        if context.standing == Standing::Trusted {
+            self.remember_target(context);
         }
         if store_view::decommissioned(&snapshot, &host)
             && let Some(memory) = self.state.store.as_mut().filter(|m| m.report_revision.is_some())
         {
             // The report goes with the host; finding it gone is no sign of a store that went back.
             memory.report_revision = None;
-            turn.unsaved = true;
+            context.unsaved = true;
         }
     }
 
     /// `orchestrate current_version` answers from this file when the store is away: a configuration run must
     /// not abort on it.
-    fn remember_target(&self, turn: &mut Turn) {
-        let Target::Known(instruction) = &turn.target else { return };
+    fn remember_target(&self, context: &mut Context) {
+        let Target::Known(instruction) = &context.target else { return };
         let version = &instruction.version;
-        if turn.remembered_target.as_ref() == Some(version) {
+        if context.remembered_target.as_ref() == Some(version) {
             return;
         }
         if let Err(error) = self.directory.replace(LAST_TARGET, version.as_str().as_bytes(), 0o644) {
             tracing::warn!(%error, "the last known target could not be written");
         }
-        turn.remembered_target = Some(version.clone());
+        context.remembered_target = Some(version.clone());
     }
 
-    async fn claim_store(&mut self, turn: &mut Turn) {
-        if clock::boot_millis() < turn.store_not_before {
+    async fn claim_store(&mut self, context: &mut Context) {
+        if clock::boot_millis() < context.store_retry_at {
             return;
         }
         match self.session.claim_store(self.executor.deadline()).await {
@@ -512,7 +512,7 @@ impl Reconciler {
             Err(error) => tracing::debug!(%error, "the store's identity could not be written"),
         }
         // Until an identity is seen, not again at once.
-        turn.store_failed();
+        context.store_failed();
     }
 
     /// The name may be claimed, and the report written, in the own store, also when it went back.
@@ -563,9 +563,9 @@ impl Reconciler {
     }
 
     /// A claim that is not as written, or a roster entry that is gone, is looked at by its owner.
-    fn check_claim(&self, turn: &Turn, snapshot: &Snapshot) {
+    fn check_claim(&self, context: &Context, snapshot: &Snapshot) {
         use schema::keys::Key;
-        let PresenceState::Held { live_revision, .. } = turn.presence else { return };
+        let PresenceState::Held { live_revision, .. } = context.presence else { return };
         let revision = |key: Key| snapshot.picture.get(&key).map(|e| e.mod_revision);
         let stands = revision(Key::Live(self.state.host.clone())) == Some(live_revision);
         let enlisted = revision(Key::Host(self.state.host.clone())).is_some();
@@ -574,18 +574,23 @@ impl Reconciler {
         }
     }
 
-    /// Executes one action and records what came of it; false if the turn is over for now.
-    async fn act(&mut self, turn: &mut Turn, decision: &Decision, action: schema::plan::Action) -> bool {
+    /// Executes one action and records its result; false if the pass is over.
+    async fn execute_one(
+        &mut self,
+        context: &mut Context,
+        decision: &Decision,
+        action: schema::plan::Action,
+    ) -> bool {
         let before = self.state.clone();
         match self
             .executor
-            .execute(&mut self.state, turn, &self.directory, &self.session, &self.facts, decision, action)
+            .execute(&mut self.state, context, &self.directory, &self.session, &self.facts, decision, action)
             .await
         {
             Ok(go_on) => go_on,
             Err(crate::execute::Failure::Record(error)) => {
                 self.state = before;
-                turn.record_failed(&error);
+                context.record_failed(&error);
                 true
             }
             Err(crate::execute::Failure::Refused(refusal)) => {
@@ -594,33 +599,33 @@ impl Reconciler {
                     self.presence.check_now();
                 }
                 self.mirror.look_now();
-                turn.written = None;
-                turn.store_failed();
+                context.written = None;
+                context.store_failed();
                 true
             }
             Err(crate::execute::Failure::Store(error)) => {
                 tracing::warn!(%error, "the store could not be written");
-                turn.write_trouble = Some(error.to_string());
+                context.write_error = Some(error.to_string());
                 // Whether it was applied is not known: what the store says is read again.
-                turn.written = None;
+                context.written = None;
                 self.mirror.look_now();
-                turn.store_failed();
+                context.store_failed();
                 true
             }
         }
     }
 
     /// While local writes rest nothing is tried.
-    fn save_if_needed(&mut self, turn: &mut Turn) {
-        if turn.unsaved && turn.cannot_record.is_none() {
+    fn save_if_needed(&mut self, context: &mut Context) {
+        if context.unsaved && context.record_failure.is_none() {
             match journal::save(&self.directory, &self.state) {
-                Ok(()) => turn.recorded(),
-                Err(error) => turn.record_failed(&error),
+                Ok(()) => context.recorded(),
+                Err(error) => context.record_failed(&error),
             }
         }
     }
 
-    fn show(&self, turn: &Turn, decision: &Decision) {
+    fn show(&self, context: &Context, decision: &Decision) {
         let before = self.status.borrow().clone();
         if before.decision.as_ref().map(|d| &d.verdict) != Some(&decision.verdict) {
             let verdict = decision.verdict.word();
@@ -630,17 +635,17 @@ impl Reconciler {
         self.status.send_replace(Arc::new(Status {
             host: Some(self.state.host.clone()),
             decision: Some(decision.clone()),
-            target: turn.target.clone().into(),
+            target: context.target.clone().into(),
             installed: self.state.installed.clone(),
             listed: self.state.listing().cloned(),
             running: self.state.running.clone(),
-            standing: turn.standing.clone(),
-            presence: turn.presence.clone(),
-            snapshot: turn.snapshot.clone(),
-            write_trouble: turn.write_trouble.clone(),
+            standing: context.standing.clone(),
+            presence: context.presence.clone(),
+            snapshot: context.snapshot.clone(),
+            write_trouble: context.write_error.clone(),
             steps_run: self.executor.steps_run(),
-            passes: turn.passes,
-            validation: turn.directory.clone(),
+            passes: context.passes,
+            validation: context.directory.clone(),
             validation_rule: self.state.validation_rule,
             certificates: self.facts.certificates.clone(),
         }));
@@ -650,7 +655,7 @@ impl Reconciler {
 /// Takes in the end of a step.
 fn end_step(
     state: &mut HostState,
-    turn: &mut Turn,
+    context: &mut Context,
     executor: &Executor,
     running: RunningStep,
     result: RunResult,
@@ -659,8 +664,8 @@ fn end_step(
     tracing::info!(%phase, %step, end = %result.end, leftovers = result.leftovers, "step ended");
     let log = log_tail(executor.redact(&result.output).lines());
     let report = StepReport { phase, step, end: result.end, log };
-    state.record(Fact::StepEnded(report), &turn.policy, clock::now(), draw());
-    turn.unsaved = true;
+    state.record(Fact::StepEnded(report), &context.policy, clock::now(), draw());
+    context.unsaved = true;
 }
 
 async fn sleep_until(at: Option<BootMillis>) {
