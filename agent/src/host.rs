@@ -119,7 +119,7 @@ impl Reconciler {
             // Marked as seen before the pass: a change during the pass wakes the loop again.
             catalog.borrow_and_update();
             checks.borrow_and_update();
-            let look_again = self.reconcile_once(&mut context, &snapshots, &presences).await;
+            let requeue_at = self.reconcile_once(&mut context, &snapshots, &presences).await;
             let follows_catalog = self.follows_catalog(&context);
             let wake = async {
                 tokio::select! {
@@ -135,7 +135,7 @@ impl Reconciler {
                         end_step(&mut self.state, &mut context, &self.executor, running, result);
                         Ok(Wake::StepEnded)
                     }
-                    () = sleep_until(look_again) => Ok(Wake::TimeCame),
+                    () = sleep_until(requeue_at) => Ok(Wake::TimeCame),
                     changed = self.settings.changed() => {
                         changed.map(|()| Wake::SettingsChanged).map_err(|_| TaskEnded("reads the settings"))
                     }
@@ -232,7 +232,7 @@ impl Reconciler {
             let decision = self.decide(context);
             context.passes += 1;
             self.show(context, &decision);
-            let mut look_again = decision.plan.look_again;
+            let mut requeue_at = decision.plan.requeue_at;
             if let Some(planned) = decision.plan.actions.first().cloned() {
                 tracing::debug!(action = %planned.action, because = %planned.because, "acting");
                 if self.execute_one(context, &decision, planned.action).await {
@@ -241,7 +241,7 @@ impl Reconciler {
             }
             self.save_if_needed(context);
             let mut soonest =
-                |at: BootMillis| look_again = Some(look_again.map_or(at, |other| other.min(at)));
+                |at: BootMillis| requeue_at = Some(requeue_at.map_or(at, |other| other.min(at)));
             if context.store_retry_at > now.boot {
                 soonest(context.store_retry_at);
             }
@@ -252,7 +252,7 @@ impl Reconciler {
             if context.policy.driver == Driver::External {
                 soonest(now.boot.plus(VERSION_FILE_POLL_INTERVAL));
             }
-            return look_again;
+            return requeue_at;
         }
     }
 
@@ -394,7 +394,7 @@ impl Reconciler {
             _ => {
                 // While there is no contact the mirror looks by itself, at its own pace.
                 if context.snapshot.connected {
-                    self.mirror.look_now();
+                    self.mirror.request_resync();
                 }
                 None
             }
@@ -416,7 +416,7 @@ impl Reconciler {
             Standing::Accepted { epoch } => {
                 tracing::info!(epoch, "the store was accepted by an operator");
                 self.session.begin_history(seen.revision, seen.raft_term);
-                self.mirror.look_now();
+                self.mirror.request_resync();
                 self.state.store = seen.identity.as_ref().map(|i| StoreMemory::first(i, &seen));
                 context.written = None;
                 context.unsaved = true;
@@ -505,7 +505,7 @@ impl Reconciler {
             return;
         }
         match self.session.claim_store(self.executor.deadline()).await {
-            Ok(()) => self.mirror.look_now(),
+            Ok(()) => self.mirror.request_resync(),
             Err(error @ StoreError::PermissionDenied { .. }) => {
                 tracing::warn!(%error, "the store has no identity yet; an operator gives it one: orchestrate store accept --version V");
             }
@@ -598,7 +598,7 @@ impl Reconciler {
                 if refusal == etcd_session::Refusal::Claim {
                     self.presence.check_now();
                 }
-                self.mirror.look_now();
+                self.mirror.request_resync();
                 context.written = None;
                 context.store_failed();
                 true
@@ -608,7 +608,7 @@ impl Reconciler {
                 context.write_error = Some(error.to_string());
                 // Whether it was applied is not known: what the store says is read again.
                 context.written = None;
-                self.mirror.look_now();
+                self.mirror.request_resync();
                 context.store_failed();
                 true
             }

@@ -44,7 +44,7 @@ use tokio::sync::{mpsc, watch};
 pub struct StateDirectoryInUse(PathBuf);
 
 /// How often it is looked who can write the settings.
-const SETTINGS_LOOKED_AT_EVERY: std::time::Duration = std::time::Duration::from_secs(10);
+const SETTINGS_POLL_INTERVAL: std::time::Duration = std::time::Duration::from_secs(10);
 /// Most time for the question of which version the store is, and how long after it is asked again.
 const STORE_VERSION_EVERY: std::time::Duration = std::time::Duration::from_secs(30);
 /// How long requests to the local HTTP may take to end when the agent stops.
@@ -317,14 +317,14 @@ async fn watch_signals(
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
-    let mut look = tokio::time::interval(SETTINGS_LOOKED_AT_EVERY);
+    let mut look = tokio::time::interval(SETTINGS_POLL_INTERVAL);
     loop {
         tokio::select! {
             // Signal streams keep what arrived while another arm ran.
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            _ = hangup.recv() => look_at_settings(&path, &settings, &untrusted, true),
-            _ = look.tick() => look_at_settings(&path, &settings, &untrusted, false),
+            _ = hangup.recv() => check_settings(&path, &settings, &untrusted, true),
+            _ = look.tick() => check_settings(&path, &settings, &untrusted, false),
         }
     }
     stop.send_replace(true);
@@ -333,7 +333,7 @@ async fn watch_signals(
 
 /// Settings that others can write are not read; those that others could write until now are read again before
 /// anything of them runs.
-fn look_at_settings(
+fn check_settings(
     path: &std::path::Path,
     settings: &watch::Sender<Arc<Settings>>,
     untrusted: &watch::Sender<Option<String>>,

@@ -28,7 +28,7 @@ const TARGET_MAX_BYTES: u64 = 64 * 1024 * 1024;
 const FUEL: u64 = 50_000_000;
 const OUTPUT_MAX_BYTES: usize = 4 * 1024;
 /// A template is looked at this often though nothing else changed.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How a template stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -104,7 +104,7 @@ impl Renderer {
                     }
                     tokio::time::sleep(self.template.debounce).await;
                 }
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
         }
     }

@@ -55,7 +55,7 @@ pub(crate) fn check(
     picture: Option<&Picture>,
 ) -> Result<(), Failure> {
     let file = settings.state_directory.join(FILE);
-    match picture.and_then(|picture| look(file, picture, session.marks())) {
+    match picture.and_then(|picture| assess_answer(file, picture, session.marks())) {
         Some(by) => Err(Failure::cannot_tell(format!(
             "the store went back: {by}; what it says was true once. `orchestrate store accept --version V` ends this"
         ))),
@@ -65,7 +65,7 @@ pub(crate) fn check(
 
 /// How the store went back since it was asked last; what is seen is remembered otherwise. A file that cannot be read
 /// or written only costs the memory.
-fn look(file: PathBuf, picture: &Picture, seen: Marks) -> Option<WentBack> {
+fn assess_answer(file: PathBuf, picture: &Picture, seen: Marks) -> Option<WentBack> {
     let identity: StoreIdentity = codec::read(&picture.get(&Key::Store)?.value).ok()?;
     let mut found = StoreSeen {
         identity: Some(identity.clone()),
@@ -116,7 +116,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         for (index, ((lineage, epoch, revision, raft_term), expected)) in answers.iter().enumerate() {
             let seen = Marks { revision: *revision, raft_term: *raft_term, history: 0 };
-            let found = look(directory.path().join(FILE), &picture(lineage, *epoch), seen);
+            let found = assess_answer(directory.path().join(FILE), &picture(lineage, *epoch), seen);
             assert_eq!(found.is_some(), *expected, "answer {index} of {answers:?}: {found:?}");
         }
     }
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn a_store_without_an_identity_and_a_missing_directory_say_nothing() {
         let seen = Marks { revision: 3, raft_term: 2, history: 0 };
-        assert_eq!(look("/nonexistent/x".into(), &picture("L", 0), seen), None);
-        assert_eq!(look("/nonexistent/x".into(), &Picture::default(), seen), None);
+        assert_eq!(assess_answer("/nonexistent/x".into(), &picture("L", 0), seen), None);
+        assert_eq!(assess_answer("/nonexistent/x".into(), &Picture::default(), seen), None);
     }
 }

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 /// Largest service file.
 const FILE_MAX_BYTES: u64 = 256 * 1024;
 /// Files are looked at this often though nothing was heard of a change.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// Changes within this time are one.
 const SETTLE: Duration = Duration::from_millis(50);
 
@@ -52,7 +52,7 @@ impl Loader {
     pub async fn run(mut self) {
         let (changed, mut changes) = mpsc::channel(1);
         let mut watcher = watch_files(&self.settings.borrow().services.clone(), changed.clone());
-        let mut look = tokio::time::interval(LOOK_EVERY);
+        let mut look = tokio::time::interval(POLL_INTERVAL);
         loop {
             tokio::select! {
                 // Channels and timers lose nothing when another is ready first.

@@ -24,7 +24,7 @@ const EVENTS_MAX: usize = 16;
 /// Events taken in before consumers see them.
 const EVENTS_AT_ONCE: usize = 256;
 /// How often it is looked which services nobody asks for any more.
-const FORGET_LOOK_EVERY: Duration = Duration::from_secs(30);
+const FORGET_INTERVAL: Duration = Duration::from_secs(30);
 const RECORDS: u64 = 0;
 
 /// One feed of health.
@@ -128,7 +128,7 @@ impl Follower {
     /// Runs until it is dropped.
     pub async fn run(mut self) {
         let mut epoch = None;
-        let mut forget = tokio::time::interval(FORGET_LOOK_EVERY);
+        let mut forget = tokio::time::interval(FORGET_INTERVAL);
         loop {
             let trust = *self.trust.borrow_and_update();
             if trust.epoch != epoch {
@@ -145,7 +145,7 @@ impl Follower {
                 self.follow_what_is_asked();
             }
             self.show(trust);
-            let look = self.catalog.next_look();
+            let look = self.catalog.next_check();
             let asked = self.asked.clone();
             tokio::select! {
                 // Channels, notifications and timers lose nothing when another is ready first.

@@ -78,7 +78,7 @@ const MEMORY: &str = "services";
 const MEMORY_MAX_BYTES: u64 = 1024 * 1024;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
 /// Addresses of the machine are read this often; the store is compared with what was written as well.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 /// One service as it stands in the store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -154,7 +154,7 @@ impl Publisher {
         let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
         let mut failures = 0u32;
         let mut checks = self.board.changes();
-        let mut look = tokio::time::interval(LOOK_EVERY);
+        let mut look = tokio::time::interval(POLL_INTERVAL);
         loop {
             let definitions = self.loaded.borrow_and_update().definitions.clone();
             self.resolved.follow(&definitions, false);
@@ -169,7 +169,7 @@ impl Publisher {
                 // What it waits for wakes it.
                 Ok(false) => {
                     failures = 0;
-                    LOOK_EVERY
+                    POLL_INTERVAL
                 }
                 Err(error) => {
                     failures += 1;

@@ -64,7 +64,7 @@ impl Answers {
         Self { zone, transport, forwards, reader, changes, shown, kept, kept_bytes, seed }
     }
 
-    fn look(&mut self) {
+    fn refresh(&mut self) {
         // The sender is gone when the agent stops; what was shown last is answered until then.
         if self.changes.has_changed().unwrap_or(false) {
             self.shown = self.changes.borrow_and_update().clone();
@@ -79,7 +79,7 @@ impl Answers {
 
     /// Answers a packet into a buffer, behind what is in it.
     pub(super) fn answer(&mut self, packet: &[u8], out: &mut Vec<u8>) -> Answered {
-        self.look();
+        self.refresh();
         let Some((id, question)) = packet.split_first_chunk::<2>() else { return Answered::Never };
         let now = Instant::now();
         if let Some(kept) = self.kept.get_mut(question) {
@@ -112,7 +112,7 @@ impl Answers {
 
     /// Answers a packet without keeping anything.
     pub(super) fn make(&mut self, packet: &[u8], can_wait: bool) -> (Reply, Option<ServiceName>) {
-        self.look();
+        self.refresh();
         let asked: Asked = match read(packet, self.transport) {
             Ok(asked) => asked,
             Err(reply) => return (reply, None),

@@ -27,7 +27,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// While others wait to be taken, a request may take so long.
 const ANSWER_WITHIN_IF_FULL: Duration = Duration::from_secs(1);
 /// While others wait to be taken, this often it is looked who takes longer.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Longest head of a request, and what is read and written at once.
 const BUFFER_MAX_BYTES: usize = 32 * 1024;
 /// How long nobody is let in after that failed.
@@ -143,9 +143,9 @@ impl Open {
             if let Ok(place) = self.places.clone().try_acquire_owned() {
                 return Some(place);
             }
-            self.let_longest_go();
+            self.close_longest_idle();
             let place = self.places.clone().acquire_owned();
-            match tokio::time::timeout(LOOK_EVERY, place).await {
+            match tokio::time::timeout(POLL_INTERVAL, place).await {
                 // The semaphore is never closed.
                 Ok(place) => return place.ok(),
                 Err(_) => continue,
@@ -153,7 +153,7 @@ impl Open {
         }
     }
 
-    fn let_longest_go(&mut self) {
+    fn close_longest_idle(&mut self) {
         let began = self.all.iter().enumerate().filter_map(|(index, connection)| {
             let since = (*connection.upgrade()?.since.borrow())?;
             Some((since, index))

@@ -241,7 +241,7 @@ impl Guard {
     }
 
     /// When [`Guard::expire`] has something to do.
-    pub(super) fn next_look(&self) -> Option<BootMillis> {
+    pub(super) fn next_check(&self) -> Option<BootMillis> {
         let settings = self.settings;
         let ends = self.services.values().flat_map(|watched| {
             watched.vanished.values().filter_map(|v| {

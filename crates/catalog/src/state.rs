@@ -184,8 +184,8 @@ impl Catalog {
     }
 
     /// When [`Catalog::settle`] makes a difference though nothing was said.
-    pub fn next_look(&self) -> Option<BootMillis> {
-        self.guard.next_look()
+    pub fn next_check(&self) -> Option<BootMillis> {
+        self.guard.next_check()
     }
 }
 

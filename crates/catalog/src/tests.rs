@@ -113,10 +113,10 @@ fn when_the_records_go_too_it_is_let_go_after_a_while() {
     scene.silence(0..6, 1);
     (0..6).for_each(|number| scene.say(number, CatalogFact::Record(None), 900));
     assert_eq!(scene.functional(959), 6);
-    assert_eq!(scene.catalog.next_look(), Some(at(960)));
+    assert_eq!(scene.catalog.next_check(), Some(at(960)));
     assert_eq!(scene.functional(960), 0);
     assert_eq!(scene.catalog.view().nodes().hosts().len(), 0);
-    assert_eq!(scene.catalog.next_look(), None);
+    assert_eq!(scene.catalog.next_check(), None);
 }
 
 #[test]

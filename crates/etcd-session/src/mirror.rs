@@ -75,7 +75,7 @@ pub struct Snapshot {
 /// A running mirror; it ends when this is dropped.
 pub struct Mirror {
     snapshots: watch::Receiver<Arc<Snapshot>>,
-    look: tokio::sync::mpsc::Sender<()>,
+    resync_requests: tokio::sync::mpsc::Sender<()>,
     polled_also: watch::Sender<Vec<Key>>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -92,8 +92,9 @@ impl Mirror {
         let (sender, snapshots) = watch::channel(Arc::new(Snapshot::default()));
         let (look, looks) = tokio::sync::mpsc::channel(1);
         let (polled_also, also) = watch::channel(scope.polled_also.clone());
-        let task = tokio::spawn(Follower { session, scope, options, sender, looks, also }.run());
-        Self { snapshots, look, polled_also, task }
+        let task =
+            tokio::spawn(Follower { session, scope, options, sender, resync_requests: looks, also }.run());
+        Self { snapshots, resync_requests: look, polled_also, task }
     }
 
     /// The newest picture, and a way to wait for the next.
@@ -118,9 +119,9 @@ impl Mirror {
     }
 
     /// Asks for a linearizable read now; requests that come together are one.
-    pub fn look_now(&self) {
+    pub fn request_resync(&self) {
         // A full queue holds the same wish already.
-        let _ = self.look.try_send(());
+        let _ = self.resync_requests.try_send(());
     }
 }
 
@@ -129,7 +130,7 @@ struct Follower {
     scope: Scope,
     options: MirrorOptions,
     sender: watch::Sender<Arc<Snapshot>>,
-    looks: tokio::sync::mpsc::Receiver<()>,
+    resync_requests: tokio::sync::mpsc::Receiver<()>,
     /// What is polled besides the scope.
     also: watch::Receiver<Vec<Key>>,
 }
@@ -307,7 +308,7 @@ impl Follower {
                     created += usize::from(answer.created());
                     let complete = created == self.scope.watched.len();
                     if complete && !trusted {
-                        if let Some(left) = self.look_after_resuming(resume).await {
+                        if let Some(left) = self.resync_after_resume(resume).await {
                             return left;
                         }
                         trusted = true;
@@ -324,13 +325,13 @@ impl Follower {
                     }
                 }
                 () = tokio::time::sleep_until(backstop) => {
-                    if let Some(left) = self.look(resume).await {
+                    if let Some(left) = self.resync(resume).await {
                         return left;
                     }
                     backstop = Instant::now() + self.backstop();
                 }
-                _ = self.looks.recv() => {
-                    if let Some(left) = self.look(resume).await {
+                _ = self.resync_requests.recv() => {
+                    if let Some(left) = self.resync(resume).await {
                         return left;
                     }
                     backstop = Instant::now() + self.backstop();
@@ -344,7 +345,7 @@ impl Follower {
     }
 
     /// The backstop: a read that shows what the watch should have shown.
-    async fn look(&self, resume: &mut [i64]) -> Option<Left> {
+    async fn resync(&self, resume: &mut [i64]) -> Option<Left> {
         match self.read().await {
             Err(error) => Some(Left::Cut(error)),
             Ok((revision, true)) => {
@@ -359,7 +360,7 @@ impl Follower {
     }
 
     /// What happened during the cut comes by the watch as well; only a store that went back changes the course.
-    async fn look_after_resuming(&self, resume: &mut [i64]) -> Option<Left> {
+    async fn resync_after_resume(&self, resume: &mut [i64]) -> Option<Left> {
         match self.read().await {
             Err(error) => Some(Left::Cut(error)),
             Ok((revision, _)) if resume.iter().any(|from| *from > revision + 1) => {

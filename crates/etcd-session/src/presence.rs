@@ -235,7 +235,7 @@ impl Claimant {
     }
 
     /// Reads what stands of the claim, and how the store is to be judged, on one connection.
-    async fn look(&self, deadline: Deadline) -> Result<(Picture, u64, Marks), StoreError> {
+    async fn read_claim(&self, deadline: Deadline) -> Result<(Picture, u64, Marks), StoreError> {
         let host = &self.config.host;
         let (_, generation) = self.session.client().await?;
         let marks = self.session.marks();
@@ -254,7 +254,7 @@ impl Claimant {
     async fn claim(&self, gate: &Gate) -> Result<ClaimOutcome, StoreError> {
         let config = &self.config;
         let deadline = Deadline::within(REQUEST_TIMEOUT);
-        let (picture, generation, marks) = self.look(deadline).await?;
+        let (picture, generation, marks) = self.read_claim(deadline).await?;
         if !gate.is_of(&picture, &config.host, marks) {
             return Ok(ClaimOutcome::Raced);
         }
@@ -421,7 +421,7 @@ impl Claimant {
         if *self.session.proven().borrow() != generation {
             // Before the read: what was remembered then must stand in what is read after.
             let gate = self.gate.borrow().clone();
-            let (picture, generation, marks) = self.look(deadline).await?;
+            let (picture, generation, marks) = self.read_claim(deadline).await?;
             let host = &self.config.host;
             let live = picture.get(&Key::Live(host.clone()));
             if live.is_none_or(|live| live.mod_revision != held.live_revision) {

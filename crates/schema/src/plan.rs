@@ -268,8 +268,8 @@ pub struct Plan {
     /// Why it does this and nothing else.
     pub because: Reason,
     /// When it decides again though nothing changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub look_again: Option<BootMillis>,
+    #[serde(rename = "look_again", default, skip_serializing_if = "Option::is_none")]
+    pub requeue_at: Option<BootMillis>,
 }
 
 /// What stands in the way of a host.

@@ -86,7 +86,7 @@ pub(super) async fn bootstrap(wish: Wish, store: &Store<'_>, output: &mut Output
         )));
     }
     let whole = files.check(&initial, &host, &text)?;
-    let found = look(&host, &whole, wish.first, store).await?;
+    let found = inspect_store(&host, &whole, wish.first, store).await?;
     if changed {
         files.make_directories()?;
         password.iter().try_for_each(Password::write)?;
@@ -134,7 +134,7 @@ struct Found {
 }
 
 /// Asks the store with what the agent will ask it with. `None`: there is none on this machine yet.
-async fn look(
+async fn inspect_store(
     host: &HostName,
     settings: &AgentSettings,
     first: bool,

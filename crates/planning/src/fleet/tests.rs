@@ -32,7 +32,7 @@ fn report(decided: Option<(&str, i64)>, verdict: HostVerdict) -> String {
         verdict,
         target: decided.map(|(v, revision)| ReportedTarget { version: version(v), revision }),
         installed: Some(version("v2")),
-        plan: Plan { phase: Phase::Idle, actions: Vec::new(), because: Reason::Settled, look_again: None },
+        plan: Plan { phase: Phase::Idle, actions: Vec::new(), because: Reason::Settled, requeue_at: None },
         store: None,
         facts: HostFacts::default(),
         checks: Vec::new(),

@@ -40,13 +40,13 @@ struct Decider<'a> {
     now: Now,
 }
 
-fn waits(phase: Phase, because: Reason, look_again: Option<BootMillis>) -> Plan {
-    Plan { phase, actions: Vec::new(), because, look_again }
+fn waits(phase: Phase, because: Reason, requeue_at: Option<BootMillis>) -> Plan {
+    Plan { phase, actions: Vec::new(), because, requeue_at: requeue_at }
 }
 
 fn does(phase: Phase, because: Reason, actions: impl IntoIterator<Item = Action>) -> Plan {
     let actions = actions.into_iter().map(|action| Planned { action, because: because.clone() }).collect();
-    Plan { phase, actions, because, look_again: None }
+    Plan { phase, actions, because, requeue_at: None }
 }
 
 impl Decider<'_> {
@@ -235,7 +235,7 @@ impl Decider<'_> {
 
     /// While an attempt waits before its start, the old version is looked after as ever.
     fn undisturbed_meanwhile(&self, waiting: Plan) -> Plan {
-        let plan = self.meanwhile(waiting.because, waiting.look_again);
+        let plan = self.meanwhile(waiting.because, waiting.requeue_at);
         if plan.actions.is_empty() { Plan { phase: waiting.phase, ..plan } } else { plan }
     }
 
@@ -501,9 +501,9 @@ impl Decider<'_> {
     }
 
     /// What a host does when no attempt is under way: it validates what it has, on time.
-    fn meanwhile(&self, because: Reason, look_again: Option<BootMillis>) -> Plan {
+    fn meanwhile(&self, because: Reason, requeue_at: Option<BootMillis>) -> Plan {
         let Some(subject) = self.state.subject() else {
-            return waits(Phase::Idle, because, look_again);
+            return waits(Phase::Idle, because, requeue_at);
         };
         if self.state.cycle.is_some() {
             return self.cycle(subject, Reason::ValidationDue);
@@ -521,8 +521,8 @@ impl Decider<'_> {
             }
             due = due.min(converge);
         }
-        let look_again = look_again.filter(|at| *at > self.now.boot).map_or(due, |at| at.min(due));
-        waits(Phase::Idle, because, Some(look_again))
+        let requeue_at = requeue_at.filter(|at| *at > self.now.boot).map_or(due, |at| at.min(due));
+        waits(Phase::Idle, because, Some(requeue_at))
     }
 
     /// A failing validation is repeated after a delay that grows with the time it has failed.

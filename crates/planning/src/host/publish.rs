@@ -59,7 +59,7 @@ impl HostState {
             // The write that carries this report is not news; times since boot mean nothing to others.
             plan: Plan {
                 actions: plan.actions.iter().skip(usize::from(begins_with_write)).cloned().collect(),
-                look_again: None,
+                requeue_at: None,
                 ..plan.clone()
             },
             store: self.store.as_ref().map(|s| ReportedStore { lineage: s.lineage.clone(), epoch: s.epoch }),
@@ -102,7 +102,7 @@ pub(super) fn add(plan: &mut Plan, verdict: &HostVerdict, desired: &Desired, obs
         Some(Due::Now(action)) => {
             plan.actions.insert(0, Planned { action, because: Reason::StoreDiffers });
         }
-        Some(Due::At(at)) => plan.look_again = Some(plan.look_again.map_or(at, |other| other.min(at))),
+        Some(Due::At(at)) => plan.requeue_at = Some(plan.requeue_at.map_or(at, |other| other.min(at))),
         None => {}
     }
 }

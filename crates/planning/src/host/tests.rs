@@ -304,7 +304,7 @@ impl World {
         let end = self.now.boot.plus(duration);
         loop {
             self.settle();
-            let next = self.decide().plan.look_again.filter(|at| *at <= end);
+            let next = self.decide().plan.requeue_at.filter(|at| *at <= end);
             let Some(next) = next else { break };
             assert!(next > self.now.boot, "looks again at once: {:#?}", self.decide());
             self.now.boot = next;
@@ -1191,7 +1191,7 @@ fn hosts_spread_over_the_window() {
     world.trigger("2");
     world.settle();
     assert_eq!(world.word(), "waiting");
-    let at = world.decide().plan.look_again.unwrap();
+    let at = world.decide().plan.requeue_at.unwrap();
     assert!(at <= world.now.boot.plus(Duration::from_secs(1000)));
     world.pass(Duration::from_secs(1000));
     assert_eq!(world.published.listing, Some(version("2")));
