@@ -7,7 +7,7 @@ use planning::policy::Policy;
 use planning::settings::ValidationDirectory;
 use schema::names::Version;
 use schema::records::Wait;
-use schema::standing::Standing;
+use schema::store_trust::StoreTrust;
 use schema::time::{Backoff, BootMillis};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) struct Context {
     pub(crate) directory: Option<ValidationDirectory>,
     /// What was said of it last.
     pub(crate) directory_logged: Option<String>,
-    pub(crate) standing: Standing,
+    pub(crate) store_trust: StoreTrust,
     pub(crate) target: Target,
     pub(crate) target_since: BootMillis,
     /// The version that stands in the file of the last target.

@@ -17,8 +17,8 @@ use schema::keys::StatusState;
 use schema::names::{StatusType, Version};
 use schema::plan::Action;
 use schema::records::{HostFacts, StatusRecord};
-use schema::standing::Standing;
 use schema::steps::StepPhase;
+use schema::store_trust::StoreTrust;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -196,7 +196,7 @@ impl Executor {
         let waits = planning::host::waits_of(state, &context.policy, &context.waits);
         let report = state.report(decision, &context.target, facts, waits, &context.problems, now, write_id);
         // In a store that went back results wait; that the host is blocked may be said.
-        let trusted = context.standing == Standing::Trusted;
+        let trusted = context.store_trust == StoreTrust::Trusted;
         let mut published = match context.written.clone() {
             Some((at, published)) if at > context.snapshot.read_revision => published,
             _ => crate::store_view::published(&context.snapshot, &state.host),

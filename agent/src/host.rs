@@ -20,7 +20,7 @@ use planning::settings::{Settings, ValidationDirectory, read_version_file};
 use schema::codec::{cut, log_tail};
 use schema::names::Version;
 use schema::records::{CHECK_LINE_MAX_BYTES, Driver, FailingCheck, HostFacts, LiveClaim, Maintenance};
-use schema::standing::{Standing, StoreMemory, judge};
+use schema::store_trust::{StoreMemory, StoreTrust, assess};
 use schema::time::BootMillis;
 use std::sync::Arc;
 use std::time::Duration;
@@ -184,7 +184,7 @@ impl Reconciler {
             policy: self.settings.borrow().policy.clone(),
             directory: None,
             directory_logged: None,
-            standing: Standing::Unread,
+            store_trust: StoreTrust::Unread,
             target: Target::Unread,
             target_since: clock::boot_millis(),
             remembered_target: None,
@@ -347,7 +347,7 @@ impl Reconciler {
         };
         let observed = Observed {
             state: &self.state,
-            standing: context.standing.clone(),
+            store_trust: context.store_trust.clone(),
             store_ready: self.is_store_ready(context, now.boot),
             claim,
             decommissioned: store_view::decommissioned(&context.snapshot, &self.state.host),
@@ -366,7 +366,8 @@ impl Reconciler {
 
     /// That the host is blocked is said as soon as the store takes it, whether or not it is being followed already.
     fn is_store_ready(&self, context: &Context, now: BootMillis) -> bool {
-        let followed = context.snapshot.connected || matches!(context.standing, Standing::WentBack { .. });
+        let followed =
+            context.snapshot.connected || matches!(context.store_trust, StoreTrust::WentBack { .. });
         followed && now >= context.store_retry_at
     }
 
@@ -410,19 +411,19 @@ impl Reconciler {
         let host = self.state.host.clone();
         let history = self.session.marks().history;
         let seen = store_view::seen(&snapshot, &host, self.state.store.as_ref(), history);
-        let mut standing = judge(self.state.store.as_ref(), &seen);
-        match &standing {
-            Standing::Unclaimed => self.claim_store(context).await,
-            Standing::Accepted { epoch } => {
+        let mut store_trust = assess(self.state.store.as_ref(), &seen);
+        match &store_trust {
+            StoreTrust::Unclaimed => self.claim_store(context).await,
+            StoreTrust::Accepted { epoch } => {
                 tracing::info!(epoch, "the store was accepted by an operator");
                 self.session.begin_history(seen.revision, seen.raft_term);
                 self.mirror.request_resync();
                 self.state.store = seen.identity.as_ref().map(|i| StoreMemory::first(i, &seen));
                 context.written = None;
                 context.unsaved = true;
-                standing = Standing::Trusted;
+                store_trust = StoreTrust::Trusted;
             }
-            Standing::Trusted => match (&mut self.state.store, &seen.identity) {
+            StoreTrust::Trusted => match (&mut self.state.store, &seen.identity) {
                 (Some(memory), _) => memory.note(&seen),
                 (none, Some(identity)) => {
                     *none = Some(StoreMemory::first(identity, &seen));
@@ -430,7 +431,7 @@ impl Reconciler {
                 }
                 (None, None) => {}
             },
-            Standing::WentBack { by } => {
+            StoreTrust::WentBack { by } => {
                 let is_news = self.state.store.as_ref().is_some_and(|memory| memory.went_back.is_none());
                 if is_news || seen.regressed_revision.is_some() || seen.regressed_term.is_some() {
                     // It is remembered; reads are held against this store from here on, so that the mirror follows it.
@@ -444,12 +445,12 @@ impl Reconciler {
                     context.unsaved = true;
                 }
             }
-            Standing::Unreadable { why } => {
-                if context.standing != standing {
+            StoreTrust::Unreadable { why } => {
+                if context.store_trust != store_trust {
                     tracing::error!(%why, "the store's identity cannot be read: nothing is written");
                 }
             }
-            Standing::OtherLineage { ours, theirs } => {
+            StoreTrust::OtherLineage { ours, theirs } => {
                 // What was seen of that store says nothing of ours.
                 let marks = self.session.marks();
                 if let Some(memory) = &self.state.store
@@ -457,16 +458,16 @@ impl Reconciler {
                 {
                     self.session.begin_history(memory.revision, memory.raft_term);
                 }
-                if context.standing != standing {
+                if context.store_trust != store_trust {
                     tracing::error!(%ours, %theirs, "this is another fleet's store: nothing is written to it");
                 }
             }
-            Standing::Unread => {}
+            StoreTrust::Unread => {}
         }
-        self.open_gate(&standing, &snapshot);
-        self.tell_catalog(&standing, &snapshot);
+        self.open_gate(&store_trust, &snapshot);
+        self.tell_catalog(&store_trust, &snapshot);
         self.check_claim(context, &snapshot);
-        context.standing = standing;
+        context.store_trust = store_trust;
         let epoch = self.state.store.as_ref().map_or(0, |s| s.epoch);
         let target = store_view::target(&snapshot, epoch);
         if target != context.target {
@@ -474,7 +475,7 @@ impl Reconciler {
             context.target = target;
             context.target_since = clock::boot_millis();
         }
-        if context.standing == Standing::Trusted {
+        if context.store_trust == StoreTrust::Trusted {
             self.remember_target(context);
         }
         if store_view::decommissioned(&snapshot, &host)
@@ -516,8 +517,8 @@ impl Reconciler {
     }
 
     /// The name may be claimed, and the report written, in the own store, also when it went back.
-    fn open_gate(&self, standing: &Standing, snapshot: &Snapshot) {
-        let open = matches!(standing, Standing::Trusted | Standing::WentBack { .. });
+    fn open_gate(&self, store_trust: &StoreTrust, snapshot: &Snapshot) {
+        let open = matches!(store_trust, StoreTrust::Trusted | StoreTrust::WentBack { .. });
         let store_revision = snapshot.picture.get(&schema::keys::Key::Store).map_or(0, |e| e.mod_revision);
         let history = self.session.marks().history;
         let gate = Gate { open, store_revision, history, memory: self.state.store.clone() };
@@ -529,10 +530,10 @@ impl Reconciler {
     }
 
     /// The catalog of a store that went back, or of another fleet, does not count, and nothing is published there.
-    fn tell_catalog(&self, standing: &Standing, snapshot: &Snapshot) {
+    fn tell_catalog(&self, store_trust: &StoreTrust, snapshot: &Snapshot) {
         use schema::keys::Key;
         let revision = |key: Key| snapshot.picture.get(&key).map_or(0, |entry| entry.mod_revision);
-        let is_trusted = *standing == Standing::Trusted;
+        let is_trusted = *store_trust == StoreTrust::Trusted;
         let epoch = self.state.store.as_ref().map_or(0, |store| store.epoch);
         let trust = Trust { epoch: is_trusted.then_some(epoch), release: revision(Key::ReleaseView) };
         self.trust.send_if_modified(|old| std::mem::replace(old, trust) != trust);
@@ -639,7 +640,7 @@ impl Reconciler {
             installed: self.state.installed.clone(),
             listed: self.state.listing().cloned(),
             running: self.state.running.clone(),
-            standing: context.standing.clone(),
+            store_trust: context.store_trust.clone(),
             presence: context.presence.clone(),
             snapshot: context.snapshot.clone(),
             write_trouble: context.write_error.clone(),

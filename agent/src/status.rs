@@ -4,7 +4,7 @@ use etcd_session::{PresenceState, Snapshot};
 use planning::host::{Decision, RunningStep, Target};
 use planning::settings::{ValidationDirectory, ValidationRule};
 use schema::names::{HostName, Version};
-use schema::standing::Standing;
+use schema::store_trust::StoreTrust;
 use schema::time::EpochSeconds;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ pub struct Status {
     /// The step in flight.
     pub running: Option<RunningStep>,
     /// The store.
-    pub standing: Standing,
+    pub store_trust: StoreTrust,
     /// The claim.
     pub presence: PresenceState,
     /// The picture of the store.
@@ -94,7 +94,7 @@ impl Default for Status {
             installed: None,
             listed: None,
             running: None,
-            standing: Standing::Unread,
+            store_trust: StoreTrust::Unread,
             presence: PresenceState::NotYet,
             snapshot: Arc::default(),
             write_trouble: None,
@@ -142,7 +142,7 @@ impl Status {
             })),
             "claim": { "state": claim, "lease": lease, "holder": holder },
             "store": {
-                "standing": self.standing,
+                "standing": self.store_trust,
                 "connected": self.snapshot.connected,
                 "revision": self.snapshot.picture.revision,
                 "raft_term": self.snapshot.picture.raft_term,

@@ -6,7 +6,7 @@ use schema::codec;
 use schema::keys::{Key, StatusState};
 use schema::names::{HostName, StatusType, Version};
 use schema::records::{RosterEntry, StatusRecord};
-use schema::standing::{Instruction, InstructionOrder, StoreMemory, StoreSeen};
+use schema::store_trust::{Instruction, InstructionOrder, StoreMemory, StoreSeen};
 
 /// The keys that an agent looks at: the target, the store's identity and its own keys.
 pub fn scope(host: &HostName, listing: Option<&Version>) -> Scope {
@@ -70,7 +70,7 @@ pub fn target(snapshot: &Snapshot, epoch: u64) -> Target {
 /// True if this was written before the store was accepted: it does not count in the new epoch.
 fn predates_epoch(snapshot: &Snapshot, entry: &Entry, epoch: u64) -> bool {
     let accepted_at = revision(snapshot.picture.get(&Key::Store)).unwrap_or(0);
-    schema::standing::predates_epoch(epoch, accepted_at, entry.mod_revision)
+    schema::store_trust::predates_epoch(epoch, accepted_at, entry.mod_revision)
 }
 
 /// The newest wish that the host try again.

@@ -8,7 +8,7 @@ use etcd_session::{Deadline, Marks, Picture, Session};
 use schema::codec;
 use schema::keys::Key;
 use schema::records::StoreIdentity;
-use schema::standing::{Standing, StoreMemory, StoreSeen, WentBack, judge};
+use schema::store_trust::{StoreMemory, StoreSeen, StoreTrust, WentBack, assess};
 use std::path::PathBuf;
 use std::pin::pin;
 
@@ -83,9 +83,9 @@ fn assess_answer(file: PathBuf, picture: &Picture, seen: Marks) -> Option<WentBa
             (seen.revision < before.revision).then_some((before.revision, seen.revision));
         found.regressed_term =
             (seen.raft_term < before.raft_term).then_some((before.raft_term, seen.raft_term));
-        match judge(Some(&before), &found) {
-            Standing::WentBack { by } => return Some(by),
-            Standing::Accepted { .. } => {}
+        match assess(Some(&before), &found) {
+            StoreTrust::WentBack { by } => return Some(by),
+            StoreTrust::Accepted { .. } => {}
             _ if before == memory => return None,
             _ => memory.note(&found),
         }

@@ -35,10 +35,10 @@ pub fn check_certificates(files: &TlsFiles) -> Result<(), StoreError> {
 
 /// Reads the files and looks whether they can be used now.
 pub(crate) fn read(files: &TlsFiles) -> Result<Pem, StoreError> {
-    judge(files, now()).map_err(|detail| StoreError::Certificate { detail })
+    check_at(files, now()).map_err(|detail| StoreError::Certificate { detail })
 }
 
-fn judge(files: &TlsFiles, now: EpochSeconds) -> Result<Pem, String> {
+fn check_at(files: &TlsFiles, now: EpochSeconds) -> Result<Pem, String> {
     let authorities = files.cacert.as_deref().map(read_authorities).transpose()?;
     let identity = match (&files.cert, &files.key) {
         (Some(cert), Some(key)) => Some(read_identity(cert, key, now)?),

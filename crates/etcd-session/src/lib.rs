@@ -27,7 +27,7 @@ pub use discovery::{DEFAULT_DISCOVERY_URL, new_discovery_token};
 pub use error::{Class, StoreError};
 pub use feed::{Feed, FeedEvent, FeedOptions};
 pub use host_write::{Fence, HostWrite, Listing, Refusal, Written};
-pub use marks::{Marks, Regress, judged_keys, store_seen};
+pub use marks::{Marks, Regress, store_seen, trust_keys};
 pub use mirror::{Mirror, MirrorOptions, Scope, Snapshot};
 pub use operator::{Accepted, OneShot, StatusWrite, TargetSet};
 pub use picture::{Entry, Picture};

@@ -6,7 +6,7 @@ use schema::codec;
 use schema::keys::Key;
 use schema::names::HostName;
 use schema::records::StoreIdentity;
-use schema::standing::StoreSeen;
+use schema::store_trust::StoreSeen;
 use std::sync::{Mutex, PoisonError};
 
 /// The highest revision and raft term that were seen, and in which history of the store.
@@ -65,7 +65,7 @@ impl SharedMarks {
 }
 
 /// The keys that a store is judged by, as far as one host is concerned.
-pub fn judged_keys(host: &HostName) -> [Key; 4] {
+pub fn trust_keys(host: &HostName) -> [Key; 4] {
     [Key::Store, Key::CurrentVersion, Key::Report(host.clone()), Key::Host(host.clone())]
 }
 

@@ -10,7 +10,7 @@ use schema::codec;
 use schema::keys::{Key, StatusState};
 use schema::names::{HostName, ServiceName, StatusType, Version};
 use schema::records::{RetryWish, RosterEntry, StatusRecord, StoreIdentity};
-use schema::standing::predates_epoch;
+use schema::store_trust::predates_epoch;
 use schema::time::EpochSeconds;
 use std::collections::BTreeSet;
 

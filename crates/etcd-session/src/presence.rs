@@ -10,7 +10,7 @@
 //! granted in. In a store that went back the name is claimed under a new lease, which takes the old listing away.
 
 use crate::error::{Class, StoreError};
-use crate::marks::{Marks, judged_keys, store_seen};
+use crate::marks::{Marks, store_seen, trust_keys};
 use crate::picture::Picture;
 use crate::random::draw;
 use crate::request::{Deadline, Repeat};
@@ -20,7 +20,7 @@ use schema::codec;
 use schema::keys::Key;
 use schema::names::HostName;
 use schema::records::{LiveClaim, RosterEntry};
-use schema::standing::{Standing, StoreMemory, judge};
+use schema::store_trust::{StoreMemory, StoreTrust, assess};
 use schema::time::Backoff;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -69,10 +69,10 @@ impl Gate {
     fn is_of(&self, picture: &Picture, host: &HostName, marks: Marks) -> bool {
         let regress = marks.regress(picture);
         let seen = store_seen(picture, host, regress);
-        let standing = judge(self.memory.as_ref(), &seen);
+        let store_trust = assess(self.memory.as_ref(), &seen);
         marks.history == self.history
             && regress.is_none()
-            && (self.went_back() || matches!(standing, Standing::Trusted | Standing::Unclaimed))
+            && (self.went_back() || matches!(store_trust, StoreTrust::Trusted | StoreTrust::Unclaimed))
     }
 }
 
@@ -240,7 +240,7 @@ impl Claimant {
         let (_, generation) = self.session.client().await?;
         let marks = self.session.marks();
         let mut keys = vec![Key::Live(host.clone()), Key::Announced(host.clone())];
-        keys.extend(judged_keys(host));
+        keys.extend(trust_keys(host));
         let picture = self.session.read_keys(&keys, deadline).await?;
         let (_, after) = self.session.client().await?;
         if after != generation {

@@ -9,6 +9,6 @@ pub mod names;
 pub mod plan;
 pub mod records;
 pub mod server_version;
-pub mod standing;
 pub mod steps;
+pub mod store_trust;
 pub mod time;

@@ -3,8 +3,8 @@
 
 use crate::names::{ServiceName, StepName, Token, Version};
 use crate::records::Wait;
-use crate::standing::{Instruction, InstructionOrder, WentBack};
 use crate::steps::StepPhase;
+use crate::store_trust::{Instruction, InstructionOrder, WentBack};
 use crate::time::BootMillis;
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -77,7 +77,7 @@ impl Fleet {
         let report = evidence.readable_report().filter(|_| evidence.live.is_some());
         let is_disturbed = report
             .is_some_and(|report| !matches!(report.phase, Phase::Idle | Phase::Prefetch | Phase::Start));
-        let verdict = self.judge(host, evidence);
+        let verdict = self.derive_verdict(host, evidence);
         is_disturbed
             || matches!(verdict, FleetVerdict::Lost { .. } | FleetVerdict::Running(Running::Towards(_)))
     }

@@ -261,12 +261,12 @@ impl Fleet {
 
     /// The verdict of every host.
     pub fn verdicts(&self) -> BTreeMap<&HostName, FleetVerdict> {
-        self.hosts.iter().map(|(host, evidence)| (host, self.judge(host, evidence))).collect()
+        self.hosts.iter().map(|(host, evidence)| (host, self.derive_verdict(host, evidence))).collect()
     }
 
     /// The verdict of one host, if it is part of the fleet.
     pub fn verdict(&self, host: &HostName) -> Option<FleetVerdict> {
-        self.hosts.get(host).map(|evidence| self.judge(host, evidence))
+        self.hosts.get(host).map(|evidence| self.derive_verdict(host, evidence))
     }
 
     /// The state of the whole.
@@ -312,7 +312,7 @@ impl Fleet {
         self.hosts.is_empty().then(|| "no host is known".into())
     }
 
-    pub(super) fn judge(&self, host: &HostName, evidence: &Evidence) -> FleetVerdict {
+    pub(super) fn derive_verdict(&self, host: &HostName, evidence: &Evidence) -> FleetVerdict {
         let deadlock = || self.deadlocks.get(host).cloned().map(Blocked::Deadlock);
         lost(evidence)
             .or_else(|| self.failed(evidence).map(FleetVerdict::Failed))

@@ -147,7 +147,7 @@ impl<'a> WaitGraph<'a> {
     pub fn of(fleet: &Fleet, view: &'a View, now: EpochSeconds) -> Self {
         let members = fleet.hosts.iter().map(|(host, evidence)| {
             let report = fleet.current_report(evidence);
-            let verdict = fleet.judge(host, evidence);
+            let verdict = fleet.derive_verdict(host, evidence);
             let prospect = match &verdict {
                 FleetVerdict::Ok => Prospect::Settled,
                 FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(wait))) => {

@@ -9,8 +9,8 @@ use schema::keys::StatusState;
 use schema::names::{StatusType, Version};
 use schema::plan::{Action, AttemptCause, Phase, Plan, Planned, Reason};
 use schema::records::{Driver, Wait};
-use schema::standing::{Instruction, Standing};
 use schema::steps::StepPhase;
+use schema::store_trust::{Instruction, StoreTrust};
 use schema::time::{BootMillis, Now};
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Decider<'_> {
             return waits(Phase::Idle, Reason::Blocked, None);
         }
         if let Some(wish) = self.desired.retry
-            && self.observed.standing == Standing::Trusted
+            && self.observed.store_trust == StoreTrust::Trusted
             && Some(wish) > self.state.retry_heeded
         {
             return does(Phase::Idle, Reason::OperatorAsked, [Action::Rearm { order: wish }]);
@@ -116,7 +116,7 @@ impl Decider<'_> {
     }
 
     fn may_start(&self) -> bool {
-        self.observed.standing == Standing::Trusted
+        self.observed.store_trust == StoreTrust::Trusted
             && self.observed.store_ready
             && self.observed.claim == Claim::Held
             && !self.observed.decommissioned

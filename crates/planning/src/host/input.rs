@@ -9,7 +9,7 @@ use schema::records::{
     CHECKS_IN_REPORT, FailingCheck, HostFacts, Report, StatusRecord, UNPUBLISHED_IN_REPORT,
     UnpublishedService, Wait,
 };
-use schema::standing::{Instruction, InstructionOrder, Standing};
+use schema::store_trust::{Instruction, InstructionOrder, StoreTrust};
 use schema::time::BootMillis;
 use std::collections::BTreeMap;
 
@@ -64,7 +64,7 @@ pub struct Observed<'a> {
     /// Its own past.
     pub state: &'a HostState,
     /// The store.
-    pub standing: Standing,
+    pub store_trust: StoreTrust,
     /// The store can be written now: connected, no back-off running.
     pub store_ready: bool,
     /// The name.

@@ -8,7 +8,7 @@ use schema::keys::StatusState;
 use schema::names::{Token, Version};
 use schema::plan::{Action, HostVerdict, Plan, Planned, Reason};
 use schema::records::{Driver, HostFacts, Report, ReportedStore, ReportedTarget, Wait};
-use schema::standing::Standing;
+use schema::store_trust::StoreTrust;
 use schema::time::Now;
 use std::time::Duration;
 
@@ -88,14 +88,14 @@ pub(super) fn add(plan: &mut Plan, verdict: &HostVerdict, desired: &Desired, obs
     };
     let may_write = observed.store_ready && observed.claim == Claim::Held && !observed.decommissioned;
     let (true, true, Some(published)) = (settled, may_write, &observed.published) else { return };
-    let action = match observed.standing {
+    let action = match observed.store_trust {
         // What changes the list is journaled first. That local state cannot be written may be said.
-        Standing::Trusted if observed.cannot_record.is_some() => {
+        StoreTrust::Trusted if observed.cannot_record.is_some() => {
             report_differs(plan, verdict, desired, observed, published, now)
         }
-        Standing::Trusted => what_differs(plan, verdict, desired, observed, published, now),
+        StoreTrust::Trusted => what_differs(plan, verdict, desired, observed, published, now),
         // The listing and the results wait; that it is blocked may be said.
-        Standing::WentBack { .. } => report_differs(plan, verdict, desired, observed, published, now),
+        StoreTrust::WentBack { .. } => report_differs(plan, verdict, desired, observed, published, now),
         _ => None,
     };
     match action {
@@ -182,7 +182,7 @@ fn report_differs(
     }
     // Whoever asks the fleet must not wait for the pace to learn that the host is blocked for good.
     let stays_blocked =
-        matches!(observed.standing, Standing::WentBack { .. }) || observed.settings_untrusted.is_some();
+        matches!(observed.store_trust, StoreTrust::WentBack { .. }) || observed.settings_untrusted.is_some();
     if stays_blocked && published.report.as_ref().is_none_or(|report| report.verdict != *verdict) {
         return Some(Due::Now(Action::Report));
     }

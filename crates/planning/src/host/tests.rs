@@ -8,8 +8,8 @@ use schema::keys::StatusState;
 use schema::names::{HostName, StatusType, StepName, Token, Version};
 use schema::plan::{Action, Planned, Reason};
 use schema::records::{Driver, HostFacts, Report, Wait};
-use schema::standing::{Instruction, InstructionOrder, Standing, StoreMemory, WentBack};
 use schema::steps::StepPhase;
+use schema::store_trust::{Instruction, InstructionOrder, StoreMemory, StoreTrust, WentBack};
 use schema::time::{Backoff, BootMillis, EpochSeconds, Now};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -62,7 +62,7 @@ struct World {
     target: Target,
     target_since: BootMillis,
     retry: Option<InstructionOrder>,
-    standing: Standing,
+    store_trust: StoreTrust,
     store_away: bool,
     claim: Claim,
     cannot_record: Option<(String, BootMillis)>,
@@ -108,7 +108,7 @@ impl World {
             target: Target::NotSet,
             target_since: BootMillis(0),
             retry: None,
-            standing: Standing::Trusted,
+            store_trust: StoreTrust::Trusted,
             store_away: false,
             claim: Claim::Held,
             cannot_record: None,
@@ -147,7 +147,7 @@ impl World {
         };
         let observed = Observed {
             state: &self.state,
-            standing: self.standing.clone(),
+            store_trust: self.store_trust.clone(),
             store_ready: !self.store_away,
             claim: self.claim.clone(),
             decommissioned: false,
@@ -262,7 +262,7 @@ impl World {
     fn write_report(&mut self, decision: &Decision) {
         assert!(!self.store_away, "a write without a store");
         self.revision += 1;
-        if self.standing == Standing::Trusted {
+        if self.store_trust == StoreTrust::Trusted {
             self.published.statuses = self
                 .state
                 .statuses
@@ -765,12 +765,12 @@ fn nothing_starts_without_the_store_or_the_name_or_a_journal() {
     type Case = (&'static str, fn(&mut World), &'static str);
     let cases: Vec<Case> = vec![
         ("store away", |w| w.store_away = true, "waiting"),
-        ("not read", |w| w.standing = Standing::Unread, "waiting"),
-        ("went back", |w| w.standing = Standing::WentBack { by: WentBack::IdentityMissing }, "blocked"),
+        ("not read", |w| w.store_trust = StoreTrust::Unread, "waiting"),
+        ("went back", |w| w.store_trust = StoreTrust::WentBack { by: WentBack::IdentityMissing }, "blocked"),
         (
             "other lineage",
             |w| {
-                w.standing = Standing::OtherLineage {
+                w.store_trust = StoreTrust::OtherLineage {
                     ours: Token::new("L").unwrap(),
                     theirs: Token::new("M").unwrap(),
                 }
@@ -1054,7 +1054,7 @@ fn a_host_handed_over_to_a_script_forgets_what_the_agent_had_begun() {
 #[test]
 fn a_wish_in_a_store_that_is_not_trusted_is_not_heeded() {
     let mut world = settled_at("1");
-    world.standing = Standing::WentBack { by: WentBack::IdentityMissing };
+    world.store_trust = StoreTrust::WentBack { by: WentBack::IdentityMissing };
     world.retry = Some(InstructionOrder { epoch: 0, revision: 1_000_000 });
     world.settle();
     assert_eq!(world.state.retry_heeded, None);

@@ -7,8 +7,8 @@ use crate::policy::Policy;
 use schema::names::Version;
 use schema::plan::{BlockedBy, Failure, HostVerdict, Plan, Reason, WaitingOn};
 use schema::records::Driver;
-use schema::standing::Standing;
 use schema::steps::StepPhase;
+use schema::store_trust::StoreTrust;
 
 pub(super) fn verdict(desired: &Desired, observed: &Observed, plan: &Plan) -> HostVerdict {
     let state = observed.state;
@@ -50,10 +50,10 @@ fn blocked_by(desired: &Desired, observed: &Observed) -> Option<BlockedBy> {
     if let Claim::Contested { holder, ours } = &observed.claim {
         return Some(BlockedBy::NameHeld { holder: holder.clone(), ours: ours.clone() });
     }
-    match &observed.standing {
-        Standing::WentBack { by } => return Some(BlockedBy::StoreWentBack { sign: by.clone() }),
-        Standing::Unreadable { why } => return Some(BlockedBy::StoreUnreadable { why: why.clone() }),
-        Standing::OtherLineage { ours, theirs } => {
+    match &observed.store_trust {
+        StoreTrust::WentBack { by } => return Some(BlockedBy::StoreWentBack { sign: by.clone() }),
+        StoreTrust::Unreadable { why } => return Some(BlockedBy::StoreUnreadable { why: why.clone() }),
+        StoreTrust::OtherLineage { ours, theirs } => {
             return Some(BlockedBy::OtherLineage { ours: ours.clone(), theirs: theirs.clone() });
         }
         _ => {}

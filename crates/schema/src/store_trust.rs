@@ -150,7 +150,7 @@ impl fmt::Display for WentBack {
 /// What a host thinks of the store in front of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "standing", rename_all = "snake_case")]
-pub enum Standing {
+pub enum StoreTrust {
     /// Nothing has been read yet.
     Unread,
     /// It has no identity, and this host never had a store: the identity may be written.
@@ -182,25 +182,25 @@ pub enum Standing {
 }
 
 /// Judges a store by what is remembered of it.
-pub fn judge(memory: Option<&StoreMemory>, seen: &StoreSeen) -> Standing {
+pub fn assess(memory: Option<&StoreMemory>, seen: &StoreSeen) -> StoreTrust {
     if let Some(why) = &seen.identity_unreadable {
-        return Standing::Unreadable { why: why.clone() };
+        return StoreTrust::Unreadable { why: why.clone() };
     }
     let Some(memory) = memory else {
-        return if seen.identity.is_some() { Standing::Trusted } else { Standing::Unclaimed };
+        return if seen.identity.is_some() { StoreTrust::Trusted } else { StoreTrust::Unclaimed };
     };
     let Some(identity) = &seen.identity else {
-        return Standing::WentBack { by: WentBack::IdentityMissing };
+        return StoreTrust::WentBack { by: WentBack::IdentityMissing };
     };
     if identity.lineage != memory.lineage {
-        return Standing::OtherLineage { ours: memory.lineage.clone(), theirs: identity.lineage.clone() };
+        return StoreTrust::OtherLineage { ours: memory.lineage.clone(), theirs: identity.lineage.clone() };
     }
     if identity.epoch > memory.epoch {
-        return Standing::Accepted { epoch: identity.epoch };
+        return StoreTrust::Accepted { epoch: identity.epoch };
     }
     match memory.went_back.clone().or_else(|| went_back(memory, identity, seen)) {
-        Some(by) => Standing::WentBack { by },
-        None => Standing::Trusted,
+        Some(by) => StoreTrust::WentBack { by },
+        None => StoreTrust::Trusted,
     }
 }
 
@@ -247,7 +247,7 @@ impl StoreMemory {
         }
     }
 
-    /// Takes note of a picture that was judged [`Standing::Trusted`].
+    /// Remembers a read that was assessed as [`StoreTrust::Trusted`].
     pub fn note(&mut self, seen: &StoreSeen) {
         self.revision = self.revision.max(seen.revision);
         self.raft_term = self.raft_term.max(seen.raft_term);
@@ -288,26 +288,26 @@ mod tests {
         }
     }
 
-    fn check(change: impl FnOnce(&mut StoreSeen), expected: Standing) {
+    fn check(change: impl FnOnce(&mut StoreSeen), expected: StoreTrust) {
         let mut seen = seen();
         change(&mut seen);
-        assert_eq!(judge(Some(&memory()), &seen), expected);
+        assert_eq!(assess(Some(&memory()), &seen), expected);
     }
 
     #[test]
     fn the_same_store_further_on_is_trusted() {
-        check(|_| {}, Standing::Trusted);
-        check(|s| s.revision = 1_000, Standing::Trusted);
-        check(|s| s.raft_term = 9, Standing::Trusted);
+        check(|_| {}, StoreTrust::Trusted);
+        check(|s| s.revision = 1_000, StoreTrust::Trusted);
+        check(|s| s.raft_term = 9, StoreTrust::Trusted);
         // A picture that lags behind the own writes.
-        check(|s| s.revision = 99, Standing::Trusted);
-        check(|s| s.target_revision = Some(99), Standing::Trusted);
-        check(|s| s.report_revision = Some(99), Standing::Trusted);
+        check(|s| s.revision = 99, StoreTrust::Trusted);
+        check(|s| s.target_revision = Some(99), StoreTrust::Trusted);
+        check(|s| s.report_revision = Some(99), StoreTrust::Trusted);
     }
 
     #[test]
     fn each_sign_alone_shows_that_the_store_went_back() {
-        let back = |by| Standing::WentBack { by };
+        let back = |by| StoreTrust::WentBack { by };
         check(|s| s.identity = None, back(WentBack::IdentityMissing));
         check(
             |s| s.identity = Some(StoreIdentity { lineage: token("L"), epoch: 1 }),
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_deleted_target_is_no_instruction_and_not_a_store_that_went_back() {
-        check(|s| s.target_revision = None, Standing::Trusted);
+        check(|s| s.target_revision = None, StoreTrust::Trusted);
     }
 
     #[test]
@@ -335,7 +335,7 @@ mod tests {
                 s.report_revision = None;
                 s.roster_revision = Some(97);
             },
-            Standing::Trusted,
+            StoreTrust::Trusted,
         );
     }
 
@@ -346,7 +346,7 @@ mod tests {
                 s.identity = None;
                 s.identity_unreadable = Some("format 2".into());
             },
-            Standing::Unreadable { why: "format 2".into() },
+            StoreTrust::Unreadable { why: "format 2".into() },
         );
     }
 
@@ -354,7 +354,7 @@ mod tests {
     fn another_lineage_is_refused_naming_both() {
         check(
             |s| s.identity = Some(StoreIdentity { lineage: token("M"), epoch: 7 }),
-            Standing::OtherLineage { ours: token("L"), theirs: token("M") },
+            StoreTrust::OtherLineage { ours: token("L"), theirs: token("M") },
         );
     }
 
@@ -367,7 +367,7 @@ mod tests {
                     ..StoreSeen::default()
                 }
             },
-            Standing::Accepted { epoch: 3 },
+            StoreTrust::Accepted { epoch: 3 },
         );
     }
 
@@ -377,14 +377,14 @@ mod tests {
         memory.went_back = Some(WentBack::IdentityMissing);
         let healthy_looking = StoreSeen { revision: 5_000, ..seen() };
         assert_eq!(
-            judge(Some(&memory), &healthy_looking),
-            Standing::WentBack { by: WentBack::IdentityMissing }
+            assess(Some(&memory), &healthy_looking),
+            StoreTrust::WentBack { by: WentBack::IdentityMissing }
         );
     }
 
     #[test]
     fn a_first_contact_trusts_or_claims() {
-        assert_eq!(judge(None, &seen()), Standing::Trusted);
-        assert_eq!(judge(None, &StoreSeen::default()), Standing::Unclaimed);
+        assert_eq!(assess(None, &seen()), StoreTrust::Trusted);
+        assert_eq!(assess(None, &StoreSeen::default()), StoreTrust::Unclaimed);
     }
 }
