@@ -73,7 +73,7 @@ fn predates_epoch(snapshot: &Snapshot, entry: &Entry, epoch: u64) -> bool {
     schema::store_trust::predates_epoch(epoch, accepted_at, entry.mod_revision)
 }
 
-/// The newest wish that the host try again.
+/// The newest request that the host try again.
 pub fn retry(snapshot: &Snapshot, host: &HostName, epoch: u64) -> Option<InstructionOrder> {
     let entry = snapshot.picture.get(&Key::Retry(host.clone()))?;
     if predates_epoch(snapshot, entry, epoch) {

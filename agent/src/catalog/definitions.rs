@@ -117,7 +117,7 @@ impl Loader {
 fn watch_files(settings: &ServicesSettings, changed: mpsc::Sender<()>) -> Option<notify::RecommendedWatcher> {
     let on_event = move |event: notify::Result<notify::Event>| {
         if event.map_or(true, |event| !event.kind.is_access()) {
-            // A full queue holds the same wish already.
+            // A full queue holds the same request already.
             let _ = changed.try_send(());
         }
     };

@@ -137,7 +137,7 @@ impl Follower {
                 if trust.epoch.is_some() {
                     self.feeds.start_records(&self.session);
                 }
-                // Wishes of before were about another history.
+                // Earlier requests were about another history.
                 self.released = trust.release;
                 epoch = trust.epoch;
             }

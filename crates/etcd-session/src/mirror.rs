@@ -120,7 +120,7 @@ impl Mirror {
 
     /// Asks for a linearizable read now; requests that come together are one.
     pub fn request_resync(&self) {
-        // A full queue holds the same wish already.
+        // A full queue holds the same request already.
         let _ = self.resync_requests.try_send(());
     }
 }

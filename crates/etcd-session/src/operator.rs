@@ -9,7 +9,7 @@ use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use schema::codec;
 use schema::keys::{Key, StatusState};
 use schema::names::{HostName, ServiceName, StatusType, Version};
-use schema::records::{RetryWish, RosterEntry, StatusRecord, StoreIdentity};
+use schema::records::{RetryRequest, RosterEntry, StatusRecord, StoreIdentity};
 use schema::store_trust::predates_epoch;
 use schema::time::EpochSeconds;
 use std::collections::BTreeSet;
@@ -245,7 +245,7 @@ impl Session {
         self.write_idempotent("decommission the host", Vec::new(), operations, deadline).await.map(|(_, r)| r)
     }
 
-    /// Writes an operator's wish that a host try again.
+    /// Writes an operator's request that a host try again.
     ///
     /// # Errors
     /// As the store answers.
@@ -256,7 +256,7 @@ impl Session {
         deadline: Deadline,
     ) -> Result<i64, StoreError> {
         let key = self.full(Key::Retry(host.clone()));
-        let operations = vec![TxnOp::put(key, codec::write(&RetryWish { at }), None)];
+        let operations = vec![TxnOp::put(key, codec::write(&RetryRequest { at }), None)];
         self.write_idempotent("ask for a retry", Vec::new(), operations, deadline).await.map(|(_, r)| r)
     }
 

@@ -128,7 +128,7 @@ impl Presence {
 
     /// Asks for a look at the claim now: a transaction was refused because it is not ours any more.
     pub fn check_now(&self) {
-        // A full queue holds the same wish already.
+        // A full queue holds the same request already.
         let _ = self.check.try_send(());
     }
 }

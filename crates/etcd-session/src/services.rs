@@ -11,7 +11,7 @@ use schema::codec;
 use schema::health::Health;
 use schema::keys::Key;
 use schema::names::{HostName, ServiceName};
-use schema::records::{Maintenance, ReleaseWish};
+use schema::records::{DropStaleRequest, Maintenance};
 use schema::time::EpochSeconds;
 
 /// Services in one transaction; each may take two operations, and etcd takes 128.
@@ -206,7 +206,7 @@ impl Session {
     pub async fn release_view(&self, at: EpochSeconds, deadline: Deadline) -> Result<i64, StoreError> {
         // Whoever cannot be asked is told nothing either.
         self.read_keys(&[Key::ReleaseView], deadline).await?;
-        let (key, value) = (self.full(Key::ReleaseView), codec::write(&ReleaseWish { at }));
+        let (key, value) = (self.full(Key::ReleaseView), codec::write(&DropStaleRequest { at }));
         // Said twice it lets through the same.
         let answer = self
             .call("release the view", Repeat::Freely, deadline, |mut client| {

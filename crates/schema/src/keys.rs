@@ -53,7 +53,7 @@ pub enum Key {
     Announced(HostName),
     /// What a host decided and why; bounded.
     Report(HostName),
-    /// An operator's wish that a host try again.
+    /// An operator's request that a host try again.
     Retry(HostName),
     /// The trace that a host reports a type of result by one-shot verbs. Its success runs out when it
     /// stops; this stays, so that the silence shows.
@@ -64,7 +64,7 @@ pub enum Key {
     Health(ServiceName, HostName),
     /// What an operator took out of use on a host.
     Maintenance(HostName),
-    /// An operator's wish that what the cliff guards hold back be let through.
+    /// An operator's request that what the cliff guards hold back be let through.
     ReleaseView,
     /// A value that operators keep for files of hosts.
     Config(ConfigName),

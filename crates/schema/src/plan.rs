@@ -45,9 +45,9 @@ impl fmt::Display for Phase {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub enum Action {
-    /// Heed an operator's wish to try again.
+    /// Heed an operator's request to try again.
     Rearm {
-        /// Which wish.
+        /// Which request.
         order: InstructionOrder,
     },
     /// Take up an instruction.

@@ -27,7 +27,7 @@ const PASSWORD: &str = "store-password";
 const SETTINGS: &str = "# The settings of the orchestrate agent; fragments in agent.d/*.toml are read after this file, in name order.\n";
 
 /// What is wanted.
-pub(super) struct Wish {
+pub(super) struct BootstrapRequest {
     /// The host is the first, and its store is on it.
     pub(super) first: bool,
     /// Where settings stand.
@@ -41,22 +41,26 @@ pub(super) struct Wish {
 }
 
 /// Writes the settings, and prints what starts the agent with them.
-pub(super) async fn bootstrap(wish: Wish, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+pub(super) async fn bootstrap(
+    request: BootstrapRequest,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
     let config = &store.settings.session;
-    if wish.first && config.endpoints != settings::default_endpoints() {
+    if request.first && config.endpoints != settings::default_endpoints() {
         return Err(Failure::usage(anyhow!(
             "--first is for a store on this machine, at the default endpoint; another was given"
         )));
     }
     // A member of the fleet's store, or a proxy to it, may be on every host: what counts is that somebody said so.
-    if !wish.first && !store.settings.endpoints_given {
+    if !request.first && !store.settings.endpoints_given {
         return Err(Failure::usage(anyhow!(
             "say where the store of the fleet is (--endpoints and its like); if it is on this machine: --first"
         )));
     }
-    let files = Files::of(&wish.directory)?;
+    let files = Files::of(&request.directory)?;
     let earlier = files.earlier()?;
-    let host = match (&wish.hostname, earlier.as_ref().and_then(|earlier| earlier.host.as_ref())) {
+    let host = match (&request.hostname, earlier.as_ref().and_then(|earlier| earlier.host.as_ref())) {
         (None, Some(host)) => host.clone(),
         (given, _) => store.settings.host(given.as_deref())?,
     };
@@ -65,9 +69,9 @@ pub(super) async fn bootstrap(wish: Wish, store: &Store<'_>, output: &mut Output
         config.user.as_ref().map(|(user, secret)| Password::of(user, secret, &files)).transpose()?;
     let initial = Initial {
         host: (!is_own).then(|| host.clone()),
-        role: wish.said.role,
-        group: wish.said.group,
-        labels: wish.said.labels,
+        role: request.said.role,
+        group: request.said.group,
+        labels: request.said.labels,
         store: store_settings(config, password.as_ref().map(|password| password.path.clone()))?,
     };
     let initial = match &earlier {
@@ -79,14 +83,14 @@ pub(super) async fn bootstrap(wish: Wish, store: &Store<'_>, output: &mut Output
         initial.to_toml()
     );
     let changed = files.ours.as_deref() != Some(&text) || password.as_ref().is_some_and(|p| p.changed);
-    if changed && earlier.is_some() && !wish.replace {
+    if changed && earlier.is_some() && !request.replace {
         return Err(Failure::refused(format!(
             "{} says something else; --replace replaces it",
             files.fragment().display()
         )));
     }
     let whole = files.check(&initial, &host, &text)?;
-    let found = inspect_store(&host, &whole, wish.first, store).await?;
+    let found = inspect_store(&host, &whole, request.first, store).await?;
     if changed {
         files.make_directories()?;
         password.iter().try_for_each(Password::write)?;

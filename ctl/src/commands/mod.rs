@@ -30,7 +30,7 @@ use crate::{completion, seen_stores};
 use anyhow::Context;
 use context::{Store, now};
 use etcd_session::{Deadline, EndpointSource, Session, SessionConfig};
-use out_of_use::Wish;
+use out_of_use::MaintenanceRequest;
 use schema::records::{OutOfUseHow, certificate_warning};
 use std::time::Duration;
 
@@ -44,9 +44,9 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
         }
         Verb::Bootstrap { first, directory, hostname, role, group, labels, replace } => {
             let said = hosts::Said::parse(role.as_deref(), group.as_deref(), &labels)?;
-            let wish = bootstrap::Wish { first, directory, hostname, said, replace };
+            let request = bootstrap::BootstrapRequest { first, directory, hostname, said, replace };
             ask(settings, settings.timeout, false, output, async |store, output| {
-                bootstrap::bootstrap(wish, store, output).await
+                bootstrap::bootstrap(request, store, output).await
             })
         }
         Verb::Completion { shell } => {
@@ -199,24 +199,24 @@ async fn catalog(verb: CatalogVerb, store: &Store<'_>, output: &mut Output) -> R
             services::wait_for(&context::service(&service)?, count, &level, store, output).await
         }
         CatalogVerb::Maintenance { switch, service, hostname, reason } => {
-            let wish = Wish {
+            let request = MaintenanceRequest {
                 how: OutOfUseHow::Maintenance,
                 on: switch == "on",
                 service: service.as_deref(),
                 hostname: hostname.as_deref(),
                 reason: reason.as_deref(),
             };
-            out_of_use::set(wish, store, output).await
+            out_of_use::set(request, store, output).await
         }
         CatalogVerb::Drain { service, hostname, reason, off } => {
-            let wish = Wish {
+            let request = MaintenanceRequest {
                 how: OutOfUseHow::Draining,
                 on: !off,
                 service: service.as_deref(),
                 hostname: hostname.as_deref(),
                 reason: reason.as_deref(),
             };
-            out_of_use::set(wish, store, output).await
+            out_of_use::set(request, store, output).await
         }
         CatalogVerb::ReleaseView => out_of_use::release_view(store, output).await,
         CatalogVerb::Dns { name, kind, domain } => services::dns(&name, &kind, &domain, store, output).await,

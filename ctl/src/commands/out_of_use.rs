@@ -11,7 +11,7 @@ use schema::records::{Maintenance, OutOfUse, OutOfUseHow};
 use serde_json::json;
 
 /// What is asked for.
-pub(super) struct Wish<'a> {
+pub(super) struct MaintenanceRequest<'a> {
     pub(super) how: OutOfUseHow,
     /// On, or off again.
     pub(super) on: bool,
@@ -24,10 +24,14 @@ pub(super) struct Wish<'a> {
 const REASON_MAX_BYTES: usize = 256;
 
 /// Takes a host, or a service on it, out of use or into it again.
-pub(super) async fn set(wish: Wish<'_>, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let host = store.settings.host(wish.hostname)?;
-    let service = wish.service.map(ServiceName::new).transpose().map_err(Failure::usage)?;
-    let reason = wish.reason.unwrap_or_default();
+pub(super) async fn set(
+    request: MaintenanceRequest<'_>,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let host = store.settings.host(request.hostname)?;
+    let service = request.service.map(ServiceName::new).transpose().map_err(Failure::usage)?;
+    let reason = request.reason.unwrap_or_default();
     if reason.len() > REASON_MAX_BYTES {
         return Err(Failure::usage(anyhow!("the reason is longer than {REASON_MAX_BYTES} bytes")));
     }
@@ -42,7 +46,7 @@ pub(super) async fn set(wish: Wish<'_>, store: &Store<'_>, output: &mut Output) 
         Some(Ok(out)) => out,
         None => Maintenance::default(),
     };
-    let changed = change(&mut out, &wish, service.as_ref());
+    let changed = change(&mut out, &request, service.as_ref());
     let revision = before.map_or(0, |entry| entry.mod_revision);
     let revision = if changed {
         let (done, revision) = store.session.set_maintenance(&host, &out, revision, store.deadline).await?;
@@ -63,17 +67,18 @@ pub(super) async fn set(wish: Wish<'_>, store: &Store<'_>, output: &mut Output) 
     Ok(Exit::Yes)
 }
 
-fn change(out: &mut Maintenance, wish: &Wish<'_>, service: Option<&ServiceName>) -> bool {
+fn change(out: &mut Maintenance, request: &MaintenanceRequest<'_>, service: Option<&ServiceName>) -> bool {
     let before = out.clone();
-    let entry = || OutOfUse { how: wish.how, reason: wish.reason.unwrap_or_default().to_owned(), at: now() };
-    match (service, wish.on) {
+    let entry =
+        || OutOfUse { how: request.how, reason: request.reason.unwrap_or_default().to_owned(), at: now() };
+    match (service, request.on) {
         (None, true) => out.host = Some(entry()),
-        (None, false) => out.host = out.host.take().filter(|known| known.how != wish.how),
+        (None, false) => out.host = out.host.take().filter(|known| known.how != request.how),
         (Some(service), true) => {
             out.services.insert(service.clone(), entry());
         }
         (Some(service), false) => {
-            out.services.retain(|name, known| name != service || known.how != wish.how);
+            out.services.retain(|name, known| name != service || known.how != request.how);
         }
     }
     // The same again is no change, whenever it is said.
@@ -117,16 +122,17 @@ mod tests {
     #[test]
     fn on_and_off_concern_what_they_name() {
         let web = ServiceName::new("web").unwrap();
-        let wish = |how, on| Wish { how, on, service: None, hostname: None, reason: Some("disk") };
+        let request =
+            |how, on| MaintenanceRequest { how, on, service: None, hostname: None, reason: Some("disk") };
         let mut out = Maintenance::default();
-        assert!(change(&mut out, &wish(OutOfUseHow::Maintenance, true), Some(&web)));
-        assert!(!change(&mut out, &wish(OutOfUseHow::Maintenance, true), Some(&web)), "the same again");
-        assert!(change(&mut out, &wish(OutOfUseHow::Draining, true), None));
+        assert!(change(&mut out, &request(OutOfUseHow::Maintenance, true), Some(&web)));
+        assert!(!change(&mut out, &request(OutOfUseHow::Maintenance, true), Some(&web)), "the same again");
+        assert!(change(&mut out, &request(OutOfUseHow::Draining, true), None));
         assert_eq!(out.of(&web).unwrap().how, OutOfUseHow::Maintenance, "it weighs more");
-        assert!(!change(&mut out, &wish(OutOfUseHow::Draining, false), Some(&web)), "another kind");
-        assert!(change(&mut out, &wish(OutOfUseHow::Maintenance, false), Some(&web)));
+        assert!(!change(&mut out, &request(OutOfUseHow::Draining, false), Some(&web)), "another kind");
+        assert!(change(&mut out, &request(OutOfUseHow::Maintenance, false), Some(&web)));
         assert_eq!(out.of(&web).unwrap().how, OutOfUseHow::Draining);
-        assert!(change(&mut out, &wish(OutOfUseHow::Draining, false), None));
+        assert!(change(&mut out, &request(OutOfUseHow::Draining, false), None));
         assert!(out.is_empty());
     }
 }

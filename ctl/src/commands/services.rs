@@ -15,7 +15,7 @@ use schema::codec;
 use schema::health::Level;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, ServiceName, Tag};
-use schema::records::{Maintenance, ReleaseWish, ServiceRecord, published_interfaces};
+use schema::records::{DropStaleRequest, Maintenance, ServiceRecord, published_interfaces};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -200,10 +200,10 @@ const RELEASED_FOR_SECONDS: u64 = 600;
 
 async fn released_since(store: &Store<'_>, written: SystemTime) -> Result<bool, StoreError> {
     let picture = store.session.read_keys(&[Key::ReleaseView], store.deadline).await?;
-    let wish = picture.get(&Key::ReleaseView).and_then(|e| codec::read::<ReleaseWish>(&e.value).ok());
+    let request = picture.get(&Key::ReleaseView).and_then(|e| codec::read::<DropStaleRequest>(&e.value).ok());
     let written = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     // One that was asked for once must not let everything through for ever.
-    let asked = wish.map_or(0, |wish| u64::try_from(wish.at.0).unwrap_or(0));
+    let asked = request.map_or(0, |request| u64::try_from(request.at.0).unwrap_or(0));
     let now = u64::try_from(now().0).unwrap_or(0);
     Ok(asked >= written && now.saturating_sub(asked) < RELEASED_FOR_SECONDS)
 }

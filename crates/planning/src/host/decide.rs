@@ -67,11 +67,11 @@ impl Decider<'_> {
         if self.observed.settings_untrusted.is_some() {
             return waits(Phase::Idle, Reason::Blocked, None);
         }
-        if let Some(wish) = self.desired.retry
+        if let Some(request) = self.desired.retry
             && self.observed.store_trust == StoreTrust::Trusted
-            && Some(wish) > self.state.retry_heeded
+            && Some(request) > self.state.observed_retry
         {
-            return does(Phase::Idle, Reason::OperatorAsked, [Action::Rearm { order: wish }]);
+            return does(Phase::Idle, Reason::OperatorAsked, [Action::Rearm { order: request }]);
         }
         if let Some(installed) = &self.state.installed
             && self.state.dirty.is_none()
@@ -110,7 +110,7 @@ impl Decider<'_> {
     /// The instruction that counts: never one older than one acted on.
     fn instruction(&self) -> Option<&Instruction> {
         match &self.desired.target {
-            Target::Known(target) if Some(target.order) >= self.state.acted_on => Some(target),
+            Target::Known(target) if Some(target.order) >= self.state.observed_instruction => Some(target),
             _ => None,
         }
     }
@@ -464,7 +464,9 @@ impl Decider<'_> {
             Target::Unread => Reason::StoreAway,
             Target::NotSet => Reason::NoInstruction,
             Target::Invalid { .. } => Reason::Blocked,
-            Target::Known(target) if Some(target.order) < self.state.acted_on => Reason::OlderInstruction,
+            Target::Known(target) if Some(target.order) < self.state.observed_instruction => {
+                Reason::OlderInstruction
+            }
             Target::Known(_) if self.may_start() => Reason::Settled,
             Target::Known(_) => Reason::StoreAway,
         }

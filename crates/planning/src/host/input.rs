@@ -36,7 +36,7 @@ pub struct Desired<'a> {
     pub target: Target,
     /// Since when this target is known.
     pub target_since: BootMillis,
-    /// The newest wish that this host try again.
+    /// The newest request that this host try again.
     pub retry: Option<InstructionOrder>,
     /// The site's configuration.
     pub policy: &'a Policy,

@@ -165,6 +165,7 @@ pub struct HostState {
     /// The version last proven here.
     pub installed: Option<Version>,
     /// The version whose disruptive start happened last without being proven since.
+    #[serde(rename = "dirty")]
     pub dirty: Option<Version>,
     /// The proof of `installed` holds: validation passed in this boot and nothing disturbed it since.
     pub proof_holds: bool,
@@ -185,9 +186,11 @@ pub struct HostState {
     /// The step in flight.
     pub running: Option<RunningStep>,
     /// The newest instruction acted on.
-    pub acted_on: Option<InstructionOrder>,
-    /// The newest wish of an operator to try again that was heeded.
-    pub retry_heeded: Option<InstructionOrder>,
+    #[serde(rename = "acted_on")]
+    pub observed_instruction: Option<InstructionOrder>,
+    /// The newest request of an operator to try again that was heeded.
+    #[serde(rename = "retry_heeded")]
+    pub observed_retry: Option<InstructionOrder>,
     /// When proven versions were applied again, in the last 24 hours.
     pub repairs: Vec<BootMillis>,
     /// The instruction for which the `on_suspect` steps ran.
@@ -288,8 +291,8 @@ impl HostState {
             converge_held: None,
             converged: Converged::default(),
             running: None,
-            acted_on: None,
-            retry_heeded: None,
+            observed_instruction: None,
+            observed_retry: None,
             repairs: Vec::new(),
             on_suspect: None,
             validate_first: false,
@@ -397,7 +400,7 @@ impl HostState {
                 }
             }
             Fact::Rearmed(order) => {
-                self.retry_heeded = Some(order);
+                self.observed_retry = Some(order);
                 self.repairs.clear();
                 self.on_suspect = None;
                 if let Some(attempt) = &mut self.attempt
@@ -446,7 +449,7 @@ impl HostState {
             && attempt.instruction.version == instruction.version
         {
             attempt.instruction = instruction;
-            self.note_acted_on();
+            self.note_observed_instruction();
             return;
         }
         let before = self.attempt.take().filter(|a| a.instruction.order == instruction.order);
@@ -477,12 +480,12 @@ impl HostState {
             ended: None,
             last_failure,
         });
-        self.note_acted_on();
+        self.note_observed_instruction();
     }
 
-    fn note_acted_on(&mut self) {
+    fn note_observed_instruction(&mut self) {
         let Some(order) = self.attempt.as_ref().map(|a| a.instruction.order) else { return };
-        self.acted_on = self.acted_on.max(Some(order));
+        self.observed_instruction = self.observed_instruction.max(Some(order));
         if let Some(store) = &mut self.store {
             store.target_revision = store.target_revision.max(Some(order.revision));
         }

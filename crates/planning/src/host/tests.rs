@@ -565,20 +565,20 @@ fn a_host_that_waits_before_apply_stays_on_its_list_and_says_that_apply_is_pendi
 }
 
 #[test]
-fn a_new_instruction_or_a_wish_arms_a_suspect_host_again() {
-    for by_wish in [false, true] {
+fn a_new_instruction_or_a_retry_request_arms_a_suspect_host_again() {
+    for by_request in [false, true] {
         let mut world = settled_at("1");
         world.fails("packages", 1);
         world.trigger("2");
         world.pass(Duration::from_secs(6 * 3600));
         world.works("packages");
-        if by_wish {
+        if by_request {
             world.retry = Some(world.order());
         } else {
             world.trigger("2");
         }
         world.settle();
-        assert_eq!(world.published.listing, Some(version("2")), "by wish: {by_wish}");
+        assert_eq!(world.published.listing, Some(version("2")), "by request: {by_request}");
         assert_eq!(world.word(), "ok");
     }
 }
@@ -750,7 +750,7 @@ fn a_newer_instruction_supersedes_at_the_next_safe_point() {
 #[test]
 fn an_older_instruction_is_never_acted_on() {
     let mut world = settled_at("2");
-    let acted_on = world.state.acted_on.unwrap();
+    let acted_on = world.state.observed_instruction.unwrap();
     world.target = Target::Known(Instruction {
         version: version("1"),
         order: InstructionOrder { revision: acted_on.revision - 1, ..acted_on },
@@ -1052,12 +1052,12 @@ fn a_host_handed_over_to_a_script_forgets_what_the_agent_had_begun() {
 }
 
 #[test]
-fn a_wish_in_a_store_that_is_not_trusted_is_not_heeded() {
+fn a_retry_request_in_a_store_that_is_not_trusted_is_ignored() {
     let mut world = settled_at("1");
     world.store_trust = StoreTrust::WentBack { by: WentBack::IdentityMissing };
     world.retry = Some(InstructionOrder { epoch: 0, revision: 1_000_000 });
     world.settle();
-    assert_eq!(world.state.retry_heeded, None);
+    assert_eq!(world.state.observed_retry, None);
 }
 
 /// A need of one functional `db`, before a phase or a step of it.
@@ -1342,7 +1342,7 @@ enum Happens {
     StoreAway(bool),
     Reboot,
     Interrupt(u8),
-    Wish,
+    RetryRequest,
     Pass(u16),
     Few(u8),
     Unset,
@@ -1362,7 +1362,7 @@ fn happens() -> impl Strategy<Value = Happens> {
         2 => any::<bool>().prop_map(Happens::StoreAway),
         1 => Just(Happens::Reboot),
         1 => (0u8..5).prop_map(Happens::Interrupt),
-        1 => Just(Happens::Wish),
+        1 => Just(Happens::RetryRequest),
         3 => (1u16..4000).prop_map(Happens::Pass),
         5 => (1u8..12).prop_map(Happens::Few),
         1 => Just(Happens::Unset),
@@ -1394,7 +1394,7 @@ impl World {
             Happens::Interrupt(s) => {
                 self.ends.entry(NAMES[s as usize].into()).or_default().push_back(StepEnd::Interrupted);
             }
-            Happens::Wish => self.retry = Some(self.order()),
+            Happens::RetryRequest => self.retry = Some(self.order()),
             Happens::Pass(seconds) => self.pass(Duration::from_secs(seconds.into())),
             Happens::Few(n) => (0..n).for_each(|_| {
                 self.act();

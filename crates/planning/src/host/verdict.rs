@@ -115,7 +115,7 @@ fn running_towards(desired: &Desired, state: &HostState) -> Option<Version> {
         return Some(attempt.instruction.version.clone());
     }
     let wanted = match &desired.target {
-        Target::Known(target) if Some(target.order) >= state.acted_on => Some(&target.version),
+        Target::Known(target) if Some(target.order) >= state.observed_instruction => Some(&target.version),
         _ => None,
     };
     let goal = wanted.or(state.installed.as_ref())?;

@@ -146,7 +146,7 @@ impl Tree {
         }
     }
 
-    /// True if this entry is to take the place of an earlier one; the wish itself is no setting.
+    /// True if this entry is to take the place of an earlier one; `replace` itself is no setting.
     fn take_replace(&mut self) -> bool {
         matches!(self.0.remove(REPLACE), Some(Node::Value(Value::Boolean(true), _)))
     }

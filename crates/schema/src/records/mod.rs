@@ -19,7 +19,7 @@ pub use report::{
     CHECK_LINE_MAX_BYTES, CHECKS_IN_REPORT, FailingCheck, REPORT_MAX_BYTES, Report, ReportedStore,
     ReportedTarget, UNPUBLISHED_IN_REPORT, UnpublishedService,
 };
-pub use requests::{ReleaseWish, RetryWish};
+pub use requests::{DropStaleRequest, RetryRequest};
 pub use roster::RosterEntry;
 pub use service::{
     Interfaces, RECORD_MAX_BYTES, RecordError, ServiceRecord, published_interfaces, read_interfaces,

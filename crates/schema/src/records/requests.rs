@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 
 /// `/orchestrate/release_view`: what cliff guards hold back now is let through.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReleaseWish {
+pub struct DropStaleRequest {
     /// When it was asked for.
     pub at: EpochSeconds,
 }
 
 /// `/orchestrate/retry/<host>`: an operator wants the host to try again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RetryWish {
+pub struct RetryRequest {
     /// When it was asked for.
     pub at: EpochSeconds,
 }
