@@ -535,7 +535,7 @@ impl Reconciler {
         let revision = |key: Key| snapshot.picture.get(&key).map_or(0, |entry| entry.mod_revision);
         let is_trusted = *store_trust == StoreTrust::Trusted;
         let epoch = self.state.store.as_ref().map_or(0, |store| store.epoch);
-        let trust = Trust { epoch: is_trusted.then_some(epoch), release: revision(Key::ReleaseView) };
+        let trust = Trust { epoch: is_trusted.then_some(epoch), release: revision(Key::DropStale) };
         self.trust.send_if_modified(|old| std::mem::replace(old, trust) != trust);
         let host = &self.state.host;
         let maintenance = snapshot.picture.get(&Key::Maintenance(host.clone()));

@@ -17,7 +17,7 @@ pub fn scope(host: &HostName, listing: Option<&Version>) -> Scope {
         Key::Host(host.clone()),
         Key::Retry(host.clone()),
         Key::Maintenance(host.clone()),
-        Key::ReleaseView,
+        Key::DropStale,
     ];
     let mut polled = vec![Key::Announced(host.clone()), Key::Report(host.clone())];
     for kind in StatusType::of_agents() {

@@ -380,9 +380,9 @@ pub(crate) enum CatalogVerb {
         #[arg(long)]
         off: bool,
     },
-    /// Let through what hosts serve on because it went silent together
-    #[command(name = "release-view", alias = "release_view")]
-    ReleaseView,
+    /// Stop serving the last known state of instances that stopped reporting together
+    #[command(name = "drop-stale", aliases = ["drop_stale", "release-view", "release_view"])]
+    DropStale,
     /// Answer a question as the DNS server of an agent would
     Dns {
         /// The name, as in web.service.consul

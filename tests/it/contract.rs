@@ -554,7 +554,8 @@ const TOKEN: &str = "3e86b59982e49066c5d813af1c2e2579cbf573de\n";
 /// Written to an empty store.
 fn writes_to_an_empty_store() -> Vec<Row> {
     vec![
-        row("a view is let through", "release-view", 0, "").something_stands("/orchestrate/release_view"),
+        row("retained instances are dropped", "drop-stale", 0, "")
+            .something_stands("/orchestrate/release_view"),
         row("a first trigger", "trigger_update 43", 0, "").stands("/current_version", "43"),
         row("a first trigger waits for nobody", "trigger_update 43 --require-settled", 0, "")
             .stands("/current_version", "43"),
@@ -762,7 +763,7 @@ fn writes_to_a_filled_store() -> Vec<Row> {
         row("a host was not worked on", "maintenance off", 0, "").gone("/orchestrate/maintenance/web-1"),
         row("a service takes nothing new", "drain web --hostname web-2", 0, "")
             .something_stands("/orchestrate/maintenance/web-2"),
-        row("a view is let through", "release-view", 0, "").something_stands("/orchestrate/release_view"),
+        row("retained instances are dropped", "drop-stale", 0, "").something_stands("/orchestrate/release_view"),
         row("the next version", "trigger_update 44", 0, "").stands("/current_version", "44").says("4 of 5 hosts were unsettled"),
         row("the same version again", "trigger_update 43", 0, "").stands("/current_version", "43"),
         row("not while others are on their way", "trigger_update --require-settled 44", 3, "")
@@ -907,7 +908,7 @@ fn without_an_answer() -> Vec<Row> {
             .with("ORCHESTRATE_PROFILE_LIST", "@HOST/none"),
         row("nothing is worked on", "maintenance on", 2, ""),
         row("nothing is drained", "drain", 2, ""),
-        row("nothing is let through", "release-view", 2, ""),
+        row("nothing is dropped", "drop-stale", 2, ""),
         row("lint needs no store", "lint @HOST", 0, ""),
         row("no log", "logs web-1", 2, ""),
         row("no retry", "retry web-1", 2, ""),
@@ -1160,7 +1161,7 @@ fn wrong_usage() -> Vec<Row> {
         "wait_for web --level some",
         "maintenance",
         "maintenance maybe",
-        "release-view web",
+        "drop-stale web",
         "lint",
         "dns",
         "dns a.b MX",

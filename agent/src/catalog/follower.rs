@@ -318,21 +318,24 @@ impl Follower {
         let connected = self.feeds.is_connected();
         let differs = self.catalog.settle(clock::boot_millis(), connected);
         let config_differs = std::mem::take(&mut self.config_differs);
-        let withheld = self.catalog.withheld();
+        let retained = self.catalog.retained();
         let Feeds { refused, is_over, revision, .. } = self.feeds;
         self.sender.send_if_modified(|shown| {
             let same = !differs
                 && !config_differs
                 && shown.connected == connected
-                && shown.withheld == withheld
+                && shown.retained == retained
                 && shown.refused == refused
                 && shown.is_over == is_over
                 && shown.view.is_known_as(self.catalog.view());
             if same {
                 return false;
             }
-            if shown.withheld != withheld {
-                tracing::warn!(?withheld, "what went silent, or lost its record alone, is served on");
+            if shown.retained != retained {
+                tracing::warn!(
+                    ?retained,
+                    "instances stopped reporting together: their last known state is served"
+                );
             }
             let was = shown.connected;
             *shown = Arc::new(Shown {
@@ -341,7 +344,7 @@ impl Follower {
                 connected,
                 confirmed: if connected || was { Some(Instant::now()) } else { shown.confirmed },
                 age_on_disk: shown.age_on_disk,
-                withheld,
+                retained: retained,
                 refused,
                 is_over,
                 config: self.config.clone(),

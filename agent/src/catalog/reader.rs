@@ -2,7 +2,7 @@
 
 use super::claims::Claims;
 use super::config::ConfigValues;
-use catalog::{Claim, View, Withheld};
+use catalog::{Claim, Retained, View};
 use schema::names::{HostName, ServiceName};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ pub struct Shown {
     /// How old it was when it was read from the disk.
     pub age_on_disk: Duration,
     /// Served though it went silent.
-    pub withheld: Vec<Withheld>,
+    pub retained: Vec<Retained>,
     /// Records that could not be read, or are not of the host that they stand under.
     pub refused: usize,
     /// The store has more than is taken in: this is how it was before.

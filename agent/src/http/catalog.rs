@@ -139,7 +139,7 @@ fn instance(host: &HostName, instance: &Instance) -> Value {
         "tags": record.tags,
         "meta": record.meta,
         "health": instance.word(),
-        "withheld": instance.withheld,
+        "retained": instance.retained,
     })
 }
 

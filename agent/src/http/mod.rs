@@ -160,7 +160,7 @@ async fn show_status(State(shared): State<Shared>) -> Result<Response, Refusal> 
         "connected": shown.connected,
         "age_seconds": shared.reader.age().as_secs(),
         "services": shown.view.services().len(),
-        "withheld": shown.withheld,
+        "retained": shown.retained,
         "records_passed_over": shown.refused,
         "over_the_limit": shown.is_over,
     });
@@ -215,8 +215,12 @@ async fn metrics(State(shared): State<Shared>) -> Response {
         shared.reader.age().as_secs_f64(),
     );
     gauge("catalog_services", "Services in the catalog", shown.view.services().len() as f64);
-    let withheld: usize = shown.withheld.iter().map(|withheld| withheld.hosts.len()).sum();
-    gauge("catalog_withheld", "Instances that went silent together and are served on", withheld as f64);
+    let retained: usize = shown.retained.iter().map(|retained| retained.hosts.len()).sum();
+    gauge(
+        "catalog_retained",
+        "Instances that stopped reporting together and are still served",
+        retained as f64,
+    );
     gauge("steps", "Steps started since start", status.steps_run as f64);
     gauge(
         "passes",

@@ -48,7 +48,7 @@ impl GuardSettings {
 
 /// Instances that are served though they went silent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Withheld {
+pub struct Retained {
     /// Of this service.
     pub service: ServiceName,
     /// On these hosts.
@@ -78,7 +78,7 @@ impl Watched {
         self.holding || vanished.works
     }
 
-    fn held(&self) -> impl Iterator<Item = &HostName> {
+    fn retained_hosts(&self) -> impl Iterator<Item = &HostName> {
         self.vanished.iter().filter(|(_, vanished)| self.holds(vanished)).map(|(host, _)| host)
     }
 
@@ -164,7 +164,7 @@ impl Guard {
                 }
                 return Vec::new();
             };
-            let last = Arc::new(Instance { withheld: true, ..last.as_ref().clone() });
+            let last = Arc::new(Instance { retained: true, ..last.as_ref().clone() });
             watched.forget_old(settings.window, now);
             watched.vanished.insert(host.clone(), Vanished { last, at: now, gone, works });
         }
@@ -186,17 +186,17 @@ impl Guard {
     }
 
     /// The last word of an instance, if it is held back.
-    pub(super) fn held(&self, service: &ServiceName, host: &HostName) -> Option<Arc<Instance>> {
+    pub(super) fn retained_instance(&self, service: &ServiceName, host: &HostName) -> Option<Arc<Instance>> {
         let watched = self.services.get(service)?;
         let vanished = watched.vanished.get(host).filter(|vanished| watched.holds(vanished))?;
         Some(vanished.last.clone())
     }
 
     /// Everything that is held back.
-    pub(super) fn withheld(&self) -> Vec<Withheld> {
-        let held = self.services.iter().map(|(service, watched)| Withheld {
+    pub(super) fn retained(&self) -> Vec<Retained> {
+        let held = self.services.iter().map(|(service, watched)| Retained {
             service: service.clone(),
-            hosts: watched.held().cloned().collect(),
+            hosts: watched.retained_hosts().cloned().collect(),
         });
         held.filter(|held| !held.hosts.is_empty()).collect()
     }

@@ -14,7 +14,7 @@ pub struct Instance {
     /// What the host said last, if it stands in the store.
     pub health: Option<Health>,
     /// The host went silent together with others; this is its last word, held back by the guard.
-    pub withheld: bool,
+    pub retained: bool,
 }
 
 impl Instance {
@@ -77,6 +77,6 @@ impl Said {
 
     pub(super) fn instance(&self) -> Option<Arc<Instance>> {
         let (record, leased) = self.record.clone()?;
-        Some(Arc::new(Instance { record, leased, health: self.health, withheld: false }))
+        Some(Arc::new(Instance { record, leased, health: self.health, retained: false }))
     }
 }

@@ -25,7 +25,7 @@ pub use common::Common;
 pub use dns::{
     Answer, Claim, Data, QueryType, Question, ResourceRecord, ResponseCode, Zone, answer, reverse_address,
 };
-pub use guard::{Guard, GuardSettings, Withheld};
+pub use guard::{Guard, GuardSettings, Retained};
 pub use hiera::{HieraFile, StoredAddresses, hiera_entries, service_of_entry, vanished_entries};
 pub use instance::{CatalogFact, Instance};
 pub use shown::ShownInstance;

@@ -1,6 +1,6 @@
 //! Everything that the store says of services, and what is made of it.
 
-use crate::guard::{self, Guard, GuardSettings, Withheld};
+use crate::guard::{self, Guard, GuardSettings, Retained};
 use crate::instance::{CatalogFact, Said};
 use crate::view::View;
 use schema::health::Health;
@@ -49,8 +49,8 @@ impl Catalog {
     }
 
     /// What the guard holds back.
-    pub fn withheld(&self) -> Vec<Withheld> {
-        self.guard.withheld()
+    pub fn retained(&self) -> Vec<Retained> {
+        self.guard.retained()
     }
 
     /// Takes in one fact.
@@ -171,7 +171,7 @@ impl Catalog {
         for (service, hosts) in std::mem::take(&mut self.changed) {
             let said = self.said.get(&service);
             let shown = hosts.into_iter().map(|host| {
-                let instance = match self.guard.held(&service, &host) {
+                let instance = match self.guard.retained_instance(&service, &host) {
                     Some(last) => Some(last),
                     None => said.and_then(|known| known.hosts.get(&host)).and_then(Said::instance),
                 };

@@ -66,7 +66,7 @@ fn a_put_passes_at_once_even_for_the_only_instance() {
         let mut scene = Scene::new(count);
         (0..count).for_each(|number| scene.say(number, CatalogFact::Health(Some(health)), 1));
         assert_eq!(scene.functional(1), 0, "{count} {health}");
-        assert_eq!(scene.catalog.withheld(), []);
+        assert_eq!(scene.catalog.retained(), []);
         (0..count).for_each(|number| scene.say(number, CatalogFact::Record(None), 2));
         assert_eq!(scene.catalog.view().services().len(), 0);
     }
@@ -87,7 +87,7 @@ fn many_that_go_silent_together_are_served_on() {
         let mut scene = Scene::new(count);
         scene.silence(0..silent, 1);
         assert_eq!(scene.functional(1), count, "{silent} of {count}");
-        assert_eq!(scene.catalog.withheld()[0].hosts.len(), silent);
+        assert_eq!(scene.catalog.retained()[0].hosts.len(), silent);
         // As long as their records stand.
         assert_eq!(scene.functional(100_000), count);
         // Whoever speaks is believed, and the others are served on.
@@ -140,7 +140,7 @@ fn a_record_that_vanishes_beside_health_that_stands_is_served_on_however_few_the
             scene.say(0, fact.clone(), *seconds);
             assert_eq!(scene.functional(*seconds), *expected, "{name}, at {seconds}");
         }
-        assert_eq!(scene.catalog.withheld(), [], "{name}");
+        assert_eq!(scene.catalog.retained(), [], "{name}");
     };
     let silent = || CatalogFact::Health(None);
     check("its lease ran out", &[(gone(), 1, 4), (passing(), 500, 4), (back(), 501, 4)]);
@@ -159,7 +159,7 @@ fn health_that_is_back_before_its_record_is_a_word_for_as_long_as_that_takes() {
     assert_eq!(scene.functional(100), 1, "five are gone for good");
     scene.say(0, CatalogFact::Record(Some((record("10.0.0.1"), true))), 200);
     assert_eq!(scene.functional(200), 1);
-    assert_eq!(scene.catalog.withheld(), []);
+    assert_eq!(scene.catalog.retained(), []);
 }
 
 #[test]

@@ -203,10 +203,10 @@ impl Session {
     ///
     /// # Errors
     /// As the store answers.
-    pub async fn release_view(&self, at: EpochSeconds, deadline: Deadline) -> Result<i64, StoreError> {
+    pub async fn request_drop_stale(&self, at: EpochSeconds, deadline: Deadline) -> Result<i64, StoreError> {
         // Whoever cannot be asked is told nothing either.
-        self.read_keys(&[Key::ReleaseView], deadline).await?;
-        let (key, value) = (self.full(Key::ReleaseView), codec::write(&DropStaleRequest { at }));
+        self.read_keys(&[Key::DropStale], deadline).await?;
+        let (key, value) = (self.full(Key::DropStale), codec::write(&DropStaleRequest { at }));
         // Said twice it lets through the same.
         let answer = self
             .call("release the view", Repeat::Freely, deadline, |mut client| {

@@ -53,7 +53,7 @@ pub fn every_agent() -> Vec<Grant> {
     let read = [
         Keys::One(Key::CurrentVersion),
         Keys::One(Key::Store),
-        Keys::One(Key::ReleaseView),
+        Keys::One(Key::DropStale),
         Keys::Below(Prefix::Hosts),
         // Where hosts without a service are.
         Keys::Below(Prefix::Lives),
@@ -86,7 +86,7 @@ pub fn agent(host: &HostName, services: &BTreeSet<ServiceName>) -> Vec<Grant> {
 
 /// Everything that this program keeps in the store.
 fn all(access: Access) -> Vec<Grant> {
-    let ones = [Key::CurrentVersion, Key::Store, Key::ReleaseView].map(Keys::One);
+    let ones = [Key::CurrentVersion, Key::Store, Key::DropStale].map(Keys::One);
     let below = [
         Prefix::RunningVersions,
         Prefix::Statuses,

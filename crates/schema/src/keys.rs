@@ -64,8 +64,8 @@ pub enum Key {
     Health(ServiceName, HostName),
     /// What an operator took out of use on a host.
     Maintenance(HostName),
-    /// An operator's request that what the cliff guards hold back be let through.
-    ReleaseView,
+    /// An operator's request that agents stop serving what their guards retain.
+    DropStale,
     /// A value that operators keep for files of hosts.
     Config(ConfigName),
 }
@@ -100,7 +100,7 @@ const REPORTING: &str = "/orchestrate/reporting/";
 const SERVICES: &str = "/available_services/";
 const HEALTH: &str = "/orchestrate/health/";
 const MAINTENANCE: &str = "/orchestrate/maintenance/";
-const RELEASE_VIEW: &str = "/orchestrate/release_view";
+const DROP_STALE: &str = "/orchestrate/release_view";
 const CONFIG: &str = "/orchestrate/config/";
 
 impl fmt::Display for Key {
@@ -119,7 +119,7 @@ impl fmt::Display for Key {
             Self::Service(service, host) => write!(f, "{SERVICES}{service}/{host}"),
             Self::Health(service, host) => write!(f, "{HEALTH}{service}/{host}"),
             Self::Maintenance(host) => write!(f, "{MAINTENANCE}{host}"),
-            Self::ReleaseView => f.write_str(RELEASE_VIEW),
+            Self::DropStale => f.write_str(DROP_STALE),
             Self::Config(value) => write!(f, "{CONFIG}{value}"),
         }
     }
@@ -143,7 +143,7 @@ impl Key {
         match text {
             CURRENT_VERSION => return Ok(Self::CurrentVersion),
             STORE => return Ok(Self::Store),
-            RELEASE_VIEW => return Ok(Self::ReleaseView),
+            DROP_STALE => return Ok(Self::DropStale),
             _ => {}
         }
         if let Some(rest) = text.strip_prefix(RUNNING_VERSION) {
@@ -273,7 +273,7 @@ pub fn documented() -> Vec<(String, &'static str)> {
         (format!("{SERVICES}<service>/{host}"), "work lease"),
         (format!("{HEALTH}<service>/{host}"), "live lease"),
         (format!("{MAINTENANCE}{host}"), "durable"),
-        (RELEASE_VIEW.into(), "durable"),
+        (DROP_STALE.into(), "durable"),
         (format!("{CONFIG}<name>"), "durable"),
     ]
 }
@@ -311,7 +311,7 @@ mod tests {
                 Key::Service(service.clone(), host.clone()),
                 Key::Health(service, host.clone()),
                 Key::Maintenance(host),
-                Key::ReleaseView,
+                Key::DropStale,
                 Key::Config(ConfigName::new(v).unwrap()),
             ] {
                 prop_assert_eq!(Key::parse(&key.to_string()).unwrap(), key);

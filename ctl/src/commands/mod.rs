@@ -218,7 +218,7 @@ async fn catalog(verb: CatalogVerb, store: &Store<'_>, output: &mut Output) -> R
             };
             out_of_use::set(request, store, output).await
         }
-        CatalogVerb::ReleaseView => out_of_use::release_view(store, output).await,
+        CatalogVerb::DropStale => out_of_use::drop_stale(store, output).await,
         CatalogVerb::Dns { name, kind, domain } => services::dns(&name, &kind, &domain, store, output).await,
     }
 }

@@ -1,4 +1,4 @@
-//! What an operator takes out of use: `maintenance` and `drain`; and what is let through: `release-view`.
+//! What an operator takes out of use: `maintenance` and `drain`; and `drop-stale`.
 
 use super::context::{Store, now};
 use crate::exit::{Exit, Failure};
@@ -94,9 +94,9 @@ fn change(out: &mut Maintenance, request: &MaintenanceRequest<'_>, service: Opti
     differs
 }
 
-/// Lets through what cliff guards hold back, for the whole fleet.
-pub(super) async fn release_view(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let revision = store.session.release_view(now(), store.deadline).await?;
+/// Asks every agent to stop serving retained instances.
+pub(super) async fn drop_stale(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let revision = store.session.request_drop_stale(now(), store.deadline).await?;
     output.answer(&json!({ "revision": revision }), |_| {});
     Ok(Exit::Yes)
 }

@@ -179,7 +179,7 @@ pub(super) async fn cache_services(
             let lost: Vec<String> =
                 lost.iter().map(|(service, lost, of)| format!("{service} {lost} of {of}")).collect();
             return Err(Failure::cannot_tell(format!(
-                "{} was kept: too many addresses are gone from the catalog ({}); `orchestrate release-view` or --force writes it",
+                "{} was kept: too many addresses are gone from the catalog ({}); `orchestrate drop-stale` or --force writes it",
                 path.display(),
                 lost.join(", ")
             )));
@@ -199,8 +199,8 @@ const TRIES: u32 = 3;
 const RELEASED_FOR_SECONDS: u64 = 600;
 
 async fn released_since(store: &Store<'_>, written: SystemTime) -> Result<bool, StoreError> {
-    let picture = store.session.read_keys(&[Key::ReleaseView], store.deadline).await?;
-    let request = picture.get(&Key::ReleaseView).and_then(|e| codec::read::<DropStaleRequest>(&e.value).ok());
+    let picture = store.session.read_keys(&[Key::DropStale], store.deadline).await?;
+    let request = picture.get(&Key::DropStale).and_then(|e| codec::read::<DropStaleRequest>(&e.value).ok());
     let written = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     // One that was asked for once must not let everything through for ever.
     let asked = request.map_or(0, |request| u64::try_from(request.at.0).unwrap_or(0));

@@ -162,7 +162,7 @@ fn say_status(fleet: &Fleet, around: &Around, revision: i64, output: &mut Output
         section(o, rows.is_empty());
         o.table(["NOT PUBLISHED", "HOST", "REASON"], rows);
         section(o, around.silent.is_empty());
-        // Agents serve their last word; `orchestrate release-view` ends that.
+        // Agents serve their last known state; `orchestrate drop-stale` ends that.
         let rows = around.silent.iter().map(|(service, silent, all)| {
             [service.to_string(), format!("{silent} of {all}, served on as they were")]
         });

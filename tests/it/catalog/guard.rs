@@ -33,9 +33,9 @@ fn wait_for_count(host: &Host, count: usize) {
     wait::until(&format!("{count} names"), || (dig() == count).then_some(()), || host.describe());
 }
 
-fn withheld(host: &Host) -> usize {
+fn retained(host: &Host) -> usize {
     let status = host.status().unwrap_or_default();
-    status["catalog"]["withheld"][0]["hosts"].as_array().map_or(0, Vec::len)
+    status["catalog"]["retained"][0]["hosts"].as_array().map_or(0, Vec::len)
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn many_that_go_silent_together_are_served_until_an_operator_lets_them_go() {
     let host = Host::started("h1", &etcd.endpoints());
     wait_for_count(&host, 5);
     revoke(&store, live);
-    let held = || (withheld(&host) == 5).then_some(());
+    let held = || (retained(&host) == 5).then_some(());
     wait::until("all five are held back", held, || host.describe());
     let all = || host.dig(&["web.service.consul"]).len() == 5;
     wait::stays("they are served on", Duration::from_secs(2), all, || host.describe());
@@ -55,10 +55,10 @@ fn many_that_go_silent_together_are_served_until_an_operator_lets_them_go() {
     // A word is believed at once.
     store.put("/orchestrate/health/web/w1", "critical");
     wait_for_count(&host, 4);
-    let said = host.command(&["release-view"], "");
+    let said = host.command(&["drop-stale"], "");
     assert_eq!(said.code, 0, "{said:?}");
     wait_for_count(&host, 0);
-    assert_eq!(withheld(&host), 0);
+    assert_eq!(retained(&host), 0);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn when_the_work_lease_goes_too_they_are_let_go() {
     host.start();
     wait_for_count(&host, 4);
     revoke(&store, live);
-    let held = || (withheld(&host) == 4).then_some(());
+    let held = || (retained(&host) == 4).then_some(());
     wait::until("all are held back", held, || host.describe());
     revoke(&store, work);
     wait_for_count(&host, 0);

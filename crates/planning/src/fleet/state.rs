@@ -204,7 +204,7 @@ impl Fleet {
             | Key::Store
             | Key::Retry(_)
             | Key::Service(..)
-            | Key::ReleaseView
+            | Key::DropStale
             | Key::Config(_) => {}
         }
     }

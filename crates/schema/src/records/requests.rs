@@ -3,7 +3,7 @@
 use crate::time::EpochSeconds;
 use serde::{Deserialize, Serialize};
 
-/// `/orchestrate/release_view`: what cliff guards hold back now is let through.
+/// `/orchestrate/release_view`: agents stop serving what their guards retain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DropStaleRequest {
     /// When it was asked for.
