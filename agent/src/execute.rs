@@ -189,7 +189,7 @@ impl Executor {
         let PresenceState::Held { lease, live_revision } = context.presence else {
             return Err(Failure::Refused(Refusal::Claim));
         };
-        let store = context.snapshot.picture.get(&schema::keys::Key::Store);
+        let store = context.snapshot.keys.get(&schema::keys::Key::Store);
         let fence = Fence { live_revision, store_revision: store.map_or(0, |e| e.mod_revision) };
         let now = clock::now();
         let write_id = etcd_session::random_token();

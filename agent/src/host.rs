@@ -54,7 +54,7 @@ pub struct Reconciler {
     pub state: HostState,
     /// The store.
     pub session: Session,
-    /// The picture of the store.
+    /// The snapshot of the store.
     pub mirror: Mirror,
     /// The claim of the name.
     pub presence: Presence,
@@ -519,7 +519,7 @@ impl Reconciler {
     /// The name may be claimed, and the report written, in the own store, also when it went back.
     fn open_gate(&self, store_trust: &StoreTrust, snapshot: &Snapshot) {
         let open = matches!(store_trust, StoreTrust::Trusted | StoreTrust::WentBack { .. });
-        let store_revision = snapshot.picture.get(&schema::keys::Key::Store).map_or(0, |e| e.mod_revision);
+        let store_revision = snapshot.keys.get(&schema::keys::Key::Store).map_or(0, |e| e.mod_revision);
         let history = self.session.marks().history;
         let gate = Gate { open, store_revision, history, memory: self.state.store.clone() };
         self.gate.send_if_modified(|old| {
@@ -532,13 +532,13 @@ impl Reconciler {
     /// The catalog of a store that went back, or of another fleet, does not count, and nothing is published there.
     fn tell_catalog(&self, store_trust: &StoreTrust, snapshot: &Snapshot) {
         use schema::keys::Key;
-        let revision = |key: Key| snapshot.picture.get(&key).map_or(0, |entry| entry.mod_revision);
+        let revision = |key: Key| snapshot.keys.get(&key).map_or(0, |entry| entry.mod_revision);
         let is_trusted = *store_trust == StoreTrust::Trusted;
         let epoch = self.state.store.as_ref().map_or(0, |store| store.epoch);
         let trust = Trust { epoch: is_trusted.then_some(epoch), release: revision(Key::DropStale) };
         self.trust.send_if_modified(|old| std::mem::replace(old, trust) != trust);
         let host = &self.state.host;
-        let maintenance = snapshot.picture.get(&Key::Maintenance(host.clone()));
+        let maintenance = snapshot.keys.get(&Key::Maintenance(host.clone()));
         let maintenance = maintenance.map(|entry| schema::codec::read::<Maintenance>(&entry.value));
         let maintenance = match maintenance {
             // What was said before stands.
@@ -567,10 +567,10 @@ impl Reconciler {
     fn check_claim(&self, context: &Context, snapshot: &Snapshot) {
         use schema::keys::Key;
         let PresenceState::Held { live_revision, .. } = context.presence else { return };
-        let revision = |key: Key| snapshot.picture.get(&key).map(|e| e.mod_revision);
+        let revision = |key: Key| snapshot.keys.get(&key).map(|e| e.mod_revision);
         let stands = revision(Key::Live(self.state.host.clone())) == Some(live_revision);
         let enlisted = revision(Key::Host(self.state.host.clone())).is_some();
-        if snapshot.picture.revision > live_revision && !(stands && enlisted) {
+        if snapshot.keys.revision > live_revision && !(stands && enlisted) {
             self.presence.check_now();
         }
     }

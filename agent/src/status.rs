@@ -30,7 +30,7 @@ pub struct Status {
     pub store_trust: StoreTrust,
     /// The claim.
     pub presence: PresenceState,
-    /// The picture of the store.
+    /// The snapshot of the store.
     pub snapshot: Arc<Snapshot>,
     /// Why the store refused the last write of the host.
     pub write_trouble: Option<String>,
@@ -144,8 +144,8 @@ impl Status {
             "store": {
                 "standing": self.store_trust,
                 "connected": self.snapshot.connected,
-                "revision": self.snapshot.picture.revision,
-                "raft_term": self.snapshot.picture.raft_term,
+                "revision": self.snapshot.keys.revision,
+                "raft_term": self.snapshot.keys.raft_term,
                 "seconds_since_contact": self.seconds_since_contact(),
                 "trouble": self.snapshot.trouble.as_ref().map(ToString::to_string)
                     .or_else(|| self.write_trouble.clone()),

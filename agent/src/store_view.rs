@@ -1,4 +1,4 @@
-//! From a picture of the store to what the host makes of it: its standing, the target, what is published.
+//! From a snapshot of the store to what the host makes of it: its standing, the target, what is published.
 
 use etcd_session::{Entry, Regress, Scope, Snapshot, store_seen};
 use planning::host::{Published, Target};
@@ -39,7 +39,7 @@ fn revision(entry: Option<&Entry>) -> Option<i64> {
 /// written since is taken as remembered. A read that was judged by marks of an earlier history falls behind nothing.
 pub fn seen(snapshot: &Snapshot, host: &HostName, memory: Option<&StoreMemory>, history: u64) -> StoreSeen {
     let regress = if snapshot.regress.history == history { snapshot.regress } else { Regress::default() };
-    let mut seen = store_seen(&snapshot.picture, host, regress);
+    let mut seen = store_seen(&snapshot.keys, host, regress);
     let written = memory.and_then(|m| m.report_revision);
     // In a store that went back this holds as well; its revision shows it.
     if written.is_some_and(|w| w > snapshot.read_revision) {
@@ -50,11 +50,11 @@ pub fn seen(snapshot: &Snapshot, host: &HostName, memory: Option<&StoreMemory>, 
 
 /// What `/current_version` says. After `store accept` an older instruction does not count.
 pub fn target(snapshot: &Snapshot, epoch: u64) -> Target {
-    let picture = &snapshot.picture;
+    let keys = &snapshot.keys;
     if snapshot.reads == 0 {
         return Target::Unread;
     }
-    let Some(entry) = picture.get(&Key::CurrentVersion) else { return Target::NotSet };
+    let Some(entry) = keys.get(&Key::CurrentVersion) else { return Target::NotSet };
     if predates_epoch(snapshot, entry, epoch) {
         return Target::NotSet;
     }
@@ -69,13 +69,13 @@ pub fn target(snapshot: &Snapshot, epoch: u64) -> Target {
 
 /// True if this was written before the store was accepted: it does not count in the new epoch.
 fn predates_epoch(snapshot: &Snapshot, entry: &Entry, epoch: u64) -> bool {
-    let accepted_at = revision(snapshot.picture.get(&Key::Store)).unwrap_or(0);
+    let accepted_at = revision(snapshot.keys.get(&Key::Store)).unwrap_or(0);
     schema::store_trust::predates_epoch(epoch, accepted_at, entry.mod_revision)
 }
 
 /// The newest request that the host try again.
 pub fn retry(snapshot: &Snapshot, host: &HostName, epoch: u64) -> Option<InstructionOrder> {
-    let entry = snapshot.picture.get(&Key::Retry(host.clone()))?;
+    let entry = snapshot.keys.get(&Key::Retry(host.clone()))?;
     if predates_epoch(snapshot, entry, epoch) {
         return None;
     }
@@ -84,7 +84,7 @@ pub fn retry(snapshot: &Snapshot, host: &HostName, epoch: u64) -> Option<Instruc
 
 /// True if an operator took the host out.
 pub fn decommissioned(snapshot: &Snapshot, host: &HostName) -> bool {
-    let entry = snapshot.picture.get(&Key::Host(host.clone()));
+    let entry = snapshot.keys.get(&Key::Host(host.clone()));
     entry
         .and_then(|e| codec::read::<RosterEntry>(&e.value).ok())
         .is_some_and(|roster| roster.decommissioned.is_some())
@@ -92,17 +92,17 @@ pub fn decommissioned(snapshot: &Snapshot, host: &HostName) -> bool {
 
 /// What the store says of the host. Values that cannot be read count as missing: they are written anew.
 pub fn published(snapshot: &Snapshot, host: &HostName) -> Published {
-    let picture = &snapshot.picture;
+    let keys = &snapshot.keys;
     let mut statuses = std::collections::BTreeMap::new();
     for kind in StatusType::of_agents() {
         for state in StatusState::ALL {
-            let entry = picture.get(&Key::Status(kind.clone(), state, host.clone()));
+            let entry = keys.get(&Key::Status(kind.clone(), state, host.clone()));
             if let Some(record) = entry.and_then(|e| StatusRecord::read(&e.value).ok()) {
                 statuses.insert((kind.clone(), state), record);
             }
         }
     }
-    let read = |key: Key| picture.get(&key);
+    let read = |key: Key| keys.get(&key);
     Published {
         listing: listing(snapshot, host),
         statuses,
@@ -113,9 +113,9 @@ pub fn published(snapshot: &Snapshot, host: &HostName) -> Published {
 /// The version that the host is listed under: by its own key, unless a look at the list shows that it is not there,
 /// or there under a lease that does not end with the host.
 fn listing(snapshot: &Snapshot, host: &HostName) -> Option<Version> {
-    let announced = snapshot.picture.get(&Key::Announced(host.clone()))?;
+    let announced = snapshot.keys.get(&Key::Announced(host.clone()))?;
     let version = codec::read_version(&announced.value).ok()?;
     let key = Key::RunningVersion(version.clone(), host.clone());
-    let stands = || snapshot.picture.get(&key).is_some_and(|listed| listed.lease == announced.lease);
+    let stands = || snapshot.keys.get(&key).is_some_and(|listed| listed.lease == announced.lease);
     (!snapshot.polled_also.contains(&key) || stands()).then_some(version)
 }

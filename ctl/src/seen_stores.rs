@@ -4,7 +4,7 @@
 use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::settings::Settings;
-use etcd_session::{Deadline, Marks, Picture, Session};
+use etcd_session::{Deadline, KeySnapshot, Marks, Session};
 use schema::codec;
 use schema::keys::Key;
 use schema::records::StoreIdentity;
@@ -32,7 +32,7 @@ pub(crate) async fn answer(
     let answered = loop {
         tokio::select! {
             answered = &mut question => break answered,
-            picture = &mut identity, if read.is_none() => read = Some(picture),
+            snapshot = &mut identity, if read.is_none() => read = Some(snapshot),
         }
     };
     if !matches!(answered, Ok(Exit::Yes | Exit::No)) {
@@ -48,14 +48,14 @@ pub(crate) async fn answer(
 
 /// Refuses an answer of a store that is known to have gone back.
 ///
-/// `picture` holds the key of the store's identity; without it nothing is known.
+/// `snapshot` holds the key of the store's identity; without it nothing is known.
 pub(crate) fn check(
     settings: &Settings,
     session: &Session,
-    picture: Option<&Picture>,
+    snapshot: Option<&KeySnapshot>,
 ) -> Result<(), Failure> {
     let file = settings.state_directory.join(FILE);
-    match picture.and_then(|picture| assess_answer(file, picture, session.marks())) {
+    match snapshot.and_then(|snapshot| assess_answer(file, snapshot, session.marks())) {
         Some(by) => Err(Failure::cannot_tell(format!(
             "the store went back: {by}; what it says was true once. `orchestrate store accept --version V` ends this"
         ))),
@@ -65,8 +65,8 @@ pub(crate) fn check(
 
 /// How the store went back since it was asked last; what is seen is remembered otherwise. A file that cannot be read
 /// or written only costs the memory.
-fn assess_answer(file: PathBuf, picture: &Picture, seen: Marks) -> Option<WentBack> {
-    let identity: StoreIdentity = codec::read(&picture.get(&Key::Store)?.value).ok()?;
+fn assess_answer(file: PathBuf, snapshot: &KeySnapshot, seen: Marks) -> Option<WentBack> {
+    let identity: StoreIdentity = codec::read(&snapshot.get(&Key::Store)?.value).ok()?;
     let mut found = StoreSeen {
         identity: Some(identity.clone()),
         revision: seen.revision,
@@ -102,10 +102,10 @@ fn assess_answer(file: PathBuf, picture: &Picture, seen: Marks) -> Option<WentBa
 mod tests {
     use super::*;
 
-    fn picture(lineage: &str, epoch: u64) -> Picture {
+    fn snapshot(lineage: &str, epoch: u64) -> KeySnapshot {
         let value = format!(r#"{{"format":1,"lineage":"{lineage}","epoch":{epoch}}}"#).into_bytes();
         let entry = etcd_session::Entry { value, create_revision: 1, mod_revision: 1, lease: 0 };
-        Picture { entries: [(Key::Store.to_string(), entry)].into(), ..Picture::default() }
+        KeySnapshot { entries: [(Key::Store.to_string(), entry)].into(), ..KeySnapshot::default() }
     }
 
     /// An answer as (lineage, epoch, revision, raft term).
@@ -116,7 +116,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         for (index, ((lineage, epoch, revision, raft_term), expected)) in answers.iter().enumerate() {
             let seen = Marks { revision: *revision, raft_term: *raft_term, history: 0 };
-            let found = assess_answer(directory.path().join(FILE), &picture(lineage, *epoch), seen);
+            let found = assess_answer(directory.path().join(FILE), &snapshot(lineage, *epoch), seen);
             assert_eq!(found.is_some(), *expected, "answer {index} of {answers:?}: {found:?}");
         }
     }
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn a_store_without_an_identity_and_a_missing_directory_say_nothing() {
         let seen = Marks { revision: 3, raft_term: 2, history: 0 };
-        assert_eq!(assess_answer("/nonexistent/x".into(), &picture("L", 0), seen), None);
-        assert_eq!(assess_answer("/nonexistent/x".into(), &Picture::default(), seen), None);
+        assert_eq!(assess_answer("/nonexistent/x".into(), &snapshot("L", 0), seen), None);
+        assert_eq!(assess_answer("/nonexistent/x".into(), &KeySnapshot::default(), seen), None);
     }
 }

@@ -83,9 +83,9 @@ impl Claims {
     async fn ask(&self, host: &HostName) -> Claim {
         let key = Key::Live(host.clone());
         match self.session.read_keys(std::slice::from_ref(&key), Deadline::within(WITHIN)).await {
-            Ok(picture) => {
+            Ok(snapshot) => {
                 self.said.store(false, Ordering::Relaxed);
-                let claim = Claim::read(picture.get(&key).map(|entry| &entry.value[..]));
+                let claim = Claim::read(snapshot.get(&key).map(|entry| &entry.value[..]));
                 claim.unwrap_or_else(|error| {
                     tracing::debug!(%host, %error, "the claim of a host cannot be read");
                     Claim::Unknown

@@ -1,4 +1,4 @@
-//! Follows the store and owns the picture of the catalog. Records are followed whole; health for each service
+//! Follows the store and owns the snapshot of the catalog. Records are followed whole; health for each service
 //! that somebody asks for.
 
 use super::claims::Claims;
@@ -238,7 +238,7 @@ impl Follower {
                 self.feeds.refused = std::mem::take(&mut self.feeds.refused_in_listing);
                 self.feeds.revision = self.feeds.revision.max(revision);
             }
-            // A part of what happened would be neither the picture of before nor that of now.
+            // A part of what happened would be neither the snapshot of before nor that of now.
             FeedEvent::Changed(..) if self.feeds.is_over => {}
             FeedEvent::Changed(revision, changes) => {
                 for (key, entry) in changes {

@@ -1,4 +1,4 @@
-//! The catalog on this host. One task follows the store and owns the picture; everybody else reads snapshots
+//! The catalog on this host. One task follows the store and owns the snapshot; everybody else reads snapshots
 //! of it, and says by asking which services they are interested in.
 
 mod addresses;

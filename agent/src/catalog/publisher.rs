@@ -290,7 +290,7 @@ impl Publisher {
             return Ok(());
         }
         let deadline = Deadline::within(REQUEST_TIMEOUT);
-        let picture = self
+        let snapshot = self
             .session
             .read_services(&self.host, missing.iter().copied(), deadline)
             .await
@@ -298,8 +298,8 @@ impl Publisher {
         let said = self.said.get_or_insert_default();
         for service in missing {
             let (service, host) = (service.clone(), self.host.clone());
-            let record = picture.get(&Key::Service(service.clone(), host.clone()));
-            let health = picture.get(&Key::Health(service.clone(), host));
+            let record = snapshot.get(&Key::Service(service.clone(), host.clone()));
+            let health = snapshot.get(&Key::Health(service.clone(), host));
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let standing = Said {
                 record: record.map(|entry| (text(&entry.value), entry.lease)),

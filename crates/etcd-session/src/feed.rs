@@ -6,7 +6,7 @@
 //! store went back.
 
 use crate::error::StoreError;
-use crate::picture::Entry;
+use crate::key_snapshot::Entry;
 use crate::random::draw;
 use crate::read::ANSWER_MAX_BYTES;
 use crate::request::Deadline;

@@ -2,7 +2,7 @@
 //! the host's own claim and of the store's identity, so whoever lost either writes nothing.
 
 use crate::error::{Class, StoreError};
-use crate::picture::Picture;
+use crate::key_snapshot::KeySnapshot;
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
@@ -119,25 +119,25 @@ impl Session {
                     async move { client.txn(txn).await }
                 })
                 .await;
-            let mut picture = Picture::default();
+            let mut snapshot = KeySnapshot::default();
             match answer {
                 Ok(answer) if answer.succeeded() => {
                     let revision = answer.header().map_or(0, |h| h.revision());
                     self.note_revision(revision);
                     return Ok(Written::Done(revision));
                 }
-                Ok(refused) => self.take_in(&refused, &mut picture)?,
+                Ok(refused) => self.merge(&refused, &mut snapshot)?,
                 Err(error) if error.class() == Class::Unknown && !deadline.left().is_zero() => {
                     tracing::debug!(%error, "reading back");
-                    picture = self.read_keys(&keys, deadline).await?;
+                    snapshot = self.read_keys(&keys, deadline).await?;
                 }
                 Err(error) => return Err(error),
             }
-            if let Some(revision) = own_write(&picture, &keys[4], &write.report.write_id) {
+            if let Some(revision) = own_write(&snapshot, &keys[4], &write.report.write_id) {
                 self.note_revision(revision);
                 return Ok(Written::Done(revision));
             }
-            let revision_of = |key: &Key| picture.get(key).map_or(0, |e| e.mod_revision);
+            let revision_of = |key: &Key| snapshot.get(key).map_or(0, |e| e.mod_revision);
             if revision_of(&keys[1]) != write.fence.live_revision {
                 return Ok(Written::Refused(Refusal::Claim));
             }
@@ -148,7 +148,7 @@ impl Session {
                 return Ok(Written::Refused(Refusal::Target));
             }
             // Not applied yet, or the listing was not as read: once more with what is there now.
-            listed = picture.get(&keys[0]).map(|entry| entry.value.clone());
+            listed = snapshot.get(&keys[0]).map(|entry| entry.value.clone());
         }
     }
 
@@ -222,8 +222,8 @@ pub(crate) fn add_statuses(
     }
 }
 
-fn own_write(picture: &Picture, report: &Key, write_id: &Token) -> Option<i64> {
-    let entry = picture.get(report)?;
+fn own_write(snapshot: &KeySnapshot, report: &Key, write_id: &Token) -> Option<i64> {
+    let entry = snapshot.get(report)?;
     let found: Report = codec::read(&entry.value).ok()?;
     (found.write_id == *write_id).then_some(entry.mod_revision)
 }

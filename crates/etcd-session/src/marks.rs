@@ -1,7 +1,7 @@
 //! How far the store had come when it last answered. A store that was restored or wiped answers with less, and a
 //! watch on it stays silent, so each read is held against the marks that stood when it began.
 
-use crate::picture::Picture;
+use crate::key_snapshot::KeySnapshot;
 use schema::codec;
 use schema::keys::Key;
 use schema::names::HostName;
@@ -41,11 +41,11 @@ impl Regress {
 
 impl Marks {
     /// How an answer falls behind these marks.
-    pub fn regress(&self, picture: &Picture) -> Regress {
+    pub fn regress(&self, snapshot: &KeySnapshot) -> Regress {
         Regress {
             history: self.history,
-            revision: (picture.revision < self.revision).then_some((self.revision, picture.revision)),
-            raft_term: (picture.raft_term < self.raft_term).then_some((self.raft_term, picture.raft_term)),
+            revision: (snapshot.revision < self.revision).then_some((self.revision, snapshot.revision)),
+            raft_term: (snapshot.raft_term < self.raft_term).then_some((self.raft_term, snapshot.raft_term)),
         }
     }
 }
@@ -69,15 +69,15 @@ pub fn trust_keys(host: &HostName) -> [Key; 4] {
     [Key::Store, Key::CurrentVersion, Key::Report(host.clone()), Key::Host(host.clone())]
 }
 
-/// What a picture of [`judged_keys`] shows of the store.
-pub fn store_seen(picture: &Picture, host: &HostName, regress: Regress) -> StoreSeen {
-    let identity = picture.get(&Key::Store).map(|e| codec::read::<StoreIdentity>(&e.value));
-    let revision = |key: Key| picture.get(&key).map(|e| e.mod_revision);
+/// What a snapshot of [`judged_keys`] shows of the store.
+pub fn store_seen(snapshot: &KeySnapshot, host: &HostName, regress: Regress) -> StoreSeen {
+    let identity = snapshot.get(&Key::Store).map(|e| codec::read::<StoreIdentity>(&e.value));
+    let revision = |key: Key| snapshot.get(&key).map(|e| e.mod_revision);
     StoreSeen {
         identity: identity.as_ref().and_then(|read| read.as_ref().ok().cloned()),
         identity_unreadable: identity.and_then(|read| read.err()).map(|e| e.to_string()),
-        revision: picture.revision,
-        raft_term: picture.raft_term,
+        revision: snapshot.revision,
+        raft_term: snapshot.raft_term,
         regressed_revision: regress.revision,
         regressed_term: regress.raft_term,
         target_revision: revision(Key::CurrentVersion),

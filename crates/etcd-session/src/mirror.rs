@@ -1,11 +1,11 @@
-//! A picture of chosen keys that follows the store: list at one revision, watch from the next, resume
+//! A snapshot of chosen keys that follows the store: list at one revision, watch from the next, resume
 //! after a cut, list again after compaction. A watch alone is never a proof of life, so every 30 s ± 50 %
 //! one linearizable read looks at the same keys; it also shows a store that went back, on which a watch
 //! stays silent for ever.
 
 use crate::error::StoreError;
+use crate::key_snapshot::{Entry, KeySnapshot};
 use crate::marks::Regress;
-use crate::picture::{Entry, Picture};
 use crate::random::draw;
 use crate::read::OPERATIONS_MAX;
 use crate::request::Deadline;
@@ -51,11 +51,11 @@ impl Default for MirrorOptions {
     }
 }
 
-/// An immutable picture of the keys.
+/// An immutable snapshot of the keys.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     /// The keys and their entries.
-    pub picture: Picture,
+    pub keys: KeySnapshot,
     /// Goes up with each linearizable read; 0 before the first: nothing is known yet.
     pub reads: u64,
     /// Revision of the last linearizable read: polled keys are known as of this.
@@ -97,7 +97,7 @@ impl Mirror {
         Self { snapshots, resync_requests: look, polled_also, task }
     }
 
-    /// The newest picture, and a way to wait for the next.
+    /// The newest snapshot, and a way to wait for the next.
     pub fn snapshots(&self) -> watch::Receiver<Arc<Snapshot>> {
         self.snapshots.clone()
     }
@@ -113,7 +113,7 @@ impl Mirror {
         });
     }
 
-    /// Ends following; whoever waits for the next picture is told that there is none.
+    /// Ends following; whoever waits for the next snapshot is told that there is none.
     pub fn end(&self) {
         self.task.abort();
     }
@@ -188,7 +188,7 @@ impl Follower {
         });
     }
 
-    /// Reads everything at one revision and replaces the picture. True in the second place if a watched
+    /// Reads everything at one revision and replaces the snapshot. True in the second place if a watched
     /// key was not as the watch had said.
     async fn read(&self) -> Result<(i64, bool), StoreError> {
         // Marks are taken before the read starts: an answer older than these is a store that went back.
@@ -198,33 +198,33 @@ impl Follower {
         let keys: Vec<Key> = self.scope.watched.iter().chain(polled()).cloned().collect();
         debug_assert!(keys.len() <= OPERATIONS_MAX, "one transaction, one revision");
         let mut regress = Regress::default();
-        let mut picture = Picture::default();
+        let mut key_snapshot = KeySnapshot::default();
         for attempt in 0..2 {
             let marks = self.session.marks();
-            picture = self.session.read_keys(&keys, Deadline::within(self.options.list_timeout)).await?;
-            regress = marks.regress(&picture);
+            key_snapshot = self.session.read_keys(&keys, Deadline::within(self.options.list_timeout)).await?;
+            regress = marks.regress(&key_snapshot);
             if regress.is_none() || attempt == 1 {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(300).mul_f64(0.5 + draw())).await;
         }
-        let revision = picture.revision;
+        let revision = key_snapshot.revision;
         let mut deaf = false;
         self.sender.send_modify(|snapshot| {
             let snapshot = Arc::make_mut(snapshot);
-            // An event may have come in while the read was under way; the newer picture stays.
-            let newer = !regress.is_none() || picture.revision >= snapshot.picture.revision;
+            // An event may have come in while the read was under way; the newer snapshot stays.
+            let newer = !regress.is_none() || key_snapshot.revision >= snapshot.keys.revision;
             if newer {
                 deaf = self.scope.watched.iter().any(|key| {
-                    let of = |p: &Picture| p.get(key).map(|e| e.mod_revision);
-                    of(&picture) != of(&snapshot.picture)
+                    let of = |p: &KeySnapshot| p.get(key).map(|e| e.mod_revision);
+                    of(&key_snapshot) != of(&snapshot.keys)
                 });
-                snapshot.picture = picture;
+                snapshot.keys = key_snapshot;
             } else {
                 for key in polled().map(Key::to_string) {
-                    match picture.entries.get(&key) {
-                        Some(entry) => snapshot.picture.entries.insert(key, entry.clone()),
-                        None => snapshot.picture.entries.remove(&key),
+                    match key_snapshot.entries.get(&key) {
+                        Some(entry) => snapshot.keys.entries.insert(key, entry.clone()),
+                        None => snapshot.keys.entries.remove(&key),
                     };
                 }
             }
@@ -393,15 +393,15 @@ impl Follower {
                 {
                     *from = (*from).max(kv.mod_revision() + 1);
                 }
-                apply_event(&mut snapshot.picture.entries, key, event.event_type(), kv);
-                snapshot.picture.revision = snapshot.picture.revision.max(kv.mod_revision());
+                apply_event(&mut snapshot.keys.entries, key, event.event_type(), kv);
+                snapshot.keys.revision = snapshot.keys.revision.max(kv.mod_revision());
             }
             changes
         });
     }
 }
 
-/// A picture that came by a read may be newer than an event: an older event changes nothing.
+/// A snapshot that came by a read may be newer than an event: an older event changes nothing.
 fn apply_event(
     entries: &mut BTreeMap<String, Entry>,
     key: &str,

@@ -2,7 +2,7 @@
 
 use crate::error::{Class, StoreError};
 use crate::host_write::add_statuses;
-use crate::picture::{Entry, Picture};
+use crate::key_snapshot::{Entry, KeySnapshot};
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
@@ -25,13 +25,13 @@ pub struct TargetSet {
 
 /// True if this version is the instruction that counts: what was written before the store was accepted does not, nor can
 /// that be known while its identity cannot be read.
-fn stands(picture: &Picture, version: &Version) -> bool {
-    let identity = picture.get(&Key::Store);
+fn stands(snapshot: &KeySnapshot, version: &Version) -> bool {
+    let identity = snapshot.get(&Key::Store);
     let epoch =
         identity.map_or(Ok(0), |e| codec::read::<StoreIdentity>(&e.value).map(|identity| identity.epoch));
     let accepted_at = identity.map_or(0, |e| e.mod_revision);
     let is_this = |e: &&Entry| e.value == version.as_str().as_bytes();
-    let found = picture.get(&Key::CurrentVersion).filter(is_this);
+    let found = snapshot.get(&Key::CurrentVersion).filter(is_this);
     found.zip(epoch.ok()).is_some_and(|(e, epoch)| !predates_epoch(epoch, accepted_at, e.mod_revision))
 }
 
@@ -87,7 +87,7 @@ impl Session {
     ) -> Result<TargetSet, StoreError> {
         let operation = "set /current_version";
         let keys = [Key::CurrentVersion, Key::Store];
-        let revision_of = |picture: &Picture| picture.get(&keys[0]).map_or(0, |e| e.mod_revision);
+        let revision_of = |snapshot: &KeySnapshot| snapshot.get(&keys[0]).map_or(0, |e| e.mod_revision);
         let full = self.full(&keys[0]);
         let mut before = self.read_keys(&keys, deadline).await?;
         let mut may_be_applied = false;
@@ -143,7 +143,7 @@ impl Session {
     /// As the store answers; [`StoreError::Refused`] if the identity changed meanwhile.
     pub async fn accept_store(
         &self,
-        found: &Picture,
+        found: &KeySnapshot,
         identity: StoreIdentity,
         version: &Version,
         deadline: Deadline,
@@ -215,7 +215,7 @@ impl Session {
         &self,
         host: &HostName,
         tombstone: &RosterEntry,
-        found: &Picture,
+        found: &KeySnapshot,
         deadline: Deadline,
     ) -> Result<i64, StoreError> {
         let services: BTreeSet<ServiceName> = found

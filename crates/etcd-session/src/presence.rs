@@ -10,8 +10,8 @@
 //! granted in. In a store that went back the name is claimed under a new lease, which takes the old listing away.
 
 use crate::error::{Class, StoreError};
+use crate::key_snapshot::KeySnapshot;
 use crate::marks::{Marks, store_seen, trust_keys};
-use crate::picture::Picture;
 use crate::random::draw;
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
@@ -65,10 +65,10 @@ impl Gate {
         self.memory.as_ref().is_some_and(|memory| memory.went_back.is_some())
     }
 
-    /// True if a picture is of the store that this was judged of.
-    fn is_of(&self, picture: &Picture, host: &HostName, marks: Marks) -> bool {
-        let regress = marks.regress(picture);
-        let seen = store_seen(picture, host, regress);
+    /// True if a snapshot is of the store that this was judged of.
+    fn is_of(&self, snapshot: &KeySnapshot, host: &HostName, marks: Marks) -> bool {
+        let regress = marks.regress(snapshot);
+        let seen = store_seen(snapshot, host, regress);
         let store_trust = assess(self.memory.as_ref(), &seen);
         marks.history == self.history
             && regress.is_none()
@@ -235,30 +235,30 @@ impl Claimant {
     }
 
     /// Reads what stands of the claim, and how the store is to be judged, on one connection.
-    async fn read_claim(&self, deadline: Deadline) -> Result<(Picture, u64, Marks), StoreError> {
+    async fn read_claim(&self, deadline: Deadline) -> Result<(KeySnapshot, u64, Marks), StoreError> {
         let host = &self.config.host;
         let (_, generation) = self.session.client().await?;
         let marks = self.session.marks();
         let mut keys = vec![Key::Live(host.clone()), Key::Announced(host.clone())];
         keys.extend(trust_keys(host));
-        let picture = self.session.read_keys(&keys, deadline).await?;
+        let snapshot = self.session.read_keys(&keys, deadline).await?;
         let (_, after) = self.session.client().await?;
         if after != generation {
             // Read on another one it proves nothing of this one.
             let detail = "connected anew meanwhile".into();
             return Err(StoreError::Unreachable { operation: "read", detail });
         }
-        Ok((picture, generation, marks))
+        Ok((snapshot, generation, marks))
     }
 
     async fn claim(&self, gate: &Gate) -> Result<ClaimOutcome, StoreError> {
         let config = &self.config;
         let deadline = Deadline::within(REQUEST_TIMEOUT);
-        let (picture, generation, marks) = self.read_claim(deadline).await?;
-        if !gate.is_of(&picture, &config.host, marks) {
+        let (snapshot, generation, marks) = self.read_claim(deadline).await?;
+        if !gate.is_of(&snapshot, &config.host, marks) {
             return Ok(ClaimOutcome::Raced);
         }
-        let live = picture.get(&Key::Live(config.host.clone()));
+        let live = snapshot.get(&Key::Live(config.host.clone()));
         let held: Option<LiveClaim> = live.and_then(|e| codec::read(&e.value).ok());
         let ours = held
             .as_ref()
@@ -274,11 +274,11 @@ impl Claimant {
             && self.may_resume(live.lease, gate)
             && self.session.keep_own_lease(live.lease, deadline).await.is_ok()
         {
-            return self.write_claim(live.lease, live.mod_revision, gate, &picture, true, deadline).await;
+            return self.write_claim(live.lease, live.mod_revision, gate, &snapshot, true, deadline).await;
         }
         let lease = self.session.grant_lease(config.lease.as_secs().cast_signed(), deadline).await?;
         let live_revision = live.map_or(0, |e| e.mod_revision);
-        let outcome = self.write_claim(lease, live_revision, gate, &picture, false, deadline).await;
+        let outcome = self.write_claim(lease, live_revision, gate, &snapshot, false, deadline).await;
         if !matches!(outcome, Ok(ClaimOutcome::Held(_))) {
             // A lease without keys helps nobody; if this fails it runs out by itself.
             let _ =
@@ -305,7 +305,7 @@ impl Claimant {
         lease: i64,
         live_revision: i64,
         gate: &Gate,
-        picture: &Picture,
+        snapshot: &KeySnapshot,
         resumed: bool,
         deadline: Deadline,
     ) -> Result<ClaimOutcome, StoreError> {
@@ -318,16 +318,16 @@ impl Claimant {
             Compare::mod_revision(store, CompareOp::Equal, gate.store_revision),
         ];
         let claim = codec::write(&self.config.claim);
-        let says_so = |e: &crate::picture::Entry| e.value == claim.as_bytes();
+        let says_so = |e: &crate::key_snapshot::Entry| e.value == claim.as_bytes();
         let unchanged = resumed
-            && picture.get(&Key::Live(host.clone())).is_some_and(says_so)
-            && picture.get(&Key::Host(host.clone())).is_some();
+            && snapshot.get(&Key::Live(host.clone())).is_some_and(says_so)
+            && snapshot.get(&Key::Host(host.clone())).is_some();
         let mut operations = vec![TxnOp::put(live.clone(), claim, under_lease())];
         let absent = Compare::version(roster.clone(), CompareOp::Equal, 0);
         let enlist = TxnOp::put(roster, codec::write(&self.config.roster), None);
         operations.push(TxnOp::txn(Txn::new().when([absent]).and_then([enlist])));
         let announced = Key::Announced(host.clone());
-        if let Some(entry) = picture.get(&announced).filter(|_| !resumed) {
+        if let Some(entry) = snapshot.get(&announced).filter(|_| !resumed) {
             let key = self.session.full(&announced);
             compares.push(Compare::mod_revision(key.clone(), CompareOp::Equal, entry.mod_revision));
             operations.push(TxnOp::delete(key, None));
@@ -421,13 +421,13 @@ impl Claimant {
         if *self.session.proven().borrow() != generation {
             // Before the read: what was remembered then must stand in what is read after.
             let gate = self.gate.borrow().clone();
-            let (picture, generation, marks) = self.read_claim(deadline).await?;
+            let (snapshot, generation, marks) = self.read_claim(deadline).await?;
             let host = &self.config.host;
-            let live = picture.get(&Key::Live(host.clone()));
+            let live = snapshot.get(&Key::Live(host.clone()));
             if live.is_none_or(|live| live.mod_revision != held.live_revision) {
                 return Ok(false);
             }
-            if gate.history != held.history || !gate.is_of(&picture, host, marks) {
+            if gate.history != held.history || !gate.is_of(&snapshot, host, marks) {
                 return Ok(false);
             }
             self.session.note_proven(generation);
@@ -440,9 +440,9 @@ impl Claimant {
     async fn is_still_ours(&self, live_revision: i64) -> bool {
         let keys = [Key::Live(self.config.host.clone()), Key::Host(self.config.host.clone())];
         match self.session.read_keys(&keys, Deadline::within(REQUEST_TIMEOUT)).await {
-            Ok(picture) => {
-                let stands = picture.get(&keys[0]).is_some_and(|e| e.mod_revision == live_revision);
-                stands && picture.get(&keys[1]).is_some()
+            Ok(snapshot) => {
+                let stands = snapshot.get(&keys[0]).is_some_and(|e| e.mod_revision == live_revision);
+                stands && snapshot.get(&keys[1]).is_some()
             }
             // Not known; the next keep-alive will tell.
             Err(_) => true,

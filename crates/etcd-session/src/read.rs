@@ -1,7 +1,7 @@
 //! Linearizable reads, each at one revision however many pages it takes.
 
 use crate::error::StoreError;
-use crate::picture::{Entry, Picture};
+use crate::key_snapshot::{Entry, KeySnapshot};
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
 use etcd_client::{GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
@@ -58,7 +58,7 @@ pub struct Survey {
     /// The keys of a range; `None` if there are more than were asked for.
     pub list: Option<KeyList>,
     /// Single keys.
-    pub picture: Picture,
+    pub keys: KeySnapshot,
     /// How many keys each range has.
     pub counts: Vec<i64>,
 }
@@ -86,7 +86,7 @@ impl Session {
     ///
     /// # Errors
     /// As the store answers; never a part of the keys.
-    pub async fn read_keys(&self, keys: &[Key], deadline: Deadline) -> Result<Picture, StoreError> {
+    pub async fn read_keys(&self, keys: &[Key], deadline: Deadline) -> Result<KeySnapshot, StoreError> {
         self.read_all(keys, &[], None, deadline).await
     }
 
@@ -100,10 +100,10 @@ impl Session {
         prefixes: &[Prefix],
         at: Option<i64>,
         deadline: Deadline,
-    ) -> Result<Picture, StoreError> {
-        let mut picture = Picture { revision: at.unwrap_or(0), ..Picture::default() };
+    ) -> Result<KeySnapshot, StoreError> {
+        let mut snapshot = KeySnapshot { revision: at.unwrap_or(0), ..KeySnapshot::default() };
         for chunk in keys.chunks(OPERATIONS_MAX) {
-            let at = picture.revision;
+            let at = snapshot.revision;
             let gets: Vec<TxnOp> = chunk
                 .iter()
                 .map(|key| TxnOp::get(self.full(key), (at > 0).then(|| GetOptions::new().with_revision(at))))
@@ -114,20 +114,20 @@ impl Session {
                     async move { client.txn(Txn::new().and_then(gets)).await }
                 })
                 .await?;
-            self.take_in(&answer, &mut picture)?;
+            self.merge(&answer, &mut snapshot)?;
         }
         for prefix in prefixes {
-            let at = (picture.revision > 0).then_some(picture.revision);
+            let at = (snapshot.revision > 0).then_some(snapshot.revision);
             let (pages, read) = self.pages(prefix, at, VALUES_PER_PAGE, false, deadline).await?;
-            picture.revision = read.revision;
-            picture.raft_term = read.raft_term;
+            snapshot.revision = read.revision;
+            snapshot.raft_term = read.raft_term;
             for page in &pages {
                 for kv in page.kvs() {
-                    self.insert(kv, &mut picture.entries);
+                    self.insert(kv, &mut snapshot.entries);
                 }
             }
         }
-        Ok(picture)
+        Ok(snapshot)
     }
 
     /// Reads the keys of a range, without values.
@@ -140,8 +140,8 @@ impl Session {
         at: Option<i64>,
         deadline: Deadline,
     ) -> Result<KeyList, StoreError> {
-        let (pages, picture) = self.pages(prefix, at, KEYS_PER_PAGE, true, deadline).await?;
-        Ok(KeyList { revision: picture.revision, prefix_bytes: self.full(prefix).len(), pages })
+        let (pages, snapshot) = self.pages(prefix, at, KEYS_PER_PAGE, true, deadline).await?;
+        Ok(KeyList { revision: snapshot.revision, prefix_bytes: self.full(prefix).len(), pages })
     }
 
     /// Reads the entries of a range, all at one revision, which it gives: the given one, or that of the first page. Each page is freed before the next is read: for
@@ -161,7 +161,7 @@ impl Session {
         while let Some(page) = paging.next(self, deadline).await? {
             take(&EntryPage { namespace_bytes, page });
         }
-        Ok(paging.picture.revision)
+        Ok(paging.snapshot.revision)
     }
 
     /// Reads the keys of a range, without values, if there are no more than `limit`: [`Survey::list`] is `None` if
@@ -183,21 +183,25 @@ impl Session {
             .with_keys_only();
         let start = self.full(prefix);
         let list = TxnOp::get(start.as_str(), Some(options));
-        let (picture, counts, page) = self.transaction_of_reads(keys, counted, Some(list), deadline).await?;
-        let revision = picture.revision;
+        let (snapshot, counts, page) = self.transaction_of_reads(keys, counted, Some(list), deadline).await?;
+        let revision = snapshot.revision;
         let list = page.filter(|page| !page.more()).map(|page| KeyList {
             revision,
             prefix_bytes: start.len(),
             pages: vec![page],
         });
-        Ok(Survey { list, picture, counts })
+        Ok(Survey { list, keys: snapshot, counts })
     }
 
     /// Reads several ranges with their values, all at one revision.
     ///
     /// # Errors
     /// As the store answers; never a part of the ranges.
-    pub async fn read_ranges(&self, prefixes: &[Prefix], deadline: Deadline) -> Result<Picture, StoreError> {
+    pub async fn read_ranges(
+        &self,
+        prefixes: &[Prefix],
+        deadline: Deadline,
+    ) -> Result<KeySnapshot, StoreError> {
         self.read_all(&[], prefixes, None, deadline).await
     }
 
@@ -210,9 +214,9 @@ impl Session {
         keys: &[Key],
         counted: &[Prefix],
         deadline: Deadline,
-    ) -> Result<(Picture, Vec<i64>), StoreError> {
-        let (picture, counts, _) = self.transaction_of_reads(keys, counted, None, deadline).await?;
-        Ok((picture, counts))
+    ) -> Result<(KeySnapshot, Vec<i64>), StoreError> {
+        let (snapshot, counts, _) = self.transaction_of_reads(keys, counted, None, deadline).await?;
+        Ok((snapshot, counts))
     }
 
     /// One transaction that reads keys, counts the keys of ranges and, last, reads what `more` says.
@@ -222,7 +226,7 @@ impl Session {
         counted: &[Prefix],
         more: Option<TxnOp>,
         deadline: Deadline,
-    ) -> Result<(Picture, Vec<i64>, Option<etcd_client::GetResponse>), StoreError> {
+    ) -> Result<(KeySnapshot, Vec<i64>, Option<etcd_client::GetResponse>), StoreError> {
         let reads = keys.iter().map(|key| TxnOp::get(self.full(key), None));
         let counts = counted
             .iter()
@@ -237,17 +241,17 @@ impl Session {
                 }
             })
             .await?;
-        let mut picture = Picture::default();
-        self.note_header(answer.header(), &mut picture)?;
+        let mut snapshot = KeySnapshot::default();
+        self.note_header(answer.header(), &mut snapshot)?;
         let mut answers = answer.op_responses().into_iter().filter_map(|response| match response {
             TxnOpResponse::Get(got) => Some(got),
             _ => None,
         });
         for kv in answers.by_ref().take(keys.len()).flat_map(|mut got| got.take_kvs()) {
-            self.insert(&kv, &mut picture.entries);
+            self.insert(&kv, &mut snapshot.entries);
         }
         let counts = answers.by_ref().take(counted.len()).map(|got| got.count()).collect();
-        Ok((picture, counts, answers.next()))
+        Ok((snapshot, counts, answers.next()))
     }
 
     async fn pages(
@@ -257,13 +261,13 @@ impl Session {
         limit: i64,
         keys_only: bool,
         deadline: Deadline,
-    ) -> Result<(Vec<etcd_client::GetResponse>, Picture), StoreError> {
+    ) -> Result<(Vec<etcd_client::GetResponse>, KeySnapshot), StoreError> {
         let mut paging = Paging::new(self, prefix, at, limit, keys_only);
         let mut pages = Vec::new();
         while let Some(page) = paging.next(self, deadline).await? {
             pages.push(page);
         }
-        Ok((pages, paging.picture))
+        Ok((pages, paging.snapshot))
     }
 
     /// A range with its values, in parts, all at one revision.
@@ -272,12 +276,12 @@ impl Session {
     }
 
     /// Adds what a transaction read.
-    pub(crate) fn take_in(&self, answer: &TxnResponse, picture: &mut Picture) -> Result<(), StoreError> {
-        self.note_header(answer.header(), picture)?;
+    pub(crate) fn merge(&self, answer: &TxnResponse, snapshot: &mut KeySnapshot) -> Result<(), StoreError> {
+        self.note_header(answer.header(), snapshot)?;
         for response in answer.op_responses() {
             let TxnOpResponse::Get(got) = response else { continue };
             for kv in got.kvs() {
-                self.insert(kv, &mut picture.entries);
+                self.insert(kv, &mut snapshot.entries);
             }
         }
         Ok(())
@@ -297,14 +301,14 @@ impl Session {
     fn note_header(
         &self,
         header: Option<&etcd_client::ResponseHeader>,
-        picture: &mut Picture,
+        snapshot: &mut KeySnapshot,
     ) -> Result<(), StoreError> {
         let header =
             header.ok_or(StoreError::BadAnswer { operation: "read", detail: "it has no header".into() })?;
-        if picture.revision == 0 {
-            picture.revision = header.revision();
+        if snapshot.revision == 0 {
+            snapshot.revision = header.revision();
         }
-        picture.raft_term = header.raft_term();
+        snapshot.raft_term = header.raft_term();
         self.remember_marks(header.revision(), header.raft_term());
         Ok(())
     }
@@ -317,15 +321,15 @@ struct Paging {
     limit: i64,
     keys_only: bool,
     /// The first page fixes the revision of the whole.
-    picture: Picture,
+    snapshot: KeySnapshot,
     done: bool,
 }
 
 impl Paging {
     fn new(session: &Session, prefix: &Prefix, at: Option<i64>, limit: i64, keys_only: bool) -> Self {
         let from = session.full(prefix).into_bytes();
-        let picture = Picture { revision: at.unwrap_or(0), ..Picture::default() };
-        Self { end: range_end(&from), from, limit, keys_only, picture, done: false }
+        let snapshot = KeySnapshot { revision: at.unwrap_or(0), ..KeySnapshot::default() };
+        Self { end: range_end(&from), from, limit, keys_only, snapshot, done: false }
     }
 
     async fn next(
@@ -341,7 +345,7 @@ impl Paging {
                 let mut options = GetOptions::new()
                     .with_range(self.end.clone())
                     .with_limit(self.limit)
-                    .with_revision(self.picture.revision);
+                    .with_revision(self.snapshot.revision);
                 if self.keys_only {
                     options = options.with_keys_only();
                 }
@@ -360,7 +364,7 @@ impl Paging {
                 other => break other?,
             }
         };
-        session.note_header(page.header(), &mut self.picture)?;
+        session.note_header(page.header(), &mut self.snapshot)?;
         if let Some(last) = page.kvs().last() {
             self.from = last.key().to_vec();
             self.from.push(0);
@@ -400,7 +404,7 @@ impl Listing<'_> {
 
     /// The revision of the whole; 0 before the first part.
     pub(crate) fn revision(&self) -> i64 {
-        self.paging.picture.revision
+        self.paging.snapshot.revision
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::error::{Class, StoreError};
 use crate::host_write::{Fence, Refusal, Written};
-use crate::picture::Picture;
+use crate::key_snapshot::KeySnapshot;
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
@@ -95,13 +95,13 @@ impl Session {
         host: &HostName,
         services: impl IntoIterator<Item = &ServiceName>,
         deadline: Deadline,
-    ) -> Result<Picture, StoreError> {
+    ) -> Result<KeySnapshot, StoreError> {
         let of = |service: &ServiceName| {
             [Key::Service(service.clone(), host.clone()), Key::Health(service.clone(), host.clone())]
         };
         let keys: Vec<Key> = services.into_iter().flat_map(of).collect();
         if keys.is_empty() {
-            return Ok(Picture::default());
+            return Ok(KeySnapshot::default());
         }
         self.read_keys(&keys, deadline).await
     }
@@ -155,9 +155,9 @@ impl Session {
             self.note_revision(revision);
             return Ok(Written::Done(revision));
         }
-        let mut picture = Picture::default();
-        self.take_in(&answer, &mut picture)?;
-        let live = picture.get(&Key::Live(host.clone())).map_or(0, |entry| entry.mod_revision);
+        let mut snapshot = KeySnapshot::default();
+        self.merge(&answer, &mut snapshot)?;
+        let live = snapshot.get(&Key::Live(host.clone())).map_or(0, |entry| entry.mod_revision);
         let refusal = if live == write.fence.live_revision { Refusal::Store } else { Refusal::Claim };
         Ok(Written::Refused(refusal))
     }
@@ -232,14 +232,14 @@ impl Session {
         for services in shot.services.chunks(SERVICES_IN_WRITE) {
             let mut keys = vec![live_key.clone()];
             keys.extend(services.iter().map(|service| Key::Service(service.clone(), shot.host.clone())));
-            let picture = self.read_keys(&keys, deadline).await?;
-            let live = picture.get(&live_key);
+            let snapshot = self.read_keys(&keys, deadline).await?;
+            let live = snapshot.get(&live_key);
             let (lease, revision) = live.map_or((0, 0), |entry| (entry.lease, entry.mod_revision));
             let under = || (lease != 0).then(|| PutOptions::new().with_lease(lease));
             let mut operations = Vec::new();
             for service in services {
                 let key = Key::Service(service.clone(), shot.host.clone());
-                let of_agent = picture.get(&key).is_some_and(|e| e.lease != 0 && e.lease != lease);
+                let of_agent = snapshot.get(&key).is_some_and(|e| e.lease != 0 && e.lease != lease);
                 if of_agent && live.is_some() {
                     continue;
                 }

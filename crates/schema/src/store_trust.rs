@@ -54,7 +54,7 @@ pub struct StoreMemory {
     pub went_back: Option<WentBack>,
 }
 
-/// One picture of the store, as far as its standing goes; from one linearizable read.
+/// One snapshot of the store, as far as its standing goes; from one linearizable read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StoreSeen {
     /// The identity key, if it is there and readable.
@@ -208,7 +208,7 @@ fn went_back(memory: &StoreMemory, identity: &StoreIdentity, seen: &StoreSeen) -
     if identity.epoch < memory.epoch {
         return Some(WentBack::Epoch { remembered: memory.epoch, found: identity.epoch });
     }
-    // A picture may lag behind the own writes; whether the store went back is seen by reads, which say so themselves.
+    // A snapshot may lag behind the own writes; whether the store went back is seen by reads, which say so themselves.
     if let Some((remembered, found)) = seen.regressed_revision {
         return Some(WentBack::Revision { remembered, found });
     }
@@ -299,7 +299,7 @@ mod tests {
         check(|_| {}, StoreTrust::Trusted);
         check(|s| s.revision = 1_000, StoreTrust::Trusted);
         check(|s| s.raft_term = 9, StoreTrust::Trusted);
-        // A picture that lags behind the own writes.
+        // A snapshot that lags behind the own writes.
         check(|s| s.revision = 99, StoreTrust::Trusted);
         check(|s| s.target_revision = Some(99), StoreTrust::Trusted);
         check(|s| s.report_revision = Some(99), StoreTrust::Trusted);

@@ -154,10 +154,10 @@ async fn inspect_store(
         return Ok(None);
     }
     let keys = [Key::CurrentVersion, Key::Live(host.clone())];
-    let picture = store.session.read_keys(&keys, store.deadline).await?;
+    let snapshot = store.session.read_keys(&keys, store.deadline).await?;
     let version = store.session.server_version(store.deadline).await.ok();
     version.as_deref().and_then(server_version::warning).iter().for_each(|text| output::warn(text));
-    if let Some(entry) = picture.get(&keys[1]) {
+    if let Some(entry) = snapshot.get(&keys[1]) {
         let claim: LiveClaim = codec::read(&entry.value)
             .map_err(|error| Failure::cannot_tell(format!("the claim of the name {host}: {error}")))?;
         // As the agent has it, also where there is no such file.
@@ -174,8 +174,8 @@ async fn inspect_store(
             "the agent will be the store's root; `orchestrate enroll` makes a user with what it needs",
         );
     }
-    let desired = picture.get(&Key::CurrentVersion).map(|entry| codec::read_version(&entry.value));
-    Ok(Some(Found { revision: picture.revision, desired }))
+    let desired = snapshot.get(&Key::CurrentVersion).map(|entry| codec::read_version(&entry.value));
+    Ok(Some(Found { revision: snapshot.revision, desired }))
 }
 
 /// The file from which the agent reads the password of its user. Its name has the user, so that one can take the place of

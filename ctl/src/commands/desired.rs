@@ -5,7 +5,7 @@ use crate::exit::{Exit, Failure};
 use crate::local::{self, Memory};
 use crate::output::{self, Output};
 use crate::settings::Flavour;
-use etcd_session::{Picture, StoreError};
+use etcd_session::{KeySnapshot, StoreError};
 use schema::codec;
 use schema::keys::Key;
 use schema::names::{HostName, Version};
@@ -23,16 +23,16 @@ enum Desired {
     Unreadable,
 }
 
-/// Reads the desired version out of a picture, and keeps it for times without a store.
-fn desired(read: &Result<Picture, StoreError>, memory: &Memory) -> Desired {
-    let picture = match read {
-        Ok(picture) => picture,
+/// Reads the desired version out of a snapshot, and keeps it for times without a store.
+fn desired(read: &Result<KeySnapshot, StoreError>, memory: &Memory) -> Desired {
+    let snapshot = match read {
+        Ok(snapshot) => snapshot,
         Err(error) => {
             output::warn(&error.to_string());
             return Desired::Unreadable;
         }
     };
-    let Some(entry) = picture.get(&Key::CurrentVersion) else { return Desired::NotSet };
+    let Some(entry) = snapshot.get(&Key::CurrentVersion) else { return Desired::NotSet };
     match codec::read_version(&entry.value) {
         Ok(version) => {
             memory.keep_current_version(&version);
@@ -45,9 +45,9 @@ fn desired(read: &Result<Picture, StoreError>, memory: &Memory) -> Desired {
     }
 }
 
-/// Keeps the desired version of a picture for times without a store.
-pub(super) fn remember(picture: &Picture, store: &Store<'_>) {
-    let entry = picture.get(&Key::CurrentVersion);
+/// Keeps the desired version of a snapshot for times without a store.
+pub(super) fn remember(snapshot: &KeySnapshot, store: &Store<'_>) {
+    let entry = snapshot.get(&Key::CurrentVersion);
     if let Some(Ok(version)) = entry.map(|entry| codec::read_version(&entry.value)) {
         Memory::of(store.settings).keep_current_version(&version);
     }
@@ -141,7 +141,7 @@ pub(super) async fn pending_update(
         }
     };
     let agent_drives = match (&read, &live) {
-        (Ok(picture), Some(live)) => driver(picture, live) == Some(Driver::Agent),
+        (Ok(snapshot), Some(live)) => driver(snapshot, live) == Some(Driver::Agent),
         _ => false,
     };
     let version = if let Desired::Known(version) = &desired { Some(version) } else { None };
@@ -161,8 +161,8 @@ pub(super) async fn pending_update(
 }
 
 /// Who applies versions, by the claim under this key; `None` without a live agent.
-pub(super) fn driver(picture: &Picture, live: &Key) -> Option<Driver> {
-    let entry = picture.get(live)?;
+pub(super) fn driver(snapshot: &KeySnapshot, live: &Key) -> Option<Driver> {
+    let entry = snapshot.get(live)?;
     // A claim that cannot be read is that of a newer agent: assume that it drives.
     Some(codec::read::<LiveClaim>(&entry.value).map_or(Driver::Agent, |claim| claim.driver))
 }

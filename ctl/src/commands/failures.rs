@@ -251,10 +251,10 @@ impl Reader<'_> {
         let named: Vec<(&str, Key)> =
             hosts.into_iter().filter_map(|host| Some((host, Key::Host(HostName::new(host).ok()?)))).collect();
         let keys: Vec<Key> = named.iter().map(|(_, key)| key.clone()).collect();
-        let picture =
+        let snapshot =
             self.store.session.read_all(&keys, &[], Some(self.revision), self.store.deadline).await?;
         let is_out = |key: &Key| {
-            let entry = picture.get(key).and_then(|e| codec::read::<RosterEntry>(&e.value).ok());
+            let entry = snapshot.get(key).and_then(|e| codec::read::<RosterEntry>(&e.value).ok());
             entry.is_some_and(|entry| entry.decommissioned.is_some())
         };
         Ok(named.into_iter().filter(|(_, key)| !is_out(key)).map(|(host, _)| host).collect())
@@ -273,9 +273,9 @@ impl Reader<'_> {
         }
         let keys: Vec<Key> =
             silent.into_iter().filter_map(|host| HostName::new(host).ok()).map(Key::Live).collect();
-        let picture =
+        let snapshot =
             self.store.session.read_all(&keys, &[], Some(self.revision), self.store.deadline).await?;
-        let stale = keys.iter().filter(|key| picture.get(key).is_none());
+        let stale = keys.iter().filter(|key| snapshot.get(key).is_none());
         Ok(stale
             .filter_map(|key| if let Key::Live(host) = key { Some(host.clone()) } else { None })
             .collect())
@@ -295,9 +295,9 @@ async fn described(
         _ => None,
     };
     let keys: Vec<Key> = problems.iter().filter_map(key).collect();
-    let picture = store.session.read_all(&keys, &[], Some(found.revision), store.deadline).await?;
+    let snapshot = store.session.read_all(&keys, &[], Some(found.revision), store.deadline).await?;
     let describe = |problem: &Problem| {
-        let entry = key(problem).and_then(|key| picture.get(&key).cloned());
+        let entry = key(problem).and_then(|key| snapshot.get(&key).cloned());
         let record = entry.and_then(|entry| StatusRecord::read(&entry.value).ok());
         json!({
             "host": problem.host,

@@ -2,7 +2,7 @@
 
 use super::context::{Store, now};
 use crate::output;
-use etcd_session::{Deadline, Picture, StoreError};
+use etcd_session::{Deadline, KeySnapshot, StoreError};
 use planning::fleet::{Fleet, FleetTarget};
 use schema::codec;
 use schema::keys::{Key, Prefix};
@@ -36,28 +36,28 @@ pub(super) async fn read(
 }
 
 async fn read_at(store: &Store<'_>, at: Option<i64>, deadline: Deadline) -> Result<(Fleet, i64), StoreError> {
-    let picture = store.session.read_all(&KEYS, &RANGES, at, deadline).await?;
+    let snapshot = store.session.read_all(&KEYS, &RANGES, at, deadline).await?;
     if at.is_none() {
-        super::desired::remember(&picture, store);
+        super::desired::remember(&snapshot, store);
     }
     let listings = Prefix::RunningVersions;
-    let list = store.session.read_key_list(&listings, Some(picture.revision), deadline).await?;
+    let list = store.session.read_key_list(&listings, Some(snapshot.revision), deadline).await?;
     let listed: Vec<String> = list.suffixes().map(|suffix| format!("{listings}{suffix}")).collect();
     let listed = listed.iter().map(|key| (key.as_str(), &b""[..]));
-    let entries = picture.entries.iter().map(|(key, entry)| (key.as_str(), entry.value.as_slice()));
-    Ok((Fleet::new(target(&picture), entries.chain(listed)), picture.revision))
+    let entries = snapshot.entries.iter().map(|(key, entry)| (key.as_str(), entry.value.as_slice()));
+    Ok((Fleet::new(target(&snapshot), entries.chain(listed)), snapshot.revision))
 }
 
-/// The fleet as far as a picture shows it.
-pub(super) fn fleet(picture: &Picture) -> Fleet {
-    let entries = picture.entries.iter().map(|(key, entry)| (key.as_str(), entry.value.as_slice()));
-    Fleet::new(target(picture), entries)
+/// The fleet as far as a snapshot shows it.
+pub(super) fn fleet(snapshot: &KeySnapshot) -> Fleet {
+    let entries = snapshot.entries.iter().map(|(key, entry)| (key.as_str(), entry.value.as_slice()));
+    Fleet::new(target(snapshot), entries)
 }
 
 /// What the fleet is asked to run.
-pub(super) fn target(picture: &Picture) -> FleetTarget {
-    let current = picture.get(&Key::CurrentVersion).map(|e| (e.value.as_slice(), e.mod_revision));
-    let store = picture.get(&Key::Store);
+pub(super) fn target(snapshot: &KeySnapshot) -> FleetTarget {
+    let current = snapshot.get(&Key::CurrentVersion).map(|e| (e.value.as_slice(), e.mod_revision));
+    let store = snapshot.get(&Key::Store);
     let identity: Option<StoreIdentity> = store.and_then(|e| codec::read(&e.value).ok());
     FleetTarget::read(current, identity.as_ref().zip(store.map(|e| e.mod_revision)))
 }

@@ -1,11 +1,11 @@
 //! The roster: `hosts list`, `hosts add`, `hosts decommission`.
 
 use super::context::{Store, now};
-use super::why::host_picture;
+use super::why::read_host_keys;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
 use anyhow::anyhow;
-use etcd_session::Picture;
+use etcd_session::KeySnapshot;
 use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Role, quoted};
@@ -48,8 +48,8 @@ impl Said {
 }
 
 /// The roster entry of a host; an unreadable one is not overwritten.
-fn entry_of(picture: &Picture, host: &HostName) -> Result<Option<RosterEntry>, Failure> {
-    let Some(entry) = picture.get(&Key::Host(host.clone())) else { return Ok(None) };
+fn entry_of(snapshot: &KeySnapshot, host: &HostName) -> Result<Option<RosterEntry>, Failure> {
+    let Some(entry) = snapshot.get(&Key::Host(host.clone())) else { return Ok(None) };
     codec::read(&entry.value)
         .map(Some)
         .map_err(|e| Failure::cannot_tell(format!("the roster entry of {host}: {e}")))
@@ -57,12 +57,12 @@ fn entry_of(picture: &Picture, host: &HostName) -> Result<Option<RosterEntry>, F
 
 /// Lists the hosts.
 pub(super) async fn list(all: bool, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let picture = store.session.read_ranges(&[Prefix::Hosts], store.deadline).await?;
-    let live = store.session.read_key_list(&Prefix::Lives, Some(picture.revision), store.deadline).await?;
+    let snapshot = store.session.read_ranges(&[Prefix::Hosts], store.deadline).await?;
+    let live = store.session.read_key_list(&Prefix::Lives, Some(snapshot.revision), store.deadline).await?;
     let live: HashSet<&str> = live.suffixes().collect();
     let mut hosts: Vec<(HostName, RosterEntry)> = Vec::new();
     let mut passed_over = 0;
-    for (key, value) in &picture.entries {
+    for (key, value) in &snapshot.entries {
         match (Key::parse(key), codec::read(&value.value)) {
             (Ok(Key::Host(host)), Ok(entry)) => hosts.push((host, entry)),
             (Ok(Key::Host(host)), Err(error)) => {
@@ -94,7 +94,7 @@ pub(super) async fn list(all: bool, store: &Store<'_>, output: &mut Output) -> R
             })
         })
         .collect();
-    output.answer(&json!({ "hosts": list, "revision": picture.revision }), |o| {
+    output.answer(&json!({ "hosts": list, "revision": snapshot.revision }), |o| {
         let name = |name: &Option<Role>| name.as_ref().map_or("-".to_owned(), Role::to_string);
         let row = |(host, entry): &(HostName, RosterEntry)| {
             let labels: Vec<String> = entry.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
@@ -121,10 +121,10 @@ pub(super) async fn add(
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let picture = store.session.read_keys(&[Key::Host(host.clone())], store.deadline).await?;
-    let before = entry_of(&picture, host)?;
+    let snapshot = store.session.read_keys(&[Key::Host(host.clone())], store.deadline).await?;
+    let before = entry_of(&snapshot, host)?;
     let entry = said.onto(before.clone(), now());
-    let stands = picture.get(&Key::Host(host.clone())).filter(|_| before.as_ref() == Some(&entry));
+    let stands = snapshot.get(&Key::Host(host.clone())).filter(|_| before.as_ref() == Some(&entry));
     let revision = match stands {
         Some(stands) => stands.mod_revision,
         None => store.session.add_host(host, &entry, store.deadline).await?,
@@ -140,27 +140,27 @@ pub(super) async fn decommission(
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let picture = host_picture(store, host).await?;
+    let snapshot = read_host_keys(store, host).await?;
     let about_all = [Key::CurrentVersion, Key::Store];
-    let known = picture.entries.len() - about_all.iter().filter(|key| picture.get(key).is_some()).count();
+    let known = snapshot.entries.len() - about_all.iter().filter(|key| snapshot.get(key).is_some()).count();
     if known == 0 {
         return Err(Failure::no(format!("host {host} is not known")));
     }
-    if picture.get(&Key::Live(host.clone())).is_some() && !force {
+    if snapshot.get(&Key::Live(host.clone())).is_some() && !force {
         return Err(Failure::refused(format!("an agent lives on {host}; stop it first, or use --force")));
     }
     // An entry that cannot be read is given up together with the host.
-    let before = entry_of(&picture, host).unwrap_or_default().unwrap_or_default();
+    let before = entry_of(&snapshot, host).unwrap_or_default().unwrap_or_default();
     if known == 1
         && before.decommissioned.is_some()
-        && let Some(entry) = picture.get(&Key::Host(host.clone()))
+        && let Some(entry) = snapshot.get(&Key::Host(host.clone()))
     {
         let answer = json!({ "host": host, "revision": entry.mod_revision, "changed": false });
         output.answer(&answer, |_| {});
         return Ok(Exit::Yes);
     }
     let tombstone = RosterEntry { decommissioned: Some(before.decommissioned.unwrap_or_else(now)), ..before };
-    let revision = store.session.decommission_host(host, &tombstone, &picture, store.deadline).await?;
+    let revision = store.session.decommission_host(host, &tombstone, &snapshot, store.deadline).await?;
     output.answer(&json!({ "host": host, "revision": revision, "changed": true }), |_| {});
     Ok(Exit::Yes)
 }

@@ -6,7 +6,7 @@ use crate::local;
 use crate::output::{self, Output};
 use crate::settings::Settings;
 use anyhow::anyhow;
-use etcd_session::Picture;
+use etcd_session::KeySnapshot;
 use schema::codec;
 use schema::health::CheckStatus;
 use schema::keys::{Key, StatusState};
@@ -69,19 +69,19 @@ pub(super) async fn local_health(
     let host = store.settings.host(None)?;
     let mut keys = status_keys(&host);
     keys.push(Key::Report(host.clone()));
-    let picture = match store.session.read_keys(&keys, store.deadline).await {
-        Ok(picture) => picture,
+    let snapshot = match store.session.read_keys(&keys, store.deadline).await {
+        Ok(snapshot) => snapshot,
         Err(error) => {
             output::warn(&format!("{error}; the health of {host} is not known"));
             output.answer(&json!({ "host": host, "known": false, "failing": [] }), |_| {});
             return Ok(Exit::Yes);
         }
     };
-    if picture.entries.is_empty() {
+    if snapshot.entries.is_empty() {
         output::warn(&format!("no result of {host} is known"));
     }
-    let failing = failing(&picture, &host);
-    let known = !picture.entries.is_empty();
+    let failing = failing(&snapshot, &host);
+    let known = !snapshot.entries.is_empty();
     let list: Vec<_> =
         failing.iter().map(|(check, detail)| json!({ "check": check, "output": detail })).collect();
     output.answer(&json!({ "host": host, "known": known, "failing": list }), |o| {
@@ -94,10 +94,10 @@ pub(super) async fn local_health(
 
 /// The types of result that failed, with what their records say, and the checks that do: those that are critical, and
 /// of the two that carry a configuration run's own names, those that warn.
-fn failing(picture: &Picture, host: &HostName) -> Vec<(String, String)> {
+fn failing(snapshot: &KeySnapshot, host: &HostName) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for kind in known_types() {
-        let Some(entry) = picture.get(&Key::Status(kind.clone(), StatusState::Failed, host.clone())) else {
+        let Some(entry) = snapshot.get(&Key::Status(kind.clone(), StatusState::Failed, host.clone())) else {
             continue;
         };
         let detail = match StatusRecord::read(&entry.value) {
@@ -107,7 +107,7 @@ fn failing(picture: &Picture, host: &HostName) -> Vec<(String, String)> {
         };
         found.push((kind.to_string(), detail));
     }
-    let report = picture.get(&Key::Report(host.clone()));
+    let report = snapshot.get(&Key::Report(host.clone()));
     let report: Option<Report> = report.and_then(|entry| codec::read(&entry.value).ok());
     let counts = |check: &FailingCheck| {
         check.status == CheckStatus::Critical || ["puppet", "validation"].contains(&check.check.as_str())

@@ -15,7 +15,7 @@ use crate::exit::{Exit, Failure};
 use crate::local::{self, LeaseName, Memory};
 use crate::output::{self, Output};
 use anyhow::anyhow;
-use etcd_session::{OneShot, Picture, StatusWrite, StoreError};
+use etcd_session::{KeySnapshot, OneShot, StatusWrite, StoreError};
 use schema::codec;
 use schema::keys::{Key, Prefix, StatusState};
 use schema::names::{CheckId, HostName, StatusType, Version, quoted};
@@ -135,10 +135,10 @@ impl<'a> Writer<'a> {
         Ok(Self { store, host: store.settings.host(given)?, memory: Memory::of(store.settings) })
     }
 
-    fn agent(&self, picture: &Picture) -> Option<Agent> {
+    fn agent(&self, snapshot: &KeySnapshot) -> Option<Agent> {
         let live = Key::Live(self.host.clone());
-        let entry = picture.get(&live)?;
-        let drives = driver(picture, &live) == Some(Driver::Agent);
+        let entry = snapshot.get(&live)?;
+        let drives = driver(snapshot, &live) == Some(Driver::Agent);
         Some(Agent { lease: entry.lease, revision: entry.mod_revision, drives })
     }
 
@@ -202,8 +202,8 @@ async fn write_status(
     code: i64,
 ) -> Result<bool, Failure> {
     let Store { session, deadline, settings } = writer.store;
-    let picture = session.read_keys(&[Key::Live(writer.host.clone())], *deadline).await?;
-    let agent = writer.agent(&picture);
+    let snapshot = session.read_keys(&[Key::Live(writer.host.clone())], *deadline).await?;
+    let agent = writer.agent(&snapshot);
     let agents_own = [StatusType::apply(), StatusType::validation()].contains(kind);
     let lease = match (&agent, success_seconds(kind)) {
         (Some(agent), _) if agent.drives && agents_own => {
@@ -256,15 +256,15 @@ async fn write_listing(writer: &Writer<'_>, running: &Version) -> Result<bool, F
     let Store { session, deadline, .. } = writer.store;
     let host = &writer.host;
     let announced = Key::Announced(host.clone());
-    let picture = session.read_keys(&[Key::Live(host.clone()), announced.clone()], *deadline).await?;
-    let agent = writer.agent(&picture);
+    let snapshot = session.read_keys(&[Key::Live(host.clone()), announced.clone()], *deadline).await?;
+    let agent = writer.agent(&snapshot);
     if agent.as_ref().is_some_and(|agent| agent.drives) {
         return Err(refused_by_agent(host, "announces its version"));
     }
-    let others = match picture.get(&announced).map(|entry| codec::read_version(&entry.value)) {
+    let others = match snapshot.get(&announced).map(|entry| codec::read_version(&entry.value)) {
         Some(Ok(version)) => vec![version],
         // Written by a tool that knows nothing of that key, or not at all.
-        _ => listed_under(writer.store, host, picture.revision).await?,
+        _ => listed_under(writer.store, host, snapshot.revision).await?,
     };
     let lease = match &agent {
         Some(agent) => agent.lease,

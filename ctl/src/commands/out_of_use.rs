@@ -36,11 +36,11 @@ pub(super) async fn set(
         return Err(Failure::usage(anyhow!("the reason is longer than {REASON_MAX_BYTES} bytes")));
     }
     let keys = [Key::Maintenance(host.clone()), Key::Live(host.clone()), Key::Host(host.clone())];
-    let picture = store.session.read_keys(&keys, store.deadline).await?;
-    if picture.get(&keys[1]).is_none() && picture.get(&keys[2]).is_none() {
+    let snapshot = store.session.read_keys(&keys, store.deadline).await?;
+    if snapshot.get(&keys[1]).is_none() && snapshot.get(&keys[2]).is_none() {
         return Err(Failure::no(format!("host {host} is not known")));
     }
-    let before = picture.get(&keys[0]);
+    let before = snapshot.get(&keys[0]);
     let mut out: Maintenance = match before.map(|entry| codec::read(&entry.value)) {
         Some(Err(error)) => return Err(Failure::cannot_tell(format!("{}: {error}", keys[0]))),
         Some(Ok(out)) => out,
@@ -59,7 +59,7 @@ pub(super) async fn set(
     } else {
         revision
     };
-    if picture.get(&keys[1]).is_none() {
+    if snapshot.get(&keys[1]).is_none() {
         output::warn(&format!("no agent lives on {host}: it counts when one comes"));
     }
     let answer = json!({ "host": host, "service": service, "changed": changed, "revision": revision });

@@ -10,7 +10,7 @@ use catalog::{
     Claim, Data, GuardSettings, Instance, QueryType, Question, StoredAddresses, View, Zone, answer,
     catalog_from_store, vanished_entries,
 };
-use etcd_session::{EntryPage, Feed, FeedEvent, FeedOptions, OneShotService, Picture, StoreError};
+use etcd_session::{EntryPage, Feed, FeedEvent, FeedOptions, KeySnapshot, OneShotService, StoreError};
 use schema::codec;
 use schema::health::Level;
 use schema::keys::{Key, Prefix};
@@ -21,10 +21,10 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 use tokio::sync::mpsc;
 
-/// The catalog as a picture shows it.
-pub(super) fn view_of(picture: &Picture) -> View {
+/// The catalog as a snapshot shows it.
+pub(super) fn view_of(snapshot: &KeySnapshot) -> View {
     let entries =
-        picture.entries.iter().map(|(key, entry)| (key.as_str(), entry.value.as_slice(), entry.lease != 0));
+        snapshot.entries.iter().map(|(key, entry)| (key.as_str(), entry.value.as_slice(), entry.lease != 0));
     let (view, refused) = catalog_from_store(entries);
     warn_of(refused);
     view
@@ -46,8 +46,8 @@ pub(super) async fn read(
         None => [Prefix::Services, Prefix::HealthAll],
         Some(service) => [Prefix::Service(service.clone()), Prefix::Health(service.clone())],
     };
-    let picture = store.session.read_all(&[], &prefixes, at, store.deadline).await?;
-    Ok((view_of(&picture), picture.revision))
+    let snapshot = store.session.read_all(&[], &prefixes, at, store.deadline).await?;
+    Ok((view_of(&snapshot), snapshot.revision))
 }
 
 /// Lists the services.
@@ -90,13 +90,13 @@ pub(super) async fn show(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let prefixes = [Prefix::Service(service.clone()), Prefix::Health(service.clone()), Prefix::Maintenances];
-    let picture = store.session.read_ranges(&prefixes, store.deadline).await?;
-    let (view, revision) = (view_of(&picture), picture.revision);
+    let snapshot = store.session.read_ranges(&prefixes, store.deadline).await?;
+    let (view, revision) = (view_of(&snapshot), snapshot.revision);
     let Some(found) = view.service(service) else {
         return Err(Failure::no(format!("no host has {service}")));
     };
     let why = |host: &HostName| -> Option<String> {
-        let entry = picture.get(&Key::Maintenance(host.clone()))?;
+        let entry = snapshot.get(&Key::Maintenance(host.clone()))?;
         let out: Maintenance = codec::read(&entry.value).ok()?;
         out.of(service).map(|o| o.reason.clone()).filter(|reason| !reason.is_empty())
     };
@@ -199,8 +199,8 @@ const TRIES: u32 = 3;
 const RELEASED_FOR_SECONDS: u64 = 600;
 
 async fn released_since(store: &Store<'_>, written: SystemTime) -> Result<bool, StoreError> {
-    let picture = store.session.read_keys(&[Key::DropStale], store.deadline).await?;
-    let request = picture.get(&Key::DropStale).and_then(|e| codec::read::<DropStaleRequest>(&e.value).ok());
+    let snapshot = store.session.read_keys(&[Key::DropStale], store.deadline).await?;
+    let request = snapshot.get(&Key::DropStale).and_then(|e| codec::read::<DropStaleRequest>(&e.value).ok());
     let written = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     // One that was asked for once must not let everything through for ever.
     let asked = request.map_or(0, |request| u64::try_from(request.at.0).unwrap_or(0));
@@ -372,8 +372,8 @@ pub(super) async fn dns(
     let mut found = answer(&Question { labels: lower.split('.').collect(), kind: *query }, &view, &zone);
     if let Some(host) = found.host.take() {
         let key = Key::Live(host);
-        let picture = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
-        let claim = Claim::read(picture.get(&key).map(|entry| &entry.value[..]));
+        let snapshot = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
+        let claim = Claim::read(snapshot.get(&key).map(|entry| &entry.value[..]));
         found = found.with_claim(&claim.map_err(|e| Failure::cannot_tell(format!("{key}: {e}")))?, *query);
     }
     let mut records = found.records;

@@ -79,8 +79,8 @@ impl Around {
             .filter(|(_, (silent, all))| guard.is_cliff(*silent, *all))
             .filter_map(|(name, (silent, all))| Some((ServiceName::new(name).ok()?, silent, all)))
             .collect();
-        let picture = session.read_all(&[], &[Prefix::Maintenances], Some(revision), deadline).await?;
-        let out_of_use = picture
+        let snapshot = session.read_all(&[], &[Prefix::Maintenances], Some(revision), deadline).await?;
+        let out_of_use = snapshot
             .entries
             .iter()
             .filter_map(|(key, entry)| match Key::parse(key) {

@@ -13,9 +13,9 @@ use std::collections::BTreeSet;
 
 /// Prints identity, revision, members and alarms.
 pub(super) async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let picture = store.session.read_keys(&[Key::Store, Key::CurrentVersion], store.deadline).await?;
-    super::desired::remember(&picture, store);
-    let identity = picture.get(&Key::Store).map(|entry| codec::read::<StoreIdentity>(&entry.value));
+    let snapshot = store.session.read_keys(&[Key::Store, Key::CurrentVersion], store.deadline).await?;
+    super::desired::remember(&snapshot, store);
+    let identity = snapshot.get(&Key::Store).map(|entry| codec::read::<StoreIdentity>(&entry.value));
     let members = store.session.members(store.deadline).await?;
     // Not every user may ask for alarms; that is no reason to say nothing.
     let alarms = store.session.alarms(store.deadline).await.map_err(|e| output::warn(&e.to_string())).ok();
@@ -26,8 +26,8 @@ pub(super) async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit,
     let answer = json!({
         "lineage": readable.map(|i| &i.lineage),
         "epoch": readable.map(|i| i.epoch),
-        "revision": picture.revision,
-        "raft_term": picture.raft_term,
+        "revision": snapshot.revision,
+        "raft_term": snapshot.raft_term,
         "members": members,
         "version": version,
         "alarms": alarms.clone().unwrap_or_default(),
@@ -36,7 +36,7 @@ pub(super) async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit,
     output.answer(&answer, |o| {
         o.line(&format!("lineage:  {}", readable.map_or("none", |i| i.lineage.as_str())));
         o.line(&format!("epoch:    {}", readable.map_or("none".into(), |i| i.epoch.to_string())));
-        o.line(&format!("revision: {}", picture.revision));
+        o.line(&format!("revision: {}", snapshot.revision));
         o.line(&format!("members:  {}", members.join(", ")));
         o.line(&format!("version:  {}", version.as_deref().unwrap_or("not known")));
         let alarms = alarms

@@ -7,7 +7,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use crate::seen_stores;
 use anyhow::{Context, anyhow};
-use etcd_session::{Deadline, EntryPage, Picture, StoreError, Survey};
+use etcd_session::{Deadline, EntryPage, KeySnapshot, StoreError, Survey};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
@@ -39,11 +39,11 @@ struct Verified<'a> {
     unconfirmed: Vec<&'a str>,
     revision: i64,
     /// Holds the store's identity, if it could be read.
-    store: Option<Picture>,
+    store: Option<KeySnapshot>,
 }
 
 impl<'a> Verified<'a> {
-    fn new(missing: impl Iterator<Item = &'a str>, revision: i64, store: Option<Picture>) -> Self {
+    fn new(missing: impl Iterator<Item = &'a str>, revision: i64, store: Option<KeySnapshot>) -> Self {
         let mut missing: Vec<&str> = missing.collect();
         missing.sort_unstable();
         Self { missing, unconfirmed: Vec::new(), revision, store }
@@ -165,15 +165,15 @@ async fn verify_both<'a>(
     deadline: Deadline,
 ) -> Result<Verified<'a>, StoreError> {
     let ranges = [Prefix::RunningVersion(version.clone()), Prefix::Announced];
-    let picture = store.session.read_all(&[Key::Store], &ranges, None, deadline).await?;
+    let snapshot = store.session.read_all(&[Key::Store], &ranges, None, deadline).await?;
     let is_there = |host: &&str| {
         let Ok(host) = HostName::new(*host) else { return false };
-        let announced = picture.get(&Key::Announced(host.clone()));
+        let announced = snapshot.get(&Key::Announced(host.clone()));
         announced.is_some_and(|entry| says(&entry.value, version))
-            && picture.get(&Key::RunningVersion(version.clone(), host)).is_some()
+            && snapshot.get(&Key::RunningVersion(version.clone(), host)).is_some()
     };
     let missing: Vec<&str> = hosts.iter().copied().filter(|host| !is_there(host)).collect();
-    Ok(Verified::new(missing.into_iter(), picture.revision, Some(picture)))
+    Ok(Verified::new(missing.into_iter(), snapshot.revision, Some(snapshot)))
 }
 
 /// By the list alone, as scripts know it.
@@ -195,17 +195,17 @@ async fn verify<'a>(
     };
     let mut keys: Vec<Key> = hosts.iter().flat_map(keys).collect();
     keys.push(Key::Store);
-    let picture = store.session.read_keys(&keys, deadline).await?;
-    let announces = |key| picture.get(key).is_some_and(|entry| says(&entry.value, version));
+    let snapshot = store.session.read_keys(&keys, deadline).await?;
+    let announces = |key| snapshot.get(key).is_some_and(|entry| says(&entry.value, version));
     let (mut missing, mut unconfirmed) = (Vec::new(), Vec::new());
     for (host, keys) in hosts.iter().zip(keys.chunks_exact(2)) {
-        match picture.get(&keys[0]) {
+        match snapshot.get(&keys[0]) {
             None => missing.push(*host),
             Some(_) if !announces(&keys[1]) => unconfirmed.push(*host),
             Some(_) => {}
         }
     }
-    let verified = Verified::new(missing.into_iter(), picture.revision, Some(picture));
+    let verified = Verified::new(missing.into_iter(), snapshot.revision, Some(snapshot));
     Ok(verified.with_unconfirmed(unconfirmed.into_iter()))
 }
 
@@ -220,10 +220,10 @@ async fn verify_by_range<'a>(
     let both = [Prefix::RunningVersions, Prefix::Announced];
     let (list, identity, counts) = if hosts.len() <= SHORT_LIST_MAX {
         let limit = hosts.len() * LARGER_FLEET;
-        let Survey { list, picture, counts } =
+        let Survey { list, keys: snapshot, counts } =
             store.session.survey(&prefix, limit, &[Key::Store], &both, deadline).await?;
         let Some(list) = list else { return Ok(None) };
-        (list, Some(picture), Some(counts))
+        (list, Some(snapshot), Some(counts))
     } else {
         // A long list is worth a second request: the store works on both at the same time.
         let (list, beside) = tokio::join!(

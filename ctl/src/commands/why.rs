@@ -4,7 +4,7 @@ use super::context::{Store, now};
 use super::{fleet, services};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
-use etcd_session::{Picture, StoreError};
+use etcd_session::{KeySnapshot, StoreError};
 use planning::fleet::{Chain, Evidence, FleetTarget, FleetVerdict, Root, WaitGraph, Waiting};
 use schema::codec;
 use schema::keys::{Key, Prefix};
@@ -15,7 +15,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 
 /// Everything in the store that is about one host, and the two keys that are about all, at one revision.
-pub(super) async fn host_picture(store: &Store<'_>, host: &HostName) -> Result<Picture, StoreError> {
+pub(super) async fn read_host_keys(store: &Store<'_>, host: &HostName) -> Result<KeySnapshot, StoreError> {
     let Store { session, deadline, .. } = store;
     let mut keys = vec![
         Key::CurrentVersion,
@@ -37,9 +37,9 @@ pub(super) async fn host_picture(store: &Store<'_>, host: &HostName) -> Result<P
         let of_host = list.suffixes().filter(|suffix| suffix.rsplit('/').next() == Some(host.as_str()));
         keys.extend(of_host.filter_map(|suffix| Key::parse(&format!("{prefix}{suffix}")).ok()));
     }
-    let picture = session.read_all(&keys, &[], at, *deadline).await?;
-    super::desired::remember(&picture, store);
-    Ok(picture)
+    let snapshot = session.read_all(&keys, &[], at, *deadline).await?;
+    super::desired::remember(&snapshot, store);
+    Ok(snapshot)
 }
 
 fn unknown(host: &HostName) -> Failure {
@@ -48,20 +48,20 @@ fn unknown(host: &HostName) -> Failure {
 
 /// Says what a host decided, on which instruction, what it waits for and what would change that.
 pub(super) async fn why(host: &HostName, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let picture = host_picture(store, host).await?;
-    let fleet = fleet::fleet(&picture);
+    let snapshot = read_host_keys(store, host).await?;
+    let fleet = fleet::fleet(&snapshot);
     fleet::note_oddities(&fleet);
     fleet::note_unconfirmed(&fleet);
     let (Some(evidence), Some(verdict)) = (fleet.hosts().get(host), fleet.verdict(host)) else {
-        return match picture.get(&Key::Host(host.clone())) {
+        return match snapshot.get(&Key::Host(host.clone())) {
             Some(_) => Err(Failure::no(format!("host {host} was decommissioned"))),
             None => Err(unknown(host)),
         };
     };
-    let retry = picture.get(&Key::Retry(host.clone())).map(|entry| entry.mod_revision);
+    let retry = snapshot.get(&Key::Retry(host.clone())).map(|entry| entry.mod_revision);
     let waits = match verdict {
         FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(_))) => {
-            Some(Waits::read(host, picture.revision, store).await?)
+            Some(Waits::read(host, snapshot.revision, store).await?)
         }
         _ => None,
     };
@@ -69,7 +69,7 @@ pub(super) async fn why(host: &HostName, store: &Store<'_>, output: &mut Output)
     let verdict = waits.as_ref().map_or(verdict, |waits| waits.verdict.clone());
     say_why(
         &Why { host, evidence, verdict: &verdict, target: fleet.target(), retry, waits },
-        picture.revision,
+        snapshot.revision,
         output,
     );
     Ok(Exit::Yes)
@@ -249,8 +249,8 @@ fn say_report(report: &Report, say: &mut impl FnMut(&str, &str)) {
 /// Prints the last lines of the step that failed or holds.
 pub(super) async fn logs(host: &HostName, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let key = Key::Report(host.clone());
-    let picture = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
-    let Some(entry) = picture.get(&key) else {
+    let snapshot = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
+    let Some(entry) = snapshot.get(&key) else {
         return Err(Failure::no(format!("host {host} has not reported")));
     };
     let report: Report =
@@ -277,12 +277,12 @@ fn no_log(host: &HostName, verdict: &HostVerdict) -> String {
 /// Asks a host to try again.
 pub(super) async fn retry(host: &HostName, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let keys = [Key::Host(host.clone()), Key::Live(host.clone()), Key::Report(host.clone())];
-    let picture = store.session.read_keys(&keys, store.deadline).await?;
-    if picture.entries.is_empty() {
+    let snapshot = store.session.read_keys(&keys, store.deadline).await?;
+    if snapshot.entries.is_empty() {
         return Err(unknown(host));
     }
     let revision = store.session.ask_retry(host, now(), store.deadline).await?;
-    if picture.get(&keys[1]).is_none() {
+    if snapshot.get(&keys[1]).is_none() {
         output::warn(&format!("no agent lives on {host}: it tries again when one comes"));
     }
     output.answer(&json!({ "host": host, "revision": revision, "changed": true }), |_| {});

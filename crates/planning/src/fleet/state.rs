@@ -143,7 +143,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Builds the picture from keys and values of one revision, in any order. Keys that are none of ours,
+    /// Builds the snapshot from keys and values of one revision, in any order. Keys that are none of ours,
     /// or that hold names that are not valid, are counted and passed over.
     pub fn new<'a>(target: FleetTarget, entries: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Self {
         let mut fleet = Self {

@@ -217,9 +217,9 @@ async fn propagation(endpoint: &str, watchers: usize, mirrors: bool, rounds: usi
                 let mut snapshots = mirror.snapshots();
                 snapshots.wait_for(|s| s.connected).await.expect("running");
                 let _ = ready_sender.send(());
-                let mut last = snapshots.borrow_and_update().picture.revision;
+                let mut last = snapshots.borrow_and_update().keys.revision;
                 while snapshots.changed().await.is_ok() {
-                    let revision = snapshots.borrow_and_update().picture.revision;
+                    let revision = snapshots.borrow_and_update().keys.revision;
                     if revision > last {
                         last = revision;
                         let _ = sender.send(Instant::now());

@@ -30,7 +30,7 @@ impl From<&KeyValue> for Entry {
 
 /// Keys and their entries at one revision.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Picture {
+pub struct KeySnapshot {
     /// The revision.
     pub revision: i64,
     /// The raft term in which it was read.
@@ -39,7 +39,7 @@ pub struct Picture {
     pub entries: BTreeMap<String, Entry>,
 }
 
-impl Picture {
+impl KeySnapshot {
     /// The entry of a key.
     pub fn get(&self, key: &Key) -> Option<&Entry> {
         self.entries.get(&key.to_string())
