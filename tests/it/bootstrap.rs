@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use tests::etcd::Etcd;
-use tests::host::Said;
+use tests::host::CommandOutput;
 use tests::process::{Running, binary, in_own_network, run};
 use tests::wait;
 
@@ -29,13 +29,13 @@ impl Fresh {
         Self { directory, environment }
     }
 
-    fn orchestrate(&self, arguments: &[&str]) -> Said {
+    fn orchestrate(&self, arguments: &[&str]) -> CommandOutput {
         let mut command = Command::new(binary("orchestrate"));
         command.env_clear().envs(self.environment.iter().map(|(name, value)| (*name, value)));
         run(command.args(arguments), "").into()
     }
 
-    fn bootstrap(&self, arguments: &[&str]) -> Said {
+    fn bootstrap(&self, arguments: &[&str]) -> CommandOutput {
         let directory = self.directory.path().join("etc").display().to_string();
         self.orchestrate(&[&["bootstrap", "--directory", &directory], arguments].concat())
     }
@@ -248,7 +248,7 @@ fn settings_of_the_site_that_say_something_else_are_named_before_anything_is_wri
     let command = command
         .args(["--endpoints", &endpoint, "bootstrap", "--directory"])
         .arg::<std::ffi::OsString>(not_text);
-    let said = Said::from(run(command, ""));
+    let said = CommandOutput::from(run(command, ""));
     assert!(said.code == 64 && said.err.contains("UTF-8"), "{said:?}");
     assert_eq!(machine.bootstrap(&["--endpoints", &endpoint]).code, 0);
 }

@@ -1,11 +1,11 @@
 //! Whether a command changed something, for tools that run it again and again.
 
 use tests::etcd::Etcd;
-use tests::host::{Host, Said};
+use tests::host::{CommandOutput, Host};
 
 fn json(host: &Host, arguments: &str) -> serde_json::Value {
     let words: Vec<&str> = arguments.split(' ').chain(["-o", "json"]).collect();
-    let Said { code, out, err } = host.command(&words, "");
+    let CommandOutput { code, out, err } = host.command(&words, "");
     assert_eq!(code, 0, "{arguments}: {out}{err}");
     serde_json::from_str(&out).unwrap_or_else(|error| panic!("{arguments}: {error}: {out}"))
 }

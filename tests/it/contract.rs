@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tests::etcd::Etcd;
-use tests::host::Said;
+use tests::host::CommandOutput;
 use tests::process::{binary, run};
 use tests::proxy::{Behaviour, Proxy};
 use tests::store::Store;
@@ -214,7 +214,7 @@ fn check(world: &World, store: Option<&Store>, row: &Row) -> Result<(), String> 
             .map(|(name, value)| (name, value.replace("@HOST", &path("").display().to_string()))),
     );
     let before = Instant::now();
-    let said: Said = run(&mut command, &row.input).into();
+    let said: CommandOutput = run(&mut command, &row.input).into();
     let took = before.elapsed();
     let mut wrong = Vec::new();
     if said.code != row.code {
@@ -452,7 +452,7 @@ fn discovery_service() -> String {
 
 /// The verbs that the program has, by its own help.
 fn verbs() -> BTreeSet<String> {
-    let said: Said = run(Command::new(binary("orchestrate")).arg("--help"), "").into();
+    let said: CommandOutput = run(Command::new(binary("orchestrate")).arg("--help"), "").into();
     let section = said.out.split("\nVerbs:\n").nth(1).and_then(|t| t.split("\n\n").next()).expect("verbs");
     let names = section.lines().filter(|l| l.starts_with("  ") && !l.starts_with("   "));
     names.filter_map(|l| l.split_whitespace().next()).filter(|v| *v != "help").map(str::to_owned).collect()
@@ -1283,7 +1283,7 @@ fn help_and_version_are_answers() {
 fn words_are_completed_from_the_definition_and_the_catalog_on_this_host() {
     let world = World::new(NOWHERE);
     let directory = tempfile::tempdir().expect("a directory");
-    let script: Said = run(world.command(directory.path()).args(["completion", "bash"]), "").into();
+    let script: CommandOutput = run(world.command(directory.path()).args(["completion", "bash"]), "").into();
     let programs = binary("orchestrate").parent().expect("a directory").to_owned();
     let path = format!("{}:/usr/bin:/bin", programs.display());
     // As bash does when the last of these words is completed.
@@ -1327,7 +1327,7 @@ fn words_are_completed_from_the_definition_and_the_catalog_on_this_host() {
     assert_eq!(completed("orchestrate wait_for w"), set(&[]), "a damaged catalog is none");
     // The variable alone is no question.
     let mut verb = world.command(directory.path());
-    let said: Said = run(verb.args(["trigger_update"]).env("_ORCHESTRATE_COMPLETE", ""), "").into();
+    let said: CommandOutput = run(verb.args(["trigger_update"]).env("_ORCHESTRATE_COMPLETE", ""), "").into();
     assert_eq!(said.code, 64, "{said:?}");
 }
 
@@ -1336,7 +1336,7 @@ fn completion_scripts_are_read_by_their_shell() {
     let world = World::new(NOWHERE);
     let directory = tempfile::tempdir().expect("a directory");
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let said: Said = run(world.command(directory.path()).args(["completion", shell]), "").into();
+        let said: CommandOutput = run(world.command(directory.path()).args(["completion", shell]), "").into();
         assert_eq!((said.code, said.err.as_str()), (0, ""), "{shell}");
         let script = directory.path().join(shell);
         std::fs::write(&script, &said.out).expect("written");
@@ -1620,7 +1620,7 @@ fn the_last_version_read_by_any_verb_is_remembered() {
     let store = etcd.store();
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::create_dir(directory.path().join("state")).expect("made");
-    let say = |world: World, arguments: &[&str]| -> Said {
+    let say = |world: World, arguments: &[&str]| -> CommandOutput {
         run(world.command(directory.path()).args(arguments), "").into()
     };
     let here = || World::new(&etcd.endpoint(0));
@@ -1890,7 +1890,8 @@ fn a_listing_that_the_host_does_not_confirm_is_named_and_the_answer_stays() {
     let world = World::new(&etcd.endpoint(0));
     let directory = tempfile::tempdir().expect("a directory");
     let check = |arguments: &[&str], asked: &[String], code: i32, expected: &str| {
-        let said: Said = run(world.command(directory.path()).args(arguments), &asked.join("\n")).into();
+        let said: CommandOutput =
+            run(world.command(directory.path()).args(arguments), &asked.join("\n")).into();
         assert_eq!((said.code, said.err.as_str()), (code, expected), "{arguments:?} {}", asked.len());
     };
     let (all, few, verify) = (&hosts[..], &hosts[..9], ["verify_hosts", "43"]);

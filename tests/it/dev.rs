@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use tests::host::Said;
+use tests::host::CommandOutput;
 use tests::process::{Running, binary, in_own_network, run};
 use tests::wait;
 
@@ -22,10 +22,10 @@ fn start(directory: &Path) -> (Running, String) {
     (running, endpoint)
 }
 
-fn orchestrate(endpoint: &str, arguments: &[&str]) -> Said {
+fn orchestrate(endpoint: &str, arguments: &[&str]) -> CommandOutput {
     let mut command = Command::new(binary("orchestrate"));
     command.env_clear().env("ORCHESTRATE_ENDPOINTS", endpoint).args(arguments);
-    Said::from(run(&mut command, ""))
+    CommandOutput::from(run(&mut command, ""))
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 use std::process::Command;
 use tests::etcd::Etcd;
-use tests::host::{Host, Said};
+use tests::host::{CommandOutput, Host};
 use tests::process::{Running, binary, free_ports, in_own_network, run};
 use tests::{skip, wait};
 
-fn orchestrate(arguments: &[&str]) -> Said {
-    Said::from(run(Command::new(binary("orchestrate")).env_clear().args(arguments), ""))
+fn orchestrate(arguments: &[&str]) -> CommandOutput {
+    CommandOutput::from(run(Command::new(binary("orchestrate")).env_clear().args(arguments), ""))
 }
 
 fn port(endpoint: &str) -> &str {

@@ -250,7 +250,7 @@ fn settings_of_two_roles_append_and_are_shown_with_their_places() {
     let check = || {
         let mut command = Command::new(tests::process::binary("orchestrate-agent"));
         command.args(["--check-config", "--show", "--config"]).arg(path("agent.toml"));
-        tests::host::Said::from(tests::process::run(&mut command, ""))
+        tests::host::CommandOutput::from(tests::process::run(&mut command, ""))
     };
     let said = check();
     assert_eq!(said.code, 0, "{said:?}");

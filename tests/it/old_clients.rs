@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use tests::etcd::Etcd;
-use tests::host::{Host, Said};
+use tests::host::{CommandOutput, Host};
 use tests::process::binary;
 use tests::wait;
 
@@ -66,16 +66,16 @@ impl OldMachine {
     }
 
     /// One turn of the cron script.
-    fn cron(&self) -> Said {
+    fn cron(&self) -> CommandOutput {
         self.cron_with("")
     }
 
-    fn cron_with(&self, between: &str) -> Said {
+    fn cron_with(&self, between: &str) -> CommandOutput {
         let script = PathBuf::from(REPOSITORY).join("tests/old_clients/maybe-upgrade.sh");
         tests::process::run(self.command(&script).env("BETWEEN", between), "").into()
     }
 
-    fn deploy(&self, version: &str, hosts: &[&str]) -> Said {
+    fn deploy(&self, version: &str, hosts: &[&str]) -> CommandOutput {
         let script = PathBuf::from(REPOSITORY).join("tests/old_clients/deploy.sh");
         tests::process::run(self.command(&script).arg(version).args(hosts), "").into()
     }
@@ -241,7 +241,7 @@ fn the_old_names_become_the_program_of_today() {
     let etcd = Etcd::single();
     let machine = OldMachine::new("oc1", &etcd.endpoints());
     etcd.store().put("/current_version", "5");
-    let run = |program: &str, arguments: &[&str]| -> Said {
+    let run = |program: &str, arguments: &[&str]| -> CommandOutput {
         let path = format!("{}:/usr/bin:/bin", machine.path.display());
         let found = path.split(':').map(|d| Path::new(d).join(program)).find(|p| p.exists()).expect(program);
         tests::process::run(machine.command(&found).args(arguments), "").into()
@@ -282,7 +282,7 @@ fn python_two_becomes_the_program_as_well() {
         "jiocloud.orchestrate",
         "current_version",
     ]);
-    let said: Said = tests::process::run(&mut command, "").into();
+    let said: CommandOutput = tests::process::run(&mut command, "").into();
     assert_eq!(said.out, "5\n", "{said:?}");
 }
 
@@ -294,7 +294,7 @@ fn a_deployment_fails_within_its_limit_when_a_host_never_arrives() {
     machine.cron();
     let script = PathBuf::from(REPOSITORY).join("tests/old_clients/deploy.sh");
     let before = std::time::Instant::now();
-    let said: Said =
+    let said: CommandOutput =
         tests::process::run(machine.command(&script).env("LIMIT", "2").args(["1", "oc_1", "oc_2"]), "")
             .into();
     assert_ne!(said.code, 0, "{said:?}");

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 use tests::etcd::Etcd;
-use tests::host::{Host, Said};
+use tests::host::{CommandOutput, Host};
 use tests::recorder::{Change, Recorder};
 use tests::store::Store;
 use tests::wait;
@@ -81,7 +81,7 @@ impl Fleet {
     }
 
     /// A command of an operator who has asked nothing before.
-    fn ask(&self, arguments: &[&str], input: &str) -> Said {
+    fn ask(&self, arguments: &[&str], input: &str) -> CommandOutput {
         let empty = tempfile::tempdir().expect("a directory");
         self.hosts[0].command_in(empty.path(), arguments, input)
     }

@@ -171,7 +171,7 @@ fn a_certificate_that_ends_soon_is_spoken_of_and_one_that_has_ended_is_named() {
         .env("ORCHESTRATE_CERT", &operator)
         .env("ORCHESTRATE_KEY", &operator_key)
         .arg("status");
-    let said = tests::host::Said::from(tests::process::run(&mut command, ""));
+    let said = tests::host::CommandOutput::from(tests::process::run(&mut command, ""));
     assert_eq!(said.code, 0, "{said:?}");
     // Within the first second it is still nine days.
     assert!(
@@ -205,7 +205,7 @@ fn the_command_reads_the_same_names_as_etcdctl() {
         environment.iter().for_each(|(name, path)| {
             command.env(name, path);
         });
-        tests::host::Said::from(tests::process::run(&mut command, ""))
+        tests::host::CommandOutput::from(tests::process::run(&mut command, ""))
     };
     let ca = authority.path("ca.crt");
     let said = run(

@@ -31,7 +31,7 @@ pub struct Host {
 
 /// What a command said.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct CommandOutput {
     /// Exit code.
     pub code: i32,
     /// Standard output.
@@ -40,7 +40,7 @@ pub struct Said {
     pub err: String,
 }
 
-impl From<Output> for Said {
+impl From<Output> for CommandOutput {
     fn from(output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Self { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
@@ -424,12 +424,12 @@ impl Host {
     }
 
     /// Runs the operator's command as this host.
-    pub fn command(&self, arguments: &[&str], input: &str) -> Said {
+    pub fn command(&self, arguments: &[&str], input: &str) -> CommandOutput {
         self.command_in(&self.state(), arguments, input)
     }
 
     /// The same with another state directory.
-    pub fn command_in(&self, state_directory: &Path, arguments: &[&str], input: &str) -> Said {
+    pub fn command_in(&self, state_directory: &Path, arguments: &[&str], input: &str) -> CommandOutput {
         let mut command = Command::new(binary("orchestrate"));
         command
             .args(arguments)

@@ -82,7 +82,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 /// One service as it stands in the store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Said {
+struct StoredService {
     record: Option<(String, i64)>,
     health: Option<(Health, i64)>,
 }
@@ -100,7 +100,7 @@ pub struct Publisher {
     sender: watch::Sender<Arc<PublishedServices>>,
     memory: Memory,
     /// What stands in the store; `None` until it has been read.
-    said: Option<BTreeMap<ServiceName, Said>>,
+    stored: Option<BTreeMap<ServiceName, StoredService>>,
     addresses: Addresses,
     resolved: Resolved,
     /// When the lease was kept alive last, on the clock that counts sleep.
@@ -140,7 +140,7 @@ impl Publisher {
             fencing,
             sender,
             memory,
-            said: None,
+            stored: None,
             addresses: Addresses::read().unwrap_or_default(),
             resolved: Resolved::default(),
             lease_kept: None,
@@ -175,7 +175,7 @@ impl Publisher {
                     failures += 1;
                     tracing::debug!(error, "services could not be published");
                     // Whether it was written is not known: what stands there is read again.
-                    self.said = None;
+                    self.stored = None;
                     backoff.delay(failures, draw())
                 }
             };
@@ -184,7 +184,7 @@ impl Publisher {
                 // Channels and timers lose nothing when another is ready first.
                 changed = self.loaded.changed() => if changed.is_err() { return },
                 changed = self.fencing.changed(), if failures == 0 => if changed.is_err() { return },
-                changed = self.presence.changed() => if changed.is_err() { return } else { self.said = None },
+                changed = self.presence.changed() => if changed.is_err() { return } else { self.stored = None },
                 _ = checks.changed() => {}
                 () = self.resolved.answered() => {}
                 () = tokio::time::sleep(pause) => {}
@@ -193,7 +193,7 @@ impl Publisher {
                     self.addresses = Addresses::read().unwrap_or_else(|| self.addresses.clone());
                     self.resolved.follow(&definitions, true);
                     // Somebody may have deleted what was written.
-                    self.said = None;
+                    self.stored = None;
                 }
             }
         }
@@ -220,7 +220,7 @@ impl Publisher {
     /// Brings the store to what is true; false if it may not be written now.
     async fn publish(&mut self) -> Result<bool, String> {
         let PresenceState::Held { lease: live_lease, live_revision } = self.presence.borrow().clone() else {
-            self.said = None;
+            self.stored = None;
             return Ok(false);
         };
         let fencing = self.fencing.borrow().clone();
@@ -228,7 +228,7 @@ impl Publisher {
         if fencing.history != self.history {
             // One that came back with a restored store runs out; its keys move to a new one.
             self.forget_lease();
-            self.said = None;
+            self.stored = None;
             self.save(self.memory.services.clone())?;
             self.history = fencing.history;
         }
@@ -281,12 +281,12 @@ impl Publisher {
 
     /// Reads what stands in the store, if that is not known.
     async fn read(&mut self, wanted: &BTreeMap<ServiceName, ServiceRecord>) -> Result<(), String> {
-        let known = self.said.as_ref();
+        let known = self.stored.as_ref();
         let services: BTreeSet<ServiceName> = wanted.keys().chain(&self.memory.services).cloned().collect();
         let missing: Vec<&ServiceName> =
             services.iter().filter(|service| known.is_none_or(|said| !said.contains_key(*service))).collect();
         if missing.is_empty() {
-            self.said.get_or_insert_default();
+            self.stored.get_or_insert_default();
             return Ok(());
         }
         let deadline = Deadline::within(REQUEST_TIMEOUT);
@@ -295,13 +295,13 @@ impl Publisher {
             .read_services(&self.host, missing.iter().copied(), deadline)
             .await
             .map_err(|e| e.to_string())?;
-        let said = self.said.get_or_insert_default();
+        let said = self.stored.get_or_insert_default();
         for service in missing {
             let (service, host) = (service.clone(), self.host.clone());
             let record = snapshot.get(&Key::Service(service.clone(), host.clone()));
             let health = snapshot.get(&Key::Health(service.clone(), host));
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            let standing = Said {
+            let standing = StoredService {
                 record: record.map(|entry| (text(&entry.value), entry.lease)),
                 health: health.and_then(|entry| Some((Health::read(&entry.value)?, entry.lease))),
             };
@@ -313,8 +313,8 @@ impl Publisher {
     /// The lease of the records: the one of before only if it still holds a key of ours, else a new one.
     async fn ensure_lease(&mut self, wanted: &BTreeMap<ServiceName, ServiceRecord>) -> Result<(), String> {
         let lease = self.memory.work_lease;
-        let holds = |said: &Said| said.record.as_ref().is_some_and(|(_, l)| *l == lease && *l != 0);
-        let is_ours = self.said.iter().flat_map(BTreeMap::values).any(holds);
+        let holds = |said: &StoredService| said.record.as_ref().is_some_and(|(_, l)| *l == lease && *l != 0);
+        let is_ours = self.stored.iter().flat_map(BTreeMap::values).any(holds);
         // One of another length than is wanted now is given up: its keys move to a new one.
         let fits = self.memory.seconds == self.work_lease_seconds();
         if lease != 0 && fits && (is_ours || self.lease_kept.is_some()) {
@@ -392,7 +392,7 @@ impl Publisher {
         removing: bool,
     ) -> Vec<(ServiceName, ServiceChange)> {
         let none = BTreeMap::new();
-        let said = self.said.as_ref().unwrap_or(&none);
+        let said = self.stored.as_ref().unwrap_or(&none);
         let mut changes = Vec::new();
         if removing {
             let gone = said.iter().filter(|(name, said)| {
@@ -443,7 +443,7 @@ impl Publisher {
             Written::Done(_) => {}
             Written::Refused(refusal) => return Err(format!("refused: {refusal:?}")),
         }
-        let said = self.said.get_or_insert_default();
+        let said = self.stored.get_or_insert_default();
         let mut services = self.memory.services.clone();
         for (name, change) in changes {
             match change {
@@ -468,7 +468,7 @@ impl Publisher {
     }
 
     fn show(&self) {
-        let said = self.said.iter().flatten();
+        let said = self.stored.iter().flatten();
         let loaded = self.loaded.borrow().clone();
         // A name that is still being asked for may well resolve.
         let is_asked = |s: &&ServiceDefinition| match &s.address {
@@ -487,7 +487,7 @@ impl Publisher {
             unresolved: self.resolved.trouble(),
         };
         // Between two reads nothing is known; what was shown stays.
-        if self.said.is_none() {
+        if self.stored.is_none() {
             return;
         }
         self.sender.send_if_modified(|old| {

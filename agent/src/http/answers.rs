@@ -82,14 +82,14 @@ impl Answers {
                 kept.bodies.clear();
                 answers
                     .hold(bytes)
-                    .map_err(|_| Refusal::Later("too much of other answers is still being read"))
+                    .map_err(|_| Refusal::Busy("too much of other answers is still being read"))
             })?;
             if size <= KEPT_MAX_KIB {
                 kept.bodies.insert(question, body.clone());
             }
             Ok(body)
         });
-        rendering.await.unwrap_or_else(|_| Err(Refusal::Later("the answer could not be made")))
+        rendering.await.unwrap_or_else(|_| Err(Refusal::Busy("the answer could not be made")))
     }
 
     /// An answer of one client.
@@ -99,7 +99,7 @@ impl Answers {
             Ok(body) => Ok(body),
             Err(bytes) => {
                 self.kept.lock().await.bodies.clear();
-                self.hold(bytes).map_err(|_| Refusal::Later("too much of other answers is still being read"))
+                self.hold(bytes).map_err(|_| Refusal::Busy("too much of other answers is still being read"))
             }
         }
     }

@@ -40,7 +40,7 @@ pub(super) struct Wanted {
 }
 
 fn refused(error: impl std::fmt::Display) -> Refusal {
-    Refusal::Said(StatusCode::BAD_REQUEST, error.to_string())
+    Refusal::Rejected(StatusCode::BAD_REQUEST, error.to_string())
 }
 
 impl Wanted {
@@ -97,11 +97,11 @@ fn with_age(shown: &Shown, age: u64, body: Bytes) -> Response {
 }
 
 fn not_known_yet() -> Refusal {
-    Refusal::Said(StatusCode::SERVICE_UNAVAILABLE, "the catalog has not been read yet".into())
+    Refusal::Rejected(StatusCode::SERVICE_UNAVAILABLE, "the catalog has not been read yet".into())
 }
 
 fn nobody_has(name: &ServiceName) -> Refusal {
-    Refusal::Said(StatusCode::NOT_FOUND, format!("no host has {name}"))
+    Refusal::Rejected(StatusCode::NOT_FOUND, format!("no host has {name}"))
 }
 
 /// Every service with how many instances it has.
@@ -215,12 +215,12 @@ pub(super) async fn node(
             Claim::Of(claimed) => addresses = claimed.to_vec(),
             Claim::Nobody if shown.view.records_known() => {
                 let why = format!("{host} has no service and does not live");
-                return Err(Refusal::Said(StatusCode::NOT_FOUND, why));
+                return Err(Refusal::Rejected(StatusCode::NOT_FOUND, why));
             }
             Claim::Nobody => return Err(not_known_yet()),
             Claim::Unknown => {
                 let why = format!("{host} has no service, and its claim cannot be read");
-                return Err(Refusal::Said(StatusCode::SERVICE_UNAVAILABLE, why));
+                return Err(Refusal::Rejected(StatusCode::SERVICE_UNAVAILABLE, why));
             }
         }
     }
@@ -245,7 +245,7 @@ pub(super) async fn config(
     // With its age: without a value that tells whether there is none or none is known.
     let value = match shown.config.as_ref().ok_or_else(not_known_yet)?.get(&name) {
         Some(Err(error)) => {
-            return Err(Refusal::Said(StatusCode::BAD_GATEWAY, format!("the value of {name}: {error}")));
+            return Err(Refusal::Rejected(StatusCode::BAD_GATEWAY, format!("the value of {name}: {error}")));
         }
         found => found.and_then(|value| value.as_ref().ok()),
     };

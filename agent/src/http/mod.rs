@@ -70,8 +70,8 @@ fn reading() -> Router<Shared> {
 
 fn telling() -> Router<Shared> {
     Router::new()
-        .route("/v1/agent/check/{result}/{check}", get(results::told).put(results::told))
-        .route("/v1/agent/check/update/{check}", put(results::updated))
+        .route("/v1/agent/check/{result}/{check}", get(results::report_result).put(results::report_result))
+        .route("/v1/agent/check/update/{check}", put(results::update_result))
 }
 
 /// Serves on TCP until `stop` says so.
@@ -123,7 +123,7 @@ async fn only_who_may_tell(
                 peer.as_ref().map_or_else(|| "this user".to_owned(), |peer| format!("user {}", peer.uid()));
             let right = "root, the agent's user and members of the socket's group do";
             let text = format!("{who} may not tell results of checks: {right}");
-            Refusal::Said(StatusCode::FORBIDDEN, text).into_response()
+            Refusal::Rejected(StatusCode::FORBIDDEN, text).into_response()
         }
     }
 }

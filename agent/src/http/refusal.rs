@@ -7,9 +7,9 @@ use axum::response::{IntoResponse, Response};
 #[derive(Debug)]
 pub(super) enum Refusal {
     /// What is wrong.
-    Said(StatusCode, String),
+    Rejected(StatusCode, String),
     /// There is no room for it now.
-    Later(&'static str),
+    Busy(&'static str),
 }
 
 /// Who is told to come later is told to wait so long.
@@ -18,8 +18,8 @@ const LATER_SECONDS: &str = "5";
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         match self {
-            Self::Said(code, text) => (code, format!("{text}\n")).into_response(),
-            Self::Later(why) => {
+            Self::Rejected(code, text) => (code, format!("{text}\n")).into_response(),
+            Self::Busy(why) => {
                 let headers = [(header::RETRY_AFTER, LATER_SECONDS)];
                 let text = format!("{why}; ask again in {LATER_SECONDS} seconds\n");
                 (StatusCode::SERVICE_UNAVAILABLE, headers, text).into_response()

@@ -13,7 +13,7 @@ use serde::Deserialize;
 /// What goes with a result.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Said {
+pub(super) struct ResultQuery {
     note: String,
 }
 
@@ -27,10 +27,10 @@ struct Update {
 }
 
 /// `…/pass|warn|fail/<check>?note=…`, Consul's own form.
-pub(super) async fn told(
+pub(super) async fn report_result(
     State(shared): State<Shared>,
     Path((result, check)): Path<(String, String)>,
-    Query(said): Query<Said>,
+    Query(said): Query<ResultQuery>,
 ) -> Result<&'static str, Refusal> {
     let result = match result.as_str() {
         "pass" => CheckStatus::Passing,
@@ -38,14 +38,14 @@ pub(super) async fn told(
         "fail" => CheckStatus::Critical,
         other => {
             let text = format!("{}: pass, warn, fail or update", schema::names::quoted(other));
-            return Err(Refusal::Said(StatusCode::NOT_FOUND, text));
+            return Err(Refusal::Rejected(StatusCode::NOT_FOUND, text));
         }
     };
     record(&shared, &check, result, &said.note)
 }
 
 /// `…/update/<check>`, as Consul's clients tell it. They do not all name the type of their JSON.
-pub(super) async fn updated(
+pub(super) async fn update_result(
     State(shared): State<Shared>,
     Path(check): Path<String>,
     body: Bytes,
@@ -53,19 +53,19 @@ pub(super) async fn updated(
     let update: Update = serde_json::from_slice(&body).map_err(|error| {
         let right = r#"{"Status": "passing", "Output": "fine"}, or warning, or critical"#;
         let text = format!("the body is no result ({error}): it must be like {right}");
-        Refusal::Said(StatusCode::BAD_REQUEST, text)
+        Refusal::Rejected(StatusCode::BAD_REQUEST, text)
     })?;
     record(&shared, &check, update.status, &update.output)
 }
 
 fn record(shared: &Shared, check: &str, result: CheckStatus, output: &str) -> Result<&'static str, Refusal> {
-    let check = CheckId::new(check).map_err(|e| Refusal::Said(StatusCode::BAD_REQUEST, e.to_string()))?;
+    let check = CheckId::new(check).map_err(|e| Refusal::Rejected(StatusCode::BAD_REQUEST, e.to_string()))?;
     shared.board.told(&check, result, output).map_err(|error| {
         let code = match error {
             UnknownCheck::NoSuch(_) => StatusCode::NOT_FOUND,
             UnknownCheck::NotTtl(_) => StatusCode::CONFLICT,
         };
-        Refusal::Said(code, error.to_string())
+        Refusal::Rejected(code, error.to_string())
     })?;
     Ok("")
 }

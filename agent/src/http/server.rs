@@ -94,7 +94,7 @@ impl Connection {
     /// From now on the client waits because it wants to.
     pub(super) fn wait(self: Arc<Self>) -> Result<Waiting, Refusal> {
         let place = self.waits.clone().try_acquire_owned();
-        let place = place.map_err(|_| Refusal::Later("too many questions wait already"))?;
+        let place = place.map_err(|_| Refusal::Busy("too many questions wait already"))?;
         self.since.send_replace(None);
         Ok(Waiting { connection: self, _place: place })
     }

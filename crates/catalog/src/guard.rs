@@ -11,7 +11,7 @@
 //! itself, and only where it is got lost, as with a lease that ran out in a bad network. It is served on until it says
 //! otherwise or nothing more.
 
-use crate::instance::{Instance, Said};
+use crate::instance::{Instance, InstanceFacts};
 use schema::names::{HostName, ServiceName};
 use schema::time::BootMillis;
 use serde::Serialize;
@@ -96,8 +96,8 @@ type Touched = Vec<(ServiceName, Vec<HostName>)>;
 /// What the store said of one service on one host, and says now.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Change<'a> {
-    pub(super) before: &'a Said,
-    pub(super) after: &'a Said,
+    pub(super) before: &'a InstanceFacts,
+    pub(super) after: &'a InstanceFacts,
     /// The health of the service is followed.
     pub(super) followed: bool,
 }

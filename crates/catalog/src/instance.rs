@@ -65,12 +65,12 @@ pub enum CatalogFact {
 
 /// What stands in the store of one service on one host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Said {
+pub(super) struct InstanceFacts {
     pub(super) record: Option<(Arc<ServiceRecord>, bool)>,
     pub(super) health: Option<Health>,
 }
 
-impl Said {
+impl InstanceFacts {
     pub(super) fn is_functional(&self) -> bool {
         self.instance().is_some_and(|instance| instance.is_functional())
     }

@@ -1,7 +1,7 @@
 //! Everything that the store says of services, and what is made of it.
 
 use crate::guard::{self, Guard, GuardSettings, Retained};
-use crate::instance::{CatalogFact, Said};
+use crate::instance::{CatalogFact, InstanceFacts};
 use crate::view::View;
 use schema::health::Health;
 use schema::keys::Key;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// One service as the store has it.
 #[derive(Debug, Clone, Default)]
 struct Service {
-    hosts: BTreeMap<HostName, Said>,
+    hosts: BTreeMap<HostName, InstanceFacts>,
     /// How many of them have a record,
     records: usize,
     /// and how many are functional.
@@ -25,7 +25,7 @@ struct Service {
 /// the same catalog; only what the guard holds back depends on when things vanished.
 #[derive(Debug, Clone)]
 pub struct Catalog {
-    said: BTreeMap<ServiceName, Service>,
+    services: BTreeMap<ServiceName, Service>,
     guard: Guard,
     /// What has to be looked at before the view is right again.
     changed: BTreeMap<ServiceName, BTreeSet<HostName>>,
@@ -36,7 +36,7 @@ impl Catalog {
     /// An empty catalog.
     pub fn new(guard: GuardSettings) -> Self {
         Self {
-            said: BTreeMap::new(),
+            services: BTreeMap::new(),
             guard: Guard::new(guard),
             changed: BTreeMap::new(),
             view: View::default(),
@@ -55,7 +55,7 @@ impl Catalog {
 
     /// Takes in one fact.
     pub fn apply(&mut self, service: &ServiceName, host: &HostName, fact: CatalogFact, now: BootMillis) {
-        let known = self.said.entry(service.clone()).or_default();
+        let known = self.services.entry(service.clone()).or_default();
         let said = known.hosts.entry(host.clone()).or_default();
         let before = said.clone();
         match fact {
@@ -64,7 +64,7 @@ impl Catalog {
         }
         let after = said.clone();
         if after == before {
-            if after == Said::default() {
+            if after == InstanceFacts::default() {
                 self.remove_if_silent(service, host);
             }
             return;
@@ -85,12 +85,12 @@ impl Catalog {
     }
 
     fn remove_if_silent(&mut self, service: &ServiceName, host: &HostName) {
-        let Some(known) = self.said.get_mut(service) else { return };
-        if known.hosts.get(host) == Some(&Said::default()) {
+        let Some(known) = self.services.get_mut(service) else { return };
+        if known.hosts.get(host) == Some(&InstanceFacts::default()) {
             known.hosts.remove(host);
         }
         if known.hosts.is_empty() {
-            self.said.remove(service);
+            self.services.remove(service);
         }
     }
 
@@ -101,7 +101,7 @@ impl Catalog {
         now: BootMillis,
     ) {
         let known: Vec<(ServiceName, HostName)> = self
-            .said
+            .services
             .iter()
             .flat_map(|(service, known)| known.hosts.keys().map(|host| (service.clone(), host.clone())))
             .collect();
@@ -123,7 +123,7 @@ impl Catalog {
         now: BootMillis,
     ) {
         let known: Vec<HostName> =
-            self.said.get(service).map(|known| known.hosts.keys().cloned().collect()).unwrap_or_default();
+            self.services.get(service).map(|known| known.hosts.keys().cloned().collect()).unwrap_or_default();
         for host in known {
             let health = listed.remove(&host);
             self.apply(service, &host, CatalogFact::Health(health), now);
@@ -138,14 +138,14 @@ impl Catalog {
     pub fn drop_health(&mut self, service: &ServiceName) {
         self.guard.forget(service);
         self.view.forget_health(service);
-        let Some(known) = self.said.get_mut(service) else { return };
+        let Some(known) = self.services.get_mut(service) else { return };
         known.hosts.values_mut().for_each(|said| said.health = None);
         known.hosts.retain(|_, said| said.record.is_some());
         known.functional = known.hosts.values().filter(|said| said.is_functional()).count();
         let hosts = known.hosts.keys().cloned();
         self.changed.entry(service.clone()).or_default().extend(hosts);
         if known.hosts.is_empty() {
-            self.said.remove(service);
+            self.services.remove(service);
         }
     }
 
@@ -169,11 +169,11 @@ impl Catalog {
         }
         let mut differs = false;
         for (service, hosts) in std::mem::take(&mut self.changed) {
-            let said = self.said.get(&service);
+            let said = self.services.get(&service);
             let shown = hosts.into_iter().map(|host| {
                 let instance = match self.guard.retained_instance(&service, &host) {
                     Some(last) => Some(last),
-                    None => said.and_then(|known| known.hosts.get(&host)).and_then(Said::instance),
+                    None => said.and_then(|known| known.hosts.get(&host)).and_then(InstanceFacts::instance),
                 };
                 (host, instance)
             });

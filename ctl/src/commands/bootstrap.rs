@@ -2,7 +2,7 @@
 //! answered with them, if there is to be one already.
 
 use super::context::Store;
-use super::hosts::Said;
+use super::hosts::RosterPatch;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use crate::{local, settings};
@@ -35,7 +35,7 @@ pub(super) struct BootstrapRequest {
     /// The name of the host, if it is not the machine's own.
     pub(super) hostname: Option<String>,
     /// What is said of it.
-    pub(super) said: Said,
+    pub(super) roster: RosterPatch,
     /// Settings that an earlier invocation wrote may be replaced.
     pub(super) replace: bool,
 }
@@ -69,9 +69,9 @@ pub(super) async fn bootstrap(
         config.user.as_ref().map(|(user, secret)| Password::of(user, secret, &files)).transpose()?;
     let initial = Initial {
         host: (!is_own).then(|| host.clone()),
-        role: request.said.role,
-        group: request.said.group,
-        labels: request.said.labels,
+        role: request.roster.role,
+        group: request.roster.group,
+        labels: request.roster.labels,
         store: store_settings(config, password.as_ref().map(|password| password.path.clone()))?,
     };
     let initial = match &earlier {

@@ -15,13 +15,13 @@ use std::collections::{BTreeMap, HashSet};
 
 /// What an operator says of a host; what is not said stays.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct RosterPatch {
     pub(super) role: Option<Role>,
     pub(super) group: Option<Role>,
     pub(super) labels: BTreeMap<String, String>,
 }
 
-impl Said {
+impl RosterPatch {
     /// Checks what was given.
     pub(super) fn parse(role: Option<&str>, group: Option<&str>, labels: &[String]) -> Result<Self, Failure> {
         let name = |text: Option<&str>| text.map(Role::new).transpose().map_err(Failure::usage);
@@ -37,7 +37,7 @@ impl Said {
     }
 
     /// The entry with this said of it. A host that was taken out begins anew.
-    fn onto(self, before: Option<RosterEntry>, since: schema::time::EpochSeconds) -> RosterEntry {
+    fn apply_to(self, before: Option<RosterEntry>, since: schema::time::EpochSeconds) -> RosterEntry {
         let fresh = RosterEntry { since, ..RosterEntry::default() };
         let mut entry = before.filter(|e| e.decommissioned.is_none()).unwrap_or(fresh);
         entry.role = self.role.or(entry.role);
@@ -117,13 +117,13 @@ pub(super) async fn list(all: bool, store: &Store<'_>, output: &mut Output) -> R
 /// Adds a host, or changes what is said of it.
 pub(super) async fn add(
     host: &HostName,
-    said: Said,
+    said: RosterPatch,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let snapshot = store.session.read_keys(&[Key::Host(host.clone())], store.deadline).await?;
     let before = entry_of(&snapshot, host)?;
-    let entry = said.onto(before.clone(), now());
+    let entry = said.apply_to(before.clone(), now());
     let stands = snapshot.get(&Key::Host(host.clone())).filter(|_| before.as_ref() == Some(&entry));
     let revision = match stands {
         Some(stands) => stands.mod_revision,
@@ -174,24 +174,24 @@ mod tests {
     fn what_is_not_said_stays() {
         let said = |role, labels: &[&str]| {
             let labels: Vec<String> = labels.iter().map(|l| (*l).to_owned()).collect();
-            Said::parse(role, None, &labels).unwrap()
+            RosterPatch::parse(role, None, &labels).unwrap()
         };
-        let first = said(Some("web"), &["rack=1", "zone=a"]).onto(None, EpochSeconds(5));
+        let first = said(Some("web"), &["rack=1", "zone=a"]).apply_to(None, EpochSeconds(5));
         assert_eq!(first.since, EpochSeconds(5));
-        let second = said(None, &["rack=2"]).onto(Some(first.clone()), EpochSeconds(9));
+        let second = said(None, &["rack=2"]).apply_to(Some(first.clone()), EpochSeconds(9));
         assert_eq!(second.since, EpochSeconds(5));
         assert_eq!(second.role, first.role);
         assert_eq!(second.labels["rack"], "2");
         assert_eq!(second.labels["zone"], "a");
         let out = RosterEntry { decommissioned: Some(EpochSeconds(7)), ..second };
-        let again = said(None, &[]).onto(Some(out), EpochSeconds(9));
+        let again = said(None, &[]).apply_to(Some(out), EpochSeconds(9));
         assert_eq!(again, RosterEntry { since: EpochSeconds(9), ..RosterEntry::default() });
     }
 
     #[test]
     fn a_label_has_a_name_and_a_value() {
         for bad in ["rack", "=1", "a b=1", "rack=\u{1b}"] {
-            let failure = Said::parse(None, None, &[bad.to_owned()]).unwrap_err();
+            let failure = RosterPatch::parse(None, None, &[bad.to_owned()]).unwrap_err();
             assert_eq!(failure.exit, Exit::Usage, "{bad:?}");
         }
     }

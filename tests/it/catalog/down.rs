@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 use tests::etcd::Etcd;
-use tests::host::{Host, Said};
+use tests::host::{CommandOutput, Host};
 use tests::wait;
 
-fn wait_for(host: &Host, command: &[&str], is: impl Fn(&Said) -> bool) -> Said {
+fn wait_for(host: &Host, command: &[&str], is: impl Fn(&CommandOutput) -> bool) -> CommandOutput {
     let ask = || Some(host.command(command, "")).filter(&is);
     wait::until_within(Duration::from_secs(90), &format!("{command:?}"), ask, || {
         format!("{:?}\n{}", host.command(command, ""), host.describe())

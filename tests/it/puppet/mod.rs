@@ -7,7 +7,7 @@ mod values;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
-use tests::host::{Host, Said};
+use tests::host::{CommandOutput, Host};
 use tests::process::{binary, run};
 
 /// A site of Puppet in the directory of a host.
@@ -55,21 +55,21 @@ impl<'a> Site<'a> {
         arguments
     }
 
-    fn puppet(&self, verb: &str, arguments: &[&str]) -> Said {
+    fn puppet(&self, verb: &str, arguments: &[&str]) -> CommandOutput {
         let mut command = Command::new("puppet");
         command.arg(verb).args(self.arguments()).args(arguments).env("HOME", self.host.path("puppet"));
         run(&mut command, "").into()
     }
 
     /// Applies a manifest; its end is its exit code with `--detailed-exitcodes`.
-    fn apply(&self, manifest: &str) -> Said {
+    fn apply(&self, manifest: &str) -> CommandOutput {
         self.host.write("puppet/site.pp", manifest);
         let path = self.host.path("puppet/site.pp").display().to_string();
         self.puppet("apply", &["--detailed-exitcodes", "--color=false", &path])
     }
 
     /// What a manifest makes of `$found`.
-    fn found(&self, expressions: &[(&str, &str)]) -> (Value, Said) {
+    fn found(&self, expressions: &[(&str, &str)]) -> (Value, CommandOutput) {
         let entries: String =
             expressions.iter().map(|(name, code)| format!("'{name}' => {code},\n")).collect();
         let file = self.host.path("found.json").display().to_string();
@@ -120,7 +120,7 @@ fn the_ruby_code_does_what_its_specification_says() {
         .current_dir(directory.path().join("puppet"))
         .env("ORCHESTRATE_HIERA", binary("orchestrate-hiera"))
         .arg("--no-color");
-    let said: Said = run(&mut command, "").into();
+    let said: CommandOutput = run(&mut command, "").into();
     assert_eq!(said.code, 0, "{said:?}");
 }
 
@@ -138,6 +138,6 @@ fn samples_of_the_documents_are_accepted_by_puppet() {
         std::fs::write(&path, block).expect("written");
         files.push(path);
     }
-    let said: Said = run(Command::new("puppet").args(["parser", "validate"]).args(files), "").into();
+    let said: CommandOutput = run(Command::new("puppet").args(["parser", "validate"]).args(files), "").into();
     assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
 }

@@ -39,7 +39,7 @@ fn view(services: &[(&str, &str, &[&str])]) -> View {
 
 /// What a table says of a name.
 #[derive(Debug, PartialEq, Eq)]
-enum Said {
+enum Expected {
     /// It has data.
     Data,
     /// It is there, and empty.
@@ -48,16 +48,16 @@ enum Said {
     None,
 }
 
-fn said(name: &str, kind: QueryType, view: &View, zone: &Zone) -> Said {
+fn answer_to(name: &str, kind: QueryType, view: &View, zone: &Zone) -> Expected {
     let question = Question { labels: name.split('.').collect(), kind };
     let answer = answer(&question, view, zone);
     if answer.is_negative() {
         assert!(answer.zone.is_some(), "{name}: a negative answer names its zone");
     }
     match (answer.code, answer.is_negative()) {
-        (ResponseCode::NoError, false) => Said::Data,
-        (ResponseCode::NoError, true) => Said::Empty,
-        (ResponseCode::NoSuchName, true) => Said::None,
+        (ResponseCode::NoError, false) => Expected::Data,
+        (ResponseCode::NoError, true) => Expected::Empty,
+        (ResponseCode::NoSuchName, true) => Expected::None,
         other => panic!("{name}: {other:?}"),
     }
 }
@@ -71,38 +71,38 @@ fn a_name_without_data_is_there_exactly_while_a_name_exists_below_it() {
     ]);
     let (empty, plain) = (view(&[]), view(&[("web", "web1", &[])]));
     let (ours, nameless) = (zone(Some("dc1")), zone(None));
-    let check = |name: &str, view: &View, zone: &Zone, expected: Said| {
-        assert_eq!(said(name, QueryType::A, view, zone), expected, "{name}");
+    let check = |name: &str, view: &View, zone: &Zone, expected: Expected| {
+        assert_eq!(answer_to(name, QueryType::A, view, zone), expected, "{name}");
     };
     for (name, expected) in [
-        ("dc1.consul", Said::Empty),
-        ("service.consul", Said::Empty),
-        ("node.consul", Said::Empty),
-        ("service.dc1.consul", Said::Empty),
-        ("node.dc1.consul", Said::Empty),
-        ("web.service.dc1.consul", Said::Data),
-        ("web1.node.dc1.consul", Said::Data),
-        ("_tcp.service.consul", Said::Empty),
-        ("_udp.service.dc1.consul", Said::Empty),
-        ("_v1.service.consul", Said::Empty),
-        ("_v1.service.dc1.consul", Said::Empty),
-        ("_web._v1.service.consul", Said::Data),
-        ("org.node.consul", Said::Empty),
-        ("example.org.node.consul", Said::Empty),
-        ("rack2.example.org.node.dc1.consul", Said::Empty),
-        ("db1.rack2.example.org.node.consul", Said::Data),
-        ("dc2.consul", Said::None),
-        ("service.dc2.consul", Said::None),
-        ("web.service.dc2.consul", Said::None),
-        ("_v2.service.consul", Said::None),
-        ("_only-there.service.consul", Said::None),
-        ("_.service.consul", Said::None),
-        ("_v1.node.consul", Said::None),
-        ("_web.service.consul", Said::None),
-        ("net.node.consul", Said::None),
-        ("rack2.node.consul", Said::None),
-        ("ample.org.node.consul", Said::None),
-        ("x.web1.node.consul", Said::None),
+        ("dc1.consul", Expected::Empty),
+        ("service.consul", Expected::Empty),
+        ("node.consul", Expected::Empty),
+        ("service.dc1.consul", Expected::Empty),
+        ("node.dc1.consul", Expected::Empty),
+        ("web.service.dc1.consul", Expected::Data),
+        ("web1.node.dc1.consul", Expected::Data),
+        ("_tcp.service.consul", Expected::Empty),
+        ("_udp.service.dc1.consul", Expected::Empty),
+        ("_v1.service.consul", Expected::Empty),
+        ("_v1.service.dc1.consul", Expected::Empty),
+        ("_web._v1.service.consul", Expected::Data),
+        ("org.node.consul", Expected::Empty),
+        ("example.org.node.consul", Expected::Empty),
+        ("rack2.example.org.node.dc1.consul", Expected::Empty),
+        ("db1.rack2.example.org.node.consul", Expected::Data),
+        ("dc2.consul", Expected::None),
+        ("service.dc2.consul", Expected::None),
+        ("web.service.dc2.consul", Expected::None),
+        ("_v2.service.consul", Expected::None),
+        ("_only-there.service.consul", Expected::None),
+        ("_.service.consul", Expected::None),
+        ("_v1.node.consul", Expected::None),
+        ("_web.service.consul", Expected::None),
+        ("net.node.consul", Expected::None),
+        ("rack2.node.consul", Expected::None),
+        ("ample.org.node.consul", Expected::None),
+        ("x.web1.node.consul", Expected::None),
     ] {
         check(name, &full, &ours, expected);
     }
@@ -115,12 +115,12 @@ fn a_name_without_data_is_there_exactly_while_a_name_exists_below_it() {
             assert_eq!(answer(&question, &full, &ours).code, ResponseCode::NoSuchName, "{tag}");
         }
     }
-    check("dc1.consul", &full, &nameless, Said::None);
-    check("service.dc1.consul", &full, &nameless, Said::None);
-    check("_tcp.service.consul", &empty, &ours, Said::None);
-    check("_tcp.service.consul", &view(&[("a.b", "web1", &[])]), &ours, Said::None);
-    check("_v1.service.consul", &plain, &ours, Said::None);
-    check("org.node.consul", &plain, &ours, Said::None);
+    check("dc1.consul", &full, &nameless, Expected::None);
+    check("service.dc1.consul", &full, &nameless, Expected::None);
+    check("_tcp.service.consul", &empty, &ours, Expected::None);
+    check("_tcp.service.consul", &view(&[("a.b", "web1", &[])]), &ours, Expected::None);
+    check("_v1.service.consul", &plain, &ours, Expected::None);
+    check("org.node.consul", &plain, &ours, Expected::None);
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn what_lay_below_a_name_can_go_again() {
         catalog.settle(now, true);
         let view = catalog.view();
         ["_tcp.service.consul", "_v1.service.consul", "example.org.node.consul"]
-            .map(|name| said(name, QueryType::A, view, &zone) == Said::Empty)
+            .map(|name| answer_to(name, QueryType::A, view, &zone) == Expected::Empty)
     };
     assert_eq!(put("web", "a.example.org", Some(&["v1"])), [true, true, true]);
     assert_eq!(put("db", "a.example.org", Some(&["v1"])), [true, true, true]);
@@ -218,13 +218,13 @@ fn what_lay_below_a_name_can_go_again() {
 fn the_name_of_an_address_is_a_zone_of_its_own() {
     let (view, zone) = (view(&[("web", "web1", &[])]), zone(None));
     for (kind, expected) in [
-        (QueryType::Ptr, Said::Data),
-        (QueryType::Soa, Said::Data),
-        (QueryType::A, Said::Empty),
-        (QueryType::Other, Said::Empty),
+        (QueryType::Ptr, Expected::Data),
+        (QueryType::Soa, Expected::Data),
+        (QueryType::A, Expected::Empty),
+        (QueryType::Other, Expected::Empty),
     ] {
         let name = "1.0.0.10.in-addr.arpa";
-        assert_eq!(said(name, kind, &view, &zone), expected, "{kind:?}");
+        assert_eq!(answer_to(name, kind, &view, &zone), expected, "{kind:?}");
         let question = Question { labels: name.split('.').collect(), kind };
         assert_eq!(answer(&question, &view, &zone).zone.as_deref(), Some(name));
     }
