@@ -256,7 +256,7 @@ fn render(source: &str, shown: &Arc<Shown>, reader: &Reader) -> Result<Rendered,
         let tag = options.get::<Option<String>>("tag")?.map(Tag::new).transpose();
         let tag = tag.map_err(|e| wrong(e.to_string()))?;
         options.assert_all_used()?;
-        asking.ask(&name);
+        asking.follow(&name);
         if level == Level::Functional && !view.view.health_known(&name) {
             let missing = &mut missing.lock().unwrap_or_else(PoisonError::into_inner);
             missing.insert(format!("the health of {name}"));
@@ -273,7 +273,7 @@ fn render(source: &str, shown: &Arc<Shown>, reader: &Reader) -> Result<Rendered,
         let name = ConfigName::new(name).map_err(|e| wrong(e.to_string()))?;
         let default = options.get::<Option<String>>("default")?;
         options.assert_all_used()?;
-        asking.ask_config();
+        asking.follow_config();
         let Some(values) = &known.config else {
             let missing = &mut missing.lock().unwrap_or_else(PoisonError::into_inner);
             missing.insert("what operators keep in the store".into());

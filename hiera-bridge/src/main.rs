@@ -39,7 +39,7 @@ struct Arguments {
 
 /// A question as it comes.
 #[derive(Deserialize)]
-struct Asked {
+struct Request {
     /// Questions with the same word are answered from the same catalog: one compile, one truth.
     compile: Option<String>,
     #[serde(flatten)]
@@ -48,7 +48,7 @@ struct Asked {
 
 /// What is answered to a line.
 fn reply(line: &[u8], catalogs: &mut Catalogs, agent: &agent::Agent) -> Value {
-    let asked: Asked = match serde_json::from_slice(line) {
+    let asked: Request = match serde_json::from_slice(line) {
         Ok(asked) => asked,
         Err(error) => return json!({ "error": format!("not a question: {error}") }),
     };

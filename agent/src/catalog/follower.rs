@@ -3,7 +3,7 @@
 
 use super::claims::Claims;
 use super::config::{ConfigFeed, ConfigValues};
-use super::reader::{Asked, Reader, Shown};
+use super::reader::{Interest, Reader, Shown};
 use super::trust::Trust;
 use crate::clock;
 use catalog::{CachedCatalog, Catalog, CatalogFact, Common};
@@ -39,7 +39,7 @@ struct HealthFeed {
 pub struct Follower {
     session: Session,
     settings: CatalogSettings,
-    asked: Arc<Asked>,
+    interest: Arc<Interest>,
     trust: watch::Receiver<Trust>,
     sender: watch::Sender<Arc<Shown>>,
     catalog: Catalog,
@@ -87,12 +87,12 @@ impl Follower {
         };
         let shown = Shown { view: catalog.view().clone(), revision, age_on_disk, ..Shown::default() };
         let (sender, receiver) = watch::channel(Arc::new(shown));
-        let asked = Arc::new(Asked::default());
+        let asked = Arc::new(Interest::default());
         // What was followed before is of interest until it shows that it is not.
         let followed = catalog.view().health_known_services();
         asked.lock().extend(followed.map(|service| (service.clone(), Instant::now())));
         let claims = Arc::new(Claims::new(session.clone(), trust.clone()));
-        let reader = Reader { shown: receiver, asked: asked.clone(), claims, started: Instant::now() };
+        let reader = Reader { shown: receiver, interest: asked.clone(), claims, started: Instant::now() };
         let (sink, events) = mpsc::channel(EVENTS_MAX);
         let feeds = Feeds {
             events,
@@ -113,7 +113,7 @@ impl Follower {
         let follower = Self {
             session,
             settings,
-            asked,
+            interest: asked,
             trust,
             sender,
             catalog,
@@ -142,11 +142,11 @@ impl Follower {
                 epoch = trust.epoch;
             }
             if epoch.is_some() {
-                self.follow_what_is_asked();
+                self.follow_interest();
             }
             self.show(trust);
             let look = self.catalog.next_check();
-            let asked = self.asked.clone();
+            let asked = self.interest.clone();
             tokio::select! {
                 // Channels, notifications and timers lose nothing when another is ready first.
                 Some((number, event)) = self.feeds.events.recv() => {
@@ -157,7 +157,7 @@ impl Follower {
                     }
                 }
                 changed = self.trust.changed() => if changed.is_err() { return },
-                () = asked.news.notified() => {}
+                () = asked.changed.notified() => {}
                 () = sleep_until(look) => {}
                 _ = forget.tick() => {
                     self.forget();
@@ -169,15 +169,15 @@ impl Follower {
         }
     }
 
-    fn follow_what_is_asked(&mut self) {
-        let mut wanted: BTreeSet<ServiceName> = self.asked.lock().keys().cloned().collect();
+    fn follow_interest(&mut self) {
+        let mut wanted: BTreeSet<ServiceName> = self.interest.lock().keys().cloned().collect();
         wanted.extend(self.settings.follow.iter().cloned());
         for service in wanted {
             if !self.feeds.health.values().any(|feed| feed.service == service) {
                 self.feeds.start_health(&self.session, service);
             }
         }
-        if self.asked.config.load(Ordering::Relaxed) && self.feeds.config.is_none() {
+        if self.interest.config.load(Ordering::Relaxed) && self.feeds.config.is_none() {
             self.feeds.config = Some(ConfigFeed::new(self.feeds.start(&self.session, Prefix::Config)));
         }
     }
@@ -189,8 +189,8 @@ impl Follower {
             return;
         }
         let most = self.settings.forget_after;
-        self.asked.lock().retain(|_, at| at.elapsed() < most);
-        let asked: BTreeSet<ServiceName> = self.asked.lock().keys().cloned().collect();
+        self.interest.lock().retain(|_, at| at.elapsed() < most);
+        let asked: BTreeSet<ServiceName> = self.interest.lock().keys().cloned().collect();
         let follow = &self.settings.follow;
         let is_wanted = |service: &ServiceName| asked.contains(service) || follow.contains(service);
         let known = self.catalog.view().health_known_services();

@@ -163,7 +163,7 @@ impl NeedsTask {
     fn tell(&self) {
         let policy = self.policy();
         // Also after other settings were read; and what is asked for again and again is followed on.
-        policy.requires.iter().for_each(|requirement| self.reader.ask(&requirement.service));
+        policy.requires.iter().for_each(|requirement| self.reader.follow(&requirement.service));
         let shown = self.reader.shown();
         let roster = self.roster.is_known.then_some(&self.roster as &dyn RosterCount);
         let open = |(place, requirement): (usize, &Requirement)| {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 
 /// Most services that are followed because somebody asked; a bound, because anybody on this machine may ask.
-const ASKED_MAX: usize = 10_000;
+const FOLLOWED_MAX: usize = 10_000;
 
 /// The catalog as it is served now.
 #[derive(Debug, Clone, Default)]
@@ -51,14 +51,14 @@ impl Shown {
 
 /// Which services are asked for, and when last.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct Interest {
     pub(super) times: Mutex<BTreeMap<ServiceName, Instant>>,
     /// Somebody wants the values that operators keep.
     pub(super) config: AtomicBool,
-    pub(super) news: Notify,
+    pub(super) changed: Notify,
 }
 
-impl Asked {
+impl Interest {
     pub(super) fn lock(&self) -> MutexGuard<'_, BTreeMap<ServiceName, Instant>> {
         // Nothing panics while it is held.
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
@@ -69,7 +69,7 @@ impl Asked {
 #[derive(Debug, Clone)]
 pub struct Reader {
     pub(super) shown: watch::Receiver<Arc<Shown>>,
-    pub(super) asked: Arc<Asked>,
+    pub(super) interest: Arc<Interest>,
     pub(super) claims: Arc<Claims>,
     pub(super) started: Instant,
 }
@@ -91,35 +91,35 @@ impl Reader {
     }
 
     /// Says that the health of a service is of interest.
-    pub fn ask(&self, service: &ServiceName) {
-        let mut times = self.asked.lock();
+    pub fn follow(&self, service: &ServiceName) {
+        let mut times = self.interest.lock();
         let is_new = !times.contains_key(service);
-        if is_new && times.len() >= ASKED_MAX {
+        if is_new && times.len() >= FOLLOWED_MAX {
             return;
         }
         times.insert(service.clone(), Instant::now());
         drop(times);
         if is_new {
-            self.asked.news.notify_one();
+            self.interest.changed.notify_one();
         }
     }
 
     /// Says that the values that operators keep are of interest.
-    pub fn ask_config(&self) {
-        if !self.asked.config.swap(true, Ordering::Relaxed) {
-            self.asked.news.notify_one();
+    pub fn follow_config(&self) {
+        if !self.interest.config.swap(true, Ordering::Relaxed) {
+            self.interest.changed.notify_one();
         }
     }
 
     /// The catalog with the values that operators keep, if those come in time.
     pub async fn with_config(&self, most: Duration) -> Arc<Shown> {
-        self.ask_config();
+        self.follow_config();
         self.wait_for(most, |shown| shown.config.is_some()).await
     }
 
     /// The catalog with the health of a service, if that comes in time.
     pub async fn with_health(&self, service: &ServiceName, most: Duration) -> Arc<Shown> {
-        self.ask(service);
+        self.follow(service);
         self.wait_for(most, |shown| shown.view.health_known(service)).await
     }
 

@@ -2,7 +2,7 @@
 //! encoded for one client serves the next with its id in front. Several orders of each answer take turns, and each
 //! is made anew after a moment, so that no instance is the first for long; all are when the catalog differs.
 
-use super::codec::{Asked, Known, Reply, Transport, read};
+use super::codec::{AnswerSource, ParsedQuery, Reply, Transport, read};
 use crate::catalog::{Reader, Shown};
 use catalog::Zone;
 use schema::names::{HostName, ServiceName};
@@ -92,7 +92,7 @@ impl Answers {
                     && now.duration_since(*said) > SAY_EVERY
                 {
                     *said = now;
-                    self.reader.ask(service);
+                    self.reader.follow(service);
                 }
                 return Answered::Written;
             }
@@ -113,17 +113,17 @@ impl Answers {
     /// Answers a packet without keeping anything.
     pub(super) fn make(&mut self, packet: &[u8], can_wait: bool) -> (Reply, Option<ServiceName>) {
         self.refresh();
-        let asked: Asked = match read(packet, self.transport) {
+        let asked: ParsedQuery = match read(packet, self.transport) {
             Ok(asked) => asked,
             Err(reply) => return (reply, None),
         };
         let serial = self.shown.revision as u32;
         let Self { shown, zone, seed, forwards, reader, .. } = self;
         let claim = |host: &HostName| reader.known_claim(host);
-        let known = Known { view: &shown.view, zone, serial, claim: &claim };
+        let known = AnswerSource { view: &shown.view, zone, serial, claim: &claim };
         let (reply, service) = asked.answer(&known, seed, can_wait, *forwards);
         if let Some(service) = &service {
-            self.reader.ask(service);
+            self.reader.follow(service);
         }
         (reply, service)
     }

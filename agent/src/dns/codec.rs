@@ -45,14 +45,14 @@ pub(super) enum Reply {
     /// These bytes.
     Bytes(Vec<u8>),
     /// Once this is known the packet can be answered.
-    Later(Awaited),
+    Later(PendingRead),
     /// None of our names: somebody else may know.
     Foreign,
 }
 
 /// What a packet waits for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Awaited {
+pub(super) enum PendingRead {
     /// The health of a service that was not followed yet.
     Health(ServiceName),
     /// The claim of a host that the catalog does not have.
@@ -60,7 +60,7 @@ pub(super) enum Awaited {
 }
 
 /// What is known.
-pub(super) struct Known<'a> {
+pub(super) struct AnswerSource<'a> {
     pub(super) view: &'a View,
     pub(super) zone: &'a Zone,
     /// For the start of authority.
@@ -77,7 +77,7 @@ impl Reply {
 }
 
 /// A packet that was read.
-pub(super) struct Asked {
+pub(super) struct ParsedQuery {
     message: Message,
     query: Query,
     /// Longest answer.
@@ -85,7 +85,7 @@ pub(super) struct Asked {
 }
 
 /// Reads a packet; `Err` with what is to be answered at once.
-pub(super) fn read(packet: &[u8], transport: Transport) -> Result<Asked, Reply> {
+pub(super) fn read(packet: &[u8], transport: Transport) -> Result<ParsedQuery, Reply> {
     // An answer is never answered, so that no two servers can be made to talk for ever.
     if packet.len() < HEADER_BYTES || packet[2] & 0x80 != 0 {
         return Err(Reply::Silence);
@@ -114,19 +114,19 @@ pub(super) fn read(packet: &[u8], transport: Transport) -> Result<Asked, Reply> 
     if is_transfer || !matches!(query.query_class, DNSClass::IN | DNSClass::ANY) {
         return Err(encoded(&response(&message, ResponseCode::Refused)));
     }
-    Ok(Asked { message, query, limit })
+    Ok(ParsedQuery { message, query, limit })
 }
 
-impl Asked {
+impl ParsedQuery {
     /// Answers from what is known. `seed` decides the order; `can_wait` whether to wait for more.
     pub(super) fn answer(
         &self,
-        known: &Known<'_>,
+        known: &AnswerSource<'_>,
         seed: &mut u64,
         can_wait: bool,
         forwards: bool,
     ) -> (Reply, Option<ServiceName>) {
-        let Known { view, zone, serial, claim } = *known;
+        let AnswerSource { view, zone, serial, claim } = *known;
         let name = self.query.name.to_lowercase();
         // Bytes that are no text become a character that none of our names has.
         let labels: Vec<_> = name.iter().map(String::from_utf8_lossy).collect();
@@ -144,7 +144,7 @@ impl Asked {
         let mut found = answer(&Question { labels, kind }, view, zone);
         if let Some(host) = found.host.take() {
             match claim(&host) {
-                None if can_wait => return (Reply::Later(Awaited::Claim(host)), None),
+                None if can_wait => return (Reply::Later(PendingRead::Claim(host)), None),
                 claim => found = found.with_claim(&claim.unwrap_or(Claim::Unknown), kind),
             }
         }
@@ -155,7 +155,7 @@ impl Asked {
             Code::Refused if forwards => return (Reply::Foreign, None),
             Code::Refused => return (encoded(&response(&self.message, ResponseCode::Refused)), None),
             Code::NotReady if can_wait && let Some(service) = &found.service => {
-                return (Reply::Later(Awaited::Health(service.clone())), Some(service.clone()));
+                return (Reply::Later(PendingRead::Health(service.clone())), Some(service.clone()));
             }
             Code::NotReady => ResponseCode::ServFail,
         };

@@ -29,7 +29,7 @@ pub fn answer_packet(packet: &[u8], view: &View, zone: &Zone, by_tcp: bool) -> O
     let transport = if by_tcp { codec::Transport::Tcp } else { codec::Transport::Udp };
     let reply = match codec::read(packet, transport) {
         Ok(asked) => {
-            let known = codec::Known { view, zone, serial: 1, claim: &|_| Some(Claim::Nobody) };
+            let known = codec::AnswerSource { view, zone, serial: 1, claim: &|_| Some(Claim::Nobody) };
             asked.answer(&known, &mut 1, false, false).0
         }
         Err(reply) => reply,

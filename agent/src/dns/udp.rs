@@ -1,7 +1,7 @@
 //! Questions by UDP.
 
 use super::cache::{Answered, Answers};
-use super::codec::{Awaited, QUESTION_MAX_BYTES, Reply, Transport, failed, refused};
+use super::codec::{PendingRead, QUESTION_MAX_BYTES, Reply, Transport, failed, refused};
 use super::forward;
 use super::limit::Limit;
 use crate::catalog::Reader;
@@ -138,8 +138,8 @@ pub(super) async fn slowly(
     let reply = match answers.make(packet, true).0 {
         Reply::Later(awaited) => {
             match awaited {
-                Awaited::Health(service) => drop(reader.with_health(&service, HEALTH_WITHIN).await),
-                Awaited::Claim(host) => drop(reader.claim(&host).await),
+                PendingRead::Health(service) => drop(reader.with_health(&service, HEALTH_WITHIN).await),
+                PendingRead::Claim(host) => drop(reader.claim(&host).await),
             }
             answers.make(packet, false).0
         }
