@@ -21,9 +21,9 @@ pub(crate) enum CheckResult {
 
 /// What became of a result.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum CheckAck {
     /// The agent took it.
-    Taken,
+    Accepted,
     /// No agent listens there.
     NoAgent,
     /// It has no such check, or one that nobody may tell; in its own words.
@@ -34,11 +34,16 @@ pub(crate) enum Told {
 ///
 /// # Errors
 /// The agent is there and does not answer, or not in a way that is understood.
-pub(crate) fn tell(socket: &Path, check: &CheckId, result: CheckResult, note: &str) -> io::Result<Told> {
+pub(crate) fn report_result(
+    socket: &Path,
+    check: &CheckId,
+    result: CheckResult,
+    note: &str,
+) -> io::Result<CheckAck> {
     let mut stream = match UnixStream::connect(socket) {
         Ok(stream) => stream,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
-            return Ok(Told::NoAgent);
+            return Ok(CheckAck::NoAgent);
         }
         Err(error) => return Err(error),
     };
@@ -57,8 +62,8 @@ pub(crate) fn tell(socket: &Path, check: &CheckId, result: CheckResult, note: &s
     let code = answer.split(' ').nth(1).unwrap_or_default();
     let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body.trim());
     match code {
-        "200" => Ok(Told::Taken),
-        "404" | "409" => Ok(Told::Unknown(body.to_owned())),
+        "200" => Ok(CheckAck::Accepted),
+        "404" | "409" => Ok(CheckAck::Unknown(body.to_owned())),
         _ => {
             let shown = schema::names::quoted(body);
             Err(io::Error::new(ErrorKind::InvalidData, format!("the agent answered {code:?}: {shown}")))

@@ -25,7 +25,7 @@ pub(crate) struct Agent {
 
 /// A list or value, with its age.
 #[derive(Deserialize)]
-struct Told<T> {
+struct AgentReply<T> {
     #[serde(alias = "instances", alias = "services", alias = "node")]
     value: T,
     revision: i64,
@@ -50,7 +50,7 @@ impl Agent {
 
     /// The health of every instance of a service; from now on the agent follows it.
     pub(crate) fn health(&self, service: &ServiceName) -> Result<BTreeMap<HostName, Health>, String> {
-        let told: Option<Told<Vec<Instance>>> = self.get(&format!("/v1/services/{service}"))?;
+        let told: Option<AgentReply<Vec<Instance>>> = self.get(&format!("/v1/services/{service}"))?;
         // The other words say that there is no health: unknown, and unchecked.
         let said = |told: Instance| Some((told.host, Health::read(told.health.as_bytes())?));
         Ok(told.into_iter().flat_map(|told| told.value).filter_map(said).collect())
@@ -61,13 +61,13 @@ impl Agent {
         let tag = which.tag.as_ref().map(|tag| format!("&tag={}", escaped(tag.as_str()))).unwrap_or_default();
         let level = which.level.unwrap_or(Level::Functional);
         let path = format!("/v1/services/{}?level={level}{tag}", which.name);
-        let told: Told<Vec<Instance>> = match self.get(&path)? {
+        let told: AgentReply<Vec<Instance>> = match self.get(&path)? {
             Some(told) => told,
             // No host has it: the list of all services says how old that is.
             None => {
-                let all: Option<Told<Value>> = self.get("/v1/services")?;
+                let all: Option<AgentReply<Value>> = self.get("/v1/services")?;
                 let all = all.ok_or_else(of_another_version)?;
-                Told { value: Vec::new(), revision: all.revision, age_seconds: all.age_seconds }
+                AgentReply { value: Vec::new(), revision: all.revision, age_seconds: all.age_seconds }
             }
         };
         let is_ready = told.value.len() >= count;
@@ -76,13 +76,13 @@ impl Agent {
 
     /// The claim of a host that the catalog does not have.
     pub(crate) fn claim(&self, host: &HostName) -> Result<Claim, String> {
-        let told: Option<Told<Node>> = self.get(&format!("/v1/nodes/{host}"))?;
+        let told: Option<AgentReply<Node>> = self.get(&format!("/v1/nodes/{host}"))?;
         Ok(told.map_or(Claim::Nobody, |told| Claim::Of(told.value.addresses.into())))
     }
 
     /// A value that operators keep in the store.
     pub(crate) fn key(&self, name: &ConfigName) -> Result<Answer, String> {
-        let told: Option<Told<Option<String>>> =
+        let told: Option<AgentReply<Option<String>>> =
             self.get(&format!("/v1/config/{}", escaped(name.as_str())))?;
         let told = told.ok_or_else(of_another_version)?;
         let value = told.value.map(Value::from);

@@ -1,7 +1,7 @@
 //! The answers to what Puppet asks.
 
 use crate::agent::Agent;
-use crate::catalogs::Held;
+use crate::catalogs::PinnedCatalog;
 use crate::question::{Question, Which};
 use catalog::{Data, QueryType, ResponseCode, ShownInstance, View};
 use schema::health::Level;
@@ -14,7 +14,11 @@ use std::net::IpAddr;
 ///
 /// # Errors
 /// It cannot be told, and why.
-pub(crate) fn answer(question: &Question, held: &mut Held, agent: &Agent) -> Result<Option<Value>, String> {
+pub(crate) fn answer(
+    question: &Question,
+    held: &mut PinnedCatalog,
+    agent: &Agent,
+) -> Result<Option<Value>, String> {
     let value = match question {
         Question::Services(which) => {
             let level = which.level.unwrap_or(Level::Addressable);
@@ -85,7 +89,7 @@ pub(crate) fn answer(question: &Question, held: &mut Held, agent: &Agent) -> Res
 }
 
 /// Makes sure that it is known which instances work, if that is asked.
-fn know(level: Level, service: &ServiceName, held: &mut Held, agent: &Agent) -> Result<(), String> {
+fn know(level: Level, service: &ServiceName, held: &mut PinnedCatalog, agent: &Agent) -> Result<(), String> {
     if level == Level::Addressable
         || held.view().health_known(service)
         || held.view().service(service).is_none()
@@ -130,7 +134,12 @@ fn addresses(
 }
 
 /// What our own DNS says to a name.
-fn resolve(name: &str, kind: QueryType, held: &mut Held, agent: &Agent) -> Result<Vec<Data>, String> {
+fn resolve(
+    name: &str,
+    kind: QueryType,
+    held: &mut PinnedCatalog,
+    agent: &Agent,
+) -> Result<Vec<Data>, String> {
     let folded = name.trim_end_matches('.').to_ascii_lowercase();
     let question = catalog::Question { labels: folded.split('.').collect(), kind };
     let mut answer = catalog::answer(&question, held.view(), held.zone()?);

@@ -15,18 +15,18 @@ use std::time::SystemTime;
 /// Largest file that is read.
 const FILE_MAX_BYTES: u64 = 256 * 1024 * 1024;
 /// So many catalogs are held at once; a compile that began before keeps its own no longer than that.
-const HELD_MAX: usize = 4;
+const PINNED_MAX: usize = 4;
 /// So many compiles may go on with one catalog.
 const COMPILES_MAX: usize = 256;
 
 /// The catalogs of the compiles that go on, the newest last.
 pub(crate) struct Catalogs {
     path: PathBuf,
-    held: VecDeque<Held>,
+    pinned: VecDeque<PinnedCatalog>,
 }
 
 /// A catalog as it was read.
-pub(crate) struct Held {
+pub(crate) struct PinnedCatalog {
     /// Open for as long as this is held, so that no other file has its number. The agent replaces the file when
     /// the catalog differs, and touches it while the store confirms it: the age is that of this file.
     file: File,
@@ -38,17 +38,18 @@ pub(crate) struct Held {
 
 impl Catalogs {
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, held: VecDeque::new() }
+        Self { path, pinned: VecDeque::new() }
     }
 
     /// The catalog with which a compile began; the newest for a new one.
-    pub(crate) fn of(&mut self, compile: Option<&str>) -> Result<&mut Held, String> {
-        let is_of = |held: &Held| compile.is_some_and(|id| held.compiles.iter().any(|known| known == id));
-        let at = match self.held.iter().position(is_of) {
+    pub(crate) fn of(&mut self, compile: Option<&str>) -> Result<&mut PinnedCatalog, String> {
+        let is_of =
+            |held: &PinnedCatalog| compile.is_some_and(|id| held.compiles.iter().any(|known| known == id));
+        let at = match self.pinned.iter().position(is_of) {
             Some(at) => at,
             None => self.newest(compile)?,
         };
-        Ok(&mut self.held[at])
+        Ok(&mut self.pinned[at])
     }
 
     fn newest(&mut self, compile: Option<&str>) -> Result<usize, String> {
@@ -67,15 +68,15 @@ impl Catalogs {
         };
         let number = |file: &File| file.metadata().map(|m| (m.dev(), m.ino()));
         let now = number(&file).map_err(|error| wrong(&error))?;
-        if self.held.back().and_then(|held| number(&held.file).ok()) != Some(now) {
-            self.held.push_back(Held::read(file).map_err(|error| wrong(&error))?);
-            if self.held.len() > HELD_MAX {
-                self.held.pop_front();
+        if self.pinned.back().and_then(|held| number(&held.file).ok()) != Some(now) {
+            self.pinned.push_back(PinnedCatalog::read(file).map_err(|error| wrong(&error))?);
+            if self.pinned.len() > PINNED_MAX {
+                self.pinned.pop_front();
             }
         }
-        let at = self.held.len() - 1;
+        let at = self.pinned.len() - 1;
         if let Some(id) = compile {
-            let compiles = &mut self.held[at].compiles;
+            let compiles = &mut self.pinned[at].compiles;
             compiles.push_back(id.to_owned());
             if compiles.len() > COMPILES_MAX {
                 compiles.pop_front();
@@ -85,7 +86,7 @@ impl Catalogs {
     }
 }
 
-impl Held {
+impl PinnedCatalog {
     fn read(mut file: File) -> Result<Self, String> {
         let mut bytes = Vec::new();
         (&mut file).take(FILE_MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;

@@ -8,35 +8,35 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 /// What all answers hold together, in KiB: those that are being sent, and those that are kept.
-const HELD_MAX_KIB: usize = 64 * 1024;
+const IN_FLIGHT_MAX_KIB: usize = 64 * 1024;
 /// Answers that are kept for whoever asks the same.
 const KEPT_MAX: usize = 64;
 /// What they hold together, in KiB.
-const KEPT_MAX_KIB: usize = 16 * 1024;
+const CACHED_MAX_KIB: usize = 16 * 1024;
 
 /// The catalog at which an answer was rendered: generation, revision, and its age in seconds.
-pub(super) type Moment = (u64, i64, u64);
+pub(super) type CatalogVersion = (u64, i64, u64);
 
 /// One for all listeners; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Answers {
-    room: Arc<Semaphore>,
-    kept: Arc<Mutex<Kept>>,
+    permits: Arc<Semaphore>,
+    cached: Arc<Mutex<CachedBodies>>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    moment: Moment,
+struct CachedBodies {
+    moment: CatalogVersion,
     bodies: BTreeMap<String, Bytes>,
 }
 
 /// A body with its share of the room.
-struct Held {
+struct MeteredBody {
     bytes: Vec<u8>,
     _share: OwnedSemaphorePermit,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for MeteredBody {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -44,23 +44,23 @@ impl AsRef<[u8]> for Held {
 
 impl Default for Answers {
     fn default() -> Self {
-        Self { room: Arc::new(Semaphore::new(HELD_MAX_KIB)), kept: Arc::default() }
+        Self { permits: Arc::new(Semaphore::new(IN_FLIGHT_MAX_KIB)), cached: Arc::default() }
     }
 }
 
 fn kib(bytes: usize) -> usize {
-    bytes.div_ceil(1024).min(HELD_MAX_KIB)
+    bytes.div_ceil(1024).min(IN_FLIGHT_MAX_KIB)
 }
 
 impl Answers {
     /// The answer to a question about the catalog of a moment.
     pub(super) async fn shared(
         &self,
-        moment: Moment,
+        moment: CatalogVersion,
         question: String,
         render: impl FnOnce() -> Vec<u8> + Send + 'static,
     ) -> Result<Bytes, Refusal> {
-        let mut kept = self.kept.clone().lock_owned().await;
+        let mut kept = self.cached.clone().lock_owned().await;
         if kept.moment == moment
             && let Some(body) = kept.bodies.get(&question)
         {
@@ -70,12 +70,12 @@ impl Answers {
         // It keeps the lock though the client goes away: one is rendered at a time, and no task waits for that.
         let rendering = tokio::task::spawn_blocking(move || {
             if kept.moment != moment {
-                *kept = Kept { moment, ..Kept::default() };
+                *kept = CachedBodies { moment, ..CachedBodies::default() };
             }
             let bytes = render();
             let size = kib(bytes.len());
             let held: usize = kept.bodies.values().map(|body| kib(body.len())).sum();
-            if kept.bodies.len() >= KEPT_MAX || held + size > KEPT_MAX_KIB {
+            if kept.bodies.len() >= KEPT_MAX || held + size > CACHED_MAX_KIB {
                 kept.bodies.clear();
             }
             let body = answers.hold(bytes).or_else(|bytes| {
@@ -84,7 +84,7 @@ impl Answers {
                     .hold(bytes)
                     .map_err(|_| Refusal::Busy("too much of other answers is still being read"))
             })?;
-            if size <= KEPT_MAX_KIB {
+            if size <= CACHED_MAX_KIB {
                 kept.bodies.insert(question, body.clone());
             }
             Ok(body)
@@ -98,7 +98,7 @@ impl Answers {
         match self.hold(bytes) {
             Ok(body) => Ok(body),
             Err(bytes) => {
-                self.kept.lock().await.bodies.clear();
+                self.cached.lock().await.bodies.clear();
                 self.hold(bytes).map_err(|_| Refusal::Busy("too much of other answers is still being read"))
             }
         }
@@ -108,8 +108,8 @@ impl Answers {
     fn hold(&self, bytes: Vec<u8>) -> Result<Bytes, Vec<u8>> {
         // At most `HELD_MAX_KIB`, which fits.
         let share = u32::try_from(kib(bytes.len())).unwrap_or(u32::MAX);
-        match self.room.clone().try_acquire_many_owned(share) {
-            Ok(share) => Ok(Bytes::from_owner(Held { bytes, _share: share })),
+        match self.permits.clone().try_acquire_many_owned(share) {
+            Ok(share) => Ok(Bytes::from_owner(MeteredBody { bytes, _share: share })),
             Err(_) => Err(bytes),
         }
     }

@@ -145,14 +145,14 @@ struct Claimant {
 
 /// A claim that was made.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct HeldClaim {
     lease: i64,
     live_revision: i64,
     history: u64,
 }
 
 enum ClaimOutcome {
-    Held(Held),
+    Held(HeldClaim),
     Contested {
         holder: String,
         lease: i64,
@@ -176,7 +176,7 @@ impl Claimant {
                 Ok(ClaimOutcome::Held(held)) => {
                     failures = 0;
                     contest = None;
-                    let Held { lease, live_revision, history } = held;
+                    let HeldClaim { lease, live_revision, history } = held;
                     self.held = Some((lease, history));
                     self.publish(PresenceState::Held { lease, live_revision });
                     self.keep(held).await;
@@ -355,11 +355,11 @@ impl Claimant {
         }
         self.session.note_revision(revision);
         let live_revision = if unchanged { live_revision } else { revision };
-        Ok(ClaimOutcome::Held(Held { lease, live_revision, history: gate.history }))
+        Ok(ClaimOutcome::Held(HeldClaim { lease, live_revision, history: gate.history }))
     }
 
     /// Keeps the lease alive until it is lost, the claim is somebody else's, or another history of the store begins.
-    async fn keep(&mut self, held: Held) {
+    async fn keep(&mut self, held: HeldClaim) {
         let mut last_success = Instant::now();
         let mut failures = 0u32;
         let (mut generations, proven) = (self.session.generations(), self.session.proven());
@@ -415,7 +415,7 @@ impl Claimant {
     }
 
     /// Keeps the lease alive once; false if it must not be. On a connection that is new the store is looked at first.
-    async fn keep_alive(&self, held: Held) -> Result<bool, StoreError> {
+    async fn keep_alive(&self, held: HeldClaim) -> Result<bool, StoreError> {
         let deadline = Deadline::within(REQUEST_TIMEOUT);
         let (_, generation) = self.session.client().await?;
         if *self.session.proven().borrow() != generation {

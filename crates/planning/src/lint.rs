@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// What one kind of host is told.
 #[derive(Debug, Clone)]
-pub struct Told {
+pub struct HostConfig {
     /// Where it stands, for messages.
     pub source: String,
     /// Its settings.
@@ -45,7 +45,7 @@ pub struct Finding {
 }
 
 /// Looks at everything together.
-pub fn lint(hosts: &[Told]) -> Vec<Finding> {
+pub fn lint(hosts: &[HostConfig]) -> Vec<Finding> {
     let mut findings = BTreeSet::new();
     let mut add = |weight, source: &str, message: String| {
         findings.insert(Finding { weight, source: source.to_owned(), message });
@@ -89,7 +89,7 @@ pub fn lint(hosts: &[Told]) -> Vec<Finding> {
 }
 
 /// The files that are written, each with its writers.
-fn writers(told: &Told) -> BTreeMap<PathBuf, Vec<String>> {
+fn writers(told: &HostConfig) -> BTreeMap<PathBuf, Vec<String>> {
     let Settings { templates, catalog, version_file, state_directory, .. } = &told.settings;
     let mut writers: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
     let mut add = |path: &Path, who: String| writers.entry(path.to_owned()).or_default().push(who);
@@ -109,8 +109,8 @@ fn writers(told: &Told) -> BTreeMap<PathBuf, Vec<String>> {
 }
 
 /// Roles that can never come through, computed as for hosts: one of each, with nothing working yet.
-fn loops(hosts: &[Told]) -> Vec<(String, String)> {
-    let name = |number: usize, told: &Told| {
+fn loops(hosts: &[HostConfig]) -> Vec<(String, String)> {
+    let name = |number: usize, told: &HostConfig| {
         let role = told.settings.role.as_ref().map(|role| role.as_str().to_owned());
         let plain = role.filter(|role| HostName::check(role).is_ok());
         HostName::new(plain.unwrap_or_else(|| format!("host-{}", number + 1))).ok()
@@ -183,10 +183,10 @@ mod tests {
     use super::*;
     use catalog::definitions::{assemble, parse_file};
 
-    fn told(role: &str, settings: &str, services: &str) -> Told {
+    fn host_config(role: &str, settings: &str, services: &str) -> HostConfig {
         let text = format!("role = \"{role}\"\n{settings}");
         let parsed = parse_file("s.toml", services).unwrap();
-        Told {
+        HostConfig {
             source: format!("{role}.toml"),
             settings: crate::settings::read(&[("a".into(), text)]).unwrap(),
             definitions: assemble([("s", &parsed)]).0,
@@ -203,7 +203,7 @@ mod tests {
         format!("[[requires]]\nservice = \"{service}\"\nlevel = \"{level}\"\nphase = \"{phase}\"\n")
     }
 
-    fn check(hosts: &[Told], expected: &[&str]) {
+    fn check(hosts: &[HostConfig], expected: &[&str]) {
         let found: Vec<String> =
             lint(hosts).iter().map(|f| format!("{:?} {}: {}", f.weight, f.source, f.message)).collect();
         assert_eq!(found, expected);
@@ -213,8 +213,8 @@ mod tests {
     fn loops_through_what_works_are_found_and_loops_through_addresses_settle() {
         let pair = |one: &str, two: &str, phase: &str| {
             [
-                told("balancer", &needs("controller", one, phase), &service("balancer")),
-                told("controller", &needs("balancer", two, phase), &service("controller")),
+                host_config("balancer", &needs("controller", one, phase), &service("balancer")),
+                host_config("controller", &needs("balancer", two, phase), &service("controller")),
             ]
         };
         check(&pair("addressable", "addressable", "apply"), &[]);
@@ -227,7 +227,7 @@ mod tests {
             ],
         );
         let mut with_other = pair("functional", "functional", "apply").to_vec();
-        with_other.push(told("spare", "", &service("controller")));
+        with_other.push(host_config("spare", "", &service("controller")));
         check(&with_other, &[]);
     }
 
@@ -235,11 +235,11 @@ mod tests {
     fn two_writers_and_needs_that_nobody_meets_are_named() {
         let template = "[[template]]\nsource = \"/etc/t\"\ntarget = \"/etc/x\"\n";
         check(
-            &[told("web", &format!("[catalog]\nhiera_file = \"/etc/x\"\n{template}"), "")],
+            &[host_config("web", &format!("[catalog]\nhiera_file = \"/etc/x\"\n{template}"), "")],
             &["Error web.toml: /etc/x has two writers: the template /etc/t and catalog.hiera_file"],
         );
         check(
-            &[told("web", &needs("mysql", "functional", "apply"), "[[service]]\nname = \"a.b\"\n")],
+            &[host_config("web", &needs("mysql", "functional", "apply"), "[[service]]\nname = \"a.b\"\n")],
             &[
                 "Warning web.toml: it needs mysql, which no host here has",
                 "Warning web.toml: service a.b has no check: it counts as functional from its first moment",

@@ -5,7 +5,7 @@ use crate::local;
 use crate::output::{self, Output};
 use anyhow::anyhow;
 use catalog::definitions::{FILE_KINDS, Parsed, assemble, parse_file};
-use planning::lint::{Finding, Told, Weight, lint};
+use planning::lint::{Finding, HostConfig, Weight, lint};
 use planning::settings;
 use planning::settings::{Settings, ValidationDirectory};
 use serde_json::json;
@@ -23,7 +23,7 @@ struct Files {
 /// among single files begins a kind of host, and the service files behind it belong to it.
 pub(super) fn files(paths: &[PathBuf], output: &mut Output) -> Result<Exit, Failure> {
     let mut found: Vec<Finding> = Vec::new();
-    let mut hosts: Vec<Told> = Vec::new();
+    let mut hosts: Vec<HostConfig> = Vec::new();
     for files in group(paths)? {
         match read(&files, &mut found) {
             Ok(told) => hosts.push(told),
@@ -97,7 +97,7 @@ fn text_of(path: &Path) -> Result<String, anyhow::Error> {
     }
 }
 
-fn read(files: &Files, found: &mut Vec<Finding>) -> Result<Told, String> {
+fn read(files: &Files, found: &mut Vec<Finding>) -> Result<HostConfig, String> {
     let mut fragments = Vec::new();
     for path in &files.settings {
         fragments.push((path.display().to_string(), text_of(path).map_err(|e| e.to_string())?));
@@ -125,7 +125,7 @@ fn read(files: &Files, found: &mut Vec<Finding>) -> Result<Told, String> {
         source: String::new(),
         message: error.to_string(),
     }));
-    Ok(Told { source: files.source.clone(), settings, definitions })
+    Ok(HostConfig { source: files.source.clone(), settings, definitions })
 }
 
 /// What of the validation directory does not validate. One that is not on this machine says nothing: settings are

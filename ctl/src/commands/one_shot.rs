@@ -10,7 +10,7 @@
 use super::context::{Store, now, version};
 use super::desired::{driver, refused_by_agent};
 use super::local::known_types;
-use crate::agent::{self, CheckResult, Told};
+use crate::agent::{self, CheckAck, CheckResult};
 use crate::exit::{Exit, Failure};
 use crate::local::{self, LeaseName, Memory};
 use crate::output::{self, Output};
@@ -78,12 +78,12 @@ fn check_of(name: &str, code: i64) -> Option<(CheckId, CheckResult)> {
 }
 
 /// Tells the agent of this host a result, if it has such a check.
-fn tell(name: &str, code: i64, store: &Store<'_>) -> std::io::Result<Told> {
+fn tell(name: &str, code: i64, store: &Store<'_>) -> std::io::Result<CheckAck> {
     match check_of(name, code) {
         Some((check, result)) => {
-            agent::tell(&store.settings.agent_socket, &check, result, &format!("exit code {code}"))
+            agent::report_result(&store.settings.agent_socket, &check, result, &format!("exit code {code}"))
         }
-        None => Ok(Told::Unknown("that is no name of a check".into())),
+        None => Ok(CheckAck::Unknown("that is no name of a check".into())),
     }
 }
 
@@ -106,12 +106,12 @@ fn tell_check(
     }
     let socket = store.settings.agent_socket.display();
     match tell(name, code, store) {
-        Ok(Told::Taken) => {
+        Ok(CheckAck::Accepted) => {
             output.answer(&json!({ "host": host, "check": name, "code": code }), |_| {});
             Ok(Exit::Yes)
         }
-        Ok(Told::NoAgent) => Err(unknown(&format!("no agent listens on {socket}"))),
-        Ok(Told::Unknown(why)) => Err(unknown(&why)),
+        Ok(CheckAck::NoAgent) => Err(unknown(&format!("no agent listens on {socket}"))),
+        Ok(CheckAck::Unknown(why)) => Err(unknown(&why)),
         Err(error) => Err(Failure::cannot_tell(format!("{socket}: {error}"))),
     }
 }

@@ -13,6 +13,6 @@ pub use decide::decide;
 pub use input::{Addressable, Claim, Decision, Desired, Observed, Published, ServiceProblems, Target};
 pub use publish::waits_of;
 pub use state::{
-    Attempt, AttemptEnd, Converged, Cycle, Fact, Held, HostState, OnSuspect, Progress, REPORTS_IN_A_BURST,
-    RunningStep, StepReport, Validation, ValidationResult,
+    Attempt, AttemptEnd, Converged, Cycle, Deferred, Fact, HostState, OnSuspect, Progress,
+    REPORTS_IN_A_BURST, RunningStep, StepReport, Validation, ValidationResult,
 };

@@ -31,7 +31,7 @@ pub struct Progress {
     pub interruptions: u32,
     /// The step that said "not yet", and when it is asked again.
     #[serde(default)]
-    pub held: Option<Held>,
+    pub held: Option<Deferred>,
     /// The failure that ended the phase.
     #[serde(default)]
     pub failed: Option<Failure>,
@@ -39,7 +39,7 @@ pub struct Progress {
 
 /// A step that said "not yet".
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct Deferred {
     /// Which.
     pub step: StepName,
     /// When it runs again.
@@ -528,7 +528,7 @@ impl HostState {
                 false
             }
             StepMeaning::NotYet => {
-                progress.held = Some(Held { step, until });
+                progress.held = Some(Deferred { step, until });
                 true
             }
             StepMeaning::Again if progress.interruptions + 1 < INTERRUPTIONS_MAX => {

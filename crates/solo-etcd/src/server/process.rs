@@ -14,7 +14,7 @@ const START_TICKS: usize = 19;
 /// The text for `/metrics`. What cannot be read is left out.
 pub(super) fn metrics() -> String {
     let read = |name: &str| std::fs::read_to_string(Path::new("/proc").join(name)).unwrap_or_default();
-    let mut found = told(&read("self/stat"), &read("self/status"), &read("stat"));
+    let mut found = metrics_from(&read("self/stat"), &read("self/status"), &read("stat"));
     // The directory itself is open while it is read.
     let open = std::fs::read_dir("/proc/self/fd").map(|entries| entries.count().saturating_sub(1));
     found.extend(open.ok().map(|open| ("process_open_fds", "gauge", open as f64)));
@@ -31,7 +31,7 @@ pub(super) fn metrics() -> String {
 type Metric = (&'static str, &'static str, f64);
 
 /// From the texts of `/proc/self/stat`, `/proc/self/status` and `/proc/stat`.
-fn told(stat: &str, status: &str, machine: &str) -> Vec<Metric> {
+fn metrics_from(stat: &str, status: &str, machine: &str) -> Vec<Metric> {
     // The name may hold spaces and brackets.
     let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
     let fields: Vec<f64> = behind.split_whitespace().map(|field| field.parse().unwrap_or(f64::NAN)).collect();
@@ -61,8 +61,10 @@ mod tests {
         let stat = "7 (solo) etcd) S 1 7 7 0 -1 4194560 1 2 3 4 150 50 0 0 20 0 4 0 2500 1048576 256 1";
         let status = "Name:\tsolo-etcd\nVmSize:\t    1024 kB\nVmRSS:\t     512 kB\n";
         let check = |stat: &str, status: &str, machine: &str, expected: &[(&str, f64)]| {
-            let found: Vec<_> =
-                told(stat, status, machine).into_iter().map(|(name, _, value)| (name, value)).collect();
+            let found: Vec<_> = metrics_from(stat, status, machine)
+                .into_iter()
+                .map(|(name, _, value)| (name, value))
+                .collect();
             assert_eq!(found, expected, "{stat:?}");
         };
         check(
