@@ -24,9 +24,9 @@ pub struct HostConfig {
     pub definitions: Definitions,
 }
 
-/// How much a finding weighs.
+/// How much a diagnostic weighs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Weight {
+pub enum Severity {
     /// It cannot work.
     Error,
     /// It may be meant.
@@ -35,9 +35,9 @@ pub enum Weight {
 
 /// Something that was found.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Finding {
+pub struct Diagnostic {
     /// How much it weighs.
-    pub weight: Weight,
+    pub severity: Severity,
     /// Where.
     pub source: String,
     /// What.
@@ -45,22 +45,22 @@ pub struct Finding {
 }
 
 /// Looks at everything together.
-pub fn lint(hosts: &[HostConfig]) -> Vec<Finding> {
-    let mut findings = BTreeSet::new();
-    let mut add = |weight, source: &str, message: String| {
-        findings.insert(Finding { weight, source: source.to_owned(), message });
+pub fn lint(hosts: &[HostConfig]) -> Vec<Diagnostic> {
+    let mut diagnostics = BTreeSet::new();
+    let mut add = |severity, source: &str, message: String| {
+        diagnostics.insert(Diagnostic { severity: severity, source: source.to_owned(), message });
     };
     for told in hosts {
         for (file, writers) in writers(told) {
             if writers.len() > 1 {
                 let message = format!("{} has two writers: {}", file.display(), writers.join(" and "));
-                add(Weight::Error, &told.source, message);
+                add(Severity::Error, &told.source, message);
             }
         }
         for (name, service) in &told.definitions.services {
             if name.as_str().contains('.') || name.as_str().len() > 63 {
                 add(
-                    Weight::Warning,
+                    Severity::Warning,
                     &told.source,
                     format!("service {name} is no DNS label: it has no name in DNS"),
                 );
@@ -68,7 +68,7 @@ pub fn lint(hosts: &[HostConfig]) -> Vec<Finding> {
             if service.checks.is_empty() && told.definitions.host_checks.is_empty() {
                 let message =
                     format!("service {name} has no check: it counts as functional from its first moment");
-                add(Weight::Warning, &told.source, message);
+                add(Severity::Warning, &told.source, message);
             }
         }
     }
@@ -78,14 +78,14 @@ pub fn lint(hosts: &[HostConfig]) -> Vec<Finding> {
         for requirement in &told.settings.policy.requires {
             if !provided.contains(&requirement.service) {
                 let message = format!("it needs {}, which no host here has", requirement.service);
-                add(Weight::Warning, &told.source, message);
+                add(Severity::Warning, &told.source, message);
             }
         }
     }
     for (source, message) in loops(hosts) {
-        add(Weight::Error, &source, message);
+        add(Severity::Error, &source, message);
     }
-    findings.into_iter().collect()
+    diagnostics.into_iter().collect()
 }
 
 /// The files that are written, each with its writers.
@@ -205,7 +205,7 @@ mod tests {
 
     fn check(hosts: &[HostConfig], expected: &[&str]) {
         let found: Vec<String> =
-            lint(hosts).iter().map(|f| format!("{:?} {}: {}", f.weight, f.source, f.message)).collect();
+            lint(hosts).iter().map(|f| format!("{:?} {}: {}", f.severity, f.source, f.message)).collect();
         assert_eq!(found, expected);
     }
 

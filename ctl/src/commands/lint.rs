@@ -5,7 +5,7 @@ use crate::local;
 use crate::output::{self, Output};
 use anyhow::anyhow;
 use catalog::definitions::{FILE_KINDS, Parsed, assemble, parse_file};
-use planning::lint::{Finding, HostConfig, Weight, lint};
+use planning::lint::{Diagnostic, HostConfig, Severity, lint};
 use planning::settings;
 use planning::settings::{Settings, ValidationDirectory};
 use serde_json::json;
@@ -22,31 +22,33 @@ struct Files {
 /// Looks at files and directories. A directory is one kind of host: `agent.toml`, `agent.d`, `services.d`. A settings file
 /// among single files begins a kind of host, and the service files behind it belong to it.
 pub(super) fn files(paths: &[PathBuf], output: &mut Output) -> Result<Exit, Failure> {
-    let mut found: Vec<Finding> = Vec::new();
+    let mut found: Vec<Diagnostic> = Vec::new();
     let mut hosts: Vec<HostConfig> = Vec::new();
     for files in group(paths)? {
         match read(&files, &mut found) {
             Ok(told) => hosts.push(told),
-            Err(message) => found.push(Finding { weight: Weight::Error, source: String::new(), message }),
+            Err(message) => {
+                found.push(Diagnostic { severity: Severity::Error, source: String::new(), message })
+            }
         }
     }
     found.extend(lint(&hosts));
-    let words = |finding: &Finding| match finding.source.as_str() {
-        "" => finding.message.clone(),
-        source => format!("{source}: {}", finding.message),
+    let words = |diagnostic: &Diagnostic| match diagnostic.source.as_str() {
+        "" => diagnostic.message.clone(),
+        source => format!("{source}: {}", diagnostic.message),
     };
-    let weight = |finding: &Finding| match finding.weight {
-        Weight::Error => "error",
-        Weight::Warning => "warning",
+    let severity = |diagnostic: &Diagnostic| match diagnostic.severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
     };
     let list: Vec<_> = found
         .iter()
-        .map(|f| json!({ "weight": weight(f), "source": f.source, "message": f.message }))
+        .map(|f| json!({ "severity": severity(f), "source": f.source, "message": f.message }))
         .collect();
-    output.answer(&json!({ "findings": list }), |o| {
-        found.iter().for_each(|f| o.line(&format!("{}: {}", weight(f), words(f))));
+    output.answer(&json!({ "diagnostics": list }), |o| {
+        found.iter().for_each(|f| o.line(&format!("{}: {}", severity(f), words(f))));
     });
-    let errors = found.iter().filter(|f| f.weight == Weight::Error).count();
+    let errors = found.iter().filter(|f| f.severity == Severity::Error).count();
     output::note(&format!(
         "kinds of host: {}, errors: {errors}, warnings: {}",
         hosts.len(),
@@ -97,7 +99,7 @@ fn text_of(path: &Path) -> Result<String, anyhow::Error> {
     }
 }
 
-fn read(files: &Files, found: &mut Vec<Finding>) -> Result<HostConfig, String> {
+fn read(files: &Files, found: &mut Vec<Diagnostic>) -> Result<HostConfig, String> {
     let mut fragments = Vec::new();
     for path in &files.settings {
         fragments.push((path.display().to_string(), text_of(path).map_err(|e| e.to_string())?));
@@ -110,18 +112,19 @@ fn read(files: &Files, found: &mut Vec<Finding>) -> Result<HostConfig, String> {
         let text = text_of(path).map_err(|e| e.to_string())?;
         match parse_file(&shown, &text) {
             Ok(read) => parsed.push((shown, read)),
-            Err(error) => found.push(Finding {
-                weight: Weight::Error,
+            Err(error) => found.push(Diagnostic {
+                severity: Severity::Error,
                 source: String::new(),
                 message: error.to_string(),
             }),
         }
     }
-    let warning = |message: String| Finding { weight: Weight::Warning, source: String::new(), message };
+    let warning =
+        |message: String| Diagnostic { severity: Severity::Warning, source: String::new(), message };
     found.extend(parsed.iter().flat_map(|(_, p)| p.notes.iter().cloned().map(warning)));
     let (definitions, misfits) = assemble(parsed.iter().map(|(file, p)| (file.as_str(), p)));
-    found.extend(misfits.iter().map(|error| Finding {
-        weight: Weight::Error,
+    found.extend(misfits.iter().map(|error| Diagnostic {
+        severity: Severity::Error,
         source: String::new(),
         message: error.to_string(),
     }));
@@ -130,14 +133,16 @@ fn read(files: &Files, found: &mut Vec<Finding>) -> Result<HostConfig, String> {
 
 /// What of the validation directory does not validate. One that is not on this machine says nothing: settings are
 /// looked at elsewhere too.
-fn of_validation_directory(settings: &Settings) -> Vec<Finding> {
+fn of_validation_directory(settings: &Settings) -> Vec<Diagnostic> {
     let Some(path) = &settings.validation_directory else { return Vec::new() };
     let Some(entries) = local::all_entries(path) else { return Vec::new() };
     let directory = ValidationDirectory::new(path, entries, settings.validation_timeout);
     let shown = path.display().to_string();
-    let finding = |weight, message: String| Finding { weight, source: shown.clone(), message };
-    let trouble = directory.trouble.map(|why| finding(Weight::Error, why));
+    let diagnostic =
+        |severity, message: String| Diagnostic { severity: severity, source: shown.clone(), message };
+    let trouble = directory.trouble.map(|why| diagnostic(Severity::Error, why));
     let skipped = directory.skipped.iter();
-    let skipped = skipped.map(|skipped| finding(Weight::Warning, format!("does not validate: {skipped}")));
+    let skipped =
+        skipped.map(|skipped| diagnostic(Severity::Warning, format!("does not validate: {skipped}")));
     trouble.into_iter().chain(skipped).collect()
 }
