@@ -4,7 +4,7 @@
 use super::reader::Reader;
 use super::trust::Trust;
 use crate::command;
-use catalog::requires::{Around, Count, Requirement, RosterCount, digest, unmet};
+use catalog::requires::{Count, Requirement, RosterContext, RosterCount, digest, unmet};
 use etcd_session::{Feed, FeedEvent, FeedOptions, Session};
 use planning::policy::Policy;
 use planning::settings::Settings;
@@ -171,9 +171,9 @@ impl NeedsTask {
             (!self.passed.contains(&probe)).then_some(place)
         };
         let failed_probes = policy.requires.iter().enumerate().filter_map(open).collect();
-        let around = Around { roster, failed_probes };
+        let context = RosterContext { roster, failed_probes };
         let needs = Needs {
-            waits: unmet(&policy.requires, &shown.view, &around),
+            waits: unmet(&policy.requires, &shown.view, &context),
             seen: digest(&policy.requires, &shown.view),
         };
         self.sender.send_if_modified(|old| {

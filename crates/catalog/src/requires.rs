@@ -37,7 +37,7 @@ pub enum Count {
 
 /// What is known beside the catalog.
 #[derive(Debug, Clone, Default)]
-pub struct Around<'a> {
+pub struct RosterContext<'a> {
     /// How many hosts of a role the roster has; `None` while that is not known.
     pub roster: Option<&'a dyn RosterCount>,
     /// Requirements, by their place in the list, whose probe failed last or has not run yet.
@@ -51,18 +51,18 @@ pub trait RosterCount: fmt::Debug {
 }
 
 /// The needs that are not met.
-pub fn unmet(requirements: &[Requirement], view: &View, around: &Around<'_>) -> Vec<Wait> {
+pub fn unmet(requirements: &[Requirement], view: &View, context: &RosterContext<'_>) -> Vec<Wait> {
     let mut waits = Vec::new();
     for (place, requirement) in requirements.iter().enumerate() {
         let Requirement { service, level, .. } = requirement;
         let known = view.records_known() && (*level == Level::Addressable || view.health_known(service));
         let have = if known { u32::try_from(view.count(service, *level)).unwrap_or(u32::MAX) } else { 0 };
-        let need = match (&requirement.count, around.roster) {
+        let need = match (&requirement.count, context.roster) {
             (Count::AtLeast(count), _) => *count,
             (Count::All(role), Some(roster)) => roster.hosts_with_role(role).max(1),
             (Count::All(_), None) => u32::MAX,
         };
-        let unreachable = have >= need && need > 0 && around.failed_probes.contains(&place);
+        let unreachable = have >= need && need > 0 && context.failed_probes.contains(&place);
         if have < need || unreachable {
             waits.push(Wait {
                 service: service.clone(),
@@ -140,8 +140,8 @@ mod tests {
         use Health::{Critical, Passing, Warning, Withdrawn};
         let role = Role::new("db").unwrap();
         let check = |count: &Count, level, healths: &[Health], expected: Option<&str>| {
-            let around = Around { roster: Some(&Three), ..Around::default() };
-            let waits = unmet(&[requirement(count.clone(), level)], &view(healths), &around);
+            let context = RosterContext { roster: Some(&Three), ..RosterContext::default() };
+            let waits = unmet(&[requirement(count.clone(), level)], &view(healths), &context);
             assert_eq!(waits.first().map(ToString::to_string).as_deref(), expected, "{healths:?}");
         };
         let one = Count::AtLeast(1);
@@ -159,10 +159,10 @@ mod tests {
     #[test]
     fn what_is_not_known_is_not_met() {
         let needs = [requirement(Count::AtLeast(1), Level::Functional)];
-        assert_eq!(unmet(&needs, &View::default(), &Around::default()).len(), 1);
+        assert_eq!(unmet(&needs, &View::default(), &RosterContext::default()).len(), 1);
         assert_eq!(digest(&needs, &View::default()), None);
-        let around = Around { failed_probes: BTreeSet::from([0]), ..Around::default() };
-        let waits = unmet(&needs, &view(&[Health::Passing]), &around);
+        let context = RosterContext { failed_probes: BTreeSet::from([0]), ..RosterContext::default() };
+        let waits = unmet(&needs, &view(&[Health::Passing]), &context);
         assert_eq!(waits[0].to_string(), "db: 1 of 1 functional, and the probe from here fails");
     }
 

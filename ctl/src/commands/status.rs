@@ -27,11 +27,11 @@ pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exi
         let (view, _) = services::read(store, None, Some(revision)).await?;
         fleet.find_deadlocks(&view, now());
     }
-    let around = Around { alarms, ..Around::read(store, revision).await? };
-    for alarm in around.alarms.iter().flatten() {
+    let extras = StatusExtras { alarms, ..StatusExtras::read(store, revision).await? };
+    for alarm in extras.alarms.iter().flatten() {
         output::note(&format!("store alarm: {alarm}"));
     }
-    say_status(&fleet, &around, revision, output);
+    say_status(&fleet, &extras, revision, output);
     let word = fleet.word();
     if let Some(why) = fleet.why_unknown().filter(|_| word == FleetWord::Unknown) {
         output::note(&format!("unknown: {why}"));
@@ -51,7 +51,7 @@ async fn alarms(store: &Store<'_>) -> Option<Vec<String>> {
 
 /// What stands beside the verdicts.
 #[derive(Default)]
-struct Around {
+struct StatusExtras {
     /// Alarms of the store, if they are known.
     alarms: Option<Vec<String>>,
     /// Services of which many instances went silent: how many of how many.
@@ -60,7 +60,7 @@ struct Around {
     out_of_use: Vec<(HostName, Maintenance)>,
 }
 
-impl Around {
+impl StatusExtras {
     async fn read(store: &Store<'_>, revision: i64) -> Result<Self, StoreError> {
         let (session, deadline) = (&store.session, store.deadline);
         let records = session.read_key_list(&Prefix::Services, Some(revision), deadline).await?;
@@ -92,9 +92,9 @@ impl Around {
     }
 }
 
-fn say_status(fleet: &Fleet, around: &Around, revision: i64, output: &mut Output) {
+fn say_status(fleet: &Fleet, extras: &StatusExtras, revision: i64, output: &mut Output) {
     let out_of_use: Vec<[String; 5]> =
-        around.out_of_use.iter().flat_map(|(host, out)| out_of_use::in_words(host, out)).collect();
+        extras.out_of_use.iter().flat_map(|(host, out)| out_of_use::in_words(host, out)).collect();
     let verdicts = fleet.verdicts();
     let not_ok: Vec<(&HostName, &FleetVerdict)> =
         verdicts.iter().filter(|(_, v)| **v != FleetVerdict::Ok).map(|(host, v)| (*host, v)).collect();
@@ -120,14 +120,14 @@ fn say_status(fleet: &Fleet, around: &Around, revision: i64, output: &mut Output
         "unconfirmed": fleet.unconfirmed().into_iter().flat_map(|(version, hosts)| {
             hosts.into_iter().map(move |host| json!({ "host": host, "version": version }))
         }).collect::<Vec<_>>(),
-        "alarms": around.alarms,
+        "alarms": extras.alarms,
         "down": down.iter().map(|down| {
             json!({ "host": down.host, "check": down.check, "output": down.line })
         }).collect::<Vec<_>>(),
         "unpublished": fleet.unpublished().map(|(host, unpublished)| {
             json!({ "host": host, "service": unpublished.service, "reason": unpublished.reason })
         }).collect::<Vec<_>>(),
-        "silent": around.silent.iter().map(|(service, silent, all)| {
+        "silent": extras.silent.iter().map(|(service, silent, all)| {
             json!({ "service": service, "silent": silent, "instances": all })
         }).collect::<Vec<_>>(),
         "out_of_use": out_of_use.iter().map(|[host, service, how, reason, since]| json!({
@@ -161,9 +161,9 @@ fn say_status(fleet: &Fleet, around: &Around, revision: i64, output: &mut Output
             .collect();
         section(o, rows.is_empty());
         o.table(["NOT PUBLISHED", "HOST", "REASON"], rows);
-        section(o, around.silent.is_empty());
+        section(o, extras.silent.is_empty());
         // Agents serve their last known state; `orchestrate drop-stale` ends that.
-        let rows = around.silent.iter().map(|(service, silent, all)| {
+        let rows = extras.silent.iter().map(|(service, silent, all)| {
             [service.to_string(), format!("{silent} of {all}, served on as they were")]
         });
         o.table(["SERVICE", "WENT SILENT"], rows);
@@ -227,7 +227,7 @@ mod tests {
 
     fn check(facts: &[(&str, &str)], expected: &str) {
         let mut output = Output::new(Format::Table);
-        say_status(&fleet(facts), &Around::default(), 30, &mut output);
+        say_status(&fleet(facts), &StatusExtras::default(), 30, &mut output);
         assert_eq!(output.text(), expected);
     }
 
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn lists_in_json_are_never_null() {
         let mut output = Output::new(Format::Json);
-        say_status(&fleet(&[]), &Around::default(), 30, &mut output);
+        say_status(&fleet(&[]), &StatusExtras::default(), 30, &mut output);
         let value: serde_json::Value = serde_json::from_str(output.text()).unwrap();
         assert_eq!(value["fleet"], "unknown");
         for list in [
