@@ -31,7 +31,7 @@ impl Certificates {
         }
         if now.boot >= self.read_again {
             self.read_again = now.boot.plus(READ_EVERY);
-            self.tell_trouble();
+            self.log_problem();
             facts.certificates = certificate_ends(&self.files);
             let mut said = false;
             for (file, end) in facts.certificates.iter().filter(|_| now.boot >= self.warn_again) {
@@ -47,7 +47,7 @@ impl Certificates {
         Some(self.read_again)
     }
 
-    fn tell_trouble(&mut self) {
+    fn log_problem(&mut self) {
         let trouble = check_certificates(&self.files).err();
         if trouble != self.trouble {
             match &trouble {

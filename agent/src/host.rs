@@ -3,7 +3,7 @@
 
 use crate::catalog::{Fencing, Needs, PublishedServices, Reader, Trust};
 use crate::certificates::Certificates;
-use crate::checks::Board;
+use crate::checks::CheckRegistry;
 use crate::context::Context;
 use crate::execute::Executor;
 use crate::files::Directory;
@@ -73,7 +73,7 @@ pub struct Reconciler {
     /// Ends of steps.
     pub ends: mpsc::Receiver<(RunningStep, RunResult)>,
     /// What the checks of this host say.
-    pub board: Arc<Board>,
+    pub registry: Arc<CheckRegistry>,
     /// The catalog, for what it makes addressable.
     pub reader: Reader,
     /// What the host needs of others and does not have.
@@ -105,7 +105,7 @@ impl Reconciler {
         let mut snapshots = self.mirror.snapshots();
         let mut presences = self.presence.states();
         let mut catalog = self.reader.changes();
-        let mut checks = self.board.verdicts();
+        let mut checks = self.registry.status_changes();
         let mut context = self.first_context();
         if let Some(running) = &self.state.running {
             tracing::info!(run = %running.run_id, step = %running.step, "a step was running: waiting for its end");
@@ -310,7 +310,7 @@ impl Reconciler {
 
     /// The checks that do not pass, each with the last line of what it said. One that has said nothing yet is no news.
     fn failing_checks(&self) -> Vec<FailingCheck> {
-        let failing = self.board.failing().into_iter();
+        let failing = self.registry.failing().into_iter();
         failing
             .map(|check| FailingCheck {
                 service: check.service,
@@ -465,7 +465,7 @@ impl Reconciler {
             StoreTrust::Unread => {}
         }
         self.open_gate(&store_trust, &snapshot);
-        self.tell_catalog(&store_trust, &snapshot);
+        self.publish_trust(&store_trust, &snapshot);
         self.check_claim(context, &snapshot);
         context.store_trust = store_trust;
         let epoch = self.state.store.as_ref().map_or(0, |s| s.epoch);
@@ -530,7 +530,7 @@ impl Reconciler {
     }
 
     /// The catalog of a store that went back, or of another fleet, does not count, and nothing is published there.
-    fn tell_catalog(&self, store_trust: &StoreTrust, snapshot: &Snapshot) {
+    fn publish_trust(&self, store_trust: &StoreTrust, snapshot: &Snapshot) {
         use schema::keys::Key;
         let revision = |key: Key| snapshot.keys.get(&key).map_or(0, |entry| entry.mod_revision);
         let is_trusted = *store_trust == StoreTrust::Trusted;

@@ -150,9 +150,9 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     // Everything beside the reconciler; it ends with this function.
     let mut tasks = tokio::task::JoinSet::new();
     let (loader, loaded) = catalog::Loader::new(settings_receiver.clone());
-    let board = Arc::new(checks::Board::default());
+    let registry = Arc::new(checks::CheckRegistry::default());
     let scheduler = checks::Scheduler::new(
-        board.clone(),
+        registry.clone(),
         loaded.clone(),
         settings.services.checks_at_once,
         untrusted.clone(),
@@ -163,7 +163,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         directory.try_clone()?,
         settings_receiver.clone(),
         loaded.clone(),
-        board.clone(),
+        registry.clone(),
         presence.states(),
         fencing,
     );
@@ -201,7 +201,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let shared = http::Shared {
         status,
         reader: reader.clone(),
-        board: board.clone(),
+        registry: registry.clone(),
         loaded,
         published: published.clone(),
         templates,
@@ -229,7 +229,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         executor,
         status: status_sender,
         ends,
-        board,
+        registry,
         reader,
         needs,
         services: published,

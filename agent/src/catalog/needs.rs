@@ -112,7 +112,7 @@ impl NeedsTask {
         let (sender, receiver) = watch::channel(Arc::new(Needs::default()));
         let (roster, passed) = (Roster::default(), BTreeSet::new());
         let task = Self { settings, reader, session, sender, roster, passed, trust, untrusted };
-        task.tell();
+        task.publish();
         (task, receiver)
     }
 
@@ -137,7 +137,7 @@ impl NeedsTask {
                     Feed::start(self.session.clone(), Prefix::Hosts, options, number, sink.clone())
                 });
             }
-            self.tell();
+            self.publish();
             tokio::select! {
                 // Channels and timers lose nothing when another is ready first.
                 changed = shown.changed() => {
@@ -160,7 +160,7 @@ impl NeedsTask {
         self.settings.borrow().policy.clone()
     }
 
-    fn tell(&self) {
+    fn publish(&self) {
         let policy = self.policy();
         // Also after other settings were read; and what is asked for again and again is followed on.
         policy.requires.iter().for_each(|requirement| self.reader.follow(&requirement.service));

@@ -4,7 +4,7 @@
 use super::addresses::Addresses;
 use super::definitions::Loaded;
 use super::resolved::Resolved;
-use crate::checks::Board;
+use crate::checks::CheckRegistry;
 use crate::clock;
 use crate::files::Directory;
 use catalog::checks::health;
@@ -94,7 +94,7 @@ pub struct Publisher {
     directory: Directory,
     settings: watch::Receiver<Arc<Settings>>,
     loaded: watch::Receiver<Arc<Loaded>>,
-    board: Arc<Board>,
+    registry: Arc<CheckRegistry>,
     presence: watch::Receiver<PresenceState>,
     fencing: watch::Receiver<Fencing>,
     sender: watch::Sender<Arc<PublishedServices>>,
@@ -118,7 +118,7 @@ impl Publisher {
         directory: Directory,
         settings: watch::Receiver<Arc<Settings>>,
         loaded: watch::Receiver<Arc<Loaded>>,
-        board: Arc<Board>,
+        registry: Arc<CheckRegistry>,
         presence: watch::Receiver<PresenceState>,
         fencing: watch::Receiver<Fencing>,
     ) -> (Self, watch::Receiver<Arc<PublishedServices>>) {
@@ -135,7 +135,7 @@ impl Publisher {
             directory,
             settings,
             loaded,
-            board,
+            registry,
             presence,
             fencing,
             sender,
@@ -153,7 +153,7 @@ impl Publisher {
     pub async fn run(mut self) {
         let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
         let mut failures = 0u32;
-        let mut checks = self.board.changes();
+        let mut checks = self.registry.changes();
         let mut look = tokio::time::interval(POLL_INTERVAL);
         loop {
             let definitions = self.loaded.borrow_and_update().definitions.clone();
@@ -202,7 +202,7 @@ impl Publisher {
     /// Until the lease has to be kept alive, or a check changes by time alone.
     fn until_next(&self) -> Duration {
         let now = clock::boot_millis();
-        let times = self.lease_due().into_iter().chain(self.board.next_change());
+        let times = self.lease_due().into_iter().chain(self.registry.next_change());
         let next = times.map(|at| at.since(now)).min();
         next.unwrap_or(Duration::from_secs(3600)).max(Duration::from_millis(10))
     }
@@ -409,7 +409,7 @@ impl Publisher {
                     let stands = standing.record.as_ref().is_some_and(|(t, l)| *t == text && *l == lease);
                     let before = standing.health.filter(|(_, lease)| *lease == live_lease);
                     let out_of_use = maintenance.of(name).map(|o| o.how);
-                    let health = self.board.with(definition, &definitions.host_checks, |checks| {
+                    let health = self.registry.with(definition, &definitions.host_checks, |checks| {
                         health(checks, out_of_use, standing.health.map(|(h, _)| h), clock::boot_millis())
                     });
                     // Nothing new is known: what was said before is said on, under the lease of now.

@@ -1,8 +1,8 @@
-//! Checks: one task runs them on time, and a board holds what they said.
+//! Checks: one task runs them on time, and a registry holds what they said.
 
-mod board;
+mod registry;
 mod run;
 mod scheduler;
 
-pub use board::{Board, ShownCheck, UnknownCheck};
+pub use registry::{CheckRegistry, CheckView, UnknownCheck};
 pub use scheduler::Scheduler;

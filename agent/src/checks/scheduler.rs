@@ -1,6 +1,6 @@
 //! Runs checks on time: spread, so that they do not come together, and so many at once as are allowed.
 
-use super::board::Board;
+use super::registry::CheckRegistry;
 use super::run::run;
 use crate::catalog::Loaded;
 use catalog::definitions::{CheckDefinition, CheckKind};
@@ -26,32 +26,32 @@ impl Drop for Running {
 
 /// The task that starts and ends checks as the definitions say.
 pub struct Scheduler {
-    board: Arc<Board>,
+    registry: Arc<CheckRegistry>,
     loaded: watch::Receiver<Arc<Loaded>>,
-    room: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     untrusted: watch::Receiver<Option<String>>,
     running: BTreeMap<CheckId, Running>,
 }
 
 impl Scheduler {
-    /// Prepares to run; the board knows the checks at once. While others can write the settings, which name the
+    /// Prepares to run; the registry knows the checks at once. While others can write the settings, which name the
     /// directories of checks, no command runs, and what its check said last stands.
     pub fn new(
-        board: Arc<Board>,
+        registry: Arc<CheckRegistry>,
         loaded: watch::Receiver<Arc<Loaded>>,
         at_once: usize,
         untrusted: watch::Receiver<Option<String>>,
     ) -> Self {
-        board.define(&loaded.borrow().definitions);
+        registry.define(&loaded.borrow().definitions);
         let room = Arc::new(Semaphore::new(at_once));
-        Self { board, loaded, room, untrusted, running: BTreeMap::new() }
+        Self { registry, loaded, permits: room, untrusted, running: BTreeMap::new() }
     }
 
     /// Runs until it is dropped.
     pub async fn run(mut self) {
         loop {
             let loaded = self.loaded.borrow_and_update().clone();
-            self.board.define(&loaded.definitions);
+            self.registry.define(&loaded.definitions);
             let of_services = loaded.definitions.services.values().flat_map(|service| &service.checks);
             let wanted: BTreeMap<CheckId, CheckDefinition> = of_services
                 .chain(&loaded.definitions.host_checks)
@@ -61,10 +61,10 @@ impl Scheduler {
             self.running.retain(|id, running| wanted.get(id) == Some(&running.definition));
             for (id, definition) in wanted {
                 if !self.running.contains_key(&id) {
-                    let task = tokio::spawn(again_and_again(
-                        self.board.clone(),
+                    let task = tokio::spawn(run_repeatedly(
+                        self.registry.clone(),
                         definition.clone(),
-                        self.room.clone(),
+                        self.permits.clone(),
                         self.untrusted.clone(),
                     ));
                     self.running.insert(id, Running { definition, task });
@@ -78,8 +78,8 @@ impl Scheduler {
 }
 
 /// The first run comes soon, at a moment of its own; then they keep their distance.
-async fn again_and_again(
-    board: Arc<Board>,
+async fn run_repeatedly(
+    registry: Arc<CheckRegistry>,
     definition: CheckDefinition,
     room: Arc<Semaphore>,
     untrusted: watch::Receiver<Option<String>>,
@@ -97,7 +97,7 @@ async fn again_and_again(
         let is_command = matches!(definition.kind, CheckKind::Command { .. });
         let may_run = !is_command || untrusted.borrow().is_none();
         if may_run && let Some((status, output)) = run(&definition).await {
-            board.record(&definition.id, status, &output);
+            registry.record(&definition.id, status, &output);
         }
         // A place of its own within the interval, then that distance; a run that took long skips no more than it took.
         let phase = if std::mem::take(&mut is_first) { draw() } else { 1.0 };

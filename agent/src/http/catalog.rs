@@ -4,7 +4,7 @@ use super::refusal::Refusal;
 use super::server::Connection;
 use super::shared::{Shared, json_body};
 use crate::catalog::Shown;
-use crate::checks::ShownCheck;
+use crate::checks::CheckView;
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
@@ -267,7 +267,7 @@ pub(super) async fn checks_with_output(State(shared): State<Shared>) -> Result<R
 }
 
 async fn list_checks(shared: &Shared, output: impl Fn(&str) -> Option<String>) -> Result<Response, Refusal> {
-    let show = |check: ShownCheck| {
+    let show = |check: CheckView| {
         let mut value = json!({
             "id": check.id, "name": check.name, "service": check.service,
             "status": check.state.status, "is_known": check.state.is_known,
@@ -277,7 +277,7 @@ async fn list_checks(shared: &Shared, output: impl Fn(&str) -> Option<String>) -
         }
         value
     };
-    let checks: Vec<Value> = shared.board.shown().into_iter().map(show).collect();
+    let checks: Vec<Value> = shared.registry.all().into_iter().map(show).collect();
     Ok(json_body(shared.answers.own(&json!({ "checks": checks })).await?))
 }
 

@@ -60,7 +60,7 @@ pub(super) async fn update_result(
 
 fn record(shared: &Shared, check: &str, result: CheckStatus, output: &str) -> Result<&'static str, Refusal> {
     let check = CheckId::new(check).map_err(|e| Refusal::Rejected(StatusCode::BAD_REQUEST, e.to_string()))?;
-    shared.board.told(&check, result, output).map_err(|error| {
+    shared.registry.report_result(&check, result, output).map_err(|error| {
         let code = match error {
             UnknownCheck::NoSuch(_) => StatusCode::NOT_FOUND,
             UnknownCheck::NotTtl(_) => StatusCode::CONFLICT,

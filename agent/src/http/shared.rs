@@ -2,7 +2,7 @@
 
 use super::answers::Answers;
 use crate::catalog::{Loaded, PublishedServices, Reader};
-use crate::checks::Board;
+use crate::checks::CheckRegistry;
 use crate::secrets::Secrets;
 use crate::status::Status;
 use crate::templates::TemplateStates;
@@ -20,7 +20,7 @@ pub struct Shared {
     /// The catalog.
     pub reader: Reader,
     /// The checks.
-    pub board: Arc<Board>,
+    pub registry: Arc<CheckRegistry>,
     /// Service files.
     pub loaded: watch::Receiver<Arc<Loaded>>,
     /// What stands in the store of this host.

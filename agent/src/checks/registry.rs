@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 /// A check as it is shown.
 #[derive(Debug, Clone)]
-pub struct ShownCheck {
+pub struct CheckView {
     /// Its id.
     pub id: CheckId,
     /// Its name.
@@ -36,7 +36,7 @@ pub enum UnknownCheck {
 }
 
 #[derive(Debug)]
-struct Known {
+struct RegisteredCheck {
     definition: CheckDefinition,
     service: Option<ServiceName>,
     state: CheckState,
@@ -44,26 +44,26 @@ struct Known {
 
 /// All checks of this host.
 #[derive(Debug)]
-pub struct Board {
-    checks: Mutex<BTreeMap<CheckId, Known>>,
+pub struct CheckRegistry {
+    checks: Mutex<BTreeMap<CheckId, RegisteredCheck>>,
     changed: watch::Sender<u64>,
     /// As `changed`, but not for a word that says the same as the one before.
-    verdicts: watch::Sender<u64>,
+    status_changed: watch::Sender<u64>,
 }
 
-impl Default for Board {
+impl Default for CheckRegistry {
     fn default() -> Self {
-        Self { checks: Mutex::default(), changed: watch::channel(0).0, verdicts: watch::channel(0).0 }
+        Self { checks: Mutex::default(), changed: watch::channel(0).0, status_changed: watch::channel(0).0 }
     }
 }
 
 /// Checks that are told from outside and were not, are critical.
-fn expire(checks: &mut BTreeMap<CheckId, Known>, now: BootMillis) {
+fn expire(checks: &mut BTreeMap<CheckId, RegisteredCheck>, now: BootMillis) {
     checks.values_mut().for_each(|known| known.state.expire(&known.definition, now));
 }
 
-impl Board {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<CheckId, Known>> {
+impl CheckRegistry {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<CheckId, RegisteredCheck>> {
         // Nothing panics while it is held.
         self.checks.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -74,16 +74,16 @@ impl Board {
     }
 
     /// A way to wait until a check is of another status, or there are other checks.
-    pub fn verdicts(&self) -> watch::Receiver<u64> {
-        self.verdicts.subscribe()
+    pub fn status_changes(&self) -> watch::Receiver<u64> {
+        self.status_changed.subscribe()
     }
 
-    fn tell(&self) {
+    fn notify(&self) {
         self.changed.send_modify(|number| *number += 1);
     }
 
-    fn tell_verdict(&self) {
-        self.verdicts.send_modify(|number| *number += 1);
+    fn notify_status(&self) {
+        self.status_changed.send_modify(|number| *number += 1);
     }
 
     /// Takes over definitions; what did not change keeps what it said.
@@ -100,7 +100,7 @@ impl Board {
             let known = old
                 .remove(&definition.id)
                 .filter(|known| known.definition == *definition && known.service == service);
-            let known = known.unwrap_or_else(|| Known {
+            let known = known.unwrap_or_else(|| RegisteredCheck {
                 definition: definition.clone(),
                 service,
                 state: CheckState::new(definition, now),
@@ -108,8 +108,8 @@ impl Board {
             checks.insert(definition.id.clone(), known);
         }
         drop(checks);
-        self.tell();
-        self.tell_verdict();
+        self.notify();
+        self.notify_status();
     }
 
     /// Takes in a result.
@@ -125,9 +125,9 @@ impl Board {
         if before != after || is_ttl {
             if before != after {
                 tracing::info!(check = %id, status = %after.0, "a check says something else");
-                self.tell_verdict();
+                self.notify_status();
             }
-            self.tell();
+            self.notify();
         }
     }
 
@@ -135,7 +135,7 @@ impl Board {
     ///
     /// # Errors
     /// There is no such TTL check.
-    pub fn told(&self, id: &CheckId, result: CheckStatus, output: &str) -> Result<(), UnknownCheck> {
+    pub fn report_result(&self, id: &CheckId, result: CheckStatus, output: &str) -> Result<(), UnknownCheck> {
         let kind = self.lock().get(id).map(|known| known.definition.kind.clone());
         match kind {
             None => Err(UnknownCheck::NoSuch(id.clone())),
@@ -148,7 +148,7 @@ impl Board {
     }
 
     /// Hands the checks that a service depends on, its own and the host's, to a function.
-    /// One that is defined and that the board has not heard of yet has said nothing.
+    /// One that is defined and that the registry has not heard of yet has said nothing.
     pub fn with<T>(
         &self,
         service: &ServiceDefinition,
@@ -183,25 +183,24 @@ impl Board {
     }
 
     /// Every check.
-    pub fn shown(&self) -> Vec<ShownCheck> {
-        self.shown_if(|_| true)
+    pub fn all(&self) -> Vec<CheckView> {
+        self.filtered(|_| true)
     }
 
     /// The checks that have said something and do not pass.
-    pub fn failing(&self) -> Vec<ShownCheck> {
-        self.shown_if(|state| state.is_known && state.status != CheckStatus::Passing)
+    pub fn failing(&self) -> Vec<CheckView> {
+        self.filtered(|state| state.is_known && state.status != CheckStatus::Passing)
     }
 
-    fn shown_if(&self, is_wanted: impl Fn(&CheckState) -> bool) -> Vec<ShownCheck> {
+    fn filtered(&self, is_wanted: impl Fn(&CheckState) -> bool) -> Vec<CheckView> {
         let mut checks = self.lock();
         expire(&mut checks, clock::boot_millis());
-        let shown =
-            checks.iter().filter(|(_, known)| is_wanted(&known.state)).map(|(id, known)| ShownCheck {
-                id: id.clone(),
-                name: known.definition.name.clone(),
-                service: known.service.clone(),
-                state: known.state.clone(),
-            });
+        let shown = checks.iter().filter(|(_, known)| is_wanted(&known.state)).map(|(id, known)| CheckView {
+            id: id.clone(),
+            name: known.definition.name.clone(),
+            service: known.service.clone(),
+            state: known.state.clone(),
+        });
         shown.collect()
     }
 }
@@ -217,47 +216,51 @@ mod tests {
         assemble([("f", &parse_file("f.toml", text).unwrap())]).0
     }
 
-    fn health_of(board: &Board, definitions: &Definitions, before: Option<Health>) -> Option<Health> {
+    fn health_of(
+        registry: &CheckRegistry,
+        definitions: &Definitions,
+        before: Option<Health>,
+    ) -> Option<Health> {
         let service = definitions.services.values().next().unwrap();
-        board.with(service, &definitions.host_checks, |checks| {
+        registry.with(service, &definitions.host_checks, |checks| {
             health(checks, None, before, clock::boot_millis())
         })
     }
 
     #[test]
     fn a_service_says_nothing_good_before_its_checks_have_run() {
-        let board = Board::default();
+        let registry = CheckRegistry::default();
         let one =
             "[[service]]\nname = \"web\"\n[[service.check]]\ntcp = \"localhost:1\"\ninterval = \"1h\"\n";
         let service = definitions(one);
         // Whoever publishes may come before whoever runs checks.
-        assert_eq!(health_of(&board, &service, None), Some(Health::Critical));
-        board.define(&service);
-        assert_eq!(health_of(&board, &service, None), Some(Health::Critical));
+        assert_eq!(health_of(&registry, &service, None), Some(Health::Critical));
+        registry.define(&service);
+        assert_eq!(health_of(&registry, &service, None), Some(Health::Critical));
         let id = CheckId::new("service:web").unwrap();
-        board.record(&id, CheckStatus::Passing, "");
-        assert_eq!(health_of(&board, &service, None), Some(Health::Passing));
+        registry.record(&id, CheckStatus::Passing, "");
+        assert_eq!(health_of(&registry, &service, None), Some(Health::Passing));
         // A check of the host that is new as well.
         let more = definitions(&format!(
             "{one}[[check]]\nname = \"disk\"\ntcp = \"localhost:1\"\ninterval = \"1h\"\n"
         ));
-        assert_eq!(health_of(&board, &more, None), Some(Health::Critical));
-        assert_eq!(health_of(&board, &more, Some(Health::Passing)), None, "what was said before stands");
+        assert_eq!(health_of(&registry, &more, None), Some(Health::Critical));
+        assert_eq!(health_of(&registry, &more, Some(Health::Passing)), None, "what was said before stands");
         // A definition that changed has to be heard again.
         let changed = definitions(&one.replace("1h", "2h"));
-        assert_eq!(health_of(&board, &changed, None), Some(Health::Critical));
+        assert_eq!(health_of(&registry, &changed, None), Some(Health::Critical));
     }
 
     #[test]
     fn only_ttl_checks_are_told_from_outside() {
-        let board = Board::default();
+        let registry = CheckRegistry::default();
         let text = "[[service]]\nname = \"web\"\n[[service.check]]\nttl = \"1h\"\n[[service.check]]\ntcp = \"localhost:1\"\ninterval = \"1h\"\n";
-        board.define(&definitions(text));
+        registry.define(&definitions(text));
         let id = |text: &str| CheckId::new(text).unwrap();
-        assert_eq!(board.told(&id("service:web:1"), CheckStatus::Passing, "fine"), Ok(()));
-        let refused = |name: &str| board.told(&id(name), CheckStatus::Passing, "").unwrap_err();
+        assert_eq!(registry.report_result(&id("service:web:1"), CheckStatus::Passing, "fine"), Ok(()));
+        let refused = |name: &str| registry.report_result(&id(name), CheckStatus::Passing, "").unwrap_err();
         assert_eq!(refused("service:web:2"), UnknownCheck::NotTtl(id("service:web:2")));
         assert_eq!(refused("x"), UnknownCheck::NoSuch(id("x")));
-        assert_eq!(board.shown()[0].state.output, "fine");
+        assert_eq!(registry.all()[0].state.output, "fine");
     }
 }
