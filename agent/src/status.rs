@@ -147,7 +147,7 @@ impl Status {
                 "revision": self.snapshot.keys.revision,
                 "raft_term": self.snapshot.keys.raft_term,
                 "seconds_since_contact": self.seconds_since_contact(),
-                "trouble": self.snapshot.trouble.as_ref().map(ToString::to_string)
+                "trouble": self.snapshot.error.as_ref().map(ToString::to_string)
                     .or_else(|| self.write_trouble.clone()),
                 "certificates_end": self.certificates,
             },

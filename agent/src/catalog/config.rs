@@ -30,7 +30,7 @@ impl ConfigFeed {
     /// Takes an event in; true if what is known differs.
     pub(super) fn take(&mut self, event: FeedEvent, known: &mut Option<Arc<ConfigValues>>) -> bool {
         match event {
-            FeedEvent::Part(part) => {
+            FeedEvent::InitApply(part) => {
                 for (key, entry) in part {
                     if self.listing.len() < VALUES_MAX
                         && let Some(name) = name_of(&key)
@@ -40,13 +40,13 @@ impl ConfigFeed {
                 }
                 false
             }
-            FeedEvent::Listed(_) => {
+            FeedEvent::InitDone(_) => {
                 let listing = Some(Arc::new(std::mem::take(&mut self.listing)));
                 let differs = *known != listing;
                 *known = listing;
                 differs
             }
-            FeedEvent::Changed(_, changes) => {
+            FeedEvent::Apply(_, changes) => {
                 // A change comes after a list.
                 let values = Arc::make_mut(known.get_or_insert_default());
                 for (key, entry) in changes {

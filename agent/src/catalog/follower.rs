@@ -212,7 +212,7 @@ impl Follower {
 
     fn take_records(&mut self, event: FeedEvent, now: schema::time::BootMillis) {
         match event {
-            FeedEvent::Part(part) => {
+            FeedEvent::InitApply(part) => {
                 let count = self.feeds.listing.len() + part.len();
                 self.check_limit(count);
                 if self.feeds.listing_is_over {
@@ -224,7 +224,7 @@ impl Follower {
                     }
                 }
             }
-            FeedEvent::Listed(revision) => {
+            FeedEvent::InitDone(revision) => {
                 let listing = std::mem::take(&mut self.feeds.listing);
                 if self.feeds.listing_is_over {
                     return;
@@ -239,8 +239,8 @@ impl Follower {
                 self.feeds.revision = self.feeds.revision.max(revision);
             }
             // A part of what happened would be neither the snapshot of before nor that of now.
-            FeedEvent::Changed(..) if self.feeds.is_over => {}
-            FeedEvent::Changed(revision, changes) => {
+            FeedEvent::Apply(..) if self.feeds.is_over => {}
+            FeedEvent::Apply(revision, changes) => {
                 for (key, entry) in changes {
                     let Ok(Key::Service(service, host)) = Key::parse(&key) else { continue };
                     let record = entry.and_then(|entry| {
@@ -279,7 +279,7 @@ impl Follower {
         let Some(feed) = self.feeds.health.get_mut(&number) else { return };
         let service = feed.service.clone();
         match event {
-            FeedEvent::Part(part) => {
+            FeedEvent::InitApply(part) => {
                 for (key, entry) in part {
                     if let (Ok(Key::Health(_, host)), Some(health)) =
                         (Key::parse(&key), Health::read(&entry.value))
@@ -288,12 +288,12 @@ impl Follower {
                     }
                 }
             }
-            FeedEvent::Listed(revision) => {
+            FeedEvent::InitDone(revision) => {
                 let listing = std::mem::take(&mut feed.listing);
                 self.catalog.replace_health(&service, listing, now);
                 self.feeds.revision = self.feeds.revision.max(revision);
             }
-            FeedEvent::Changed(revision, changes) => {
+            FeedEvent::Apply(revision, changes) => {
                 for (key, entry) in changes {
                     let Ok(Key::Health(service, host)) = Key::parse(&key) else { continue };
                     let health = entry.and_then(|entry| Health::read(&entry.value));

@@ -55,18 +55,18 @@ impl Roster {
             entry.decommissioned.is_none().then_some(entry.role)
         };
         match event {
-            FeedEvent::Part(part) => {
+            FeedEvent::InitApply(part) => {
                 for (key, entry) in part {
                     if let (Ok(Key::Host(host)), Some(role)) = (Key::parse(&key), role(&entry.value)) {
                         self.listing.insert(host, role);
                     }
                 }
             }
-            FeedEvent::Listed(_) => {
+            FeedEvent::InitDone(_) => {
                 self.roles = std::mem::take(&mut self.listing);
                 self.is_known = true;
             }
-            FeedEvent::Changed(_, changes) => {
+            FeedEvent::Apply(_, changes) => {
                 for (key, entry) in changes {
                     let Ok(Key::Host(host)) = Key::parse(&key) else { continue };
                     match entry.and_then(|entry| role(&entry.value)) {

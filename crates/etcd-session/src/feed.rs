@@ -22,11 +22,11 @@ use tokio::time::Instant;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FeedEvent {
     /// A part of a complete list.
-    Part(Vec<(String, Entry)>),
+    InitApply(Vec<(String, Entry)>),
     /// The list is complete, as of this revision: keys that were not in its parts are gone.
-    Listed(i64),
+    InitDone(i64),
     /// Changes up to this revision; without an entry where a key is gone.
-    Changed(i64, Vec<(String, Option<Entry>)>),
+    Apply(i64, Vec<(String, Option<Entry>)>),
     /// The watch stands, or broke.
     Connected(bool),
 }
@@ -92,9 +92,9 @@ struct Follower {
 }
 
 /// Why the watch is left.
-enum Left {
-    Cut(StoreError),
-    Relist,
+enum WatchEnd {
+    Disconnected(StoreError),
+    Compacted,
     /// Nobody takes events any more.
     Done,
 }
@@ -115,37 +115,37 @@ impl Follower {
                 Some(_) => self.follow(&mut failures).await,
             };
             match left {
-                Left::Done => return,
-                Left::Relist => self.resume = None,
-                Left::Cut(error) => {
+                WatchEnd::Done => return,
+                WatchEnd::Compacted => self.resume = None,
+                WatchEnd::Disconnected(error) => {
                     tracing::debug!(%error, prefix = %self.prefix, "feed: no contact with the store");
                 }
             }
             failures += 1;
-            if self.say(FeedEvent::Connected(false)).await.is_err() {
+            if self.send(FeedEvent::Connected(false)).await.is_err() {
                 return;
             }
             tokio::time::sleep(backoff.spread(failures, draw())).await;
         }
     }
 
-    async fn say(&self, event: FeedEvent) -> Result<(), Left> {
-        self.sender.send((self.number, event)).await.map_err(|_| Left::Done)
+    async fn send(&self, event: FeedEvent) -> Result<(), WatchEnd> {
+        self.sender.send((self.number, event)).await.map_err(|_| WatchEnd::Done)
     }
 
-    async fn list(&self) -> Result<i64, Left> {
+    async fn list(&self) -> Result<i64, WatchEnd> {
         // An answer that is older than one seen before it was asked for is of a store that went back.
         let floor = self.session.marks().revision;
         let deadline = Deadline::within(self.options.list_timeout);
         let mut listing = self.session.listing(&self.prefix);
-        while let Some(part) = listing.next(deadline).await.map_err(Left::Cut)? {
+        while let Some(part) = listing.next(deadline).await.map_err(WatchEnd::Disconnected)? {
             if listing.revision() < floor {
                 let detail = format!("revision {} after {floor}", listing.revision());
-                return Err(Left::Cut(StoreError::BadAnswer { operation: "list", detail }));
+                return Err(WatchEnd::Disconnected(StoreError::BadAnswer { operation: "list", detail }));
             }
-            self.say(FeedEvent::Part(part)).await?;
+            self.send(FeedEvent::InitApply(part)).await?;
         }
-        self.say(FeedEvent::Listed(listing.revision())).await?;
+        self.send(FeedEvent::InitDone(listing.revision())).await?;
         Ok(listing.revision())
     }
 
@@ -165,11 +165,11 @@ impl Follower {
         Err(failed)
     }
 
-    async fn follow(&mut self, failures: &mut u32) -> Left {
-        let Some(from) = self.resume else { return Left::Relist };
+    async fn follow(&mut self, failures: &mut u32) -> WatchEnd {
+        let Some(from) = self.resume else { return WatchEnd::Compacted };
         let (mut stream, generation) = match self.open(from).await {
             Ok(opened) => opened,
-            Err(error) => return Left::Cut(error),
+            Err(error) => return WatchEnd::Disconnected(error),
         };
         let cut = |detail: &str| StoreError::Unreachable { operation: "watch", detail: detail.to_owned() };
         let mut ask_at = Instant::now() + self.options.progress_every.mul_f64(0.5 + draw());
@@ -184,16 +184,16 @@ impl Follower {
                         Ok(Some(answer)) => answer,
                         Ok(None) => {
                             self.session.move_on(generation).await;
-                            return Left::Cut(cut("the stream ended"));
+                            return WatchEnd::Disconnected(cut("the stream ended"));
                         }
                         Err(error) => {
                             self.session.move_on(generation).await;
-                            return Left::Cut(self.session.error("watch", &error));
+                            return WatchEnd::Disconnected(self.session.error("watch", &error));
                         }
                     };
                     silent_at = None;
                     if let Some(left) = self.take(&answer, from, failures).await {
-                        if matches!(left, Left::Cut(_)) {
+                        if matches!(left, WatchEnd::Disconnected(_)) {
                             self.session.move_on(generation).await;
                         }
                         return left;
@@ -201,37 +201,37 @@ impl Follower {
                 }
                 () = tokio::time::sleep_until(ask_at) => {
                     if stream.request_progress().await.is_err() {
-                        return Left::Cut(cut("the stream ended"));
+                        return WatchEnd::Disconnected(cut("the stream ended"));
                     }
                     silent_at = silent_at.or(Some(Instant::now() + self.options.silence_max));
                     ask_at = Instant::now() + self.options.progress_every.mul_f64(0.5 + draw());
                 }
                 () = tokio::time::sleep_until(silence) => {
                     self.session.move_on(generation).await;
-                    return Left::Cut(cut("the member does not say how far it is"));
+                    return WatchEnd::Disconnected(cut("the member does not say how far it is"));
                 }
-                () = self.sender.closed() => return Left::Done,
+                () = self.sender.closed() => return WatchEnd::Done,
             }
         }
     }
 
-    async fn take(&mut self, answer: &WatchResponse, from: i64, failures: &mut u32) -> Option<Left> {
+    async fn take(&mut self, answer: &WatchResponse, from: i64, failures: &mut u32) -> Option<WatchEnd> {
         let revision = answer.header().map_or(0, |h| h.revision());
         if answer.compact_revision() > 0 {
             tracing::info!(prefix = %self.prefix, "feed: history is gone, listing again");
-            return Some(Left::Relist);
+            return Some(WatchEnd::Compacted);
         }
         if answer.canceled() {
             let detail = format!("cancelled: {}", answer.cancel_reason());
-            return Some(Left::Cut(StoreError::Unreachable { operation: "watch", detail }));
+            return Some(WatchEnd::Disconnected(StoreError::Unreachable { operation: "watch", detail }));
         }
         if answer.created() {
             // A watch on a store that went back would stay silent for ever. The list tells.
             if revision + 1 < from {
-                return Some(Left::Relist);
+                return Some(WatchEnd::Compacted);
             }
             *failures = 0;
-            return self.say(FeedEvent::Connected(true)).await.err();
+            return self.send(FeedEvent::Connected(true)).await.err();
         }
         let changes: Vec<(String, Option<Entry>)> =
             answer.events().iter().filter_map(|e| self.change(e)).collect();
@@ -241,7 +241,7 @@ impl Follower {
         self.session.note_revision(revision);
         let last = answer.events().iter().filter_map(|e| e.kv()).map(|kv| kv.mod_revision()).max();
         self.resume = self.resume.max(last.map(|revision| revision + 1));
-        self.say(FeedEvent::Changed(revision, changes)).await.err()
+        self.send(FeedEvent::Apply(revision, changes)).await.err()
     }
 
     fn change(&self, event: &etcd_client::Event) -> Option<(String, Option<Entry>)> {

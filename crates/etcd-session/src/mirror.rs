@@ -69,7 +69,7 @@ pub struct Snapshot {
     /// When the store last answered.
     pub last_contact: Option<Instant>,
     /// What went wrong last, while it is wrong.
-    pub trouble: Option<StoreError>,
+    pub error: Option<StoreError>,
 }
 
 /// A running mirror; it ends when this is dropped.
@@ -136,11 +136,11 @@ struct Follower {
 }
 
 /// Why the watch is left.
-enum Left {
+enum WatchEnd {
     /// The connection broke: resume after the last event.
-    Cut(StoreError),
+    Disconnected(StoreError),
     /// History is gone, or the watch is deaf: list again.
-    Relist,
+    Compacted,
 }
 
 impl Follower {
@@ -156,35 +156,35 @@ impl Follower {
                     Ok(revision) => resume = vec![revision + 1; self.scope.watched.len()],
                     Err(error) => {
                         failures += 1;
-                        self.trouble(error);
+                        self.record_error(error);
                         tokio::time::sleep(backoff.spread(failures, draw())).await;
                         continue;
                     }
                 }
             }
             match self.follow(&mut resume, &mut failures, listed).await {
-                Left::Relist => {
+                WatchEnd::Compacted => {
                     resume.clear();
                     failures += 1;
                     if failures > 1 {
                         tokio::time::sleep(backoff.spread(failures - 1, draw())).await;
                     }
                 }
-                Left::Cut(error) => {
+                WatchEnd::Disconnected(error) => {
                     failures += 1;
-                    self.trouble(error);
+                    self.record_error(error);
                     tokio::time::sleep(backoff.spread(failures, draw())).await;
                 }
             }
         }
     }
 
-    fn trouble(&self, error: StoreError) {
+    fn record_error(&self, error: StoreError) {
         tracing::debug!(%error, "mirror: no contact with the store");
         self.sender.send_modify(|snapshot| {
             let snapshot = Arc::make_mut(snapshot);
             snapshot.connected = false;
-            snapshot.trouble = Some(error);
+            snapshot.error = Some(error);
         });
     }
 
@@ -233,7 +233,7 @@ impl Follower {
             snapshot.polled_also.clone_from(&also);
             snapshot.regress = regress;
             snapshot.last_contact = Some(Instant::now());
-            snapshot.trouble = None;
+            snapshot.error = None;
         });
         Ok((revision, deaf || !regress.is_none()))
     }
@@ -269,10 +269,10 @@ impl Follower {
 
     /// Follows the watch until it breaks. One that resumes is trusted only after a read: in a store that went
     /// back it would stay silent.
-    async fn follow(&mut self, resume: &mut [i64], failures: &mut u32, listed: bool) -> Left {
+    async fn follow(&mut self, resume: &mut [i64], failures: &mut u32, listed: bool) -> WatchEnd {
         let (mut stream, generation) = match self.open(resume).await {
             Ok(opened) => opened,
-            Err(error) => return Left::Cut(error),
+            Err(error) => return WatchEnd::Disconnected(error),
         };
         let mut created = 0;
         // Events of a resumed watch that came before that read: of a store that went back they would be taken for news
@@ -289,21 +289,21 @@ impl Follower {
                         Ok(None) => {
                             self.session.move_on(generation).await;
                             let detail = "the stream ended".into();
-                            return Left::Cut(StoreError::Unreachable { operation: "watch", detail });
+                            return WatchEnd::Disconnected(StoreError::Unreachable { operation: "watch", detail });
                         }
                         Err(error) => {
                             self.session.move_on(generation).await;
-                            return Left::Cut(self.session.error("watch", &error));
+                            return WatchEnd::Disconnected(self.session.error("watch", &error));
                         }
                     };
                     if answer.compact_revision() > 0 {
                         tracing::info!(compacted = answer.compact_revision(), "mirror: history is gone, listing again");
-                        return Left::Relist;
+                        return WatchEnd::Compacted;
                     }
                     if answer.canceled() {
                         self.session.move_on(generation).await;
                         let detail = format!("cancelled: {}", answer.cancel_reason());
-                        return Left::Cut(StoreError::Unreachable { operation: "watch", detail });
+                        return WatchEnd::Disconnected(StoreError::Unreachable { operation: "watch", detail });
                     }
                     created += usize::from(answer.created());
                     let complete = created == self.scope.watched.len();
@@ -345,12 +345,12 @@ impl Follower {
     }
 
     /// The backstop: a read that shows what the watch should have shown.
-    async fn resync(&self, resume: &mut [i64]) -> Option<Left> {
+    async fn resync(&self, resume: &mut [i64]) -> Option<WatchEnd> {
         match self.read().await {
-            Err(error) => Some(Left::Cut(error)),
+            Err(error) => Some(WatchEnd::Disconnected(error)),
             Ok((revision, true)) => {
                 resume.fill(revision + 1);
-                Some(Left::Cut(StoreError::Unreachable {
+                Some(WatchEnd::Disconnected(StoreError::Unreachable {
                     operation: "watch",
                     detail: "a read showed what the watch had not".into(),
                 }))
@@ -360,12 +360,12 @@ impl Follower {
     }
 
     /// What happened during the cut comes by the watch as well; only a store that went back changes the course.
-    async fn resync_after_resume(&self, resume: &mut [i64]) -> Option<Left> {
+    async fn resync_after_resume(&self, resume: &mut [i64]) -> Option<WatchEnd> {
         match self.read().await {
-            Err(error) => Some(Left::Cut(error)),
+            Err(error) => Some(WatchEnd::Disconnected(error)),
             Ok((revision, _)) if resume.iter().any(|from| *from > revision + 1) => {
                 resume.fill(revision + 1);
-                Some(Left::Relist)
+                Some(WatchEnd::Compacted)
             }
             Ok(_) => None,
         }
@@ -383,7 +383,7 @@ impl Follower {
             snapshot.last_contact = Some(Instant::now());
             snapshot.connected = connected;
             if connected {
-                snapshot.trouble = None;
+                snapshot.error = None;
             }
             for event in events {
                 let Some(kv) = event.kv() else { continue };

@@ -305,15 +305,15 @@ async fn followed(
         };
         let number = usize::try_from(number).unwrap_or(0);
         match event {
-            FeedEvent::Part(part) => {
+            FeedEvent::InitApply(part) => {
                 if listed[number] {
                     entries[number].clear();
                     listed[number] = false;
                 }
                 entries[number].extend(part.into_iter().map(|(key, e)| (key, (e.value, e.lease != 0))));
             }
-            FeedEvent::Listed(_) => listed[number] = true,
-            FeedEvent::Changed(_, changes) => {
+            FeedEvent::InitDone(_) => listed[number] = true,
+            FeedEvent::Apply(_, changes) => {
                 for (key, entry) in changes {
                     match entry {
                         Some(entry) => entries[number].insert(key, (entry.value, entry.lease != 0)),

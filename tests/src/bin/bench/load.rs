@@ -364,7 +364,7 @@ async fn storm(endpoint: &str, agents: usize) {
             let ready = async {
                 loop {
                     let snapshot = snapshots.borrow_and_update().clone();
-                    troubles += usize::from(snapshot.trouble.is_some());
+                    troubles += usize::from(snapshot.error.is_some());
                     if snapshot.connected {
                         return;
                     }
@@ -375,7 +375,7 @@ async fn storm(endpoint: &str, agents: usize) {
             };
             ready.await;
             states.wait_for(|s| matches!(s, PresenceState::Held { .. })).await.expect("running");
-            while !matches!(agent.events.recv().await.expect("running"), (_, FeedEvent::Listed(_))) {}
+            while !matches!(agent.events.recv().await.expect("running"), (_, FeedEvent::InitDone(_))) {}
             let _ = sender.send((Instant::now(), troubles));
             std::future::pending::<()>().await;
             drop(agent);
