@@ -2,7 +2,7 @@
 //! is said in the log while it is near. Files that cannot be used are named there once, not with every attempt.
 
 use etcd_session::{StoreError, TlsFiles, certificate_ends, check_certificates};
-use schema::records::{HostFacts, certificate_warning};
+use schema::records::{MachineInfo, certificate_warning};
 use schema::time::{BootMillis, Now};
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ impl Certificates {
     }
 
     /// Brings the facts up to date; says when to look again, if there are certificates.
-    pub fn check(&mut self, facts: &mut HostFacts, now: Now) -> Option<BootMillis> {
+    pub fn check(&mut self, facts: &mut MachineInfo, now: Now) -> Option<BootMillis> {
         if self.files.is_empty() {
             return None;
         }

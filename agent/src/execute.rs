@@ -16,7 +16,7 @@ use planning::settings::{Settings, VERSION_PLACEHOLDER};
 use schema::keys::StatusState;
 use schema::names::{StatusType, Version};
 use schema::plan::Action;
-use schema::records::{HostFacts, StatusRecord};
+use schema::records::{MachineInfo, StatusRecord};
 use schema::steps::StepPhase;
 use schema::store_trust::StoreTrust;
 use std::collections::BTreeMap;
@@ -110,7 +110,7 @@ impl Executor {
         context: &mut Context,
         directory: &Directory,
         session: &Session,
-        facts: &HostFacts,
+        facts: &MachineInfo,
         decision: &Decision,
         action: Action,
     ) -> Result<bool, Failure> {
@@ -181,7 +181,7 @@ impl Executor {
         state: &mut HostState,
         context: &mut Context,
         session: &Session,
-        facts: &HostFacts,
+        facts: &MachineInfo,
         decision: &Decision,
         listing: Listing,
         target_revision: Option<i64>,

@@ -19,7 +19,7 @@ use planning::policy::Policy;
 use planning::settings::{Settings, ValidationDirectory, read_version_file};
 use schema::codec::{cut, log_tail};
 use schema::names::Version;
-use schema::records::{CHECK_LINE_MAX_BYTES, Driver, FailingCheck, HostFacts, LiveClaim, Maintenance};
+use schema::records::{CHECK_LINE_MAX_BYTES, Driver, FailingCheck, LiveClaim, MachineInfo, Maintenance};
 use schema::store_trust::{StoreMemory, StoreTrust, assess};
 use schema::time::BootMillis;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ pub struct Reconciler {
     /// Our claim, for messages.
     pub claim: LiveClaim,
     /// About the machine.
-    pub facts: HostFacts,
+    pub facts: MachineInfo,
     /// The certificates of the connection to the store.
     pub certificates: Certificates,
     /// Executes actions.

@@ -4,7 +4,7 @@ use crate::files::Directory;
 use anyhow::{Context, Result};
 use planning::settings::Settings;
 use schema::names::{HostName, Token};
-use schema::records::{HostFacts, LiveClaim};
+use schema::records::{LiveClaim, MachineInfo};
 use std::path::Path;
 
 /// The identity of this agent.
@@ -91,12 +91,12 @@ fn addresses() -> Vec<String> {
 }
 
 /// Facts that change slowly.
-pub fn facts() -> HostFacts {
+pub fn machine_info() -> MachineInfo {
     let memory = sysinfo::System::new().map_or(0, |mut system| {
         system.refresh_memory();
         system.total_memory()
     });
-    HostFacts {
+    MachineInfo {
         operating_system: sysinfo::System::long_os_version().unwrap_or_default(),
         kernel: sysinfo::System::kernel_version().unwrap_or_default(),
         processors: std::thread::available_parallelism().map_or(0, usize::from),

@@ -224,7 +224,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         presence,
         gate,
         claim,
-        facts: identity::facts(),
+        facts: identity::machine_info(),
         certificates,
         executor,
         status: status_sender,

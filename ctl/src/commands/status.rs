@@ -6,7 +6,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use catalog::GuardSettings;
 use etcd_session::{Deadline, StoreError};
-use planning::fleet::{Evidence, Fleet, FleetTarget, FleetVerdict, FleetWord, Unaccounted, Waiting};
+use planning::fleet::{Fleet, FleetTarget, FleetVerdict, FleetWord, HostFacts, Unaccounted, Waiting};
 use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, ServiceName};
@@ -190,7 +190,7 @@ pub(super) async fn unaccounted(store: &Store<'_>, output: &mut Output) -> Resul
     let verdicts = fleet.verdicts();
     let found = unaccounted_of(&verdicts);
     let last_report = |host: &HostName| {
-        let report = fleet.hosts().get(host).and_then(Evidence::readable_report);
+        let report = fleet.hosts().get(host).and_then(HostFacts::readable_report);
         report.and_then(|report| output::rfc3339(report.at))
     };
     let list: Vec<_> = found

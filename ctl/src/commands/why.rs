@@ -5,7 +5,7 @@ use super::{fleet, services};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
 use etcd_session::{KeySnapshot, StoreError};
-use planning::fleet::{Chain, Evidence, FleetTarget, FleetVerdict, Root, WaitGraph, Waiting};
+use planning::fleet::{Chain, FleetTarget, FleetVerdict, HostFacts, Root, WaitGraph, Waiting};
 use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::names::HostName;
@@ -142,7 +142,7 @@ pub(super) async fn roots(store: &Store<'_>, output: &mut Output) -> Result<Exit
 /// What is known of one host.
 struct Why<'a> {
     host: &'a HostName,
-    evidence: &'a Evidence,
+    evidence: &'a HostFacts,
     verdict: &'a FleetVerdict,
     target: &'a FleetTarget,
     retry: Option<i64>,

@@ -1,6 +1,6 @@
 //! Services that do not work though nothing explains that: what makes a fleet fail though every host runs its version.
 
-use crate::fleet::state::{Evidence, Fleet};
+use crate::fleet::state::{Fleet, HostFacts};
 use crate::fleet::verdict::{FleetVerdict, Running};
 use schema::health::CheckStatus;
 use schema::names::{HostName, ServiceName};
@@ -61,7 +61,7 @@ impl Fleet {
 
     /// The failing checks of the host itself, and what the first failing check of the service said.
     fn said_of(&self, host: &HostName, service: &ServiceName) -> (Vec<&str>, String) {
-        let report = self.hosts.get(host).and_then(Evidence::readable_report);
+        let report = self.hosts.get(host).and_then(HostFacts::readable_report);
         let failing =
             report.iter().flat_map(|r| &r.checks).filter(|check| check.status == CheckStatus::Critical);
         let own = failing.clone().find(|check| check.service.as_ref() == Some(service));
@@ -73,7 +73,7 @@ impl Fleet {
     }
 
     /// A host that is updating, or gone, has a better word for its services.
-    fn explains_itself(&self, host: &HostName, evidence: &Evidence) -> bool {
+    fn explains_itself(&self, host: &HostName, evidence: &HostFacts) -> bool {
         let report = evidence.readable_report().filter(|_| evidence.live.is_some());
         let is_disturbed = report
             .is_some_and(|report| !matches!(report.phase, Phase::Idle | Phase::Prefetch | Phase::Start));

@@ -51,7 +51,7 @@ impl FleetTarget {
 
 /// Everything that the store says of one host.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Evidence {
+pub struct HostFacts {
     /// Its roster entry; a default one if the entry cannot be read.
     pub roster: Option<RosterEntry>,
     /// The claim of its agent; the inner value is missing if the claim cannot be read.
@@ -66,7 +66,7 @@ pub struct Evidence {
     pub report: Option<Result<Report, String>>,
 }
 
-impl Evidence {
+impl HostFacts {
     /// An operator took it out.
     pub fn is_decommissioned(&self) -> bool {
         self.roster.as_ref().is_some_and(|entry| entry.decommissioned.is_some())
@@ -132,7 +132,7 @@ impl fmt::Display for FleetWord {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fleet {
     pub(super) target: FleetTarget,
-    pub(super) hosts: BTreeMap<HostName, Evidence>,
+    pub(super) hosts: BTreeMap<HostName, HostFacts>,
     /// The version that each host names in its own key.
     pub(super) announced: BTreeMap<HostName, Version>,
     pub(super) passed_over: usize,
@@ -168,7 +168,7 @@ impl Fleet {
     fn note(&mut self, text: &str, key: Key, value: &[u8]) {
         match key {
             Key::RunningVersion(version, host) => {
-                self.evidence(host).listed.insert(version);
+                self.host_facts(host).listed.insert(version);
             }
             // It says nothing of a host that is not listed.
             Key::Announced(host) => {
@@ -176,25 +176,25 @@ impl Fleet {
             }
             Key::Status(kind, state, host) => {
                 let record = StatusRecord::read(value).ok();
-                self.evidence(host).statuses.insert((kind, state), record);
+                self.host_facts(host).statuses.insert((kind, state), record);
             }
             Key::Reporting(kind, host) => {
-                self.evidence(host).reporting.insert(kind);
+                self.host_facts(host).reporting.insert(kind);
             }
             Key::Host(host) => {
                 let entry = codec::read(value);
                 self.note_unreadable(text, entry.is_err());
-                self.evidence(host).roster = Some(entry.unwrap_or_default());
+                self.host_facts(host).roster = Some(entry.unwrap_or_default());
             }
             Key::Live(host) => {
                 let claim = codec::read(value);
                 self.note_unreadable(text, claim.is_err());
-                self.evidence(host).live = Some(claim.ok());
+                self.host_facts(host).live = Some(claim.ok());
             }
             Key::Report(host) => {
                 let report = codec::read(value).map_err(|e| e.to_string());
                 self.note_unreadable(text, report.is_err());
-                self.evidence(host).report = Some(report);
+                self.host_facts(host).report = Some(report);
             }
             Key::Health(service, host) => self.services.note(service, host, value),
             Key::Maintenance(host) => {
@@ -209,7 +209,7 @@ impl Fleet {
         }
     }
 
-    pub(super) fn evidence(&mut self, host: HostName) -> &mut Evidence {
+    pub(super) fn host_facts(&mut self, host: HostName) -> &mut HostFacts {
         self.hosts.entry(host).or_default()
     }
 
@@ -235,7 +235,7 @@ impl Fleet {
     }
 
     /// The hosts and what is known of them.
-    pub fn hosts(&self) -> &BTreeMap<HostName, Evidence> {
+    pub fn hosts(&self) -> &BTreeMap<HostName, HostFacts> {
         &self.hosts
     }
 
@@ -312,7 +312,7 @@ impl Fleet {
         self.hosts.is_empty().then(|| "no host is known".into())
     }
 
-    pub(super) fn derive_verdict(&self, host: &HostName, evidence: &Evidence) -> FleetVerdict {
+    pub(super) fn derive_verdict(&self, host: &HostName, evidence: &HostFacts) -> FleetVerdict {
         let deadlock = || self.deadlocks.get(host).cloned().map(Blocked::Deadlock);
         lost(evidence)
             .or_else(|| self.failed(evidence).map(FleetVerdict::Failed))
@@ -324,7 +324,7 @@ impl Fleet {
     }
 
     /// The report of a live agent, if it decided on the newest instruction.
-    pub(super) fn current_report<'e>(&self, evidence: &'e Evidence) -> Option<&'e Report> {
+    pub(super) fn current_report<'e>(&self, evidence: &'e HostFacts) -> Option<&'e Report> {
         let report = evidence.readable_report().filter(|_| evidence.live.is_some())?;
         match &self.target {
             FleetTarget::Known { revision, .. } => {
@@ -334,7 +334,7 @@ impl Fleet {
         }
     }
 
-    fn failed(&self, evidence: &Evidence) -> Option<FailedBy> {
+    fn failed(&self, evidence: &HostFacts) -> Option<FailedBy> {
         if let Some(HostVerdict::Failed { version, failure, suspect }) =
             self.current_report(evidence).map(|r| r.verdict.clone())
         {
@@ -349,7 +349,7 @@ impl Fleet {
         Some(FailedBy::Stale { kind: kind.clone() })
     }
 
-    fn blocked(&self, evidence: &Evidence) -> Option<Blocked> {
+    fn blocked(&self, evidence: &HostFacts) -> Option<Blocked> {
         let report = evidence.readable_report().filter(|_| evidence.live.is_some());
         if evidence.is_decommissioned() {
             return Some(Blocked::By(BlockedBy::Decommissioned));
@@ -374,7 +374,7 @@ impl Fleet {
         }
     }
 
-    fn waiting(&self, evidence: &Evidence) -> Option<Waiting> {
+    fn waiting(&self, evidence: &HostFacts) -> Option<Waiting> {
         if let Some(HostVerdict::Waiting { on }) = self.current_report(evidence).map(|r| r.verdict.clone()) {
             return Some(Waiting::On(on));
         }
@@ -385,7 +385,7 @@ impl Fleet {
         (idle && self.target == FleetTarget::NotSet).then_some(Waiting::On(WaitingOn::Instruction))
     }
 
-    fn running(&self, evidence: &Evidence) -> Option<Running> {
+    fn running(&self, evidence: &HostFacts) -> Option<Running> {
         if evidence.live.is_some() {
             match &evidence.report {
                 None => return Some(Running::NoReport),
@@ -428,7 +428,7 @@ impl Fleet {
 }
 
 /// A host that the roster names, or that once reported, and that says nothing now.
-fn lost(evidence: &Evidence) -> Option<FleetVerdict> {
+fn lost(evidence: &HostFacts) -> Option<FleetVerdict> {
     let known = evidence.roster.is_some() || evidence.report.is_some();
     let silent = evidence.live.is_none() && evidence.listed.is_empty();
     (known && silent).then(|| FleetVerdict::Lost {

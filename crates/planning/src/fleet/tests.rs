@@ -5,7 +5,7 @@ use schema::health::{CheckStatus, Level};
 use schema::names::{HostName, ServiceName, StepName, Token, Version};
 use schema::plan::{BlockedBy, Failure, HostVerdict, Phase, Plan, Reason, WaitingOn};
 use schema::records::{
-    Driver, FailingCheck, HostFacts, LiveClaim, Report, ReportedTarget, RosterEntry, StoreIdentity, Wait,
+    Driver, FailingCheck, LiveClaim, MachineInfo, Report, ReportedTarget, RosterEntry, StoreIdentity, Wait,
 };
 use schema::steps::StepPhase;
 use schema::time::EpochSeconds;
@@ -34,7 +34,7 @@ fn report(decided: Option<(&str, i64)>, verdict: HostVerdict) -> String {
         installed: Some(version("v2")),
         plan: Plan { phase: Phase::Idle, actions: Vec::new(), because: Reason::Settled, requeue_at: None },
         store: None,
-        facts: HostFacts::default(),
+        facts: MachineInfo::default(),
         checks: Vec::new(),
         unpublished: Vec::new(),
         waits: Vec::new(),

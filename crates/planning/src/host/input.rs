@@ -6,7 +6,7 @@ use schema::keys::StatusState;
 use schema::names::{StatusType, Version};
 use schema::plan::{HostVerdict, Plan};
 use schema::records::{
-    CHECKS_IN_REPORT, FailingCheck, HostFacts, Report, StatusRecord, UNPUBLISHED_IN_REPORT,
+    CHECKS_IN_REPORT, FailingCheck, MachineInfo, Report, StatusRecord, UNPUBLISHED_IN_REPORT,
     UnpublishedService, Wait,
 };
 use schema::store_trust::{Instruction, InstructionOrder, StoreTrust};
@@ -80,7 +80,7 @@ pub struct Observed<'a> {
     /// What the store says of this host; `None` if that is not known.
     pub published: Option<Published>,
     /// About the machine.
-    pub facts: &'a HostFacts,
+    pub facts: &'a MachineInfo,
     /// The needs of the host that are not met.
     pub waits: &'a [Wait],
     /// What the host sees of the services that it needs; `None` if it needs none, or that is not known.

@@ -7,7 +7,7 @@ use crate::policy::Policy;
 use schema::keys::StatusState;
 use schema::names::{Token, Version};
 use schema::plan::{Action, HostVerdict, Plan, Planned, Reason};
-use schema::records::{Driver, HostFacts, Report, ReportedStore, ReportedTarget, Wait};
+use schema::records::{Driver, MachineInfo, Report, ReportedStore, ReportedTarget, Wait};
 use schema::store_trust::StoreTrust;
 use schema::time::Now;
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl HostState {
         &self,
         decision: &Decision,
         target: &Target,
-        facts: &HostFacts,
+        facts: &MachineInfo,
         waits: Vec<Wait>,
         problems: &ServiceProblems,
         now: Now,

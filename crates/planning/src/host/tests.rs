@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use schema::keys::StatusState;
 use schema::names::{HostName, StatusType, StepName, Token, Version};
 use schema::plan::{Action, Planned, Reason};
-use schema::records::{Driver, HostFacts, Report, Wait};
+use schema::records::{Driver, MachineInfo, Report, Wait};
 use schema::steps::StepPhase;
 use schema::store_trust::{Instruction, InstructionOrder, StoreMemory, StoreTrust, WentBack};
 use schema::time::{Backoff, BootMillis, EpochSeconds, Now};
@@ -69,7 +69,7 @@ struct World {
     settings_untrusted: Option<String>,
     published: Published,
     file: Option<Version>,
-    facts: HostFacts,
+    facts: MachineInfo,
     waits: Vec<Wait>,
     services_seen: Option<u64>,
     addressable: Option<Addressable>,
@@ -115,7 +115,7 @@ impl World {
             settings_untrusted: None,
             published: Published::default(),
             file: None,
-            facts: HostFacts::default(),
+            facts: MachineInfo::default(),
             waits: Vec::new(),
             services_seen: None,
             addressable: None,

@@ -1,8 +1,8 @@
 //! The JSON values of the store. Each carries a format version; readers pass over fields they do not
 //! know and accept the bare text of the original tool where it wrote one.
 
-mod facts;
 mod live;
+mod machine;
 mod maintenance;
 mod report;
 mod requests;
@@ -12,8 +12,8 @@ mod status;
 mod store;
 mod wait;
 
-pub use facts::{CERTIFICATE_WARNING, HostFacts, certificate_warning};
 pub use live::{Driver, LiveClaim};
+pub use machine::{CERTIFICATE_WARNING, MachineInfo, certificate_warning};
 pub use maintenance::{Maintenance, OutOfUse, OutOfUseHow};
 pub use report::{
     CHECK_LINE_MAX_BYTES, CHECKS_IN_REPORT, FailingCheck, REPORT_MAX_BYTES, Report, ReportedStore,

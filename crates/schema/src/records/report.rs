@@ -4,7 +4,7 @@ use crate::codec::{cut, log_tail, write};
 use crate::health::CheckStatus;
 use crate::names::{ServiceName, Token, Version};
 use crate::plan::{HostVerdict, Phase, Plan};
-use crate::records::facts::HostFacts;
+use crate::records::machine::MachineInfo;
 use crate::records::wait::Wait;
 use crate::time::EpochSeconds;
 use serde::{Deserialize, Serialize};
@@ -56,7 +56,7 @@ pub struct Report {
     pub store: Option<ReportedStore>,
     /// About the machine.
     #[serde(default)]
-    pub facts: HostFacts,
+    pub facts: MachineInfo,
     /// The services that hold it where it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<Wait>,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Slow-changing facts about a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
-pub struct HostFacts {
+pub struct MachineInfo {
     /// Operating system and its version.
     #[serde(default)]
     pub operating_system: String,
