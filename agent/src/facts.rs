@@ -40,7 +40,7 @@ fn text(settings: &Settings, status: &Status) -> String {
             "group": settings.group,
             "datacenter": settings.dns.datacenter,
             "version": { "desired": desired, "local": status.installed },
-            "verdict": status.decision.as_ref().map(|decision| decision.verdict.word()),
+            "verdict": status.decision.as_ref().map(|decision| decision.verdict.as_str()),
         },
     });
     format!("{fact:#}\n")

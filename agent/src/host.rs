@@ -629,9 +629,9 @@ impl Reconciler {
     fn show(&self, context: &Context, decision: &Decision) {
         let before = self.status.borrow().clone();
         if before.decision.as_ref().map(|d| &d.verdict) != Some(&decision.verdict) {
-            let verdict = decision.verdict.word();
-            tracing::info!(verdict, detail = decision.verdict.detail(), "the verdict of this host");
-            crate::systemd::status(&format!("{verdict} {}", decision.verdict.detail()));
+            let verdict = decision.verdict.as_str();
+            tracing::info!(verdict, detail = decision.verdict.message(), "the verdict of this host");
+            crate::systemd::status(&format!("{verdict} {}", decision.verdict.message()));
         }
         self.status.send_replace(Arc::new(Status {
             host: Some(self.state.host.clone()),

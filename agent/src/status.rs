@@ -127,8 +127,8 @@ impl Status {
         };
         json!({
             "host": self.host,
-            "verdict": self.decision.as_ref().map(|d| d.verdict.word()),
-            "detail": self.decision.as_ref().map(|d| d.verdict.detail()),
+            "verdict": self.decision.as_ref().map(|d| d.verdict.as_str()),
+            "detail": self.decision.as_ref().map(|d| d.verdict.message()),
             "plan": self.decision.as_ref().map(|d| &d.plan),
             "target": self.target,
             "installed_version": self.installed,

@@ -138,7 +138,7 @@ fn instance(host: &HostName, instance: &Instance) -> Value {
         "port": record.port,
         "tags": record.tags,
         "meta": record.meta,
-        "health": instance.word(),
+        "health": instance.health_str(),
         "retained": instance.retained,
     })
 }
@@ -320,7 +320,7 @@ fn targets(shown: &Shown, name: &ServiceName, level: Level, tag: Option<&Tag>) -
             "labels": {
                 "__meta_orchestrate_service": name,
                 "__meta_orchestrate_host": host,
-                "__meta_orchestrate_health": found.word(),
+                "__meta_orchestrate_health": found.health_str(),
                 // As Prometheus does it: a separator at both ends makes a tag easy to match.
                 "__meta_orchestrate_tags": format!(",{},", tags.join(",")),
             },

@@ -229,7 +229,7 @@ async fn metrics(State(shared): State<Shared>) -> Response {
     );
     gauge("step_running", "1 while a step is in flight", flag(status.running.is_some()));
     for word in ["ok", "running", "waiting", "blocked", "failed", "suspect"] {
-        let current = status.decision.as_ref().is_some_and(|d| d.verdict.word() == word);
+        let current = status.decision.as_ref().is_some_and(|d| d.verdict.as_str() == word);
         gauge(&format!("verdict_{word}"), "1 for the current verdict", flag(current));
     }
     let mut text = String::new();

@@ -45,7 +45,7 @@ impl Instance {
     }
 
     /// Its state in one word.
-    pub fn word(&self) -> &'static str {
+    pub fn health_str(&self) -> &'static str {
         match self.health {
             Some(health) => health.as_str(),
             None if self.leased => "unknown",

@@ -37,7 +37,7 @@ impl<'a> ShownInstance<'a> {
             port: record.port,
             tags: &record.tags,
             meta: record.meta.iter().map(|(name, text)| (name.as_str(), plain(text))).collect(),
-            health: instance.word(),
+            health: instance.health_str(),
         }
     }
 }

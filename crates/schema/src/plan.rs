@@ -430,7 +430,7 @@ impl HostVerdict {
     }
 
     /// The verdict in one word.
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Running { .. } => "running",
@@ -442,7 +442,7 @@ impl HostVerdict {
     }
 
     /// What is behind the word, in words; empty for ok.
-    pub fn detail(&self) -> String {
+    pub fn message(&self) -> String {
         match self {
             Self::Ok => String::new(),
             Self::Running { version } => format!("on its way to {version}"),

@@ -108,7 +108,7 @@ pub(super) async fn show(
         .map(|(host, i)| {
             json!({
                 "host": host,
-                "health": i.word(),
+                "health": i.health_str(),
                 "reason": why(host),
                 "addresses": addresses(i),
                 "port": i.record.port,
@@ -121,8 +121,8 @@ pub(super) async fn show(
         let row = |(host, i): (&HostName, &std::sync::Arc<Instance>)| {
             let tags: Vec<&str> = i.record.tags.iter().map(Tag::as_str).collect();
             let health = match why(host) {
-                Some(reason) => format!("{} ({reason})", i.word()),
-                None => i.word().to_owned(),
+                Some(reason) => format!("{} ({reason})", i.health_str()),
+                None => i.health_str().to_owned(),
             };
             let or_dash = |text: String| if text.is_empty() { "-".into() } else { text };
             [

@@ -6,7 +6,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use catalog::GuardSettings;
 use etcd_session::{Deadline, StoreError};
-use planning::fleet::{Fleet, FleetTarget, FleetVerdict, FleetWord, HostFacts, Unaccounted, Waiting};
+use planning::fleet::{Fleet, FleetState, FleetTarget, FleetVerdict, HostFacts, Unaccounted, Waiting};
 use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, ServiceName};
@@ -32,14 +32,14 @@ pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exi
         output::note(&format!("store alarm: {alarm}"));
     }
     say_status(&fleet, &extras, revision, output);
-    let word = fleet.word();
-    if let Some(why) = fleet.why_unknown().filter(|_| word == FleetWord::Unknown) {
+    let word = fleet.state();
+    if let Some(why) = fleet.unknown_reason().filter(|_| word == FleetState::Unknown) {
         output::note(&format!("unknown: {why}"));
     }
     Ok(match word {
-        FleetWord::Settled => Exit::Yes,
-        FleetWord::Updating | FleetWord::Failing => Exit::No,
-        FleetWord::Unknown => Exit::CannotTell,
+        FleetState::Settled => Exit::Yes,
+        FleetState::Updating | FleetState::Failing => Exit::No,
+        FleetState::Unknown => Exit::CannotTell,
     })
 }
 
@@ -106,13 +106,13 @@ fn say_status(fleet: &Fleet, extras: &StatusExtras, revision: i64, output: &mut 
         _ => None,
     };
     let answer = json!({
-        "fleet": fleet.word().to_string(),
+        "fleet": fleet.state().to_string(),
         "revision": revision,
         "desired": target.map(|(version, revision)| json!({ "version": version, "revision": revision })),
         "versions": versions.iter().map(|(v, n)| json!({ "version": v, "hosts": n })).collect::<Vec<_>>(),
         "hosts": fleet.hosts().len(),
         "not_ok": not_ok.iter().map(|(host, v)| {
-            json!({ "host": host, "verdict": v.word(), "reason": v.detail() })
+            json!({ "host": host, "verdict": v.as_str(), "reason": v.message() })
         }).collect::<Vec<_>>(),
         "unaccounted": unaccounted.iter().map(|(host, how)| {
             json!({ "host": host, "how": how.to_string() })
@@ -135,7 +135,7 @@ fn say_status(fleet: &Fleet, extras: &StatusExtras, revision: i64, output: &mut 
         })).collect::<Vec<_>>(),
     });
     output.answer(&answer, |o| {
-        o.line(&format!("fleet: {}", fleet.word()));
+        o.line(&format!("fleet: {}", fleet.state()));
         o.line(&match (fleet.target(), target) {
             (_, Some((version, revision))) => format!("desired: {version} (revision {revision})"),
             (FleetTarget::Invalid { why }, _) => format!("desired: not a version: {why}"),
@@ -147,7 +147,7 @@ fn say_status(fleet: &Fleet, extras: &StatusExtras, revision: i64, output: &mut 
         section(o, not_ok.is_empty());
         o.table(
             ["HOST", "VERDICT", "REASON"],
-            not_ok.iter().map(|(host, v)| [host.to_string(), v.word().into(), v.detail()]),
+            not_ok.iter().map(|(host, v)| [host.to_string(), v.as_str().into(), v.message()]),
         );
         section(o, unaccounted.is_empty());
         let rows = unaccounted.iter().map(|(host, how)| [host.to_string(), how.to_string()]);
@@ -196,7 +196,7 @@ pub(super) async fn unaccounted(store: &Store<'_>, output: &mut Output) -> Resul
     let list: Vec<_> = found
         .iter()
         .map(|(host, how)| {
-            let reason = verdicts[host].detail();
+            let reason = verdicts[host].message();
             json!({ "host": host, "how": how.to_string(), "reason": reason, "last_report": last_report(host) })
         })
         .collect();
@@ -205,7 +205,7 @@ pub(super) async fn unaccounted(store: &Store<'_>, output: &mut Output) -> Resul
             [
                 host.to_string(),
                 how.to_string(),
-                verdicts[host].detail(),
+                verdicts[host].message(),
                 last_report(host).unwrap_or("never".into()),
             ]
         };

@@ -162,16 +162,16 @@ fn say_why(why: &Why, revision: i64, output: &mut Output) {
     let results: Vec<_> = why.evidence.statuses.iter().collect();
     let answer = json!({
         "host": why.host,
-        "verdict": why.verdict.word(),
-        "reason": why.verdict.detail(),
-        "remedy": why.verdict.remedy(),
+        "verdict": why.verdict.as_str(),
+        "reason": why.verdict.message(),
+        "remedy": why.verdict.hint(),
         "desired": desired.map(|(version, revision)| json!({ "version": version, "revision": revision })),
         "decided_on": decided.map(|t| json!({ "version": t.version, "revision": t.revision })),
         "installed": report.and_then(|r| r.installed.clone()),
         "listed_under": why.evidence.listed,
         "live": why.evidence.live.is_some(),
         "phase": report.map(|r| r.phase),
-        "own_verdict": report.map(|r| json!({ "verdict": r.verdict.word(), "reason": r.verdict.detail() })),
+        "own_verdict": report.map(|r| json!({ "verdict": r.verdict.as_str(), "reason": r.verdict.message() })),
         "because": report.map(|r| r.plan.because.to_string()),
         "plan": plan.iter().map(|(what, because)| json!({ "action": what, "because": because })).collect::<Vec<_>>(),
         "statuses": results.iter().map(|((kind, state), record)| json!({
@@ -196,9 +196,9 @@ fn say_why(why: &Why, revision: i64, output: &mut Output) {
             }
         };
         say("host", why.host.as_str());
-        say("verdict", why.verdict.word());
-        say("because", &why.verdict.detail());
-        say("would change", why.verdict.remedy());
+        say("verdict", why.verdict.as_str());
+        say("because", &why.verdict.message());
+        say("would change", why.verdict.hint());
         if let Some(waits) = &why.waits {
             say_waits(waits, &mut say);
         }
@@ -238,7 +238,7 @@ fn say_waits(waits: &Waits, say: &mut impl FnMut(&str, &str)) {
 
 fn say_report(report: &Report, say: &mut impl FnMut(&str, &str)) {
     say("phase", &report.phase.to_string());
-    say("says itself", format!("{} {}", report.verdict.word(), report.verdict.detail()).trim_end());
+    say("says itself", format!("{} {}", report.verdict.as_str(), report.verdict.message()).trim_end());
     say("plan", &report.plan.because.to_string());
     for unpublished in &report.unpublished {
         say("unpublished", &format!("{}: {}", unpublished.service, unpublished.reason));
@@ -266,9 +266,9 @@ pub(super) async fn logs(host: &HostName, store: &Store<'_>, output: &mut Output
 /// Why a report carries no log.
 fn no_log(host: &HostName, verdict: &HostVerdict) -> String {
     match verdict {
-        HostVerdict::Failed { .. } => format!("{host} failed: {}; it printed nothing", verdict.detail()),
+        HostVerdict::Failed { .. } => format!("{host} failed: {}; it printed nothing", verdict.message()),
         HostVerdict::Waiting { on: WaitingOn::Step { .. } } => {
-            format!("{host} {}; it printed nothing", verdict.detail())
+            format!("{host} {}; it printed nothing", verdict.message())
         }
         _ => format!("the last report of {host} carries no log: nothing failed or holds"),
     }

@@ -106,7 +106,7 @@ impl HostFacts {
 
 /// The state of the whole in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FleetWord {
+pub enum FleetState {
     /// Every host runs the target.
     Settled,
     /// Some are on their way, none needs a person.
@@ -117,7 +117,7 @@ pub enum FleetWord {
     Unknown,
 }
 
-impl fmt::Display for FleetWord {
+impl fmt::Display for FleetState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Settled => "settled",
@@ -270,22 +270,22 @@ impl Fleet {
     }
 
     /// The state of the whole.
-    pub fn word(&self) -> FleetWord {
+    pub fn state(&self) -> FleetState {
         let verdicts = self.verdicts();
         let any = |test: fn(&FleetVerdict) -> bool| verdicts.values().any(test);
         let needs_somebody = |v: &FleetVerdict| {
             matches!(v, FleetVerdict::Lost { .. } | FleetVerdict::Failed(_) | FleetVerdict::Blocked(_))
         };
         if any(needs_somebody) || !self.down().is_empty() || self.lacks_while_settled(&verdicts) {
-            FleetWord::Failing
+            FleetState::Failing
         } else if self.target == FleetTarget::NotSet {
-            FleetWord::Unknown
+            FleetState::Unknown
         } else if any(|v| *v != FleetVerdict::Ok) {
-            FleetWord::Updating
-        } else if self.why_unknown().is_some() {
-            FleetWord::Unknown
+            FleetState::Updating
+        } else if self.unknown_reason().is_some() {
+            FleetState::Unknown
         } else {
-            FleetWord::Settled
+            FleetState::Settled
         }
     }
 
@@ -300,7 +300,7 @@ impl Fleet {
     }
 
     /// What keeps a reader from saying that the fleet is settled, other than its hosts.
-    pub fn why_unknown(&self) -> Option<String> {
+    pub fn unknown_reason(&self) -> Option<String> {
         match &self.target {
             FleetTarget::NotSet => return Some("no version has been triggered".into()),
             FleetTarget::Invalid { why } => return Some(format!("/current_version is not a version: {why}")),

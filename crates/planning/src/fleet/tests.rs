@@ -103,21 +103,21 @@ fn fleet(target: FleetTarget, facts: &[(String, String)]) -> Fleet {
 }
 
 /// Judges host `h` by these facts; expected: word and detail of the verdict, and the fleet's word.
-fn check_with(target: FleetTarget, facts: &[(String, String)], expected: &str, word: FleetWord) {
+fn check_with(target: FleetTarget, facts: &[(String, String)], expected: &str, word: FleetState) {
     let fleet = fleet(target, facts);
     let found =
-        fleet.verdict(&host("h")).map_or("none".to_owned(), |v| format!("{}: {}", v.word(), v.detail()));
+        fleet.verdict(&host("h")).map_or("none".to_owned(), |v| format!("{}: {}", v.as_str(), v.message()));
     assert!(found.starts_with(expected), "expected {expected:?}, found {found:?} by {facts:#?}");
-    assert_eq!(fleet.word(), word, "{found}");
+    assert_eq!(fleet.state(), word, "{found}");
 }
 
-fn check(facts: &[(String, String)], expected: &str, word: FleetWord) {
+fn check(facts: &[(String, String)], expected: &str, word: FleetState) {
     check_with(target(), facts, expected, word);
 }
 
 #[test]
 fn a_host_with_an_agent_is_judged_by_its_report_and_its_listing() {
-    use FleetWord::{Failing, Settled, Updating};
+    use FleetState::{Failing, Settled, Updating};
     let ok = || reported(NOW, HostVerdict::Ok);
     check(&[on_roster(), live(), listed("v2"), ok()], "ok: ", Settled);
     check(&[on_roster(), live(), ok()], "running: not listed", Updating);
@@ -144,29 +144,29 @@ fn a_host_with_an_agent_is_judged_by_its_report_and_its_listing() {
 #[test]
 fn a_result_of_before_the_newest_attempt_does_not_outweigh_the_report() {
     let facts = [live(), listed("v2"), status("puppet", "failed"), reported(NOW, HostVerdict::Ok)];
-    check(&facts, "ok: ", FleetWord::Settled);
+    check(&facts, "ok: ", FleetState::Settled);
     let facts = [live(), listed("v2"), status("provisioned", "failed"), reported(NOW, HostVerdict::Ok)];
-    check(&facts, "failed: provisioned failed with code 6", FleetWord::Failing);
+    check(&facts, "failed: provisioned failed with code 6", FleetState::Failing);
 }
 
 #[test]
 fn what_blocks_a_host_stands_though_the_instruction_moved_on() {
     let held = BlockedBy::NameHeld { holder: "a".into(), ours: "b".into() };
     let old = |by| reported(Some(("v1", 10)), HostVerdict::Blocked { by });
-    check(&[live(), old(held)], "blocked: another agent", FleetWord::Failing);
+    check(&[live(), old(held)], "blocked: another agent", FleetState::Failing);
     let invalid = BlockedBy::InvalidInstruction { why: "bad".into() };
-    check(&[live(), old(invalid)], "running: has not acted", FleetWord::Updating);
+    check(&[live(), old(invalid)], "running: has not acted", FleetState::Updating);
     let newer = reported(Some(("v3", 30)), HostVerdict::Ok);
     check(
         &[live(), listed("v3"), newer],
         "blocked: it decided on the instruction of revision 30",
-        FleetWord::Failing,
+        FleetState::Failing,
     );
 }
 
 #[test]
 fn a_silent_host_is_lost_whatever_else_is_said_of_it() {
-    use FleetWord::Failing;
+    use FleetState::Failing;
     check(&[on_roster()], "lost: on the roster, but never seen", Failing);
     check(&[on_roster(), status("puppet", "failed")], "lost: neither live nor listed", Failing);
     check(&[reported(NOW, HostVerdict::Ok)], "lost: neither live nor listed", Failing);
@@ -176,14 +176,14 @@ fn a_silent_host_is_lost_whatever_else_is_said_of_it() {
 
 #[test]
 fn a_host_that_was_taken_out_is_no_member_unless_it_speaks() {
-    check(&[decommissioned(), status("puppet", "failed")], "none", FleetWord::Unknown);
-    check(&[decommissioned(), live()], "blocked: the host was decommissioned", FleetWord::Failing);
-    check(&[decommissioned(), listed("v2")], "blocked: the host was decommissioned", FleetWord::Failing);
+    check(&[decommissioned(), status("puppet", "failed")], "none", FleetState::Unknown);
+    check(&[decommissioned(), live()], "blocked: the host was decommissioned", FleetState::Failing);
+    check(&[decommissioned(), listed("v2")], "blocked: the host was decommissioned", FleetState::Failing);
 }
 
 #[test]
 fn a_host_without_an_agent_is_judged_by_listing_and_results() {
-    use FleetWord::{Failing, Settled, Updating};
+    use FleetState::{Failing, Settled, Updating};
     check(&[listed("v2")], "ok: ", Settled);
     check(&[listed("v2"), status("puppet", "success"), status("validation", "success")], "ok: ", Settled);
     check(&[listed("v1")], "running: listed under v1", Updating);
@@ -199,42 +199,42 @@ fn a_result_that_does_not_come_any_more_is_a_failure() {
     check(
         &[listed("v2"), reporting("validation")],
         "failed: validation was reported once",
-        FleetWord::Failing,
+        FleetState::Failing,
     );
     let both = [listed("v2"), reporting("validation"), status("validation", "success")];
-    check(&both, "ok: ", FleetWord::Settled);
+    check(&both, "ok: ", FleetState::Settled);
     // One that never reported it, and one whose agent reports instead.
-    check(&[listed("v2"), status("puppet", "success"), reporting("puppet")], "ok: ", FleetWord::Settled);
+    check(&[listed("v2"), status("puppet", "success"), reporting("puppet")], "ok: ", FleetState::Settled);
     let live = [listed("v2"), live(), reporting("validation"), reported(NOW, HostVerdict::Ok)];
-    check(&live, "ok: ", FleetWord::Settled);
+    check(&live, "ok: ", FleetState::Settled);
 }
 
 #[test]
 fn beside_an_external_driver_the_scripts_results_count() {
     let waits = || reported(NOW, HostVerdict::Waiting { on: WaitingOn::ExternalDriver });
     let ok = || reported(NOW, HostVerdict::Ok);
-    check(&[live_external(), waits()], "waiting: waits for the script", FleetWord::Updating);
-    check(&[live_external(), listed("v2"), ok()], "ok: ", FleetWord::Settled);
+    check(&[live_external(), waits()], "waiting: waits for the script", FleetState::Updating);
+    check(&[live_external(), listed("v2"), ok()], "ok: ", FleetState::Settled);
     let facts = [live_external(), listed("v2"), ok(), status("validation", "failed")];
-    check(&facts, "failed: validation failed", FleetWord::Failing);
+    check(&facts, "failed: validation failed", FleetState::Failing);
 }
 
 #[test]
 fn without_a_version_to_run_nobody_says_settled() {
     let ok = || reported(None, HostVerdict::Ok);
-    check_with(FleetTarget::NotSet, &[live(), listed("v2"), ok()], "ok: ", FleetWord::Unknown);
-    check_with(FleetTarget::NotSet, &[live(), ok()], "running: not listed", FleetWord::Unknown);
+    check_with(FleetTarget::NotSet, &[live(), listed("v2"), ok()], "ok: ", FleetState::Unknown);
+    check_with(FleetTarget::NotSet, &[live(), ok()], "running: not listed", FleetState::Unknown);
     let first = HostVerdict::Waiting { on: WaitingOn::Instruction };
-    check_with(FleetTarget::NotSet, &[live(), reported(None, first)], "waiting: ", FleetWord::Unknown);
-    check_with(FleetTarget::NotSet, &[status("puppet", "success")], "waiting: ", FleetWord::Unknown);
+    check_with(FleetTarget::NotSet, &[live(), reported(None, first)], "waiting: ", FleetState::Unknown);
+    check_with(FleetTarget::NotSet, &[status("puppet", "success")], "waiting: ", FleetState::Unknown);
     let invalid = FleetTarget::Invalid { why: "rule".into() };
     check_with(
         invalid,
         &[live(), listed("v2"), ok()],
         "blocked: /current_version is not",
-        FleetWord::Failing,
+        FleetState::Failing,
     );
-    check(&[], "none", FleetWord::Unknown);
+    check(&[], "none", FleetState::Unknown);
 }
 
 /// A report of a host in this phase whose checks do not pass.
@@ -257,13 +257,13 @@ fn with_checks(phase: Phase, checks: &[(Option<&str>, &str, CheckStatus)]) -> (S
 #[test]
 fn a_fleet_fails_while_a_service_is_critical_unless_that_has_an_explanation() {
     use CheckStatus::{Critical, Warning};
-    let check = |facts: &[(String, String)], expected: &[(&str, &str)], word: FleetWord| {
+    let check = |facts: &[(String, String)], expected: &[(&str, &str)], word: FleetState| {
         let fleet = fleet(target(), facts);
         let down = fleet.down();
         let found: Vec<(&str, &str)> =
             down.iter().map(|down| (down.check.as_str(), down.line.as_str())).collect();
         assert_eq!(found, expected, "{facts:#?}");
-        assert_eq!(fleet.word(), word, "{facts:#?}");
+        assert_eq!(fleet.state(), word, "{facts:#?}");
     };
     let health = |word: &str| ("/orchestrate/health/db/h".to_owned(), word.to_owned());
     let settled = |phase, checks: &[_]| [live(), listed("v2"), with_checks(phase, checks)];
@@ -271,28 +271,28 @@ fn a_fleet_fails_while_a_service_is_critical_unless_that_has_an_explanation() {
     let of_db = [(Some("db"), "tcp", Critical)];
     let of_host = [(None, "disk", Critical)];
     let (idle, apply) = (Phase::Idle, Phase::Apply);
-    check(&and(settled(idle, &[]), &[health("passing")]), &[], FleetWord::Settled);
-    check(&and(settled(idle, &[]), &[health("draining")]), &[], FleetWord::Settled);
-    check(&and(settled(idle, &[]), &[health("critical")]), &[("db", "")], FleetWord::Failing);
+    check(&and(settled(idle, &[]), &[health("passing")]), &[], FleetState::Settled);
+    check(&and(settled(idle, &[]), &[health("draining")]), &[], FleetState::Settled);
+    check(&and(settled(idle, &[]), &[health("critical")]), &[("db", "")], FleetState::Failing);
     let said = [("db", "tcp said no")];
-    check(&and(settled(idle, &of_db), &[health("critical")]), &said, FleetWord::Failing);
+    check(&and(settled(idle, &of_db), &[health("critical")]), &said, FleetState::Failing);
     // A check of the host is named by its own name, instead of each service that it makes critical.
     let disk = [("disk", "disk said no")];
-    check(&and(settled(idle, &of_host), &[health("critical")]), &disk, FleetWord::Failing);
-    check(&settled(idle, &of_host), &disk, FleetWord::Failing);
-    check(&settled(idle, &[(None, "disk", Warning)]), &[], FleetWord::Settled);
+    check(&and(settled(idle, &of_host), &[health("critical")]), &disk, FleetState::Failing);
+    check(&settled(idle, &of_host), &disk, FleetState::Failing);
+    check(&settled(idle, &[(None, "disk", Warning)]), &[], FleetState::Settled);
     // It is updating.
-    check(&and(settled(apply, &of_db), &[health("critical")]), &[], FleetWord::Settled);
-    check(&settled(apply, &of_host), &[], FleetWord::Settled);
+    check(&and(settled(apply, &of_db), &[health("critical")]), &[], FleetState::Settled);
+    check(&settled(apply, &of_host), &[], FleetState::Settled);
     // An operator took it out of use, alone or with the host.
     let out = |text: &str| ("/orchestrate/maintenance/h".to_owned(), text.to_owned());
     let since = r#"{"how":"maintenance","reason":"","at":1}"#;
     let service = out(&format!(r#"{{"services":{{"db":{since}}}}}"#));
     let host = out(&format!(r#"{{"host":{since}}}"#));
-    check(&and(settled(idle, &of_db), &[health("critical"), service]), &[], FleetWord::Settled);
-    check(&and(settled(idle, &of_host), &[health("critical"), host]), &[], FleetWord::Settled);
+    check(&and(settled(idle, &of_db), &[health("critical"), service]), &[], FleetState::Settled);
+    check(&and(settled(idle, &of_host), &[health("critical"), host]), &[], FleetState::Settled);
     // It is lost; that is worse already.
-    check(&[on_roster(), health("critical")], &[], FleetWord::Failing);
+    check(&[on_roster(), health("critical")], &[], FleetState::Failing);
 }
 
 #[test]
@@ -307,8 +307,8 @@ fn a_settled_host_whose_need_has_gone_is_not_updating() {
         unreachable: false,
     };
     let waits = || reported(NOW, HostVerdict::Waiting { on: WaitingOn::Service(wait.clone()) });
-    check(&[live(), listed("v2"), waits()], "waiting: waits for db", FleetWord::Failing);
-    check(&[live(), listed("v1"), waits()], "waiting: waits for db", FleetWord::Updating);
+    check(&[live(), listed("v2"), waits()], "waiting: waits for db", FleetState::Failing);
+    check(&[live(), listed("v1"), waits()], "waiting: waits for db", FleetState::Updating);
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn values_that_cannot_be_read_are_never_settled_and_bad_keys_are_counted() {
         ("/running_version/v2/not a host".to_owned(), "1".to_owned()),
         ("/status/puppet/exploded/h".to_owned(), "1".to_owned()),
     ];
-    check(&facts, "ok: ", FleetWord::Unknown);
+    check(&facts, "ok: ", FleetState::Unknown);
     assert_eq!(fleet(target(), &facts).passed_over(), 2);
     assert_eq!(fleet(target(), &facts).unreadable().len(), 1);
 }
@@ -398,14 +398,14 @@ proptest! {
         for (host, evidence) in fleet.hosts() {
             prop_assert_eq!(verdicts.get(host).cloned(), fleet.verdict(host));
             let verdict = &verdicts[host];
-            prop_assert_eq!(verdict.detail().is_empty(), *verdict == FleetVerdict::Ok);
-            prop_assert_eq!(verdict.remedy().is_empty(), *verdict == FleetVerdict::Ok);
+            prop_assert_eq!(verdict.message().is_empty(), *verdict == FleetVerdict::Ok);
+            prop_assert_eq!(verdict.hint().is_empty(), *verdict == FleetVerdict::Ok);
             // "At the target" is only said of a host that is listed there and nowhere else.
             if *verdict == FleetVerdict::Ok {
                 prop_assert_eq!(evidence.listed.iter().map(Version::as_str).collect::<Vec<_>>(), vec!["v2"]);
             }
         }
-        if fleet.word() == FleetWord::Settled {
+        if fleet.state() == FleetState::Settled {
             prop_assert!(verdicts.values().all(|v| *v == FleetVerdict::Ok));
         }
     }

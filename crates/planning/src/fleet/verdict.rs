@@ -126,7 +126,7 @@ impl fmt::Display for Unaccounted {
 
 impl FleetVerdict {
     /// The verdict in one word.
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::Lost { .. } => "lost",
             Self::Failed(FailedBy::Report { suspect: true, .. }) => "suspect",
@@ -139,11 +139,11 @@ impl FleetVerdict {
     }
 
     /// What is behind the word, in words; empty for ok.
-    pub fn detail(&self) -> String {
+    pub fn message(&self) -> String {
         match self {
             Self::Lost { seen: false, .. } => "on the roster, but never seen".into(),
             Self::Lost { seen: true, .. } => "neither live nor listed under a version".into(),
-            Self::Failed(by) => by.detail(),
+            Self::Failed(by) => by.message(),
             Self::Blocked(Blocked::By(by)) => by.to_string(),
             Self::Blocked(Blocked::NewerInstruction { decided, found }) => format!(
                 "it decided on the instruction of revision {decided}, the store has one of revision {found}: the store went back"
@@ -153,13 +153,13 @@ impl FleetVerdict {
             }
             Self::Waiting(Waiting::On(on)) => format!("waits for {on}"),
             Self::Waiting(Waiting::Status(kind)) => format!("{kind} said \"not yet\""),
-            Self::Running(running) => running.detail(),
+            Self::Running(running) => running.message(),
             Self::Ok => String::new(),
         }
     }
 
     /// What would change the verdict, in words; empty for ok.
-    pub fn remedy(&self) -> &'static str {
+    pub fn hint(&self) -> &'static str {
         match self {
             Self::Lost { .. } => "the host comes back, or `orchestrate hosts decommission` takes it out",
             Self::Failed(FailedBy::Report { suspect: true, .. }) => {
@@ -233,7 +233,7 @@ impl FleetVerdict {
 }
 
 impl FailedBy {
-    fn detail(&self) -> String {
+    fn message(&self) -> String {
         match self {
             Self::Report { version: Some(version), failure, .. } => {
                 format!("{} (version {version})", failure.reason)
@@ -251,7 +251,7 @@ impl FailedBy {
 }
 
 impl Running {
-    fn detail(&self) -> String {
+    fn message(&self) -> String {
         match self {
             Self::Towards(version) => format!("on its way to {version}"),
             Self::NotActedOn { decided: Some(revision) } => {

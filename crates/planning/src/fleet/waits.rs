@@ -157,15 +157,15 @@ impl<'a> WaitGraph<'a> {
                 FleetVerdict::Lost { seen, last_report } => {
                     let is_recent = last_report.is_some_and(|at| now.0.saturating_sub(at.0) < GRACE_SECONDS);
                     if !*seen || is_recent {
-                        Prospect::Open(verdict.detail())
+                        Prospect::Open(verdict.message())
                     } else {
-                        Prospect::Stuck(verdict.detail())
+                        Prospect::Stuck(verdict.message())
                     }
                 }
                 FleetVerdict::Failed(_) | FleetVerdict::Blocked(_) => {
-                    Prospect::Stuck(format!("{}: {}", verdict.word(), verdict.detail()))
+                    Prospect::Stuck(format!("{}: {}", verdict.as_str(), verdict.message()))
                 }
-                FleetVerdict::Waiting(_) | FleetVerdict::Running(_) => Prospect::Open(verdict.detail()),
+                FleetVerdict::Waiting(_) | FleetVerdict::Running(_) => Prospect::Open(verdict.message()),
             };
             // One that only is not listed yet has all that it will have.
             let prospect = match (&verdict, prospect) {
@@ -314,7 +314,7 @@ impl<'a> WaitGraph<'a> {
             .into_iter()
             .flat_map(|found| found.instances())
             .filter(|(_, instance)| !instance.is_at(wait.level))
-            .map(|(host, instance)| (host, instance.word()))
+            .map(|(host, instance)| (host, instance.health_str()))
             .collect();
         let prospect = |host: &HostName| self.members.get(host).map(|member| &member.prospect);
         for (host, _) in &lacking {

@@ -326,7 +326,7 @@ impl World {
     }
 
     fn word(&self) -> &'static str {
-        self.decide().verdict.word()
+        self.decide().verdict.as_str()
     }
 
     fn status(&self, kind: StatusType) -> Vec<StatusState> {
@@ -443,7 +443,7 @@ fn a_failed_apply_holds_later_steps_and_lets_other_phases_go_on() {
     assert_eq!(world.file, Some(version("1")));
     let report = world.published.report.unwrap();
     assert_eq!(report.log, ["output of packages"]);
-    assert_eq!(report.verdict.detail(), "apply step packages exited with code 1 (version 2)");
+    assert_eq!(report.verdict.message(), "apply step packages exited with code 1 (version 2)");
 }
 
 #[test]
@@ -834,7 +834,7 @@ fn while_others_can_write_the_settings_nothing_runs_and_listing_proof_and_report
     assert_eq!(ran(&world), before, "{:?}", world.history);
     assert_eq!(world.published.listing, Some(version("1")));
     assert!(world.state.proof_holds);
-    assert_eq!(world.published.report.as_ref().map(|report| report.verdict.word()), Some("blocked"));
+    assert_eq!(world.published.report.as_ref().map(|report| report.verdict.as_str()), Some("blocked"));
     world.settings_untrusted = None;
     world.settle();
     assert_eq!(world.published.listing, Some(version("2")));
@@ -850,7 +850,7 @@ fn a_list_is_not_changed_while_that_cannot_be_recorded_but_it_is_said() {
     world.cannot_record = Some(("disk full".into(), world.now.boot.plus(Duration::from_secs(5))));
     world.settle();
     assert_eq!(world.published.listing, None);
-    assert_eq!(world.published.report.as_ref().map(|report| report.verdict.word()), Some("blocked"));
+    assert_eq!(world.published.report.as_ref().map(|report| report.verdict.as_str()), Some("blocked"));
     world.cannot_record = None;
     world.settle();
     assert_eq!(world.published.listing, Some(version("1")));
@@ -1096,7 +1096,7 @@ fn a_missing_service_holds_its_step_and_what_follows_and_no_other_phase() {
         let names: Vec<String> = world.history.iter().filter_map(of_two).collect();
         assert_eq!(names, ran, "{phase} {step:?}");
         let decision = world.decide();
-        assert_eq!(decision.verdict.detail(), "waits for db: 0 of 1 functional", "{phase} {step:?}");
+        assert_eq!(decision.verdict.message(), "waits for db: 0 of 1 functional", "{phase} {step:?}");
         // What the eventual phase waits for is no part of the proof.
         let listed = if phase == StepPhase::Converge { Some(version("2")) } else { None };
         let is_undisturbed =
