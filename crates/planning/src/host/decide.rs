@@ -40,11 +40,11 @@ struct Decider<'a> {
     now: Now,
 }
 
-fn waits(phase: Phase, because: Reason, requeue_at: Option<BootMillis>) -> Plan {
+fn hold(phase: Phase, because: Reason, requeue_at: Option<BootMillis>) -> Plan {
     Plan { phase, actions: Vec::new(), because, requeue_at: requeue_at }
 }
 
-fn does(phase: Phase, because: Reason, actions: impl IntoIterator<Item = Action>) -> Plan {
+fn act(phase: Phase, because: Reason, actions: impl IntoIterator<Item = Action>) -> Plan {
     let actions = actions.into_iter().map(|action| Planned { action, because: because.clone() }).collect();
     Plan { phase, actions, because, requeue_at: None }
 }
@@ -52,33 +52,33 @@ fn does(phase: Phase, because: Reason, actions: impl IntoIterator<Item = Action>
 impl Decider<'_> {
     fn plan(&self) -> Plan {
         if let Claim::Contested { .. } = self.observed.claim {
-            return waits(Phase::Idle, Reason::Blocked, None);
+            return hold(Phase::Idle, Reason::Blocked, None);
         }
         if let Some(running) = &self.state.running {
             let because = Reason::StepRunning { run_id: running.run_id.clone() };
-            return waits(self.phase_of(running.phase), because, None);
+            return hold(self.phase_of(running.phase), because, None);
         }
         if let Some((_, again)) = &self.observed.cannot_record {
-            return waits(Phase::Idle, Reason::Blocked, Some(*again));
+            return hold(Phase::Idle, Reason::Blocked, Some(*again));
         }
         if self.policy.driver == Driver::External {
             return self.follow_file();
         }
         if self.observed.settings_untrusted.is_some() {
-            return waits(Phase::Idle, Reason::Blocked, None);
+            return hold(Phase::Idle, Reason::Blocked, None);
         }
         if let Some(request) = self.desired.retry
             && self.observed.store_trust == StoreTrust::Trusted
             && Some(request) > self.state.observed_retry
         {
-            return does(Phase::Idle, Reason::OperatorAsked, [Action::Rearm { order: request }]);
+            return act(Phase::Idle, Reason::OperatorAsked, [Action::Rearm { order: request }]);
         }
         if let Some(installed) = &self.state.installed
-            && self.state.dirty.is_none()
+            && self.state.in_progress_version.is_none()
             && self.observed.version_file.as_ref() != Some(installed)
         {
             let version = installed.clone();
-            return does(Phase::Idle, Reason::Succeeded, [Action::WriteVersionFile { version }]);
+            return act(Phase::Idle, Reason::Succeeded, [Action::WriteVersionFile { version }]);
         }
         match self.state.attempt.as_ref() {
             Some(attempt) => self.with_attempt(attempt),
@@ -99,12 +99,12 @@ impl Decider<'_> {
     }
 
     fn follow_file(&self) -> Plan {
-        let left_over = self.state.attempt.is_some() || self.state.dirty.is_some();
+        let left_over = self.state.attempt.is_some() || self.state.in_progress_version.is_some();
         if left_over || self.state.installed != self.observed.version_file {
             let version = self.observed.version_file.clone();
-            return does(Phase::Idle, Reason::ExternalDriver, [Action::FollowFile { version }]);
+            return act(Phase::Idle, Reason::ExternalDriver, [Action::FollowFile { version }]);
         }
-        waits(Phase::Idle, Reason::ExternalDriver, None)
+        hold(Phase::Idle, Reason::ExternalDriver, None)
     }
 
     /// The instruction that counts: never one older than one acted on.
@@ -123,23 +123,23 @@ impl Decider<'_> {
     }
 
     fn is_settled_at(&self, version: &Version) -> bool {
-        self.state.dirty.is_none() && self.state.installed.as_ref() == Some(version)
+        self.state.in_progress_version.is_none() && self.state.installed.as_ref() == Some(version)
     }
 
     /// Begins an attempt when its time in the window has come.
     fn begin(&self, target: &Instruction, because: Reason) -> Plan {
         if !self.may_start() {
-            return self.meanwhile(Reason::StoreAway, None);
+            return self.idle_cycle(Reason::StoreAway, None);
         }
         let place = place_in_window(self.state.host.as_str(), target.order.revision);
         let due = self.desired.target_since.plus(self.policy.spread_window.mul_f64(place));
         // A host that is disturbed already waits for nothing.
-        if self.now.boot < due && self.state.dirty.is_none() {
-            return self.meanwhile(Reason::Spread, Some(due));
+        if self.now.boot < due && self.state.in_progress_version.is_none() {
+            return self.idle_cycle(Reason::Spread, Some(due));
         }
         let begin = self.begin_attempt(target, AttemptCause::Instruction);
-        let mut plan = does(Phase::Start, because, [begin]);
-        self.foresee(&mut plan, target, false);
+        let mut plan = act(Phase::Start, because, [begin]);
+        self.add_expected_steps(&mut plan, target, false);
         plan
     }
 
@@ -147,17 +147,17 @@ impl Decider<'_> {
         if let Some(target) = self.instruction().filter(|t| t.order > attempt.instruction.order) {
             if attempt.started || !self.is_settled_at(&target.version) {
                 if !self.may_start() && attempt.started && attempt.ended.is_none() {
-                    return self.go_on(attempt);
+                    return self.continue_attempt(attempt);
                 }
                 return self.begin(target, Reason::NewInstruction);
             }
-            return does(Phase::Idle, Reason::BackToInstalled, [Action::DropAttempt]);
+            return act(Phase::Idle, Reason::BackToInstalled, [Action::DropAttempt]);
         }
-        if attempt.ended.is_none() { self.go_on(attempt) } else { self.after_failure(attempt) }
+        if attempt.ended.is_none() { self.continue_attempt(attempt) } else { self.after_failure(attempt) }
     }
 
     /// The rest of an attempt as far as it can be foreseen; for whoever reads the plan.
-    fn foresee(&self, plan: &mut Plan, target: &Instruction, started: bool) {
+    fn add_expected_steps(&self, plan: &mut Plan, target: &Instruction, started: bool) {
         let because = Reason::AttemptUnderWay;
         let mut push = |action: Action| {
             if !plan.actions.iter().any(|p| p.action == action) {
@@ -192,55 +192,55 @@ impl Decider<'_> {
         push(Action::Announce { version });
     }
 
-    fn go_on(&self, attempt: &Attempt) -> Plan {
-        let mut plan = if attempt.started { self.disturbed(attempt) } else { self.undisturbed(attempt) };
+    fn continue_attempt(&self, attempt: &Attempt) -> Plan {
+        let mut plan = if attempt.started { self.after_start(attempt) } else { self.before_start(attempt) };
         let failing = attempt.prefetch.failed.is_some() || attempt.apply.failed.is_some();
         let of_attempt = plan.phase != Phase::Idle;
         if !plan.actions.is_empty() && of_attempt && !failing {
-            self.foresee(&mut plan, &attempt.instruction, attempt.started);
+            self.add_expected_steps(&mut plan, &attempt.instruction, attempt.started);
         }
         plan
     }
 
     /// Before the start transaction: nothing is disturbed, everything may still be dropped.
-    fn undisturbed(&self, attempt: &Attempt) -> Plan {
+    fn before_start(&self, attempt: &Attempt) -> Plan {
         let gone = match &self.desired.target {
             Target::NotSet | Target::Invalid { .. } => true,
             Target::Known(target) => target.order < attempt.instruction.order,
             Target::Unread => false,
         };
         if gone {
-            return does(Phase::Idle, Reason::InstructionGone, [Action::DropAttempt]);
+            return act(Phase::Idle, Reason::InstructionGone, [Action::DropAttempt]);
         }
         if let Some(plan) = self.step(StepPhase::Prefetch, &attempt.prefetch, Reason::AttemptUnderWay) {
-            return if plan.actions.is_empty() { self.undisturbed_meanwhile(plan) } else { plan };
+            return if plan.actions.is_empty() { self.hold_before_start(plan) } else { plan };
         }
         if attempt.prefetch.failed.is_some() {
-            return does(Phase::Prefetch, Reason::SomethingFailed, [Action::FailAttempt]);
+            return act(Phase::Prefetch, Reason::SomethingFailed, [Action::FailAttempt]);
         }
         // A host that waits stays on its list: what the first step needs holds the start.
-        if let Some(wait) = self.lacks(StepPhase::Apply, &attempt.apply) {
+        if let Some(wait) = self.unmet_need(StepPhase::Apply, &attempt.apply) {
             let because = Reason::Lacks { service: wait.service.clone() };
             return self
                 .apply_waits(because.clone())
-                .unwrap_or_else(|| self.undisturbed_meanwhile(waits(Phase::Start, because, None)));
+                .unwrap_or_else(|| self.hold_before_start(hold(Phase::Start, because, None)));
         }
         if !self.may_start() {
-            return self.undisturbed_meanwhile(waits(Phase::Start, Reason::StoreAway, None));
+            return self.hold_before_start(hold(Phase::Start, Reason::StoreAway, None));
         }
         let instruction = attempt.instruction.clone();
         // The report of the start transaction says what begins with it.
-        does(Phase::Apply, Reason::AttemptUnderWay, [Action::CommitStart { instruction }])
+        act(Phase::Apply, Reason::AttemptUnderWay, [Action::CommitStart { instruction }])
     }
 
     /// While an attempt waits before its start, the old version is looked after as ever.
-    fn undisturbed_meanwhile(&self, waiting: Plan) -> Plan {
-        let plan = self.meanwhile(waiting.because, waiting.requeue_at);
+    fn hold_before_start(&self, waiting: Plan) -> Plan {
+        let plan = self.idle_cycle(waiting.because, waiting.requeue_at);
         if plan.actions.is_empty() { Plan { phase: waiting.phase, ..plan } } else { plan }
     }
 
     /// After the start transaction. What has begun goes on, also while the store is away.
-    fn disturbed(&self, attempt: &Attempt) -> Plan {
+    fn after_start(&self, attempt: &Attempt) -> Plan {
         let version = &attempt.instruction.version;
         if self.state.validate_first {
             return self.cycle(version, Reason::AfterBoot);
@@ -258,20 +258,20 @@ impl Decider<'_> {
         }
         let passed = self.state.validation.as_ref().is_some_and(|v| v.result == ValidationResult::Passed);
         if attempt.apply.failed.is_none() && passed {
-            return does(
+            return act(
                 Phase::Validate,
                 Reason::Succeeded,
                 [Action::RecordProven { version: version.clone() }],
             );
         }
-        does(Phase::Validate, Reason::SomethingFailed, [Action::FailAttempt])
+        act(Phase::Validate, Reason::SomethingFailed, [Action::FailAttempt])
     }
 
     /// Records first that the apply phase waits; a failure of the attempt before stands until this one ends.
     fn apply_waits(&self, because: Reason) -> Option<Plan> {
         let status = self.state.statuses.get(&StatusType::apply()).map(|(state, _)| *state);
         let is_said = matches!(status, Some(StatusState::Pending | StatusState::Failed));
-        (!is_said).then(|| does(Phase::Start, because, [Action::NoteApplyWaits]))
+        (!is_said).then(|| act(Phase::Start, because, [Action::NoteApplyWaits]))
     }
 
     /// Converge and validate of an attempt; a validation that said "not yet" is asked again.
@@ -286,11 +286,11 @@ impl Decider<'_> {
             let again = validation.at.plus(self.policy.not_yet_retry);
             match (&validation.held, missing) {
                 (Some(step), _) if self.now.boot < again => {
-                    return waits(Phase::Validate, Reason::Held { step: step.clone() }, Some(again));
+                    return hold(Phase::Validate, Reason::Held { step: step.clone() }, Some(again));
                 }
                 // Whatever changes of it wakes the host.
                 (None, Some(wait)) if due.is_none_or(|due| self.now.boot < due) => {
-                    return waits(Phase::Validate, Reason::Lacks { service: wait.service.clone() }, due);
+                    return hold(Phase::Validate, Reason::Lacks { service: wait.service.clone() }, due);
                 }
                 _ => {}
             }
@@ -298,7 +298,7 @@ impl Decider<'_> {
         self.cycle(version, Reason::AttemptUnderWay)
     }
 
-    fn lacks(&self, phase: StepPhase, progress: &Progress) -> Option<&Wait> {
+    fn unmet_need(&self, phase: StepPhase, progress: &Progress) -> Option<&Wait> {
         needs::lacks(self.observed.waits, self.policy.steps.of(phase), phase, progress)
     }
 
@@ -307,7 +307,7 @@ impl Decider<'_> {
         let applied = |a: &Attempt| {
             a.started && a.apply.failed.is_none() && a.apply.due(&self.policy.steps.apply).is_none()
         };
-        self.state.dirty.is_none() || self.state.attempt.as_ref().is_some_and(applied)
+        self.state.in_progress_version.is_none() || self.state.attempt.as_ref().is_some_and(applied)
     }
 
     /// When the eventual phase follows a change of the services that the host needs; `None` if nothing changed
@@ -335,13 +335,13 @@ impl Decider<'_> {
         if let Some(held) = &progress.held
             && self.now.boot < held.until
         {
-            return Some(waits(shown, Reason::Held { step: held.step.clone() }, Some(held.until)));
+            return Some(hold(shown, Reason::Held { step: held.step.clone() }, Some(held.until)));
         }
-        if let Some(wait) = self.lacks(phase, progress) {
-            return Some(waits(shown, Reason::Lacks { service: wait.service.clone() }, None));
+        if let Some(wait) = self.unmet_need(phase, progress) {
+            return Some(hold(shown, Reason::Lacks { service: wait.service.clone() }, None));
         }
         let step = progress.due(self.policy.steps.of(phase))?.name.clone();
-        Some(does(shown, because, [Action::RunStep { phase, step }]))
+        Some(act(shown, because, [Action::RunStep { phase, step }]))
     }
 
     /// A round of converge and validate. A phase that is held or failed does not hold the other.
@@ -359,12 +359,12 @@ impl Decider<'_> {
             let seen = self.observed.services_seen;
             let begin = Action::BeginCycle { version: version.clone(), converge, seen };
             let phase = if under_way { Phase::Converge } else { Phase::Idle };
-            return does(phase, because, [begin]);
+            return act(phase, because, [begin]);
         };
         // A service that is missing holds its own phase and not the other.
         let mut lacking = Vec::new();
         let mut goes_on = |phase, progress: &Progress| {
-            let lacks = progress.failed.is_none() && self.lacks(phase, progress).is_some();
+            let lacks = progress.failed.is_none() && self.unmet_need(phase, progress).is_some();
             if lacks {
                 lacking.push(phase);
             }
@@ -382,7 +382,7 @@ impl Decider<'_> {
         {
             return plan;
         }
-        does(self.phase_of(StepPhase::Validate), because, [Action::EndCycle { lacking }])
+        act(self.phase_of(StepPhase::Validate), because, [Action::EndCycle { lacking }])
     }
 
     fn after_failure(&self, attempt: &Attempt) -> Plan {
@@ -396,7 +396,7 @@ impl Decider<'_> {
                 .as_ref()
                 .is_some_and(|v| v.version == *version && v.result == ValidationResult::Passed);
         if healed {
-            return does(Phase::Idle, Reason::Succeeded, [Action::RecordProven { version: version.clone() }]);
+            return act(Phase::Idle, Reason::Succeeded, [Action::RecordProven { version: version.clone() }]);
         }
         if self.state.is_suspect(self.policy) {
             let order = attempt.instruction.order;
@@ -415,15 +415,15 @@ impl Decider<'_> {
                 {
                     self.try_again(attempt, because)
                 }
-                again => self.meanwhile(Reason::Suspect, again.map(|(due, _)| due)),
+                again => self.idle_cycle(Reason::Suspect, again.map(|(due, _)| due)),
             };
         }
-        let Some(end) = &attempt.ended else { return self.go_on(attempt) };
+        let Some(end) = &attempt.ended else { return self.continue_attempt(attempt) };
         if self.now.boot < end.next_at {
-            return self.meanwhile(Reason::BackingOff, Some(end.next_at));
+            return self.idle_cycle(Reason::BackingOff, Some(end.next_at));
         }
         if !self.is_still_wanted(attempt) || !self.may_start() {
-            return self.meanwhile(self.why_no_instruction(), None);
+            return self.idle_cycle(self.why_no_instruction(), None);
         }
         self.try_again(attempt, Reason::TryAgain)
     }
@@ -435,8 +435,8 @@ impl Decider<'_> {
 
     fn try_again(&self, attempt: &Attempt, because: Reason) -> Plan {
         let begin = self.begin_attempt(&attempt.instruction, attempt.cause);
-        let mut plan = does(Phase::Start, because, [begin]);
-        self.foresee(&mut plan, &attempt.instruction, false);
+        let mut plan = act(Phase::Start, because, [begin]);
+        self.add_expected_steps(&mut plan, &attempt.instruction, false);
         plan
     }
 
@@ -474,7 +474,7 @@ impl Decider<'_> {
 
     fn without_attempt(&self) -> Plan {
         let Some(target) = self.instruction() else {
-            return self.meanwhile(self.why_no_instruction(), None);
+            return self.idle_cycle(self.why_no_instruction(), None);
         };
         if !self.is_settled_at(&target.version) {
             return self.begin(target, Reason::NewInstruction);
@@ -482,11 +482,11 @@ impl Decider<'_> {
         if let Some(due) = self.repair_due() {
             if self.now.boot >= due && self.may_start() && self.state.cycle.is_none() {
                 let begin = self.begin_attempt(target, AttemptCause::Repair);
-                return does(Phase::Start, Reason::Repair, [begin]);
+                return act(Phase::Start, Reason::Repair, [begin]);
             }
-            return self.meanwhile(Reason::SomethingFailed, Some(due));
+            return self.idle_cycle(Reason::SomethingFailed, Some(due));
         }
-        self.meanwhile(Reason::Settled, None)
+        self.idle_cycle(Reason::Settled, None)
     }
 
     /// When a proven version whose validation fails without a break is applied again, if the day's
@@ -503,9 +503,9 @@ impl Decider<'_> {
     }
 
     /// What a host does when no attempt is under way: it validates what it has, on time.
-    fn meanwhile(&self, because: Reason, requeue_at: Option<BootMillis>) -> Plan {
+    fn idle_cycle(&self, because: Reason, requeue_at: Option<BootMillis>) -> Plan {
         let Some(subject) = self.state.subject() else {
-            return waits(Phase::Idle, because, requeue_at);
+            return hold(Phase::Idle, because, requeue_at);
         };
         if self.state.cycle.is_some() {
             return self.cycle(subject, Reason::ValidationDue);
@@ -524,7 +524,7 @@ impl Decider<'_> {
             due = due.min(converge);
         }
         let requeue_at = requeue_at.filter(|at| *at > self.now.boot).map_or(due, |at| at.min(due));
-        waits(Phase::Idle, because, Some(requeue_at))
+        hold(Phase::Idle, because, Some(requeue_at))
     }
 
     /// A failing validation is repeated after a delay that grows with the time it has failed.

@@ -19,7 +19,7 @@ const BURST_WINDOW: Duration = Duration::from_secs(60);
 impl HostState {
     /// The version that the host may be listed under: one whose proof holds.
     pub fn listing(&self) -> Option<&Version> {
-        self.installed.as_ref().filter(|_| self.proof_holds && self.dirty.is_none())
+        self.installed.as_ref().filter(|_| self.proof_holds && self.in_progress_version.is_none())
     }
 
     fn may_announce(&self, policy: &Policy) -> bool {

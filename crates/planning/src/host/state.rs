@@ -166,7 +166,7 @@ pub struct HostState {
     pub installed: Option<Version>,
     /// The version whose disruptive start happened last without being proven since.
     #[serde(rename = "dirty")]
-    pub dirty: Option<Version>,
+    pub in_progress_version: Option<Version>,
     /// The proof of `installed` holds: validation passed in this boot and nothing disturbed it since.
     pub proof_holds: bool,
     /// The attempt in progress, or the last one if it failed.
@@ -282,7 +282,7 @@ impl HostState {
             machine_id,
             store: None,
             installed,
-            dirty: None,
+            in_progress_version: None,
             proof_holds: false,
             attempt: None,
             cycle: None,
@@ -331,7 +331,7 @@ impl HostState {
     /// The version that steps and validation are about: the one a disruptive start was made for, else
     /// the one last proven.
     pub fn subject(&self) -> Option<&Version> {
-        self.dirty.as_ref().or(self.installed.as_ref())
+        self.in_progress_version.as_ref().or(self.installed.as_ref())
     }
 
     /// True after `suspect_after` failed disruptive attempts at the instruction. A repair whose apply
@@ -357,7 +357,7 @@ impl HostState {
             Fact::Started => {
                 if let Some(attempt) = &mut self.attempt {
                     attempt.started = true;
-                    self.dirty = Some(attempt.instruction.version.clone());
+                    self.in_progress_version = Some(attempt.instruction.version.clone());
                     self.proof_holds = false;
                     self.cycle = None;
                     self.validate_first = false;
@@ -384,7 +384,7 @@ impl HostState {
                     if !self.statuses.contains_key(&StatusType::provisioned()) {
                         self.set_status(StatusType::provisioned(), StatusState::Success, None, now);
                     }
-                    self.dirty = None;
+                    self.in_progress_version = None;
                     self.proof_holds = true;
                     self.log.clear();
                 }
@@ -415,7 +415,7 @@ impl HostState {
                 self.proof_holds = version.is_some();
                 self.installed = version;
                 // What an agent that drove here before had begun is the script's business now.
-                self.dirty = None;
+                self.in_progress_version = None;
                 self.attempt = None;
                 self.cycle = None;
                 self.validation = None;
@@ -568,7 +568,8 @@ impl HostState {
         let same_version = |v: &Validation| v.version == cycle.version;
         let failing_since =
             self.validation.as_ref().filter(|v| same_version(v)).and_then(|v| v.failing_since);
-        let proof_is_about_it = self.dirty.is_none() && self.installed.as_ref() == Some(&cycle.version);
+        let proof_is_about_it =
+            self.in_progress_version.is_none() && self.installed.as_ref() == Some(&cycle.version);
         let failing_since = match result {
             ValidationResult::Passed => None,
             ValidationResult::Failed => failing_since.or(Some(now.boot)),

@@ -700,7 +700,7 @@ fn v1_v2_v1_applies_nothing_on_a_host_that_had_not_started_v2() {
 fn v1_v2_v1_applies_v1_again_on_a_host_that_v2_had_disturbed() {
     let mut world = settled_at("1");
     world.trigger("2");
-    while world.state.dirty.is_none() {
+    while world.state.in_progress_version.is_none() {
         assert!(world.act());
     }
     world.trigger("1");
@@ -860,7 +860,7 @@ fn a_list_is_not_changed_while_that_cannot_be_recorded_but_it_is_said() {
 fn what_has_begun_finishes_while_the_store_is_away_and_its_announcement_waits() {
     let mut world = settled_at("1");
     world.trigger("2");
-    while world.state.dirty.is_none() {
+    while world.state.in_progress_version.is_none() {
         assert!(world.act());
     }
     world.store_away = true;
@@ -891,7 +891,7 @@ fn a_step_cut_off_by_a_reboot_runs_again_after_a_look() {
     let mut world = settled_at("1");
     world.trigger("2");
     world.ends.insert("packages".into(), [StepEnd::Interrupted].into());
-    while world.state.dirty.is_none() {
+    while world.state.in_progress_version.is_none() {
         assert!(world.act());
     }
     let running = RunningStep {
@@ -1027,7 +1027,7 @@ fn a_reboot_during_prefetch_puts_no_validation_before_the_apply() {
 fn a_window_holds_no_host_that_is_disturbed() {
     let mut world = settled_at("1");
     world.trigger("2");
-    while world.state.dirty.is_none() {
+    while world.state.in_progress_version.is_none() {
         assert!(world.act());
     }
     world.policy.spread_window = Duration::from_secs(100_000);

@@ -119,7 +119,7 @@ fn running_towards(desired: &Desired, state: &HostState) -> Option<Version> {
         _ => None,
     };
     let goal = wanted.or(state.installed.as_ref())?;
-    let there = state.installed.as_ref() == Some(goal) && state.dirty.is_none();
+    let there = state.installed.as_ref() == Some(goal) && state.in_progress_version.is_none();
     let proven = state.proof_holds || desired.policy.driver == Driver::External;
     (!(there && proven)).then(|| goal.clone())
 }
