@@ -7,7 +7,7 @@
 use super::context::Store;
 use super::fleet;
 use super::local::known_types;
-use super::running::{hosts_of, note_passed_over};
+use super::running::{hosts_of, warn_of_skipped};
 use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::output::{self, Output};
@@ -217,7 +217,7 @@ impl Reader<'_> {
 
     async fn hosts(&self, prefix: &Prefix) -> Result<Vec<HostName>, StoreError> {
         let (hosts, passed_over) = hosts_of(&self.list(prefix).await?);
-        note_passed_over(passed_over);
+        warn_of_skipped(passed_over);
         Ok(hosts)
     }
 
@@ -329,7 +329,7 @@ pub(super) async fn debug_timeout(
     let prefix = Prefix::RunningVersion(version.clone());
     let list = store.session.read_key_list(&prefix, Some(found.revision), store.deadline).await?;
     let (hosts, passed_over) = hosts_of(&list);
-    note_passed_over(passed_over);
+    warn_of_skipped(passed_over);
     if output.is_json() {
         let failures = described(&found.failures, &found, store).await?;
         output.answer(&json!({ "failures": failures, "hosts": hosts, "revision": found.revision }), |_| {});

@@ -63,8 +63,8 @@ pub(super) fn target(snapshot: &KeySnapshot) -> FleetTarget {
 }
 
 /// Says on standard error what is wrong with the store's content, and which host's certificate ends soon.
-pub(super) fn note_oddities(fleet: &Fleet) {
-    super::running::note_passed_over(fleet.passed_over());
+pub(super) fn print_warnings(fleet: &Fleet) {
+    super::running::warn_of_skipped(fleet.skipped());
     for key in fleet.unreadable().iter().take(10) {
         output::warn(&format!("the value of {key} cannot be read"));
     }
@@ -79,7 +79,7 @@ pub(super) fn note_oddities(fleet: &Fleet) {
 }
 
 /// Says on standard error which listings the hosts do not confirm.
-pub(super) fn note_unconfirmed(fleet: &Fleet) {
+pub(super) fn warn_of_unconfirmed_listings(fleet: &Fleet) {
     for (version, hosts) in fleet.unconfirmed() {
         warn_of_unconfirmed(version, hosts.iter().map(|host| host.as_str()));
     }

@@ -72,7 +72,7 @@ pub(super) async fn list(all: bool, store: &Store<'_>, output: &mut Output) -> R
             _ => passed_over += 1,
         }
     }
-    super::running::note_passed_over(passed_over);
+    super::running::warn_of_skipped(passed_over);
     hosts.retain(|(_, entry)| all || entry.decommissioned.is_none());
     let state =
         |host: &HostName, entry: &RosterEntry| match (entry.decommissioned, live.contains(host.as_str())) {

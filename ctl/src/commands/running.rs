@@ -18,7 +18,7 @@ struct Running {
 async fn running(store: &Store<'_>) -> Result<Running, StoreError> {
     let list = store.session.read_key_list(&Prefix::RunningVersions, None, store.deadline).await?;
     let (versions, passed_over) = count_versions(list.suffixes());
-    note_passed_over(passed_over);
+    warn_of_skipped(passed_over);
     Ok(Running { versions, revision: list.revision })
 }
 
@@ -50,7 +50,7 @@ fn count_versions<'a>(suffixes: impl Iterator<Item = &'a str>) -> (BTreeMap<Vers
 }
 
 /// Keys with names that are not valid never become part of an answer; that there are some is said.
-pub(super) fn note_passed_over(count: usize) {
+pub(super) fn warn_of_skipped(count: usize) {
     if count > 0 {
         output::warn(&format!("{count} keys hold names that are not valid and were passed over"));
     }
@@ -91,7 +91,7 @@ pub(super) async fn hosts_at_version(
     let prefix = Prefix::RunningVersion(version.clone());
     let list = store.session.read_key_list(&prefix, None, store.deadline).await?;
     let (hosts, passed_over) = hosts_of(&list);
-    note_passed_over(passed_over);
+    warn_of_skipped(passed_over);
     output.answer(&json!({ "version": version, "hosts": hosts, "revision": list.revision }), |o| {
         hosts.iter().for_each(|host| o.line(host.as_str()));
     });

@@ -20,8 +20,8 @@ use std::time::Duration;
 pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let (read, alarms) = tokio::join!(fleet::read(store, None, store.deadline), alarms(store));
     let (mut fleet, revision) = read?;
-    fleet::note_oddities(&fleet);
-    fleet::note_unconfirmed(&fleet);
+    fleet::print_warnings(&fleet);
+    fleet::warn_of_unconfirmed_listings(&fleet);
     let waits = |v: &FleetVerdict| matches!(v, FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(_))));
     if fleet.verdicts().values().any(waits) {
         let (view, _) = services::read(store, None, Some(revision)).await?;
@@ -186,7 +186,7 @@ fn unaccounted_of<'a>(verdicts: &BTreeMap<&'a HostName, FleetVerdict>) -> Vec<(&
 /// Lists hosts that nobody can account for.
 pub(super) async fn unaccounted(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let (fleet, revision) = fleet::read(store, None, store.deadline).await?;
-    fleet::note_oddities(&fleet);
+    fleet::print_warnings(&fleet);
     let verdicts = fleet.verdicts();
     let found = unaccounted_of(&verdicts);
     let last_report = |host: &HostName| {

@@ -68,7 +68,7 @@ fn unsettled(fleet: &Fleet) -> usize {
 }
 
 fn refuse_unsettled(fleet: &Fleet) -> Result<(), Failure> {
-    fleet::note_oddities(fleet);
+    fleet::print_warnings(fleet);
     let verdicts = fleet.verdicts();
     let names: Vec<&str> =
         verdicts.iter().filter(|(_, v)| !is_settled(v)).map(|(host, _)| host.as_str()).collect();

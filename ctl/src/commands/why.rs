@@ -50,8 +50,8 @@ fn unknown(host: &HostName) -> Failure {
 pub(super) async fn why(host: &HostName, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let snapshot = read_host_keys(store, host).await?;
     let fleet = fleet::fleet(&snapshot);
-    fleet::note_oddities(&fleet);
-    fleet::note_unconfirmed(&fleet);
+    fleet::print_warnings(&fleet);
+    fleet::warn_of_unconfirmed_listings(&fleet);
     let (Some(evidence), Some(verdict)) = (fleet.hosts().get(host), fleet.verdict(host)) else {
         return match snapshot.get(&Key::Host(host.clone())) {
             Some(_) => Err(Failure::no(format!("host {host} was decommissioned"))),
@@ -111,7 +111,7 @@ impl Waits {
 /// Says why hosts wait for services, each cause once, those that hold most hosts first.
 pub(super) async fn roots(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let (mut fleet, revision) = fleet::read(store, None, store.deadline).await?;
-    fleet::note_oddities(&fleet);
+    fleet::print_warnings(&fleet);
     let (view, _) = services::read(store, None, Some(revision)).await?;
     fleet.find_deadlocks(&view, now());
     let graph = WaitGraph::of(&fleet, &view, now());

@@ -135,7 +135,7 @@ pub struct Fleet {
     pub(super) hosts: BTreeMap<HostName, HostFacts>,
     /// The version that each host names in its own key.
     pub(super) announced: BTreeMap<HostName, Version>,
-    pub(super) passed_over: usize,
+    pub(super) skipped: usize,
     pub(super) unreadable: BTreeSet<String>,
     pub(super) services: Services,
     /// Hosts that can never go on by themselves, and the loop that holds each.
@@ -150,7 +150,7 @@ impl Fleet {
             target,
             hosts: BTreeMap::new(),
             announced: BTreeMap::new(),
-            passed_over: 0,
+            skipped: 0,
             unreadable: BTreeSet::new(),
             services: Services::default(),
             deadlocks: BTreeMap::new(),
@@ -158,7 +158,7 @@ impl Fleet {
         for (text, value) in entries {
             match Key::parse(text) {
                 Ok(key) => fleet.note(text, key, value),
-                Err(_) => fleet.passed_over += 1,
+                Err(_) => fleet.skipped += 1,
             }
         }
         fleet.hosts.retain(|_, evidence| evidence.is_member());
@@ -225,8 +225,8 @@ impl Fleet {
     }
 
     /// How many keys were passed over.
-    pub fn passed_over(&self) -> usize {
-        self.passed_over
+    pub fn skipped(&self) -> usize {
+        self.skipped
     }
 
     /// Keys whose values cannot be read.

@@ -320,7 +320,7 @@ fn values_that_cannot_be_read_are_never_settled_and_bad_keys_are_counted() {
         ("/status/puppet/exploded/h".to_owned(), "1".to_owned()),
     ];
     check(&facts, "ok: ", FleetState::Unknown);
-    assert_eq!(fleet(target(), &facts).passed_over(), 2);
+    assert_eq!(fleet(target(), &facts).skipped(), 2);
     assert_eq!(fleet(target(), &facts).unreadable().len(), 1);
 }
 
