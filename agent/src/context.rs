@@ -1,7 +1,7 @@
 //! What the host's loop remembers from one pass to the next and does not need after a restart.
 
 use crate::clock;
-use etcd_session::{PresenceState, Snapshot, draw};
+use etcd_session::{PresenceState, Snapshot, jitter};
 use planning::host::{Addressable, Published, ServiceProblems, Target};
 use planning::policy::Policy;
 use planning::settings::ValidationDirectory;
@@ -73,7 +73,7 @@ impl Context {
     pub(crate) fn store_failed(&mut self) {
         self.store_failures += 1;
         let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
-        self.store_retry_at = clock::boot_millis().plus(backoff.delay(self.store_failures, draw()));
+        self.store_retry_at = clock::boot_millis().plus(backoff.delay(self.store_failures, jitter()));
     }
 }
 

@@ -8,7 +8,7 @@ use crate::secrets::Secrets;
 use crate::step::{RUN_ID_VARIABLE, RunResult, Runs};
 use crate::{clock, failpoint, journal, trust};
 use etcd_session::{
-    Deadline, Fence, HostWrite, Listing, PresenceState, Refusal, Session, StoreError, Written, draw,
+    Deadline, Fence, HostWrite, Listing, PresenceState, Refusal, Session, StoreError, Written, jitter,
 };
 use planning::host::{Decision, Fact, HostState, RunningStep};
 use planning::policy::{Step, StepEnd};
@@ -164,7 +164,7 @@ impl Executor {
                 return Ok(true);
             }
         };
-        state.record(fact, &context.policy, clock::now(), draw());
+        state.record(fact, &context.policy, clock::now(), jitter());
         context.unsaved = true;
         Ok(true)
     }
@@ -235,7 +235,7 @@ impl Executor {
         }
         replace_statuses(&mut published.statuses, statuses);
         context.written = Some((revision, published));
-        state.record(Fact::ReportWritten, &context.policy, now, draw());
+        state.record(Fact::ReportWritten, &context.policy, now, jitter());
         context.unsaved = true;
         Ok(())
     }
@@ -260,7 +260,7 @@ impl Executor {
             files.bring_up_to_date().await;
         }
         let step = with_version(step, environment.get("ORCHESTRATE_STEP_VERSION"));
-        state.record(Fact::StepStarted(running.clone()), &context.policy, clock::now(), draw());
+        state.record(Fact::StepStarted(running.clone()), &context.policy, clock::now(), jitter());
         context.unsaved = true;
         save(state, context, directory)?;
         self.steps_run.fetch_add(1, Ordering::Relaxed);

@@ -10,7 +10,7 @@ use crate::files::Directory;
 use crate::status::Status;
 use crate::step::RunResult;
 use crate::{clock, config, failpoint, journal, store_view};
-use etcd_session::{Gate, Mirror, Presence, PresenceState, Session, Snapshot, StoreError, draw};
+use etcd_session::{Gate, Mirror, Presence, PresenceState, Session, Snapshot, StoreError, jitter};
 use planning::host::{
     Addressable, Claim, Decision, Desired, Fact, HostState, Observed, Published, RunningStep,
     ServiceProblems, StepReport, Target, decide,
@@ -665,7 +665,7 @@ fn end_step(
     tracing::info!(%phase, %step, end = %result.end, leftovers = result.leftovers, "step ended");
     let log = log_tail(executor.redact(&result.output).lines());
     let report = StepReport { phase, step, end: result.end, log };
-    state.record(Fact::StepEnded(report), &context.policy, clock::now(), draw());
+    state.record(Fact::StepEnded(report), &context.policy, clock::now(), jitter());
     context.unsaved = true;
 }
 

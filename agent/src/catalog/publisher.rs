@@ -11,7 +11,7 @@ use catalog::checks::health;
 use catalog::definitions::{Definitions, ServiceAddress, ServiceDefinition};
 use etcd_session::{
     Deadline, Fence, PresenceState, SERVICES_IN_WRITE, ServiceChange, ServiceWrite, Session, StoreError,
-    Written, draw,
+    Written, jitter,
 };
 use planning::settings::Settings;
 use schema::codec::cut;
@@ -176,7 +176,7 @@ impl Publisher {
                     tracing::debug!(error, "services could not be published");
                     // Whether it was written is not known: what stands there is read again.
                     self.stored = None;
-                    backoff.delay(failures, draw())
+                    backoff.delay(failures, jitter())
                 }
             };
             self.show();

@@ -4,7 +4,7 @@ use super::registry::CheckRegistry;
 use super::run::run;
 use crate::catalog::Loaded;
 use catalog::definitions::{CheckDefinition, CheckKind};
-use etcd_session::draw;
+use etcd_session::jitter;
 use schema::names::CheckId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ async fn run_repeatedly(
     /// The first look need not wait for a long interval.
     const FIRST_WITHIN_SECONDS: f64 = 1.0;
     let interval = definition.interval;
-    let first = interval.as_secs_f64().min(FIRST_WITHIN_SECONDS) * draw();
+    let first = interval.as_secs_f64().min(FIRST_WITHIN_SECONDS) * jitter();
     let mut next = Instant::now() + std::time::Duration::from_secs_f64(first);
     let mut is_first = true;
     loop {
@@ -100,7 +100,7 @@ async fn run_repeatedly(
             registry.record(&definition.id, status, &output);
         }
         // A place of its own within the interval, then that distance; a run that took long skips no more than it took.
-        let phase = if std::mem::take(&mut is_first) { draw() } else { 1.0 };
+        let phase = if std::mem::take(&mut is_first) { jitter() } else { 1.0 };
         next = (next + interval.mul_f64(phase.max(0.1))).max(Instant::now());
     }
 }

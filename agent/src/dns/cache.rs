@@ -59,7 +59,7 @@ impl Answers {
         let changes = reader.changes();
         let shown = reader.shown();
         // The order of answers is no secret.
-        let seed = (etcd_session::draw() * f64::from(u32::MAX)) as u64 + 1;
+        let seed = (etcd_session::jitter() * f64::from(u32::MAX)) as u64 + 1;
         let (kept, kept_bytes) = (HashMap::new(), 0);
         Self { zone, transport, forwards, reader, changes, shown, kept, kept_bytes, seed }
     }

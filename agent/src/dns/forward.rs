@@ -64,7 +64,7 @@ async fn by_tcp(packet: &[u8], forwarder: SocketAddr) -> io::Result<Vec<u8>> {
 }
 
 fn with_own_id(packet: &[u8]) -> io::Result<([u8; 2], Vec<u8>)> {
-    let own = ((etcd_session::draw() * f64::from(u16::MAX)) as u16).to_be_bytes();
+    let own = ((etcd_session::jitter() * f64::from(u16::MAX)) as u16).to_be_bytes();
     let rest = packet.get(2..).ok_or(io::ErrorKind::InvalidInput)?;
     Ok((own, [&own[..], rest].concat()))
 }

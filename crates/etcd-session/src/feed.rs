@@ -7,7 +7,7 @@
 
 use crate::error::StoreError;
 use crate::key_snapshot::Entry;
-use crate::random::draw;
+use crate::random::jitter;
 use crate::read::ANSWER_MAX_BYTES;
 use crate::request::Deadline;
 use crate::session::Session;
@@ -125,7 +125,7 @@ impl Follower {
             if self.send(FeedEvent::Connected(false)).await.is_err() {
                 return;
             }
-            tokio::time::sleep(backoff.spread(failures, draw())).await;
+            tokio::time::sleep(backoff.spread(failures, jitter())).await;
         }
     }
 
@@ -172,7 +172,7 @@ impl Follower {
             Err(error) => return WatchEnd::Disconnected(error),
         };
         let cut = |detail: &str| StoreError::Unreachable { operation: "watch", detail: detail.to_owned() };
-        let mut ask_at = Instant::now() + self.options.progress_every.mul_f64(0.5 + draw());
+        let mut ask_at = Instant::now() + self.options.progress_every.mul_f64(0.5 + jitter());
         // Until when something must be heard.
         let mut silent_at: Option<Instant> = Some(Instant::now() + self.options.silence_max);
         loop {
@@ -204,7 +204,7 @@ impl Follower {
                         return WatchEnd::Disconnected(cut("the stream ended"));
                     }
                     silent_at = silent_at.or(Some(Instant::now() + self.options.silence_max));
-                    ask_at = Instant::now() + self.options.progress_every.mul_f64(0.5 + draw());
+                    ask_at = Instant::now() + self.options.progress_every.mul_f64(0.5 + jitter());
                 }
                 () = tokio::time::sleep_until(silence) => {
                     self.session.move_on(generation).await;

@@ -32,7 +32,7 @@ pub use marks::{Marks, Regress, store_seen, trust_keys};
 pub use mirror::{Mirror, MirrorOptions, Scope, Snapshot};
 pub use operator::{Accepted, OneShot, StatusWrite, TargetSet};
 pub use presence::{Gate, Presence, PresenceConfig, PresenceState};
-pub use random::{draw, random_token};
+pub use random::{jitter, random_token};
 pub use read::{EntryPage, KeyList, Survey};
 pub use request::Deadline;
 pub use services::{OneShotService, SERVICES_IN_WRITE, ServiceChange, ServiceWrite};

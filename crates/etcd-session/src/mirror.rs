@@ -6,7 +6,7 @@
 use crate::error::StoreError;
 use crate::key_snapshot::{Entry, KeySnapshot};
 use crate::marks::Regress;
-use crate::random::draw;
+use crate::random::jitter;
 use crate::read::OPERATIONS_MAX;
 use crate::request::Deadline;
 use crate::session::Session;
@@ -157,7 +157,7 @@ impl Follower {
                     Err(error) => {
                         failures += 1;
                         self.record_error(error);
-                        tokio::time::sleep(backoff.spread(failures, draw())).await;
+                        tokio::time::sleep(backoff.spread(failures, jitter())).await;
                         continue;
                     }
                 }
@@ -167,13 +167,13 @@ impl Follower {
                     resume.clear();
                     failures += 1;
                     if failures > 1 {
-                        tokio::time::sleep(backoff.spread(failures - 1, draw())).await;
+                        tokio::time::sleep(backoff.spread(failures - 1, jitter())).await;
                     }
                 }
                 WatchEnd::Disconnected(error) => {
                     failures += 1;
                     self.record_error(error);
-                    tokio::time::sleep(backoff.spread(failures, draw())).await;
+                    tokio::time::sleep(backoff.spread(failures, jitter())).await;
                 }
             }
         }
@@ -206,7 +206,7 @@ impl Follower {
             if regress.is_none() || attempt == 1 {
                 break;
             }
-            tokio::time::sleep(Duration::from_millis(300).mul_f64(0.5 + draw())).await;
+            tokio::time::sleep(Duration::from_millis(300).mul_f64(0.5 + jitter())).await;
         }
         let revision = key_snapshot.revision;
         let mut deaf = false;
@@ -341,7 +341,7 @@ impl Follower {
     }
 
     fn backstop(&self) -> Duration {
-        self.options.backstop.mul_f64(0.5 + draw())
+        self.options.backstop.mul_f64(0.5 + jitter())
     }
 
     /// The backstop: a read that shows what the watch should have shown.

@@ -12,7 +12,7 @@
 use crate::error::{Class, StoreError};
 use crate::key_snapshot::KeySnapshot;
 use crate::marks::{Marks, store_seen, trust_keys};
-use crate::random::draw;
+use crate::random::jitter;
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
@@ -184,7 +184,7 @@ impl Claimant {
                 }
                 Ok(ClaimOutcome::Raced) => {
                     failures += 1;
-                    self.pause(backoff.delay(failures, draw())).await;
+                    self.pause(backoff.delay(failures, jitter())).await;
                 }
                 Ok(ClaimOutcome::Contested { holder, lease }) => {
                     let left = self.time_left(lease).await;
@@ -193,7 +193,7 @@ impl Claimant {
                         self.publish(PresenceState::Contested { holder });
                     }
                     contest = left.map(|left| (lease, left));
-                    self.pause(CONTEST_LOOK_EVERY.mul_f64(0.8 + 0.4 * draw())).await;
+                    self.pause(CONTEST_LOOK_EVERY.mul_f64(0.8 + 0.4 * jitter())).await;
                 }
                 Err(error) => {
                     failures += 1;
@@ -201,7 +201,7 @@ impl Claimant {
                     // With NOSPACE no lease is granted: look again at the slow pace, not in a spin.
                     let floor =
                         if error.class() == Class::Fatal { Duration::from_secs(5) } else { Duration::ZERO };
-                    self.pause(backoff.delay(failures, draw()).max(floor)).await;
+                    self.pause(backoff.delay(failures, jitter()).max(floor)).await;
                 }
             }
         }
@@ -365,10 +365,10 @@ impl Claimant {
         let (mut generations, proven) = (self.session.generations(), self.session.proven());
         loop {
             let delay = if failures == 0 {
-                (self.config.lease / 3).mul_f64(0.9 + 0.2 * draw())
+                (self.config.lease / 3).mul_f64(0.9 + 0.2 * jitter())
             } else {
                 // After a cut keep-alives reconnect first, spread over five seconds.
-                Duration::from_secs(5).mul_f64(draw())
+                Duration::from_secs(5).mul_f64(jitter())
             };
             let due = async {
                 tokio::select! {

@@ -1,7 +1,7 @@
 //! Random numbers of the kernel.
 
 /// A random number in 0..1 for jitter. A failing random source gives the middle.
-pub fn draw() -> f64 {
+pub fn jitter() -> f64 {
     getrandom::u32().map_or(0.5, |n| f64::from(n) / f64::from(u32::MAX))
 }
 

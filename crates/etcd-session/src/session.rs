@@ -8,7 +8,7 @@ use crate::classify::Who;
 use crate::config::{EndpointSource, SessionConfig};
 use crate::error::{Class, StoreError};
 use crate::marks::{Marks, SharedMarks};
-use crate::random::draw;
+use crate::random::jitter;
 use crate::request::{Deadline, Repeat};
 use crate::{certificates, discovery};
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
@@ -171,7 +171,7 @@ impl Session {
         if connection.endpoints.is_empty() {
             connection.endpoints = discovery::endpoints(&config.endpoints, !config.tls.is_empty()).await?;
             // Agents that share a list begin at different members.
-            connection.index = (draw() * connection.endpoints.len() as f64) as usize;
+            connection.index = (jitter() * connection.endpoints.len() as f64) as usize;
         }
         if !config.tls.is_empty() && connection.tls_looked_at.elapsed() > TLS_FILES_LOOKED_AT_EVERY {
             connection.tls_looked_at = Instant::now();
@@ -277,7 +277,7 @@ impl Session {
             // The next member is asked at once, the first time round.
             let members = self.inner.connection.lock().await.endpoints.len();
             if failures as usize >= members {
-                tokio::time::sleep(backoff.delay(failures, draw()).min(deadline.left())).await;
+                tokio::time::sleep(backoff.delay(failures, jitter()).min(deadline.left())).await;
             }
         }
     }

@@ -295,7 +295,7 @@ async fn wait_for<'a>(
         };
         rounds += 1;
         // A big list costs the store something: it is left alone nine tenths of the time.
-        let delay = pace.delay(rounds, etcd_session::draw()).max(asked.elapsed() * 9);
+        let delay = pace.delay(rounds, etcd_session::jitter()).max(asked.elapsed() * 9);
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             progress.finish_and_clear();
