@@ -3,7 +3,7 @@
 
 use crate::definitions::{CheckDefinition, CheckKind};
 use schema::health::{CheckStatus, Health};
-use schema::records::OutOfUseHow;
+use schema::records::MaintenanceMode;
 use schema::time::BootMillis;
 use serde::Serialize;
 
@@ -106,7 +106,7 @@ impl CheckState {
 /// decided. `None` while a check has not said anything yet and what was said before still stands.
 pub fn health<'a>(
     checks: impl Iterator<Item = (&'a CheckDefinition, &'a CheckState)> + Clone,
-    out_of_use: Option<OutOfUseHow>,
+    out_of_use: Option<MaintenanceMode>,
     said_before: Option<Health>,
     now: BootMillis,
 ) -> Option<Health> {
@@ -114,8 +114,8 @@ pub fn health<'a>(
         return Some(Health::Withdrawn);
     }
     match out_of_use {
-        Some(OutOfUseHow::Maintenance) => return Some(Health::Critical),
-        Some(OutOfUseHow::Draining) => return Some(Health::Draining),
+        Some(MaintenanceMode::Maintenance) => return Some(Health::Critical),
+        Some(MaintenanceMode::Draining) => return Some(Health::Draining),
         None => {}
     }
     let known = |(_, state): &(&CheckDefinition, &CheckState)| state.is_known;
@@ -221,9 +221,9 @@ mod tests {
         check(&[state(Passing, true), unknown()], None, None, Some(Health::Critical));
         check(&[state(Passing, true), unknown()], None, Some(Health::Passing), None);
         check(&[state(Critical, true), unknown()], None, Some(Health::Passing), Some(Health::Critical));
-        let maintenance = Some(OutOfUseHow::Maintenance);
+        let maintenance = Some(MaintenanceMode::Maintenance);
         check(&[state(Passing, true)], maintenance, Some(Health::Passing), Some(Health::Critical));
-        check(&[state(Critical, true)], Some(OutOfUseHow::Draining), None, Some(Health::Draining));
+        check(&[state(Critical, true)], Some(MaintenanceMode::Draining), None, Some(Health::Draining));
     }
 
     proptest! {

@@ -9,8 +9,8 @@ mod fleet;
 mod hosts;
 mod lint;
 mod local;
+mod maintenance;
 mod one_shot;
-mod out_of_use;
 mod ping;
 mod running;
 mod services;
@@ -30,8 +30,8 @@ use crate::{completion, seen_stores};
 use anyhow::Context;
 use context::{Store, now};
 use etcd_session::{Deadline, EndpointSource, Session, SessionConfig};
-use out_of_use::MaintenanceRequest;
-use schema::records::{OutOfUseHow, certificate_warning};
+use maintenance::MaintenanceRequest;
+use schema::records::{MaintenanceMode, certificate_warning};
 use std::time::Duration;
 
 /// Runs one verb.
@@ -200,25 +200,25 @@ async fn catalog(verb: CatalogVerb, store: &Store<'_>, output: &mut Output) -> R
         }
         CatalogVerb::Maintenance { switch, service, hostname, reason } => {
             let request = MaintenanceRequest {
-                how: OutOfUseHow::Maintenance,
+                how: MaintenanceMode::Maintenance,
                 on: switch == "on",
                 service: service.as_deref(),
                 hostname: hostname.as_deref(),
                 reason: reason.as_deref(),
             };
-            out_of_use::set(request, store, output).await
+            maintenance::set(request, store, output).await
         }
         CatalogVerb::Drain { service, hostname, reason, off } => {
             let request = MaintenanceRequest {
-                how: OutOfUseHow::Draining,
+                how: MaintenanceMode::Draining,
                 on: !off,
                 service: service.as_deref(),
                 hostname: hostname.as_deref(),
                 reason: reason.as_deref(),
             };
-            out_of_use::set(request, store, output).await
+            maintenance::set(request, store, output).await
         }
-        CatalogVerb::DropStale => out_of_use::drop_stale(store, output).await,
+        CatalogVerb::DropStale => maintenance::drop_stale(store, output).await,
         CatalogVerb::Dns { name, kind, domain } => services::dns(&name, &kind, &domain, store, output).await,
     }
 }

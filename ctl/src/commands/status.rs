@@ -1,7 +1,7 @@
 //! The fleet as a whole: `status` and `unaccounted`.
 
 use super::context::{Store, now};
-use super::{fleet, out_of_use, services};
+use super::{fleet, maintenance, services};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use catalog::GuardSettings;
@@ -57,7 +57,7 @@ struct StatusExtras {
     /// Services of which many instances went silent: how many of how many.
     silent: Vec<(ServiceName, usize, usize)>,
     /// What operators took out of use.
-    out_of_use: Vec<(HostName, Maintenance)>,
+    maintenance: Vec<(HostName, Maintenance)>,
 }
 
 impl StatusExtras {
@@ -88,13 +88,13 @@ impl StatusExtras {
                 _ => None,
             })
             .collect();
-        Ok(Self { alarms: None, silent, out_of_use })
+        Ok(Self { alarms: None, silent, maintenance: out_of_use })
     }
 }
 
 fn say_status(fleet: &Fleet, extras: &StatusExtras, revision: i64, output: &mut Output) {
     let out_of_use: Vec<[String; 5]> =
-        extras.out_of_use.iter().flat_map(|(host, out)| out_of_use::in_words(host, out)).collect();
+        extras.maintenance.iter().flat_map(|(host, out)| maintenance::in_words(host, out)).collect();
     let verdicts = fleet.verdicts();
     let not_ok: Vec<(&HostName, &FleetVerdict)> =
         verdicts.iter().filter(|(_, v)| **v != FleetVerdict::Ok).map(|(host, v)| (*host, v)).collect();

@@ -32,7 +32,7 @@ impl Fleet {
     pub fn down(&self) -> Vec<Down> {
         let mut down = BTreeSet::new();
         for (host, service) in &self.services.critical {
-            if self.services.out_of_use.get(host).is_some_and(|out| out.of(service).is_some())
+            if self.services.maintenance.get(host).is_some_and(|out| out.of(service).is_some())
                 || self.hosts.get(host).is_some_and(|evidence| self.explains_itself(host, evidence))
             {
                 continue;
@@ -44,7 +44,7 @@ impl Fleet {
             }
         }
         for (host, evidence) in &self.hosts {
-            let is_out = self.services.out_of_use.get(host).is_some_and(|out| out.host.is_some());
+            let is_out = self.services.maintenance.get(host).is_some_and(|out| out.host.is_some());
             if is_out || self.explains_itself(host, evidence) {
                 continue;
             }

@@ -198,7 +198,7 @@ impl Fleet {
             }
             Key::Health(service, host) => self.services.note(service, host, value),
             Key::Maintenance(host) => {
-                self.services.out_of_use.extend(codec::read(value).ok().map(|out| (host, out)));
+                self.services.maintenance.extend(codec::read(value).ok().map(|out| (host, out)));
             }
             Key::CurrentVersion
             | Key::Store
@@ -441,7 +441,7 @@ fn lost(evidence: &HostFacts) -> Option<FleetVerdict> {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Services {
     pub(super) critical: BTreeSet<(HostName, ServiceName)>,
-    pub(super) out_of_use: BTreeMap<HostName, Maintenance>,
+    pub(super) maintenance: BTreeMap<HostName, Maintenance>,
 }
 
 impl Services {

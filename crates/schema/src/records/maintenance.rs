@@ -10,17 +10,17 @@ use std::collections::BTreeMap;
 pub struct Maintenance {
     /// All of its services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host: Option<OutOfUse>,
+    pub host: Option<MaintenanceEntry>,
     /// Some of them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub services: BTreeMap<ServiceName, OutOfUse>,
+    pub services: BTreeMap<ServiceName, MaintenanceEntry>,
 }
 
 /// One thing taken out of use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OutOfUse {
+pub struct MaintenanceEntry {
     /// How.
-    pub how: OutOfUseHow,
+    pub how: MaintenanceMode,
     /// Why, as the operator says.
     #[serde(default)]
     pub reason: String,
@@ -31,7 +31,7 @@ pub struct OutOfUse {
 /// How something is out of use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum OutOfUseHow {
+pub enum MaintenanceMode {
     /// It counts as not working.
     Maintenance,
     /// It takes nothing new.
@@ -45,9 +45,9 @@ impl Maintenance {
     }
 
     /// What holds for a service. Maintenance weighs more than draining.
-    pub fn of(&self, service: &ServiceName) -> Option<&OutOfUse> {
+    pub fn of(&self, service: &ServiceName) -> Option<&MaintenanceEntry> {
         let both = [self.services.get(service), self.host.as_ref()];
         let both = || both.into_iter().flatten();
-        both().find(|o| o.how == OutOfUseHow::Maintenance).or_else(|| both().next())
+        both().find(|o| o.how == MaintenanceMode::Maintenance).or_else(|| both().next())
     }
 }

@@ -14,7 +14,7 @@ mod wait;
 
 pub use live::{Driver, LiveClaim};
 pub use machine::{CERTIFICATE_WARNING, MachineInfo, certificate_warning};
-pub use maintenance::{Maintenance, OutOfUse, OutOfUseHow};
+pub use maintenance::{Maintenance, MaintenanceEntry, MaintenanceMode};
 pub use report::{
     CHECK_LINE_MAX_BYTES, CHECKS_IN_REPORT, FailingCheck, REPORT_MAX_BYTES, Report, ReportedStore,
     ReportedTarget, UNPUBLISHED_IN_REPORT, UnpublishedService,

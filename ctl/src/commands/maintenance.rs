@@ -7,12 +7,12 @@ use anyhow::anyhow;
 use schema::codec;
 use schema::keys::Key;
 use schema::names::{HostName, ServiceName};
-use schema::records::{Maintenance, OutOfUse, OutOfUseHow};
+use schema::records::{Maintenance, MaintenanceEntry, MaintenanceMode};
 use serde_json::json;
 
 /// What is asked for.
 pub(super) struct MaintenanceRequest<'a> {
-    pub(super) how: OutOfUseHow,
+    pub(super) how: MaintenanceMode,
     /// On, or off again.
     pub(super) on: bool,
     pub(super) service: Option<&'a str>,
@@ -69,8 +69,11 @@ pub(super) async fn set(
 
 fn change(out: &mut Maintenance, request: &MaintenanceRequest<'_>, service: Option<&ServiceName>) -> bool {
     let before = out.clone();
-    let entry =
-        || OutOfUse { how: request.how, reason: request.reason.unwrap_or_default().to_owned(), at: now() };
+    let entry = || MaintenanceEntry {
+        how: request.how,
+        reason: request.reason.unwrap_or_default().to_owned(),
+        at: now(),
+    };
     match (service, request.on) {
         (None, true) => out.host = Some(entry()),
         (None, false) => out.host = out.host.take().filter(|known| known.how != request.how),
@@ -83,7 +86,7 @@ fn change(out: &mut Maintenance, request: &MaintenanceRequest<'_>, service: Opti
     }
     // The same again is no change, whenever it is said.
     let said = |m: &Maintenance| {
-        let plain = |o: &OutOfUse| (o.how, o.reason.clone());
+        let plain = |o: &MaintenanceEntry| (o.how, o.reason.clone());
         let services: Vec<_> = m.services.iter().map(|(n, o)| (n.clone(), plain(o))).collect();
         (m.host.as_ref().map(plain), services)
     };
@@ -103,10 +106,10 @@ pub(super) async fn drop_stale(store: &Store<'_>, output: &mut Output) -> Result
 
 /// What is out of use, for `status`.
 pub(super) fn in_words(host: &HostName, out: &Maintenance) -> Vec<[String; 5]> {
-    let row = |service: &str, o: &OutOfUse| {
+    let row = |service: &str, o: &MaintenanceEntry| {
         let how = match o.how {
-            OutOfUseHow::Maintenance => "maintenance",
-            OutOfUseHow::Draining => "draining",
+            MaintenanceMode::Maintenance => "maintenance",
+            MaintenanceMode::Draining => "draining",
         };
         let since = output::rfc3339(o.at).unwrap_or_default();
         [host.to_string(), service.to_owned(), how.into(), o.reason.clone(), since]
@@ -125,14 +128,17 @@ mod tests {
         let request =
             |how, on| MaintenanceRequest { how, on, service: None, hostname: None, reason: Some("disk") };
         let mut out = Maintenance::default();
-        assert!(change(&mut out, &request(OutOfUseHow::Maintenance, true), Some(&web)));
-        assert!(!change(&mut out, &request(OutOfUseHow::Maintenance, true), Some(&web)), "the same again");
-        assert!(change(&mut out, &request(OutOfUseHow::Draining, true), None));
-        assert_eq!(out.of(&web).unwrap().how, OutOfUseHow::Maintenance, "it weighs more");
-        assert!(!change(&mut out, &request(OutOfUseHow::Draining, false), Some(&web)), "another kind");
-        assert!(change(&mut out, &request(OutOfUseHow::Maintenance, false), Some(&web)));
-        assert_eq!(out.of(&web).unwrap().how, OutOfUseHow::Draining);
-        assert!(change(&mut out, &request(OutOfUseHow::Draining, false), None));
+        assert!(change(&mut out, &request(MaintenanceMode::Maintenance, true), Some(&web)));
+        assert!(
+            !change(&mut out, &request(MaintenanceMode::Maintenance, true), Some(&web)),
+            "the same again"
+        );
+        assert!(change(&mut out, &request(MaintenanceMode::Draining, true), None));
+        assert_eq!(out.of(&web).unwrap().how, MaintenanceMode::Maintenance, "it weighs more");
+        assert!(!change(&mut out, &request(MaintenanceMode::Draining, false), Some(&web)), "another kind");
+        assert!(change(&mut out, &request(MaintenanceMode::Maintenance, false), Some(&web)));
+        assert_eq!(out.of(&web).unwrap().how, MaintenanceMode::Draining);
+        assert!(change(&mut out, &request(MaintenanceMode::Draining, false), None));
         assert!(out.is_empty());
     }
 }
