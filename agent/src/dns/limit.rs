@@ -29,7 +29,7 @@ impl Limit {
         Self { places: vec![(BURST, Instant::now()); PLACES] }
     }
 
-    pub(super) fn allows(&mut self, client: IpAddr) -> bool {
+    pub(super) fn permits(&mut self, client: IpAddr) -> bool {
         let network = match client {
             IpAddr::V4(ip) => u64::from(u32::from(ip) >> 8),
             IpAddr::V6(ip) => (u128::from(ip) >> 72) as u64,
@@ -53,14 +53,14 @@ impl Limit {
 pub(super) struct Connections(Arc<Mutex<HashMap<IpAddr, usize>>>);
 
 /// One connection of a client; it counts until this is dropped.
-pub(super) struct Place {
+pub(super) struct Permit {
     client: IpAddr,
     all: Connections,
 }
 
 impl Connections {
     /// A place for a connection, if its client has not as many as it may.
-    pub(super) fn enter(&self, client: IpAddr) -> Option<Place> {
+    pub(super) fn acquire(&self, client: IpAddr) -> Option<Permit> {
         let client = client.to_canonical();
         let most = if client.is_loopback() { CONNECTIONS_OF_OURS_MAX } else { CONNECTIONS_OF_OTHERS_MAX };
         let client = match client {
@@ -75,11 +75,11 @@ impl Connections {
             return None;
         }
         *count += 1;
-        Some(Place { client, all: self.clone() })
+        Some(Permit { client, all: self.clone() })
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         let mut counts = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(count) = counts.get_mut(&self.client) else { return };
@@ -97,14 +97,14 @@ mod tests {
     #[test]
     fn one_client_gets_its_part_of_the_connections() {
         let connections = Connections::default();
-        let enter = |client: &str| connections.enter(client.parse().unwrap());
+        let enter = |client: &str| connections.acquire(client.parse().unwrap());
         for (client, same, other, most) in [
             ("10.0.0.1", "::ffff:10.0.0.1", "10.0.0.2", 16),
             ("fd00::1", "fd00::2", "fd00:0:0:1::1", 16),
             ("127.0.0.1", "127.0.0.1", "127.0.0.2", 128),
             ("::1", "::1", "127.0.0.1", 128),
         ] {
-            let mut held: Vec<Place> = (0..300).filter_map(|_| enter(client)).collect();
+            let mut held: Vec<Permit> = (0..300).filter_map(|_| enter(client)).collect();
             assert_eq!(held.len(), most, "{client}");
             assert!(enter(same).is_none() && enter(other).is_some(), "{client}");
             held.pop();
@@ -117,9 +117,9 @@ mod tests {
     fn one_network_is_held_and_others_are_not() {
         let mut limit = Limit::new();
         let flood: IpAddr = "10.0.0.1".parse().unwrap();
-        let allowed = (0..10_000).filter(|_| limit.allows(flood)).count();
+        let allowed = (0..10_000).filter(|_| limit.permits(flood)).count();
         assert!((2_000..4_000).contains(&allowed), "{allowed}");
-        assert!(limit.allows("10.0.1.1".parse().unwrap()));
-        assert!(limit.allows("fd00::1".parse().unwrap()));
+        assert!(limit.permits("10.0.1.1".parse().unwrap()));
+        assert!(limit.permits("fd00::1".parse().unwrap()));
     }
 }

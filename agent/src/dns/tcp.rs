@@ -44,7 +44,7 @@ pub(super) async fn serve(
         match listener.accept().await {
             Ok((stream, client)) => {
                 // One too many is closed at once, so that others need not wait for it.
-                let Some(part) = clients.enter(client.ip()) else { continue };
+                let Some(part) = clients.acquire(client.ip()) else { continue };
                 let connection = Connection {
                     stream: BufReader::with_capacity(READ_BYTES, stream),
                     // Who is not of this machine gets no recursion.

@@ -43,7 +43,7 @@ impl Thread {
             zone,
             forwarders,
             reader,
-            room: Arc::new(Semaphore::new(WAITING_MAX)),
+            permits: Arc::new(Semaphore::new(WAITING_MAX)),
             runtime: Handle::current(),
             limit: is_open.then(Limit::new),
         };
@@ -66,7 +66,7 @@ struct Worker {
     zone: Arc<Zone>,
     forwarders: Arc<[SocketAddr]>,
     reader: Reader,
-    room: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     runtime: Handle,
     limit: Option<Limit>,
 }
@@ -85,7 +85,7 @@ impl Worker {
                     continue;
                 }
             };
-            if self.limit.as_mut().is_some_and(|limit| !limit.allows(client.ip())) {
+            if self.limit.as_mut().is_some_and(|limit| !limit.permits(client.ip())) {
                 continue;
             }
             let packet = &question[..length];
@@ -112,7 +112,7 @@ impl Worker {
 
     /// Whatever has to wait does so elsewhere.
     fn later(&self, packet: Vec<u8>, client: SocketAddr) {
-        let Ok(place) = self.room.clone().try_acquire_owned() else { return };
+        let Ok(place) = self.permits.clone().try_acquire_owned() else { return };
         let (socket, zone, forwarders, reader) =
             (self.socket.clone(), self.zone.clone(), self.forwarders.clone(), self.reader.clone());
         self.runtime.spawn(async move {

@@ -248,7 +248,7 @@ impl Writer {
     fn add(&self, work: Work, batch: &mut Batch) {
         match work {
             Work::Command(command, record, reply) => {
-                if let Err(refusal) = self.has_room(&command, batch) {
+                if let Err(refusal) = self.check_quota(&command, batch) {
                     answer_to(Some(reply), Err(refusal));
                     return;
                 }
@@ -267,7 +267,7 @@ impl Writer {
     }
 
     /// Refuses what takes space when there is none; the first refusal raises the alarm.
-    fn has_room(&self, command: &Command, batch: &mut Batch) -> Result<(), Refusal> {
+    fn check_quota(&self, command: &Command, batch: &mut Batch) -> Result<(), Refusal> {
         let cost = command.cost_bytes();
         if cost == 0 {
             return Ok(());
