@@ -1,7 +1,7 @@
 //! The external fact that Facter reads: a file, because Facter runs what is executable on every run, and waits for it.
 
 use crate::files::replace_if_different;
-use crate::status::{ShownTarget, Status};
+use crate::status::{Status, StatusTarget};
 use planning::settings::Settings;
 use serde_json::json;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub async fn run(settings: watch::Receiver<Arc<Settings>>, mut status: watch::Re
 
 fn text(settings: &Settings, status: &Status) -> String {
     let desired = match &status.target {
-        ShownTarget::Known { version, .. } => Some(version),
+        StatusTarget::Known { version, .. } => Some(version),
         _ => None,
     };
     let fact = json!({

@@ -231,7 +231,7 @@ impl Reconciler {
             let certificates_again = self.certificates.check(&mut self.facts, now);
             let decision = self.decide(context);
             context.passes += 1;
-            self.show(context, &decision);
+            self.publish_status(context, &decision);
             let mut requeue_at = decision.plan.requeue_at;
             if let Some(planned) = decision.plan.actions.first().cloned() {
                 tracing::debug!(action = %planned.action, because = %planned.because, "acting");
@@ -295,7 +295,7 @@ impl Reconciler {
             context.addressable = None;
             return;
         }
-        let shown = self.reader.shown();
+        let shown = self.reader.snapshot();
         if context.addressable.is_some_and(|(generation, _)| generation == shown.generation) {
             return;
         }
@@ -626,7 +626,7 @@ impl Reconciler {
         }
     }
 
-    fn show(&self, context: &Context, decision: &Decision) {
+    fn publish_status(&self, context: &Context, decision: &Decision) {
         let before = self.status.borrow().clone();
         if before.decision.as_ref().map(|d| &d.verdict) != Some(&decision.verdict) {
             let verdict = decision.verdict.as_str();

@@ -19,7 +19,7 @@ pub struct Status {
     /// The last decision.
     pub decision: Option<Decision>,
     /// What `/current_version` says.
-    pub target: ShownTarget,
+    pub target: StatusTarget,
     /// The version last proven.
     pub installed: Option<Version>,
     /// The version that the host may be listed under.
@@ -49,7 +49,7 @@ pub struct Status {
 /// The target as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "target", rename_all = "snake_case")]
-pub enum ShownTarget {
+pub enum StatusTarget {
     /// Not read yet.
     Unread,
     /// No instruction.
@@ -70,7 +70,7 @@ pub enum ShownTarget {
     },
 }
 
-impl From<Target> for ShownTarget {
+impl From<Target> for StatusTarget {
     fn from(target: Target) -> Self {
         match target {
             Target::Unread => Self::Unread,
@@ -90,7 +90,7 @@ impl Default for Status {
         Self {
             host: None,
             decision: None,
-            target: ShownTarget::Unread,
+            target: StatusTarget::Unread,
             installed: None,
             listed: None,
             running: None,

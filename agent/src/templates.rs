@@ -1,10 +1,10 @@
 //! Files rendered from the catalog. A file is written only when its text differs, after its check said that it
 //! is good; when the command that follows fails, the old file comes back.
 
-use crate::catalog::{Reader, Shown};
+use crate::catalog::{CatalogSnapshot, Reader};
 use crate::files::Directory;
 use crate::{command, trust};
-use catalog::ShownInstance;
+use catalog::InstanceView;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
@@ -123,7 +123,11 @@ impl Renderer {
         });
     }
 
-    async fn bring_up_to_date(&self, shown: &Arc<Shown>, refused: &mut Option<String>) -> Result<(), String> {
+    async fn bring_up_to_date(
+        &self,
+        shown: &Arc<CatalogSnapshot>,
+        refused: &mut Option<String>,
+    ) -> Result<(), String> {
         // They say which file is written, with what, and what runs then.
         if let Some(why) = &*self.untrusted.borrow() {
             return Err(format!("the settings are not trusted: {why}"));
@@ -234,7 +238,7 @@ fn serialized(value: impl Serialize) -> Value {
     Value::from(Serde(value))
 }
 
-fn render(source: &str, shown: &Arc<Shown>, reader: &Reader) -> Result<Rendered, String> {
+fn render(source: &str, shown: &Arc<CatalogSnapshot>, reader: &Reader) -> Result<Rendered, String> {
     if !shown.view.records_known() {
         return Ok(Rendered::NotKnown("the catalog".into()));
     }
@@ -263,8 +267,8 @@ fn render(source: &str, shown: &Arc<Shown>, reader: &Reader) -> Result<Rendered,
         }
         let service = view.view.service(&name);
         let found = service.into_iter().flat_map(|service| service.at(level, tag.as_ref()));
-        let list: Vec<ShownInstance<'_>> =
-            found.map(|(host, instance)| ShownInstance::new(host, instance)).collect();
+        let list: Vec<InstanceView<'_>> =
+            found.map(|(host, instance)| InstanceView::new(host, instance)).collect();
         Ok(serialized(&list))
     });
     let (known, asking, missing) = (shown.clone(), reader.clone(), unknown.clone());

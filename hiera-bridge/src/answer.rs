@@ -3,7 +3,7 @@
 use crate::agent::Agent;
 use crate::catalogs::PinnedCatalog;
 use crate::question::{Question, Which};
-use catalog::{Data, QueryType, ResponseCode, ShownInstance, View};
+use catalog::{Data, InstanceView, QueryType, ResponseCode, View};
 use schema::health::Level;
 use schema::names::{InterfaceName, ServiceName, quoted};
 use serde_json::{Value, json};
@@ -106,10 +106,10 @@ fn know(level: Level, service: &ServiceName, held: &mut PinnedCatalog, agent: &A
     Ok(())
 }
 
-fn instances<'a>(which: &'a Which, level: Level, view: &'a View) -> impl Iterator<Item = ShownInstance<'a>> {
+fn instances<'a>(which: &'a Which, level: Level, view: &'a View) -> impl Iterator<Item = InstanceView<'a>> {
     let service = view.service(&which.name);
     let found = service.into_iter().flat_map(move |service| service.at(level, which.tag.as_ref()));
-    found.map(|(host, instance)| ShownInstance::new(host, instance))
+    found.map(|(host, instance)| InstanceView::new(host, instance))
 }
 
 fn addresses(

@@ -2,7 +2,7 @@
 //! their content changes. The cache is touched at most once a minute while the store confirms it, so its age
 //! is its time of modification.
 
-use super::reader::{Reader, Shown};
+use super::reader::{CatalogSnapshot, Reader};
 use crate::files::{Directory, replace_if_different};
 use catalog::{CachedCatalog, CachedNames, HieraFile};
 use planning::settings::Settings;
@@ -188,7 +188,7 @@ impl Files {
     }
 
     /// Writes what is behind, without a pause.
-    async fn write_at_once(&mut self, shown: &Arc<Shown>) {
+    async fn write_at_once(&mut self, shown: &Arc<CatalogSnapshot>) {
         if !shown.view.records_known() || shown.confirmed.is_none() {
             return;
         }
@@ -200,7 +200,7 @@ impl Files {
         }
     }
 
-    async fn write_cache(&mut self, shown: &Arc<Shown>) {
+    async fn write_cache(&mut self, shown: &Arc<CatalogSnapshot>) {
         let (begin, made) = (Instant::now(), shown.clone());
         let (known, directory) = (self.cache.text, self.directory.try_clone());
         let names = Some(self.names.clone());
@@ -233,7 +233,7 @@ impl Files {
         self.cache.not_before = Some(Instant::now() + pause);
     }
 
-    async fn write_hiera(&mut self, shown: &Arc<Shown>) {
+    async fn write_hiera(&mut self, shown: &Arc<CatalogSnapshot>) {
         let Some(path) = self.settings.borrow().catalog.hiera_file.clone() else { return };
         let (mut lines, view) = (std::mem::take(&mut self.lines), shown.view.clone());
         let made = move || {

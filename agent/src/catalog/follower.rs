@@ -3,7 +3,7 @@
 
 use super::claims::Claims;
 use super::config::{ConfigFeed, ConfigValues};
-use super::reader::{Interest, Reader, Shown};
+use super::reader::{CatalogSnapshot, Interest, Reader};
 use super::trust::Trust;
 use crate::clock;
 use catalog::{CachedCatalog, Catalog, CatalogFact, Common};
@@ -41,7 +41,7 @@ pub struct Follower {
     settings: CatalogSettings,
     interest: Arc<Interest>,
     trust: watch::Receiver<Trust>,
-    sender: watch::Sender<Arc<Shown>>,
+    sender: watch::Sender<Arc<CatalogSnapshot>>,
     catalog: Catalog,
     config: Option<Arc<ConfigValues>>,
     config_differs: bool,
@@ -85,14 +85,19 @@ impl Follower {
         } else {
             Catalog::new(settings.guard)
         };
-        let shown = Shown { view: catalog.view().clone(), revision, age_on_disk, ..Shown::default() };
+        let shown = CatalogSnapshot {
+            view: catalog.view().clone(),
+            revision,
+            age_on_disk,
+            ..CatalogSnapshot::default()
+        };
         let (sender, receiver) = watch::channel(Arc::new(shown));
         let asked = Arc::new(Interest::default());
         // What was followed before is of interest until it shows that it is not.
         let followed = catalog.view().health_known_services();
         asked.lock().extend(followed.map(|service| (service.clone(), Instant::now())));
         let claims = Arc::new(Claims::new(session.clone(), trust.clone()));
-        let reader = Reader { shown: receiver, interest: asked.clone(), claims, started: Instant::now() };
+        let reader = Reader { snapshots: receiver, interest: asked.clone(), claims, started: Instant::now() };
         let (sink, events) = mpsc::channel(EVENTS_MAX);
         let feeds = Feeds {
             events,
@@ -144,7 +149,7 @@ impl Follower {
             if epoch.is_some() {
                 self.follow_interest();
             }
-            self.show(trust);
+            self.publish(trust);
             let look = self.catalog.next_check();
             let asked = self.interest.clone();
             tokio::select! {
@@ -309,7 +314,7 @@ impl Follower {
     }
 
     /// Lets consumers see what changed.
-    fn show(&mut self, trust: Trust) {
+    fn publish(&mut self, trust: Trust) {
         if trust.release > self.released {
             tracing::warn!("what the cliff guard held back is let through: an operator asked for it");
             self.catalog.release();
@@ -338,7 +343,7 @@ impl Follower {
                 );
             }
             let was = shown.connected;
-            *shown = Arc::new(Shown {
+            *shown = Arc::new(CatalogSnapshot {
                 view: self.catalog.view().clone(),
                 revision: if differs { revision } else { shown.revision },
                 connected,

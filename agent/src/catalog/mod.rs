@@ -19,5 +19,5 @@ pub use files::{Files, FilesHandle, read_cache};
 pub use follower::Follower;
 pub use needs::{Needs, NeedsTask};
 pub use publisher::{Fencing, PublishedServices, Publisher};
-pub use reader::{Reader, Shown};
+pub use reader::{CatalogSnapshot, Reader};
 pub use trust::Trust;

@@ -164,7 +164,7 @@ impl NeedsTask {
         let policy = self.policy();
         // Also after other settings were read; and what is asked for again and again is followed on.
         policy.requires.iter().for_each(|requirement| self.reader.follow(&requirement.service));
-        let shown = self.reader.shown();
+        let shown = self.reader.snapshot();
         let roster = self.roster.is_known.then_some(&self.roster as &dyn RosterCount);
         let open = |(place, requirement): (usize, &Requirement)| {
             let probe = probe_of(requirement)?;

@@ -15,7 +15,7 @@ const FOLLOWED_MAX: usize = 10_000;
 
 /// The catalog as it is served now.
 #[derive(Debug, Clone, Default)]
-pub struct Shown {
+pub struct CatalogSnapshot {
     /// What there is.
     pub view: View,
     /// The revision of the store at which this was last different.
@@ -38,7 +38,7 @@ pub struct Shown {
     pub generation: u64,
 }
 
-impl Shown {
+impl CatalogSnapshot {
     /// For how long the store has not confirmed this.
     pub fn age(&self, since_start: Duration) -> Duration {
         match self.confirmed {
@@ -68,7 +68,7 @@ impl Interest {
 /// A reader of the catalog; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Reader {
-    pub(super) shown: watch::Receiver<Arc<Shown>>,
+    pub(super) snapshots: watch::Receiver<Arc<CatalogSnapshot>>,
     pub(super) interest: Arc<Interest>,
     pub(super) claims: Arc<Claims>,
     pub(super) started: Instant,
@@ -76,18 +76,18 @@ pub struct Reader {
 
 impl Reader {
     /// The catalog now.
-    pub fn shown(&self) -> Arc<Shown> {
-        self.shown.borrow().clone()
+    pub fn snapshot(&self) -> Arc<CatalogSnapshot> {
+        self.snapshots.borrow().clone()
     }
 
     /// For how long the store has not confirmed the catalog.
     pub fn age(&self) -> Duration {
-        self.shown.borrow().age(self.started.elapsed())
+        self.snapshots.borrow().age(self.started.elapsed())
     }
 
     /// A way to wait for the next difference.
-    pub fn changes(&self) -> watch::Receiver<Arc<Shown>> {
-        self.shown.clone()
+    pub fn changes(&self) -> watch::Receiver<Arc<CatalogSnapshot>> {
+        self.snapshots.clone()
     }
 
     /// Says that the health of a service is of interest.
@@ -112,13 +112,13 @@ impl Reader {
     }
 
     /// The catalog with the values that operators keep, if those come in time.
-    pub async fn with_config(&self, most: Duration) -> Arc<Shown> {
+    pub async fn with_config(&self, most: Duration) -> Arc<CatalogSnapshot> {
         self.follow_config();
         self.wait_for(most, |shown| shown.config.is_some()).await
     }
 
     /// The catalog with the health of a service, if that comes in time.
-    pub async fn with_health(&self, service: &ServiceName, most: Duration) -> Arc<Shown> {
+    pub async fn with_health(&self, service: &ServiceName, most: Duration) -> Arc<CatalogSnapshot> {
         self.follow(service);
         self.wait_for(most, |shown| shown.view.health_known(service)).await
     }
@@ -133,12 +133,16 @@ impl Reader {
         self.claims.read(host).await
     }
 
-    async fn wait_for(&self, most: Duration, is_known: impl Fn(&Shown) -> bool) -> Arc<Shown> {
-        let mut shown = self.shown.clone();
+    async fn wait_for(
+        &self,
+        most: Duration,
+        is_known: impl Fn(&CatalogSnapshot) -> bool,
+    ) -> Arc<CatalogSnapshot> {
+        let mut shown = self.snapshots.clone();
         match tokio::time::timeout(most, shown.wait_for(|shown| is_known(shown))).await {
             Ok(Ok(found)) => found.clone(),
             // Not in time, or the agent stops.
-            _ => self.shown(),
+            _ => self.snapshot(),
         }
     }
 }

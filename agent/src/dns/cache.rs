@@ -3,7 +3,7 @@
 //! is made anew after a moment, so that no instance is the first for long; all are when the catalog differs.
 
 use super::codec::{AnswerSource, ParsedQuery, Reply, Transport, read};
-use crate::catalog::{Reader, Shown};
+use crate::catalog::{CatalogSnapshot, Reader};
 use catalog::Zone;
 use schema::names::{HostName, ServiceName};
 use std::collections::HashMap;
@@ -47,8 +47,8 @@ pub(super) struct Answers {
     transport: Transport,
     forwards: bool,
     reader: Reader,
-    changes: watch::Receiver<Arc<Shown>>,
-    shown: Arc<Shown>,
+    changes: watch::Receiver<Arc<CatalogSnapshot>>,
+    snapshot: Arc<CatalogSnapshot>,
     kept: HashMap<Box<[u8]>, Kept>,
     kept_bytes: usize,
     seed: u64,
@@ -57,17 +57,17 @@ pub(super) struct Answers {
 impl Answers {
     pub(super) fn new(zone: Arc<Zone>, transport: Transport, forwards: bool, reader: Reader) -> Self {
         let changes = reader.changes();
-        let shown = reader.shown();
+        let shown = reader.snapshot();
         // The order of answers is no secret.
         let seed = (etcd_session::jitter() * f64::from(u32::MAX)) as u64 + 1;
         let (kept, kept_bytes) = (HashMap::new(), 0);
-        Self { zone, transport, forwards, reader, changes, shown, kept, kept_bytes, seed }
+        Self { zone, transport, forwards, reader, changes, snapshot: shown, kept, kept_bytes, seed }
     }
 
     fn refresh(&mut self) {
         // The sender is gone when the agent stops; what was shown last is answered until then.
         if self.changes.has_changed().unwrap_or(false) {
-            self.shown = self.changes.borrow_and_update().clone();
+            self.snapshot = self.changes.borrow_and_update().clone();
             self.drop_kept();
         }
     }
@@ -117,8 +117,8 @@ impl Answers {
             Ok(asked) => asked,
             Err(reply) => return (reply, None),
         };
-        let serial = self.shown.revision as u32;
-        let Self { shown, zone, seed, forwards, reader, .. } = self;
+        let serial = self.snapshot.revision as u32;
+        let Self { snapshot: shown, zone, seed, forwards, reader, .. } = self;
         let claim = |host: &HostName| reader.known_claim(host);
         let known = AnswerSource { view: &shown.view, zone, serial, claim: &claim };
         let (reply, service) = asked.answer(&known, seed, can_wait, *forwards);

@@ -3,7 +3,7 @@
 use super::refusal::Refusal;
 use super::server::Connection;
 use super::shared::{Shared, json_body};
-use crate::catalog::Shown;
+use crate::catalog::CatalogSnapshot;
 use crate::checks::CheckView;
 use axum::Extension;
 use axum::body::Bytes;
@@ -53,28 +53,32 @@ impl Wanted {
     }
 
     /// Waits for something newer, if that is asked for.
-    async fn newest(&self, shared: &Shared, client: Arc<Connection>) -> Result<Arc<Shown>, Refusal> {
+    async fn newest(
+        &self,
+        shared: &Shared,
+        client: Arc<Connection>,
+    ) -> Result<Arc<CatalogSnapshot>, Refusal> {
         let wait = self.wait.as_deref().map(parse_duration).transpose().map_err(refused)?;
-        let (Some(index), Some(wait)) = (self.index, wait) else { return Ok(shared.reader.shown()) };
+        let (Some(index), Some(wait)) = (self.index, wait) else { return Ok(shared.reader.snapshot()) };
         let mut changes = shared.reader.changes();
         // Not the revision: what one transaction wrote may come in two parts, and both have the same.
-        let is_newer = |shown: &Arc<Shown>| shown.generation != index;
-        if !is_newer(&shared.reader.shown()) {
+        let is_newer = |shown: &Arc<CatalogSnapshot>| shown.generation != index;
+        if !is_newer(&shared.reader.snapshot()) {
             let _waiting = client.wait()?;
             // In time or not, what there is then is the answer.
             let _ = tokio::time::timeout(wait.min(WAIT_MAX), changes.wait_for(is_newer)).await;
         }
-        Ok(shared.reader.shown())
+        Ok(shared.reader.snapshot())
     }
 }
 
 /// Asks for the answer that everybody gets who asks the same.
 async fn answer(
     shared: &Shared,
-    shown: &Arc<Shown>,
+    shown: &Arc<CatalogSnapshot>,
     question: String,
     name: &'static str,
-    list: impl FnOnce(&Shown) -> Value + Send + 'static,
+    list: impl FnOnce(&CatalogSnapshot) -> Value + Send + 'static,
 ) -> Result<Response, Refusal> {
     let (age, to_render) = (shared.reader.age().as_secs(), shown.clone());
     let moment = (shown.generation, shown.revision, age);
@@ -88,7 +92,7 @@ async fn answer(
     Ok(with_age(shown, age, shared.answers.shared(moment, question, render).await?))
 }
 
-fn with_age(shown: &Shown, age: u64, body: Bytes) -> Response {
+fn with_age(shown: &CatalogSnapshot, age: u64, body: Bytes) -> Response {
     let headers = [
         (HeaderName::from_static("x-orchestrate-revision"), shown.revision.to_string()),
         (HeaderName::from_static("x-orchestrate-age-seconds"), age.to_string()),
@@ -117,7 +121,7 @@ pub(super) async fn services(
     answer(&shared, &shown, "services".into(), "services", list_services).await
 }
 
-fn list_services(shown: &Shown) -> Value {
+fn list_services(shown: &CatalogSnapshot) -> Value {
     let services = shown.view.services().iter().map(|(name, service)| {
         // Whose health is not followed here cannot be counted.
         let functional = shown.view.health_known(name).then(|| service.at(Level::Functional, None).count());
@@ -152,8 +156,9 @@ pub(super) async fn service(
 ) -> Result<Response, Refusal> {
     let name = ServiceName::new(name).map_err(refused)?;
     let (level, tag) = (wanted.level(Level::Addressable)?, wanted.tag()?);
-    let is_there = |shown: &Shown| !shown.view.records_known() || shown.view.service(&name).is_some();
-    if !is_there(&shared.reader.shown()) {
+    let is_there =
+        |shown: &CatalogSnapshot| !shown.view.records_known() || shown.view.service(&name).is_some();
+    if !is_there(&shared.reader.snapshot()) {
         // What nobody has is not followed: anybody on this machine may ask for any name.
         return Err(nobody_has(&name));
     }
@@ -167,7 +172,7 @@ pub(super) async fn service(
     }
     let list = {
         let (name, tag) = (name.clone(), tag.clone());
-        move |shown: &Shown| -> Value {
+        move |shown: &CatalogSnapshot| -> Value {
             let found = shown.view.service(&name).into_iter();
             let found = found.flat_map(|service| service.at(level, tag.as_ref()));
             found.map(|(host, found)| instance(host, found)).collect()
@@ -194,7 +199,7 @@ pub(super) async fn nodes(
     answer(&shared, &shown, "nodes".into(), "nodes", list_nodes).await
 }
 
-fn list_nodes(shown: &Shown) -> Value {
+fn list_nodes(shown: &CatalogSnapshot) -> Value {
     let nodes = shown.view.nodes();
     let hosts = nodes.hosts().into_iter();
     hosts
@@ -208,7 +213,7 @@ pub(super) async fn node(
     Path(name): Path<String>,
 ) -> Result<Response, Refusal> {
     let host = HostName::new(name).map_err(refused)?;
-    let shown = shared.reader.shown();
+    let shown = shared.reader.snapshot();
     let mut addresses: Vec<IpAddr> = shown.view.nodes().addresses(&host).collect();
     if addresses.is_empty() {
         match shared.reader.claim(&host).await {
@@ -290,7 +295,7 @@ pub(super) async fn http_sd(
     let name = wanted.service.as_deref().ok_or_else(|| refused("service=NAME is missing"))?;
     let name = ServiceName::new(name).map_err(refused)?;
     let (level, tag) = (wanted.level(Level::Addressable)?, wanted.tag()?);
-    let shown = shared.reader.shown();
+    let shown = shared.reader.snapshot();
     if shown.view.records_known() && shown.view.service(&name).is_none() {
         return Ok(json_body(Bytes::from_static(b"[]")));
     }
@@ -305,7 +310,7 @@ pub(super) async fn http_sd(
     Ok(json_body(shared.answers.shared(moment, question, render).await?))
 }
 
-fn targets(shown: &Shown, name: &ServiceName, level: Level, tag: Option<&Tag>) -> Value {
+fn targets(shown: &CatalogSnapshot, name: &ServiceName, level: Level, tag: Option<&Tag>) -> Value {
     let service = shown.view.service(name);
     let groups = service.into_iter().flat_map(|service| service.at(level, tag));
     let groups = groups.filter_map(|(host, found)| {

@@ -154,7 +154,7 @@ fn is_local(host: &str, bound: IpAddr) -> bool {
 
 async fn show_status(State(shared): State<Shared>) -> Result<Response, Refusal> {
     let mut json = shared.status.borrow().clone().json();
-    let (shown, loaded) = (shared.reader.shown(), shared.loaded.borrow().clone());
+    let (shown, loaded) = (shared.reader.snapshot(), shared.loaded.borrow().clone());
     json["catalog"] = serde_json::json!({
         "revision": shown.revision,
         "connected": shown.connected,
@@ -188,7 +188,7 @@ async fn ready(State(shared): State<Shared>) -> (StatusCode, &'static str) {
 
 async fn metrics(State(shared): State<Shared>) -> Response {
     let status = shared.status.borrow().clone();
-    let shown = shared.reader.shown();
+    let shown = shared.reader.snapshot();
     let mut registry = Registry::with_prefix("orchestrate_agent");
     let mut gauge = |name: &str, help: &str, value: f64| {
         let metric = Gauge::<f64, AtomicU64>::default();

@@ -12,8 +12,8 @@ mod dns;
 mod guard;
 mod hiera;
 mod instance;
+mod instance_view;
 pub mod requires;
-mod shown;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -28,6 +28,6 @@ pub use dns::{
 pub use guard::{Guard, GuardSettings, Retained};
 pub use hiera::{HieraFile, StoredAddresses, hiera_entries, service_of_entry, vanished_entries};
 pub use instance::{CatalogFact, Instance};
-pub use shown::ShownInstance;
+pub use instance_view::InstanceView;
 pub use state::{Catalog, catalog_at_once, catalog_from_store};
 pub use view::{Nodes, ServiceView, View};

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 /// An instance as others see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ShownInstance<'a> {
+pub struct InstanceView<'a> {
     /// Its host.
     pub host: &'a HostName,
     /// The address that others should use, if it has one.
@@ -25,7 +25,7 @@ pub struct ShownInstance<'a> {
     pub health: &'static str,
 }
 
-impl<'a> ShownInstance<'a> {
+impl<'a> InstanceView<'a> {
     /// The instance on a host.
     pub fn new(host: &'a HostName, instance: &'a Instance) -> Self {
         let record = &instance.record;
