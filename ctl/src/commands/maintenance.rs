@@ -105,7 +105,7 @@ pub(super) async fn drop_stale(store: &Store<'_>, output: &mut Output) -> Result
 }
 
 /// What is out of use, for `status`.
-pub(super) fn in_words(host: &HostName, out: &Maintenance) -> Vec<[String; 5]> {
+pub(super) fn rows(host: &HostName, out: &Maintenance) -> Vec<[String; 5]> {
     let row = |service: &str, o: &MaintenanceEntry| {
         let how = match o.how {
             MaintenanceMode::Maintenance => "maintenance",

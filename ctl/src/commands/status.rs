@@ -94,7 +94,7 @@ impl StatusExtras {
 
 fn say_status(fleet: &Fleet, extras: &StatusExtras, revision: i64, output: &mut Output) {
     let out_of_use: Vec<[String; 5]> =
-        extras.maintenance.iter().flat_map(|(host, out)| maintenance::in_words(host, out)).collect();
+        extras.maintenance.iter().flat_map(|(host, out)| maintenance::rows(host, out)).collect();
     let verdicts = fleet.verdicts();
     let not_ok: Vec<(&HostName, &FleetVerdict)> =
         verdicts.iter().filter(|(_, v)| **v != FleetVerdict::Ok).map(|(host, v)| (*host, v)).collect();
