@@ -15,13 +15,13 @@ pub struct Certificates {
     read_again: BootMillis,
     warn_again: BootMillis,
     /// What was wrong with the files when they were read last.
-    trouble: Option<StoreError>,
+    problem: Option<StoreError>,
 }
 
 impl Certificates {
     /// Looks at these files, first now.
     pub fn new(files: TlsFiles) -> Self {
-        Self { files, read_again: BootMillis::default(), warn_again: BootMillis::default(), trouble: None }
+        Self { files, read_again: BootMillis::default(), warn_again: BootMillis::default(), problem: None }
     }
 
     /// Brings the facts up to date; says when to look again, if there are certificates.
@@ -33,14 +33,14 @@ impl Certificates {
             self.read_again = now.boot.plus(READ_EVERY);
             self.log_problem();
             facts.certificates = certificate_ends(&self.files);
-            let mut said = false;
+            let mut warned = false;
             for (file, end) in facts.certificates.iter().filter(|_| now.boot >= self.warn_again) {
                 if let Some(warning) = certificate_warning(file, *end, now.wall) {
                     tracing::warn!("{warning}");
-                    said = true;
+                    warned = true;
                 }
             }
-            if said {
+            if warned {
                 self.warn_again = now.boot.plus(WARN_EVERY);
             }
         }
@@ -48,13 +48,13 @@ impl Certificates {
     }
 
     fn log_problem(&mut self) {
-        let trouble = check_certificates(&self.files).err();
-        if trouble != self.trouble {
-            match &trouble {
+        let problem = check_certificates(&self.files).err();
+        if problem != self.problem {
+            match &problem {
                 Some(error) => tracing::error!(%error, "the store cannot be reached with these files"),
                 None => tracing::info!("the files for TLS can be used again"),
             }
-            self.trouble = trouble;
+            self.problem = problem;
         }
     }
 }

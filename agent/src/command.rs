@@ -225,7 +225,7 @@ mod tests {
             ("no-such-program", "no-such-program is not on /usr/local/sbin:"),
         ] {
             let outcome = run(&[program.into()], &environment, Duration::from_secs(1), 100).await;
-            assert!(matches!(&outcome.end, End::NotStarted(said) if said.contains(why)), "{outcome:?}");
+            assert!(matches!(&outcome.end, End::NotStarted(reason) if reason.contains(why)), "{outcome:?}");
         }
     }
 }

@@ -58,7 +58,7 @@ fn fragments(path: &Path) -> PathBuf {
 
 /// Who else could have written the settings, and so decided what runs here: the first file or directory, and how.
 pub fn untrusted(path: &Path) -> Option<String> {
-    let look = || -> Result<(), String> {
+    let check_all = || -> Result<(), String> {
         let path = std::path::absolute(path).map_err(|e| format!("{}: {e}", path.display()))?;
         let fragments = fragments(&path);
         // In an empty one a file may be laid.
@@ -68,7 +68,7 @@ pub fn untrusted(path: &Path) -> Option<String> {
         let files = files(&path).map_err(|e| format!("{e:#}"))?;
         files.iter().try_for_each(|file| trust::check_file(file))
     };
-    look().err()
+    check_all().err()
 }
 
 fn read_bounded(path: &Path) -> Result<String> {
@@ -150,7 +150,7 @@ pub fn check(settings: &Settings) -> Result<Vec<String>> {
     let Some(path) = &settings.validation_directory else { return Ok(Vec::new()) };
     let directory = validation_directory(settings).with_context(|| path.display().to_string())?;
     let directory = directory.unwrap_or_default();
-    if let Some(trouble) = directory.trouble {
+    if let Some(trouble) = directory.problem {
         anyhow::bail!(trouble);
     }
     Ok(directory

@@ -52,8 +52,9 @@ impl Context {
     /// Takes note that local state cannot be written; says so when it is news, and now and then.
     pub(crate) fn record_failed(&mut self, error: &std::io::Error) {
         let (why, now) = (error.to_string(), clock::boot_millis());
-        let is_old =
-            |(said, at): &(String, BootMillis)| *said == why && now.since(*at) < RECORD_FAILURE_LOG_INTERVAL;
+        let is_old = |(logged, at): &(String, BootMillis)| {
+            *logged == why && now.since(*at) < RECORD_FAILURE_LOG_INTERVAL
+        };
         if !self.record_failure_logged.as_ref().is_some_and(is_old) {
             tracing::error!(%error, "local state cannot be written: nothing disruptive starts");
             self.record_failure_logged = Some((why.clone(), now));

@@ -202,7 +202,7 @@ impl Executor {
             _ => crate::store_view::published(&context.snapshot, &state.host),
         };
         let mut statuses = if trusted { state.statuses.clone() } else { BTreeMap::new() };
-        statuses.retain(|kind, wanted| !stands(&published.statuses, kind, wanted));
+        statuses.retain(|kind, wanted| !is_in_store(&published.statuses, kind, wanted));
         let write = HostWrite {
             host: &state.host,
             lease,
@@ -368,7 +368,7 @@ fn with_version(mut step: Step, version: Option<&String>) -> Step {
 }
 
 /// True if this result, and no other of its type, stands in the store.
-fn stands(
+fn is_in_store(
     published: &BTreeMap<(StatusType, StatusState), StatusRecord>,
     kind: &StatusType,
     (state, record): &(StatusState, StatusRecord),

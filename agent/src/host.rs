@@ -266,7 +266,7 @@ impl Reconciler {
             (Ok(read), _) => context.directory = read,
             (Err(error), Some(path)) => {
                 let empty = ValidationDirectory::unreadable(path, &error.to_string());
-                unreadable = empty.trouble.clone();
+                unreadable = empty.problem.clone();
                 context.directory.get_or_insert(empty);
             }
             (Err(_), None) => {}
@@ -278,12 +278,12 @@ impl Reconciler {
                 let names: Vec<String> = directory.skipped.iter().map(ToString::to_string).collect();
                 format!("these files of the validation directory do not validate: {}", names.join(", "))
             });
-            let news = [unreadable, directory.warning(rule), skipped];
-            let news: Vec<String> = news.into_iter().flatten().collect();
-            let news = (!news.is_empty()).then(|| news.join("; "));
-            if context.directory_logged != news {
-                news.iter().for_each(|news| tracing::warn!("{news}"));
-                context.directory_logged = news;
+            let warnings = [unreadable, directory.warning(rule), skipped];
+            let warnings: Vec<String> = warnings.into_iter().flatten().collect();
+            let warnings = (!warnings.is_empty()).then(|| warnings.join("; "));
+            if context.directory_logged != warnings {
+                warnings.iter().for_each(|warnings| tracing::warn!("{warnings}"));
+                context.directory_logged = warnings;
             }
         }
         policy
@@ -568,9 +568,9 @@ impl Reconciler {
         use schema::keys::Key;
         let PresenceState::Held { live_revision, .. } = context.presence else { return };
         let revision = |key: Key| snapshot.keys.get(&key).map(|e| e.mod_revision);
-        let stands = revision(Key::Live(self.state.host.clone())) == Some(live_revision);
+        let is_held = revision(Key::Live(self.state.host.clone())) == Some(live_revision);
         let enlisted = revision(Key::Host(self.state.host.clone())).is_some();
-        if snapshot.keys.revision > live_revision && !(stands && enlisted) {
+        if snapshot.keys.revision > live_revision && !(is_held && enlisted) {
             self.presence.check_now();
         }
     }

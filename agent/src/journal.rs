@@ -131,7 +131,7 @@ mod tests {
         ] {
             let (keep, found) = load_from(&content);
             assert!(
-                matches!(&found, Found::SetAside { why: said, .. } if said.contains(why)),
+                matches!(&found, Found::SetAside { why: reason, .. } if reason.contains(why)),
                 "{name}: {found:?}"
             );
             assert!(keep.path().join("journal.set-aside").exists(), "{name} is kept for a look");

@@ -317,14 +317,14 @@ async fn watch_signals(
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
-    let mut look = tokio::time::interval(SETTINGS_POLL_INTERVAL);
+    let mut poll = tokio::time::interval(SETTINGS_POLL_INTERVAL);
     loop {
         tokio::select! {
             // Signal streams keep what arrived while another arm ran.
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             _ = hangup.recv() => check_settings(&path, &settings, &untrusted, true),
-            _ = look.tick() => check_settings(&path, &settings, &untrusted, false),
+            _ = poll.tick() => check_settings(&path, &settings, &untrusted, false),
         }
     }
     stop.send_replace(true);

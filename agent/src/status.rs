@@ -137,7 +137,7 @@ impl Status {
             "validation_directory": self.validation.as_ref().map(|directory| json!({
                 "runs": directory.steps(self.validation_rule).iter().map(|s| &s.command[0]).collect::<Vec<_>>(),
                 "skipped": directory.skipped,
-                "trouble": directory.trouble,
+                "trouble": directory.problem,
                 "warning": directory.warning(self.validation_rule),
             })),
             "claim": { "state": claim, "lease": lease, "holder": holder },

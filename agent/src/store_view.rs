@@ -116,6 +116,6 @@ fn listing(snapshot: &Snapshot, host: &HostName) -> Option<Version> {
     let announced = snapshot.keys.get(&Key::Announced(host.clone()))?;
     let version = codec::read_version(&announced.value).ok()?;
     let key = Key::RunningVersion(version.clone(), host.clone());
-    let stands = || snapshot.keys.get(&key).is_some_and(|listed| listed.lease == announced.lease);
-    (!snapshot.polled_also.contains(&key) || stands()).then_some(version)
+    let is_listed = || snapshot.keys.get(&key).is_some_and(|listed| listed.lease == announced.lease);
+    (!snapshot.polled_also.contains(&key) || is_listed()).then_some(version)
 }

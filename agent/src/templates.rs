@@ -36,7 +36,8 @@ pub struct TemplateState {
     /// The file says what the catalog says.
     pub up_to_date: bool,
     /// What is wrong, or what it waits for.
-    pub trouble: Option<String>,
+    #[serde(rename = "trouble")]
+    pub problem: Option<String>,
 }
 
 /// How every template stands, by target.
@@ -92,8 +93,8 @@ impl Renderer {
         loop {
             let shown = changes.borrow_and_update().clone();
             let state = match self.bring_up_to_date(&shown, &mut refused).await {
-                Ok(()) => TemplateState { up_to_date: true, trouble: None },
-                Err(why) => TemplateState { up_to_date: false, trouble: Some(why) },
+                Ok(()) => TemplateState { up_to_date: true, problem: None },
+                Err(why) => TemplateState { up_to_date: false, problem: Some(why) },
             };
             self.say(state);
             tokio::select! {
@@ -115,7 +116,7 @@ impl Renderer {
             if states.get(target) == Some(&state) {
                 return false;
             }
-            if let Some(why) = &state.trouble {
+            if let Some(why) = &state.problem {
                 tracing::warn!(target = %target.display(), why, "a template");
             }
             Arc::make_mut(states).insert(target.clone(), state);
@@ -179,9 +180,9 @@ impl Renderer {
             let candidate = format!(".{name}.candidate");
             directory.replace(&candidate, text.as_bytes(), template.mode).map_err(io)?;
             let path = directory.path().join(&candidate);
-            let said = self.command(check, &path).await;
+            let checked = self.command(check, &path).await;
             directory.remove(&candidate).map_err(io)?;
-            said.map_err(|why| format!("its check refuses the new text: {why}"))?;
+            checked.map_err(|why| format!("its check refuses the new text: {why}"))?;
         }
         if template.on_change.is_some() {
             // Whoever starts after an end in the middle knows that the command is due.

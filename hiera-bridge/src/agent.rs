@@ -50,10 +50,10 @@ impl Agent {
 
     /// The health of every instance of a service; from now on the agent follows it.
     pub(crate) fn health(&self, service: &ServiceName) -> Result<BTreeMap<HostName, Health>, String> {
-        let told: Option<AgentReply<Vec<Instance>>> = self.get(&format!("/v1/services/{service}"))?;
+        let reply: Option<AgentReply<Vec<Instance>>> = self.get(&format!("/v1/services/{service}"))?;
         // The other words say that there is no health: unknown, and unchecked.
-        let said = |told: Instance| Some((told.host, Health::read(told.health.as_bytes())?));
-        Ok(told.into_iter().flat_map(|told| told.value).filter_map(said).collect())
+        let health_of = |reply: Instance| Some((reply.host, Health::read(reply.health.as_bytes())?));
+        Ok(reply.into_iter().flat_map(|reply| reply.value).filter_map(health_of).collect())
     }
 
     /// Whether so many instances are there now.
@@ -61,8 +61,8 @@ impl Agent {
         let tag = which.tag.as_ref().map(|tag| format!("&tag={}", escaped(tag.as_str()))).unwrap_or_default();
         let level = which.level.unwrap_or(Level::Functional);
         let path = format!("/v1/services/{}?level={level}{tag}", which.name);
-        let told: AgentReply<Vec<Instance>> = match self.get(&path)? {
-            Some(told) => told,
+        let reply: AgentReply<Vec<Instance>> = match self.get(&path)? {
+            Some(reply) => reply,
             // No host has it: the list of all services says how old that is.
             None => {
                 let all: Option<AgentReply<Value>> = self.get("/v1/services")?;
@@ -70,23 +70,23 @@ impl Agent {
                 AgentReply { value: Vec::new(), revision: all.revision, age_seconds: all.age_seconds }
             }
         };
-        let is_ready = told.value.len() >= count;
-        Ok(Answer { value: Some(is_ready.into()), revision: told.revision, age_seconds: told.age_seconds })
+        let is_ready = reply.value.len() >= count;
+        Ok(Answer { value: Some(is_ready.into()), revision: reply.revision, age_seconds: reply.age_seconds })
     }
 
     /// The claim of a host that the catalog does not have.
     pub(crate) fn claim(&self, host: &HostName) -> Result<Claim, String> {
-        let told: Option<AgentReply<Node>> = self.get(&format!("/v1/nodes/{host}"))?;
-        Ok(told.map_or(Claim::Nobody, |told| Claim::Of(told.value.addresses.into())))
+        let reply: Option<AgentReply<Node>> = self.get(&format!("/v1/nodes/{host}"))?;
+        Ok(reply.map_or(Claim::Nobody, |reply| Claim::Of(reply.value.addresses.into())))
     }
 
     /// A value that operators keep in the store.
     pub(crate) fn key(&self, name: &ConfigName) -> Result<Answer, String> {
-        let told: Option<AgentReply<Option<String>>> =
+        let reply: Option<AgentReply<Option<String>>> =
             self.get(&format!("/v1/config/{}", escaped(name.as_str())))?;
-        let told = told.ok_or_else(of_another_version)?;
-        let value = told.value.map(Value::from);
-        Ok(Answer { value, revision: told.revision, age_seconds: told.age_seconds })
+        let reply = reply.ok_or_else(of_another_version)?;
+        let value = reply.value.map(Value::from);
+        Ok(Answer { value, revision: reply.revision, age_seconds: reply.age_seconds })
     }
 
     /// The answer to a question; `None` if there is no such thing.

@@ -48,15 +48,15 @@ struct Request {
 
 /// What is answered to a line.
 fn reply(line: &[u8], catalogs: &mut Catalogs, agent: &agent::Agent) -> Value {
-    let asked: Request = match serde_json::from_slice(line) {
-        Ok(asked) => asked,
+    let request: Request = match serde_json::from_slice(line) {
+        Ok(request) => request,
         Err(error) => return json!({ "error": format!("not a question: {error}") }),
     };
-    let answered = match &asked.question {
+    let answered = match &request.question {
         // These are of now: the agent alone knows.
         Question::Key { name } => agent.key(name),
         Question::Ready { live: true, which, count } => agent.is_ready(which, *count),
-        question => catalogs.of(asked.compile.as_deref()).and_then(|held| {
+        question => catalogs.of(request.compile.as_deref()).and_then(|held| {
             let value = answer::answer(question, held, agent)?;
             Ok(Answer { value, revision: held.revision(), age_seconds: held.age_seconds()? })
         }),

@@ -32,7 +32,7 @@ pub(super) struct Claims {
     trust: watch::Receiver<Trust>,
     kept: Mutex<HashMap<HostName, Kept>>,
     /// It was said that they may not be read.
-    said: AtomicBool,
+    failure_logged: AtomicBool,
 }
 
 impl fmt::Debug for Claims {
@@ -43,7 +43,7 @@ impl fmt::Debug for Claims {
 
 impl Claims {
     pub(super) fn new(session: Session, trust: watch::Receiver<Trust>) -> Self {
-        Self { session, trust, kept: Mutex::default(), said: AtomicBool::new(false) }
+        Self { session, trust, kept: Mutex::default(), failure_logged: AtomicBool::new(false) }
     }
 
     /// What was read a moment ago.
@@ -84,7 +84,7 @@ impl Claims {
         let key = Key::Live(host.clone());
         match self.session.read_keys(std::slice::from_ref(&key), Deadline::within(WITHIN)).await {
             Ok(snapshot) => {
-                self.said.store(false, Ordering::Relaxed);
+                self.failure_logged.store(false, Ordering::Relaxed);
                 let claim = Claim::read(snapshot.get(&key).map(|entry| &entry.value[..]));
                 claim.unwrap_or_else(|error| {
                     tracing::debug!(%host, %error, "the claim of a host cannot be read");
@@ -92,7 +92,7 @@ impl Claims {
                 })
             }
             Err(error @ StoreError::PermissionDenied { .. }) => {
-                if !self.said.swap(true, Ordering::Relaxed) {
+                if !self.failure_logged.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
                         %error,
                         "names of hosts that have no service cannot be answered: the user of this agent may not read \

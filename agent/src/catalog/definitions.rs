@@ -52,7 +52,7 @@ impl Loader {
     pub async fn run(mut self) {
         let (changed, mut changes) = mpsc::channel(1);
         let mut watcher = watch_files(&self.settings.borrow().services.clone(), changed.clone());
-        let mut look = tokio::time::interval(POLL_INTERVAL);
+        let mut poll = tokio::time::interval(POLL_INTERVAL);
         loop {
             tokio::select! {
                 // Channels and timers lose nothing when another is ready first.
@@ -64,7 +64,7 @@ impl Loader {
                     drop(watcher);
                     watcher = watch_files(&self.settings.borrow().services.clone(), changed.clone());
                 }
-                _ = look.tick() => {}
+                _ = poll.tick() => {}
             }
             self.load();
         }

@@ -58,12 +58,12 @@ impl FilesHandle {
     /// nothing would set it off again.
     pub async fn bring_up_to_date(&self) {
         let (done, is_done) = oneshot::channel();
-        let asked = async {
+        let first_read = async {
             // The task is gone when the agent stops.
             let _ = self.0.send(done).await;
             let _ = is_done.await;
         };
-        if tokio::time::timeout(WANTED_WITHIN, asked).await.is_err() {
+        if tokio::time::timeout(WANTED_WITHIN, first_read).await.is_err() {
             tracing::warn!("the files of the catalog are behind while a step starts");
         }
     }

@@ -150,7 +150,7 @@ impl Follower {
                 self.follow_interest();
             }
             self.publish(trust);
-            let look = self.catalog.next_check();
+            let next_check = self.catalog.next_check();
             let asked = self.interest.clone();
             tokio::select! {
                 // Channels, notifications and timers lose nothing when another is ready first.
@@ -163,7 +163,7 @@ impl Follower {
                 }
                 changed = self.trust.changed() => if changed.is_err() { return },
                 () = asked.changed.notified() => {}
-                () = sleep_until(look) => {}
+                () = sleep_until(next_check) => {}
                 _ = forget.tick() => {
                     self.forget();
                     if epoch.is_some() && self.feeds.is_over {

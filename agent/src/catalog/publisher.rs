@@ -154,7 +154,7 @@ impl Publisher {
         let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
         let mut failures = 0u32;
         let mut checks = self.registry.changes();
-        let mut look = tokio::time::interval(POLL_INTERVAL);
+        let mut poll = tokio::time::interval(POLL_INTERVAL);
         loop {
             let definitions = self.loaded.borrow_and_update().definitions.clone();
             self.resolved.follow(&definitions, false);
@@ -188,7 +188,7 @@ impl Publisher {
                 _ = checks.changed() => {}
                 () = self.resolved.answered() => {}
                 () = tokio::time::sleep(pause) => {}
-                _ = look.tick() => {
+                _ = poll.tick() => {
                     // Where they cannot be read they are what they were.
                     self.addresses = Addresses::read().unwrap_or_else(|| self.addresses.clone());
                     self.resolved.follow(&definitions, true);
@@ -283,8 +283,10 @@ impl Publisher {
     async fn read(&mut self, wanted: &BTreeMap<ServiceName, ServiceRecord>) -> Result<(), String> {
         let known = self.stored.as_ref();
         let services: BTreeSet<ServiceName> = wanted.keys().chain(&self.memory.services).cloned().collect();
-        let missing: Vec<&ServiceName> =
-            services.iter().filter(|service| known.is_none_or(|said| !said.contains_key(*service))).collect();
+        let missing: Vec<&ServiceName> = services
+            .iter()
+            .filter(|service| known.is_none_or(|known_services| !known_services.contains_key(*service)))
+            .collect();
         if missing.is_empty() {
             self.stored.get_or_insert_default();
             return Ok(());
@@ -295,17 +297,17 @@ impl Publisher {
             .read_services(&self.host, missing.iter().copied(), deadline)
             .await
             .map_err(|e| e.to_string())?;
-        let said = self.stored.get_or_insert_default();
+        let known_services = self.stored.get_or_insert_default();
         for service in missing {
             let (service, host) = (service.clone(), self.host.clone());
             let record = snapshot.get(&Key::Service(service.clone(), host.clone()));
             let health = snapshot.get(&Key::Health(service.clone(), host));
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            let standing = StoredService {
+            let in_store = StoredService {
                 record: record.map(|entry| (text(&entry.value), entry.lease)),
                 health: health.and_then(|entry| Some((Health::read(&entry.value)?, entry.lease))),
             };
-            said.insert(service, standing);
+            known_services.insert(service, in_store);
         }
         Ok(())
     }
@@ -313,7 +315,9 @@ impl Publisher {
     /// The lease of the records: the one of before only if it still holds a key of ours, else a new one.
     async fn ensure_lease(&mut self, wanted: &BTreeMap<ServiceName, ServiceRecord>) -> Result<(), String> {
         let lease = self.memory.work_lease;
-        let holds = |said: &StoredService| said.record.as_ref().is_some_and(|(_, l)| *l == lease && *l != 0);
+        let holds = |known_services: &StoredService| {
+            known_services.record.as_ref().is_some_and(|(_, l)| *l == lease && *l != 0)
+        };
         let is_ours = self.stored.iter().flat_map(BTreeMap::values).any(holds);
         // One of another length than is wanted now is given up: its keys move to a new one.
         let fits = self.memory.seconds == self.work_lease_seconds();
@@ -392,32 +396,33 @@ impl Publisher {
         removing: bool,
     ) -> Vec<(ServiceName, ServiceChange)> {
         let none = BTreeMap::new();
-        let said = self.stored.as_ref().unwrap_or(&none);
+        let known_services = self.stored.as_ref().unwrap_or(&none);
         let mut changes = Vec::new();
         if removing {
-            let gone = said.iter().filter(|(name, said)| {
-                !wanted.contains_key(*name) && (said.record.is_some() || said.health.is_some())
+            let gone = known_services.iter().filter(|(name, known_services)| {
+                !wanted.contains_key(*name)
+                    && (known_services.record.is_some() || known_services.health.is_some())
             });
             changes.extend(gone.map(|(name, _)| (name.clone(), ServiceChange::Remove)));
             return changes;
         }
-        for (name, standing) in said {
+        for (name, in_store) in known_services {
             let (record, health) = match (wanted.get(name), definitions.services.get(name)) {
                 (Some(record), Some(definition)) => {
                     let text = record.write();
                     let lease = self.memory.work_lease;
-                    let stands = standing.record.as_ref().is_some_and(|(t, l)| *t == text && *l == lease);
-                    let before = standing.health.filter(|(_, lease)| *lease == live_lease);
-                    let out_of_use = maintenance.of(name).map(|o| o.how);
+                    let is_written = in_store.record.as_ref().is_some_and(|(t, l)| *t == text && *l == lease);
+                    let before = in_store.health.filter(|(_, lease)| *lease == live_lease);
+                    let mode = maintenance.of(name).map(|o| o.how);
                     let health = self.registry.with(definition, &definitions.host_checks, |checks| {
-                        health(checks, out_of_use, standing.health.map(|(h, _)| h), clock::boot_millis())
+                        health(checks, mode, in_store.health.map(|(h, _)| h), clock::boot_millis())
                     });
                     // Nothing new is known: what was said before is said on, under the lease of now.
-                    let health = health.or(standing.health.map(|(h, _)| h));
+                    let health = health.or(in_store.health.map(|(h, _)| h));
                     let differs = health.filter(|health| before.map(|(h, _)| h) != Some(*health));
-                    ((!stands).then_some(text), differs)
+                    ((!is_written).then_some(text), differs)
                 }
-                _ if standing.health.is_some_and(|(h, _)| h != Health::Withdrawn) => {
+                _ if in_store.health.is_some_and(|(h, _)| h != Health::Withdrawn) => {
                     (None, Some(Health::Withdrawn))
                 }
                 _ => (None, None),
@@ -443,23 +448,23 @@ impl Publisher {
             Written::Done(_) => {}
             Written::Refused(refusal) => return Err(format!("refused: {refusal:?}")),
         }
-        let said = self.stored.get_or_insert_default();
+        let known_services = self.stored.get_or_insert_default();
         let mut services = self.memory.services.clone();
         for (name, change) in changes {
             match change {
                 ServiceChange::Say { record, health } => {
-                    let standing = said.entry(name.clone()).or_default();
+                    let in_store = known_services.entry(name.clone()).or_default();
                     if let Some(record) = record {
-                        standing.record = Some((record.clone(), work_lease));
+                        in_store.record = Some((record.clone(), work_lease));
                     }
                     if let Some(health) = health {
                         tracing::info!(service = %name, %health, "published");
-                        standing.health = Some((*health, live_lease));
+                        in_store.health = Some((*health, live_lease));
                     }
                 }
                 ServiceChange::Remove => {
                     tracing::info!(service = %name, "withdrawn");
-                    said.remove(name);
+                    known_services.remove(name);
                     services.remove(name);
                 }
             }
@@ -468,7 +473,7 @@ impl Publisher {
     }
 
     fn show(&self) {
-        let said = self.stored.iter().flatten();
+        let known_services = self.stored.iter().flatten();
         let loaded = self.loaded.borrow().clone();
         // A name that is still being asked for may well resolve.
         let is_asked = |s: &&ServiceDefinition| match &s.address {
@@ -478,13 +483,13 @@ impl Publisher {
         let defined = loaded.definitions.services.values().filter(|s| !is_asked(s));
         let without = defined.filter_map(|s| Some((s.name.clone(), self.record(s).err()?)));
         let published = PublishedServices {
-            services: said
-                .filter(|(_, said)| said.record.is_some())
-                .map(|(name, said)| (name.clone(), said.health.map(|(health, _)| health)))
+            services: known_services
+                .filter(|(_, known_services)| known_services.record.is_some())
+                .map(|(name, known_services)| (name.clone(), known_services.health.map(|(health, _)| health)))
                 .collect(),
             work_lease: (self.memory.work_lease != 0).then(|| format!("{:x}", self.memory.work_lease)),
             held_back: without.collect(),
-            unresolved: self.resolved.trouble(),
+            unresolved: self.resolved.problems(),
         };
         // Between two reads nothing is known; what was shown stays.
         if self.stored.is_none() {

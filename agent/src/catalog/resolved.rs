@@ -13,14 +13,14 @@ use tokio::task::JoinSet;
 #[derive(Debug, Default)]
 struct Known {
     addresses: Vec<IpAddr>,
-    trouble: Option<String>,
+    problem: Option<String>,
 }
 
 /// Names and what they stand for.
 #[derive(Debug, Default)]
 pub(super) struct Resolved {
     known: BTreeMap<HostName, Known>,
-    asked: BTreeSet<HostName>,
+    in_flight: BTreeSet<HostName>,
     asking: JoinSet<(HostName, io::Result<Vec<IpAddr>>)>,
 }
 
@@ -37,7 +37,7 @@ impl Resolved {
             .collect();
         self.known.retain(|name, _| names.contains(name));
         for name in names {
-            if (anew || !self.known.contains_key(name)) && self.asked.insert(name.clone()) {
+            if (anew || !self.known.contains_key(name)) && self.in_flight.insert(name.clone()) {
                 let name = name.clone();
                 self.asking.spawn(async move {
                     let found = tokio::net::lookup_host((name.as_str(), 0)).await;
@@ -59,9 +59,9 @@ impl Resolved {
     }
 
     fn take(&mut self, name: HostName, found: io::Result<Vec<IpAddr>>) {
-        self.asked.remove(&name);
+        self.in_flight.remove(&name);
         let known = self.known.entry(name.clone()).or_default();
-        let trouble = match found {
+        let problem = match found {
             Ok(found) if found.is_empty() => Some("it has no address that others can reach".to_owned()),
             Ok(found) => {
                 known.addresses = found;
@@ -69,7 +69,7 @@ impl Resolved {
             }
             Err(error) => Some(error.to_string()),
         };
-        match (&known.trouble, &trouble) {
+        match (&known.problem, &problem) {
             (None, Some(why)) => {
                 tracing::warn!(%name, why, known = ?known.addresses, "the address of a service does not resolve");
             }
@@ -78,7 +78,7 @@ impl Resolved {
             }
             _ => {}
         }
-        known.trouble = trouble;
+        known.problem = problem;
     }
 
     /// What a name stands for, as far as that is known.
@@ -92,10 +92,10 @@ impl Resolved {
     }
 
     /// Names that do not resolve now, and why.
-    pub(super) fn trouble(&self) -> BTreeMap<HostName, String> {
-        let trouble =
-            self.known.iter().filter_map(|(name, known)| Some((name.clone(), known.trouble.clone()?)));
-        trouble.collect()
+    pub(super) fn problems(&self) -> BTreeMap<HostName, String> {
+        let problem =
+            self.known.iter().filter_map(|(name, known)| Some((name.clone(), known.problem.clone()?)));
+        problem.collect()
     }
 }
 
@@ -109,7 +109,7 @@ mod tests {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let mut resolved = Resolved::default();
         let failed = || Err(io::Error::other("no answer"));
-        for (found, addresses, trouble) in [
+        for (found, addresses, problem) in [
             (failed(), &[][..], true),
             (Ok(vec![ip("10.0.0.1")]), &["10.0.0.1"], false),
             (failed(), &["10.0.0.1"], true),
@@ -119,9 +119,9 @@ mod tests {
             resolved.take(name.clone(), found);
             let expected: Vec<IpAddr> = addresses.iter().map(|text| ip(text)).collect();
             assert_eq!(resolved.addresses(&name), expected);
-            assert_eq!(resolved.trouble().contains_key(&name), trouble, "{addresses:?}");
+            assert_eq!(resolved.problems().contains_key(&name), problem, "{addresses:?}");
         }
         resolved.follow(&Definitions::default(), true);
-        assert_eq!((resolved.addresses(&name), resolved.trouble().len()), (&[][..], 0));
+        assert_eq!((resolved.addresses(&name), resolved.problems().len()), (&[][..], 0));
     }
 }

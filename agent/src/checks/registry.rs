@@ -153,7 +153,7 @@ impl CheckRegistry {
         &self,
         service: &ServiceDefinition,
         host_checks: &[CheckDefinition],
-        look: impl FnOnce(std::vec::IntoIter<(&CheckDefinition, &CheckState)>) -> T,
+        read: impl FnOnce(std::vec::IntoIter<(&CheckDefinition, &CheckState)>) -> T,
     ) -> T {
         let now = clock::boot_millis();
         let mut checks = self.lock();
@@ -167,7 +167,7 @@ impl CheckRegistry {
                 (definition, known.map_or(fresh, |known| &known.state))
             })
             .collect();
-        look(of_service.into_iter())
+        read(of_service.into_iter())
     }
 
     /// When a check changes though nothing is heard of it.

@@ -43,8 +43,8 @@ impl Scheduler {
         untrusted: watch::Receiver<Option<String>>,
     ) -> Self {
         registry.define(&loaded.borrow().definitions);
-        let room = Arc::new(Semaphore::new(at_once));
-        Self { registry, loaded, permits: room, untrusted, running: BTreeMap::new() }
+        let permits = Arc::new(Semaphore::new(at_once));
+        Self { registry, loaded, permits: permits, untrusted, running: BTreeMap::new() }
     }
 
     /// Runs until it is dropped.
@@ -81,7 +81,7 @@ impl Scheduler {
 async fn run_repeatedly(
     registry: Arc<CheckRegistry>,
     definition: CheckDefinition,
-    room: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     untrusted: watch::Receiver<Option<String>>,
 ) {
     /// The first look need not wait for a long interval.
@@ -93,7 +93,7 @@ async fn run_repeatedly(
     loop {
         tokio::time::sleep_until(next).await;
         // The semaphore is never closed.
-        let Ok(_one) = room.acquire().await else { return };
+        let Ok(_one) = permits.acquire().await else { return };
         let is_command = matches!(definition.kind, CheckKind::Command { .. });
         let may_run = !is_command || untrusted.borrow().is_none();
         if may_run && let Some((status, output)) = run(&definition).await {

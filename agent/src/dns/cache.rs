@@ -88,10 +88,10 @@ impl Answers {
             if let Some((bytes, _)) = order.filter(|(_, made)| now.duration_since(*made) < FRESH_FOR) {
                 out.extend_from_slice(id);
                 out.extend_from_slice(&bytes[2..]);
-                if let Some((service, said)) = &mut kept.service
-                    && now.duration_since(*said) > SAY_EVERY
+                if let Some((service, refreshed_at)) = &mut kept.service
+                    && now.duration_since(*refreshed_at) > SAY_EVERY
                 {
-                    *said = now;
+                    *refreshed_at = now;
                     self.reader.follow(service);
                 }
                 return Answered::Written;
@@ -113,15 +113,15 @@ impl Answers {
     /// Answers a packet without keeping anything.
     pub(super) fn make(&mut self, packet: &[u8], can_wait: bool) -> (Reply, Option<ServiceName>) {
         self.refresh();
-        let asked: ParsedQuery = match read(packet, self.transport) {
-            Ok(asked) => asked,
+        let parsed: ParsedQuery = match read(packet, self.transport) {
+            Ok(parsed) => parsed,
             Err(reply) => return (reply, None),
         };
         let serial = self.snapshot.revision as u32;
         let Self { snapshot: shown, zone, seed, forwards, reader, .. } = self;
         let claim = |host: &HostName| reader.known_claim(host);
         let known = AnswerSource { view: &shown.view, zone, serial, claim: &claim };
-        let (reply, service) = asked.answer(&known, seed, can_wait, *forwards);
+        let (reply, service) = parsed.answer(&known, seed, can_wait, *forwards);
         if let Some(service) = &service {
             self.reader.follow(service);
         }

@@ -199,7 +199,7 @@ impl ParsedQuery {
 fn fit(mut message: Message, limit: usize) -> Reply {
     let options = message.edns.take().map(|edns| options(&edns));
     let options = options.as_ref().map_or(&[][..], |options| &options[..]);
-    let room = limit - options.len();
+    let limit_bytes = limit - options.len();
     let answers = message.answers.len();
     // The encoder cuts by itself what is longer than any message, and leaves what it cut behind the last record.
     let Ok(mut bytes) = message.to_vec() else { return Reply::Silence };
@@ -209,11 +209,13 @@ fn fit(mut message: Message, limit: usize) -> Reply {
     };
     let counts = [count_of(0), count_of(1), count_of(2)];
     let question_end = end_of_name(&bytes, HEADER_BYTES).map(|end| end + QUESTION_REST_BYTES);
-    let Some(mut end) = question_end.filter(|end| *end <= room) else { return Reply::Silence };
+    let Some(mut end) = question_end.filter(|end| *end <= limit_bytes) else { return Reply::Silence };
     let mut kept = [0_u16; 3];
     'sections: for (section, count) in counts.into_iter().enumerate() {
         for _ in 0..count {
-            let Some(next) = end_of_record(&bytes, end).filter(|next| *next <= room) else { break 'sections };
+            let Some(next) = end_of_record(&bytes, end).filter(|next| *next <= limit_bytes) else {
+                break 'sections;
+            };
             end = next;
             kept[section] += 1;
         }
@@ -271,15 +273,15 @@ fn data(data: &Data, zone: &Zone, serial: u32) -> Option<RData> {
     })
 }
 
-fn response(asked: &Message, code: ResponseCode) -> Message {
-    let mut message = Message::new(asked.metadata.id, MessageType::Response, asked.metadata.op_code);
-    message.metadata.recursion_desired = asked.metadata.recursion_desired;
+fn response(request: &Message, code: ResponseCode) -> Message {
+    let mut message = Message::new(request.metadata.id, MessageType::Response, request.metadata.op_code);
+    message.metadata.recursion_desired = request.metadata.recursion_desired;
     message.metadata.response_code = code;
-    message.queries = asked.queries.iter().take(1).cloned().collect();
-    if let Some(asked) = &asked.edns {
+    message.queries = request.queries.iter().take(1).cloned().collect();
+    if let Some(request) = &request.edns {
         let mut edns = Edns::new();
         edns.set_max_payload(UDP_MAX_BYTES as u16).set_version(0);
-        edns.set_dnssec_ok(asked.flags().dnssec_ok);
+        edns.set_dnssec_ok(request.flags().dnssec_ok);
         message.edns = Some(edns);
     }
     message

@@ -28,9 +28,9 @@ const BURST_BYTES: usize = 1024 * 1024;
 pub fn answer_packet(packet: &[u8], view: &View, zone: &Zone, by_tcp: bool) -> Option<Vec<u8>> {
     let transport = if by_tcp { codec::Transport::Tcp } else { codec::Transport::Udp };
     let reply = match codec::read(packet, transport) {
-        Ok(asked) => {
+        Ok(parsed) => {
             let known = codec::AnswerSource { view, zone, serial: 1, claim: &|_| Some(Claim::Nobody) };
-            asked.answer(&known, &mut 1, false, false).0
+            parsed.answer(&known, &mut 1, false, false).0
         }
         Err(reply) => reply,
     };

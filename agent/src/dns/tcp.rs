@@ -33,14 +33,14 @@ pub(super) async fn serve(
 ) {
     let answers = Answers::new(zone.clone(), Transport::Tcp, !forwarders.is_empty(), reader.clone());
     let answers = Arc::new(Mutex::new(answers));
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let clients = Connections::default();
     // Connections end with this task.
     let mut connections = tokio::task::JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         // The semaphore is never closed.
-        let Ok(place) = room.clone().acquire_owned().await else { return };
+        let Ok(place) = permits.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, client)) => {
                 // One too many is closed at once, so that others need not wait for it.

@@ -90,8 +90,8 @@ fn what_is_no_question_gets_silence_or_an_error_and_never_more() {
     ] {
         let found = code(&packet);
         if found.is_some() {
-            let said = answer(&packet, &view, false).unwrap()[2];
-            assert_eq!(said & 0x78, packet[2] & 0x78, "{what}: the opcode of the question");
+            let answer_flags = answer(&packet, &view, false).unwrap()[2];
+            assert_eq!(answer_flags & 0x78, packet[2] & 0x78, "{what}: the opcode of the question");
         }
         let fine = found == expected || (expected == Some(ResponseCode::FormErr) && found.is_some());
         assert!(fine, "{what}: {found:?}");
@@ -106,13 +106,13 @@ fn an_answer_fits_and_says_when_it_was_cut() {
     let view = view(500);
     for (kind, per_answer) in [(RecordType::A, 16), (RecordType::SRV, 30)] {
         for (payload, limit) in [(None, 512), (Some(1232), 1232), (Some(65_535), 1232), (Some(100), 512)] {
-            let mut asked = question("web.service.consul.", kind);
+            let mut request = question("web.service.consul.", kind);
             if let Some(payload) = payload {
                 let mut edns = hickory_proto::op::Edns::new();
                 edns.set_max_payload(payload);
-                asked.set_edns(edns);
+                request.set_edns(edns);
             }
-            let bytes = answer(&asked.to_vec().unwrap(), &view, false).unwrap();
+            let bytes = answer(&request.to_vec().unwrap(), &view, false).unwrap();
             assert!(
                 bytes.len() <= limit && bytes.len() + 2 * per_answer + 20 > limit,
                 "{kind} {payload:?}: {}",
@@ -123,8 +123,8 @@ fn an_answer_fits_and_says_when_it_was_cut() {
             assert_eq!(message.edns.is_some(), payload.is_some());
             assert!(message.answers.len() > 10);
         }
-        let asked = question("web.service.consul.", kind).to_vec().unwrap();
-        let bytes = answer(&asked, &view, true).unwrap();
+        let request = question("web.service.consul.", kind).to_vec().unwrap();
+        let bytes = answer(&request, &view, true).unwrap();
         let message = Message::from_vec(&bytes).unwrap();
         assert_eq!((message.answers.len(), message.metadata.truncation), (500, false));
     }
@@ -134,13 +134,13 @@ fn an_answer_fits_and_says_when_it_was_cut() {
 fn an_answer_says_of_signatures_what_its_question_said() {
     let view = view(1);
     let check = |what: &str, dnssec_ok: bool, change: &dyn Fn(&mut Message), code: ResponseCode| {
-        let mut asked = question("web.service.consul.", RecordType::A);
+        let mut request = question("web.service.consul.", RecordType::A);
         let mut edns = hickory_proto::op::Edns::new();
         edns.set_dnssec_ok(dnssec_ok);
-        asked.set_edns(edns);
-        change(&mut asked);
+        request.set_edns(edns);
+        change(&mut request);
         for by_tcp in [false, true] {
-            let bytes = answer(&asked.to_vec().unwrap(), &view, by_tcp).unwrap();
+            let bytes = answer(&request.to_vec().unwrap(), &view, by_tcp).unwrap();
             let message = Message::from_vec(&bytes).unwrap();
             let flags = *message.edns.as_ref().unwrap().flags();
             assert_eq!((flags.dnssec_ok, flags.z), (dnssec_ok, 0), "{what}");
@@ -150,12 +150,12 @@ fn an_answer_says_of_signatures_what_its_question_said() {
     };
     for dnssec_ok in [false, true] {
         check("an answer", dnssec_ok, &|_| (), ResponseCode::NoError);
-        let version = |asked: &mut Message| {
-            asked.edns.as_mut().unwrap().set_version(1);
+        let version = |request: &mut Message| {
+            request.edns.as_mut().unwrap().set_version(1);
         };
         check("another version of EDNS", dnssec_ok, &version, ResponseCode::BADVERS);
-        let class = |asked: &mut Message| {
-            asked.queries[0].set_query_class(DNSClass::CH);
+        let class = |request: &mut Message| {
+            request.queries[0].set_query_class(DNSClass::CH);
         };
         check("another class", dnssec_ok, &class, ResponseCode::Refused);
     }
@@ -165,8 +165,8 @@ fn an_answer_says_of_signatures_what_its_question_said() {
 fn a_datacenter_and_a_long_name_and_no_name() {
     let view = view(1);
     let check = |name: &str, kind, expected: ResponseCode, answers: usize| {
-        let mut asked = question(name, kind).to_vec().unwrap();
-        for byte in &mut asked {
+        let mut request = question(name, kind).to_vec().unwrap();
+        for byte in &mut request {
             // Bytes that no text of a name has.
             *byte = match *byte {
                 b'N' => 0,
@@ -174,7 +174,7 @@ fn a_datacenter_and_a_long_name_and_no_name() {
                 other => other,
             };
         }
-        let bytes = answer(&asked, &view, false).unwrap();
+        let bytes = answer(&request, &view, false).unwrap();
         let message = Message::from_vec(&bytes).unwrap();
         assert_eq!((message.metadata.response_code, message.answers.len()), (expected, answers), "{name}");
         assert_eq!(message.metadata.id, 4711);
@@ -201,9 +201,9 @@ fn a_datacenter_and_a_long_name_and_no_name() {
 #[test]
 fn only_a_question_of_one_class_gets_an_answer_of_authority() {
     for (class, expected) in [(DNSClass::IN, true), (DNSClass::ANY, false)] {
-        let mut asked = question("web.service.consul.", RecordType::A);
-        asked.queries[0].set_query_class(class);
-        let bytes = answer(&asked.to_vec().unwrap(), &view(1), false).unwrap();
+        let mut request = question("web.service.consul.", RecordType::A);
+        request.queries[0].set_query_class(class);
+        let bytes = answer(&request.to_vec().unwrap(), &view(1), false).unwrap();
         let message = Message::from_vec(&bytes).unwrap();
         assert_eq!((message.answers.len(), message.metadata.authoritative), (1, expected), "{class}");
     }

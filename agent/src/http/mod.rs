@@ -172,7 +172,7 @@ async fn show_status(State(shared): State<Shared>) -> Result<Response, Refusal> 
     let mut templates = TemplateStates::clone(&shared.templates.borrow());
     for state in templates.values_mut() {
         // What a command printed is a part of it.
-        state.trouble = state.trouble.as_deref().map(|trouble| shared.secrets.redact(trouble));
+        state.problem = state.problem.as_deref().map(|trouble| shared.secrets.redact(trouble));
     }
     json["templates"] = serde_json::json!(templates);
     Ok(json_body(shared.answers.own(&json).await?))
@@ -228,9 +228,9 @@ async fn metrics(State(shared): State<Shared>) -> Response {
         status.passes as f64,
     );
     gauge("step_running", "1 while a step is in flight", flag(status.running.is_some()));
-    for word in ["ok", "running", "waiting", "blocked", "failed", "suspect"] {
-        let current = status.decision.as_ref().is_some_and(|d| d.verdict.as_str() == word);
-        gauge(&format!("verdict_{word}"), "1 for the current verdict", flag(current));
+    for verdict in ["ok", "running", "waiting", "blocked", "failed", "suspect"] {
+        let current = status.decision.as_ref().is_some_and(|d| d.verdict.as_str() == verdict);
+        gauge(&format!("verdict_{verdict}"), "1 for the current verdict", flag(current));
     }
     let mut text = String::new();
     match encode(&mut text, &registry) {

@@ -30,7 +30,7 @@ struct Update {
 pub(super) async fn report_result(
     State(shared): State<Shared>,
     Path((result, check)): Path<(String, String)>,
-    Query(said): Query<ResultQuery>,
+    Query(query): Query<ResultQuery>,
 ) -> Result<&'static str, Refusal> {
     let result = match result.as_str() {
         "pass" => CheckStatus::Passing,
@@ -41,7 +41,7 @@ pub(super) async fn report_result(
             return Err(Refusal::Rejected(StatusCode::NOT_FOUND, text));
         }
     };
-    record(&shared, &check, result, &said.note)
+    record(&shared, &check, result, &query.note)
 }
 
 /// `…/update/<check>`, as Consul's clients tell it. They do not all name the type of their JSON.

@@ -104,8 +104,8 @@ fn all() -> Vec<Process> {
 /// True if this process has no child, so no descendant: to a subreaper, every orphan below it comes as a child. The
 /// usual end of a step; reading every process of the machine would cost more than the step.
 fn has_no_child() -> bool {
-    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    matches!(waitid(WaitId::All, look), Err(rustix::io::Errno::CHILD))
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    matches!(waitid(WaitId::All, options), Err(rustix::io::Errno::CHILD))
 }
 
 /// Every living process of this runner but itself.
@@ -155,15 +155,15 @@ impl RunnerTrace {
         if self.boot_id != boot_id() {
             return;
         }
-        let mut said: Option<BootMillis> = None;
+        let mut logged_at: Option<BootMillis> = None;
         loop {
             let left = self.left();
             if left.is_empty() {
                 break;
             }
-            if said.is_none_or(|at| boot_millis().since(at) >= SAID_EVERY) {
+            if logged_at.is_none_or(|at| boot_millis().since(at) >= SAID_EVERY) {
                 tracing::warn!(run = %self.run_id, processes = ?left, "ending processes of a run whose runner is gone");
-                said = Some(boot_millis());
+                logged_at = Some(boot_millis());
             }
             signal(&left, Signal::KILL);
             std::thread::sleep(LOOK_AGAIN);

@@ -106,14 +106,14 @@ impl CheckState {
 /// decided. `None` while a check has not said anything yet and what was said before still stands.
 pub fn health<'a>(
     checks: impl Iterator<Item = (&'a CheckDefinition, &'a CheckState)> + Clone,
-    out_of_use: Option<MaintenanceMode>,
+    mode: Option<MaintenanceMode>,
     said_before: Option<Health>,
     now: BootMillis,
 ) -> Option<Health> {
     if checks.clone().any(|(definition, state)| state.withdraws(definition).is_some_and(|at| now >= at)) {
         return Some(Health::Withdrawn);
     }
-    match out_of_use {
+    match mode {
         Some(MaintenanceMode::Maintenance) => return Some(Health::Critical),
         Some(MaintenanceMode::Draining) => return Some(Health::Draining),
         None => {}
@@ -210,9 +210,9 @@ mod tests {
             state
         };
         use CheckStatus::{Critical, Passing, Warning};
-        let check = |states: &[CheckState], out_of_use, before, expected| {
+        let check = |states: &[CheckState], mode, before, expected| {
             let checks = states.iter().map(|state| (&definition, state));
-            assert_eq!(health(checks, out_of_use, before, at(1)), expected, "{states:?} {out_of_use:?}");
+            assert_eq!(health(checks, mode, before, at(1)), expected, "{states:?} {mode:?}");
         };
         let unknown = || state(Critical, false);
         check(&[], None, None, Some(Health::Passing));

@@ -56,13 +56,13 @@ impl Catalog {
     /// Takes in one fact.
     pub fn apply(&mut self, service: &ServiceName, host: &HostName, fact: CatalogFact, now: BootMillis) {
         let known = self.services.entry(service.clone()).or_default();
-        let said = known.hosts.entry(host.clone()).or_default();
-        let before = said.clone();
+        let facts = known.hosts.entry(host.clone()).or_default();
+        let before = facts.clone();
         match fact {
-            CatalogFact::Record(record) => said.record = record,
-            CatalogFact::Health(health) => said.health = health,
+            CatalogFact::Record(record) => facts.record = record,
+            CatalogFact::Health(health) => facts.health = health,
         }
-        let after = said.clone();
+        let after = facts.clone();
         if after == before {
             if after == InstanceFacts::default() {
                 self.remove_if_silent(service, host);
@@ -139,9 +139,9 @@ impl Catalog {
         self.guard.forget(service);
         self.view.forget_health(service);
         let Some(known) = self.services.get_mut(service) else { return };
-        known.hosts.values_mut().for_each(|said| said.health = None);
-        known.hosts.retain(|_, said| said.record.is_some());
-        known.functional = known.hosts.values().filter(|said| said.is_functional()).count();
+        known.hosts.values_mut().for_each(|facts| facts.health = None);
+        known.hosts.retain(|_, facts| facts.record.is_some());
+        known.functional = known.hosts.values().filter(|facts| facts.is_functional()).count();
         let hosts = known.hosts.keys().cloned();
         self.changed.entry(service.clone()).or_default().extend(hosts);
         if known.hosts.is_empty() {
@@ -169,11 +169,11 @@ impl Catalog {
         }
         let mut differs = false;
         for (service, hosts) in std::mem::take(&mut self.changed) {
-            let said = self.services.get(&service);
+            let facts = self.services.get(&service);
             let shown = hosts.into_iter().map(|host| {
                 let instance = match self.guard.retained_instance(&service, &host) {
                     Some(last) => Some(last),
-                    None => said.and_then(|known| known.hosts.get(&host)).and_then(InstanceFacts::instance),
+                    None => facts.and_then(|known| known.hosts.get(&host)).and_then(InstanceFacts::instance),
                 };
                 (host, instance)
             });

@@ -145,8 +145,8 @@ fn a_record_that_vanishes_beside_health_that_stands_is_served_on_however_few_the
     let silent = || CatalogFact::Health(None);
     check("its lease ran out", &[(gone(), 1, 4), (passing(), 500, 4), (back(), 501, 4)]);
     check("it goes silent too", &[(gone(), 1, 4), (silent(), 30, 3), (passing(), 40, 4), (back(), 41, 4)]);
-    for word in [Health::Critical, Health::Withdrawn] {
-        check("it says so", &[(gone(), 1, 4), (CatalogFact::Health(Some(word)), 2, 3)]);
+    for explicit in [Health::Critical, Health::Withdrawn] {
+        check("it says so", &[(gone(), 1, 4), (CatalogFact::Health(Some(explicit)), 2, 3)]);
     }
 }
 

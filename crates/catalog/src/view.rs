@@ -138,8 +138,8 @@ impl Nodes {
 
     /// A host by its name in lower case.
     pub fn host_folded(&self, name: &str) -> Option<&HostName> {
-        let asked = HostName::new(name).ok()?;
-        if let Some((host, _)) = self.by_host.get_key_value(&asked) {
+        let host_name = HostName::new(name).ok()?;
+        if let Some((host, _)) = self.by_host.get_key_value(&host_name) {
             return Some(host);
         }
         let folded = self.folded.get(name)?;

@@ -33,8 +33,8 @@ impl StoreError {
     ) -> Self {
         let at =
             |detail: String| who.endpoint.map_or(detail.clone(), |endpoint| format!("{endpoint}: {detail}"));
-        let lost = |said: String| {
-            let how = connecting::how(error, &who.config.tls).unwrap_or(said);
+        let lost = |text: String| {
+            let how = connecting::how(error, &who.config.tls).unwrap_or(text);
             Self::lost(operation, repeat, at(how))
         };
         match connecting::why(error, &who.config.tls) {

@@ -108,14 +108,14 @@ impl Session {
             Key::CurrentVersion,
             Key::Report(host.clone()),
         ];
-        let look: Vec<TxnOp> = keys.iter().map(|key| TxnOp::get(self.full(key), None)).collect();
+        let reads: Vec<TxnOp> = keys.iter().map(|key| TxnOp::get(self.full(key), None)).collect();
         let mut listed = write.listed.map(|version| version.as_str().as_bytes().to_vec());
         loop {
             let (compares, operations) = self.host_transaction(write, listed.as_deref());
             let answer = self
                 .call("write the host's state", Repeat::IfNotApplied, deadline, |mut client| {
                     let txn = Txn::new().when(compares.clone()).and_then(operations.clone());
-                    let txn = txn.or_else(look.clone());
+                    let txn = txn.or_else(reads.clone());
                     async move { client.txn(txn).await }
                 })
                 .await;

@@ -90,11 +90,11 @@ impl Mirror {
     /// Starts a mirror.
     pub fn start(session: Session, scope: Scope, options: MirrorOptions) -> Self {
         let (sender, snapshots) = watch::channel(Arc::new(Snapshot::default()));
-        let (look, looks) = tokio::sync::mpsc::channel(1);
+        let (resync_requests, requests) = tokio::sync::mpsc::channel(1);
         let (polled_also, also) = watch::channel(scope.polled_also.clone());
         let task =
-            tokio::spawn(Follower { session, scope, options, sender, resync_requests: looks, also }.run());
-        Self { snapshots, resync_requests: look, polled_also, task }
+            tokio::spawn(Follower { session, scope, options, sender, resync_requests: requests, also }.run());
+        Self { snapshots, resync_requests, polled_also, task }
     }
 
     /// The newest snapshot, and a way to wait for the next.

@@ -25,7 +25,7 @@ pub struct TargetSet {
 
 /// True if this version is the instruction that counts: what was written before the store was accepted does not, nor can
 /// that be known while its identity cannot be read.
-fn stands(snapshot: &KeySnapshot, version: &Version) -> bool {
+fn is_current_version(snapshot: &KeySnapshot, version: &Version) -> bool {
     let identity = snapshot.get(&Key::Store);
     let epoch =
         identity.map_or(Ok(0), |e| codec::read::<StoreIdentity>(&e.value).map(|identity| identity.epoch));
@@ -93,7 +93,7 @@ impl Session {
         let mut may_be_applied = false;
         loop {
             let revision_before = revision_of(&before);
-            if if_different && !may_be_applied && stands(&before, version) {
+            if if_different && !may_be_applied && is_current_version(&before, version) {
                 return Ok(TargetSet { revision: revision_before, changed: false });
             }
             let is_compared = if_different || may_be_applied;

@@ -441,8 +441,8 @@ impl Claimant {
         let keys = [Key::Live(self.config.host.clone()), Key::Host(self.config.host.clone())];
         match self.session.read_keys(&keys, Deadline::within(REQUEST_TIMEOUT)).await {
             Ok(snapshot) => {
-                let stands = snapshot.get(&keys[0]).is_some_and(|e| e.mod_revision == live_revision);
-                stands && snapshot.get(&keys[1]).is_some()
+                let is_ours = snapshot.get(&keys[0]).is_some_and(|e| e.mod_revision == live_revision);
+                is_ours && snapshot.get(&keys[1]).is_some()
             }
             // Not known; the next keep-alive will tell.
             Err(_) => true,

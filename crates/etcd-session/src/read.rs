@@ -341,7 +341,7 @@ impl Paging {
             return Ok(None);
         }
         let page = loop {
-            let asked = session.call("list", Repeat::Freely, deadline, |client| {
+            let page_request = session.call("list", Repeat::Freely, deadline, |client| {
                 let mut options = GetOptions::new()
                     .with_range(self.end.clone())
                     .with_limit(self.limit)
@@ -358,7 +358,7 @@ impl Paging {
                         .await
                 }
             });
-            match asked.await {
+            match page_request.await {
                 // Values are larger here than those before them.
                 Err(StoreError::TooLarge { .. }) if self.limit > 1 => self.limit = (self.limit / 16).max(1),
                 other => break other?,

@@ -282,9 +282,9 @@ impl Session {
                     TxnOp::delete(self.full(Key::Service(service.clone(), host.clone())), None),
                 ]
             };
-            let said: Vec<TxnOp> = services.iter().map(put).collect();
+            let puts: Vec<TxnOp> = services.iter().map(put).collect();
             let gone: Vec<TxnOp> = services.iter().flat_map(gone).collect();
-            for operations in [said, gone] {
+            for operations in [puts, gone] {
                 self.call("withdraw services", Repeat::Freely, deadline, |mut client| {
                     let txn = Txn::new().and_then(operations.clone());
                     async move { client.txn(txn).await }

@@ -50,35 +50,35 @@ pub fn lint(hosts: &[HostConfig]) -> Vec<Diagnostic> {
     let mut add = |severity, source: &str, message: String| {
         diagnostics.insert(Diagnostic { severity: severity, source: source.to_owned(), message });
     };
-    for told in hosts {
-        for (file, writers) in writers(told) {
+    for config in hosts {
+        for (file, writers) in writers(config) {
             if writers.len() > 1 {
                 let message = format!("{} has two writers: {}", file.display(), writers.join(" and "));
-                add(Severity::Error, &told.source, message);
+                add(Severity::Error, &config.source, message);
             }
         }
-        for (name, service) in &told.definitions.services {
+        for (name, service) in &config.definitions.services {
             if name.as_str().contains('.') || name.as_str().len() > 63 {
                 add(
                     Severity::Warning,
-                    &told.source,
+                    &config.source,
                     format!("service {name} is no DNS label: it has no name in DNS"),
                 );
             }
-            if service.checks.is_empty() && told.definitions.host_checks.is_empty() {
+            if service.checks.is_empty() && config.definitions.host_checks.is_empty() {
                 let message =
                     format!("service {name} has no check: it counts as functional from its first moment");
-                add(Severity::Warning, &told.source, message);
+                add(Severity::Warning, &config.source, message);
             }
         }
     }
     let provided: BTreeSet<&ServiceName> =
-        hosts.iter().flat_map(|told| told.definitions.services.keys()).collect();
-    for told in hosts {
-        for requirement in &told.settings.policy.requires {
+        hosts.iter().flat_map(|config| config.definitions.services.keys()).collect();
+    for config in hosts {
+        for requirement in &config.settings.policy.requires {
             if !provided.contains(&requirement.service) {
                 let message = format!("it needs {}, which no host here has", requirement.service);
-                add(Severity::Warning, &told.source, message);
+                add(Severity::Warning, &config.source, message);
             }
         }
     }
@@ -89,8 +89,8 @@ pub fn lint(hosts: &[HostConfig]) -> Vec<Diagnostic> {
 }
 
 /// The files that are written, each with its writers.
-fn writers(told: &HostConfig) -> BTreeMap<PathBuf, Vec<String>> {
-    let Settings { templates, catalog, version_file, state_directory, .. } = &told.settings;
+fn writers(config: &HostConfig) -> BTreeMap<PathBuf, Vec<String>> {
+    let Settings { templates, catalog, version_file, state_directory, .. } = &config.settings;
     let mut writers: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
     let mut add = |path: &Path, who: String| writers.entry(path.to_owned()).or_default().push(who);
     for template in templates {
@@ -110,21 +110,21 @@ fn writers(told: &HostConfig) -> BTreeMap<PathBuf, Vec<String>> {
 
 /// Roles that can never come through, computed as for hosts: one of each, with nothing working yet.
 fn loops(hosts: &[HostConfig]) -> Vec<(String, String)> {
-    let name = |number: usize, told: &HostConfig| {
-        let role = told.settings.role.as_ref().map(|role| role.as_str().to_owned());
+    let name = |number: usize, config: &HostConfig| {
+        let role = config.settings.role.as_ref().map(|role| role.as_str().to_owned());
         let plain = role.filter(|role| HostName::check(role).is_ok());
         HostName::new(plain.unwrap_or_else(|| format!("host-{}", number + 1))).ok()
     };
     let mut members = BTreeMap::new();
     let mut records = BTreeMap::new();
     let mut sources = BTreeMap::new();
-    for (number, told) in hosts.iter().enumerate() {
-        let Some(host) = name(number, told) else { continue };
-        let waits: Vec<Wait> = told.settings.policy.requires.iter().filter_map(one_of).collect();
+    for (number, config) in hosts.iter().enumerate() {
+        let Some(host) = name(number, config) else { continue };
+        let waits: Vec<Wait> = config.settings.policy.requires.iter().filter_map(one_of).collect();
         let prospect = if waits.is_empty() { Prospect::Open(String::new()) } else { Prospect::Waits(waits) };
         members.insert(host.clone(), Member { prospect, target: None, since: EpochSeconds(0) });
-        sources.insert(host.clone(), told.source.clone());
-        for service in told.definitions.services.keys() {
+        sources.insert(host.clone(), config.source.clone());
+        for service in config.definitions.services.keys() {
             let record = Arc::new(ServiceRecord::default());
             records.insert((service.clone(), host.clone()), (record, true));
         }
@@ -145,12 +145,12 @@ fn loops(hosts: &[HostConfig]) -> Vec<(String, String)> {
             member.prospect = Prospect::Settled;
         }
     }
-    let said = members.iter().filter(|(_, m)| m.prospect == Prospect::Settled).flat_map(|(host, _)| {
+    let healths = members.iter().filter(|(_, m)| m.prospect == Prospect::Settled).flat_map(|(host, _)| {
         let of = records.keys().filter(move |(_, on)| on == host);
         of.map(|key| (key.clone(), schema::health::Health::Passing))
     });
-    let said: Vec<_> = said.collect();
-    let view = catalog_at_once(records, said);
+    let healths: Vec<_> = healths.collect();
+    let view = catalog_at_once(records, healths);
     let graph = WaitGraph::new(members, &view);
     let mut found = Vec::new();
     for root in graph.roots().keys() {

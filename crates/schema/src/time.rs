@@ -104,16 +104,16 @@ impl Backoff {
     }
 
     /// The delay after `failures` failures in a row; `draw` in 0..1 spreads hosts over the upper half.
-    pub fn delay(&self, failures: u32, draw: f64) -> Duration {
-        self.doubled(failures).mul_f64(0.5 + draw.clamp(0.0, 1.0) / 2.0)
+    pub fn delay(&self, failures: u32, jitter: f64) -> Duration {
+        self.doubled(failures).mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
     }
 
     /// The delay of those who fail together and must come back apart. While it grows it is drawn from all below the
     /// doubled one, so that they lose their step; at the larger bound from its upper third. Whoever waits longest
     /// then waits little longer than the others, and they come evenly over two thirds of that bound.
-    pub fn spread(&self, failures: u32, draw: f64) -> Duration {
-        let (full, draw) = (self.doubled(failures), draw.clamp(0.0, 1.0));
-        full.mul_f64(if full < self.max { draw.max(0.02) } else { (2.0 + draw) / 3.0 })
+    pub fn spread(&self, failures: u32, jitter: f64) -> Duration {
+        let (full, jitter) = (self.doubled(failures), jitter.clamp(0.0, 1.0));
+        full.mul_f64(if full < self.max { jitter.max(0.02) } else { (2.0 + jitter) / 3.0 })
     }
 
     fn doubled(&self, failures: u32) -> Duration {
@@ -147,12 +147,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_backoff_stays_within_its_bounds(min in 1u64..5_000, max in 1u64..500_000, n in 0u32..100, draw in 0.0f64..1.0) {
+        fn a_backoff_stays_within_its_bounds(min in 1u64..5_000, max in 1u64..500_000, n in 0u32..100, jitter in 0.0f64..1.0) {
             let backoff = Backoff::new(Duration::from_millis(min), Duration::from_millis(max));
-            let delay = backoff.delay(n, draw);
+            let delay = backoff.delay(n, jitter);
             prop_assert!(delay >= Duration::from_millis(min.min(max)) / 2);
             prop_assert!(delay <= Duration::from_millis(min.max(max)));
-            prop_assert!(backoff.spread(n, draw) <= Duration::from_millis(min.max(max)));
+            prop_assert!(backoff.spread(n, jitter) <= Duration::from_millis(min.max(max)));
         }
 
         #[test]
@@ -160,7 +160,7 @@ mod tests {
             // The least and the greatest delay of the store's clients.
             let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(45));
             let mut state = seed | 1;
-            let mut draw = || {
+            let mut jitter = || {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 (state >> 11) as f64 / (1u64 << 53) as f64
             };
@@ -169,7 +169,7 @@ mod tests {
                     let (mut at, mut failures) = (0.0, 0);
                     while at < healed {
                         failures += 1;
-                        at += backoff.spread(failures, draw()).as_secs_f64();
+                        at += backoff.spread(failures, jitter()).as_secs_f64();
                     }
                     at - healed
                 })

@@ -56,7 +56,7 @@ enum Work {
 pub(crate) struct Engine {
     store: Arc<RwLock<Store>>,
     work: mpsc::Sender<Work>,
-    room: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     revision: watch::Receiver<i64>,
     file_bytes: watch::Receiver<u64>,
     clock: Clock,
@@ -96,9 +96,9 @@ impl Engine {
             is_failing: false,
         };
         let thread = std::thread::Builder::new().name("store-writer".into()).spawn(|| writer.run(queue))?;
-        let room = Arc::new(Semaphore::new(WAITING_MAX_BYTES));
+        let permits = Arc::new(Semaphore::new(WAITING_MAX_BYTES));
         Ok((
-            Self { store, work, room, revision, file_bytes, clock, identity, quota_bytes, raft_term },
+            Self { store, work, permits, revision, file_bytes, clock, identity, quota_bytes, raft_term },
             thread,
         ))
     }
@@ -118,7 +118,8 @@ impl Engine {
         }
         command.check()?;
         let bytes = u32::try_from(2 * record.len() + WAITING_BYTES).unwrap_or(u32::MAX);
-        let waits = self.room.clone().try_acquire_many_owned(bytes).map_err(|_| Refusal::TooManyRequests)?;
+        let waits =
+            self.permits.clone().try_acquire_many_owned(bytes).map_err(|_| Refusal::TooManyRequests)?;
         let (sender, answer) = oneshot::channel();
         let reply = Reply { answer: sender, _waits: waits };
         self.work.send(Work::Command(command, record, reply)).await.map_err(|_| Refusal::Stopped)?;
@@ -386,12 +387,12 @@ mod tests {
             Engine::start(Store::default(), None, None, identity, Clock::new(), 1 << 30).expect("a thread");
         let put = || Command::Put(PbPutRequest { key: b"k".to_vec(), ..PbPutRequest::default() });
         let others =
-            engine.room.clone().acquire_many_owned(WAITING_MAX_BYTES as u32).await.expect("all of it");
+            engine.permits.clone().acquire_many_owned(WAITING_MAX_BYTES as u32).await.expect("all of it");
         assert_eq!(engine.commit(put()).await, Err(Refusal::TooManyRequests));
         drop(others);
         engine.commit(put()).await.expect("is written");
         // It waits no more: all of the room comes back, a moment after the answer.
-        let all = engine.room.acquire_many(WAITING_MAX_BYTES as u32).await.expect("all of it");
+        let all = engine.permits.acquire_many(WAITING_MAX_BYTES as u32).await.expect("all of it");
         drop(all);
         engine.stop().await;
         drop(engine);

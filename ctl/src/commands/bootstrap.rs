@@ -191,15 +191,15 @@ impl<'a> Password<'a> {
     fn of(user: &str, secret: &'a Secret, files: &Files) -> Result<Self, Failure> {
         let user = Role::new(user).context("the user is part of a file's name").map_err(Failure::usage)?;
         let path = files.directory.join(format!("{PASSWORD}-{user}"));
-        let stands = local::read(&path).with_context(|| path.display().to_string()).map_err(not_here)?;
-        let changed = !stands.is_some_and(|text| secret.is(&text));
+        let old_text = local::read(&path).with_context(|| path.display().to_string()).map_err(not_here)?;
+        let changed = !old_text.is_some_and(|text| secret.is(&text));
         Ok(Self { path, secret, changed })
     }
 
     fn write(&self) -> Result<(), Failure> {
-        let trouble = || self.path.display().to_string();
+        let path_text = || self.path.display().to_string();
         local::replace_secret(&self.path, |file| self.secret.write_to(file))
-            .with_context(trouble)
+            .with_context(path_text)
             .map_err(not_here)
     }
 }
@@ -301,8 +301,8 @@ impl Files {
         let is_there = self.settings().symlink_metadata().is_ok();
         let first = (!is_there).then(|| (self.settings(), SETTINGS));
         for (path, text) in first.into_iter().chain([(self.fragment(), text)]) {
-            let trouble = || path.display().to_string();
-            local::replace(&path, text.as_bytes()).with_context(trouble).map_err(not_here)?;
+            let path_text = || path.display().to_string();
+            local::replace(&path, text.as_bytes()).with_context(path_text).map_err(not_here)?;
         }
         Ok(())
     }

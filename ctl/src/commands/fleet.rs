@@ -69,7 +69,7 @@ pub(super) fn print_warnings(fleet: &Fleet) {
         output::warn(&format!("the value of {key} cannot be read"));
     }
     let reports =
-        fleet.hosts().iter().filter_map(|(host, evidence)| Some((host, evidence.readable_report()?)));
+        fleet.hosts().iter().filter_map(|(host, host_facts)| Some((host, host_facts.readable_report()?)));
     let ends =
         reports.flat_map(|(host, r)| r.facts.certificates.iter().map(move |(file, end)| (host, file, *end)));
     let warnings = ends.filter_map(|(host, file, end)| Some((host, certificate_warning(file, end, now())?)));

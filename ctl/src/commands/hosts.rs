@@ -25,15 +25,15 @@ impl RosterPatch {
     /// Checks what was given.
     pub(super) fn parse(role: Option<&str>, group: Option<&str>, labels: &[String]) -> Result<Self, Failure> {
         let name = |text: Option<&str>| text.map(Role::new).transpose().map_err(Failure::usage);
-        let mut said = Self { role: name(role)?, group: name(group)?, labels: BTreeMap::new() };
+        let mut patch = Self { role: name(role)?, group: name(group)?, labels: BTreeMap::new() };
         for label in labels {
             let (key, value) = label
                 .split_once('=')
                 .filter(|(key, value)| Role::new(*key).is_ok() && !value.chars().any(char::is_control))
                 .ok_or_else(|| Failure::usage(anyhow!("label {} is not NAME=VALUE", quoted(label))))?;
-            said.labels.insert(key.to_owned(), value.to_owned());
+            patch.labels.insert(key.to_owned(), value.to_owned());
         }
-        Ok(said)
+        Ok(patch)
     }
 
     /// The entry with this said of it. A host that was taken out begins anew.
@@ -117,19 +117,19 @@ pub(super) async fn list(all: bool, store: &Store<'_>, output: &mut Output) -> R
 /// Adds a host, or changes what is said of it.
 pub(super) async fn add(
     host: &HostName,
-    said: RosterPatch,
+    patch: RosterPatch,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let snapshot = store.session.read_keys(&[Key::Host(host.clone())], store.deadline).await?;
     let before = entry_of(&snapshot, host)?;
-    let entry = said.apply_to(before.clone(), now());
-    let stands = snapshot.get(&Key::Host(host.clone())).filter(|_| before.as_ref() == Some(&entry));
-    let revision = match stands {
-        Some(stands) => stands.mod_revision,
+    let entry = patch.apply_to(before.clone(), now());
+    let unchanged = snapshot.get(&Key::Host(host.clone())).filter(|_| before.as_ref() == Some(&entry));
+    let revision = match unchanged {
+        Some(unchanged) => unchanged.mod_revision,
         None => store.session.add_host(host, &entry, store.deadline).await?,
     };
-    output.answer(&json!({ "host": host, "revision": revision, "changed": stands.is_none() }), |_| {});
+    output.answer(&json!({ "host": host, "revision": revision, "changed": unchanged.is_none() }), |_| {});
     Ok(Exit::Yes)
 }
 
@@ -172,19 +172,19 @@ mod tests {
 
     #[test]
     fn what_is_not_said_stays() {
-        let said = |role, labels: &[&str]| {
+        let patch = |role, labels: &[&str]| {
             let labels: Vec<String> = labels.iter().map(|l| (*l).to_owned()).collect();
             RosterPatch::parse(role, None, &labels).unwrap()
         };
-        let first = said(Some("web"), &["rack=1", "zone=a"]).apply_to(None, EpochSeconds(5));
+        let first = patch(Some("web"), &["rack=1", "zone=a"]).apply_to(None, EpochSeconds(5));
         assert_eq!(first.since, EpochSeconds(5));
-        let second = said(None, &["rack=2"]).apply_to(Some(first.clone()), EpochSeconds(9));
+        let second = patch(None, &["rack=2"]).apply_to(Some(first.clone()), EpochSeconds(9));
         assert_eq!(second.since, EpochSeconds(5));
         assert_eq!(second.role, first.role);
         assert_eq!(second.labels["rack"], "2");
         assert_eq!(second.labels["zone"], "a");
         let out = RosterEntry { decommissioned: Some(EpochSeconds(7)), ..second };
-        let again = said(None, &[]).apply_to(Some(out), EpochSeconds(9));
+        let again = patch(None, &[]).apply_to(Some(out), EpochSeconds(9));
         assert_eq!(again, RosterEntry { since: EpochSeconds(9), ..RosterEntry::default() });
     }
 

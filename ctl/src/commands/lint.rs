@@ -26,7 +26,7 @@ pub(super) fn files(paths: &[PathBuf], output: &mut Output) -> Result<Exit, Fail
     let mut hosts: Vec<HostConfig> = Vec::new();
     for files in group(paths)? {
         match read(&files, &mut found) {
-            Ok(told) => hosts.push(told),
+            Ok(config) => hosts.push(config),
             Err(message) => {
                 found.push(Diagnostic { severity: Severity::Error, source: String::new(), message })
             }
@@ -140,9 +140,9 @@ fn of_validation_directory(settings: &Settings) -> Vec<Diagnostic> {
     let shown = path.display().to_string();
     let diagnostic =
         |severity, message: String| Diagnostic { severity: severity, source: shown.clone(), message };
-    let trouble = directory.trouble.map(|why| diagnostic(Severity::Error, why));
+    let problem = directory.problem.map(|why| diagnostic(Severity::Error, why));
     let skipped = directory.skipped.iter();
     let skipped =
         skipped.map(|skipped| diagnostic(Severity::Warning, format!("does not validate: {skipped}")));
-    trouble.into_iter().chain(skipped).collect()
+    problem.into_iter().chain(skipped).collect()
 }

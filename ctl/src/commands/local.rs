@@ -25,15 +25,15 @@ pub(super) fn local_version(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     // The original tool ended with 1 where the system did not let it.
-    let trouble = |error: io::Error| Failure {
+    let cannot_tell = |error: io::Error| Failure {
         exit: Exit::No,
         error: anyhow!(error).context(settings.local_version_file.display().to_string()),
     };
     let text = match given {
-        None => local::installed_version(settings).map_err(trouble)?,
+        None => local::installed_version(settings).map_err(cannot_tell)?,
         Some(given) => {
             let version = version(given)?;
-            if local::record_installed_version(settings, &version).map_err(trouble)? {
+            if local::record_installed_version(settings, &version).map_err(cannot_tell)? {
                 version.as_str().to_owned()
             } else {
                 output::warn(&format!(

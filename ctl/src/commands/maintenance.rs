@@ -85,12 +85,12 @@ fn change(out: &mut Maintenance, request: &MaintenanceRequest<'_>, service: Opti
         }
     }
     // The same again is no change, whenever it is said.
-    let said = |m: &Maintenance| {
+    let summary = |m: &Maintenance| {
         let plain = |o: &MaintenanceEntry| (o.how, o.reason.clone());
         let services: Vec<_> = m.services.iter().map(|(n, o)| (n.clone(), plain(o))).collect();
         (m.host.as_ref().map(plain), services)
     };
-    let differs = said(&before) != said(out);
+    let differs = summary(&before) != summary(out);
     if !differs {
         *out = before;
     }

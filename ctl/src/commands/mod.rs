@@ -43,8 +43,8 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
             enroll::etcdctl(&name, kind, &services, &settings.session.namespace, output)
         }
         Verb::Bootstrap { first, directory, hostname, role, group, labels, replace } => {
-            let said = hosts::RosterPatch::parse(role.as_deref(), group.as_deref(), &labels)?;
-            let request = bootstrap::BootstrapRequest { first, directory, hostname, roster: said, replace };
+            let patch = hosts::RosterPatch::parse(role.as_deref(), group.as_deref(), &labels)?;
+            let request = bootstrap::BootstrapRequest { first, directory, hostname, roster: patch, replace };
             ask(settings, settings.timeout, false, output, async |store, output| {
                 bootstrap::bootstrap(request, store, output).await
             })
@@ -168,8 +168,8 @@ async fn state(verb: StateVerb, store: &Store<'_>, output: &mut Output) -> Resul
         StateVerb::Unaccounted => status::unaccounted(store, output).await,
         StateVerb::Hosts { verb: HostsVerb::List { all } } => hosts::list(all, store, output).await,
         StateVerb::Hosts { verb: HostsVerb::Add { host, role, group, labels } } => {
-            let said = hosts::RosterPatch::parse(role.as_deref(), group.as_deref(), &labels)?;
-            hosts::add(&context::host(&host)?, said, store, output).await
+            let patch = hosts::RosterPatch::parse(role.as_deref(), group.as_deref(), &labels)?;
+            hosts::add(&context::host(&host)?, patch, store, output).await
         }
         StateVerb::Hosts { verb: HostsVerb::Decommission { host, force } } => {
             hosts::decommission(&context::host(&host)?, force, store, output).await

@@ -169,8 +169,8 @@ pub(super) async fn cache_services(
     let (found, revision) = stored_addresses(store).await?;
     let yaml = found.hiera_yaml();
     let path = &store.settings.hiera_file;
-    let trouble = |e: std::io::Error| Failure::cannot_tell(format!("{}: {e}", path.display()));
-    let old = local::read_up_to(path, local::CATALOG_MAX_BYTES).map_err(trouble)?;
+    let unreadable = |e: std::io::Error| Failure::cannot_tell(format!("{}: {e}", path.display()));
+    let old = local::read_up_to(path, local::CATALOG_MAX_BYTES).map_err(unreadable)?;
     let changed = old.as_deref() != Some(yaml.as_str());
     if let Some(old) = old.filter(|_| changed && !force) {
         let lost = vanished_entries(&old, &yaml, &GuardSettings::default());
@@ -186,7 +186,7 @@ pub(super) async fn cache_services(
         }
     }
     if changed {
-        local::replace(path, yaml.as_bytes()).map_err(trouble)?;
+        local::replace(path, yaml.as_bytes()).map_err(unreadable)?;
     }
     let answer = json!({ "file": path, "changed": changed, "revision": revision });
     output.answer(&answer, |_| {});
@@ -203,9 +203,9 @@ async fn released_since(store: &Store<'_>, written: SystemTime) -> Result<bool, 
     let request = snapshot.get(&Key::DropStale).and_then(|e| codec::read::<DropStaleRequest>(&e.value).ok());
     let written = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     // One that was asked for once must not let everything through for ever.
-    let asked = request.map_or(0, |request| u64::try_from(request.at.0).unwrap_or(0));
+    let requested_at = request.map_or(0, |request| u64::try_from(request.at.0).unwrap_or(0));
     let now = u64::try_from(now().0).unwrap_or(0);
-    Ok(asked >= written && now.saturating_sub(asked) < RELEASED_FOR_SECONDS)
+    Ok(requested_at >= written && now.saturating_sub(requested_at) < RELEASED_FOR_SECONDS)
 }
 
 /// Publishes the roles of the profile list. With an agent on the host they hang on its lease; without one they
@@ -378,16 +378,16 @@ pub(super) async fn dns(
     }
     let mut records = found.records;
     records.sort();
-    let said: Vec<String> = records.iter().map(|record| in_words(&record.data, &zone)).collect();
+    let lines: Vec<String> = records.iter().map(|record| in_words(&record.data, &zone)).collect();
     let answer = json!({
-        "name": lower, "type": kind, "answer": format!("{:?}", found.code), "records": said,
+        "name": lower, "type": kind, "answer": format!("{:?}", found.code), "records": lines,
         "revision": revision,
     });
-    output.answer(&answer, |o| said.iter().for_each(|line| o.line(line)));
-    if said.is_empty() {
+    output.answer(&answer, |o| lines.iter().for_each(|line| o.line(line)));
+    if lines.is_empty() {
         output::note(&format!("{lower} {kind}: {:?}, nothing", found.code));
     }
-    Ok(Exit::of(!said.is_empty()))
+    Ok(Exit::of(!lines.is_empty()))
 }
 
 fn in_words(data: &Data, zone: &Zone) -> String {

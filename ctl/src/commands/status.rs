@@ -32,11 +32,11 @@ pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exi
         output::note(&format!("store alarm: {alarm}"));
     }
     say_status(&fleet, &extras, revision, output);
-    let word = fleet.state();
-    if let Some(why) = fleet.unknown_reason().filter(|_| word == FleetState::Unknown) {
+    let fleet_state = fleet.state();
+    if let Some(why) = fleet.unknown_reason().filter(|_| fleet_state == FleetState::Unknown) {
         output::note(&format!("unknown: {why}"));
     }
-    Ok(match word {
+    Ok(match fleet_state {
         FleetState::Settled => Exit::Yes,
         FleetState::Updating | FleetState::Failing => Exit::No,
         FleetState::Unknown => Exit::CannotTell,
@@ -80,7 +80,7 @@ impl StatusExtras {
             .filter_map(|(name, (silent, all))| Some((ServiceName::new(name).ok()?, silent, all)))
             .collect();
         let snapshot = session.read_all(&[], &[Prefix::Maintenances], Some(revision), deadline).await?;
-        let out_of_use = snapshot
+        let maintenance = snapshot
             .entries
             .iter()
             .filter_map(|(key, entry)| match Key::parse(key) {
@@ -88,12 +88,12 @@ impl StatusExtras {
                 _ => None,
             })
             .collect();
-        Ok(Self { alarms: None, silent, maintenance: out_of_use })
+        Ok(Self { alarms: None, silent, maintenance: maintenance })
     }
 }
 
 fn say_status(fleet: &Fleet, extras: &StatusExtras, revision: i64, output: &mut Output) {
-    let out_of_use: Vec<[String; 5]> =
+    let maintenance: Vec<[String; 5]> =
         extras.maintenance.iter().flat_map(|(host, out)| maintenance::rows(host, out)).collect();
     let verdicts = fleet.verdicts();
     let not_ok: Vec<(&HostName, &FleetVerdict)> =
@@ -130,7 +130,7 @@ fn say_status(fleet: &Fleet, extras: &StatusExtras, revision: i64, output: &mut 
         "silent": extras.silent.iter().map(|(service, silent, all)| {
             json!({ "service": service, "silent": silent, "instances": all })
         }).collect::<Vec<_>>(),
-        "out_of_use": out_of_use.iter().map(|[host, service, how, reason, since]| json!({
+        "out_of_use": maintenance.iter().map(|[host, service, how, reason, since]| json!({
             "host": host, "service": service, "how": how, "reason": reason, "since": since,
         })).collect::<Vec<_>>(),
     });
@@ -167,8 +167,8 @@ fn say_status(fleet: &Fleet, extras: &StatusExtras, revision: i64, output: &mut 
             [service.to_string(), format!("{silent} of {all}, served on as they were")]
         });
         o.table(["SERVICE", "WENT SILENT"], rows);
-        section(o, out_of_use.is_empty());
-        o.table(["OUT OF USE", "SERVICE", "HOW", "REASON", "SINCE"], out_of_use);
+        section(o, maintenance.is_empty());
+        o.table(["OUT OF USE", "SERVICE", "HOW", "REASON", "SINCE"], maintenance);
     });
 }
 

@@ -262,7 +262,7 @@ async fn verify_by_range<'a>(
 
 /// What a host says in its own key.
 fn says(announced: &[u8], version: &Version) -> bool {
-    read_version(announced).is_ok_and(|said| said == *version)
+    read_version(announced).is_ok_and(|announced_version| announced_version == *version)
 }
 
 /// Asks again until all are there or the time is over. The last answer is the one that counts; without any
@@ -282,9 +282,9 @@ async fn wait_for<'a>(
         // A question gets a moment even when there is no time left: the answer of the end counts.
         let left = end.saturating_duration_since(Instant::now());
         let most = left.max(LAST_QUESTION).min(store.settings.timeout);
-        let asked = Instant::now();
+        let started = Instant::now();
         let answer = question.ask(store, Deadline::within(most)).await;
-        let trouble = match answer {
+        let last_error = match answer {
             Ok(verified) if verified.missing.is_empty() => return Ok(verified),
             Ok(verified) => {
                 progress.set_position((wanted - verified.missing.len()) as u64);
@@ -295,13 +295,13 @@ async fn wait_for<'a>(
         };
         rounds += 1;
         // A big list costs the store something: it is left alone nine tenths of the time.
-        let delay = pace.delay(rounds, etcd_session::jitter()).max(asked.elapsed() * 9);
+        let delay = pace.delay(rounds, etcd_session::jitter()).max(started.elapsed() * 9);
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             progress.finish_and_clear();
-            return match (held, trouble) {
-                (Some(verified), trouble) => {
-                    trouble.iter().for_each(|error| output::warn(&error.to_string()));
+            return match (held, last_error) {
+                (Some(verified), last_error) => {
+                    last_error.iter().for_each(|error| output::warn(&error.to_string()));
                     Ok(verified)
                 }
                 (None, Some(error)) => Err(error.into()),

@@ -52,7 +52,7 @@ pub(super) async fn why(host: &HostName, store: &Store<'_>, output: &mut Output)
     let fleet = fleet::fleet(&snapshot);
     fleet::print_warnings(&fleet);
     fleet::warn_of_unconfirmed_listings(&fleet);
-    let (Some(evidence), Some(verdict)) = (fleet.hosts().get(host), fleet.verdict(host)) else {
+    let (Some(host_facts), Some(verdict)) = (fleet.hosts().get(host), fleet.verdict(host)) else {
         return match snapshot.get(&Key::Host(host.clone())) {
             Some(_) => Err(Failure::no(format!("host {host} was decommissioned"))),
             None => Err(unknown(host)),
@@ -68,7 +68,7 @@ pub(super) async fn why(host: &HostName, store: &Store<'_>, output: &mut Output)
     // Who waits for whom is seen in the fleet alone.
     let verdict = waits.as_ref().map_or(verdict, |waits| waits.verdict.clone());
     say_why(
-        &Why { host, evidence, verdict: &verdict, target: fleet.target(), retry, waits },
+        &Why { host, host_facts, verdict: &verdict, target: fleet.target(), retry, waits },
         snapshot.revision,
         output,
     );
@@ -142,7 +142,7 @@ pub(super) async fn roots(store: &Store<'_>, output: &mut Output) -> Result<Exit
 /// What is known of one host.
 struct Why<'a> {
     host: &'a HostName,
-    evidence: &'a HostFacts,
+    host_facts: &'a HostFacts,
     verdict: &'a FleetVerdict,
     target: &'a FleetTarget,
     retry: Option<i64>,
@@ -150,7 +150,7 @@ struct Why<'a> {
 }
 
 fn say_why(why: &Why, revision: i64, output: &mut Output) {
-    let report = why.evidence.readable_report();
+    let report = why.host_facts.readable_report();
     let desired = match why.target {
         FleetTarget::Known { version, revision } => Some((version, *revision)),
         _ => None,
@@ -159,7 +159,7 @@ fn say_why(why: &Why, revision: i64, output: &mut Output) {
     let plan: Vec<(String, String)> = report
         .map(|r| r.plan.actions.iter().map(|p| (p.action.to_string(), p.because.to_string())).collect())
         .unwrap_or_default();
-    let results: Vec<_> = why.evidence.statuses.iter().collect();
+    let results: Vec<_> = why.host_facts.statuses.iter().collect();
     let answer = json!({
         "host": why.host,
         "verdict": why.verdict.as_str(),
@@ -168,8 +168,8 @@ fn say_why(why: &Why, revision: i64, output: &mut Output) {
         "desired": desired.map(|(version, revision)| json!({ "version": version, "revision": revision })),
         "decided_on": decided.map(|t| json!({ "version": t.version, "revision": t.revision })),
         "installed": report.and_then(|r| r.installed.clone()),
-        "listed_under": why.evidence.listed,
-        "live": why.evidence.live.is_some(),
+        "listed_under": why.host_facts.listed,
+        "live": why.host_facts.live.is_some(),
         "phase": report.map(|r| r.phase),
         "own_verdict": report.map(|r| json!({ "verdict": r.verdict.as_str(), "reason": r.verdict.message() })),
         "because": report.map(|r| r.plan.because.to_string()),
@@ -208,9 +208,9 @@ fn say_why(why: &Why, revision: i64, output: &mut Output) {
             &decided.map(|t| format!("{} (revision {})", t.version, t.revision)).unwrap_or_default(),
         );
         say("installed", report.and_then(|r| r.installed.as_ref()).map_or("", |v| v.as_str()));
-        let listed: Vec<&str> = why.evidence.listed.iter().map(|v| v.as_str()).collect();
+        let listed: Vec<&str> = why.host_facts.listed.iter().map(|v| v.as_str()).collect();
         say("listed under", if listed.is_empty() { "nothing".into() } else { listed.join(", ") }.as_str());
-        say("agent", if why.evidence.live.is_some() { "live" } else { "none" });
+        say("agent", if why.host_facts.live.is_some() { "live" } else { "none" });
         if let Some(report) = report {
             say_report(report, &mut say);
         }
@@ -333,7 +333,7 @@ mod tests {
         let verdict = fleet.verdict(&host).unwrap();
         let why = Why {
             host: &host,
-            evidence: &fleet.hosts()[&host],
+            host_facts: &fleet.hosts()[&host],
             verdict: &verdict,
             target: fleet.target(),
             retry: None,

@@ -97,8 +97,8 @@ fn what_cannot_be_told_is_refused_with_the_reason() {
         (r#"{"ask": "reverse", "address": "web"}"#, "IP address"),
         (r#"{"ask": "anything"}"#, "unknown variant"),
     ] {
-        let said = ask(question).expect_err(question);
-        assert!(said.contains(why), "{question}: {said}");
+        let message = ask(question).expect_err(question);
+        assert!(message.contains(why), "{question}: {message}");
     }
 }
 

@@ -251,15 +251,15 @@ fn files_are_put_together_and_what_does_not_fit_is_named() {
     let (all, errors) = assemble([("one", &one), ("two", &two), ("list", &list)]);
     assert_eq!(all.services[&ServiceName::new("web").unwrap()].port, Some(80));
     assert_eq!(all.services.len(), 2, "db comes from the list");
-    let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    assert!(said[0].contains("two: service web is defined in one already"), "{said:?}");
-    assert!(said[1].contains("there is no service with id \"nobody\""), "{said:?}");
+    let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert!(messages[0].contains("two: service web is defined in one already"), "{messages:?}");
+    assert!(messages[1].contains("there is no service with id \"nobody\""), "{messages:?}");
     let both = consul(
         r#"{"services": [{"name": "web", "id": "web-1", "port": 8080}, {"name": "web", "id": "web-2", "port": 8081}]}"#,
     );
     let (all, errors) = assemble([("both", &both)]);
     assert_eq!(all.services[&ServiceName::new("web").unwrap()].port, Some(8080), "the first stays");
-    let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    assert_eq!(said.len(), 1);
-    assert!(said[0].contains("give the one with id \"web-2\" a name of its own"), "{said:?}");
+    let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(messages.len(), 1);
+    assert!(messages[0].contains("give the one with id \"web-2\" a name of its own"), "{messages:?}");
 }

@@ -22,8 +22,8 @@ pub struct Down {
 impl Fleet {
     /// The services that hosts define and do not publish, by host.
     pub fn unpublished(&self) -> impl Iterator<Item = (&HostName, &UnpublishedService)> {
-        let live = self.hosts.iter().filter(|(_, evidence)| evidence.live.is_some());
-        live.filter_map(|(host, evidence)| Some((host, evidence.readable_report()?)))
+        let live = self.hosts.iter().filter(|(_, facts)| facts.live.is_some());
+        live.filter_map(|(host, facts)| Some((host, facts.readable_report()?)))
             .flat_map(|(host, report)| report.unpublished.iter().map(move |service| (host, service)))
     }
 
@@ -33,7 +33,7 @@ impl Fleet {
         let mut down = BTreeSet::new();
         for (host, service) in &self.services.critical {
             if self.services.maintenance.get(host).is_some_and(|out| out.of(service).is_some())
-                || self.hosts.get(host).is_some_and(|evidence| self.explains_itself(host, evidence))
+                || self.hosts.get(host).is_some_and(|facts| self.explains_itself(host, facts))
             {
                 continue;
             }
@@ -43,12 +43,12 @@ impl Fleet {
                 down.insert(Down { host: host.clone(), check: service.to_string(), line });
             }
         }
-        for (host, evidence) in &self.hosts {
+        for (host, facts) in &self.hosts {
             let is_out = self.services.maintenance.get(host).is_some_and(|out| out.host.is_some());
-            if is_out || self.explains_itself(host, evidence) {
+            if is_out || self.explains_itself(host, facts) {
                 continue;
             }
-            let report = evidence.readable_report().filter(|_| evidence.live.is_some());
+            let report = facts.readable_report().filter(|_| facts.live.is_some());
             for check in report.iter().flat_map(|report| &report.checks) {
                 if check.service.is_none() && check.status == CheckStatus::Critical {
                     let (check, line) = (check.check.clone(), check.line.clone());
@@ -73,11 +73,11 @@ impl Fleet {
     }
 
     /// A host that is updating, or gone, has a better word for its services.
-    fn explains_itself(&self, host: &HostName, evidence: &HostFacts) -> bool {
-        let report = evidence.readable_report().filter(|_| evidence.live.is_some());
+    fn explains_itself(&self, host: &HostName, facts: &HostFacts) -> bool {
+        let report = facts.readable_report().filter(|_| facts.live.is_some());
         let is_disturbed = report
             .is_some_and(|report| !matches!(report.phase, Phase::Idle | Phase::Prefetch | Phase::Start));
-        let verdict = self.derive_verdict(host, evidence);
+        let verdict = self.derive_verdict(host, facts);
         is_disturbed
             || matches!(verdict, FleetVerdict::Lost { .. } | FleetVerdict::Running(Running::Towards(_)))
     }

@@ -161,7 +161,7 @@ impl Fleet {
                 Err(_) => fleet.skipped += 1,
             }
         }
-        fleet.hosts.retain(|_, evidence| evidence.is_member());
+        fleet.hosts.retain(|_, facts| facts.is_member());
         fleet
     }
 
@@ -242,7 +242,7 @@ impl Fleet {
     /// The versions that hosts are listed under, and how many each.
     pub fn versions(&self) -> BTreeMap<&Version, usize> {
         let mut versions = BTreeMap::new();
-        for version in self.hosts.values().flat_map(|evidence| &evidence.listed) {
+        for version in self.hosts.values().flat_map(|facts| &facts.listed) {
             *versions.entry(version).or_default() += 1;
         }
         versions
@@ -251,8 +251,8 @@ impl Fleet {
     /// Hosts that are listed under a version which they do not name in their own key, by version.
     pub fn unconfirmed(&self) -> BTreeMap<&Version, Vec<&HostName>> {
         let mut unconfirmed: BTreeMap<&Version, Vec<&HostName>> = BTreeMap::new();
-        for (host, evidence) in &self.hosts {
-            for version in evidence.listed.iter().filter(|v| self.announced.get(host) != Some(v)) {
+        for (host, facts) in &self.hosts {
+            for version in facts.listed.iter().filter(|v| self.announced.get(host) != Some(v)) {
                 unconfirmed.entry(version).or_default().push(host);
             }
         }
@@ -261,12 +261,12 @@ impl Fleet {
 
     /// The verdict of every host.
     pub fn verdicts(&self) -> BTreeMap<&HostName, FleetVerdict> {
-        self.hosts.iter().map(|(host, evidence)| (host, self.derive_verdict(host, evidence))).collect()
+        self.hosts.iter().map(|(host, facts)| (host, self.derive_verdict(host, facts))).collect()
     }
 
     /// The verdict of one host, if it is part of the fleet.
     pub fn verdict(&self, host: &HostName) -> Option<FleetVerdict> {
-        self.hosts.get(host).map(|evidence| self.derive_verdict(host, evidence))
+        self.hosts.get(host).map(|facts| self.derive_verdict(host, facts))
     }
 
     /// The state of the whole.
@@ -312,20 +312,20 @@ impl Fleet {
         self.hosts.is_empty().then(|| "no host is known".into())
     }
 
-    pub(super) fn derive_verdict(&self, host: &HostName, evidence: &HostFacts) -> FleetVerdict {
+    pub(super) fn derive_verdict(&self, host: &HostName, facts: &HostFacts) -> FleetVerdict {
         let deadlock = || self.deadlocks.get(host).cloned().map(Blocked::Deadlock);
-        lost(evidence)
-            .or_else(|| self.failed(evidence).map(FleetVerdict::Failed))
-            .or_else(|| self.blocked(evidence).map(FleetVerdict::Blocked))
+        lost(facts)
+            .or_else(|| self.failed(facts).map(FleetVerdict::Failed))
+            .or_else(|| self.blocked(facts).map(FleetVerdict::Blocked))
             .or_else(|| deadlock().map(FleetVerdict::Blocked))
-            .or_else(|| self.waiting(evidence).map(FleetVerdict::Waiting))
-            .or_else(|| self.running(evidence).map(FleetVerdict::Running))
+            .or_else(|| self.waiting(facts).map(FleetVerdict::Waiting))
+            .or_else(|| self.running(facts).map(FleetVerdict::Running))
             .unwrap_or(FleetVerdict::Ok)
     }
 
     /// The report of a live agent, if it decided on the newest instruction.
-    pub(super) fn current_report<'e>(&self, evidence: &'e HostFacts) -> Option<&'e Report> {
-        let report = evidence.readable_report().filter(|_| evidence.live.is_some())?;
+    pub(super) fn current_report<'e>(&self, facts: &'e HostFacts) -> Option<&'e Report> {
+        let report = facts.readable_report().filter(|_| facts.live.is_some())?;
         match &self.target {
             FleetTarget::Known { revision, .. } => {
                 report.target.as_ref().is_some_and(|t| t.revision == *revision).then_some(report)
@@ -334,24 +334,24 @@ impl Fleet {
         }
     }
 
-    fn failed(&self, evidence: &HostFacts) -> Option<FailedBy> {
+    fn failed(&self, facts: &HostFacts) -> Option<FailedBy> {
         if let Some(HostVerdict::Failed { version, failure, suspect }) =
-            self.current_report(evidence).map(|r| r.verdict.clone())
+            self.current_report(facts).map(|r| r.verdict.clone())
         {
             return Some(FailedBy::Report { version, failure, suspect });
         }
-        if let Some((kind, record)) = evidence.results(StatusState::Failed).next() {
+        if let Some((kind, record)) = facts.results(StatusState::Failed).next() {
             return Some(FailedBy::Status { kind: kind.clone(), record: record.cloned() });
         }
         // What an agent writes stays; only a script's success runs out, and leaves the trace that it was there.
-        let stale = |kind: &&StatusType| !evidence.statuses.keys().any(|(found, _)| found == *kind);
-        let kind = evidence.reporting.iter().find(stale).filter(|_| evidence.live.is_none())?;
+        let stale = |kind: &&StatusType| !facts.statuses.keys().any(|(found, _)| found == *kind);
+        let kind = facts.reporting.iter().find(stale).filter(|_| facts.live.is_none())?;
         Some(FailedBy::Stale { kind: kind.clone() })
     }
 
-    fn blocked(&self, evidence: &HostFacts) -> Option<Blocked> {
-        let report = evidence.readable_report().filter(|_| evidence.live.is_some());
-        if evidence.is_decommissioned() {
+    fn blocked(&self, facts: &HostFacts) -> Option<Blocked> {
+        let report = facts.readable_report().filter(|_| facts.live.is_some());
+        if facts.is_decommissioned() {
             return Some(Blocked::By(BlockedBy::Decommissioned));
         }
         // What blocks a host is seldom the instruction: it stands also when that has moved on.
@@ -374,20 +374,20 @@ impl Fleet {
         }
     }
 
-    fn waiting(&self, evidence: &HostFacts) -> Option<Waiting> {
-        if let Some(HostVerdict::Waiting { on }) = self.current_report(evidence).map(|r| r.verdict.clone()) {
+    fn waiting(&self, facts: &HostFacts) -> Option<Waiting> {
+        if let Some(HostVerdict::Waiting { on }) = self.current_report(facts).map(|r| r.verdict.clone()) {
             return Some(Waiting::On(on));
         }
-        if let Some((kind, _)) = evidence.results(StatusState::Pending).next() {
+        if let Some((kind, _)) = facts.results(StatusState::Pending).next() {
             return Some(Waiting::Status(kind.clone()));
         }
-        let idle = evidence.live.is_none() && evidence.listed.is_empty();
+        let idle = facts.live.is_none() && facts.listed.is_empty();
         (idle && self.target == FleetTarget::NotSet).then_some(Waiting::On(WaitingOn::Instruction))
     }
 
-    fn running(&self, evidence: &HostFacts) -> Option<Running> {
-        if evidence.live.is_some() {
-            match &evidence.report {
+    fn running(&self, facts: &HostFacts) -> Option<Running> {
+        if facts.live.is_some() {
+            match &facts.report {
                 None => return Some(Running::NoReport),
                 Some(Err(why)) => return Some(Running::UnreadableReport { why: why.clone() }),
                 Some(Ok(_)) => {}
@@ -397,13 +397,13 @@ impl Fleet {
                 let version = self.target.version();
                 report.verdict == HostVerdict::Ok
                     && report.installed.as_ref() == version
-                    && evidence.listed.iter().eq(version)
+                    && facts.listed.iter().eq(version)
             };
-            if evidence.readable_report().is_some_and(is_proven) {
+            if facts.readable_report().is_some_and(is_proven) {
                 return None;
             }
-            let Some(report) = self.current_report(evidence) else {
-                let decided = evidence.readable_report().and_then(|r| r.target.as_ref()).map(|t| t.revision);
+            let Some(report) = self.current_report(facts) else {
+                let decided = facts.readable_report().and_then(|r| r.target.as_ref()).map(|t| t.revision);
                 return Some(Running::NotActedOn { decided });
             };
             if let HostVerdict::Running { version } = &report.verdict {
@@ -413,27 +413,26 @@ impl Fleet {
         // A report that says "ok" is believed together with the listing, which is the proof for everybody else.
         let wanted = match &self.target {
             FleetTarget::Known { version, .. } => Some(version),
-            _ => self.current_report(evidence).and_then(|r| r.installed.as_ref()),
+            _ => self.current_report(facts).and_then(|r| r.installed.as_ref()),
         };
-        let there =
-            evidence.listed.len() == 1 && wanted.is_none_or(|wanted| evidence.listed.contains(wanted));
-        if there || (evidence.listed.is_empty() && wanted.is_none()) {
+        let there = facts.listed.len() == 1 && wanted.is_none_or(|wanted| facts.listed.contains(wanted));
+        if there || (facts.listed.is_empty() && wanted.is_none()) {
             None
-        } else if evidence.listed.is_empty() {
+        } else if facts.listed.is_empty() {
             Some(Running::NotListed)
         } else {
-            Some(Running::ListedUnder(evidence.listed.clone()))
+            Some(Running::ListedUnder(facts.listed.clone()))
         }
     }
 }
 
 /// A host that the roster names, or that once reported, and that says nothing now.
-fn lost(evidence: &HostFacts) -> Option<FleetVerdict> {
-    let known = evidence.roster.is_some() || evidence.report.is_some();
-    let silent = evidence.live.is_none() && evidence.listed.is_empty();
+fn lost(facts: &HostFacts) -> Option<FleetVerdict> {
+    let known = facts.roster.is_some() || facts.report.is_some();
+    let silent = facts.live.is_none() && facts.listed.is_empty();
     (known && silent).then(|| FleetVerdict::Lost {
-        seen: evidence.was_seen(),
-        last_report: evidence.readable_report().map(|r| r.at),
+        seen: facts.was_seen(),
+        last_report: facts.readable_report().map(|r| r.at),
     })
 }
 

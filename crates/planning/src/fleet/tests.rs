@@ -103,16 +103,16 @@ fn fleet(target: FleetTarget, facts: &[(String, String)]) -> Fleet {
 }
 
 /// Judges host `h` by these facts; expected: word and detail of the verdict, and the fleet's word.
-fn check_with(target: FleetTarget, facts: &[(String, String)], expected: &str, word: FleetState) {
+fn check_with(target: FleetTarget, facts: &[(String, String)], expected: &str, fleet_state: FleetState) {
     let fleet = fleet(target, facts);
     let found =
         fleet.verdict(&host("h")).map_or("none".to_owned(), |v| format!("{}: {}", v.as_str(), v.message()));
     assert!(found.starts_with(expected), "expected {expected:?}, found {found:?} by {facts:#?}");
-    assert_eq!(fleet.state(), word, "{found}");
+    assert_eq!(fleet.state(), fleet_state, "{found}");
 }
 
-fn check(facts: &[(String, String)], expected: &str, word: FleetState) {
-    check_with(target(), facts, expected, word);
+fn check(facts: &[(String, String)], expected: &str, fleet_state: FleetState) {
+    check_with(target(), facts, expected, fleet_state);
 }
 
 #[test]
@@ -257,15 +257,15 @@ fn with_checks(phase: Phase, checks: &[(Option<&str>, &str, CheckStatus)]) -> (S
 #[test]
 fn a_fleet_fails_while_a_service_is_critical_unless_that_has_an_explanation() {
     use CheckStatus::{Critical, Warning};
-    let check = |facts: &[(String, String)], expected: &[(&str, &str)], word: FleetState| {
+    let check = |facts: &[(String, String)], expected: &[(&str, &str)], fleet_state: FleetState| {
         let fleet = fleet(target(), facts);
         let down = fleet.down();
         let found: Vec<(&str, &str)> =
             down.iter().map(|down| (down.check.as_str(), down.line.as_str())).collect();
         assert_eq!(found, expected, "{facts:#?}");
-        assert_eq!(fleet.state(), word, "{facts:#?}");
+        assert_eq!(fleet.state(), fleet_state, "{facts:#?}");
     };
-    let health = |word: &str| ("/orchestrate/health/db/h".to_owned(), word.to_owned());
+    let health = |fleet_state: &str| ("/orchestrate/health/db/h".to_owned(), fleet_state.to_owned());
     let settled = |phase, checks: &[_]| [live(), listed("v2"), with_checks(phase, checks)];
     let and = |facts: [(String, String); 3], more: &[(String, String)]| [&facts[..], more].concat();
     let of_db = [(Some("db"), "tcp", Critical)];
@@ -274,8 +274,8 @@ fn a_fleet_fails_while_a_service_is_critical_unless_that_has_an_explanation() {
     check(&and(settled(idle, &[]), &[health("passing")]), &[], FleetState::Settled);
     check(&and(settled(idle, &[]), &[health("draining")]), &[], FleetState::Settled);
     check(&and(settled(idle, &[]), &[health("critical")]), &[("db", "")], FleetState::Failing);
-    let said = [("db", "tcp said no")];
-    check(&and(settled(idle, &of_db), &[health("critical")]), &said, FleetState::Failing);
+    let expected_messages = [("db", "tcp said no")];
+    check(&and(settled(idle, &of_db), &[health("critical")]), &expected_messages, FleetState::Failing);
     // A check of the host is named by its own name, instead of each service that it makes critical.
     let disk = [("disk", "disk said no")];
     check(&and(settled(idle, &of_host), &[health("critical")]), &disk, FleetState::Failing);
@@ -395,14 +395,14 @@ proptest! {
         let fleet = fleet(target(), &facts);
         let verdicts = fleet.verdicts();
         prop_assert_eq!(verdicts.len(), fleet.hosts().len());
-        for (host, evidence) in fleet.hosts() {
+        for (host, host_facts) in fleet.hosts() {
             prop_assert_eq!(verdicts.get(host).cloned(), fleet.verdict(host));
             let verdict = &verdicts[host];
             prop_assert_eq!(verdict.message().is_empty(), *verdict == FleetVerdict::Ok);
             prop_assert_eq!(verdict.hint().is_empty(), *verdict == FleetVerdict::Ok);
             // "At the target" is only said of a host that is listed there and nowhere else.
             if *verdict == FleetVerdict::Ok {
-                prop_assert_eq!(evidence.listed.iter().map(Version::as_str).collect::<Vec<_>>(), vec!["v2"]);
+                prop_assert_eq!(host_facts.listed.iter().map(Version::as_str).collect::<Vec<_>>(), vec!["v2"]);
             }
         }
         if fleet.state() == FleetState::Settled {

@@ -69,7 +69,7 @@ pub enum Root {
         /// The host.
         host: HostName,
         /// What it says of it.
-        word: &'static str,
+        health_text: &'static str,
     },
     /// A host that has it is on its way.
     Open {
@@ -89,7 +89,9 @@ impl fmt::Display for Root {
         match self {
             Self::NoProvider(service) => write!(f, "no host has {service}"),
             Self::Stuck { service, host, why } => write!(f, "{service} on {host}: {why}"),
-            Self::NotFunctional { service, host, word } => write!(f, "{service} on {host} is {word}"),
+            Self::NotFunctional { service, host, health_text } => {
+                write!(f, "{service} on {host} is {health_text}")
+            }
             Self::Open { service, host, what } => write!(f, "{service} on {host}: {what}"),
             Self::Loop(hosts) => f.write_str(&loop_in_words(hosts)),
         }
@@ -145,9 +147,9 @@ pub struct WaitGraph<'a> {
 impl<'a> WaitGraph<'a> {
     /// Of the hosts of a fleet and the catalog of the same revision.
     pub fn of(fleet: &Fleet, view: &'a View, now: EpochSeconds) -> Self {
-        let members = fleet.hosts.iter().map(|(host, evidence)| {
-            let report = fleet.current_report(evidence);
-            let verdict = fleet.derive_verdict(host, evidence);
+        let members = fleet.hosts.iter().map(|(host, facts)| {
+            let report = fleet.current_report(facts);
+            let verdict = fleet.derive_verdict(host, facts);
             let prospect = match &verdict {
                 FleetVerdict::Ok => Prospect::Settled,
                 FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(wait))) => {
@@ -170,7 +172,7 @@ impl<'a> WaitGraph<'a> {
             // One that only is not listed yet has all that it will have.
             let prospect = match (&verdict, prospect) {
                 (FleetVerdict::Running(Running::NotListed | Running::ListedUnder(_)), _)
-                    if evidence.live.is_none() =>
+                    if facts.live.is_none() =>
                 {
                     Prospect::Settled
                 }
@@ -336,8 +338,8 @@ impl<'a> WaitGraph<'a> {
             }
         }
         match lacking.first() {
-            Some((host, word)) => {
-                Err(Root::NotFunctional { service: service(), host: (*host).clone(), word })
+            Some((host, health_text)) => {
+                Err(Root::NotFunctional { service: service(), host: (*host).clone(), health_text })
             }
             None => Err(Root::NoProvider(service())),
         }
@@ -471,15 +473,15 @@ mod tests {
     const BAD: Option<Health> = Some(Health::Critical);
     const GOOD: Option<Health> = Some(Health::Passing);
 
-    fn check(hosts: &[(&str, &str, Option<Health>, Prospect)], asked: &str, expected: &str) {
+    fn check(hosts: &[(&str, &str, Option<Health>, Prospect)], waiting_host: &str, expected: &str) {
         let (members, view) = scene(hosts);
         let graph = WaitGraph::new(members, &view);
-        let chain = graph.chain(&host(asked));
-        let said = chain.map(|c| {
+        let chain = graph.chain(&host(waiting_host));
+        let described = chain.map(|c| {
             let links: Vec<String> = c.links.iter().map(|(h, w)| format!("{h} for {}", w.service)).collect();
             format!("{}; {}", links.join(", "), c.root)
         });
-        assert_eq!(said.as_deref().unwrap_or("none"), expected);
+        assert_eq!(described.as_deref().unwrap_or("none"), expected);
     }
 
     #[test]
@@ -550,8 +552,9 @@ mod tests {
         hosts.push(("d1", "d", BAD, waits(&["nothing 1 functional apply"])));
         let (members, view) = scene(&hosts);
         let roots = WaitGraph::new(members, &view).roots();
-        let said: Vec<String> = roots.iter().map(|(root, hosts)| format!("{} {root}", hosts.len())).collect();
-        assert_eq!(said, ["1 no host has nothing", "3 a1 waits for b on b1, b1 waits for a on a1"]);
+        let described: Vec<String> =
+            roots.iter().map(|(root, hosts)| format!("{} {root}", hosts.len())).collect();
+        assert_eq!(described, ["1 no host has nothing", "3 a1 waits for b on b1, b1 waits for a on a1"]);
     }
 
     /// Hosts settle one after another, in any order that is possible; who ever settles?

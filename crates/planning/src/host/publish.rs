@@ -161,9 +161,12 @@ fn report_differs(
         r.phase == plan.phase
             && r.verdict.is_same_as(verdict)
             && r.waits.len() == waits.len()
-            && r.waits.iter().zip(&waits).all(|(said, wait)| said.is_same_as(wait))
+            && r.waits.iter().zip(&waits).all(|(reported, wait)| reported.is_same_as(wait))
             && r.checks.len() == observed.problems.reported_checks().count()
-            && r.checks.iter().zip(observed.problems.reported_checks()).all(|(said, c)| said.is_same_as(c))
+            && r.checks
+                .iter()
+                .zip(observed.problems.reported_checks())
+                .all(|(reported, c)| reported.is_same_as(c))
             && r.unpublished.iter().eq(observed.problems.reported_unpublished())
             && r.installed == state.installed
             && r.facts == *observed.facts

@@ -345,7 +345,7 @@ impl HostState {
     }
 
     /// Takes note of a fact. `draw` in 0..1 spreads deadlines.
-    pub fn record(&mut self, fact: Fact, policy: &Policy, now: Now, draw: f64) {
+    pub fn record(&mut self, fact: Fact, policy: &Policy, now: Now, jitter: f64) {
         match fact {
             Fact::AttemptBegan(instruction, cause, addressable) => {
                 self.begin_attempt(instruction, cause, addressable, now);
@@ -375,7 +375,7 @@ impl HostState {
                 self.cycle = Some(Cycle { version, converge, validate: Progress::default() });
             }
             Fact::CycleEnded(lacking) => self.end_cycle(&lacking, policy, now),
-            Fact::AttemptFailed => self.end_attempt(policy, now, draw),
+            Fact::AttemptFailed => self.end_attempt(policy, now, jitter),
             Fact::Proven => {
                 if let Some(attempt) = self.attempt.take() {
                     self.set_status(StatusType::apply(), StatusState::Success, None, now);
@@ -603,14 +603,14 @@ impl HostState {
         }
     }
 
-    fn end_attempt(&mut self, policy: &Policy, now: Now, draw: f64) {
+    fn end_attempt(&mut self, policy: &Policy, now: Now, jitter: f64) {
         let validation_failure = self.validation.as_ref().and_then(|v| v.failure.clone());
         let Some(attempt) = &mut self.attempt else { return };
         let local = attempt.prefetch.failed.clone().or_else(|| attempt.apply.failed.clone());
         let delay = match (&local, attempt.cause) {
-            (Some(_), _) => policy.attempt_backoff.delay(attempt.tries, draw),
+            (Some(_), _) => policy.attempt_backoff.delay(attempt.tries, jitter),
             // Apply worked, validation does not: what is broken may be shared. Slow, and spread.
-            (None, AttemptCause::Instruction) => policy.reapply_after.mul_f64(1.0 + draw),
+            (None, AttemptCause::Instruction) => policy.reapply_after.mul_f64(1.0 + jitter),
             (None, AttemptCause::Repair) => DAY / policy.reapply_per_day.max(1),
         };
         let Some(failure) = local.or(validation_failure) else { return };

@@ -325,7 +325,7 @@ impl World {
         self.history.iter().filter(|e| matches!(e, Event::Step(_, n, ..) if n == name)).count()
     }
 
-    fn word(&self) -> &'static str {
+    fn verdict_str(&self) -> &'static str {
         self.decide().verdict.as_str()
     }
 
@@ -353,7 +353,7 @@ fn settled_at(text: &str) -> World {
 #[test]
 fn a_new_version_goes_through_its_life_in_order() {
     let mut world = World::new();
-    assert_eq!(world.word(), "waiting");
+    assert_eq!(world.verdict_str(), "waiting");
     world.trigger("1");
     world.settle();
     let v = version("1");
@@ -371,7 +371,7 @@ fn a_new_version_goes_through_its_life_in_order() {
             Event::Listed(Some(v)),
         ]
     );
-    assert_eq!(world.word(), "ok");
+    assert_eq!(world.verdict_str(), "ok");
     assert_eq!(world.status(StatusType::apply()), [StatusState::Success]);
     assert_eq!(world.status(StatusType::validation()), [StatusState::Success]);
 }
@@ -388,7 +388,7 @@ fn the_first_proven_version_says_that_the_host_is_provisioned_and_no_later_one_d
     assert_eq!(provisioned(&world), Some(version("1")));
     world.trigger("2");
     world.settle();
-    assert_eq!((provisioned(&world), world.word()), (Some(version("1")), "ok"));
+    assert_eq!((provisioned(&world), world.verdict_str()), (Some(version("1")), "ok"));
 }
 
 #[test]
@@ -437,7 +437,7 @@ fn a_failed_apply_holds_later_steps_and_lets_other_phases_go_on() {
         (0, 1),
         "the eventual phase needs a whole version"
     );
-    assert_eq!(world.word(), "failed");
+    assert_eq!(world.verdict_str(), "failed");
     assert_eq!(world.status(StatusType::apply()), [StatusState::Failed]);
     assert_eq!(world.published.listing, None);
     assert_eq!(world.file, Some(version("1")));
@@ -454,7 +454,7 @@ fn a_host_is_suspect_after_three_attempts_and_the_hook_runs_once() {
     world.pass(Duration::from_secs(1800));
     assert_eq!(world.runs("packages"), 3);
     assert_eq!(world.runs("page"), 1);
-    assert_eq!(world.word(), "suspect");
+    assert_eq!(world.verdict_str(), "suspect");
     assert!(world.runs("http") > 20, "validation goes on");
 }
 
@@ -466,13 +466,13 @@ fn a_suspect_host_tries_again_once_an_hour_unless_that_is_turned_off() {
         world.fails("packages", 1);
         world.trigger("2");
         world.pass(Duration::from_secs(600));
-        assert_eq!((world.runs("packages"), world.word()), (3, "suspect"));
+        assert_eq!((world.runs("packages"), world.verdict_str()), (3, "suspect"));
         world.pass(Duration::from_secs(10 * 3600));
-        assert_eq!((world.runs("packages"), world.word()), (expected, "suspect"), "{every:?}");
+        assert_eq!((world.runs("packages"), world.verdict_str()), (expected, "suspect"), "{every:?}");
         assert_eq!(world.runs("page"), 1, "nobody is told again");
         world.works("packages");
         world.pass(Duration::from_secs(3700));
-        assert_eq!(world.word() == "ok", !every.is_zero());
+        assert_eq!(world.verdict_str() == "ok", !every.is_zero());
     }
 }
 
@@ -483,7 +483,7 @@ fn a_suspect_host_tries_again_when_the_catalog_has_changed_at_most_once_a_minute
     world.fails("packages", 1);
     world.trigger("2");
     world.pass(Duration::from_secs(600));
-    assert_eq!((world.runs("packages"), world.word()), (3, "suspect"));
+    assert_eq!((world.runs("packages"), world.verdict_str()), (3, "suspect"));
     let change = |world: &mut World, digest| {
         world.addressable = Some(Addressable { digest, since: world.now.boot });
         world.settle();
@@ -501,7 +501,7 @@ fn a_suspect_host_tries_again_when_the_catalog_has_changed_at_most_once_a_minute
     world.works("packages");
     change(&mut world, 100);
     world.pass(Duration::from_secs(61));
-    assert_eq!((world.word(), world.published.listing.clone()), ("ok", Some(version("2"))));
+    assert_eq!((world.verdict_str(), world.published.listing.clone()), ("ok", Some(version("2"))));
     // Turned off, nothing but the hour counts.
     let mut world = settled_at("1");
     world.policy.suspect_retry_on_change = Duration::ZERO;
@@ -523,14 +523,14 @@ fn two_hundred_suspect_hosts_follow_one_change_of_the_catalog_spread_over_a_minu
             world.fails("packages", 1);
             world.trigger("2");
             world.pass(Duration::from_secs(600));
-            assert_eq!(world.word(), "suspect");
+            assert_eq!(world.verdict_str(), "suspect");
             world.works("packages");
             let changed = world.now.boot;
             world.addressable = Some(Addressable { digest: 2, since: changed });
             for second in 0..=60 {
                 world.pass(Duration::from_secs(1));
                 if world.runs("packages") > 3 {
-                    assert_eq!(world.word(), "ok");
+                    assert_eq!(world.verdict_str(), "ok");
                     return second;
                 }
             }
@@ -552,7 +552,7 @@ fn a_host_that_waits_before_apply_stays_on_its_list_and_says_that_apply_is_pendi
     assert_eq!(world.published.listing, Some(version("1")));
     assert_eq!(world.status(StatusType::apply()), [StatusState::Pending]);
     assert_eq!(world.status(StatusType::validation()), [StatusState::Success]);
-    assert_eq!(world.word(), "waiting");
+    assert_eq!(world.verdict_str(), "waiting");
     let rendered: Vec<&Event> =
         world.history.iter().filter(|e| matches!(e, Event::Step(StepPhase::Converge, ..))).collect();
     assert_eq!(rendered, [&Event::Step(StepPhase::Converge, "render".into(), version("1"), true)]);
@@ -561,7 +561,7 @@ fn a_host_that_waits_before_apply_stays_on_its_list_and_says_that_apply_is_pendi
     back.trigger("1");
     back.settle();
     assert_eq!(back.status(StatusType::apply()), [StatusState::Success]);
-    assert_eq!((back.word(), back.runs("packages")), ("ok", 0));
+    assert_eq!((back.verdict_str(), back.runs("packages")), ("ok", 0));
 }
 
 #[test]
@@ -579,7 +579,7 @@ fn a_new_instruction_or_a_retry_request_arms_a_suspect_host_again() {
         }
         world.settle();
         assert_eq!(world.published.listing, Some(version("2")), "by request: {by_request}");
-        assert_eq!(world.word(), "ok");
+        assert_eq!(world.verdict_str(), "ok");
     }
 }
 
@@ -589,11 +589,11 @@ fn a_suspect_host_whose_apply_worked_clears_itself_when_validation_passes() {
     world.fails("http", 1);
     world.trigger("2");
     world.pass(Duration::from_secs(24 * 3600));
-    assert_eq!(world.word(), "suspect");
+    assert_eq!(world.verdict_str(), "suspect");
     assert_eq!(world.runs("packages"), 3);
     world.works("http");
     world.pass(Duration::from_secs(60));
-    assert_eq!(world.word(), "ok");
+    assert_eq!(world.verdict_str(), "ok");
     assert_eq!(world.published.listing, Some(version("2")));
     assert_eq!(world.runs("packages"), 3, "nothing was applied again");
 }
@@ -609,11 +609,11 @@ fn a_retry_keeps_failed_until_it_ends() {
     while world.runs("packages") < 2 {
         assert!(world.act());
         assert_eq!(world.status(StatusType::apply()), [StatusState::Failed]);
-        assert_eq!(world.word(), "failed");
+        assert_eq!(world.verdict_str(), "failed");
     }
     world.settle();
     assert_eq!(world.status(StatusType::apply()), [StatusState::Success]);
-    assert_eq!(world.word(), "ok");
+    assert_eq!(world.verdict_str(), "ok");
 }
 
 #[test]
@@ -623,7 +623,7 @@ fn not_yet_waits_and_is_asked_again() {
         world.fails(name, 75);
         world.trigger("2");
         world.settle();
-        assert_eq!(world.word(), "waiting", "{name}");
+        assert_eq!(world.verdict_str(), "waiting", "{name}");
         let listing = match name {
             "fetch" => Some(version("1")),
             // The eventual phase never touches the version.
@@ -637,7 +637,7 @@ fn not_yet_waits_and_is_asked_again() {
         world.works(name);
         world.pass(Duration::from_secs(61));
         assert_eq!(world.published.listing, Some(version("2")), "{name}");
-        assert_eq!(world.word(), "ok", "{name}");
+        assert_eq!(world.verdict_str(), "ok", "{name}");
     }
 }
 
@@ -666,10 +666,10 @@ fn a_broken_shared_service_reinstalls_nobody_more_than_once_a_day_and_nobody_sta
     assert_eq!(world.runs("packages"), 0, "a short outage repairs nothing");
     world.pass(Duration::from_secs(20 * 3600));
     assert_eq!(world.runs("packages"), 1, "a long one, once");
-    assert_eq!(world.word(), "failed");
+    assert_eq!(world.verdict_str(), "failed");
     world.works("http");
     world.pass(Duration::from_secs(61));
-    assert_eq!(world.word(), "ok");
+    assert_eq!(world.verdict_str(), "ok");
     assert_eq!(world.published.listing, Some(version("1")));
 }
 
@@ -679,7 +679,7 @@ fn not_yet_after_done_withdraws_nothing() {
     world.fails("http", 75);
     world.pass(Duration::from_secs(61));
     assert_eq!(world.published.listing, Some(version("1")));
-    assert_eq!(world.word(), "waiting");
+    assert_eq!(world.verdict_str(), "waiting");
     assert_eq!(world.status(StatusType::validation()), [StatusState::Pending]);
 }
 
@@ -693,7 +693,7 @@ fn v1_v2_v1_applies_nothing_on_a_host_that_had_not_started_v2() {
     world.settle();
     assert_eq!(world.runs("packages"), 0);
     assert_eq!(world.published.listing, Some(version("1")));
-    assert_eq!(world.word(), "ok");
+    assert_eq!(world.verdict_str(), "ok");
 }
 
 #[test]
@@ -792,13 +792,13 @@ fn nothing_starts_without_the_store_or_the_name_or_a_journal() {
         ("no instruction", |w| w.target = Target::NotSet, "ok"),
         ("garbage", |w| w.target = Target::Invalid { why: "rule".into() }, "blocked"),
     ];
-    for (name, change, word) in cases {
+    for (name, change, verdict_str) in cases {
         let mut world = settled_at("1");
         world.trigger("2");
         change(&mut world);
         world.settle();
         assert!(!world.history.iter().any(|e| matches!(e, Event::Start(_) | Event::Listed(_))), "{name}");
-        assert_eq!(world.word(), word, "{name}");
+        assert_eq!(world.verdict_str(), verdict_str, "{name}");
     }
 }
 
@@ -916,7 +916,7 @@ fn a_step_that_is_always_interrupted_fails_in_the_end() {
     world.default_end.insert("packages".into(), StepEnd::Interrupted);
     world.trigger("2");
     world.settle();
-    assert_eq!(world.word(), "failed");
+    assert_eq!(world.verdict_str(), "failed");
     assert!(world.runs("packages") <= 5);
 }
 
@@ -938,7 +938,7 @@ fn failing_prefetch_disturbs_nothing_and_makes_nobody_suspect() {
     world.trigger("2");
     world.pass(Duration::from_secs(12 * 3600));
     assert_eq!(world.published.listing, Some(version("1")));
-    assert_eq!(world.word(), "failed");
+    assert_eq!(world.verdict_str(), "failed");
     assert!(world.runs("fetch") > 5);
     world.works("fetch");
     world.pass(Duration::from_secs(3600));
@@ -953,11 +953,11 @@ fn the_external_driver_follows_the_file_and_applies_nothing() {
     world.file = Some(version("1"));
     world.settle();
     assert_eq!(world.published.listing, Some(version("1")));
-    assert_eq!(world.word(), "waiting");
+    assert_eq!(world.verdict_str(), "waiting");
     world.file = Some(version("2"));
     world.settle();
     assert_eq!(world.published.listing, Some(version("2")));
-    assert_eq!(world.word(), "ok");
+    assert_eq!(world.verdict_str(), "ok");
     assert!(!world.history.iter().any(|e| matches!(e, Event::Step(..) | Event::Start(_) | Event::File(_))));
 }
 
@@ -1042,13 +1042,13 @@ fn a_host_handed_over_to_a_script_forgets_what_the_agent_had_begun() {
     world.fails("packages", 1);
     world.trigger("2");
     world.pass(Duration::from_secs(6 * 3600));
-    assert_eq!(world.word(), "suspect");
+    assert_eq!(world.verdict_str(), "suspect");
     world.policy.driver = Driver::External;
     world.settle();
-    assert_eq!((world.word(), world.published.listing.clone()), ("waiting", Some(version("1"))));
+    assert_eq!((world.verdict_str(), world.published.listing.clone()), ("waiting", Some(version("1"))));
     world.file = Some(version("2"));
     world.settle();
-    assert_eq!((world.word(), world.published.listing.clone()), ("ok", Some(version("2"))));
+    assert_eq!((world.verdict_str(), world.published.listing.clone()), ("ok", Some(version("2"))));
 }
 
 #[test]
@@ -1104,12 +1104,12 @@ fn a_missing_service_holds_its_step_and_what_follows_and_no_other_phase() {
         let old = if is_undisturbed { Some(version("1")) } else { listed };
         assert_eq!(world.published.listing, old, "{phase} {step:?}");
         world.pass(Duration::from_secs(300));
-        assert_eq!(world.word(), "waiting");
+        assert_eq!(world.verdict_str(), "waiting");
         assert_eq!(world.published.report.as_ref().unwrap().waits, world.waits, "{phase} {step:?}");
         world.waits.clear();
         world.services_seen = Some(2);
         world.pass(Duration::from_secs(60));
-        assert_eq!(world.word(), "ok", "{phase} {step:?}: {:#?}", world.decide());
+        assert_eq!(world.verdict_str(), "ok", "{phase} {step:?}: {:#?}", world.decide());
         assert_eq!(world.published.listing, Some(version("2")));
         assert_eq!(world.runs("packages"), 1, "the consistent phase runs once");
     }
@@ -1146,11 +1146,11 @@ fn an_eventual_phase_that_lacked_something_runs_when_it_is_there_though_nothing_
     world.waits = vec![need(StepPhase::Converge, None)];
     world.services_seen = Some(1);
     world.pass(Duration::from_secs(120));
-    assert_eq!((world.runs("render"), world.word()), (0, "waiting"));
+    assert_eq!((world.runs("render"), world.verdict_str()), (0, "waiting"));
     // A probe passes, or the roster shrinks: the instances are the same.
     world.waits.clear();
     world.pass(Duration::from_secs(30));
-    assert_eq!((world.runs("render"), world.word()), (1, "ok"));
+    assert_eq!((world.runs("render"), world.verdict_str()), (1, "ok"));
 }
 
 #[test]
@@ -1159,13 +1159,13 @@ fn a_service_that_is_lost_later_makes_a_settled_host_wait_and_takes_it_off_no_li
     world.waits = vec![need(StepPhase::Validate, None)];
     world.services_seen = Some(1);
     world.pass(Duration::from_secs(120));
-    assert_eq!(world.word(), "waiting");
+    assert_eq!(world.verdict_str(), "waiting");
     assert_eq!(world.status(StatusType::validation()), [StatusState::Pending]);
     assert_eq!(world.published.listing, Some(version("1")));
     world.waits.clear();
     world.services_seen = Some(2);
     world.pass(Duration::from_secs(20));
-    assert_eq!(world.word(), "ok");
+    assert_eq!(world.verdict_str(), "ok");
     assert_eq!(world.runs("packages"), 0);
 }
 
@@ -1190,7 +1190,7 @@ fn hosts_spread_over_the_window() {
     world.policy.spread_window = Duration::from_secs(1000);
     world.trigger("2");
     world.settle();
-    assert_eq!(world.word(), "waiting");
+    assert_eq!(world.verdict_str(), "waiting");
     let at = world.decide().plan.requeue_at.unwrap();
     assert!(at <= world.now.boot.plus(Duration::from_secs(1000)));
     world.pass(Duration::from_secs(1000));
@@ -1292,7 +1292,7 @@ proptest! {
         for (host, steps) in circle.reachable().into_iter().enumerate() {
             let done: Vec<bool> = APPLY_STEPS.iter().map(|step| worlds[host].runs(step) > 0).collect();
             prop_assert_eq!(&done, &[steps > 0, steps > 1], "host {}", host);
-            prop_assert_eq!(worlds[host].word() == "ok", steps == 2);
+            prop_assert_eq!(worlds[host].verdict_str() == "ok", steps == 2);
             prop_assert_eq!(worlds[host].published.listing.is_some(), steps == 2);
         }
     }
@@ -1329,7 +1329,7 @@ proptest! {
             }
         });
         for (host, world) in worlds.iter().enumerate() {
-            prop_assert_eq!(world.word(), "ok", "host {} of {:?}: {:#?}", host, needs, world.decide());
+            prop_assert_eq!(world.verdict_str(), "ok", "host {} of {:?}: {:#?}", host, needs, world.decide());
         }
     }
 }
@@ -1461,7 +1461,7 @@ proptest! {
         world.pass(Duration::from_secs(3600));
         world.check_history();
         prop_assert_eq!(world.published.listing.clone(), Some(version("9")), "{:#?}", world.decide());
-        prop_assert_eq!(world.word(), "ok");
+        prop_assert_eq!(world.verdict_str(), "ok");
         prop_assert!(world.published.report.as_ref().is_some_and(|report| report.waits.is_empty()));
         // What needed services looked like last is what the eventual phase ran with.
         prop_assert_eq!(world.state.converged.seen, world.services_seen);

@@ -187,13 +187,13 @@ fn append(
     for (mut tree, place) in new {
         let replaces = tree.take_replace();
         let identity = tree.identity(list);
-        let standing = entries.iter_mut().find(|(old, _)| old.identity(list) == identity);
+        let existing = entries.iter_mut().find(|(old, _)| old.identity(list) == identity);
         let wrong = |message: String| {
             Err(SettingsError { file: place.file.clone(), line: Some(place.line), message })
         };
-        match (standing, replaces) {
+        match (existing, replaces) {
             (None, false) => entries.push((tree, place)),
-            (Some(standing), true) => *standing = (tree, place),
+            (Some(existing), true) => *existing = (tree, place),
             (Some((_, first)), false) => {
                 return wrong(format!(
                     "[[{list}]] {identity} stands already in {first}; `replace = true` here would replace it"
@@ -220,7 +220,7 @@ fn key(name: &str) -> String {
 pub fn is_secret_name(name: &str) -> bool {
     const WORDS: [&str; 6] = ["PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "TOKEN", "KEY"];
     let name = name.to_ascii_uppercase();
-    name.ends_with("PASS") || WORDS.iter().any(|word| name.contains(word))
+    name.ends_with("PASS") || WORDS.iter().any(|suffix| name.contains(suffix))
 }
 
 #[cfg(test)]
@@ -255,8 +255,8 @@ mod tests {
     #[test]
     fn the_same_entry_twice_is_refused_naming_both_places_unless_the_later_replaces_it() {
         let check = |texts: &[&str], expected: &str| {
-            let said = read(&fragments(texts)).unwrap_err().to_string();
-            assert_eq!(said, expected);
+            let error_text = read(&fragments(texts)).unwrap_err().to_string();
+            assert_eq!(error_text, expected);
         };
         let a = step("apply", "a", "");
         let already = "stands already in 0.toml:1; `replace = true` here would replace it";

@@ -67,7 +67,7 @@ pub struct ValidationDirectory {
     /// Names of entries that validate and that run-parts would pass over.
     pub beyond_run_parts: BTreeSet<String>,
     /// Why the directory as a whole can only fail.
-    pub trouble: Option<String>,
+    pub problem: Option<String>,
 }
 
 /// Ends of the names of files that editors and package managers leave behind.
@@ -88,7 +88,7 @@ impl ValidationDirectory {
         let mut names = BTreeSet::new();
         for (name, kind) in entries {
             let Some(name) = name else {
-                read.trouble = Some(format!(
+                read.problem = Some(format!(
                     "the validation directory {} holds a file whose name is not UTF-8",
                     directory.display()
                 ));
@@ -104,8 +104,8 @@ impl ValidationDirectory {
             let command = directory.join(&name).to_string_lossy().into_owned();
             read.steps.push(step(step_name(&name, &mut names), command, timeout));
         }
-        if read.steps.is_empty() && read.trouble.is_none() {
-            read.trouble =
+        if read.steps.is_empty() && read.problem.is_none() {
+            read.problem =
                 Some(format!("the validation directory {} holds nothing to run", directory.display()));
         }
         read
@@ -114,7 +114,7 @@ impl ValidationDirectory {
     /// A directory that cannot be read.
     pub fn unreadable(directory: &Path, error: &str) -> Self {
         let trouble = format!("the validation directory {} cannot be read: {error}", directory.display());
-        Self { trouble: Some(trouble), ..Self::default() }
+        Self { problem: Some(trouble), ..Self::default() }
     }
 
     /// The steps that count by this rule. Where nothing would be proven there is one that can only fail.
@@ -125,7 +125,7 @@ impl ValidationDirectory {
         };
         match rule {
             ValidationRule::EveryExecutable => {
-                self.steps.iter().cloned().chain(self.trouble.iter().map(failing)).collect()
+                self.steps.iter().cloned().chain(self.problem.iter().map(failing)).collect()
             }
             ValidationRule::RunPartsNames => {
                 let counts = |step: &&Step| {
@@ -147,7 +147,7 @@ impl ValidationDirectory {
             format!("these files validate from the next instruction on: {}", names.join(", "))
         });
         let fails_later =
-            self.trouble.as_ref().map(|why| format!("validation fails from the next instruction on: {why}"));
+            self.problem.as_ref().map(|why| format!("validation fails from the next instruction on: {why}"));
         let both: Vec<String> = counted_later.into_iter().chain(fails_later).collect();
         (!both.is_empty()).then(|| both.join("; "))
     }

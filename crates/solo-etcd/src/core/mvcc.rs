@@ -232,11 +232,11 @@ impl Mvcc {
             self.forget(key, revision);
         }
         let keys = &self.keys;
-        let stands = |change: &Change| {
+        let is_kept = |change: &Change| {
             let versions = keys.get(&change.key)?;
             find(versions, change.revision, change.sub)
         };
-        let kept: Vec<Change> = self.changes.drain(..old).filter(|c| stands(c).is_some()).collect();
+        let kept: Vec<Change> = self.changes.drain(..old).filter(|c| is_kept(c).is_some()).collect();
         kept.into_iter().rev().for_each(|change| self.changes.push_front(change));
         Ok(())
     }

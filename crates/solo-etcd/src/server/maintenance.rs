@@ -23,11 +23,11 @@ impl Maintenance {
     /// Looks at the whole state, which takes long, where no other request waits behind it.
     async fn aside<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&Store) -> T + Send + 'static,
+        inspect: impl FnOnce(&Store) -> T + Send + 'static,
     ) -> Result<T, Status> {
         let engine = self.0.clone();
-        let looked = tokio::task::spawn_blocking(move || look(&engine.read())).await;
-        looked.map_err(|error| Status::internal(error.to_string()))
+        let done = tokio::task::spawn_blocking(move || inspect(&engine.read())).await;
+        done.map_err(|error| Status::internal(error.to_string()))
     }
 }
 
@@ -100,9 +100,9 @@ impl PbMaintenanceService for Maintenance {
     }
 
     async fn hash_kv(&self, request: Request<PbHashKvRequest>) -> Result<Response<PbHashKvResponse>, Status> {
-        let asked = request.into_inner().revision;
+        let wanted = request.into_inner().revision;
         let found = self.aside(move |store| {
-            let at = if asked == 0 { store.revision() } else { asked };
+            let at = if wanted == 0 { store.revision() } else { wanted };
             if at > store.revision() {
                 return Err(Refusal::FutureRevision);
             }
