@@ -169,8 +169,8 @@ fn service_files_in_documents_are_accepted_by_the_program() {
             let path = directory.path().join(name);
             std::fs::write(&path, block).expect("written");
             let output = run(Command::new(binary("orchestrate")).arg("lint").arg(&path).env_clear(), "");
-            let said = String::from_utf8_lossy(&output.stdout).into_owned();
-            assert_eq!((output.status.code(), said.as_str()), (Some(0), ""), "{block}");
+            let result = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!((output.status.code(), result.as_str()), (Some(0), ""), "{block}");
         }
     }
 }

@@ -84,15 +84,15 @@ fn a_first_host_works_with_what_was_written_and_grows_into_a_fleet_elsewhere() {
         return;
     }
     let machine = Fresh::new("web-1");
-    let said = machine.bootstrap(&[]);
-    assert_eq!(said.code, 64, "where the store is was not said: {said:?}");
-    let said = machine.bootstrap(&["--first", "--user", "a:b"]);
-    assert_eq!(said.code, 64, "the embedded store has no users: {said:?}");
+    let result = machine.bootstrap(&[]);
+    assert_eq!(result.code, 64, "where the store is was not said: {result:?}");
+    let result = machine.bootstrap(&["--first", "--user", "a:b"]);
+    assert_eq!(result.code, 64, "the embedded store has no users: {result:?}");
     assert_eq!(machine.read("etc/agent.toml"), "");
     let first: &[&str] = &["--first", "--role", "web", "--label", "rack=r1"];
-    let said = machine.bootstrap(first);
+    let result = machine.bootstrap(first);
     assert_eq!(
-        (said.code, said.out.as_str()),
+        (result.code, result.out.as_str()),
         (
             0,
             format!(
@@ -101,7 +101,7 @@ fn a_first_host_works_with_what_was_written_and_grows_into_a_fleet_elsewhere() {
             )
             .as_str()
         ),
-        "{said:?}"
+        "{result:?}"
     );
     let fragment = machine.read(FRAGMENT);
     let _store = etcd_at(machine.directory.path(), "127.0.0.1:2379");
@@ -114,9 +114,9 @@ fn a_first_host_works_with_what_was_written_and_grows_into_a_fleet_elsewhere() {
     assert!(roster.contains("web") && roster.contains("rack=r1"), "{roster}");
 
     // Again: nothing is different, and the store is there.
-    let said = machine.bootstrap(first);
-    assert_eq!((said.code, said.out.contains("solo-etcd")), (0, false), "{said:?}");
-    assert!(said.err.contains("unchanged") && said.err.contains("shall run 1"), "{said:?}");
+    let result = machine.bootstrap(first);
+    assert_eq!((result.code, result.out.contains("solo-etcd")), (0, false), "{result:?}");
+    assert!(result.err.contains("unchanged") && result.err.contains("shall run 1"), "{result:?}");
     assert_eq!(machine.read(FRAGMENT), fragment);
 
     // Another store: only if that is meant, and only if it answers.
@@ -129,8 +129,8 @@ fn a_first_host_works_with_what_was_written_and_grows_into_a_fleet_elsewhere() {
     let at: &[&str] = &["--endpoints", "127.0.0.1:4379"];
     let ping = || (machine.orchestrate(&[at, &["ping"]].concat()).code == 0).then_some(());
     wait::until("the other store answers", ping, || machine.read("store.log"));
-    let said = machine.bootstrap(&replace);
-    assert_eq!(said.code, 0, "{said:?}");
+    let result = machine.bootstrap(&replace);
+    assert_eq!(result.code, 0, "{result:?}");
     let replaced = machine.read(FRAGMENT);
     assert_eq!(replaced, fragment.replace(":2379", ":4379"), "what was said of the host stays");
     agent.kill();
@@ -154,8 +154,8 @@ fn a_host_joins_through_a_member_of_the_fleets_store_on_itself() {
     let check = |options: &[&str], variable: Option<(&'static str, &str)>, expected: i32| {
         let mut machine = Fresh::new("web-1");
         machine.environment.extend(variable.map(|(name, value)| (name, value.to_owned())));
-        let said = machine.bootstrap(&[&["--timeout", "2s"], options].concat());
-        assert_eq!(said.code, expected, "{options:?} {variable:?}: {said:?}");
+        let result = machine.bootstrap(&[&["--timeout", "2s"], options].concat());
+        assert_eq!(result.code, expected, "{options:?} {variable:?}: {result:?}");
         assert_eq!(machine.read(FRAGMENT).contains("127.0.0.1:2379"), expected == 0, "{options:?}");
     };
     let ways: [(&[&str], _); 5] = [
@@ -192,21 +192,21 @@ fn a_host_joins_with_its_password_and_not_under_the_name_of_another_machine() {
     let mut machine = Fresh::new("web-1");
     let endpoint = etcd.endpoint(0);
     let join = ["--endpoints", &endpoint];
-    let said = machine.bootstrap(&join);
-    assert_eq!(said.code, 2, "without a user nothing can be read: {said:?}");
+    let result = machine.bootstrap(&join);
+    assert_eq!(result.code, 2, "without a user nothing can be read: {result:?}");
     machine.environment.push(("ORCHESTRATE_USER", "root".into()));
     machine.environment.push(("ORCHESTRATE_PASSWORD", "root-password".into()));
-    let said = machine.bootstrap(&join);
-    assert_eq!(said.code, 3, "{said:?}");
-    assert!(said.err.contains("another") && said.err.contains("--hostname"), "{said:?}");
+    let result = machine.bootstrap(&join);
+    assert_eq!(result.code, 3, "{result:?}");
+    assert!(result.err.contains("another") && result.err.contains("--hostname"), "{result:?}");
     assert!(!machine.directory.path().join("etc").exists(), "nothing was written");
 
-    let said = machine.bootstrap(&[&join[..], &["--hostname", "web-2", "-o", "json"]].concat());
-    assert_eq!(said.code, 0, "{said:?}");
+    let result = machine.bootstrap(&[&join[..], &["--hostname", "web-2", "-o", "json"]].concat());
+    assert_eq!(result.code, 0, "{result:?}");
     let password = machine.directory.path().join("etc/store-password-root");
     assert_eq!(std::fs::metadata(&password).expect("a file").permissions().mode() & 0o777, 0o600);
     let everything =
-        format!("{}{}{}{}", said.out, said.err, machine.read(FRAGMENT), machine.read("etc/agent.toml"));
+        format!("{}{}{}{}", result.out, result.err, machine.read(FRAGMENT), machine.read("etc/agent.toml"));
     assert!(!everything.contains("root-password"), "{everything}");
     // Another password is something else, and one that is none of the store is not written.
     let (known, wrong) = (place_of_password(&machine), ("ORCHESTRATE_PASSWORD", "wrong".to_owned()));
@@ -236,9 +236,9 @@ fn settings_of_the_site_that_say_something_else_are_named_before_anything_is_wri
     std::fs::create_dir_all(&directory).expect("made");
     std::fs::write(directory.join("50-site.toml"), "role = \"db\"\n").expect("written");
     let endpoint = etcd.endpoint(0);
-    let said = machine.bootstrap(&["--endpoints", &endpoint, "--role", "web"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.err.contains("role") && said.err.contains("50-site.toml"), "{said:?}");
+    let result = machine.bootstrap(&["--endpoints", &endpoint, "--role", "web"]);
+    assert_eq!(result.code, 1, "{result:?}");
+    assert!(result.err.contains("role") && result.err.contains("50-site.toml"), "{result:?}");
     assert!(!directory.join("00-bootstrap.toml").exists());
     std::fs::write(directory.join("50-site.toml"), "host = \"db-7\"\n").expect("written");
     assert_eq!(machine.bootstrap(&["--endpoints", &endpoint]).code, 1, "the agent would be another host");
@@ -248,7 +248,7 @@ fn settings_of_the_site_that_say_something_else_are_named_before_anything_is_wri
     let command = command
         .args(["--endpoints", &endpoint, "bootstrap", "--directory"])
         .arg::<std::ffi::OsString>(not_text);
-    let said = CommandOutput::from(run(command, ""));
-    assert!(said.code == 64 && said.err.contains("UTF-8"), "{said:?}");
+    let result = CommandOutput::from(run(command, ""));
+    assert!(result.code == 64 && result.err.contains("UTF-8"), "{result:?}");
     assert_eq!(machine.bootstrap(&["--endpoints", &endpoint]).code, 0);
 }

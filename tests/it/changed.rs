@@ -34,14 +34,14 @@ fn a_command_that_writes_says_whether_anything_changed_and_writes_nothing_that_s
         ("hosts add h1", true, true),
     ] {
         let before = store.revision();
-        let said = json(&host, arguments);
-        let is_told = if arguments.starts_with("store") { true } else { said["changed"] == changed };
-        assert!(is_told, "{arguments}: {said}");
+        let result = json(&host, arguments);
+        let is_told = if arguments.starts_with("store") { true } else { result["changed"] == changed };
+        assert!(is_told, "{arguments}: {result}");
         assert_eq!(store.revision() > before, writes, "{arguments}");
         if !writes {
             assert!(
-                said["revision"].as_i64().is_some_and(|revision| revision <= before),
-                "{arguments}: {said}"
+                result["revision"].as_i64().is_some_and(|revision| revision <= before),
+                "{arguments}: {result}"
             );
         }
     }
@@ -77,7 +77,7 @@ fn a_roster_with_keys_that_are_no_hosts_says_once_how_many() {
     for key in ["h1", "a b", "c/d", "-"] {
         store.put(&format!("/orchestrate/hosts/{key}"), r#"{"since":1}"#);
     }
-    let said = host.command(&["hosts", "list"], "");
-    assert!(said.code == 0 && said.out.contains("h1"), "{said:?}");
-    assert_eq!(said.err, "warning: 3 keys hold names that are not valid and were passed over\n");
+    let result = host.command(&["hosts", "list"], "");
+    assert!(result.code == 0 && result.out.contains("h1"), "{result:?}");
+    assert_eq!(result.err, "warning: 3 keys hold names that are not valid and were passed over\n");
 }

@@ -125,12 +125,12 @@ fn a_decommissioned_host_stops_and_comes_back_when_it_is_added_again() {
     let host = Host::started("h1", &etcd.endpoints());
     store.put("/current_version", "1");
     host.wait_for_listing(&store, "1");
-    let said = host.command(&["hosts", "decommission", "h1", "--force"], "");
-    assert_eq!(said.code, 0, "{said:?}");
+    let result = host.command(&["hosts", "decommission", "h1", "--force"], "");
+    assert_eq!(result.code, 0, "{result:?}");
     host.wait_for_verdict("blocked");
     assert!(store.list("/running_version/").is_empty());
-    let said = host.command(&["hosts", "add", "h1"], "");
-    assert_eq!(said.code, 0, "{said:?}");
+    let result = host.command(&["hosts", "add", "h1"], "");
+    assert_eq!(result.code, 0, "{result:?}");
     host.wait_for_listing(&store, "1");
     host.wait_for_verdict("ok");
 }

@@ -214,24 +214,24 @@ fn check(world: &World, store: Option<&Store>, row: &Row) -> Result<(), String> 
             .map(|(name, value)| (name, value.replace("@HOST", &path("").display().to_string()))),
     );
     let before = Instant::now();
-    let said: CommandOutput = run(&mut command, &row.input).into();
+    let result: CommandOutput = run(&mut command, &row.input).into();
     let took = before.elapsed();
     let mut wrong = Vec::new();
-    if said.code != row.code {
-        wrong.push(format!("ended with {}, not {}", said.code, row.code));
+    if result.code != row.code {
+        wrong.push(format!("ended with {}, not {}", result.code, row.code));
     }
     match &row.out {
-        Out::Exactly(text) if said.out != *text => wrong.push(format!("wanted on stdout:\n{text}")),
-        Out::Contains(part) if !said.out.contains(part) => wrong.push(format!("stdout lacks {part:?}")),
-        Out::Json(wanted) => wrong.extend(wrong_json(&said.out).or_else(|| differs(&said.out, wanted))),
-        Out::AnyJson => wrong.extend(wrong_json(&said.out)),
+        Out::Exactly(text) if result.out != *text => wrong.push(format!("wanted on stdout:\n{text}")),
+        Out::Contains(part) if !result.out.contains(part) => wrong.push(format!("stdout lacks {part:?}")),
+        Out::Json(wanted) => wrong.extend(wrong_json(&result.out).or_else(|| differs(&result.out, wanted))),
+        Out::AnyJson => wrong.extend(wrong_json(&result.out)),
         _ => {}
     }
-    wrong.extend(row.err.iter().filter(|p| !said.err.contains(**p)).map(|p| format!("stderr lacks {p:?}")));
-    if said.err.contains("panicked") {
+    wrong.extend(row.err.iter().filter(|p| !result.err.contains(**p)).map(|p| format!("stderr lacks {p:?}")));
+    if result.err.contains("panicked") {
         wrong.push("it panicked".into());
     }
-    if said.out.chars().any(|c| c.is_control() && c != '\n') {
+    if result.out.chars().any(|c| c.is_control() && c != '\n') {
         wrong.push("control characters on stdout".into());
     }
     if took > world.timeout + MARGIN {
@@ -256,9 +256,9 @@ fn check(world: &World, store: Option<&Store>, row: &Row) -> Result<(), String> 
         row.name,
         row.arguments.join(" "),
         wrong.join("\n"),
-        said.code,
-        said.out,
-        said.err
+        result.code,
+        result.out,
+        result.err
     ))
 }
 
@@ -452,8 +452,8 @@ fn discovery_service() -> String {
 
 /// The verbs that the program has, by its own help.
 fn verbs() -> BTreeSet<String> {
-    let said: CommandOutput = run(Command::new(binary("orchestrate")).arg("--help"), "").into();
-    let section = said.out.split("\nVerbs:\n").nth(1).and_then(|t| t.split("\n\n").next()).expect("verbs");
+    let result: CommandOutput = run(Command::new(binary("orchestrate")).arg("--help"), "").into();
+    let section = result.out.split("\nVerbs:\n").nth(1).and_then(|t| t.split("\n\n").next()).expect("verbs");
     let names = section.lines().filter(|l| l.starts_with("  ") && !l.starts_with("   "));
     names.filter_map(|l| l.split_whitespace().next()).filter(|v| *v != "help").map(str::to_owned).collect()
 }
@@ -1327,8 +1327,9 @@ fn words_are_completed_from_the_definition_and_the_catalog_on_this_host() {
     assert_eq!(completed("orchestrate wait_for w"), set(&[]), "a damaged catalog is none");
     // The variable alone is no question.
     let mut verb = world.command(directory.path());
-    let said: CommandOutput = run(verb.args(["trigger_update"]).env("_ORCHESTRATE_COMPLETE", ""), "").into();
-    assert_eq!(said.code, 64, "{said:?}");
+    let result: CommandOutput =
+        run(verb.args(["trigger_update"]).env("_ORCHESTRATE_COMPLETE", ""), "").into();
+    assert_eq!(result.code, 64, "{result:?}");
 }
 
 #[test]
@@ -1336,10 +1337,11 @@ fn completion_scripts_are_read_by_their_shell() {
     let world = World::new(NOWHERE);
     let directory = tempfile::tempdir().expect("a directory");
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let said: CommandOutput = run(world.command(directory.path()).args(["completion", shell]), "").into();
-        assert_eq!((said.code, said.err.as_str()), (0, ""), "{shell}");
+        let result: CommandOutput =
+            run(world.command(directory.path()).args(["completion", shell]), "").into();
+        assert_eq!((result.code, result.err.as_str()), (0, ""), "{shell}");
         let script = directory.path().join(shell);
-        std::fs::write(&script, &said.out).expect("written");
+        std::fs::write(&script, &result.out).expect("written");
         let reads = Command::new(shell).arg("-n").arg(&script).output();
         // Not every machine has every shell; bash is everywhere.
         if let Ok(output) = reads.inspect_err(|e| assert_ne!(shell, "bash", "{e}")) {
@@ -1890,9 +1892,9 @@ fn a_listing_that_the_host_does_not_confirm_is_named_and_the_answer_stays() {
     let world = World::new(&etcd.endpoint(0));
     let directory = tempfile::tempdir().expect("a directory");
     let check = |arguments: &[&str], asked: &[String], code: i32, expected: &str| {
-        let said: CommandOutput =
+        let result: CommandOutput =
             run(world.command(directory.path()).args(arguments), &asked.join("\n")).into();
-        assert_eq!((said.code, said.err.as_str()), (code, expected), "{arguments:?} {}", asked.len());
+        assert_eq!((result.code, result.err.as_str()), (code, expected), "{arguments:?} {}", asked.len());
     };
     let (all, few, verify) = (&hosts[..], &hosts[..9], ["verify_hosts", "43"]);
     check(&verify, all, 0, "");

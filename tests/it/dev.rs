@@ -15,8 +15,8 @@ fn start(directory: &Path) -> (Running, String) {
     let running = Running::start(command.arg("--dev").arg(directory.join("dev")), &log);
     let text = || std::fs::read_to_string(&log).unwrap_or_default();
     let endpoint = || {
-        let said = text();
-        said.lines().find_map(|l| l.trim().strip_prefix("export ORCHESTRATE_ENDPOINTS=").map(str::to_owned))
+        let result = text();
+        result.lines().find_map(|l| l.trim().strip_prefix("export ORCHESTRATE_ENDPOINTS=").map(str::to_owned))
     };
     let endpoint = wait::until("it says what to try", endpoint, text);
     (running, endpoint)
@@ -39,8 +39,8 @@ fn what_it_says_to_try_works_and_is_still_there_after_a_restart() {
     let (mut first, endpoint) = start(directory.path());
     assert_eq!(endpoint, "http://127.0.0.1:2379");
     assert_eq!(orchestrate(&endpoint, &["trigger_update", "1"]).code, 0);
-    let said = orchestrate(&endpoint, &["verify_hosts", "1", "dev", "--wait", "20s"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let result = orchestrate(&endpoint, &["verify_hosts", "1", "dev", "--wait", "20s"]);
+    assert_eq!(result.code, 0, "{result:?}");
     let installed = directory.path().join("dev/installed");
     assert_eq!(std::fs::read_to_string(&installed).expect("installed"), "version 1\n");
     // Its service is critical until its check has run once.
@@ -55,8 +55,8 @@ fn what_it_says_to_try_works_and_is_still_there_after_a_restart() {
     first.signal(rustix::process::Signal::TERM);
     wait::until("it ends", || first.ended().filter(|code| *code == Some(0)), String::new);
     let (_again, endpoint) = start(directory.path());
-    let said = orchestrate(&endpoint, &["current_version"]);
-    assert_eq!((said.code, said.out.as_str()), (0, "1\n"), "{said:?}");
-    let said = orchestrate(&endpoint, &["verify_hosts", "1", "dev", "--wait", "20s"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let result = orchestrate(&endpoint, &["current_version"]);
+    assert_eq!((result.code, result.out.as_str()), (0, "1\n"), "{result:?}");
+    let result = orchestrate(&endpoint, &["verify_hosts", "1", "dev", "--wait", "20s"]);
+    assert_eq!(result.code, 0, "{result:?}");
 }

@@ -69,12 +69,12 @@ fn a_discovery_url_names_the_members_to_the_command_and_the_agent() {
     };
     wait::until("a member is registered", || register().then_some(()), || format!("{directory:?}"));
     let endpoint = etcd.endpoint(0);
-    let said = orchestrate(&["--discovery-url", &token, "--port", port(&endpoint), "ping"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let result = orchestrate(&["--discovery-url", &token, "--port", port(&endpoint), "ping"]);
+    assert_eq!(result.code, 0, "{result:?}");
     let empty = format!("{service}/v2/keys/_etcd/registry/T2");
-    let said = orchestrate(&["--discovery-url", &empty, "--timeout", "2s", "ping"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.err.contains("T2"), "{said:?}");
+    let result = orchestrate(&["--discovery-url", &empty, "--timeout", "2s", "ping"]);
+    assert_eq!(result.code, 1, "{result:?}");
+    assert!(result.err.contains("T2"), "{result:?}");
     let mut host = Host::new("h1", &[]).with(&format!(
         "[store]\nbackstop = \"1s\"\ndiscovery_url = {token:?}\ndiscovery_port = {}\n",
         port(&endpoint)

@@ -20,8 +20,8 @@ fn a_store_without_space_keeps_the_host_at_work_and_it_recovers_alone() {
         String::new,
     );
     host.write("code-check", "1\n");
-    let said = || host.read("agent.log").contains("NOSPACE").then_some(());
-    wait::until("the alarm is named", said, || host.describe());
+    let result = || host.read("agent.log").contains("NOSPACE").then_some(());
+    wait::until("the alarm is named", result, || host.describe());
     let lines = host.read("agent.log").matches("NOSPACE").count();
     let before = host.runs("check", "1");
     wait::until(
@@ -33,16 +33,16 @@ fn a_store_without_space_keeps_the_host_at_work_and_it_recovers_alone() {
     let trouble =
         || host.status().filter(|s| s["store"]["trouble"].as_str().is_some_and(|t| t.contains("NOSPACE")));
     wait::until("the agent's status names it", trouble, || host.describe());
-    let said = host.command(&["status"], "");
-    assert!(said.err.contains("store alarm: NOSPACE"), "{said:?}");
-    let said = host.command(&["status", "-o", "json"], "");
+    let result = host.command(&["status"], "");
+    assert!(result.err.contains("store alarm: NOSPACE"), "{result:?}");
+    let result = host.command(&["status", "-o", "json"], "");
     assert!(
-        said.out.contains(
+        result.out.contains(
             r#""alarms": [
     "NOSPACE"
   ]"#
         ),
-        "{said:?}"
+        "{result:?}"
     );
     host.remove("code-check");
     store.delete("/filler");
@@ -252,17 +252,17 @@ fn settings_of_two_roles_append_and_are_shown_with_their_places() {
         command.args(["--check-config", "--show", "--config"]).arg(path("agent.toml"));
         tests::host::CommandOutput::from(tests::process::run(&mut command, ""))
     };
-    let said = check();
-    assert_eq!(said.code, 0, "{said:?}");
+    let result = check();
+    assert_eq!(result.code, 0, "{result:?}");
     let agent_d = path("agent.d").display().to_string();
     for line in [
         format!("service = \"db\"  # {agent_d}/10-web.toml:2"),
         format!("service = \"queue\"  # {agent_d}/20-mail.toml:2"),
     ] {
-        assert!(said.out.contains(&line), "{line} is missing:\n{}", said.out);
+        assert!(result.out.contains(&line), "{line} is missing:\n{}", result.out);
     }
     std::fs::write(path("agent.d/30-other.toml"), need("db")).expect("written");
-    let said = check();
-    assert_eq!((said.code, said.out.as_str()), (1, ""), "{said:?}");
-    assert!(said.err.contains("30-other.toml:1") && said.err.contains("10-web.toml:1"), "{said:?}");
+    let result = check();
+    assert_eq!((result.code, result.out.as_str()), (1, ""), "{result:?}");
+    assert!(result.err.contains("30-other.toml:1") && result.err.contains("10-web.toml:1"), "{result:?}");
 }

@@ -211,6 +211,6 @@ fn a_member_that_is_cut_off_from_its_peers_is_left_for_another() {
         );
     }
     assert_eq!(hosts[0].begins("packages", "2"), 0);
-    let said = hosts[0].command(&["--timeout", "2s", "verify_hosts", "1", "h0"], "");
-    assert_eq!(said.code, 2, "no answer from a member without a leader: {said:?}");
+    let result = hosts[0].command(&["--timeout", "2s", "verify_hosts", "1", "h0"], "");
+    assert_eq!(result.code, 2, "no answer from a member without a leader: {result:?}");
 }

@@ -99,10 +99,10 @@ fn host_script(host: &Host, body: &str) -> String {
 #[test]
 fn first_boot_without_a_store_configures_and_does_not_upgrade() {
     let machine = OldMachine::new("oc1", &["http://127.0.0.1:1".into()]);
-    let said = machine.cron();
+    let result = machine.cron();
     let ran = machine.ran();
-    assert_eq!(ran.first().map(String::as_str), Some("config None"), "{said:?}");
-    assert_eq!(machine.version(), "", "{said:?}");
+    assert_eq!(ran.first().map(String::as_str), Some("config None"), "{result:?}");
+    assert_eq!(machine.version(), "", "{result:?}");
 }
 
 #[test]
@@ -111,9 +111,9 @@ fn an_update_goes_through_and_the_next_turn_has_nothing_to_do() {
     let store = etcd.store();
     let machine = OldMachine::new("oc1", &etcd.endpoints());
     store.put("/current_version", "41");
-    let said = machine.cron();
-    assert_eq!(said.code, 0, "{said:?}");
-    assert_eq!(machine.ran(), ["config 41", "validate"], "{said:?}");
+    let result = machine.cron();
+    assert_eq!(result.code, 0, "{result:?}");
+    assert_eq!(machine.ran(), ["config 41", "validate"], "{result:?}");
     assert_eq!(machine.version(), "41");
     assert!(store.get("/running_version/41/oc1").is_some());
     assert!(store.get("/status/validation/success/oc1").is_some());
@@ -136,8 +136,8 @@ fn a_failing_apply_and_a_failing_validation_are_seen_by_the_deployment_and_heal(
     machine.ran();
     machine.host.write("config-code", "4\n");
     store.put("/current_version", "2");
-    let said = machine.cron();
-    assert_eq!(said.code, 1, "{said:?}");
+    let result = machine.cron();
+    assert_eq!(result.code, 1, "{result:?}");
     assert_eq!(machine.version(), "1");
     assert!(store.get("/running_version/1/oc-1").is_some(), "neither version nor listing moved");
     assert!(
@@ -163,9 +163,9 @@ fn a_failing_apply_and_a_failing_validation_are_seen_by_the_deployment_and_heal(
         "Validation failures :0\nPuppet failures :0\n"
     );
     // The deployment job writes the inventory's underscores as hyphens.
-    let said = machine.deploy("2", &["oc_1"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.out.contains("Wanted version found: True"), "{said:?}");
+    let result = machine.deploy("2", &["oc_1"]);
+    assert_eq!(result.code, 0, "{result:?}");
+    assert!(result.out.contains("Wanted version found: True"), "{result:?}");
 }
 
 #[test]
@@ -178,11 +178,11 @@ fn the_store_is_lost_between_pending_update_and_current_version() {
     machine.ran();
     store.put("/current_version", "2");
     machine.host.write("lose-store", "export ORCHESTRATE_ENDPOINTS=http://127.0.0.1:1\n");
-    let said = machine.cron_with(&machine.host.path("lose-store").display().to_string());
+    let result = machine.cron_with(&machine.host.path("lose-store").display().to_string());
     assert_eq!(
         machine.ran(),
         ["config 2", "validate"],
-        "the version decided on is the one configured: {said:?}"
+        "the version decided on is the one configured: {result:?}"
     );
     assert_eq!(machine.version(), "2");
     machine.cron();
@@ -198,8 +198,8 @@ fn beside_an_agent_that_follows_the_script_drives_and_the_agent_keeps_the_lease(
     machine.host.start();
     wait::until("the agent lives", || store.get("/orchestrate/live/oc1"), || machine.host.describe());
     store.put("/current_version", "7");
-    let said = machine.cron();
-    assert_eq!(said.code, 0, "{said:?}");
+    let result = machine.cron();
+    assert_eq!(result.code, 0, "{result:?}");
     assert_eq!(machine.ran(), ["config 7", "validate"]);
     let lease_of = |key: &str| {
         let (runtime, mut client) = store.parts();
@@ -224,8 +224,8 @@ fn beside_an_agent_that_drives_the_script_changes_nothing() {
     machine.host.write("hold-packages", "");
     store.put("/current_version", "7");
     machine.host.wait_for_begin("packages", "7");
-    let said = machine.host.command(&["pending_update"], "");
-    assert_eq!((said.code, said.out.as_str()), (2, "Yes, there is an update pending\n"), "{said:?}");
+    let result = machine.host.command(&["pending_update"], "");
+    assert_eq!((result.code, result.out.as_str()), (2, "Yes, there is an update pending\n"), "{result:?}");
     assert_eq!(machine.host.command(&["pending_update", "--peek"], "").code, 0);
     assert_eq!(machine.host.command(&["update_own_info", "--version", "7"], "").code, 3);
     assert_eq!(machine.host.command(&["update_own_status", "puppet_service", "4"], "").code, 3);
@@ -257,9 +257,9 @@ fn the_old_names_become_the_program_of_today() {
         assert_eq!(run("python", &module).out, "5\n");
         assert_eq!(run("jorc", arguments).out, "5\n");
     }
-    let said = run("python", &["-m", "jiocloud.upgrade", "status"]);
-    assert_eq!(said.code, 64, "{said:?}");
-    assert!(said.err.contains("rollouts"), "{said:?}");
+    let result = run("python", &["-m", "jiocloud.upgrade", "status"]);
+    assert_eq!(result.code, 64, "{result:?}");
+    assert!(result.err.contains("rollouts"), "{result:?}");
 }
 
 #[test]
@@ -282,8 +282,8 @@ fn python_two_becomes_the_program_as_well() {
         "jiocloud.orchestrate",
         "current_version",
     ]);
-    let said: CommandOutput = tests::process::run(&mut command, "").into();
-    assert_eq!(said.out, "5\n", "{said:?}");
+    let result: CommandOutput = tests::process::run(&mut command, "").into();
+    assert_eq!(result.out, "5\n", "{result:?}");
 }
 
 #[test]
@@ -294,10 +294,10 @@ fn a_deployment_fails_within_its_limit_when_a_host_never_arrives() {
     machine.cron();
     let script = PathBuf::from(REPOSITORY).join("tests/old_clients/deploy.sh");
     let before = std::time::Instant::now();
-    let said: CommandOutput =
+    let result: CommandOutput =
         tests::process::run(machine.command(&script).env("LIMIT", "2").args(["1", "oc_1", "oc_2"]), "")
             .into();
-    assert_ne!(said.code, 0, "{said:?}");
-    assert!(said.out.contains("oc-1"), "the exit trap shows who is registered: {said:?}");
+    assert_ne!(result.code, 0, "{result:?}");
+    assert!(result.out.contains("oc-1"), "the exit trap shows who is registered: {result:?}");
     assert!(before.elapsed() < Duration::from_secs(20));
 }

@@ -18,10 +18,10 @@ fn packages() -> PathBuf {
         binary("orchestrate").parent().and_then(Path::parent).expect("a target directory").to_owned();
     let mut command = Command::new(repository.join("packaging/scripts/deb"));
     let output = run(command.args(["--profile", "dev"]).env("CARGO_TARGET_DIR", &target), "");
-    let said =
+    let result =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     // lintian is part of it.
-    assert!(output.status.success(), "{said}");
+    assert!(output.status.success(), "{result}");
     target.join("deb")
 }
 
@@ -79,7 +79,7 @@ fn the_package_runs_when_it_is_installed_keeps_what_is_the_sites_and_leaves_noth
     assert_eq!(machine.run(&["systemctl", "is-enabled", UNIT]), "enabled");
     assert_eq!(machine.run(&["orchestrate-agent", "--check-config"]), "");
     machine.run(&["systemd-analyze", "--man=no", "verify", UNIT, "solo-etcd.service"]);
-    let socket = || machine.try_run(&["test", "-S", "/run/orchestrate/agent.sock"]).filter(|said| said.0);
+    let socket = || machine.try_run(&["test", "-S", "/run/orchestrate/agent.sock"]).filter(|result| result.0);
     wait::until("its socket is there", socket, || machine.describe());
     assert_eq!(machine.run(&["stat", "-c", "%G %a", "/run/orchestrate/agent.sock"]), "orchestrate 660");
     for path in [
@@ -101,12 +101,12 @@ fn the_package_runs_when_it_is_installed_keeps_what_is_the_sites_and_leaves_noth
         "set -e; orchestrate bootstrap --first --role web >/root/next; sh -e /root/next",
     ]);
     machine.run(&["test", "-e", "/etc/orchestrate/agent.d/00-bootstrap.toml"]);
-    let ping = || machine.try_run(&["orchestrate", "ping"]).filter(|said| said.0);
+    let ping = || machine.try_run(&["orchestrate", "ping"]).filter(|result| result.0);
     wait::until("the store answers", ping, || machine.describe());
     wait::until("the agent runs with it", || is("active"), || machine.describe());
     machine.run(&["orchestrate", "trigger_update", "1"]);
     let host = machine.run(&["hostname"]);
-    let verified = || machine.try_run(&["orchestrate", "verify_hosts", "1", &host]).filter(|said| said.0);
+    let verified = || machine.try_run(&["orchestrate", "verify_hosts", "1", &host]).filter(|result| result.0);
     wait::until("the host is at version 1", verified, || machine.describe());
 
     // Upgraded: what the site wrote stays, and the new program runs.
@@ -117,8 +117,8 @@ fn the_package_runs_when_it_is_installed_keeps_what_is_the_sites_and_leaves_noth
     wait::until("the agent runs", || is("active"), || machine.describe());
     assert_ne!(machine.property("MainPID"), before, "it was started again");
     wait::until("the host is still at version 1", verified, || {
-        let said = machine.try_run(&["orchestrate", "verify_hosts", "1", &host]);
-        format!("{said:?}\n{}", machine.describe())
+        let result = machine.try_run(&["orchestrate", "verify_hosts", "1", &host]);
+        format!("{result:?}\n{}", machine.describe())
     });
 
     // Without root, as the manual has it: what needs none is done.
@@ -135,7 +135,7 @@ fn the_package_runs_when_it_is_installed_keeps_what_is_the_sites_and_leaves_noth
     machine.run(&["systemctl", "daemon-reload"]);
     machine.run(&["systemctl", "restart", UNIT]);
     let works =
-        || machine.try_run(&["orchestrate", "wait_for", "web", "--timeout", "2s"]).filter(|said| said.0);
+        || machine.try_run(&["orchestrate", "wait_for", "web", "--timeout", "2s"]).filter(|result| result.0);
     wait::until("its service is published", works, || {
         format!(
             "{:?}\n{}",
@@ -147,9 +147,9 @@ fn the_package_runs_when_it_is_installed_keeps_what_is_the_sites_and_leaves_noth
     assert_ne!(machine.run(&["stat", "-c", "%u", &format!("/proc/{pid}")]), "0");
     assert_eq!(machine.run(&["stat", "-c", "%G %a", "/run/orchestrate/agent.sock"]), "orchestrate 660");
     let judged = machine.run(&["systemd-analyze", "--no-pager", "security", UNIT]);
-    let said =
+    let result =
         manual.rsplit_once(" (\"OK\"):").and_then(|(text, _)| text.rsplit(' ').next()).expect("a number");
-    assert!(judged.contains(&format!("{said} OK")), "{judged}");
+    assert!(judged.contains(&format!("{result} OK")), "{judged}");
     machine.run(&["rm", "-r", "/etc/systemd/system/orchestrate-agent.service.d"]);
     machine.run(&["systemctl", "daemon-reload"]);
     machine.run(&["systemctl", "restart", UNIT]);
@@ -164,7 +164,7 @@ fn the_package_runs_when_it_is_installed_keeps_what_is_the_sites_and_leaves_noth
     // Removed: nothing runs, and what it knew stays. Purged: nothing stays.
     machine.run(&["dpkg", "-r", PACKAGE]);
     assert_ne!(machine.property("ActiveState"), "active");
-    assert!(!machine.try_run(&["systemctl", "is-active", "solo-etcd"]).is_some_and(|said| said.0));
+    assert!(!machine.try_run(&["systemctl", "is-active", "solo-etcd"]).is_some_and(|result| result.0));
     machine.run(&["test", "-e", "/var/lib/orchestrate/journal"]);
     machine.run(&["test", "-e", "/etc/orchestrate/agent.toml"]);
     machine.run(&["dpkg", "-P", PACKAGE]);

@@ -97,7 +97,7 @@ fn an_agent_whose_view_of_the_store_has_ended_ends_and_says_so() {
     host.start();
     let ended = wait::until("the agent ends", || host.ended(), String::new);
     assert_eq!(ended, Some(1));
-    let said = host.read("agent.log");
-    assert!(said.contains("the task that follows the store has ended"), "{said}");
-    assert!(lines(&host) <= LINES_MAX, "{said}");
+    let result = host.read("agent.log");
+    assert!(result.contains("the task that follows the store has ended"), "{result}");
+    assert!(lines(&host) <= LINES_MAX, "{result}");
 }

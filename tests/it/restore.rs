@@ -70,9 +70,9 @@ impl Fleet {
             host.wait_for_listing(&store, version);
             host.wait_for_verdict("ok");
             let key = format!("/orchestrate/reports/{}", host.name);
-            let said =
+            let result =
                 || store.get(&key).filter(|report| report.contains("\"verdict\":{\"verdict\":\"ok\"}"));
-            wait::until("it reports that it is ok", || said().map(drop), || self.describe());
+            wait::until("it reports that it is ok", || result().map(drop), || self.describe());
         }
     }
 
@@ -98,14 +98,14 @@ impl Fleet {
             (&["hosts_at_version", &version], ""),
             (&["why", "a1"], ""),
         ] {
-            let said = self.hosts[0].command_in(state, question, input);
+            let result = self.hosts[0].command_in(state, question, input);
             assert_eq!(
-                (said.code, said.out.as_str()),
+                (result.code, result.out.as_str()),
                 (2, ""),
-                "{question:?}: {said:?}\n{}",
+                "{question:?}: {result:?}\n{}",
                 self.describe()
             );
-            assert!(said.err.contains("the store went back"), "{said:?}");
+            assert!(result.err.contains("the store went back"), "{result:?}");
         }
     }
 
@@ -175,8 +175,8 @@ impl Fleet {
     /// One acceptance frees every host.
     fn accept(&mut self) {
         let version = self.current();
-        let said = self.hosts[0].command(&["store", "accept", "--version", &version], "");
-        assert_eq!(said.code, 0, "{said:?}");
+        let result = self.hosts[0].command(&["store", "accept", "--version", &version], "");
+        assert_eq!(result.code, 0, "{result:?}");
         self.wait_until_settled(&version);
     }
 }
@@ -286,16 +286,16 @@ fn an_operator_who_asked_before_is_told_at_once_that_the_store_went_back() {
     fleet.update();
     let recorded = Recorded::update(&mut fleet);
     let remembering = tempfile::tempdir().expect("a directory");
-    let said = fleet.hosts[0].command_in(remembering.path(), &["status"], "");
-    assert_eq!(said.code, 0, "{said:?}");
+    let result = fleet.hosts[0].command_in(remembering.path(), &["status"], "");
+    assert_eq!(result.code, 0, "{result:?}");
     fleet.hosts.iter_mut().for_each(Host::stop);
     fleet.restore(&recorded.changes, recorded.settled, false);
     // The agents are away: what they were listed under then is what a stranger is told.
     fleet.nobody_who_remembers_can_tell(remembering.path());
     fleet.hosts.iter_mut().for_each(Host::start);
     fleet.accept();
-    let said = fleet.hosts[0].command_in(remembering.path(), &["status"], "");
-    assert_eq!(said.code, 0, "{said:?}");
+    let result = fleet.hosts[0].command_in(remembering.path(), &["status"], "");
+    assert_eq!(result.code, 0, "{result:?}");
 }
 
 #[test]

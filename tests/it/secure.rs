@@ -171,15 +171,15 @@ fn a_certificate_that_ends_soon_is_spoken_of_and_one_that_has_ended_is_named() {
         .env("ORCHESTRATE_CERT", &operator)
         .env("ORCHESTRATE_KEY", &operator_key)
         .arg("status");
-    let said = tests::host::CommandOutput::from(tests::process::run(&mut command, ""));
-    assert_eq!(said.code, 0, "{said:?}");
+    let result = tests::host::CommandOutput::from(tests::process::run(&mut command, ""));
+    assert_eq!(result.code, 0, "{result:?}");
     // Within the first second it is still nine days.
     assert!(
-        said.err.contains("h1: the certificate")
-            && (said.err.contains("ends in 8d23h") || said.err.contains("ends in 9d")),
-        "{said:?}"
+        result.err.contains("h1: the certificate")
+            && (result.err.contains("ends in 8d23h") || result.err.contains("ends in 9d")),
+        "{result:?}"
     );
-    assert!(!said.err.contains("operator.crt"), "{said:?}");
+    assert!(!result.err.contains("operator.crt"), "{result:?}");
 
     // It ends, and no new one comes: the next connection fails, and says why.
     authority.issue("h1", 0);
@@ -208,17 +208,17 @@ fn the_command_reads_the_same_names_as_etcdctl() {
         tests::host::CommandOutput::from(tests::process::run(&mut command, ""))
     };
     let ca = authority.path("ca.crt");
-    let said = run(
+    let result = run(
         &[("ETCDCTL_CACERT", &ca), ("ETCDCTL_CERT", &cert), ("ETCDCTL_KEY", &key)],
         &["trigger_update", "5"],
     );
-    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(result.code, 0, "{result:?}");
     let text = |path: &Path| path.display().to_string();
-    let said =
+    let result =
         run(&[], &["--cacert", &text(&ca), "--cert", &text(&cert), "--key", &text(&key), "current_version"]);
-    assert_eq!((said.code, said.out.as_str()), (0, "5\n"), "{said:?}");
-    let said = run(&[("ETCDCTL_CACERT", &ca)], &["--timeout", "2s", "verify_hosts", "5", "h1"]);
-    assert_eq!(said.code, 2, "no client certificate: {said:?}");
+    assert_eq!((result.code, result.out.as_str()), (0, "5\n"), "{result:?}");
+    let result = run(&[("ETCDCTL_CACERT", &ca)], &["--timeout", "2s", "verify_hosts", "5", "h1"]);
+    assert_eq!(result.code, 2, "no client certificate: {result:?}");
 }
 
 #[test]
@@ -240,13 +240,14 @@ fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
     };
     let root = issue("root");
     let must = |script: &str| {
-        let (done, said) = shell(&root, script);
-        assert!(done, "{script}: {said}");
+        let (done, result) = shell(&root, script);
+        assert!(done, "{script}: {result}");
     };
     let printed = |arguments: &[&str]| {
-        let said = Host::new("h1", &[]).command(&[&["enroll"], arguments, &["--print-etcdctl"]].concat(), "");
-        assert_eq!((said.code, said.err.as_str()), (0, ""), "{arguments:?}");
-        said.out
+        let result =
+            Host::new("h1", &[]).command(&[&["enroll"], arguments, &["--print-etcdctl"]].concat(), "");
+        assert_eq!((result.code, result.err.as_str()), (0, ""), "{arguments:?}");
+        result.out
     };
     must("etcdctl user add root --no-password && etcdctl role add root && etcdctl user grant-role root root");
     for arguments in [
@@ -267,8 +268,8 @@ fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
         Host::new("ops", &etcd.endpoints()).command(&[&tls, arguments].concat(), "")
     };
     // No agent may say which store this is.
-    let said = ask(&ops, &["store", "accept", "--version", "1"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let result = ask(&ops, &["store", "accept", "--version", "1"]);
+    assert_eq!(result.code, 0, "{result:?}");
     let settings = authority.store_settings(&etcd, &h1.0, &h1.1);
     let mut host = Host::new("h1", &[]).with(&settings);
     host.write_switched_service("web", 80);
@@ -300,8 +301,8 @@ fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
         "/available_services/web/h2",
         "/status/validation/success/h2",
     ] {
-        let (done, said) = shell(&h1, &format!("etcdctl put {key} x"));
-        assert!(!done && said.contains("permission denied"), "{key}: {said}");
+        let (done, result) = shell(&h1, &format!("etcdctl put {key} x"));
+        assert!(!done && result.contains("permission denied"), "{key}: {result}");
         assert!(!shell(&look, &format!("etcdctl put {key} x")).0, "{key}");
     }
     // It may read where others are; without that it says once what is missing.
@@ -310,23 +311,23 @@ fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
     host.wait_for_name(&["h2.node.consul"], &["10.9.0.2"]);
     must("etcdctl role revoke-permission orchestrate-agent /orchestrate/live/ --prefix");
     for name in ["h2", "h3", "h4"].map(|name| format!("{name}.node.consul")) {
-        let said = || {
+        let result = || {
             let mut dig = host.program("dig");
             dig.args(["@127.0.0.1", "-p", &host.dns_port().to_string(), &name]);
             String::from_utf8_lossy(&tests::process::run(&mut dig, "").stdout).into_owned()
         };
-        let refused = || said().contains("status: SERVFAIL").then_some(());
+        let refused = || result().contains("status: SERVFAIL").then_some(());
         wait::until("nobody can tell", refused, || host.describe());
     }
-    let said = host.read("agent.log");
-    assert_eq!(said.matches("may not read /orchestrate/live/").count(), 1, "{said}");
+    let result = host.read("agent.log");
+    assert_eq!(result.matches("may not read /orchestrate/live/").count(), 1, "{result}");
 
     // The list itself cannot be protected; who looks closer is not deceived.
     assert!(shell(&h1, "etcdctl put /running_version/1/h2 1").0);
     assert_eq!((verified(&["h1", "h2"]), verified(&["h1", "h2", "--strict"])), (0, 1));
-    let said = ask(&look, &["trigger_update", "2"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    assert!(said.err.contains("permission denied for look"), "{said:?}");
+    let result = ask(&look, &["trigger_update", "2"]);
+    assert_eq!(result.code, 2, "{result:?}");
+    assert!(result.err.contains("permission denied for look"), "{result:?}");
 }
 
 #[test]
@@ -351,8 +352,8 @@ fn the_commands_of_the_manual_make_certificates_with_which_etcd_lets_in_who_has_
         if let Some(name) = name {
             command.args(["--cert", &format!("{name}.crt"), "--key", &format!("{name}.key")]);
         }
-        let asked = command.args(["--command-timeout=3s", "get", "/"]).current_dir(&directory).output();
-        asked.expect("etcdctl").status.success().then_some(())
+        let get = command.args(["--command-timeout=3s", "get", "/"]).current_dir(&directory).output();
+        get.expect("etcdctl").status.success().then_some(())
     };
     let log = || std::fs::read_to_string(directory.path().join("log")).unwrap_or_default();
     wait::until("root is let in", || ask(Some("root")), log);
@@ -369,8 +370,8 @@ fn the_commands_of_the_manual_make_certificates_with_which_etcd_lets_in_who_has_
     for (arguments, expected) in
         [(&["ping"][..], "Connection succesful"), (&["store", "accept", "--version", "1"], "")]
     {
-        let said = orchestrate(arguments);
-        assert!(said.code == 0 && said.out.contains(expected), "{arguments:?}: {said:?}");
+        let result = orchestrate(arguments);
+        assert!(result.code == 0 && result.out.contains(expected), "{arguments:?}: {result:?}");
     }
     let settings = format!(
         "[store]\nbackstop = \"1s\"\nendpoints = [{endpoint:?}]\ncacert = {:?}\ncert = {:?}\nkey = {:?}\n",
@@ -389,7 +390,7 @@ struct Unusable {
     ca: PathBuf,
     cert: PathBuf,
     key: PathBuf,
-    said: Vec<String>,
+    result: Vec<String>,
 }
 
 /// Certificates of one key: X.509 version 1, as openssl makes it of a request without extensions, and one that is good
@@ -423,11 +424,11 @@ fn unusable(authority: &Authority) -> Vec<Unusable> {
     std::fs::write(empty, "no PEM\n").expect("written");
     let whole = std::fs::read_to_string(cert).expect("read");
     std::fs::write(cut, whole.replace("-----END", "-----")).expect("written");
-    let row = |ca: &Path, cert: &Path, key: &Path, wrong: &Path, said: &[&str]| Unusable {
+    let row = |ca: &Path, cert: &Path, key: &Path, wrong: &Path, result: &[&str]| Unusable {
         ca: ca.to_owned(),
         cert: cert.to_owned(),
         key: key.to_owned(),
-        said: said.iter().map(|text| text.replace("FILE", &wrong.display().to_string())).collect(),
+        result: result.iter().map(|text| text.replace("FILE", &wrong.display().to_string())).collect(),
     };
     vec![
         row(ca, v1, key, v1, &["certificate FILE is X.509 version 1; version 3 is needed", "-extfile"]),
@@ -449,18 +450,18 @@ fn unusable(authority: &Authority) -> Vec<Unusable> {
 fn files_that_cannot_be_used_are_named_before_anything_is_tried() {
     let authority = Authority::new();
     let host = Host::new("h1", &[]);
-    for Unusable { ca, cert, key, said: expected } in unusable(&authority) {
+    for Unusable { ca, cert, key, result: expected } in unusable(&authority) {
         let text = |path: &Path| path.display().to_string();
         // Nobody listens there: a connection that is tried would say so.
         let (ca_text, cert_text, key_text) = (text(&ca), text(&cert), text(&key));
         let tls = ["--cacert", &ca_text, "--cert", &cert_text, "--key", &key_text];
         let store = ["--endpoints", "https://127.0.0.1:1", "--timeout", "60s"];
         let begun = std::time::Instant::now();
-        let said = host.command(&[&store[..], &tls, &["status"]].concat(), "");
-        assert!(begun.elapsed() < std::time::Duration::from_secs(30), "it waits: {said:?}");
-        assert_eq!(said.code, 2, "{said:?}");
-        assert!(expected.iter().all(|part| said.err.contains(part)), "{said:?} has not {expected:?}");
-        assert!(!said.err.contains("no answer"), "{said:?}");
+        let result = host.command(&[&store[..], &tls, &["status"]].concat(), "");
+        assert!(begun.elapsed() < std::time::Duration::from_secs(30), "it waits: {result:?}");
+        assert_eq!(result.code, 2, "{result:?}");
+        assert!(expected.iter().all(|part| result.err.contains(part)), "{result:?} has not {expected:?}");
+        assert!(!result.err.contains("no answer"), "{result:?}");
 
         let settings = format!(
             "[store]\nendpoints = [\"https://127.0.0.1:1\"]\ncacert = {ca:?}\ncert = {cert:?}\nkey = {key:?}\n"
@@ -496,10 +497,10 @@ fn an_agent_names_a_file_that_it_cannot_use_once_and_goes_on_when_it_is_mended()
     host.wait_for_verdict("ok");
     // Each attempt is told at the level of who looks for something.
     let log = host.read("agent.log");
-    let told = log
+    let warnings = log
         .lines()
         .filter(|line| line.contains("ERROR") && line.contains("does not belong to the certificate"));
-    assert_eq!(told.count(), 1, "{log}");
+    assert_eq!(warnings.count(), 1, "{log}");
 }
 
 #[test]
@@ -519,11 +520,14 @@ fn a_connection_that_was_not_made_is_told_with_endpoint_and_cause_and_not_as_a_l
         let identity: Vec<&str> = identity.iter().map(String::as_str).collect();
         for verb in [&["status"][..], &["trigger_update", "1"]] {
             let to = ["--endpoints", endpoint, "--cacert", ca, "--timeout", "2s", "--dial-timeout", "500ms"];
-            let said = host.command(&[&to[..], &identity, verb].concat(), "");
-            assert_eq!(said.code, 2, "{said:?}");
-            assert!(said.err.contains(endpoint), "{said:?}");
-            assert!(expected.iter().any(|text| said.err.contains(text)), "{said:?} has none of {expected:?}");
-            assert!(!said.err.contains("may have been applied"), "{said:?}");
+            let result = host.command(&[&to[..], &identity, verb].concat(), "");
+            assert_eq!(result.code, 2, "{result:?}");
+            assert!(result.err.contains(endpoint), "{result:?}");
+            assert!(
+                expected.iter().any(|text| result.err.contains(text)),
+                "{result:?} has none of {expected:?}"
+            );
+            assert!(!result.err.contains("may have been applied"), "{result:?}");
         }
     };
     check("https://127.0.0.1:1", &ca, &own, &["connection refused"]);
@@ -613,8 +617,8 @@ fn a_revoked_permission_is_named_with_its_user_and_local_work_goes_on() {
     as_root(&etcd, &["role", "revoke-permission", "agent", "--prefix=true", "/"]);
     as_root(&etcd, &["role", "grant-permission", "agent", "--prefix=true", "read", "/"]);
     host.write("code-check", "1\n");
-    let said = || host.read("agent.log").contains("permission denied for agent").then_some(());
-    wait::until("the refusal is named", said, || host.describe());
+    let result = || host.read("agent.log").contains("permission denied for agent").then_some(());
+    wait::until("the refusal is named", result, || host.describe());
     let before = host.runs("check", "1");
     wait::until(
         "validation goes on",

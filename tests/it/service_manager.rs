@@ -84,9 +84,9 @@ impl Machine {
     }
 
     pub(crate) fn run(&self, command: &[&str]) -> String {
-        let (success, said) = self.try_run(command).expect("it runs");
-        assert!(success, "{command:?}: {said}\n{}", self.describe());
-        said
+        let (success, result) = self.try_run(command).expect("it runs");
+        assert!(success, "{command:?}: {result}\n{}", self.describe());
+        result
     }
 
     pub(crate) fn property(&self, name: &str) -> String {
@@ -94,17 +94,17 @@ impl Machine {
     }
 
     fn wait_for_status_line(&self, part: &str) {
-        let shown = || self.property("StatusText").contains(part).then_some(());
-        wait::until(part, shown, || self.describe());
+        let has_text = || self.property("StatusText").contains(part).then_some(());
+        wait::until(part, has_text, || self.describe());
     }
 
     pub(crate) fn describe(&self) -> String {
-        let said = |command: &[&str]| self.try_run(command).map(|s| s.1).unwrap_or_default();
+        let result = |command: &[&str]| self.try_run(command).map(|s| s.1).unwrap_or_default();
         format!(
             "{}\n{}\n{}",
             fs::read_to_string(self.path("boot.log")).unwrap_or_default(),
-            said(&["systemctl", "status", "--no-pager", UNIT]),
-            said(&["journalctl", "--no-pager", "-n", "80"]),
+            result(&["systemctl", "status", "--no-pager", UNIT]),
+            result(&["journalctl", "--no-pager", "-n", "80"]),
         )
     }
 }

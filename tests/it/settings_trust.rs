@@ -82,8 +82,8 @@ fn while_others_can_write_the_settings_nothing_of_them_runs_and_mending_that_is_
         let status = host.wait_for_verdict("blocked");
         let detail = status["detail"].as_str().expect("text");
         assert!(detail.contains(&path.display().to_string()) && detail.contains(how), "{detail}");
-        let (code, said) = check_config(&host);
-        assert!(code == Some(1) && said.contains(how), "{code:?} {said}");
+        let (code, result) = check_config(&host);
+        assert!(code == Some(1) && result.contains(how), "{code:?} {result}");
         // What has begun ends.
         wait::until("it ends", || (!has_children(&host)).then_some(()), || host.describe());
         let before = ran(&host);
@@ -96,9 +96,9 @@ fn while_others_can_write_the_settings_nothing_of_them_runs_and_mending_that_is_
         assert!(store.get(&format!("/running_version/{}/h1", number + 1)).is_some(), "it stays listed");
         // Reports keep a pace: the first is the one that comes at once.
         if number == 0 {
-            let said = || host.command(&["status"], "").out;
-            let is_told = || Some(said()).filter(|out| out.contains("blocked") && out.contains(how));
-            wait::until("the fleet is told", is_told, || format!("{}\n{}", said(), host.describe()));
+            let result = || host.command(&["status"], "").out;
+            let is_told = || Some(result()).filter(|out| out.contains("blocked") && out.contains(how));
+            wait::until("the fleet is told", is_told, || format!("{}\n{}", result(), host.describe()));
         }
         change(&path, false);
         assert_eq!(check_config(&host).0, Some(0));

@@ -229,13 +229,13 @@ fn every_executable_file_of_the_validation_directory_counts_and_what_is_skipped_
     );
     assert_eq!(checked.status.code(), Some(0), "{checked:?}");
     let linted = host.command(&["lint", &settings], "");
-    for (place, said) in [
+    for (place, result) in [
         ("the log", host.read("agent.log")),
         ("--check-config", String::from_utf8_lossy(&checked.stderr).into_owned()),
         ("lint", linted.out),
     ] {
         for name in skipped {
-            assert!(said.contains(name), "{place} does not name {name}:\n{said}");
+            assert!(result.contains(name), "{place} does not name {name}:\n{result}");
         }
     }
 }

@@ -103,8 +103,8 @@ fn a_restored_snapshot_is_recognised_and_nothing_starts_until_it_is_accepted() {
         || host.describe(),
     );
     assert_eq!(host.read("current_version"), "2", "it does not go back by itself");
-    let said = host.command(&["store", "accept", "--version", "4"], "");
-    assert_eq!(said.code, 0, "{said:?}");
+    let result = host.command(&["store", "accept", "--version", "4"], "");
+    assert_eq!(result.code, 0, "{result:?}");
     host.wait_for_listing(&store, "4");
     host.wait_for_verdict("ok");
 }
@@ -122,8 +122,8 @@ fn a_wiped_store_is_recognised_and_accepted() {
     assert!(status["detail"].as_str().expect("text").contains("identity"), "{status}");
     assert_eq!(store.get("/orchestrate/store"), None, "an agent with a memory claims no store");
     wait::until("it says that it is blocked", || store.get("/orchestrate/reports/h1"), || host.describe());
-    let said = host.command(&["store", "accept", "--version", "1"], "");
-    assert_eq!(said.code, 0, "{said:?}");
+    let result = host.command(&["store", "accept", "--version", "1"], "");
+    assert_eq!(result.code, 0, "{result:?}");
     host.wait_for_listing(&store, "1");
     host.wait_for_verdict("ok");
     store.put("/current_version", "2");

@@ -51,9 +51,9 @@ fn what_the_agent_read_is_what_the_command_says_while_the_store_is_away() {
     store.put("/current_version", "7");
     host.wait_for_listing(&store, "7");
     etcd.kill_member(0);
-    let said = host.command(&["--timeout", "1s", "current_version"], "");
-    assert_eq!((said.code, said.out.as_str()), (0, "7\n"), "{said:?}");
-    assert!(!said.err.is_empty(), "with a warning");
+    let result = host.command(&["--timeout", "1s", "current_version"], "");
+    assert_eq!((result.code, result.out.as_str()), (0, "7\n"), "{result:?}");
+    assert!(!result.err.is_empty(), "with a warning");
 }
 
 #[test]

@@ -331,9 +331,9 @@ impl Host {
     pub fn dig(&self, arguments: &[&str]) -> Vec<String> {
         let mut command = self.program("dig");
         command.args(["@127.0.0.1", "-p", &self.dns_port.to_string(), "+tries=1", "+time=3", "+short"]);
-        let said = run(command.args(arguments), "");
+        let result = run(command.args(arguments), "");
         let mut lines: Vec<String> =
-            String::from_utf8_lossy(&said.stdout).lines().map(str::to_owned).collect();
+            String::from_utf8_lossy(&result.stdout).lines().map(str::to_owned).collect();
         lines.sort();
         lines
     }

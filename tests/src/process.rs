@@ -105,8 +105,8 @@ pub fn in_own_network(test: &str) -> bool {
         .env(INSIDE, "1")
         .output()
         .expect("unshare");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let result = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{result}");
     // A name that is not the test's own runs none.
     assert!(String::from_utf8_lossy(&output.stdout).contains(" 1 passed"), "there is no test {test}");
     false

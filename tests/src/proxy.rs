@@ -132,8 +132,8 @@ impl State {
         });
     }
 
-    fn pull_trigger(&mut self, said: &[u8]) {
-        let is_said = |(bytes, _): &(Vec<u8>, _)| said.windows(bytes.len()).any(|window| window == bytes);
+    fn pull_trigger(&mut self, result: &[u8]) {
+        let is_said = |(bytes, _): &(Vec<u8>, _)| result.windows(bytes.len()).any(|window| window == bytes);
         if let Some((_, behaviour)) = self.trigger.take_if(|trigger| is_said(trigger)) {
             self.change(behaviour);
         }

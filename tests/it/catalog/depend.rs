@@ -110,12 +110,12 @@ fn two_hosts_that_need_each_other_working_are_named_and_by_address_they_settle()
         host.wait_for_listing(&store, "1");
     }
     let named = || {
-        let said = stuck[0].command(&["why"], "");
-        said.out.contains("waits for").then_some(said)
+        let result = stuck[0].command(&["why"], "");
+        result.out.contains("waits for").then_some(result)
     };
-    let said = wait::until("the loop is named", named, || stuck[0].describe());
+    let result = wait::until("the loop is named", named, || stuck[0].describe());
     assert_eq!(
-        said.out.lines().next().unwrap(),
+        result.out.lines().next().unwrap(),
         "2 hosts wait: ct-functional waits for balancer-functional on lb-functional, \
          lb-functional waits for controller-functional on ct-functional"
     );

@@ -29,15 +29,17 @@ fn a_service_that_is_down_is_a_failure_with_its_check_and_an_update_of_it_is_not
     store.put("/current_version", "1");
     db.wait_for_listing(&store, "1");
     web.wait_for_listing(&store, "1");
-    wait_for(&db, &["status"], |said| said.code == 0);
+    wait_for(&db, &["status"], |result| result.code == 0);
 
     // The database dies while nothing is updated.
     db.remove("mysql-works");
     let status =
-        wait_for(&db, &["status"], |said| said.out.contains("mysql") && said.out.contains("failing"));
+        wait_for(&db, &["status"], |result| result.out.contains("mysql") && result.out.contains("failing"));
     assert_eq!(status.code, 1, "{status:?}");
-    wait_for(&web, &["status"], |said| said.out.contains("web1") && said.out.starts_with("fleet: failing"));
-    let failures = wait_for(&db, &["get_failures", "--hosts"], |said| said.code == 1);
+    wait_for(&web, &["status"], |result| {
+        result.out.contains("web1") && result.out.starts_with("fleet: failing")
+    });
+    let failures = wait_for(&db, &["get_failures", "--hosts"], |result| result.code == 1);
     assert!(failures.out.contains("  Node: db1, Check: mysql\n"), "{failures:?}");
     let counts = db.command(&["get_failures"], "");
     assert_eq!((counts.code, counts.out.as_str()), (1, "Validation failures :0\nPuppet failures :0\n"));
@@ -49,10 +51,10 @@ fn a_service_that_is_down_is_a_failure_with_its_check_and_an_update_of_it_is_not
     // An operator takes it out of use: that explains it.
     let out = db.command(&["maintenance", "on", "mysql", "--hostname", "db1"], "");
     assert_eq!(out.code, 0, "{out:?}");
-    wait_for(&db, &["get_failures", "--hosts"], |said| !said.out.contains("mysql"));
+    wait_for(&db, &["get_failures", "--hosts"], |result| !result.out.contains("mysql"));
     db.write("mysql-works", "");
     assert_eq!(db.command(&["maintenance", "off", "mysql", "--hostname", "db1"], "").code, 0);
-    wait_for(&db, &["status"], |said| said.code == 0);
+    wait_for(&db, &["status"], |result| result.code == 0);
 }
 
 #[test]
@@ -67,11 +69,11 @@ fn a_check_of_the_host_itself_goes_by_its_own_name_and_says_what_it_said() {
     db.write_service("disk.json", &DISK.replace("@FILE@", &file));
     db.start();
     db.wait_for_listing(&etcd.store(), "1");
-    wait_for(&db, &["status"], |said| said.code == 0);
+    wait_for(&db, &["status"], |result| result.code == 0);
     db.write("disk-fails", "");
-    let local = wait_for(&db, &["local_health", "-v"], |said| said.code == 1);
+    let local = wait_for(&db, &["local_health", "-v"], |result| result.code == 1);
     assert_eq!(local.out, "disk: full\n", "{local:?}");
-    let failures = wait_for(&db, &["get_failures", "--hosts"], |said| said.code == 1);
+    let failures = wait_for(&db, &["get_failures", "--hosts"], |result| result.code == 1);
     assert_eq!(failures.out, "Failures:\n  Node: db1, Check: disk\n", "{failures:?}");
     let status = db.command(&["status"], "");
     assert!(status.out.contains("disk  db1   full"), "{status:?}");

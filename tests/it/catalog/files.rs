@@ -125,8 +125,8 @@ fn an_outage_of_the_store_changes_no_file_and_runs_nothing() {
     let listed = || host.read("services.yaml").contains("services::web::lo: [127.0.0.1").then_some(());
     wait::until("the YAML names the service", listed, || host.describe());
     // The file is there before its command has run.
-    let told = || host.read("reloads").ends_with("server w1 127.0.0.1:80\n--\n").then_some(());
-    wait::until("the command has run", told, || host.describe());
+    let reloaded = || host.read("reloads").ends_with("server w1 127.0.0.1:80\n--\n").then_some(());
+    wait::until("the command has run", reloaded, || host.describe());
     drop(store);
     let modified = |name: &str| std::fs::metadata(host.path(name)).unwrap().modified().unwrap();
     let before = (modified("backends.conf"), modified("services.yaml"), host.read("reloads"));

@@ -46,17 +46,17 @@ fn many_that_go_silent_together_are_served_until_an_operator_lets_them_go() {
     let host = Host::started("h1", &etcd.endpoints());
     wait_for_count(&host, 5);
     revoke(&store, live);
-    let held = || (retained(&host) == 5).then_some(());
-    wait::until("all five are held back", held, || host.describe());
+    let all_retained = || (retained(&host) == 5).then_some(());
+    wait::until("all five are held back", all_retained, || host.describe());
     let all = || host.dig(&["web.service.consul"]).len() == 5;
     wait::stays("they are served on", Duration::from_secs(2), all, || host.describe());
-    let said = host.command(&["status"], "");
-    assert!(said.out.contains("5 of 5, served on as they were"), "{}", said.out);
+    let result = host.command(&["status"], "");
+    assert!(result.out.contains("5 of 5, served on as they were"), "{}", result.out);
     // A word is believed at once.
     store.put("/orchestrate/health/web/w1", "critical");
     wait_for_count(&host, 4);
-    let said = host.command(&["drop-stale"], "");
-    assert_eq!(said.code, 0, "{said:?}");
+    let result = host.command(&["drop-stale"], "");
+    assert_eq!(result.code, 0, "{result:?}");
     wait_for_count(&host, 0);
     assert_eq!(retained(&host), 0);
 }
@@ -105,8 +105,8 @@ fn when_the_work_lease_goes_too_they_are_let_go() {
     host.start();
     wait_for_count(&host, 4);
     revoke(&store, live);
-    let held = || (retained(&host) == 4).then_some(());
-    wait::until("all are held back", held, || host.describe());
+    let all_retained = || (retained(&host) == 4).then_some(());
+    wait::until("all are held back", all_retained, || host.describe());
     revoke(&store, work);
     wait_for_count(&host, 0);
 }

@@ -61,13 +61,13 @@ fn clients_that_do_not_read_take_neither_the_memory_nor_the_places_of_others() {
     let all = || count().filter(|count| *count == INSTANCES);
     wait::until("all instances are known", all, || host.describe());
     let before = memory_mib(&host);
-    let held: Vec<_> = (0..CLIENTS).map(|_| ask(&host, BIG)).collect();
+    let connections: Vec<_> = (0..CLIENTS).map(|_| ask(&host, BIG)).collect();
     let within = Duration::from_secs(10);
     wait::until_within(within, "somebody else is answered", all, || host.describe());
     let after = memory_mib(&host);
     assert!(after < before + ADDED_MAX_MIB, "{before} MiB, with {CLIENTS} clients {after} MiB");
     // Who reads nothing is let go; the connection is there no more when its answer is looked for.
-    let (client, begun) = (held.last().expect("one"), Instant::now());
+    let (client, begun) = (connections.last().expect("one"), Instant::now());
     client.set_read_timeout(Some(Duration::from_secs(5))).expect("set");
     let is_let_go = || {
         let port = client.local_addr().expect("an address").port();
@@ -99,18 +99,18 @@ fn questions_that_wait_keep_nobody_else_from_being_answered() {
     };
     let index = wait::until("nothing more comes", settled, || host.describe());
     let path = format!("/v1/services/web?index={index}&wait=300s");
-    let mut held: Vec<_> = (0..CLIENTS).map(|_| ask(&host, &path)).collect();
+    let mut connections: Vec<_> = (0..CLIENTS).map(|_| ask(&host, &path)).collect();
     let live = || host.http_get("/live");
     wait::until_within(Duration::from_secs(10), "somebody else is answered", live, || host.describe());
     // More than wait are told when to come again; those who wait hear what is new.
-    let last = held.pop().expect("one");
+    let last = connections.pop().expect("one");
     assert_eq!(first_line(&last), "HTTP/1.1 503");
     let mut rest = [0; 400];
     let length = (&last).read(&mut rest).expect("the rest");
     let rest = String::from_utf8_lossy(&rest[..length]).to_lowercase();
     assert!(rest.contains("retry-after: ") && rest.contains("wait already"), "{rest}");
     etcd.store().put("/available_services/web/w2", r#"{"addresses": ["10.7.0.2"], "port": 80}"#);
-    let lines: Vec<String> = held.iter().map(first_line).collect();
+    let lines: Vec<String> = connections.iter().map(first_line).collect();
     let answered = lines.iter().filter(|line| *line == "HTTP/1.1 200").count();
     assert_eq!(answered, 64, "{lines:?}");
 }
@@ -126,8 +126,8 @@ fn what_a_check_printed_is_shown_on_the_socket_alone_and_without_secrets() {
     host.write_service("web.json", &file.to_string());
     host.start();
     let output = "one *** GET /x?token=*** http://u:***@h/";
-    let shown = || host.socket_answer("GET", "/v1/checks", "").filter(|answer| answer.contains(output));
-    wait::until("the socket shows it", shown, || {
+    let has_output = || host.socket_answer("GET", "/v1/checks", "").filter(|answer| answer.contains(output));
+    wait::until("the socket shows it", has_output, || {
         format!("{:?}\n{}", host.socket_answer("GET", "/v1/checks", ""), host.describe())
     });
     let (_, open) = host.http_get("/v1/checks").expect("an answer");
@@ -171,14 +171,14 @@ fn results_are_told_by_root_the_agents_user_and_the_group_of_the_socket_however_
     let nobody: &[&str] = &["--reuid", "65534", "--regid", "65534", "--clear-groups"];
     let member: &[&str] = &["--reuid", "65534", "--regid", "65534", "--groups", "54321"];
     let own_group: &[&str] = &["--reuid", "65534", "--regid", "54321", "--clear-groups"];
-    for (who, told) in [(root, "200"), (nobody, "403"), (member, "200"), (own_group, "200")] {
+    for (who, expected) in [(root, "200"), (nobody, "403"), (member, "200"), (own_group, "200")] {
         for verb in ["pass", "warn", "fail", "update"] {
             let path = format!("/v1/agent/check/{verb}/service:web");
             // An update without a body is refused for that.
-            let told = if verb == "update" && told == "200" { "400" } else { told };
-            assert_eq!(ask(who, "PUT", &path), told, "{who:?} {verb}");
+            let expected = if verb == "update" && expected == "200" { "400" } else { expected };
+            assert_eq!(ask(who, "PUT", &path), expected, "{who:?} {verb}");
         }
-        assert_eq!(ask(who, "GET", "/v1/agent/check/pass/service:web"), told, "{who:?}");
+        assert_eq!(ask(who, "GET", "/v1/agent/check/pass/service:web"), expected, "{who:?}");
         assert_eq!(ask(who, "GET", "/live"), "200", "{who:?}");
     }
 }

@@ -14,7 +14,7 @@ fn put_record(store: &Store, service: &str, host: &str, record: &str) {
     store.put(&format!("/available_services/{service}/{host}"), record);
 }
 
-fn asked(host: &Host, program: &str, arguments: &[&str]) -> String {
+fn query(host: &Host, program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(["@127.0.0.1", "-p", &host.dns_port().to_string()]);
     String::from_utf8_lossy(&run(command.args(arguments), "").stdout).into_owned()
@@ -77,9 +77,9 @@ fn every_form_of_name_is_answered() {
         (&["1.0.9.10.in-addr.arpa", "A"], &["status: NOERROR", "arpa.", "SOA\tns.consul."]),
         (&["web.service.consul", "+opcode=STATUS"], &["status: NOTIMP"]),
     ] {
-        let said = asked(&host, "dig", question);
+        let result = query(&host, "dig", question);
         for part in expected {
-            assert!(said.contains(part), "{question:?}: no {part:?} in\n{said}");
+            assert!(result.contains(part), "{question:?}: no {part:?} in\n{result}");
         }
     }
     // Only what works has a name under `service`; the host keeps its own.
@@ -110,14 +110,14 @@ fn a_host_without_a_service_has_a_name_while_it_lives() {
         (&["nobody.node.consul"], &["status: NXDOMAIN", "SOA\tns.consul."]),
         (&["h1.node.consul"], &["status: NOERROR"]),
     ] {
-        let said = asked(&host, "dig", question);
-        assert!(expected.iter().all(|part| said.contains(part)), "{question:?}: {said}");
+        let result = query(&host, "dig", question);
+        assert!(expected.iter().all(|part| result.contains(part)), "{question:?}: {result}");
     }
     let (code, body) = host.http_get("/v1/nodes/bare").expect("an answer");
     assert!(code == 200 && body.contains(r#"["10.9.0.3","fd00::3"]"#), "{code} {body}");
     assert_eq!(host.http_get("/v1/nodes/nobody").expect("an answer").0, 404);
-    let said = host.command(&["dns", "bare.node.consul"], "");
-    assert_eq!((said.code, said.out.as_str()), (0, "10.9.0.3\n"), "{said:?}");
+    let result = host.command(&["dns", "bare.node.consul"], "");
+    assert_eq!((result.code, result.out.as_str()), (0, "10.9.0.3\n"), "{result:?}");
     assert_eq!(host.command(&["dns", "nobody.node.consul"], "").code, 1);
     // The helper begins with what the agent wrote to disk.
     let is_written = || host.path("state/catalog.json").exists().then_some(());
@@ -126,13 +126,13 @@ fn a_host_without_a_service_has_a_name_while_it_lives() {
     helper.args(["--file", &host.path("state/catalog.json").display().to_string()]);
     helper.args(["--socket", &host.path("agent.sock").display().to_string()]);
     let output = run(&mut helper, "{\"ask\": \"dns\", \"name\": \"bare.node.consul\"}\n");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains(r#"["10.9.0.3","fd00::3"]"#), "{output:?}");
+    let result = String::from_utf8_lossy(&output.stdout);
+    assert!(result.contains(r#"["10.9.0.3","fd00::3"]"#), "{output:?}");
     // It is read anew after a moment.
     store.put("/orchestrate/live/bare", &claim("10.9.0.4"));
     host.wait_for_name(&["bare.node.consul"], &["10.9.0.4"]);
     store.delete("/orchestrate/live/bare");
-    let gone = || asked(&host, "dig", &["bare.node.consul"]).contains("status: NXDOMAIN").then_some(());
+    let gone = || query(&host, "dig", &["bare.node.consul"]).contains("status: NXDOMAIN").then_some(());
     wait::until("it is gone", gone, || host.describe());
 }
 
@@ -158,25 +158,25 @@ fn a_hundred_instances_fit_by_tcp_and_are_cut_with_a_flag_by_udp() {
     // dig goes on by TCP by itself when it sees the flag.
     host.wait_for_name(&["many.service.consul"], &all);
     let count = |program: &str, arguments: &[&str]| {
-        let said = asked(&host, program, arguments);
-        (said.matches("\t10.8.0.").count() + said.matches(" 10.8.0.").count(), said)
+        let result = query(&host, program, arguments);
+        (result.matches("\t10.8.0.").count() + result.matches(" 10.8.0.").count(), result)
     };
-    let (few, said) = count("dig", &["many.service.consul", "+noedns", "+ignore"]);
-    assert!((20..=30).contains(&few) && said.contains("flags: qr aa tc"), "{few}\n{said}");
-    let (more, said) = count("dig", &["many.service.consul", "+bufsize=4096", "+ignore"]);
+    let (few, result) = count("dig", &["many.service.consul", "+noedns", "+ignore"]);
+    assert!((20..=30).contains(&few) && result.contains("flags: qr aa tc"), "{few}\n{result}");
+    let (more, result) = count("dig", &["many.service.consul", "+bufsize=4096", "+ignore"]);
     assert!(
-        (60..=75).contains(&more) && said.contains(" tc ") && said.contains("EDNS: version: 0"),
-        "{more}\n{said}"
+        (60..=75).contains(&more) && result.contains(" tc ") && result.contains("EDNS: version: 0"),
+        "{more}\n{result}"
     );
-    let (every, said) = count("kdig", &["many.service.consul", "+tcp"]);
-    assert_eq!(every, 100, "{said}");
+    let (every, result) = count("kdig", &["many.service.consul", "+tcp"]);
+    assert_eq!(every, 100, "{result}");
     let (pipelined, _) = count("kdig", &["+tcp", "+keepopen", "many.service.consul", "many.service.consul"]);
     assert_eq!(pipelined, 200);
     // The first answer is another one now and then.
     let firsts: std::collections::BTreeSet<String> = (0..40)
         .filter_map(|_| {
-            let said = asked(&host, "dig", &["many.service.consul", "+short", "+ignore"]);
-            said.lines().next().map(str::to_owned)
+            let result = query(&host, "dig", &["many.service.consul", "+short", "+ignore"]);
+            result.lines().next().map(str::to_owned)
         })
         .collect();
     assert!(firsts.len() > 5, "{firsts:?}");
@@ -221,13 +221,13 @@ fn a_client_that_holds_connections_leaves_places_for_another() {
     put_record(&etcd.store(), "web", "h2", r#"{"addresses": ["10.8.0.2"], "port": 80}"#);
     let host = Host::started("h1", &etcd.endpoints());
     host.wait_for_name(&["web.service.consul"], &["10.8.0.2"]);
-    let held: Vec<_> =
+    let connections: Vec<_> =
         (0..300).map(|_| TcpStream::connect(("127.0.0.1", host.dns_port())).expect("connected")).collect();
     let ask = |client: &str| {
-        asked(&host, "dig", &["web.service.consul", "+tcp", "+short", "+tries=1", "+time=3", "-b", client])
+        query(&host, "dig", &["web.service.consul", "+tcp", "+short", "+tries=1", "+time=3", "-b", client])
     };
     assert_eq!(ask("127.0.0.2"), "10.8.0.2\n", "{}", host.describe());
-    drop(held);
+    drop(connections);
     let again = || (ask("127.0.0.1") == "10.8.0.2\n").then_some(());
     tests::wait::until("the first client has places again", again, || host.describe());
 }

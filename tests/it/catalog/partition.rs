@@ -116,8 +116,8 @@ fn an_outage_of_five_work_leases_changes_no_file_restarts_nothing_and_fails_no_q
         })
     };
     let hiera = || balancer.read("services.yaml").contains(&fleet.addresses().join(", "));
-    let told = || balancer.read("reloads").ends_with(&fleet.all_backends());
-    wait::until("all is written", || (hiera() && told()).then_some(()), || fleet.describe());
+    let is_reloaded = || balancer.read("reloads").ends_with(&fleet.all_backends());
+    wait::until("all is written", || (hiera() && is_reloaded()).then_some(()), || fleet.describe());
     let before = seen();
     let pids: Vec<i32> = fleet.hosts.iter().map(Host::pid).collect();
     fleet.network.cut(None);

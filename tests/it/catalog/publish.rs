@@ -138,9 +138,9 @@ fn everyday_files_of_consul_are_published_as_they_are() {
     for name in [r"a\032b.web.service.consul", "traefik.enable=true.web.service.consul"] {
         assert_eq!(host.dig(&[name]), Vec::<String>::new(), "{name}");
     }
-    let (_, shown) = host.http_get("/v1/services/web?tag=a%20b").expect("an answer");
-    let shown: Value = serde_json::from_str(&shown).expect("JSON");
-    assert_eq!(shown["instances"][0]["tags"], json!(tags));
+    let (_, view) = host.http_get("/v1/services/web?tag=a%20b").expect("an answer");
+    let view: Value = serde_json::from_str(&view).expect("JSON");
+    assert_eq!(view["instances"][0]["tags"], json!(tags));
     let rendered = || {
         let text = std::fs::read_to_string(&target).ok()?;
         (serde_json::from_str::<Value>(&text).ok()? == json!(tags)).then_some(())
@@ -178,12 +178,12 @@ fn an_address_that_is_a_name_is_resolved_and_its_last_addresses_stay() {
         wait::until_within(LOOKS, name, || published().and_then(is), || host.describe())
     };
     let held_back = json!({"none": "its address none.example.org is not resolved"});
-    let shown = wait_for_trouble("none.example.org");
-    assert_eq!((&shown["held_back"], &shown["services"]["db"]), (&held_back, &json!("passing")));
+    let view = wait_for_trouble("none.example.org");
+    assert_eq!((&view["held_back"], &view["services"]["db"]), (&held_back, &json!("passing")));
     assert!(host.describe().contains("the address of a service does not resolve"), "{}", host.describe());
     resolves("");
-    let shown = wait_for_trouble("db.example.org");
-    assert_eq!((&shown["held_back"], &shown["services"]["db"]), (&held_back, &json!("passing")));
+    let view = wait_for_trouble("db.example.org");
+    assert_eq!((&view["held_back"], &view["services"]["db"]), (&held_back, &json!("passing")));
     let after = store.get("/available_services/db/h1").unwrap();
     assert_eq!(serde_json::from_str::<Value>(&after).unwrap(), record, "what was known last stays");
 }
@@ -209,11 +209,11 @@ fn a_host_without_a_usable_address_says_which_services_it_does_not_publish_and_w
         |held: &Value| ["db", "web"].iter().all(|s| held[s].as_str().is_some_and(|s| s.starts_with(why)));
     wait::until("it shows why", || held_back().filter(is), || host.describe());
     let log = host.read("agent.log");
-    let said: Vec<&str> = log.lines().filter(|line| line.contains("services are not published")).collect();
-    assert_eq!(said.len(), 1, "{log}");
-    assert!(said[0].contains("db, web") && said[0].contains("set services.addresses"), "{said:?}");
+    let result: Vec<&str> = log.lines().filter(|line| line.contains("services are not published")).collect();
+    assert_eq!(result.len(), 1, "{log}");
+    assert!(result[0].contains("db, web") && result[0].contains("set services.addresses"), "{result:?}");
     for command in [&["status"][..], &["why", "h1"]] {
-        let names = |said: &str| ["web", "db", why].iter().all(|part| said.contains(part));
+        let names = |result: &str| ["web", "db", why].iter().all(|part| result.contains(part));
         let says = || names(&host.command(command, "").out).then_some(());
         wait::until(&format!("{command:?} says why"), says, || {
             format!("{:?}\n{}", host.command(command, ""), host.describe())
@@ -354,19 +354,19 @@ fn an_operator_takes_services_out_of_use_and_hosts_out_of_the_fleet() {
         (&["maintenance", "off", "web"], "draining", "draining"),
         (&["drain", "--off"], "passing", "passing"),
     ] {
-        let said = host.command(command, "");
-        assert_eq!((said.code, said.err.as_str()), (0, ""), "{command:?}");
+        let result = host.command(command, "");
+        assert_eq!((result.code, result.err.as_str()), (0, ""), "{command:?}");
         wait_for_health(&host, &store, "web/h1", Some(web));
         wait_for_health(&host, &store, "db/h1", Some(db));
         if command[0] == "maintenance" && command[1] == "on" {
-            let shown = host.command(&["services", "show", "web"], "");
-            assert_eq!(shown.code, 1);
-            assert!(shown.out.contains("critical (new disk)"), "{}", shown.out);
+            let view = host.command(&["services", "show", "web"], "");
+            assert_eq!(view.code, 1);
+            assert!(view.out.contains("critical (new disk)"), "{}", view.out);
             assert!(host.command(&["status"], "").out.contains("new disk"));
         }
     }
-    let said = host.command(&["hosts", "decommission", "h1", "--force"], "");
-    assert_eq!(said.code, 0, "{said:?}");
+    let result = host.command(&["hosts", "decommission", "h1", "--force"], "");
+    assert_eq!(result.code, 0, "{result:?}");
     wait_for_health(&host, &store, "web/h1", None);
     assert_eq!(store.list(RECORDS).len() + store.list(HEALTH).len(), 0);
 }

@@ -14,23 +14,23 @@ fn the_original_verbs_publish_print_and_cache() {
     let (list, hiera) = (at(&host, "list.txt"), at(&host, "services.yaml"));
     host.set_environment("ORCHESTRATE_PROFILE_LIST", &list);
     host.set_environment("ORCHESTRATE_HIERA_FILE", &hiera);
-    let said = host.command(&["publish_service"], "");
-    assert_eq!((said.code, said.out.as_str()), (0, ""), "no list, no roles: {said:?}");
+    let result = host.command(&["publish_service"], "");
+    assert_eq!((result.code, result.out.as_str()), (0, ""), "no list, no roles: {result:?}");
     host.write("list.txt", "glance\n\nkeystone\n");
-    let said = host.command(&["publish_service"], "");
-    assert_eq!((said.code, said.out.as_str()), (0, "glance\nkeystone\n"), "{said:?}");
+    let result = host.command(&["publish_service"], "");
+    assert_eq!((result.code, result.out.as_str()), (0, "glance\nkeystone\n"), "{result:?}");
     assert_eq!(store.list("/available_services/").len(), 2);
-    let said = host.command(&["get_services"], "");
-    assert_eq!(said.code, 0);
-    assert!(said.out.contains("services::glance::lo: [127.0.0.1"), "{}", said.out);
-    let said = host.command(&["cache_services"], "");
-    assert_eq!((said.code, said.out.as_str()), (0, ""), "{said:?}");
+    let result = host.command(&["get_services"], "");
+    assert_eq!(result.code, 0);
+    assert!(result.out.contains("services::glance::lo: [127.0.0.1"), "{}", result.out);
+    let result = host.command(&["cache_services"], "");
+    assert_eq!((result.code, result.out.as_str()), (0, ""), "{result:?}");
     assert_eq!(host.read("services.yaml"), host.command(&["get_services"], "").out);
     // Hosts without an agent count as working, and say that nobody checks them.
-    let said = host.command(&["services", "show", "glance"], "");
-    assert!(said.code == 0 && said.out.contains("unchecked"), "{said:?}");
-    let said = host.command(&["services", "list"], "");
-    assert!(said.out.contains("glance"), "{said:?}");
+    let result = host.command(&["services", "show", "glance"], "");
+    assert!(result.code == 0 && result.out.contains("unchecked"), "{result:?}");
+    let result = host.command(&["services", "list"], "");
+    assert!(result.out.contains("glance"), "{result:?}");
     // The file is kept when too much is gone at once.
     for number in 0..9 {
         store.put(
@@ -43,9 +43,9 @@ fn the_original_verbs_publish_print_and_cache() {
     for number in 0..9 {
         store.delete(&format!("/available_services/glance/w{number}"));
     }
-    let said = host.command(&["cache_services"], "");
-    assert_eq!(said.code, 2, "{said:?}");
-    assert!(said.err.contains("glance 9 of"), "{said:?}");
+    let result = host.command(&["cache_services"], "");
+    assert_eq!(result.code, 2, "{result:?}");
+    assert!(result.err.contains("glance 9 of"), "{result:?}");
     assert_eq!(host.read("services.yaml"), before);
     assert_eq!(host.command(&["release-view"], "").code, 0);
     assert_eq!(host.command(&["cache_services"], "").code, 0);
@@ -62,8 +62,8 @@ fn results_that_scripts_report_are_told_to_the_checks_of_the_agent() {
         host.write_service(&format!("{name}.json"), &text);
     }
     host.write_service("host.json", r#"{"check": {"id": "puppet", "name": "puppet", "ttl": "600s"}}"#);
-    let said = host.command(&["update_own_status", "service:db", "0"], "");
-    assert!(said.code == 64 && said.err.contains("no agent listens"), "{said:?}");
+    let result = host.command(&["update_own_status", "service:db", "0"], "");
+    assert!(result.code == 64 && result.err.contains("no agent listens"), "{result:?}");
     host.start();
     let checks = || -> Vec<(String, String)> {
         let body = host.http_get("/v1/checks").map(|(_, body)| body).unwrap_or_default();
@@ -84,15 +84,15 @@ fn results_that_scripts_report_are_told_to_the_checks_of_the_agent() {
         ("service:db 2", "service:db", "critical"),
     ] {
         let arguments: Vec<&str> = ["update_own_status"].into_iter().chain(line.split(' ')).collect();
-        let said = host.command(&arguments, "");
-        assert_eq!((said.code, said.err.as_str()), (0, ""), "{line}: {said:?}");
+        let result = host.command(&arguments, "");
+        assert_eq!((result.code, result.err.as_str()), (0, ""), "{line}: {result:?}");
         let found = checks().into_iter().find(|(name, _)| name == check);
         assert_eq!(found.map(|(_, status)| status).as_deref(), Some(status), "{line}");
     }
-    let said = host.command(&["update_own_status", "nonsense", "0"], "");
-    assert!(said.code == 64 && said.err.contains("there is no check nonsense"), "{said:?}");
-    let said = host.command(&["update_own_status", "--hostname", "h2", "service:db", "0"], "");
-    assert!(said.code == 64 && said.err.contains("told there"), "{said:?}");
+    let result = host.command(&["update_own_status", "nonsense", "0"], "");
+    assert!(result.code == 64 && result.err.contains("there is no check nonsense"), "{result:?}");
+    let result = host.command(&["update_own_status", "--hostname", "h2", "service:db", "0"], "");
+    assert!(result.code == 64 && result.err.contains("told there"), "{result:?}");
 }
 
 #[test]
@@ -141,8 +141,8 @@ fn names_are_answered_from_the_store_as_the_agent_answers_them() {
         ("example.org", "A", 1, ""),
         ("web.service.consul", "MX", 64, ""),
     ] {
-        let said = host.command(&["dns", name, kind], "");
-        assert_eq!((said.code, said.out.as_str()), (code, out), "{name} {kind}: {said:?}");
+        let result = host.command(&["dns", name, kind], "");
+        assert_eq!((result.code, result.out.as_str()), (code, out), "{name} {kind}: {result:?}");
     }
 }
 
@@ -164,23 +164,26 @@ fn lint_finds_what_cannot_work_before_it_runs() {
     };
     let (balancer, controller) =
         (role("balancer", "controller", "functional"), role("controller", "balancer", "functional"));
-    let said = host.command(&["lint", &balancer, &controller], "");
-    assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.out.contains("a deadlock: balancer waits for controller on controller"), "{}", said.out);
+    let result = host.command(&["lint", &balancer, &controller], "");
+    assert_eq!(result.code, 1, "{result:?}");
+    assert!(result.out.contains("a deadlock: balancer waits for controller on controller"), "{}", result.out);
     role("controller", "balancer", "addressable");
-    let said = host.command(&["lint", &balancer, &controller], "");
-    assert_eq!((said.code, said.out.as_str()), (0, ""), "{said:?}");
+    let result = host.command(&["lint", &balancer, &controller], "");
+    assert_eq!((result.code, result.out.as_str()), (0, ""), "{result:?}");
     host.write("broken.json", "{\n\"service\": {\"name\": \"x\", \"grpc\": 1, \"kind\": \"y\"}}");
     let broken = host.path("broken.json").display().to_string();
-    let said = host.command(&["lint", &broken], "");
-    assert!(said.code == 1 && said.out.contains("broken.json:2: kind is not supported"), "{said:?}");
+    let result = host.command(&["lint", &broken], "");
+    assert!(result.code == 1 && result.out.contains("broken.json:2: kind is not supported"), "{result:?}");
     // What Consul would read and this does not is no file that nobody sees.
     let directory = role("balancer", "controller", "functional");
     host.write("balancer/services.d/web.hcl", "service {}");
     host.write("balancer/services.d/typo.json", "{\"sevice\": {\"name\": \"web\"}}");
-    let said = host.command(&["lint", &directory], "");
-    assert!(said.code == 1 && said.out.contains("web.hcl: HCL is not read; write it as JSON"), "{said:?}");
-    assert!(said.out.contains("typo.json:1: \"sevice\": Consul has no such key; did you mean service?"));
+    let result = host.command(&["lint", &directory], "");
+    assert!(
+        result.code == 1 && result.out.contains("web.hcl: HCL is not read; write it as JSON"),
+        "{result:?}"
+    );
+    assert!(result.out.contains("typo.json:1: \"sevice\": Consul has no such key; did you mean service?"));
     assert_eq!(host.command(&["lint"], "").code, 64);
     assert_eq!(host.command(&["lint", "/nonexistent"], "").code, 1);
 }

@@ -74,10 +74,10 @@ impl<'a> Site<'a> {
             expressions.iter().map(|(name, code)| format!("'{name}' => {code},\n")).collect();
         let file = self.host.path("found.json").display().to_string();
         self.host.remove("found.json");
-        let said = self.apply(&format!(
+        let result = self.apply(&format!(
             "file {{ '{file}': content => orchestrate::json({{\n{entries}}}), show_diff => false }}\n"
         ));
-        (serde_json::from_str(&self.host.read("found.json")).unwrap_or_default(), said)
+        (serde_json::from_str(&self.host.read("found.json")).unwrap_or_default(), result)
     }
 }
 
@@ -99,13 +99,13 @@ fn the_class_writes_settings_that_the_agent_takes_and_keeps_the_old_ones_else() 
     let good =
         "{ 'role' => 'web', 'store' => { 'endpoints' => ['http://etcd1:2379'] }, 'dns' => { 'ttl' => '7s' },
                   'apply' => [{ 'name' => 'one', 'command' => ['/bin/true'], 'done_codes' => [0, 2] }] }";
-    let said = site.apply(&manifest(good));
-    assert_eq!(said.code, 2, "{said:?}");
+    let result = site.apply(&manifest(good));
+    assert_eq!(result.code, 2, "{result:?}");
     let text = host.read("etc/agent.d/puppet.toml");
     assert!(text.contains("[[apply]]\nname = \"one\"") && text.starts_with("role = \"web\"\n"), "{text}");
     assert_eq!(site.apply(&manifest(good)).code, 0, "nothing changes the second time");
-    let said = site.apply(&manifest("{ 'dns' => { 'tll' => '7s' } }"));
-    assert!(said.code == 4 && said.err.contains("did you mean `ttl`"), "{said:?}");
+    let result = site.apply(&manifest("{ 'dns' => { 'tll' => '7s' } }"));
+    assert!(result.code == 4 && result.err.contains("did you mean `ttl`"), "{result:?}");
     assert_eq!(host.read("etc/agent.d/puppet.toml"), text);
 }
 
@@ -120,8 +120,8 @@ fn the_ruby_code_does_what_its_specification_says() {
         .current_dir(directory.path().join("puppet"))
         .env("ORCHESTRATE_HIERA", binary("orchestrate-hiera"))
         .arg("--no-color");
-    let said: CommandOutput = run(&mut command, "").into();
-    assert_eq!(said.code, 0, "{said:?}");
+    let result: CommandOutput = run(&mut command, "").into();
+    assert_eq!(result.code, 0, "{result:?}");
 }
 
 #[test]
@@ -138,6 +138,7 @@ fn samples_of_the_documents_are_accepted_by_puppet() {
         std::fs::write(&path, block).expect("written");
         files.push(path);
     }
-    let said: CommandOutput = run(Command::new("puppet").args(["parser", "validate"]).args(files), "").into();
-    assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
+    let result: CommandOutput =
+        run(Command::new("puppet").args(["parser", "validate"]).args(files), "").into();
+    assert_eq!((result.code, result.err.as_str()), (0, ""), "{result:?}");
 }

@@ -47,8 +47,8 @@ fn all_of_it_holds_on_puppet_8() {
     let own = own.display().to_string();
     let output =
         inside(&[&own, "puppet::", "--skip", "puppet::newer::", "--skip", HERE_ONLY, "--test-threads=2"]);
-    let said =
+    let result =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    assert!(!said.contains(" 0 passed"), "{said}");
+    assert!(output.status.success(), "{result}");
+    assert!(!result.contains(" 0 passed"), "{result}");
 }

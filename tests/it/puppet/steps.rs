@@ -100,8 +100,8 @@ fn three_hosts_are_led_from_version_to_version_by_puppet_and_the_balancer_follow
         wait::until_within(WITHIN, &format!("{} is at {version}", host.name), is, || host.describe());
     };
     let trigger = |version: &str| {
-        let said = command(&["trigger_update", version]);
-        assert_eq!(said.code, 0, "{said:?}");
+        let result = command(&["trigger_update", version]);
+        assert_eq!(result.code, 0, "{result:?}");
     };
 
     // Version 1: one web host, the balancer waits for it.
@@ -234,7 +234,9 @@ fn the_site_of_the_manual_is_a_web_host_and_then_a_balancer() {
     };
     let page = |url: &str, expected: &str| {
         let is = || {
-            machine.try_run(&["curl", "-sf", url]).filter(|(found, said)| *found && said.contains(expected))
+            machine
+                .try_run(&["curl", "-sf", url])
+                .filter(|(found, result)| *found && result.contains(expected))
         };
         wait::until_within(WITHIN, &format!("{url} says {expected:?}"), is, describe);
     };

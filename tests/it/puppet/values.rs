@@ -102,18 +102,18 @@ fn functions_answer_from_the_cached_catalog_in_every_condition() {
         ("no_key", "orchestrate::key('nothing') =~ Undef"),
         ("followed_now", "orchestrate::ready('db')"),
     ];
-    let (found, said) = site.found(&[&CACHED[..], &live[..]].concat());
+    let (found, result) = site.found(&[&CACHED[..], &live[..]].concat());
     let mut with_live = expected.clone();
     with_live["key"] = "off".into();
     with_live["no_key"] = true.into();
     with_live["followed_now"] = true.into();
-    assert_eq!((found, said.code), (with_live, 2), "{said:?}");
-    assert!(!said.err.contains("has not confirmed"), "{said:?}");
+    assert_eq!((found, result.code), (with_live, 2), "{result:?}");
+    assert!(!result.err.contains("has not confirmed"), "{result:?}");
 
     // The agent is down: what is cached is served, what is not is refused with a reason.
     host.stop();
-    let (found, said) = Site { host: &host }.found(&CACHED);
-    assert_eq!((&found, said.code), (&expected, 2), "{said:?}");
+    let (found, result) = Site { host: &host }.found(&CACHED);
+    assert_eq!((&found, result.code), (&expected, 2), "{result:?}");
     for (code, why) in [
         ("orchestrate::key('backups')", "the agent could not be asked on"),
         ("orchestrate::ready('nobody-asked')", ""),
@@ -122,27 +122,27 @@ fn functions_answer_from_the_cached_catalog_in_every_condition() {
         ("orchestrate::addresses('web', undef, undef, undef, { 'paht' => '/x' })", "no such option: paht"),
         ("orchestrate::addresses('web', undef, undef, undef, { 'helper' => '/no/such' })", "/no/such"),
     ] {
-        let (_, said) = Site { host: &host }.found(&[("x", code)]);
-        let refused = said.code == 1 && said.err.contains(why);
-        assert!(if why.is_empty() { said.code == 2 } else { refused }, "{code}: {said:?}");
+        let (_, result) = Site { host: &host }.found(&[("x", code)]);
+        let refused = result.code == 1 && result.err.contains(why);
+        assert!(if why.is_empty() { result.code == 2 } else { refused }, "{code}: {result:?}");
     }
 
     // The store was away for hours.
     make_old(&host, Duration::from_secs(7200));
     let site = Site { host: &host };
-    let (found, said) = site.found(&CACHED);
-    assert_eq!((&found, said.code), (&expected, 2), "{said:?}");
-    assert_eq!(said.err.matches("has not confirmed the catalog for 72").count(), 1, "{said:?}");
-    let (_, said) = site.found(&[(
+    let (found, result) = site.found(&CACHED);
+    assert_eq!((&found, result.code), (&expected, 2), "{result:?}");
+    assert_eq!(result.err.matches("has not confirmed the catalog for 72").count(), 1, "{result:?}");
+    let (_, result) = site.found(&[(
         "x",
         "orchestrate::addresses('web', undef, undef, undef, { 'when_older' => 'fail', 'max_age' => 3600 })",
     )]);
-    assert!(said.code == 1 && said.err.contains("at most 3600 s are allowed"), "{said:?}");
+    assert!(result.code == 1 && result.err.contains("at most 3600 s are allowed"), "{result:?}");
 
     // There is none.
     host.remove("state/catalog.json");
-    let (_, said) = Site { host: &host }.found(&[("x", "orchestrate::addresses('web')")]);
-    assert!(said.code == 1 && said.err.contains("has not read it from the store yet"), "{said:?}");
+    let (_, result) = Site { host: &host }.found(&[("x", "orchestrate::addresses('web')")]);
+    assert!(result.code == 1 && result.err.contains("has not read it from the store yet"), "{result:?}");
 }
 
 const HIERARCHY: &str = "version: 5
@@ -185,12 +185,12 @@ fn hiera_finds_addresses_and_old_data_files_mean_what_they_meant() {
     let facts = host.path("facts.yaml").display().to_string();
     host.write("facts.yaml", "site: here\n");
     let lookup = |site: &Site<'_>, key: &str| {
-        let said = site.puppet("lookup", &["--node", "n1", "--facts", &facts, "--render-as", "json", key]);
-        (said.code, serde_json::from_str::<Value>(&said.out).ok(), said.err)
+        let result = site.puppet("lookup", &["--node", "n1", "--facts", &facts, "--render-as", "json", key]);
+        (result.code, serde_json::from_str::<Value>(&result.out).ok(), result.err)
     };
     // The verb itself; everything else in one compile, because starting Puppet takes a second.
-    let (code, value, said) = lookup(&site, "services::web::eth0");
-    assert_eq!((code, value), (0, Some(json!(["10.0.0.1"]))), "{said}");
+    let (code, value, result) = lookup(&site, "services::web::eth0");
+    assert_eq!((code, value), (0, Some(json!(["10.0.0.1"]))), "{result}");
     assert_eq!(lookup(&site, "services::nothing::eth0").0, 1);
     let or_none = |key: &str| format!("lookup('{key}', {{ 'default_value' => 'none' }})");
     let keys = [
@@ -214,17 +214,17 @@ fn hiera_finds_addresses_and_old_data_files_mean_what_they_meant() {
         .map(|(key, value)| ((*key).to_owned(), value.clone()))
         .collect::<serde_json::Map<_, _>>()
         .into();
-    let (found, said) = site.found(&expressions);
-    assert_eq!((&found, said.code), (&expected, 2), "{said:?}");
+    let (found, result) = site.found(&expressions);
+    assert_eq!((&found, result.code), (&expected, 2), "{result:?}");
     for (key, why) in [("old::no_array", "plain is no array"), ("old::loop", "Recursive lookup")] {
-        let (_, said) = site.found(&[("x", &or_none(key))]);
-        assert!(said.code == 1 && said.err.contains(why), "{key}: {said:?}");
+        let (_, result) = site.found(&[("x", &or_none(key))]);
+        assert!(result.code == 1 && result.err.contains(why), "{key}: {result:?}");
     }
     // A resolver that is away is no missing name.
     host.stop();
     let site = Site { host: &host };
-    let (_, said) = site.found(&[("x", &or_none("dns::web"))]);
-    assert!(said.code == 1 && said.err.contains("web.service.consul: no resolver answers"), "{said:?}");
+    let (_, result) = site.found(&[("x", &or_none("dns::web"))]);
+    assert!(result.code == 1 && result.err.contains("web.service.consul: no resolver answers"), "{result:?}");
 
     // All at once; with a catalog that is too old, and with none.
     let as_hash = |options: &str| {
@@ -241,29 +241,29 @@ fn hiera_finds_addresses_and_old_data_files_mean_what_they_meant() {
     for function in ["data_hash: orchestrate::data_hash", "lookup_key: orchestrate::lookup_key"] {
         let level = format!("version: 5\nhierarchy:\n  - name: catalog\n    {function}\n");
         host.write("puppet/hiera.yaml", &format!("{level}    path: {}\n", elsewhere.display()));
-        let (found, said) = site.found(&[("all", "lookup('services::web::eth0')")]);
-        assert_eq!((&found["all"], said.code), (&json!(["10.0.0.1"]), 2), "{function}: {said:?}");
+        let (found, result) = site.found(&[("all", "lookup('services::web::eth0')")]);
+        assert_eq!((&found["all"], result.code), (&json!(["10.0.0.1"]), 2), "{function}: {result:?}");
         host.write(
             "puppet/hiera.yaml",
             &format!("{level}    options: {{ path: {} }}\n", elsewhere.display()),
         );
-        let (_, said) = site.found(&[("all", "lookup('services::web::eth0')")]);
-        assert!(said.code == 1 && said.err.contains("reserved by Puppet"), "{function}: {said:?}");
+        let (_, result) = site.found(&[("all", "lookup('services::web::eth0')")]);
+        assert!(result.code == 1 && result.err.contains("reserved by Puppet"), "{function}: {result:?}");
     }
     host.write("puppet/orchestrate.yaml", &site_settings);
     as_hash("max_age: 60");
-    let (found, said) = site.found(&[("all", "lookup('services::web::eth0')")]);
-    assert_eq!((&found["all"], said.code), (&json!(["10.0.0.1"]), 2), "{said:?}");
+    let (found, result) = site.found(&[("all", "lookup('services::web::eth0')")]);
+    assert_eq!((&found["all"], result.code), (&json!(["10.0.0.1"]), 2), "{result:?}");
     make_old(&host, Duration::from_secs(7200));
     as_hash("max_age: 60, when_older: fail");
-    let (_, said) = site.found(&[("all", "lookup('services::web::eth0')")]);
-    assert!(said.code == 1 && said.err.contains("at most 60 s are allowed"), "{said:?}");
+    let (_, result) = site.found(&[("all", "lookup('services::web::eth0')")]);
+    assert!(result.code == 1 && result.err.contains("at most 60 s are allowed"), "{result:?}");
     host.remove("state/catalog.json");
-    let (_, said) = site.found(&[("x", &or_none("services::web::eth0"))]);
-    assert!(said.code == 1 && said.err.contains("there is no catalog"), "{said:?}");
+    let (_, result) = site.found(&[("x", &or_none("services::web::eth0"))]);
+    assert!(result.code == 1 && result.err.contains("there is no catalog"), "{result:?}");
     as_hash("when_missing: not_found");
-    let (found, said) = site.found(&[("x", &or_none("services::web::eth0"))]);
-    assert_eq!((&found["x"], said.code), (&json!("none"), 2), "{said:?}");
+    let (found, result) = site.found(&[("x", &or_none("services::web::eth0"))]);
+    assert_eq!((&found["x"], result.code), (&json!("none"), 2), "{result:?}");
 }
 
 #[test]
@@ -293,13 +293,13 @@ fn a_run_waits_for_services_and_skips_only_what_needs_them() {
     );
     // Looks and does not wait.
     host.write("puppet/noop.pp", &manifest);
-    let said = site.puppet("apply", &["--noop", "--color=false", &file("puppet/noop.pp")]);
+    let result = site.puppet("apply", &["--noop", "--color=false", &file("puppet/noop.pp")]);
     // Puppet 7 and 8 have other words for it.
     let looked =
-        said.out.lines().any(|l| l.contains("Orchestrate_blocker[web]/ensure") && l.ends_with("(noop)"));
-    assert!(said.code == 0 && looked, "{said:?}");
+        result.out.lines().any(|l| l.contains("Orchestrate_blocker[web]/ensure") && l.ends_with("(noop)"));
+    assert!(result.code == 0 && looked, "{result:?}");
     // The second comes while the run waits for it.
-    let said = std::thread::scope(|scope| {
+    let result = std::thread::scope(|scope| {
         let run = scope.spawn(|| site.apply(&manifest));
         wait::until("the run is under way", || host.path("apart").exists().then_some(()), || host.describe());
         assert!(!host.path("after-web").exists());
@@ -308,22 +308,22 @@ fn a_run_waits_for_services_and_skips_only_what_needs_them() {
     });
     let there = |name: &str| host.path(name).exists();
     let names = ["after-web", "after-nothing", "after-schema", "after-other", "after-fail", "apart"];
-    assert_eq!(names.map(there), [true, false, true, false, false, true], "{said:?}");
+    assert_eq!(names.map(there), [true, false, true, false, false, true], "{result:?}");
     // Changes and failures.
-    assert_eq!(said.code, 6, "{said:?}");
+    assert_eq!(result.code, 6, "{result:?}");
     for why in [
         "gave up waiting for 1 of nothing functional after 2 looks",
         "other is nil, not \"go\"",
         "no seed yet",
         "Skipping because of failed dependencies",
     ] {
-        assert!(said.out.contains(why) || said.err.contains(why), "{why}: {said:?}");
+        assert!(result.out.contains(why) || result.err.contains(why), "{why}: {result:?}");
     }
     // With no agent nothing is let through.
     host.stop();
     let site = Site { host: &host };
-    let said = site.apply("orchestrate_blocker { 'web': tries => 2, try_sleep => 0.1 }");
-    assert!(said.code == 4 && said.err.contains("the agent could not be asked on"), "{said:?}");
-    let said = site.apply("orchestrate_gate { 'schema': value => 'go' }");
-    assert!(said.code == 4 && said.err.contains("the agent could not be asked on"), "{said:?}");
+    let result = site.apply("orchestrate_blocker { 'web': tries => 2, try_sleep => 0.1 }");
+    assert!(result.code == 4 && result.err.contains("the agent could not be asked on"), "{result:?}");
+    let result = site.apply("orchestrate_gate { 'schema': value => 'go' }");
+    assert!(result.code == 4 && result.err.contains("the agent could not be asked on"), "{result:?}");
 }

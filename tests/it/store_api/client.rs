@@ -18,7 +18,7 @@ fn etcdctl(solo: &Solo, arguments: &[&str]) -> Command {
 }
 
 /// What it said; it must have succeeded.
-fn said(solo: &Solo, arguments: &[&str], input: &str) -> String {
+fn result(solo: &Solo, arguments: &[&str], input: &str) -> String {
     let output = run(&mut etcdctl(solo, arguments), input);
     assert!(output.status.success(), "{arguments:?}: {output:?}");
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
@@ -38,11 +38,11 @@ fn the_everyday_verbs_work() {
         (&["alarm", "list"], "", ""),
         (&["user", "list"], "", ""),
     ] {
-        assert_eq!(said(&solo, arguments, input), expected, "{arguments:?}");
+        assert_eq!(result(&solo, arguments, input), expected, "{arguments:?}");
     }
-    assert!(said(&solo, &["endpoint", "status"], "").contains("3.4.23"));
-    assert!(said(&solo, &["member", "list"], "").contains("started, solo"));
-    assert!(said(&solo, &["defrag"], "").contains("Finished"));
+    assert!(result(&solo, &["endpoint", "status"], "").contains("3.4.23"));
+    assert!(result(&solo, &["member", "list"], "").contains("started, solo"));
+    assert!(result(&solo, &["defrag"], "").contains("Finished"));
     let output = run(&mut etcdctl(&solo, &["endpoint", "health"]), "");
     assert!(String::from_utf8_lossy(&output.stderr).contains("is healthy"), "{output:?}");
     let output = run(&mut etcdctl(&solo, &["get", "a", "--rev", "2"]), "");
@@ -52,7 +52,7 @@ fn the_everyday_verbs_work() {
 #[test]
 fn verbs_about_the_whole_cluster_find_its_one_member() {
     let solo = Solo::on_disk();
-    assert_eq!(said(&solo, &["put", "a", "1"], ""), "OK");
+    assert_eq!(result(&solo, &["put", "a", "1"], ""), "OK");
     let address = solo.endpoint().replace("http://", "");
     for (verb, expected) in [
         (["endpoint", "status"], "3.4.23"),
@@ -70,11 +70,11 @@ fn verbs_about_the_whole_cluster_find_its_one_member() {
             "{verb:?}: {text}"
         );
     }
-    let list = said(&solo, &["member", "list"], "");
+    let list = result(&solo, &["member", "list"], "");
     let member = list.split(',').next().expect("a member");
-    let moved = said(&solo, &["move-leader", member], "");
+    let moved = result(&solo, &["move-leader", member], "");
     assert_eq!(moved, format!("Leadership transferred from {member} to {member}"));
-    assert!(said(&solo, &["check", "datascale", "--load=s"], "").contains("PASS"));
+    assert!(result(&solo, &["check", "datascale", "--load=s"], "").contains("PASS"));
     let output =
         run(&mut etcdctl(&solo, &["member", "update", member, "--peer-urls", "http://127.0.0.1:1"]), "");
     assert!(
@@ -142,14 +142,14 @@ fn metrics_tell_of_the_process_and_what_go_has_beside_them_is_not_there() {
 #[test]
 fn a_lease_is_granted_kept_alive_listed_and_revoked() {
     let solo = Solo::in_memory();
-    let granted = said(&solo, &["lease", "grant", "60"], "");
+    let granted = result(&solo, &["lease", "grant", "60"], "");
     let id = granted.split_whitespace().nth(1).expect("an id").to_owned();
-    said(&solo, &["put", "--lease", &id, "k", "v"], "");
-    assert!(said(&solo, &["lease", "keep-alive", "--once", &id], "").contains("keepalived with TTL(60)"));
-    assert!(said(&solo, &["lease", "timetolive", &id, "--keys"], "").contains("attached keys([k])"));
-    assert!(said(&solo, &["lease", "list"], "").contains(&id));
-    said(&solo, &["lease", "revoke", &id], "");
-    assert_eq!(said(&solo, &["get", "k"], ""), "");
+    result(&solo, &["put", "--lease", &id, "k", "v"], "");
+    assert!(result(&solo, &["lease", "keep-alive", "--once", &id], "").contains("keepalived with TTL(60)"));
+    assert!(result(&solo, &["lease", "timetolive", &id, "--keys"], "").contains("attached keys([k])"));
+    assert!(result(&solo, &["lease", "list"], "").contains(&id));
+    result(&solo, &["lease", "revoke", &id], "");
+    assert_eq!(result(&solo, &["get", "k"], ""), "");
 }
 
 #[test]
@@ -160,11 +160,11 @@ fn a_watch_sees_puts_and_deletions() {
     let text = || std::fs::read_to_string(&log).unwrap_or_default();
     // Until it watches nothing is seen; a put that it has not seen is repeated.
     let seen = || {
-        said(&solo, &["put", "k1", "v"], "");
+        result(&solo, &["put", "k1", "v"], "");
         text().contains("PUT\nk1\nv\n").then_some(())
     };
     wait::until("the put is seen", seen, text);
-    said(&solo, &["del", "k1"], "");
+    result(&solo, &["del", "k1"], "");
     wait::until("the deletion is seen", || text().contains("DELETE\nk1\n").then_some(()), text);
 }
 

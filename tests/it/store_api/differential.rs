@@ -392,8 +392,8 @@ impl Subject {
 
     async fn cancel_watch(&mut self, id: i64) -> Said {
         // One that a compaction has cancelled may be cancelled once more.
-        let told = |heard: &Heard| matches!(heard, Heard::Cancelled { compact_revision: 0, .. });
-        let live = |heard: &Vec<Heard>| !heard.iter().any(told) && heard.contains(&Heard::Created);
+        let is_cancelled = |heard: &Heard| matches!(heard, Heard::Cancelled { compact_revision: 0, .. });
+        let live = |heard: &Vec<Heard>| !heard.iter().any(is_cancelled) && heard.contains(&Heard::Created);
         if !self.heard.get(&id).is_some_and(live) {
             return Ok("not there".into());
         }
@@ -619,10 +619,10 @@ impl Pair {
                     solo.hear_all().await;
                     etcd.hear_as_much_as(&solo.heard).await;
                 }
-                let (said, ours) = (etcd.run(step, now).await, solo.run(step, now).await);
-                if said != ours {
+                let (printed, ours) = (etcd.run(step, now).await, solo.run(step, now).await);
+                if printed != ours {
                     return Err(format!(
-                        "step {index} at revision {now}: {step:?}\n etcd: {said:?}\n solo: {ours:?}"
+                        "step {index} at revision {now}: {step:?}\n etcd: {printed:?}\n solo: {ours:?}"
                     ));
                 }
                 if matches!(step, Step::Watch(_)) {
@@ -646,12 +646,12 @@ impl Pair {
 }
 
 fn same(steps: &[Step]) -> Result<(), String> {
-    let mut held = PAIR.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let pair = held.get_or_insert_with(Pair::new);
+    let mut guard = PAIR.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let pair = guard.get_or_insert_with(Pair::new);
     let result = pair.run(steps);
     if result.is_err() {
         // They have not heard the same any more.
-        *held = None;
+        *guard = None;
     }
     result
 }

@@ -71,12 +71,12 @@ fn start(
 
 /// True if the server knows the service with most instances.
 fn answers(port: u16) -> bool {
-    let said = Command::new("dig")
+    let result = Command::new("dig")
         .args(["@127.0.0.1", "-p", &port.to_string(), "+tcp", "+tries=1", "+time=1", "+short"])
         .arg("hundred.service.consul")
         .output()
         .expect("dig");
-    said.stdout.iter().filter(|byte| **byte == b'\n').count() == 100
+    result.stdout.iter().filter(|byte| **byte == b'\n').count() == 100
 }
 
 fn written(path: &Path, text: &str) -> String {
