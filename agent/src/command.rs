@@ -43,7 +43,7 @@ impl Outcome {
     }
 
     /// What happened, in words, with what it printed.
-    pub fn in_words(&self) -> String {
+    pub fn describe(&self) -> String {
         let end = match &self.end {
             End::Exited(code) => format!("exited with code {code}"),
             End::Signalled(signal) => format!("was ended by signal {signal}"),

@@ -80,7 +80,7 @@ pub async fn run(directory: &Path) -> Result<()> {
     settings.store.endpoints = Some(vec![endpoint.clone()]);
     let (stop, stopped) = oneshot::channel::<()>();
     let store = Solo::open(&Storage::Directory(directory.join("store")))?;
-    say_what_to_try(&directory, &endpoint, settings.http_listen, free)?;
+    print_next_steps(&directory, &endpoint, settings.http_listen, free)?;
     let mut store = tokio::spawn(store.serve(listener, DEFAULT_QUOTA_BYTES, async {
         // An error means that the sender is gone, which is the end as well.
         let _ = stopped.await;
@@ -113,7 +113,7 @@ async fn listen(port: u16) -> std::io::Result<TcpListener> {
     }
 }
 
-fn say_what_to_try(directory: &Path, endpoint: &str, http: SocketAddr, dns: SocketAddr) -> Result<()> {
+fn print_next_steps(directory: &Path, endpoint: &str, http: SocketAddr, dns: SocketAddr) -> Result<()> {
     let directory = directory.display();
     let (name_server, port) = (dns.ip(), dns.port());
     let text = format!(

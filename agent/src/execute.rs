@@ -257,7 +257,7 @@ impl Executor {
         self.secrets.learn_settings(&self.settings.borrow().clone());
         let environment = self.environment(state, session, phase, &running).await;
         if let Some(files) = &self.files {
-            files.bring_up_to_date().await;
+            files.flush().await;
         }
         let step = with_version(step, environment.get("ORCHESTRATE_STEP_VERSION"));
         state.record(Fact::StepStarted(running.clone()), &context.policy, clock::now(), jitter());

@@ -14,7 +14,7 @@ const MAX_BYTES: u64 = 1024 * 1024;
 
 /// What was found on disk.
 #[derive(Debug)]
-pub enum Found {
+pub enum LoadedJournal {
     /// A journal of this host.
     State(Box<HostState>),
     /// Nothing.
@@ -33,10 +33,10 @@ pub enum Found {
 ///
 /// # Errors
 /// The state directory cannot be read.
-pub fn load(directory: &Directory, host: &HostName, machine_id: &str) -> io::Result<Found> {
+pub fn load(directory: &Directory, host: &HostName, machine_id: &str) -> io::Result<LoadedJournal> {
     let mut foreign = false;
     let why = match directory.read(FILE, MAX_BYTES) {
-        Ok(None) => return Ok(Found::Nothing),
+        Ok(None) => return Ok(LoadedJournal::Nothing),
         Ok(Some(bytes)) => match parse(&bytes) {
             Ok(state) if state.host != *host || state.machine_id != machine_id => {
                 foreign = true;
@@ -46,14 +46,14 @@ pub fn load(directory: &Directory, host: &HostName, machine_id: &str) -> io::Res
                     format!("it is the journal of host {}, this is {host}", state.host)
                 }
             }
-            Ok(state) => return Ok(Found::State(Box::new(state))),
+            Ok(state) => return Ok(LoadedJournal::State(Box::new(state))),
             Err(why) => why,
         },
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => error.to_string(),
         Err(error) => return Err(error),
     };
     directory.set_aside(FILE, "set-aside")?;
-    Ok(Found::SetAside { why, foreign })
+    Ok(LoadedJournal::SetAside { why, foreign })
 }
 
 /// Writes the journal.
@@ -99,7 +99,7 @@ mod tests {
         HostState::new(HostName::new("h1").unwrap(), "machine".into(), "boot".into(), None)
     }
 
-    fn load_from(content: &[u8]) -> (tempfile::TempDir, Found) {
+    fn load_from(content: &[u8]) -> (tempfile::TempDir, LoadedJournal) {
         let temporary = tempfile::tempdir().unwrap();
         let directory = Directory::open_or_create(temporary.path()).unwrap();
         directory.replace(FILE, content, 0o600).unwrap();
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn a_journal_reads_back() {
         let (_keep, found) = load_from(&render(&state()));
-        assert!(matches!(found, Found::State(read) if *read == state()));
+        assert!(matches!(found, LoadedJournal::State(read) if *read == state()));
     }
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
         ] {
             let (keep, found) = load_from(&content);
             assert!(
-                matches!(&found, Found::SetAside { why: reason, .. } if reason.contains(why)),
+                matches!(&found, LoadedJournal::SetAside { why: reason, .. } if reason.contains(why)),
                 "{name}: {found:?}"
             );
             assert!(keep.path().join("journal.set-aside").exists(), "{name} is kept for a look");

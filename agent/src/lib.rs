@@ -98,7 +98,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let _name = hold_name(&identity)?;
     let (settings_sender, settings_receiver) = watch::channel(Arc::new(settings.clone()));
     let (untrusted_sender, untrusted) = watch::channel(config::untrusted(&config_path));
-    untrusted.borrow().iter().for_each(|why| say_untrusted(why));
+    untrusted.borrow().iter().for_each(|why| log_untrusted(why));
     let (ends_sender, ends) = mpsc::channel(4);
     let mut executor = execute::Executor::new(
         settings_receiver.clone(),
@@ -206,7 +206,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         published: published.clone(),
         templates,
         secrets,
-        answers: http::Answers::default(),
+        answers: http::AnswerCache::default(),
     };
     if let Some((socket, group)) = socket {
         tasks.spawn(http::serve_socket(socket, group, shared.clone(), stop.clone()));
@@ -288,22 +288,22 @@ fn load_state(
         HostState::new(host.clone(), machine.clone(), identity.boot_id.clone(), installed)
     };
     match journal::load(directory, host, machine)? {
-        journal::Found::State(mut state) => {
+        journal::LoadedJournal::State(mut state) => {
             if state.boot_id != identity.boot_id {
                 tracing::info!("the machine was restarted since the journal was written");
                 state.rebooted(identity.boot_id.clone());
             }
             Ok((*state, false))
         }
-        journal::Found::Nothing => Ok((fresh(), false)),
-        journal::Found::SetAside { why, foreign } => {
+        journal::LoadedJournal::Nothing => Ok((fresh(), false)),
+        journal::LoadedJournal::SetAside { why, foreign } => {
             tracing::warn!(%why, "the journal was set aside; what the version file says is validated first");
             Ok((fresh(), foreign))
         }
     }
 }
 
-fn say_untrusted(why: &str) {
+fn log_untrusted(why: &str) {
     tracing::error!(why, "others can write the settings: no step, check or other command runs");
 }
 
@@ -351,7 +351,7 @@ fn check_settings(
     }
     if why != old {
         match &why {
-            Some(why) => say_untrusted(why),
+            Some(why) => log_untrusted(why),
             None => tracing::info!("nobody else can write the settings any more"),
         }
         untrusted.send_replace(why);

@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     if let Some(Command::RunStep { directory }) = arguments.command {
         return match step::runner::run(&directory) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => complain(&format!("run-step: {error}"), 1),
+            Err(error) => report_error(&format!("run-step: {error}"), 1),
         };
     }
     if let Some(directory) = arguments.dev {
@@ -70,24 +70,24 @@ fn main() -> ExitCode {
     }
     let settings = match config::load(&arguments.config) {
         Ok(settings) => settings,
-        Err(error) if arguments.check_config => return complain(&format!("{error:#}"), 1),
-        Err(error) => return complain(&format!("{error:#}"), EX_USAGE),
+        Err(error) if arguments.check_config => return report_error(&format!("{error:#}"), 1),
+        Err(error) => return report_error(&format!("{error:#}"), EX_USAGE),
     };
     if arguments.check_config {
         if let Some(why) = config::untrusted(&arguments.config) {
-            return complain(&format!("the settings are not trusted, nothing would run: {why}"), 1);
+            return report_error(&format!("the settings are not trusted, nothing would run: {why}"), 1);
         }
         return match config::check(&settings) {
             Ok(notes) => {
                 if arguments.show
                     && let Err(error) = show(&arguments.config)
                 {
-                    return complain(&format!("{error:#}"), 1);
+                    return report_error(&format!("{error:#}"), 1);
                 }
-                notes.iter().for_each(|note| say(&format!("note: {note}")));
+                notes.iter().for_each(|note| print_error(&format!("note: {note}")));
                 ExitCode::SUCCESS
             }
-            Err(error) => complain(&format!("{error:#}"), 1),
+            Err(error) => report_error(&format!("{error:#}"), 1),
         };
     }
     start_logging(&settings.log_level);
@@ -103,15 +103,15 @@ fn run_to_end(agent: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
-        Err(error) => return complain(&format!("no runtime: {error}"), EX_CANNOT),
+        Err(error) => return report_error(&format!("no runtime: {error}"), EX_CANNOT),
     };
     let result = runtime.block_on(agent);
     // Threads that wait for the end of a step do not hold the agent.
     runtime.shutdown_timeout(Duration::ZERO);
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) if is_in_use(&error) => complain(&error.to_string(), EX_CANNOT),
-        Err(error) => complain(&format!("{error:#}"), 1),
+        Err(error) if is_in_use(&error) => report_error(&error.to_string(), EX_CANNOT),
+        Err(error) => report_error(&format!("{error:#}"), 1),
     }
 }
 
@@ -121,13 +121,13 @@ fn is_in_use(error: &anyhow::Error) -> bool {
     store_in_use || error.is::<StateDirectoryInUse>() || error.is::<NameInUse>()
 }
 
-fn complain(message: &str, code: u8) -> ExitCode {
-    say(message);
+fn report_error(message: &str, code: u8) -> ExitCode {
+    print_error(message);
     ExitCode::from(code)
 }
 
 #[allow(clippy::print_stderr, reason = "the one place where this program speaks before or after logging")]
-fn say(message: &str) {
+fn print_error(message: &str) {
     eprintln!("orchestrate-agent: {message}");
 }
 

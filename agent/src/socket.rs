@@ -62,7 +62,7 @@ impl Peer {
     }
 
     /// Root, the agent's own user and the members of the socket's group tell results, however wide the socket is open.
-    pub fn may_tell(&self, own: u32, group: Option<Gid>) -> bool {
+    pub fn may_report(&self, own: u32, group: Option<Gid>) -> bool {
         let is_member = group.is_some_and(|group| self.groups.contains(&group.as_raw()));
         self.uid == 0 || self.uid == own || is_member
     }
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(groups_of(status, 1001), [0; 0], "a process of another user");
         let check = |uid: u32, groups: &[u32], group: Option<u32>, expected: bool| {
             let peer = Peer { uid, groups: groups.to_vec() };
-            assert_eq!(peer.may_tell(500, group.map(Gid::from_raw)), expected, "{peer:?} {group:?}");
+            assert_eq!(peer.may_report(500, group.map(Gid::from_raw)), expected, "{peer:?} {group:?}");
         };
         check(0, &[0], None, true);
         check(500, &[500], None, true);

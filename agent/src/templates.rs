@@ -96,7 +96,7 @@ impl Renderer {
                 Ok(()) => TemplateState { up_to_date: true, problem: None },
                 Err(why) => TemplateState { up_to_date: false, problem: Some(why) },
             };
-            self.say(state);
+            self.publish_state(state);
             tokio::select! {
                 // Neither loses anything when the other is ready first.
                 changed = changes.changed() => {
@@ -110,7 +110,7 @@ impl Renderer {
         }
     }
 
-    fn say(&self, state: TemplateState) {
+    fn publish_state(&self, state: TemplateState) {
         let target = &self.template.target;
         self.states.send_if_modified(|states| {
             if states.get(target) == Some(&state) {
@@ -210,7 +210,7 @@ impl Renderer {
         let arguments: Vec<String> = command.iter().map(|a| a.replace("{file}", &shown)).collect();
         let environment = BTreeMap::from([("ORCHESTRATE_FILE".to_owned(), shown)]);
         let outcome = command::run(&arguments, &environment, self.template.timeout, OUTPUT_MAX_BYTES).await;
-        if outcome.succeeded() { Ok(()) } else { Err(outcome.in_words()) }
+        if outcome.succeeded() { Ok(()) } else { Err(outcome.describe()) }
     }
 }
 

@@ -72,7 +72,7 @@ impl Addresses {
     }
 
     /// Why a service has no address that others should use, and what would be right.
-    pub(super) fn why_none(&self, service: &ServiceDefinition, settings: &ServicesSettings) -> String {
+    pub(super) fn unusable_reason(&self, service: &ServiceDefinition, settings: &ServicesSettings) -> String {
         if let Some(ServiceAddress::Name(name)) = &service.address {
             return format!("its address {name} is not resolved");
         }
@@ -163,7 +163,7 @@ mod tests {
                      addresses: &Addresses,
                      expected| {
             assert!(addresses.for_service(service, settings, &Resolved::default()).is_empty(), "{expected}");
-            assert_eq!(addresses.why_none(service, settings), expected);
+            assert_eq!(addresses.unusable_reason(service, settings), expected);
         };
         check(
             &service,

@@ -20,7 +20,7 @@ const NAMES_MAX: usize = 1000;
 /// Most time for one read.
 const WITHIN: Duration = Duration::from_secs(2);
 
-struct Kept {
+struct CachedClaim {
     since: Instant,
     /// Whoever comes while it is read waits for the same answer.
     claim: Arc<OnceCell<Claim>>,
@@ -30,7 +30,7 @@ struct Kept {
 pub(super) struct Claims {
     session: Session,
     trust: watch::Receiver<Trust>,
-    kept: Mutex<HashMap<HostName, Kept>>,
+    kept: Mutex<HashMap<HostName, CachedClaim>>,
     /// It was said that they may not be read.
     failure_logged: AtomicBool,
 }
@@ -58,13 +58,13 @@ impl Claims {
         if self.trust.borrow().epoch.is_none() {
             return Claim::Unknown;
         }
-        match self.place(host) {
+        match self.slot(host) {
             Some(claim) => claim.get_or_init(|| self.ask(host)).await.clone(),
             None => Claim::Unknown,
         }
     }
 
-    fn place(&self, host: &HostName) -> Option<Arc<OnceCell<Claim>>> {
+    fn slot(&self, host: &HostName) -> Option<Arc<OnceCell<Claim>>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = kept.get(host).filter(|kept| kept.is_fresh()) {
             return Some(known.claim.clone());
@@ -76,7 +76,7 @@ impl Claims {
             return None;
         }
         let claim = Arc::new(OnceCell::new());
-        kept.insert(host.clone(), Kept { since: Instant::now(), claim: claim.clone() });
+        kept.insert(host.clone(), CachedClaim { since: Instant::now(), claim: claim.clone() });
         Some(claim)
     }
 
@@ -109,7 +109,7 @@ impl Claims {
     }
 }
 
-impl Kept {
+impl CachedClaim {
     fn is_fresh(&self) -> bool {
         self.since.elapsed() < KEPT_FOR
     }

@@ -78,7 +78,7 @@ impl Loader {
         let unreadable: Vec<&PathBuf> = settings
             .directories
             .iter()
-            .filter(|d| errors.iter().any(|e| e.starts_with(&told_of(d))))
+            .filter(|d| errors.iter().any(|e| e.starts_with(&error_prefix(d))))
             .collect();
         let known = self.good.keys().filter(|path| unreadable.iter().any(|d| path.parent() == Some(d)));
         files.extend(known.cloned().collect::<Vec<_>>());
@@ -141,7 +141,7 @@ fn watch_files(settings: &ServicesSettings, changed: mpsc::Sender<()>) -> Option
 }
 
 /// How an error about a directory begins.
-fn told_of(directory: &Path) -> String {
+fn error_prefix(directory: &Path) -> String {
     format!("directory {}: ", directory.display())
 }
 
@@ -153,7 +153,7 @@ fn list(settings: &ServicesSettings, errors: &mut Vec<String>) -> Vec<PathBuf> {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => {
-                errors.push(format!("{}{error}", told_of(directory)));
+                errors.push(format!("{}{error}", error_prefix(directory)));
                 continue;
             }
         };

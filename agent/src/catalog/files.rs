@@ -56,7 +56,7 @@ pub struct FilesHandle(mpsc::Sender<oneshot::Sender<()>>);
 impl FilesHandle {
     /// Waits until the files say what the catalog says. A step that a change set off would read what was before it, and
     /// nothing would set it off again.
-    pub async fn bring_up_to_date(&self) {
+    pub async fn flush(&self) {
         let (done, is_done) = oneshot::channel();
         let first_read = async {
             // The task is gone when the agent stops.
@@ -76,15 +76,15 @@ pub struct Files {
     reader: Reader,
     names: CachedNames,
     wanted: mpsc::Receiver<oneshot::Sender<()>>,
-    cache: Written,
-    hiera: Written,
+    cache: WriteRecord,
+    hiera: WriteRecord,
     /// The lines that the file for Hiera had last.
     lines: HieraFile,
 }
 
 /// What a file holds.
 #[derive(Default)]
-struct Written {
+struct WriteRecord {
     /// The text is large, so only a number that stands for it.
     text: Option<u64>,
     /// The generation of the catalog that it shows.
@@ -93,25 +93,25 @@ struct Written {
     not_before: Option<Instant>,
 }
 
-impl Written {
+impl WriteRecord {
     fn is_due(&self, generation: u64) -> bool {
         self.generation != Some(generation) && self.not_before.is_none_or(|at| at <= Instant::now())
     }
 }
 
-fn number_of(text: &[u8]) -> u64 {
+fn checksum(text: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(text);
     hasher.finish()
 }
 
 /// A writer that makes the number of what passes it.
-struct Numbered<W> {
+struct ChecksumWriter<W> {
     inner: W,
     hasher: DefaultHasher,
 }
 
-impl<W: Write> Write for Numbered<W> {
+impl<W: Write> Write for ChecksumWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(bytes)?;
         self.hasher.write(&bytes[..written]);
@@ -131,9 +131,9 @@ impl Files {
         reader: Reader,
         names: CachedNames,
     ) -> (Self, FilesHandle) {
-        let text = directory.read(CACHE, CACHE_MAX_BYTES).ok().flatten().map(|bytes| number_of(&bytes));
-        let cache = Written { text, ..Written::default() };
-        let (hiera, lines) = (Written::default(), HieraFile::default());
+        let text = directory.read(CACHE, CACHE_MAX_BYTES).ok().flatten().map(|bytes| checksum(&bytes));
+        let cache = WriteRecord { text, ..WriteRecord::default() };
+        let (hiera, lines) = (WriteRecord::default(), HieraFile::default());
         let (sender, wanted) = mpsc::channel(1);
         (Self { directory, settings, reader, names, wanted, cache, hiera, lines }, FilesHandle(sender))
     }
@@ -173,7 +173,7 @@ impl Files {
                     if changed.is_err() {
                         return;
                     }
-                    self.hiera = Written::default();
+                    self.hiera = WriteRecord::default();
                 }
                 () = tokio::time::sleep_until(cache_due.unwrap_or_else(Instant::now).into()), if cache_due.is_some() => {}
                 _ = minute.tick() => {}
@@ -209,7 +209,8 @@ impl Files {
             let entries: usize = cached.services.values().map(Vec::len).sum();
             let mut number = 0;
             directory?.replace_with(CACHE, 0o644, |file| {
-                let mut numbered = Numbered { inner: BufWriter::new(file), hasher: DefaultHasher::new() };
+                let mut numbered =
+                    ChecksumWriter { inner: BufWriter::new(file), hasher: DefaultHasher::new() };
                 codec::write_to(&cached, &mut numbered)?;
                 numbered.flush()?;
                 number = numbered.hasher.finish();
@@ -242,11 +243,12 @@ impl Files {
         };
         let Ok((lines, text)) = tokio::task::spawn_blocking(made).await else { return };
         self.lines = lines;
-        let number = Some(number_of(text.as_bytes()));
+        let number = Some(checksum(text.as_bytes()));
         let written = if self.hiera.text == number { Ok(()) } else { replace_if_different(&path, &text) };
         match written {
             Ok(()) => {
-                self.hiera = Written { text: number, generation: Some(shown.generation), not_before: None };
+                self.hiera =
+                    WriteRecord { text: number, generation: Some(shown.generation), not_before: None };
             }
             Err(error) => {
                 tracing::warn!(%error, "the file for Hiera could not be written");

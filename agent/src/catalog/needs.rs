@@ -204,7 +204,7 @@ impl NeedsTask {
             if outcome.succeeded() {
                 self.passed.insert(probe);
             } else if self.passed.remove(&probe) {
-                tracing::info!(service = %requirement.service, probe = outcome.in_words(), "a probe fails");
+                tracing::info!(service = %requirement.service, probe = outcome.describe(), "a probe fails");
             }
         }
     }

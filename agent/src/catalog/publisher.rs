@@ -66,7 +66,7 @@ impl PublishedServices {
 
 /// What outlives the process: enough to find everything that this host has in the store.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Memory {
+struct SavedServices {
     work_lease: i64,
     /// The time to live that it was granted with.
     #[serde(default)]
@@ -98,7 +98,7 @@ pub struct Publisher {
     presence: watch::Receiver<PresenceState>,
     fencing: watch::Receiver<Fencing>,
     sender: watch::Sender<Arc<PublishedServices>>,
-    memory: Memory,
+    memory: SavedServices,
     /// What stands in the store; `None` until it has been read.
     stored: Option<BTreeMap<ServiceName, StoredService>>,
     addresses: Addresses,
@@ -264,7 +264,7 @@ impl Publisher {
         let settings = self.settings.borrow().services.clone();
         let addresses = self.addresses.for_service(service, &settings, &self.resolved);
         if addresses.is_empty() {
-            return Err(self.addresses.why_none(service, &settings));
+            return Err(self.addresses.unusable_reason(service, &settings));
         }
         let record = ServiceRecord {
             host: Some(self.host.clone()),
@@ -376,7 +376,7 @@ impl Publisher {
     }
 
     fn save(&mut self, services: BTreeSet<ServiceName>) -> Result<(), String> {
-        let memory = Memory { services, ..self.memory };
+        let memory = SavedServices { services, ..self.memory };
         let text = serde_json::to_vec(&memory).map_err(|e| e.to_string())?;
         let on_disk = self.directory.read(MEMORY, MEMORY_MAX_BYTES).map_err(|e| e.to_string())?;
         if on_disk.as_deref() != Some(&text[..]) {

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 /// What is known of one name.
 #[derive(Debug, Default)]
-struct Known {
+struct ResolvedName {
     addresses: Vec<IpAddr>,
     problem: Option<String>,
 }
@@ -19,7 +19,7 @@ struct Known {
 /// Names and what they stand for.
 #[derive(Debug, Default)]
 pub(super) struct Resolved {
-    known: BTreeMap<HostName, Known>,
+    known: BTreeMap<HostName, ResolvedName>,
     in_flight: BTreeSet<HostName>,
     asking: JoinSet<(HostName, io::Result<Vec<IpAddr>>)>,
 }

@@ -23,7 +23,7 @@ pub(super) async fn run(definition: &CheckDefinition) -> Option<(CheckStatus, St
             };
             let output = match outcome.end {
                 End::Exited(_) => outcome.output,
-                _ => outcome.in_words(),
+                _ => outcome.describe(),
             };
             Some((status, output))
         }

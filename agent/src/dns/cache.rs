@@ -22,7 +22,7 @@ const FRESH_FOR: Duration = Duration::from_millis(100);
 /// A service that is asked for is said to be at most this often.
 const SAY_EVERY: Duration = Duration::from_secs(20);
 
-struct Kept {
+struct CachedAnswer {
     orders: Vec<(Vec<u8>, Instant)>,
     next: usize,
     service: Option<(ServiceName, Instant)>,
@@ -30,7 +30,7 @@ struct Kept {
 
 /// What became of a packet at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answered {
+pub(super) enum CacheResult {
     /// The answer is written.
     Written,
     /// It is none that is answered.
@@ -42,19 +42,19 @@ pub(super) enum Answered {
 }
 
 /// The way from packets that came by one transport to answers.
-pub(super) struct Answers {
+pub(super) struct AnswerCache {
     zone: Arc<Zone>,
     transport: Transport,
     forwards: bool,
     reader: Reader,
     changes: watch::Receiver<Arc<CatalogSnapshot>>,
     snapshot: Arc<CatalogSnapshot>,
-    kept: HashMap<Box<[u8]>, Kept>,
+    kept: HashMap<Box<[u8]>, CachedAnswer>,
     kept_bytes: usize,
     seed: u64,
 }
 
-impl Answers {
+impl AnswerCache {
     pub(super) fn new(zone: Arc<Zone>, transport: Transport, forwards: bool, reader: Reader) -> Self {
         let changes = reader.changes();
         let shown = reader.snapshot();
@@ -68,19 +68,19 @@ impl Answers {
         // The sender is gone when the agent stops; what was shown last is answered until then.
         if self.changes.has_changed().unwrap_or(false) {
             self.snapshot = self.changes.borrow_and_update().clone();
-            self.drop_kept();
+            self.clear();
         }
     }
 
-    fn drop_kept(&mut self) {
+    fn clear(&mut self) {
         self.kept.clear();
         self.kept_bytes = 0;
     }
 
     /// Answers a packet into a buffer, behind what is in it.
-    pub(super) fn answer(&mut self, packet: &[u8], out: &mut Vec<u8>) -> Answered {
+    pub(super) fn answer(&mut self, packet: &[u8], out: &mut Vec<u8>) -> CacheResult {
         self.refresh();
-        let Some((id, question)) = packet.split_first_chunk::<2>() else { return Answered::Never };
+        let Some((id, question)) = packet.split_first_chunk::<2>() else { return CacheResult::Never };
         let now = Instant::now();
         if let Some(kept) = self.kept.get_mut(question) {
             kept.next = (kept.next + 1) % ORDERS;
@@ -94,24 +94,24 @@ impl Answers {
                     *refreshed_at = now;
                     self.reader.follow(service);
                 }
-                return Answered::Written;
+                return CacheResult::Written;
             }
         }
-        let (reply, service) = self.make(packet, true);
+        let (reply, service) = self.compute(packet, true);
         match reply {
             Reply::Bytes(bytes) => {
                 out.extend_from_slice(&bytes);
-                self.keep(question, bytes, service, now);
-                Answered::Written
+                self.insert(question, bytes, service, now);
+                CacheResult::Written
             }
-            Reply::Silence => Answered::Never,
-            Reply::Later(_) => Answered::Later,
-            Reply::Foreign => Answered::Foreign,
+            Reply::Silence => CacheResult::Never,
+            Reply::Later(_) => CacheResult::Later,
+            Reply::Foreign => CacheResult::Foreign,
         }
     }
 
     /// Answers a packet without keeping anything.
-    pub(super) fn make(&mut self, packet: &[u8], can_wait: bool) -> (Reply, Option<ServiceName>) {
+    pub(super) fn compute(&mut self, packet: &[u8], can_wait: bool) -> (Reply, Option<ServiceName>) {
         self.refresh();
         let parsed: ParsedQuery = match read(packet, self.transport) {
             Ok(parsed) => parsed,
@@ -128,16 +128,19 @@ impl Answers {
         (reply, service)
     }
 
-    fn keep(&mut self, question: &[u8], bytes: Vec<u8>, service: Option<ServiceName>, now: Instant) {
+    fn insert(&mut self, question: &[u8], bytes: Vec<u8>, service: Option<ServiceName>, now: Instant) {
         let is_new = !self.kept.contains_key(question);
         let more = bytes.len() + if is_new { question.len() + KEPT_OVERHEAD_BYTES } else { 0 };
         if self.kept_bytes + more > KEPT_MAX_BYTES {
-            self.drop_kept();
+            self.clear();
         }
         self.kept_bytes += more;
         let service = service.map(|service| (service, now));
-        let kept =
-            self.kept.entry(question.into()).or_insert_with(|| Kept { orders: Vec::new(), next: 0, service });
+        let kept = self.kept.entry(question.into()).or_insert_with(|| CachedAnswer {
+            orders: Vec::new(),
+            next: 0,
+            service,
+        });
         match kept.orders.get_mut(kept.next) {
             Some(order) => {
                 self.kept_bytes -= order.0.len();

@@ -1,9 +1,9 @@
 //! Questions by TCP (RFC 7766): several on one connection, answered in order.
 
-use super::cache::{Answered, Answers};
+use super::cache::{AnswerCache, CacheResult};
 use super::codec::{Transport, refused};
 use super::limit::{CONNECTIONS_MAX, Connections};
-use super::udp::slowly;
+use super::udp::answer_with_reads;
 use crate::catalog::Reader;
 use catalog::Zone;
 use std::io;
@@ -31,7 +31,7 @@ pub(super) async fn serve(
     forwarders: Arc<[SocketAddr]>,
     reader: Reader,
 ) {
-    let answers = Answers::new(zone.clone(), Transport::Tcp, !forwarders.is_empty(), reader.clone());
+    let answers = AnswerCache::new(zone.clone(), Transport::Tcp, !forwarders.is_empty(), reader.clone());
     let answers = Arc::new(Mutex::new(answers));
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let clients = Connections::default();
@@ -72,7 +72,7 @@ pub(super) async fn serve(
 struct Connection {
     stream: BufReader<TcpStream>,
     is_local: bool,
-    answers: Arc<Mutex<Answers>>,
+    answers: Arc<Mutex<AnswerCache>>,
     zone: Arc<Zone>,
     forwarders: Arc<[SocketAddr]>,
     reader: Reader,
@@ -85,7 +85,7 @@ impl Connection {
         self.stream.get_ref().set_nodelay(true)?;
         let mut packet = Vec::new();
         loop {
-            if !holds_question(self.stream.buffer()) || self.out.len() >= WRITE_BYTES {
+            if !is_complete(self.stream.buffer()) || self.out.len() >= WRITE_BYTES {
                 self.send().await?;
             }
             let reading = async {
@@ -108,18 +108,18 @@ impl Connection {
         // Nothing panics while it is held.
         let answered =
             self.answers.lock().unwrap_or_else(PoisonError::into_inner).answer(packet, &mut self.out);
-        if answered == Answered::Written {
+        if answered == CacheResult::Written {
             return Ok(self.write_length(begin));
         }
         self.out.truncate(begin);
         let bytes = match answered {
-            Answered::Written | Answered::Never => None,
-            Answered::Foreign if !self.is_local => refused(packet).bytes(),
-            Answered::Later | Answered::Foreign => {
+            CacheResult::Written | CacheResult::Never => None,
+            CacheResult::Foreign if !self.is_local => refused(packet).bytes(),
+            CacheResult::Later | CacheResult::Foreign => {
                 // What is answered already does not wait for it.
                 self.send().await?;
                 let (zone, reader) = (self.zone.clone(), self.reader.clone());
-                slowly(packet, Transport::Tcp, zone, &self.forwarders, reader).await
+                answer_with_reads(packet, Transport::Tcp, zone, &self.forwarders, reader).await
             }
         };
         let Some(bytes) = bytes else { return Ok(false) };
@@ -149,7 +149,7 @@ impl Connection {
 }
 
 /// A whole question waits to be read.
-fn holds_question(buffer: &[u8]) -> bool {
+fn is_complete(buffer: &[u8]) -> bool {
     let Some(length) = buffer.first_chunk::<LENGTH_BYTES>() else { return false };
     buffer.len() >= LENGTH_BYTES + usize::from(u16::from_be_bytes(*length))
 }

@@ -1,6 +1,6 @@
 //! Questions by UDP.
 
-use super::cache::{Answered, Answers};
+use super::cache::{AnswerCache, CacheResult};
 use super::codec::{PendingRead, QUESTION_MAX_BYTES, Reply, Transport, failed, refused};
 use super::forward;
 use super::limit::Limit;
@@ -39,7 +39,7 @@ impl Thread {
         let stops = Arc::new(AtomicBool::new(false));
         let worker = Worker {
             socket: Arc::new(socket),
-            answers: Answers::new(zone.clone(), Transport::Udp, !forwarders.is_empty(), reader.clone()),
+            answers: AnswerCache::new(zone.clone(), Transport::Udp, !forwarders.is_empty(), reader.clone()),
             zone,
             forwarders,
             reader,
@@ -62,7 +62,7 @@ impl Thread {
 
 struct Worker {
     socket: Arc<UdpSocket>,
-    answers: Answers,
+    answers: AnswerCache,
     zone: Arc<Zone>,
     forwarders: Arc<[SocketAddr]>,
     reader: Reader,
@@ -91,15 +91,15 @@ impl Worker {
             let packet = &question[..length];
             answer.clear();
             match self.answers.answer(packet, &mut answer) {
-                Answered::Written => self.send(&answer, client),
-                Answered::Never => {}
+                CacheResult::Written => self.send(&answer, client),
+                CacheResult::Never => {}
                 // Who is not of this machine gets no recursion.
-                Answered::Foreign if !client.ip().is_loopback() => {
+                CacheResult::Foreign if !client.ip().is_loopback() => {
                     if let Some(bytes) = refused(packet).bytes() {
                         self.send(&bytes, client);
                     }
                 }
-                Answered::Later | Answered::Foreign => self.later(packet.to_vec(), client),
+                CacheResult::Later | CacheResult::Foreign => self.answer_later(packet.to_vec(), client),
             }
         }
     }
@@ -111,12 +111,12 @@ impl Worker {
     }
 
     /// Whatever has to wait does so elsewhere.
-    fn later(&self, packet: Vec<u8>, client: SocketAddr) {
+    fn answer_later(&self, packet: Vec<u8>, client: SocketAddr) {
         let Ok(place) = self.permits.clone().try_acquire_owned() else { return };
         let (socket, zone, forwarders, reader) =
             (self.socket.clone(), self.zone.clone(), self.forwarders.clone(), self.reader.clone());
         self.runtime.spawn(async move {
-            let bytes = slowly(&packet, Transport::Udp, zone, &forwarders, reader).await;
+            let bytes = answer_with_reads(&packet, Transport::Udp, zone, &forwarders, reader).await;
             if let Some(bytes) = bytes {
                 // The client may be gone.
                 let _ = socket.send_to(&bytes, client);
@@ -127,21 +127,21 @@ impl Worker {
 }
 
 /// Answers a packet that may have to wait for the catalog or for another server.
-pub(super) async fn slowly(
+pub(super) async fn answer_with_reads(
     packet: &[u8],
     transport: Transport,
     zone: Arc<Zone>,
     forwarders: &[SocketAddr],
     reader: Reader,
 ) -> Option<Vec<u8>> {
-    let mut answers = Answers::new(zone, transport, !forwarders.is_empty(), reader.clone());
-    let reply = match answers.make(packet, true).0 {
+    let mut answers = AnswerCache::new(zone, transport, !forwarders.is_empty(), reader.clone());
+    let reply = match answers.compute(packet, true).0 {
         Reply::Later(awaited) => {
             match awaited {
                 PendingRead::Health(service) => drop(reader.with_health(&service, HEALTH_WITHIN).await),
                 PendingRead::Claim(host) => drop(reader.claim(&host).await),
             }
-            answers.make(packet, false).0
+            answers.compute(packet, false).0
         }
         reply => reply,
     };

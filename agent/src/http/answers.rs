@@ -19,7 +19,7 @@ pub(super) type CatalogVersion = (u64, i64, u64);
 
 /// One for all listeners; cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Answers {
+pub struct AnswerCache {
     permits: Arc<Semaphore>,
     cached: Arc<Mutex<CachedBodies>>,
 }
@@ -42,7 +42,7 @@ impl AsRef<[u8]> for MeteredBody {
     }
 }
 
-impl Default for Answers {
+impl Default for AnswerCache {
     fn default() -> Self {
         Self { permits: Arc::new(Semaphore::new(IN_FLIGHT_MAX_KIB)), cached: Arc::default() }
     }
@@ -52,9 +52,9 @@ fn kib(bytes: usize) -> usize {
     bytes.div_ceil(1024).min(IN_FLIGHT_MAX_KIB)
 }
 
-impl Answers {
+impl AnswerCache {
     /// The answer to a question about the catalog of a moment.
-    pub(super) async fn shared(
+    pub(super) async fn cached_body(
         &self,
         moment: CatalogVersion,
         question: String,
@@ -78,10 +78,10 @@ impl Answers {
             if kept.bodies.len() >= KEPT_MAX || held + size > CACHED_MAX_KIB {
                 kept.bodies.clear();
             }
-            let body = answers.hold(bytes).or_else(|bytes| {
+            let body = answers.metered(bytes).or_else(|bytes| {
                 kept.bodies.clear();
                 answers
-                    .hold(bytes)
+                    .metered(bytes)
                     .map_err(|_| Refusal::Busy("too much of other answers is still being read"))
             })?;
             if size <= CACHED_MAX_KIB {
@@ -93,19 +93,20 @@ impl Answers {
     }
 
     /// An answer of one client.
-    pub(super) async fn own(&self, body: &serde_json::Value) -> Result<Bytes, Refusal> {
+    pub(super) async fn body(&self, body: &serde_json::Value) -> Result<Bytes, Refusal> {
         let bytes = body.to_string().into_bytes();
-        match self.hold(bytes) {
+        match self.metered(bytes) {
             Ok(body) => Ok(body),
             Err(bytes) => {
                 self.cached.lock().await.bodies.clear();
-                self.hold(bytes).map_err(|_| Refusal::Busy("too much of other answers is still being read"))
+                self.metered(bytes)
+                    .map_err(|_| Refusal::Busy("too much of other answers is still being read"))
             }
         }
     }
 
     /// Gives the bytes back if there is no room for them.
-    fn hold(&self, bytes: Vec<u8>) -> Result<Bytes, Vec<u8>> {
+    fn metered(&self, bytes: Vec<u8>) -> Result<Bytes, Vec<u8>> {
         // At most `HELD_MAX_KIB`, which fits.
         let share = u32::try_from(kib(bytes.len())).unwrap_or(u32::MAX);
         match self.permits.clone().try_acquire_many_owned(share) {
@@ -124,7 +125,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_is_rendered_once_for_each_catalog_and_all_together_are_bounded() {
-        let answers = Answers::default();
+        let answers = AnswerCache::default();
         let rendered = Arc::new(AtomicUsize::new(0));
         let ask = |generation: u64, question: &str, size: usize| {
             let rendered = rendered.clone();
@@ -132,7 +133,7 @@ mod tests {
                 rendered.fetch_add(1, Ordering::Relaxed);
                 vec![b'x'; size]
             };
-            answers.shared((generation, 0, 0), question.to_owned(), render)
+            answers.cached_body((generation, 0, 0), question.to_owned(), render)
         };
         let mut read_slowly = Vec::new();
         for (generation, question, size, renderings) in [
@@ -158,8 +159,8 @@ mod tests {
         read_slowly.clear();
         assert!(ask(2, "b", 15 * MIB).await.is_ok());
         let all = ask(2, "all", 70 * MIB).await.expect("when nothing else is being sent");
-        assert!(answers.own(&serde_json::Value::Null).await.is_err());
+        assert!(answers.body(&serde_json::Value::Null).await.is_err());
         drop(all);
-        assert!(answers.own(&serde_json::Value::Null).await.is_ok());
+        assert!(answers.body(&serde_json::Value::Null).await.is_ok());
     }
 }

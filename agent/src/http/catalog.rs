@@ -28,7 +28,7 @@ const HEALTH_WITHIN: Duration = Duration::from_secs(5);
 /// What a client may ask for.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Wanted {
+pub(super) struct ServiceQuery {
     level: Option<String>,
     tag: Option<String>,
     /// Answer when the catalog differs from the one of this index,
@@ -43,7 +43,7 @@ fn refused(error: impl std::fmt::Display) -> Refusal {
     Refusal::Rejected(StatusCode::BAD_REQUEST, error.to_string())
 }
 
-impl Wanted {
+impl ServiceQuery {
     fn level(&self, default: Level) -> Result<Level, Refusal> {
         self.level.as_deref().map_or(Ok(default), str::parse).map_err(refused)
     }
@@ -89,7 +89,7 @@ async fn answer(
         });
         body.to_string().into_bytes()
     };
-    Ok(with_age(shown, age, shared.answers.shared(moment, question, render).await?))
+    Ok(with_age(shown, age, shared.answers.cached_body(moment, question, render).await?))
 }
 
 fn with_age(shown: &CatalogSnapshot, age: u64, body: Bytes) -> Response {
@@ -100,11 +100,11 @@ fn with_age(shown: &CatalogSnapshot, age: u64, body: Bytes) -> Response {
     (headers, json_body(body)).into_response()
 }
 
-fn not_known_yet() -> Refusal {
+fn not_read_yet() -> Refusal {
     Refusal::Rejected(StatusCode::SERVICE_UNAVAILABLE, "the catalog has not been read yet".into())
 }
 
-fn nobody_has(name: &ServiceName) -> Refusal {
+fn unknown_service(name: &ServiceName) -> Refusal {
     Refusal::Rejected(StatusCode::NOT_FOUND, format!("no host has {name}"))
 }
 
@@ -112,11 +112,11 @@ fn nobody_has(name: &ServiceName) -> Refusal {
 pub(super) async fn services(
     State(shared): State<Shared>,
     Extension(client): Extension<Arc<Connection>>,
-    Query(wanted): Query<Wanted>,
+    Query(wanted): Query<ServiceQuery>,
 ) -> Result<Response, Refusal> {
     let shown = wanted.newest(&shared, client).await?;
     if !shown.view.records_known() {
-        return Err(not_known_yet());
+        return Err(not_read_yet());
     }
     answer(&shared, &shown, "services".into(), "services", list_services).await
 }
@@ -152,7 +152,7 @@ pub(super) async fn service(
     State(shared): State<Shared>,
     Extension(client): Extension<Arc<Connection>>,
     Path(name): Path<String>,
-    Query(wanted): Query<Wanted>,
+    Query(wanted): Query<ServiceQuery>,
 ) -> Result<Response, Refusal> {
     let name = ServiceName::new(name).map_err(refused)?;
     let (level, tag) = (wanted.level(Level::Addressable)?, wanted.tag()?);
@@ -160,15 +160,15 @@ pub(super) async fn service(
         |shown: &CatalogSnapshot| !shown.view.records_known() || shown.view.service(&name).is_some();
     if !is_there(&shared.reader.snapshot()) {
         // What nobody has is not followed: anybody on this machine may ask for any name.
-        return Err(nobody_has(&name));
+        return Err(unknown_service(&name));
     }
     shared.reader.with_health(&name, HEALTH_WITHIN).await;
     let shown = wanted.newest(&shared, client).await?;
     if !shown.view.records_known() || !shown.view.health_known(&name) {
-        return Err(not_known_yet());
+        return Err(not_read_yet());
     }
     if shown.view.service(&name).is_none() {
-        return Err(nobody_has(&name));
+        return Err(unknown_service(&name));
     }
     let list = {
         let (name, tag) = (name.clone(), tag.clone());
@@ -190,11 +190,11 @@ fn question(what: &str, name: &ServiceName, level: Level, tag: Option<&Tag>) -> 
 pub(super) async fn nodes(
     State(shared): State<Shared>,
     Extension(client): Extension<Arc<Connection>>,
-    Query(wanted): Query<Wanted>,
+    Query(wanted): Query<ServiceQuery>,
 ) -> Result<Response, Refusal> {
     let shown = wanted.newest(&shared, client).await?;
     if !shown.view.records_known() {
-        return Err(not_known_yet());
+        return Err(not_read_yet());
     }
     answer(&shared, &shown, "nodes".into(), "nodes", list_nodes).await
 }
@@ -222,7 +222,7 @@ pub(super) async fn node(
                 let why = format!("{host} has no service and does not live");
                 return Err(Refusal::Rejected(StatusCode::NOT_FOUND, why));
             }
-            Claim::Nobody => return Err(not_known_yet()),
+            Claim::Nobody => return Err(not_read_yet()),
             Claim::Unknown => {
                 let why = format!("{host} has no service, and its claim cannot be read");
                 return Err(Refusal::Rejected(StatusCode::SERVICE_UNAVAILABLE, why));
@@ -248,7 +248,7 @@ pub(super) async fn config(
     let name = ConfigName::new(name).map_err(refused)?;
     let shown = shared.reader.with_config(HEALTH_WITHIN).await;
     // With its age: without a value that tells whether there is none or none is known.
-    let value = match shown.config.as_ref().ok_or_else(not_known_yet)?.get(&name) {
+    let value = match shown.config.as_ref().ok_or_else(not_read_yet)?.get(&name) {
         Some(Err(error)) => {
             return Err(Refusal::Rejected(StatusCode::BAD_GATEWAY, format!("the value of {name}: {error}")));
         }
@@ -258,7 +258,7 @@ pub(super) async fn config(
     let body = json!({
         "value": value, "index": shown.generation, "revision": shown.revision, "age_seconds": age,
     });
-    Ok(with_age(&shown, age, shared.answers.own(&body).await?))
+    Ok(with_age(&shown, age, shared.answers.body(&body).await?))
 }
 
 /// The checks of this host, without what they printed: any user of the machine may ask on TCP.
@@ -283,14 +283,14 @@ async fn list_checks(shared: &Shared, output: impl Fn(&str) -> Option<String>) -
         value
     };
     let checks: Vec<Value> = shared.registry.all().into_iter().map(show).collect();
-    Ok(json_body(shared.answers.own(&json!({ "checks": checks })).await?))
+    Ok(json_body(shared.answers.body(&json!({ "checks": checks })).await?))
 }
 
 /// Targets for Prometheus (its HTTP service discovery): always the whole list; where the list is not known, an
 /// error, because then Prometheus keeps what it has.
 pub(super) async fn http_sd(
     State(shared): State<Shared>,
-    Query(wanted): Query<Wanted>,
+    Query(wanted): Query<ServiceQuery>,
 ) -> Result<Response, Refusal> {
     let name = wanted.service.as_deref().ok_or_else(|| refused("service=NAME is missing"))?;
     let name = ServiceName::new(name).map_err(refused)?;
@@ -301,13 +301,13 @@ pub(super) async fn http_sd(
     }
     let shown = shared.reader.with_health(&name, HEALTH_WITHIN).await;
     if !shown.view.records_known() || !shown.view.health_known(&name) {
-        return Err(not_known_yet());
+        return Err(not_read_yet());
     }
     // It says no age, so that it is the same at every age.
     let moment = (shown.generation, shown.revision, 0);
     let question = question("targets", &name, level, tag.as_ref());
     let render = move || targets(&shown, &name, level, tag.as_ref()).to_string().into_bytes();
-    Ok(json_body(shared.answers.shared(moment, question, render).await?))
+    Ok(json_body(shared.answers.cached_body(moment, question, render).await?))
 }
 
 fn targets(shown: &CatalogSnapshot, name: &ServiceName, level: Level, tag: Option<&Tag>) -> Value {

@@ -29,7 +29,7 @@ mod results;
 mod server;
 mod shared;
 
-pub use answers::Answers;
+pub use answers::AnswerCache;
 pub use shared::Shared;
 
 use crate::templates::TemplateStates;
@@ -55,7 +55,7 @@ use tokio::sync::watch;
 /// Longest body of a request; results of checks alone have one.
 const BODY_MAX_BYTES: usize = 64 * 1024;
 
-fn reading() -> Router<Shared> {
+fn read_routes() -> Router<Shared> {
     Router::new()
         .route("/status", get(show_status))
         .route("/ready", get(ready))
@@ -68,7 +68,7 @@ fn reading() -> Router<Shared> {
         .route("/v1/http_sd", get(catalog::http_sd))
 }
 
-fn telling() -> Router<Shared> {
+fn report_routes() -> Router<Shared> {
     Router::new()
         .route("/v1/agent/check/{result}/{check}", get(results::report_result).put(results::report_result))
         .route("/v1/agent/check/update/{check}", put(results::update_result))
@@ -85,9 +85,9 @@ pub async fn serve(
     stop: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
     let bound = listener.local_addr()?;
-    let open = reading().route("/v1/checks", get(catalog::checks));
-    let router = if takes_results { open.merge(telling()) } else { open };
-    let router = router.layer(from_fn_with_state(bound, only_by_address));
+    let open = read_routes().route("/v1/checks", get(catalog::checks));
+    let router = if takes_results { open.merge(report_routes()) } else { open };
+    let router = router.layer(from_fn_with_state(bound, require_local_host_header));
     server::serve(listener, router.layer(DefaultBodyLimit::max(BODY_MAX_BYTES)).with_state(shared), stop)
         .await;
     Ok(())
@@ -103,13 +103,13 @@ pub async fn serve_socket(
     let private = Router::new()
         .route("/v1/config/{name}", get(catalog::config))
         .route("/v1/checks", get(catalog::checks_with_output));
-    let telling = telling().layer(from_fn_with_state(group, only_who_may_tell));
-    let router = reading().merge(telling).merge(private).layer(DefaultBodyLimit::max(BODY_MAX_BYTES));
+    let telling = report_routes().layer(from_fn_with_state(group, require_reporter));
+    let router = read_routes().merge(telling).merge(private).layer(DefaultBodyLimit::max(BODY_MAX_BYTES));
     server::serve(listener, router.with_state(shared), stop).await;
 }
 
 /// The mode of the socket is not enough where somebody opened it to others, so that they may read.
-async fn only_who_may_tell(
+async fn require_reporter(
     State(group): State<Option<Gid>>,
     Extension(client): Extension<Arc<Connection>>,
     request: Request,
@@ -117,7 +117,7 @@ async fn only_who_may_tell(
 ) -> Response {
     let own = rustix::process::geteuid().as_raw();
     match &client.peer {
-        Some(peer) if peer.may_tell(own, group) => next.run(request).await,
+        Some(peer) if peer.may_report(own, group) => next.run(request).await,
         peer => {
             let who =
                 peer.as_ref().map_or_else(|| "this user".to_owned(), |peer| format!("user {}", peer.uid()));
@@ -130,7 +130,11 @@ async fn only_who_may_tell(
 
 /// A page in a browser must not read this by a name that it made point here (DNS rebinding): the Host
 /// header must be an address, or localhost.
-async fn only_by_address(State(bound): State<SocketAddr>, request: Request, next: Next) -> Response {
+async fn require_local_host_header(
+    State(bound): State<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Response {
     let host = request.headers().get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or("");
     if is_local(host, bound.ip()) {
         next.run(request).await
@@ -175,7 +179,7 @@ async fn show_status(State(shared): State<Shared>) -> Result<Response, Refusal> 
         state.problem = state.problem.as_deref().map(|trouble| shared.secrets.redact(trouble));
     }
     json["templates"] = serde_json::json!(templates);
-    Ok(json_body(shared.answers.own(&json).await?))
+    Ok(json_body(shared.answers.body(&json).await?))
 }
 
 async fn ready(State(shared): State<Shared>) -> (StatusCode, &'static str) {

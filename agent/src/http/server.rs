@@ -36,14 +36,14 @@ const AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// What connections come from.
 pub(super) trait Source {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-    async fn take(&self) -> io::Result<Self::Stream>;
+    async fn accept(&self) -> io::Result<Self::Stream>;
     /// Who is at the other end, if that can be known.
     fn peer(stream: &Self::Stream) -> Option<Peer>;
 }
 
 impl Source for TcpListener {
     type Stream = tokio::net::TcpStream;
-    async fn take(&self) -> io::Result<Self::Stream> {
+    async fn accept(&self) -> io::Result<Self::Stream> {
         let (stream, _) = self.accept().await?;
         stream.set_nodelay(true)?;
         Ok(stream)
@@ -55,7 +55,7 @@ impl Source for TcpListener {
 
 impl Source for UnixListener {
     type Stream = tokio::net::UnixStream;
-    async fn take(&self) -> io::Result<Self::Stream> {
+    async fn accept(&self) -> io::Result<Self::Stream> {
         self.accept().await.map(|(stream, _)| stream)
     }
     fn peer(stream: &Self::Stream) -> Option<Peer> {
@@ -124,20 +124,20 @@ impl Connection {
 }
 
 /// The connections that are open.
-struct Open {
+struct OpenConnections {
     places: Arc<Semaphore>,
     waits: Arc<Semaphore>,
     all: Vec<Weak<Connection>>,
 }
 
-impl Open {
+impl OpenConnections {
     fn new() -> Self {
         let (places, waits) = (Semaphore::new(CONNECTIONS_MAX), Semaphore::new(WAITING_MAX));
         Self { places: Arc::new(places), waits: Arc::new(waits), all: Vec::new() }
     }
 
     /// A place for one more. Who has had his second makes room.
-    async fn place(&mut self) -> Option<OwnedSemaphorePermit> {
+    async fn permit(&mut self) -> Option<OwnedSemaphorePermit> {
         self.all.retain(|connection| connection.strong_count() > 0);
         loop {
             if let Ok(place) = self.places.clone().try_acquire_owned() {
@@ -180,14 +180,14 @@ impl Open {
 
 /// Serves until `stop` says so; open requests may end.
 pub(super) async fn serve<S: Source>(source: S, router: Router, mut stop: watch::Receiver<bool>) {
-    let mut open = Open::new();
+    let mut open = OpenConnections::new();
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         let taken = tokio::select! {
             // Nothing is lost: a connection that was not taken waits for the next.
             () = stopped(&mut stop) => break,
-            taken = async { Some((source.take().await, open.place().await?)) } => taken,
+            taken = async { Some((source.accept().await, open.permit().await?)) } => taken,
         };
         let Some((taken, place)) = taken else { break };
         let stream = match taken {
@@ -200,14 +200,14 @@ pub(super) async fn serve<S: Source>(source: S, router: Router, mut stop: watch:
         };
         let (connection, router, mut stop) = (open.add(S::peer(&stream)), router.clone(), stop.clone());
         connections.spawn(async move {
-            talk(stream, router, &connection, &mut stop).await;
+            serve_connection(stream, router, &connection, &mut stop).await;
             drop(place);
         });
     }
     while connections.join_next().await.is_some() {}
 }
 
-async fn talk(
+async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
     connection: &Arc<Connection>,

@@ -1,6 +1,6 @@
 //! What the handlers of requests share.
 
-use super::answers::Answers;
+use super::answers::AnswerCache;
 use crate::catalog::{Loaded, PublishedServices, Reader};
 use crate::checks::CheckRegistry;
 use crate::secrets::Secrets;
@@ -30,7 +30,7 @@ pub struct Shared {
     /// What must not be shown.
     pub secrets: Secrets,
     /// What is being answered.
-    pub answers: Answers,
+    pub answers: AnswerCache,
 }
 
 pub(super) fn json_body(body: Bytes) -> Response {

@@ -139,7 +139,7 @@ impl Runs {
         }
         // Nobody holds the lock and there is no result: the runner was cut off. What it had started must
         // not go on beside the next run of the same step.
-        runner.iter().for_each(processes::RunnerTrace::end_what_is_left);
+        runner.iter().for_each(processes::RunnerTrace::kill_remaining);
         Ok(RunResult::without_output(StepEnd::Interrupted))
     }
 

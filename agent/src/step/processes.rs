@@ -139,7 +139,7 @@ const GROUP_BUSY: Duration = Duration::from_millis(200);
 
 impl RunnerTrace {
     /// Of this process.
-    pub(super) fn of_me(run_id: &Token, group: Option<&ControlGroup>) -> io::Result<Self> {
+    pub(super) fn for_current_process(run_id: &Token, group: Option<&ControlGroup>) -> io::Result<Self> {
         let me = getpid().as_raw_nonzero().get();
         let stat = std::fs::read_to_string("/proc/self/stat")?;
         let started_ticks = parse_stat(me, &stat)
@@ -151,13 +151,13 @@ impl RunnerTrace {
 
     /// Ends what a runner that was killed had started. Blocks until nothing of it is left: what goes on, even a
     /// process that cannot be killed because it waits for a disk, must not do so beside the next run.
-    pub(super) fn end_what_is_left(&self) {
+    pub(super) fn kill_remaining(&self) {
         if self.boot_id != boot_id() {
             return;
         }
         let mut logged_at: Option<BootMillis> = None;
         loop {
-            let left = self.left();
+            let left = self.remaining();
             if left.is_empty() {
                 break;
             }
@@ -188,7 +188,7 @@ impl RunnerTrace {
         }
     }
 
-    fn left(&self) -> BTreeSet<i32> {
+    fn remaining(&self) -> BTreeSet<i32> {
         let mut left = self.control_group.as_deref().map(ControlGroup::members).unwrap_or_default();
         let processes = all();
         // Its lock is free before the runner itself is gone. Another leader of that number is of another session.
@@ -199,7 +199,7 @@ impl RunnerTrace {
             left.extend(processes.iter().filter(of_session).map(|p| p.pid));
         }
         // A step may have restarted the agent, which then carries the mark itself.
-        let mine = ancestors_and_me(&processes);
+        let mine = own_ancestry(&processes);
         let is_marked = |p: &&Process| p.started_ticks >= self.started_ticks && !mine.contains(&p.pid);
         let marked = processes.iter().filter(is_marked).filter(|p| names_run(p.pid, &self.run_id));
         left.extend(marked.map(|p| p.pid));
@@ -209,7 +209,7 @@ impl RunnerTrace {
     }
 }
 
-fn ancestors_and_me(processes: &[Process]) -> BTreeSet<i32> {
+fn own_ancestry(processes: &[Process]) -> BTreeSet<i32> {
     let mut found = BTreeSet::new();
     let mut next = Some(getpid().as_raw_nonzero().get());
     while let Some(pid) = next.filter(|pid| found.insert(*pid)) {
