@@ -62,14 +62,14 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
 
 /// The definition of a verb, made with those of its group.
 fn verb_of(word: &str) -> Option<clap::Command> {
-    fn among<V: Subcommand>(word: &str) -> Option<clap::Command> {
+    fn find_in<V: Subcommand>(word: &str) -> Option<clap::Command> {
         let group = || ManuallyDrop::new(V::augment_subcommands(clap::Command::new("orchestrate")));
         V::has_subcommand(word).then(|| group().find_subcommand(word).cloned())?
     }
-    among::<UpdateVerb>(word)
-        .or_else(|| among::<StateVerb>(word))
-        .or_else(|| among::<CatalogVerb>(word))
-        .or_else(|| among::<Verb>(word))
+    find_in::<UpdateVerb>(word)
+        .or_else(|| find_in::<StateVerb>(word))
+        .or_else(|| find_in::<CatalogVerb>(word))
+        .or_else(|| find_in::<Verb>(word))
 }
 
 fn read(definition: &mut clap::Command, arguments: &[OsString]) -> Result<Cli, clap::Error> {

@@ -57,7 +57,7 @@ pub struct Retained {
 
 /// A functional instance that went silent.
 #[derive(Debug, Clone)]
-struct Vanished {
+struct LostInstance {
     last: Arc<Instance>,
     at: BootMillis,
     /// When nothing of it was left in the store.
@@ -67,19 +67,19 @@ struct Vanished {
 }
 
 #[derive(Debug, Clone, Default)]
-struct Watched {
-    vanished: BTreeMap<HostName, Vanished>,
+struct ServiceGuard {
+    vanished: BTreeMap<HostName, LostInstance>,
     /// Too many at once: their last word is served.
     holding: bool,
 }
 
-impl Watched {
-    fn holds(&self, vanished: &Vanished) -> bool {
+impl ServiceGuard {
+    fn retains(&self, vanished: &LostInstance) -> bool {
         self.holding || vanished.works
     }
 
     fn retained_hosts(&self) -> impl Iterator<Item = &HostName> {
-        self.vanished.iter().filter(|(_, vanished)| self.holds(vanished)).map(|(host, _)| host)
+        self.vanished.iter().filter(|(_, vanished)| self.retains(vanished)).map(|(host, _)| host)
     }
 
     /// What went silent long ago did not go together with what goes now.
@@ -106,7 +106,7 @@ pub(super) struct Change<'a> {
 #[derive(Debug, Clone)]
 pub struct Guard {
     settings: GuardSettings,
-    services: BTreeMap<ServiceName, Watched>,
+    services: BTreeMap<ServiceName, ServiceGuard>,
 }
 
 impl Guard {
@@ -127,7 +127,7 @@ impl Guard {
     ) -> Vec<HostName> {
         let Change { before, after, followed } = change;
         if after.health.is_some_and(|health| after.record.is_some() || !health.is_functional()) {
-            self.speaks(service, host);
+            self.note_report(service, host);
             return Vec::new();
         }
         // A record of a host with an agent is all that is known where health is not followed.
@@ -135,13 +135,13 @@ impl Guard {
         let was_functional = before.health.map_or(stood, |health| health.is_functional());
         let is_silent = followed && after.health.is_none() && was_functional;
         if !followed && after.record.is_some() {
-            self.speaks(service, host);
+            self.note_report(service, host);
             return Vec::new();
         }
         let lost_record = before.record.is_some() && after.record.is_none();
         if lost_record && before.health.is_some_and(|health| !health.is_functional()) {
             // What it said last was that it does not work: it may go.
-            self.speaks(service, host);
+            self.note_report(service, host);
             return Vec::new();
         }
         let settings = self.settings;
@@ -166,7 +166,7 @@ impl Guard {
             };
             let last = Arc::new(Instance { retained: true, ..last.as_ref().clone() });
             watched.forget_old(settings.window, now);
-            watched.vanished.insert(host.clone(), Vanished { last, at: now, gone, works });
+            watched.vanished.insert(host.clone(), LostInstance { last, at: now, gone, works });
         }
         let silent = watched.vanished.len();
         if watched.holding || !settings.is_cliff(silent, left + silent) {
@@ -177,7 +177,7 @@ impl Guard {
     }
 
     /// The host says something: that counts.
-    fn speaks(&mut self, service: &ServiceName, host: &HostName) {
+    fn note_report(&mut self, service: &ServiceName, host: &HostName) {
         let Some(watched) = self.services.get_mut(service) else { return };
         watched.vanished.remove(host);
         if watched.vanished.is_empty() {
@@ -188,7 +188,7 @@ impl Guard {
     /// The last word of an instance, if it is held back.
     pub(super) fn retained_instance(&self, service: &ServiceName, host: &HostName) -> Option<Arc<Instance>> {
         let watched = self.services.get(service)?;
-        let vanished = watched.vanished.get(host).filter(|vanished| watched.holds(vanished))?;
+        let vanished = watched.vanished.get(host).filter(|vanished| watched.retains(vanished))?;
         Some(vanished.last.clone())
     }
 
@@ -221,7 +221,7 @@ impl Guard {
                 watched.forget_old(settings.window, now);
                 continue;
             }
-            let over = |v: &Vanished| v.gone.is_some_and(|gone| now >= gone.plus(settings.linger));
+            let over = |v: &LostInstance| v.gone.is_some_and(|gone| now >= gone.plus(settings.linger));
             let gone: Vec<HostName> =
                 watched.vanished.iter().filter(|(_, v)| over(v)).map(|(host, _)| host.clone()).collect();
             gone.iter().for_each(|host| drop(watched.vanished.remove(host)));
@@ -245,7 +245,7 @@ impl Guard {
         let settings = self.settings;
         let ends = self.services.values().flat_map(|watched| {
             watched.vanished.values().filter_map(|v| {
-                if watched.holds(v) {
+                if watched.retains(v) {
                     v.gone.map(|gone| gone.plus(settings.linger))
                 } else {
                     Some(v.at.plus(settings.window))

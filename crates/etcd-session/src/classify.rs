@@ -7,13 +7,13 @@ use crate::error::StoreError;
 use crate::request::Repeat;
 
 /// Who asked whom.
-pub(crate) struct Who<'a> {
+pub(crate) struct Caller<'a> {
     pub(crate) config: &'a SessionConfig,
     /// Where it was asked, if that is known.
     pub(crate) endpoint: Option<&'a str>,
 }
 
-impl Who<'_> {
+impl Caller<'_> {
     /// As etcd knows it: the given user, else the common name of the certificate.
     fn user(&self) -> String {
         let given = self.config.user.as_ref().map(|(name, _)| name.clone());
@@ -28,16 +28,16 @@ impl StoreError {
     pub(crate) fn of(
         operation: &'static str,
         repeat: Repeat,
-        who: &Who<'_>,
+        who: &Caller<'_>,
         error: &etcd_client::Error,
     ) -> Self {
         let at =
             |detail: String| who.endpoint.map_or(detail.clone(), |endpoint| format!("{endpoint}: {detail}"));
         let lost = |text: String| {
-            let how = connecting::how(error, &who.config.tls).unwrap_or(text);
+            let how = connecting::describe(error, &who.config.tls).unwrap_or(text);
             Self::lost(operation, repeat, at(how))
         };
-        match connecting::why(error, &who.config.tls) {
+        match connecting::not_connected(error, &who.config.tls) {
             Some(NotConnected::Unreachable(why)) => return Self::Unreachable { operation, detail: at(why) },
             Some(NotConnected::Tls(why)) => return Self::Tls { operation, detail: at(why) },
             None => {}

@@ -15,7 +15,7 @@ pub(crate) enum NotConnected {
 }
 
 /// Says why there is no connection; nothing if there was one, so that the request may have arrived.
-pub(crate) fn why(error: &etcd_client::Error, files: &TlsFiles) -> Option<NotConnected> {
+pub(crate) fn not_connected(error: &etcd_client::Error, files: &TlsFiles) -> Option<NotConnected> {
     let chain = chain(error);
     // Also behind a connection that seemed to be made: by TLS 1.3 the server judges the client after that.
     let handshake = chain.iter().find_map(|error| match error.downcast_ref::<rustls::Error>() {
@@ -38,7 +38,7 @@ pub(crate) fn why(error: &etcd_client::Error, files: &TlsFiles) -> Option<NotCon
 }
 
 /// How an answer was lost; nothing if the store itself says that it has none.
-pub(crate) fn how(error: &etcd_client::Error, files: &TlsFiles) -> Option<String> {
+pub(crate) fn describe(error: &etcd_client::Error, files: &TlsFiles) -> Option<String> {
     use io::ErrorKind as Kind;
     let chain = chain(error);
     let innermost = chain.last()?;

@@ -4,7 +4,7 @@
 //! member that is cut off from its peers. So a session talks to one endpoint at a time and moves on
 //! when a request fails for a reason that another member may not share.
 
-use crate::classify::Who;
+use crate::classify::Caller;
 use crate::config::{EndpointSource, SessionConfig};
 use crate::error::{Class, StoreError};
 use crate::marks::{Marks, SharedMarks};
@@ -146,7 +146,7 @@ impl Session {
         error: &etcd_client::Error,
     ) -> StoreError {
         let config = &self.inner.config;
-        let mut error = StoreError::of(operation, repeat, &Who { config, endpoint }, error);
+        let mut error = StoreError::of(operation, repeat, &Caller { config, endpoint }, error);
         if let StoreError::Unreachable { detail, .. }
         | StoreError::Lost { detail, .. }
         | StoreError::Unknown { detail, .. }

@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return complain(&format!("no runtime: {error}"), 1),
+        Err(error) => return report_error(&format!("no runtime: {error}"), 1),
     };
     let result = runtime.block_on(async {
         match cli.verb {
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
     runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => complain(&format!("{error:#}"), if is_in_use(&error) { EX_IN_USE } else { 1 }),
+        Err(error) => report_error(&format!("{error:#}"), if is_in_use(&error) { EX_IN_USE } else { 1 }),
     }
 }
 
@@ -103,7 +103,7 @@ async fn serve(options: Serve) -> anyhow::Result<()> {
     }
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    say(&format!("listening on {address}"))?;
+    print(&format!("listening on {address}"))?;
     let stop = async move {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -115,7 +115,7 @@ async fn serve(options: Serve) -> anyhow::Result<()> {
 
 async fn export(data_dir: PathBuf, to: Vec<String>) -> anyhow::Result<()> {
     let exported = solo_etcd::export(&data_dir, &to).await?;
-    say(&format!(
+    print(&format!(
         "{} keys written, {} that hang on a lease left behind: who wrote them writes them again.\n\
          Now point the agents at the new endpoints, and when they say that they are blocked there:\n  \
          orchestrate store accept --version VERSION",
@@ -123,7 +123,7 @@ async fn export(data_dir: PathBuf, to: Vec<String>) -> anyhow::Result<()> {
     ))
 }
 
-fn say(line: &str) -> anyhow::Result<()> {
+fn print(line: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
@@ -135,7 +135,7 @@ fn warn(line: &str) {
 }
 
 #[allow(clippy::print_stderr, reason = "the one place where this program complains")]
-fn complain(message: &str, code: u8) -> ExitCode {
+fn report_error(message: &str, code: u8) -> ExitCode {
     eprintln!("solo-etcd: {message}");
     ExitCode::from(code)
 }

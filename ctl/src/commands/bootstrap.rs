@@ -59,7 +59,7 @@ pub(super) async fn bootstrap(
         )));
     }
     let files = Files::of(&request.directory)?;
-    let earlier = files.earlier()?;
+    let earlier = files.existing_settings()?;
     let host = match (&request.hostname, earlier.as_ref().and_then(|earlier| earlier.host.as_ref())) {
         (None, Some(host)) => host.clone(),
         (given, _) => store.settings.host(given.as_deref())?,
@@ -97,13 +97,19 @@ pub(super) async fn bootstrap(
         files.write(&text)?;
         files.forget_password_of(earlier.as_ref(), password.as_ref());
     }
-    tell(&files, changed, &host, found, output);
+    print_result(&files, changed, &host, found, output);
     Ok(Exit::Yes)
 }
 
 /// Says what was done, and what comes next.
-fn tell(files: &Files, changed: bool, host: &HostName, found: Option<Found>, output: &mut Output) {
-    let next = files.next(found.is_none());
+fn print_result(
+    files: &Files,
+    changed: bool,
+    host: &HostName,
+    found: Option<StoreInspection>,
+    output: &mut Output,
+) {
+    let next = files.next_steps(found.is_none());
     let desired = found.as_ref().and_then(|found| found.desired.as_ref());
     let answer = json!({
         "file": files.fragment(),
@@ -126,12 +132,12 @@ fn tell(files: &Files, changed: bool, host: &HostName, found: Option<Found>, out
 }
 
 /// It could not be read or written here.
-fn not_here(error: anyhow::Error) -> Failure {
+fn local_failure(error: anyhow::Error) -> Failure {
     Failure { exit: Exit::No, error }
 }
 
 /// What the store says.
-struct Found {
+struct StoreInspection {
     revision: i64,
     /// What the fleet shall run, if anything.
     desired: Option<Result<Version, String>>,
@@ -143,7 +149,7 @@ async fn inspect_store(
     settings: &AgentSettings,
     first: bool,
     store: &Store<'_>,
-) -> Result<Option<Found>, Failure> {
+) -> Result<Option<StoreInspection>, Failure> {
     if first && !settings::somebody_listens_here() {
         let StoreSettings { cacert, cert, user, .. } = &settings.store;
         if cacert.is_some() || cert.is_some() || user.is_some() {
@@ -175,7 +181,7 @@ async fn inspect_store(
         );
     }
     let desired = snapshot.get(&Key::CurrentVersion).map(|entry| codec::read_version(&entry.value));
-    Ok(Some(Found { revision: snapshot.revision, desired }))
+    Ok(Some(StoreInspection { revision: snapshot.revision, desired }))
 }
 
 /// The file from which the agent reads the password of its user. Its name has the user, so that one can take the place of
@@ -191,7 +197,8 @@ impl<'a> Password<'a> {
     fn of(user: &str, secret: &'a Secret, files: &Files) -> Result<Self, Failure> {
         let user = Role::new(user).context("the user is part of a file's name").map_err(Failure::usage)?;
         let path = files.directory.join(format!("{PASSWORD}-{user}"));
-        let old_text = local::read(&path).with_context(|| path.display().to_string()).map_err(not_here)?;
+        let old_text =
+            local::read(&path).with_context(|| path.display().to_string()).map_err(local_failure)?;
         let changed = !old_text.is_some_and(|text| secret.is(&text));
         Ok(Self { path, secret, changed })
     }
@@ -200,7 +207,7 @@ impl<'a> Password<'a> {
         let path_text = || self.path.display().to_string();
         local::replace_secret(&self.path, |file| self.secret.write_to(file))
             .with_context(path_text)
-            .map_err(not_here)
+            .map_err(local_failure)
     }
 }
 
@@ -229,7 +236,8 @@ fn store_settings(config: &SessionConfig, password_file: Option<PathBuf>) -> Res
 
 /// A path as settings have it.
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
-    let full = std::path::absolute(path).with_context(|| path.display().to_string()).map_err(not_here)?;
+    let full =
+        std::path::absolute(path).with_context(|| path.display().to_string()).map_err(local_failure)?;
     if full.to_str().is_none() {
         return Err(Failure::usage(anyhow!("{}: settings are UTF-8, and this path is not", full.display())));
     }
@@ -250,7 +258,7 @@ impl Files {
         for path in local::settings_files(&files.directory) {
             let text = local::read_up_to(&path, local::SETTINGS_MAX_BYTES);
             let text =
-                text.with_context(|| path.display().to_string()).map_err(not_here)?.unwrap_or_default();
+                text.with_context(|| path.display().to_string()).map_err(local_failure)?.unwrap_or_default();
             if path == files.fragment() {
                 files.ours = Some(text);
             } else {
@@ -269,9 +277,9 @@ impl Files {
     }
 
     /// What an earlier invocation wrote.
-    fn earlier(&self) -> Result<Option<AgentSettings>, Failure> {
+    fn existing_settings(&self) -> Result<Option<AgentSettings>, Failure> {
         let ours = self.ours.clone().map(|text| read(&[(self.fragment().display().to_string(), text)]));
-        ours.transpose().map_err(|error| not_here(error.into()))
+        ours.transpose().map_err(|error| local_failure(error.into()))
     }
 
     /// What the agent is told by all of them, with this one; it has to be what this one says.
@@ -292,7 +300,7 @@ impl Files {
             let path = self.directory.join(name);
             // Commands come from here: whoever may write here may do what the agent may.
             let made = DirBuilder::new().recursive(true).mode(0o755).create(&path);
-            made.with_context(|| path.display().to_string()).map_err(not_here)?;
+            made.with_context(|| path.display().to_string()).map_err(local_failure)?;
         }
         Ok(())
     }
@@ -302,7 +310,7 @@ impl Files {
         let first = (!is_there).then(|| (self.settings(), SETTINGS));
         for (path, text) in first.into_iter().chain([(self.fragment(), text)]) {
             let path_text = || path.display().to_string();
-            local::replace(&path, text.as_bytes()).with_context(path_text).map_err(not_here)?;
+            local::replace(&path, text.as_bytes()).with_context(path_text).map_err(local_failure)?;
         }
         Ok(())
     }
@@ -321,7 +329,7 @@ impl Files {
     }
 
     /// The commands that start the agent with these settings.
-    fn next(&self, without_store: bool) -> Vec<String> {
+    fn next_steps(&self, without_store: bool) -> Vec<String> {
         let store = without_store.then(|| "systemctl enable --now solo-etcd".to_owned());
         let agent = if self.directory == Path::new(DIRECTORY) {
             vec!["systemctl enable orchestrate-agent".into(), "systemctl restart orchestrate-agent".into()]

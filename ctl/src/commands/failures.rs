@@ -13,7 +13,7 @@ use crate::local;
 use crate::output::{self, Output};
 use crate::settings::Flavour;
 use etcd_session::{KeyList, StoreError};
-use planning::fleet::Down;
+use planning::fleet::FailedService;
 use schema::codec;
 use schema::keys::{Key, Prefix, StatusState};
 use schema::names::{HostName, StatusType, Version};
@@ -91,7 +91,7 @@ impl Failures {
     }
 
     /// The lines of the first generation, which knew two checks.
-    fn print_as_first(&self, output: &mut Output) {
+    fn print_legacy(&self, output: &mut Output) {
         for (title, kind) in [("Validation", StatusType::validation()), ("Puppet", StatusType::apply())] {
             for host in self.hosts(&Check::Status(kind)) {
                 output.line(&format!("{title} failure:{host}"));
@@ -146,7 +146,7 @@ pub(super) async fn get_failures(
         found.print(warnings, output);
     } else {
         if hosts {
-            found.print_as_first(output);
+            found.print_legacy(output);
         } else {
             found.print_counts(output);
         }
@@ -197,7 +197,7 @@ impl Reader<'_> {
             found.failures.extend(stale.map(|host| Problem { host, check: Check::Stale(kind.clone()) }));
         }
         if counts[first_of_services..].iter().any(|count| *count > 0) {
-            found.failures.extend(self.down().await?);
+            found.failures.extend(self.failed_services().await?);
         }
         found.failures.sort();
         found.warnings.sort();
@@ -205,10 +205,10 @@ impl Reader<'_> {
     }
 
     /// Services that do not work, and failing checks of hosts themselves: what a fleet fails by beside results.
-    async fn down(&self) -> Result<Vec<Problem>, StoreError> {
+    async fn failed_services(&self) -> Result<Vec<Problem>, StoreError> {
         let (fleet, _) = fleet::read(self.store, Some(self.revision), self.store.deadline).await?;
-        let problem = |down: Down| Problem { host: down.host, check: Check::Down(down.check) };
-        Ok(fleet.down().into_iter().map(problem).collect())
+        let problem = |down: FailedService| Problem { host: down.host, check: Check::Down(down.check) };
+        Ok(fleet.failed_services().into_iter().map(problem).collect())
     }
 
     async fn list(&self, prefix: &Prefix) -> Result<KeyList, StoreError> {
@@ -445,8 +445,8 @@ mod tests {
         check(Failures::print_counts, &found(), "Validation failures :2\nPuppet failures :1\n");
         check(Failures::print_counts, &Failures::default(), "Validation failures :0\nPuppet failures :0\n");
         let first = "Validation failure:a\nValidation failure:b\nPuppet failure:a\n";
-        check(Failures::print_as_first, &found(), first);
-        check(Failures::print_as_first, &Failures::default(), "");
+        check(Failures::print_legacy, &found(), first);
+        check(Failures::print_legacy, &Failures::default(), "");
         let newer = "Failures:\n  Node: a, Check: puppet\n  Node: a, Check: validation\n  Node: b, Check: validation\n  \
                      Node: c, Check: validation (stale)\n  Node: d, Check: liveness\n  \
                      Node: f, Check: mysql\n";

@@ -78,7 +78,7 @@ fn check_of(name: &str, code: i64) -> Option<(CheckId, CheckResult)> {
 }
 
 /// Tells the agent of this host a result, if it has such a check.
-fn tell(name: &str, code: i64, store: &Store<'_>) -> std::io::Result<CheckAck> {
+fn send_result(name: &str, code: i64, store: &Store<'_>) -> std::io::Result<CheckAck> {
     match check_of(name, code) {
         Some((check, result)) => {
             agent::report_result(&store.settings.agent_socket, &check, result, &format!("exit code {code}"))
@@ -88,7 +88,7 @@ fn tell(name: &str, code: i64, store: &Store<'_>) -> std::io::Result<CheckAck> {
 }
 
 /// A name that is no type of status is a TTL check of the agent on this host.
-fn tell_check(
+fn report_check(
     hostname: Option<&str>,
     name: &str,
     code: i64,
@@ -105,7 +105,7 @@ fn tell_check(
         return Err(unknown("checks of other hosts are told there"));
     }
     let socket = store.settings.agent_socket.display();
-    match tell(name, code, store) {
+    match send_result(name, code, store) {
         Ok(CheckAck::Accepted) => {
             output.answer(&json!({ "host": host, "check": name, "code": code }), |_| {});
             Ok(Exit::Yes)
@@ -152,7 +152,7 @@ impl<'a> Writer<'a> {
         Ok(lease)
     }
 
-    fn say(&self, output: &mut Output, what: &str, subject: impl Display) {
+    fn print(&self, output: &mut Output, what: &str, subject: impl Display) {
         if output.is_json() {
             output.answer(&json!({ "host": self.host, what: subject.to_string() }), |_| {});
         }
@@ -181,17 +181,17 @@ pub(super) async fn update_own_status(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let name = kind;
-    let Some(kind) = known_type(name) else { return tell_check(hostname, name, code, store, output) };
+    let Some(kind) = known_type(name) else { return report_check(hostname, name, code, store, output) };
     let writer = Writer::new(hostname, store)?;
     let state = state_of(&kind, code);
     until_written(async || write_status(&writer, &kind, state, code).await).await?;
     // Most agents have no check of that name, and need none.
     if writer.host.as_str() == store.settings.host_name
-        && let Err(error) = tell(name, code, store)
+        && let Err(error) = send_result(name, code, store)
     {
         output::warn(&format!("{}: {error}", store.settings.agent_socket.display()));
     }
-    writer.say(output, "state", state.as_str());
+    writer.print(output, "state", state.as_str());
     Ok(Exit::Yes)
 }
 
@@ -248,7 +248,7 @@ pub(super) async fn update_own_info(
         }
     };
     until_written(async || write_listing(&writer, &running).await).await?;
-    writer.say(output, "version", &running);
+    writer.print(output, "version", &running);
     Ok(Exit::Yes)
 }
 

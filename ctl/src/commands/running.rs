@@ -63,14 +63,14 @@ pub(super) fn hosts_of(list: &KeyList) -> (Vec<HostName>, usize) {
     (hosts, passed_over)
 }
 
-fn counted(versions: &BTreeMap<Version, usize>) -> Vec<serde_json::Value> {
+fn version_counts(versions: &BTreeMap<Version, usize>) -> Vec<serde_json::Value> {
     versions.iter().map(|(version, hosts)| json!({ "version": version, "hosts": hosts })).collect()
 }
 
 /// Lists the versions, one per line.
 pub(super) async fn running_versions(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let running = running(store).await?;
-    let answer = json!({ "versions": counted(&running.versions), "revision": running.revision });
+    let answer = json!({ "versions": version_counts(&running.versions), "revision": running.revision });
     output.answer(&answer, |o| {
         for version in running.versions.keys() {
             o.line(version.as_str());
@@ -113,7 +113,7 @@ pub(super) async fn check_single_version(
         "version": version,
         "wanted_found": found,
         "unwanted": unwanted,
-        "versions": counted(&running.versions),
+        "versions": version_counts(&running.versions),
         "revision": running.revision,
     });
     output.answer(&answer, |o| {

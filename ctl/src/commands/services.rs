@@ -26,11 +26,11 @@ pub(super) fn view_of(snapshot: &KeySnapshot) -> View {
     let entries =
         snapshot.entries.iter().map(|(key, entry)| (key.as_str(), entry.value.as_slice(), entry.lease != 0));
     let (view, refused) = catalog_from_store(entries);
-    warn_of(refused);
+    warn_of_refused(refused);
     view
 }
 
-fn warn_of(refused: usize) {
+fn warn_of_refused(refused: usize) {
     if refused > 0 {
         output::warn(&format!("{refused} records of services cannot be read, or are not of their host"));
     }
@@ -155,7 +155,7 @@ async fn stored_addresses(store: &Store<'_>) -> Result<(StoredAddresses, i64), S
     let take = |page: &EntryPage| found.add(&mut page.entries());
     let revision = store.session.read_entry_pages(&Prefix::Services, None, store.deadline, take).await?;
     found.sort();
-    warn_of(found.refused);
+    warn_of_refused(found.refused);
     Ok((found, revision))
 }
 
@@ -248,15 +248,15 @@ pub(super) async fn wait_for(
 ) -> Result<Exit, Failure> {
     let level: Level = level.parse().map_err(|e: String| Failure::usage(anyhow!(e)))?;
     // One read answers at once where it can, and says at once if the store is away.
-    let (mut have, mut revision) = counted(service, level, store).await?;
+    let (mut have, mut revision) = read_count(service, level, store).await?;
     while have < count {
-        let seen = followed(service, count, level, store).await?;
+        let seen = wait_until_counted(service, count, level, store).await?;
         if seen < count {
             have = seen;
             break;
         }
         // Two watches may be at two revisions: a yes is one read's.
-        (have, revision) = counted(service, level, store).await?;
+        (have, revision) = read_count(service, level, store).await?;
     }
     let answer = json!({
         "service": service, "level": level, "count": count, "have": have, "revision": revision,
@@ -268,13 +268,17 @@ pub(super) async fn wait_for(
     Ok(Exit::of(have >= count))
 }
 
-async fn counted(service: &ServiceName, level: Level, store: &Store<'_>) -> Result<(usize, i64), StoreError> {
+async fn read_count(
+    service: &ServiceName,
+    level: Level,
+    store: &Store<'_>,
+) -> Result<(usize, i64), StoreError> {
     let (view, revision) = read(store, Some(service), None).await?;
     Ok((view.count(service, level), revision))
 }
 
 /// Follows a service until there are enough, or the time is over; gives how many there were last.
-async fn followed(
+async fn wait_until_counted(
     service: &ServiceName,
     count: usize,
     level: Level,
@@ -378,7 +382,7 @@ pub(super) async fn dns(
     }
     let mut records = found.records;
     records.sort();
-    let lines: Vec<String> = records.iter().map(|record| in_words(&record.data, &zone)).collect();
+    let lines: Vec<String> = records.iter().map(|record| record_text(&record.data, &zone)).collect();
     let answer = json!({
         "name": lower, "type": kind, "answer": format!("{:?}", found.code), "records": lines,
         "revision": revision,
@@ -390,7 +394,7 @@ pub(super) async fn dns(
     Ok(Exit::of(!lines.is_empty()))
 }
 
-fn in_words(data: &Data, zone: &Zone) -> String {
+fn record_text(data: &Data, zone: &Zone) -> String {
     match data {
         Data::A(ip) => ip.to_string(),
         Data::Aaaa(ip) => ip.to_string(),

@@ -31,7 +31,7 @@ pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exi
     for alarm in extras.alarms.iter().flatten() {
         output::note(&format!("store alarm: {alarm}"));
     }
-    say_status(&fleet, &extras, revision, output);
+    print_status(&fleet, &extras, revision, output);
     let fleet_state = fleet.state();
     if let Some(why) = fleet.unknown_reason().filter(|_| fleet_state == FleetState::Unknown) {
         output::note(&format!("unknown: {why}"));
@@ -92,7 +92,7 @@ impl StatusExtras {
     }
 }
 
-fn say_status(fleet: &Fleet, extras: &StatusExtras, revision: i64, output: &mut Output) {
+fn print_status(fleet: &Fleet, extras: &StatusExtras, revision: i64, output: &mut Output) {
     let maintenance: Vec<[String; 5]> =
         extras.maintenance.iter().flat_map(|(host, out)| maintenance::rows(host, out)).collect();
     let verdicts = fleet.verdicts();
@@ -100,7 +100,7 @@ fn say_status(fleet: &Fleet, extras: &StatusExtras, revision: i64, output: &mut 
         verdicts.iter().filter(|(_, v)| **v != FleetVerdict::Ok).map(|(host, v)| (*host, v)).collect();
     let unaccounted = unaccounted_of(&verdicts);
     let versions = fleet.versions();
-    let down = fleet.down();
+    let down = fleet.failed_services();
     let target = match fleet.target() {
         FleetTarget::Known { version, revision } => Some((version, *revision)),
         _ => None,
@@ -227,7 +227,7 @@ mod tests {
 
     fn check(facts: &[(&str, &str)], expected: &str) {
         let mut output = Output::new(Format::Table);
-        say_status(&fleet(facts), &StatusExtras::default(), 30, &mut output);
+        print_status(&fleet(facts), &StatusExtras::default(), 30, &mut output);
         assert_eq!(output.text(), expected);
     }
 
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn lists_in_json_are_never_null() {
         let mut output = Output::new(Format::Json);
-        say_status(&fleet(&[]), &StatusExtras::default(), 30, &mut output);
+        print_status(&fleet(&[]), &StatusExtras::default(), 30, &mut output);
         let value: serde_json::Value = serde_json::from_str(output.text()).unwrap();
         assert_eq!(value["fleet"], "unknown");
         for list in [

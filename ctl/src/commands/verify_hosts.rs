@@ -169,7 +169,7 @@ async fn verify_both<'a>(
     let is_there = |host: &&str| {
         let Ok(host) = HostName::new(*host) else { return false };
         let announced = snapshot.get(&Key::Announced(host.clone()));
-        announced.is_some_and(|entry| says(&entry.value, version))
+        announced.is_some_and(|entry| announces(&entry.value, version))
             && snapshot.get(&Key::RunningVersion(version.clone(), host)).is_some()
     };
     let missing: Vec<&str> = hosts.iter().copied().filter(|host| !is_there(host)).collect();
@@ -196,7 +196,7 @@ async fn verify<'a>(
     let mut keys: Vec<Key> = hosts.iter().flat_map(keys).collect();
     keys.push(Key::Store);
     let snapshot = store.session.read_keys(&keys, deadline).await?;
-    let announces = |key| snapshot.get(key).is_some_and(|entry| says(&entry.value, version));
+    let announces = |key| snapshot.get(key).is_some_and(|entry| announces(&entry.value, version));
     let (mut missing, mut unconfirmed) = (Vec::new(), Vec::new());
     for (host, keys) in hosts.iter().zip(keys.chunks_exact(2)) {
         match snapshot.get(&keys[0]) {
@@ -245,7 +245,7 @@ async fn verify_by_range<'a>(
     }
     let mut unconfirmed: HashSet<&str> = hosts.difference(&absent).copied().collect();
     let take = |page: &EntryPage| {
-        for (key, _) in page.entries().filter(|(_, value)| says(value, version)) {
+        for (key, _) in page.entries().filter(|(_, value)| announces(value, version)) {
             unconfirmed.remove(key.rsplit('/').next().unwrap_or_default());
         }
     };
@@ -261,7 +261,7 @@ async fn verify_by_range<'a>(
 }
 
 /// What a host says in its own key.
-fn says(announced: &[u8], version: &Version) -> bool {
+fn announces(announced: &[u8], version: &Version) -> bool {
     read_version(announced).is_ok_and(|announced_version| announced_version == *version)
 }
 

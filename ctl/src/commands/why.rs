@@ -67,7 +67,7 @@ pub(super) async fn why(host: &HostName, store: &Store<'_>, output: &mut Output)
     };
     // Who waits for whom is seen in the fleet alone.
     let verdict = waits.as_ref().map_or(verdict, |waits| waits.verdict.clone());
-    say_why(
+    print_why(
         &Why { host, host_facts, verdict: &verdict, target: fleet.target(), retry, waits },
         snapshot.revision,
         output,
@@ -149,7 +149,7 @@ struct Why<'a> {
     waits: Option<Waits>,
 }
 
-fn say_why(why: &Why, revision: i64, output: &mut Output) {
+fn print_why(why: &Why, revision: i64, output: &mut Output) {
     let report = why.host_facts.readable_report();
     let desired = match why.target {
         FleetTarget::Known { version, revision } => Some((version, *revision)),
@@ -200,7 +200,7 @@ fn say_why(why: &Why, revision: i64, output: &mut Output) {
         say("because", &why.verdict.message());
         say("would change", why.verdict.hint());
         if let Some(waits) = &why.waits {
-            say_waits(waits, &mut say);
+            print_waits(waits, &mut say);
         }
         say("desired", &desired.map_or("none".into(), |(v, r)| format!("{v} (revision {r})")));
         say(
@@ -212,7 +212,7 @@ fn say_why(why: &Why, revision: i64, output: &mut Output) {
         say("listed under", if listed.is_empty() { "nothing".into() } else { listed.join(", ") }.as_str());
         say("agent", if why.host_facts.live.is_some() { "live" } else { "none" });
         if let Some(report) = report {
-            say_report(report, &mut say);
+            print_report(report, &mut say);
         }
         for (what, because) in &plan {
             say("next", &format!("{what}, because {because}"));
@@ -225,7 +225,7 @@ fn say_why(why: &Why, revision: i64, output: &mut Output) {
     });
 }
 
-fn say_waits(waits: &Waits, say: &mut impl FnMut(&str, &str)) {
+fn print_waits(waits: &Waits, say: &mut impl FnMut(&str, &str)) {
     let Some(chain) = &waits.chain else { return };
     for (host, wait) in &chain.links {
         say("chain", &format!("{host} waits for {wait}"));
@@ -236,7 +236,7 @@ fn say_waits(waits: &Waits, say: &mut impl FnMut(&str, &str)) {
     }
 }
 
-fn say_report(report: &Report, say: &mut impl FnMut(&str, &str)) {
+fn print_report(report: &Report, say: &mut impl FnMut(&str, &str)) {
     say("phase", &report.phase.to_string());
     say("says itself", format!("{} {}", report.verdict.as_str(), report.verdict.message()).trim_end());
     say("plan", &report.plan.because.to_string());
@@ -340,7 +340,7 @@ mod tests {
             waits: None,
         };
         let mut output = Output::new(Format::Table);
-        say_why(&why, 30, &mut output);
+        print_why(&why, 30, &mut output);
         assert_eq!(
             output.text(),
             "host:         h\n\

@@ -11,7 +11,7 @@ mod tests;
 mod verdict;
 mod waits;
 
-pub use services::Down;
+pub use services::FailedService;
 pub use state::{Fleet, FleetState, FleetTarget, HostFacts};
 pub use verdict::{Blocked, FailedBy, FleetVerdict, Running, Unaccounted, Waiting};
 pub use waits::{Chain, GRACE_SECONDS, LOOP_AGE_SECONDS, Member, Prospect, Root, WaitGraph};

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 /// A check that fails.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Down {
+pub struct FailedService {
     /// The host.
     pub host: HostName,
     /// The service, or the name of a check of the host itself.
@@ -29,30 +29,30 @@ impl Fleet {
 
     /// The services that are critical, and the checks of hosts themselves that are, each host's in order. Left out is
     /// what has an explanation: the host is updating, lost, or an operator took it out of use.
-    pub fn down(&self) -> Vec<Down> {
+    pub fn failed_services(&self) -> Vec<FailedService> {
         let mut down = BTreeSet::new();
         for (host, service) in &self.services.critical {
             if self.services.maintenance.get(host).is_some_and(|out| out.of(service).is_some())
-                || self.hosts.get(host).is_some_and(|facts| self.explains_itself(host, facts))
+                || self.hosts.get(host).is_some_and(|facts| self.is_explained(host, facts))
             {
                 continue;
             }
-            let (host_checks, line) = self.said_of(host, service);
+            let (host_checks, line) = self.check_outputs(host, service);
             // A check of the host makes all of its services critical: it is named instead of each of them.
             if host_checks.is_empty() {
-                down.insert(Down { host: host.clone(), check: service.to_string(), line });
+                down.insert(FailedService { host: host.clone(), check: service.to_string(), line });
             }
         }
         for (host, facts) in &self.hosts {
             let is_out = self.services.maintenance.get(host).is_some_and(|out| out.host.is_some());
-            if is_out || self.explains_itself(host, facts) {
+            if is_out || self.is_explained(host, facts) {
                 continue;
             }
             let report = facts.readable_report().filter(|_| facts.live.is_some());
             for check in report.iter().flat_map(|report| &report.checks) {
                 if check.service.is_none() && check.status == CheckStatus::Critical {
                     let (check, line) = (check.check.clone(), check.line.clone());
-                    down.insert(Down { host: host.clone(), check, line });
+                    down.insert(FailedService { host: host.clone(), check, line });
                 }
             }
         }
@@ -60,7 +60,7 @@ impl Fleet {
     }
 
     /// The failing checks of the host itself, and what the first failing check of the service said.
-    fn said_of(&self, host: &HostName, service: &ServiceName) -> (Vec<&str>, String) {
+    fn check_outputs(&self, host: &HostName, service: &ServiceName) -> (Vec<&str>, String) {
         let report = self.hosts.get(host).and_then(HostFacts::readable_report);
         let failing =
             report.iter().flat_map(|r| &r.checks).filter(|check| check.status == CheckStatus::Critical);
@@ -73,7 +73,7 @@ impl Fleet {
     }
 
     /// A host that is updating, or gone, has a better word for its services.
-    fn explains_itself(&self, host: &HostName, facts: &HostFacts) -> bool {
+    fn is_explained(&self, host: &HostName, facts: &HostFacts) -> bool {
         let report = facts.readable_report().filter(|_| facts.live.is_some());
         let is_disturbed = report
             .is_some_and(|report| !matches!(report.phase, Phase::Idle | Phase::Prefetch | Phase::Start));

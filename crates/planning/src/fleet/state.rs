@@ -276,7 +276,7 @@ impl Fleet {
         let needs_somebody = |v: &FleetVerdict| {
             matches!(v, FleetVerdict::Lost { .. } | FleetVerdict::Failed(_) | FleetVerdict::Blocked(_))
         };
-        if any(needs_somebody) || !self.down().is_empty() || self.lacks_while_settled(&verdicts) {
+        if any(needs_somebody) || !self.failed_services().is_empty() || self.lacks_while_settled(&verdicts) {
             FleetState::Failing
         } else if self.target == FleetTarget::NotSet {
             FleetState::Unknown

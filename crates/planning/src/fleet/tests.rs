@@ -259,7 +259,7 @@ fn a_fleet_fails_while_a_service_is_critical_unless_that_has_an_explanation() {
     use CheckStatus::{Critical, Warning};
     let check = |facts: &[(String, String)], expected: &[(&str, &str)], fleet_state: FleetState| {
         let fleet = fleet(target(), facts);
-        let down = fleet.down();
+        let down = fleet.failed_services();
         let found: Vec<(&str, &str)> =
             down.iter().map(|down| (down.check.as_str(), down.line.as_str())).collect();
         assert_eq!(found, expected, "{facts:#?}");

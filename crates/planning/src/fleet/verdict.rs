@@ -149,7 +149,7 @@ impl FleetVerdict {
                 "it decided on the instruction of revision {decided}, the store has one of revision {found}: the store went back"
             ),
             Self::Blocked(Blocked::Deadlock(hosts)) => {
-                format!("a deadlock: {}", super::waits::loop_in_words(hosts))
+                format!("a deadlock: {}", super::waits::describe_loop(hosts))
             }
             Self::Waiting(Waiting::On(on)) => format!("waits for {on}"),
             Self::Waiting(Waiting::Status(kind)) => format!("{kind} said \"not yet\""),

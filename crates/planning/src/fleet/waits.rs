@@ -93,13 +93,13 @@ impl fmt::Display for Root {
                 write!(f, "{service} on {host} is {health_text}")
             }
             Self::Open { service, host, what } => write!(f, "{service} on {host}: {what}"),
-            Self::Loop(hosts) => f.write_str(&loop_in_words(hosts)),
+            Self::Loop(hosts) => f.write_str(&describe_loop(hosts)),
         }
     }
 }
 
 /// `a waits for x on b, b waits for y on a`.
-pub(super) fn loop_in_words(hosts: &[(HostName, ServiceName)]) -> String {
+pub(super) fn describe_loop(hosts: &[(HostName, ServiceName)]) -> String {
     let next = |at: usize| &hosts[(at + 1) % hosts.len()].0;
     let parts = hosts.iter().enumerate();
     let parts: Vec<String> =
@@ -394,14 +394,14 @@ impl<'a> WaitGraph<'a> {
         let mut roots: BTreeMap<Root, BTreeSet<HostName>> = BTreeMap::new();
         for (host, _) in self.waiting() {
             let Some(chain) = self.chain(host) else { continue };
-            roots.entry(turned(chain.root)).or_default().insert(host.clone());
+            roots.entry(canonical(chain.root)).or_default().insert(host.clone());
         }
         roots
     }
 }
 
 /// A loop begins with its first host by name, from wherever it was found.
-fn turned(root: Root) -> Root {
+fn canonical(root: Root) -> Root {
     let Root::Loop(mut hosts) = root else { return root };
     let first = hosts.iter().enumerate().min_by_key(|(_, (host, _))| host.clone()).map_or(0, |(at, _)| at);
     hosts.rotate_left(first);

@@ -93,7 +93,7 @@ pub(super) fn add(plan: &mut Plan, verdict: &HostVerdict, desired: &Desired, obs
         StoreTrust::Trusted if observed.cannot_record.is_some() => {
             report_differs(plan, verdict, desired, observed, published, now)
         }
-        StoreTrust::Trusted => what_differs(plan, verdict, desired, observed, published, now),
+        StoreTrust::Trusted => differing_action(plan, verdict, desired, observed, published, now),
         // The listing and the results wait; that it is blocked may be said.
         StoreTrust::WentBack { .. } => report_differs(plan, verdict, desired, observed, published, now),
         _ => None,
@@ -112,7 +112,7 @@ enum Due {
     At(schema::time::BootMillis),
 }
 
-fn what_differs(
+fn differing_action(
     plan: &Plan,
     verdict: &HostVerdict,
     desired: &Desired,

@@ -16,7 +16,7 @@ pub(super) struct Cluster {
 /// The member's name.
 pub(crate) const MEMBER_NAME: &str = "solo";
 
-fn alone<T>() -> Result<Response<T>, Status> {
+fn single_member<T>() -> Result<Response<T>, Status> {
     Err(Status::unimplemented("solo-etcd has one member, which stays as it is; a fleet uses etcd"))
 }
 
@@ -25,7 +25,7 @@ impl Cluster {
         if member != self.engine.identity().member_id {
             return Err(Status::not_found("etcdserver: member not found"));
         }
-        alone()
+        single_member()
     }
 }
 
@@ -51,7 +51,7 @@ impl PbClusterService for Cluster {
         &self,
         _: Request<PbMemberAddRequest>,
     ) -> Result<Response<PbMemberAddResponse>, Status> {
-        alone()
+        single_member()
     }
 
     async fn member_remove(

@@ -21,7 +21,7 @@ const DEACTIVATE: i32 = 2;
 
 impl Maintenance {
     /// Looks at the whole state, which takes long, where no other request waits behind it.
-    async fn aside<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &self,
         inspect: impl FnOnce(&Store) -> T + Send + 'static,
     ) -> Result<T, Status> {
@@ -95,13 +95,14 @@ impl PbMaintenanceService for Maintenance {
     }
 
     async fn hash(&self, _: Request<PbHashRequest>) -> Result<Response<PbHashResponse>, Status> {
-        let (hash, revision) = self.aside(|store| (state_hash(store, i64::MAX), store.revision())).await?;
+        let (hash, revision) =
+            self.run_blocking(|store| (state_hash(store, i64::MAX), store.revision())).await?;
         Ok(Response::new(PbHashResponse { header: Some(self.0.header(revision)), hash }))
     }
 
     async fn hash_kv(&self, request: Request<PbHashKvRequest>) -> Result<Response<PbHashKvResponse>, Status> {
         let wanted = request.into_inner().revision;
-        let found = self.aside(move |store| {
+        let found = self.run_blocking(move |store| {
             let at = if wanted == 0 { store.revision() } else { wanted };
             if at > store.revision() {
                 return Err(Refusal::FutureRevision);

@@ -85,7 +85,7 @@ struct Watching {
 }
 
 /// The client is gone.
-struct Gone;
+struct ClientGone;
 
 impl Watching {
     async fn run(mut self, mut requests: Streaming<PbWatchRequest>) {
@@ -104,16 +104,16 @@ impl Watching {
                         asks_on = false;
                         Ok(())
                     }
-                    Err(_) => Err(Gone),
+                    Err(_) => Err(ClientGone),
                 },
-                () = self.answers.closed() => Err(Gone),
+                () = self.answers.closed() => Err(ClientGone),
                 changed = revisions.changed() => match changed {
                     Ok(()) => {
                         self.is_behind = true;
                         Ok(())
                     }
                     // The store stops.
-                    Err(_) => Err(Gone),
+                    Err(_) => Err(ClientGone),
                 },
                 _ = progress.tick() => {
                     self.progress_is_due = true;
@@ -128,8 +128,8 @@ impl Watching {
         }
     }
 
-    async fn send(&self, answer: PbWatchResponse) -> Result<(), Gone> {
-        self.answers.send(Ok(answer)).await.map_err(|_| Gone)
+    async fn send(&self, answer: PbWatchResponse) -> Result<(), ClientGone> {
+        self.answers.send(Ok(answer)).await.map_err(|_| ClientGone)
     }
 
     fn answer(&self, watch_id: i64, revision: i64) -> PbWatchResponse {
@@ -143,7 +143,7 @@ impl Watching {
         self.answer(watch_id, seen.map_or(revision, |seen| seen.min(revision)))
     }
 
-    async fn take(&mut self, request: PbWatchRequestUnion) -> Result<(), Gone> {
+    async fn take(&mut self, request: PbWatchRequestUnion) -> Result<(), ClientGone> {
         match request {
             PbWatchRequestUnion::CreateRequest(request) => {
                 let revision = self.engine.read().revision();
@@ -204,32 +204,32 @@ impl Watching {
 
     /// Sends every watcher one piece of what it has not seen, so that no one waits for another to see all;
     /// then tells progress, if nobody is behind.
-    async fn catch_up(&mut self) -> Result<(), Gone> {
+    async fn catch_up(&mut self) -> Result<(), ClientGone> {
         if std::mem::take(&mut self.is_behind) {
             let ids: Vec<i64> = self.watchers.keys().copied().collect();
             for id in ids {
-                self.send_piece(id).await?;
+                self.send_batch(id).await?;
             }
         }
         if !self.is_behind {
-            self.tell_progress().await?;
+            self.send_progress().await?;
         }
         Ok(())
     }
 
-    async fn send_piece(&mut self, id: i64) -> Result<(), Gone> {
+    async fn send_batch(&mut self, id: i64) -> Result<(), ClientGone> {
         let Some(watcher) = self.watchers.get_mut(&id).filter(|w| !w.compacted) else { return Ok(()) };
         let (piece, revision) = {
             let store = self.engine.read();
-            (piece(&store, watcher), store.revision())
+            (next_batch(&store, watcher), store.revision())
         };
         match piece {
-            Piece::Compacted(compact_revision) => {
+            Batch::Compacted(compact_revision) => {
                 watcher.compacted = true;
                 // etcd gives no revision with this.
                 self.send(PbWatchResponse { canceled: true, compact_revision, ..self.answer(id, 0) }).await
             }
-            Piece::Events(events, next) => {
+            Batch::Events(events, next) => {
                 watcher.next = watcher.next.max(next);
                 self.is_behind |= next <= revision;
                 if events.is_empty() {
@@ -248,7 +248,7 @@ impl Watching {
         events: Vec<PbEvent>,
         revision: i64,
         may_fragment: bool,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), ClientGone> {
         let pieces = if may_fragment { fragments(events) } else { vec![events] };
         let last = pieces.len() - 1;
         for (index, events) in pieces.into_iter().enumerate() {
@@ -258,7 +258,7 @@ impl Watching {
         Ok(())
     }
 
-    async fn tell_progress(&mut self) -> Result<(), Gone> {
+    async fn send_progress(&mut self) -> Result<(), ClientGone> {
         for _ in 0..std::mem::take(&mut self.progress_asked) {
             let seen = self.watchers.values().filter(|w| !w.compacted).map(|w| w.next - 1).min();
             self.send(self.answer_up_to(NO_WATCHER, seen)).await?;
@@ -281,16 +281,16 @@ impl Watching {
 }
 
 /// What a watcher has to be sent next.
-enum Piece {
+enum Batch {
     /// What it needs is gone; the revision of the compaction.
     Compacted(i64),
     /// Events of whole revisions, and the first revision that is not among them.
     Events(Vec<PbEvent>, i64),
 }
 
-fn piece(store: &Store, watcher: &Watcher) -> Piece {
+fn next_batch(store: &Store, watcher: &Watcher) -> Batch {
     if watcher.next < store.compacted() {
-        return Piece::Compacted(store.compacted());
+        return Batch::Compacted(store.compacted());
     }
     let span = Span::new(&watcher.key, &watcher.end);
     let (mut events, mut bytes, mut last) = (Vec::new(), 0, 0);
@@ -298,7 +298,7 @@ fn piece(store: &Store, watcher: &Watcher) -> Piece {
         let is_full =
             events.len() >= EVENTS_IN_ANSWER || bytes >= BYTES_IN_ANSWER || looked_at >= CHANGES_AT_ONCE;
         if is_full && event.revision() != last {
-            return Piece::Events(events, event.revision());
+            return Batch::Events(events, event.revision());
         }
         last = event.revision();
         let unwanted = if event.is_delete() { watcher.no_delete } else { watcher.no_put };
@@ -307,7 +307,7 @@ fn piece(store: &Store, watcher: &Watcher) -> Piece {
             events.push(event.message(watcher.with_previous));
         }
     }
-    Piece::Events(events, store.revision() + 1)
+    Batch::Events(events, store.revision() + 1)
 }
 
 /// Cuts the events of an answer that is too large for one message.
