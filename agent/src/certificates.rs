@@ -10,7 +10,7 @@ const READ_EVERY: Duration = Duration::from_secs(60);
 const WARN_EVERY: Duration = Duration::from_secs(86_400);
 
 /// The files, and when they are looked at.
-pub struct Certificates {
+pub(crate) struct Certificates {
     files: TlsFiles,
     read_again: BootMillis,
     warn_again: BootMillis,
@@ -20,12 +20,12 @@ pub struct Certificates {
 
 impl Certificates {
     /// Looks at these files, first now.
-    pub fn new(files: TlsFiles) -> Self {
+    pub(crate) fn new(files: TlsFiles) -> Self {
         Self { files, read_again: BootMillis::default(), warn_again: BootMillis::default(), problem: None }
     }
 
     /// Brings the facts up to date; says when to look again, if there are certificates.
-    pub fn check(&mut self, facts: &mut MachineInfo, now: Now) -> Option<BootMillis> {
+    pub(crate) fn check(&mut self, facts: &mut MachineInfo, now: Now) -> Option<BootMillis> {
         if self.files.is_empty() {
             return None;
         }

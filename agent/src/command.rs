@@ -16,7 +16,7 @@ const REAPED_WITHIN: Duration = Duration::from_secs(1);
 
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// How.
     pub end: End,
     /// The end of what it printed on both streams; at most so many bytes as were asked for.
@@ -25,7 +25,7 @@ pub struct Outcome {
 
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     /// With this code.
     Exited(i32),
     /// By this signal.
@@ -38,12 +38,12 @@ pub enum End {
 
 impl Outcome {
     /// It exited with 0.
-    pub fn succeeded(&self) -> bool {
+    pub(crate) fn succeeded(&self) -> bool {
         self.end == End::Exited(0)
     }
 
     /// What happened, in words, with what it printed.
-    pub fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let end = match &self.end {
             End::Exited(code) => format!("exited with code {code}"),
             End::Signalled(signal) => format!("was ended by signal {signal}"),
@@ -56,7 +56,7 @@ impl Outcome {
 }
 
 /// Runs a program that only root or this user could have put there.
-pub async fn run(
+pub(crate) async fn run(
     arguments: &[String],
     environment: &BTreeMap<String, String>,
     limit: Duration,

@@ -42,7 +42,7 @@ pub(crate) enum Failure {
 }
 
 /// Carries actions out.
-pub struct Executor {
+pub(crate) struct Executor {
     settings: watch::Receiver<Arc<Settings>>,
     program: PathBuf,
     runs: Runs,
@@ -55,7 +55,7 @@ pub struct Executor {
 
 impl Executor {
     /// `program` is this program, started again as the runner of each step.
-    pub fn new(
+    pub(crate) fn new(
         settings: watch::Receiver<Arc<Settings>>,
         program: PathBuf,
         runs: Runs,
@@ -67,12 +67,12 @@ impl Executor {
     }
 
     /// From now on steps start when these files say what the catalog says.
-    pub fn keep_up(&mut self, files: FilesHandle) {
+    pub(crate) fn keep_up(&mut self, files: FilesHandle) {
         self.files = Some(files);
     }
 
     /// Steps started since this process began.
-    pub fn steps_run(&self) -> u64 {
+    pub(crate) fn steps_run(&self) -> u64 {
         self.steps_run.load(Ordering::Relaxed)
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 /// Keeps the file until it is dropped. A file that cannot be written is tried again with the next difference.
-pub async fn run(settings: watch::Receiver<Arc<Settings>>, mut status: watch::Receiver<Arc<Status>>) {
+pub(crate) async fn run(settings: watch::Receiver<Arc<Settings>>, mut status: watch::Receiver<Arc<Status>>) {
     let mut written = None;
     loop {
         let now =

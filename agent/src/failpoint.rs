@@ -1,7 +1,7 @@
 //! Named points at which a test kills the process as `kill -9` would. Compiled into debug builds alone.
 
 /// Every point, in the order in which an update passes them; tests loop over this list.
-pub const ALL: [&str; 12] = [
+pub(crate) const ALL: [&str; 12] = [
     "agent-before-journal",
     "agent-after-journal",
     "agent-before-start-transaction",
@@ -17,11 +17,11 @@ pub const ALL: [&str; 12] = [
 ];
 
 /// Ends the task that follows the store, once, if the test asked for it.
-pub const MIRROR_ENDS: &str = "mirror-ends";
+pub(crate) const MIRROR_ENDS: &str = "mirror-ends";
 
 /// True if the test asked for this fault.
 #[cfg(debug_assertions)]
-pub fn is_wanted(name: &str) -> bool {
+pub(crate) fn is_wanted(name: &str) -> bool {
     std::env::var("ORCHESTRATE_FAILPOINT").is_ok_and(|wanted| wanted == name)
 }
 
@@ -34,7 +34,7 @@ pub fn is_wanted(_name: &str) -> bool {
 /// Kills this process if the test asked for it at this point. `ORCHESTRATE_FAILPOINT` is `NAME`, or
 /// `NAME:FILE` to do it once: the file is made just before.
 #[cfg(debug_assertions)]
-pub fn reach(name: &str) {
+pub(crate) fn reach(name: &str) {
     debug_assert!(ALL.contains(&name), "{name} is not in the list");
     let Ok(wanted) = std::env::var("ORCHESTRATE_FAILPOINT") else { return };
     let (wanted, once) = match wanted.split_once(':') {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// An open directory.
 #[derive(Debug)]
-pub struct Directory {
+pub(crate) struct Directory {
     fd: OwnedFd,
     path: PathBuf,
 }
@@ -20,7 +20,7 @@ pub struct Directory {
 ///
 /// # Errors
 /// As the system says; also if the path does not name a file.
-pub fn replace_if_different(path: &Path, text: &str) -> io::Result<()> {
+pub(crate) fn replace_if_different(path: &Path, text: &str) -> io::Result<()> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"));
     };
@@ -38,7 +38,7 @@ impl Directory {
     ///
     /// # Errors
     /// As the system says; also if it belongs to somebody else.
-    pub fn open_or_create(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open_or_create(path: &Path) -> io::Result<Self> {
         use std::os::unix::fs::DirBuilderExt;
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         Self::open(path)
@@ -48,14 +48,14 @@ impl Directory {
     ///
     /// # Errors
     /// As the system says.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| in_path(path, e.into()))?;
         Ok(Self { fd, path: path.to_owned() })
     }
 
     /// Its path, for messages and for programs that are handed one.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -63,7 +63,7 @@ impl Directory {
     ///
     /// # Errors
     /// Says what is wrong.
-    pub fn check_private(&self) -> io::Result<()> {
+    pub(crate) fn check_private(&self) -> io::Result<()> {
         let stat = rustix::fs::fstat(&self.fd)?;
         let me = rustix::process::geteuid().as_raw();
         if stat.st_uid != 0 && stat.st_uid != me {
@@ -82,7 +82,7 @@ impl Directory {
     ///
     /// # Errors
     /// As the system says.
-    pub fn open_lock(&self, name: &str) -> io::Result<File> {
+    pub(crate) fn open_lock(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(0o600))
             .map_err(|e| in_path(&self.path.join(name), e.into()))?;
@@ -93,7 +93,7 @@ impl Directory {
     ///
     /// # Errors
     /// As the system says; also if it is not a regular file of ours, or larger.
-    pub fn read(&self, name: &str, max: u64) -> io::Result<Option<Vec<u8>>> {
+    pub(crate) fn read(&self, name: &str, max: u64) -> io::Result<Option<Vec<u8>>> {
         let path = self.path.join(name);
         // NONBLOCK: opening a FIFO must not wait for its other end.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -124,7 +124,7 @@ impl Directory {
     ///
     /// # Errors
     /// As the system says; the old file stands then.
-    pub fn replace(&self, name: &str, content: &[u8], mode: u32) -> io::Result<()> {
+    pub(crate) fn replace(&self, name: &str, content: &[u8], mode: u32) -> io::Result<()> {
         self.replace_with(name, mode, |file| file.write_all(content).map(|()| true))
     }
 
@@ -132,7 +132,7 @@ impl Directory {
     ///
     /// # Errors
     /// As the system or the function says; the old file stands then.
-    pub fn replace_with(
+    pub(crate) fn replace_with(
         &self,
         name: &str,
         mode: u32,
@@ -183,7 +183,7 @@ impl Directory {
     ///
     /// # Errors
     /// As the system says.
-    pub fn remove(&self, name: &str) -> io::Result<()> {
+    pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())
             .map_err(|e| in_path(&self.path.join(name), e.into()))
     }
@@ -192,7 +192,7 @@ impl Directory {
     ///
     /// # Errors
     /// There are no descriptors left.
-    pub fn try_clone(&self) -> io::Result<Self> {
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { fd: self.fd.try_clone()?, path: self.path.clone() })
     }
 
@@ -200,7 +200,7 @@ impl Directory {
     ///
     /// # Errors
     /// As the system says.
-    pub fn set_aside(&self, name: &str, why: &str) -> io::Result<()> {
+    pub(crate) fn set_aside(&self, name: &str, why: &str) -> io::Result<()> {
         let aside = format!("{name}.{why}");
         rustix::fs::renameat(&self.fd, name, &self.fd, aside)
             .map_err(|e| in_path(&self.path.join(name), e.into()))

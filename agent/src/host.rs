@@ -42,10 +42,10 @@ enum Wake {
 /// A task that the loop depends on has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the task that {0} has ended")]
-pub struct TaskEnded(&'static str);
+pub(crate) struct TaskEnded(&'static str);
 
 /// Everything the loop is made of.
-pub struct Reconciler {
+pub(crate) struct Reconciler {
     /// Settings, replaced as a whole on SIGHUP.
     pub settings: watch::Receiver<Arc<Settings>>,
     /// The state directory.
@@ -100,7 +100,7 @@ impl Reconciler {
     ///
     /// # Errors
     /// A task that this one depends on has ended: nothing it says would come any more, so the process has to end.
-    pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), TaskEnded> {
+    pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), TaskEnded> {
         tokio::pin!(stop);
         let mut snapshots = self.mirror.snapshots();
         let mut presences = self.presence.states();

@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// The identity of this agent.
 #[derive(Debug, Clone)]
-pub struct Identity {
+pub(crate) struct Identity {
     /// The name in the fleet; fixed at start.
     pub host: HostName,
     /// The machine.
@@ -25,7 +25,7 @@ impl Identity {
     ///
     /// # Errors
     /// The name of the machine is no host name, or the boot has no identity.
-    pub fn read(settings: &Settings) -> Result<Self> {
+    pub(crate) fn read(settings: &Settings) -> Result<Self> {
         let host = match &settings.host {
             Some(host) => host.clone(),
             None => {
@@ -40,7 +40,7 @@ impl Identity {
     }
 
     /// The claim of the name.
-    pub fn claim(&self, instance: Token, settings: &Settings) -> LiveClaim {
+    pub(crate) fn claim(&self, instance: Token, settings: &Settings) -> LiveClaim {
         LiveClaim {
             instance,
             machine_id: self.machine_id.clone(),
@@ -71,7 +71,7 @@ const INSTANCE: &str = "instance";
 ///
 /// # Errors
 /// The state directory cannot be used.
-pub fn instance(directory: &Directory, renew: bool) -> Result<Token> {
+pub(crate) fn instance(directory: &Directory, renew: bool) -> Result<Token> {
     if !renew
         && let Some(bytes) = directory.read(INSTANCE, 256)?
         && let Some(token) = std::str::from_utf8(&bytes).ok().and_then(|t| Token::new(t.trim()).ok())
@@ -91,7 +91,7 @@ fn addresses() -> Vec<String> {
 }
 
 /// Facts that change slowly.
-pub fn machine_info() -> MachineInfo {
+pub(crate) fn machine_info() -> MachineInfo {
     let memory = sysinfo::System::new().map_or(0, |mut system| {
         system.refresh_memory();
         system.total_memory()

@@ -14,7 +14,7 @@ const MAX_BYTES: u64 = 1024 * 1024;
 
 /// What was found on disk.
 #[derive(Debug)]
-pub enum LoadedJournal {
+pub(crate) enum LoadedJournal {
     /// A journal of this host.
     State(Box<HostState>),
     /// Nothing.
@@ -33,7 +33,7 @@ pub enum LoadedJournal {
 ///
 /// # Errors
 /// The state directory cannot be read.
-pub fn load(directory: &Directory, host: &HostName, machine_id: &str) -> io::Result<LoadedJournal> {
+pub(crate) fn load(directory: &Directory, host: &HostName, machine_id: &str) -> io::Result<LoadedJournal> {
     let mut foreign = false;
     let why = match directory.read(FILE, MAX_BYTES) {
         Ok(None) => return Ok(LoadedJournal::Nothing),
@@ -60,7 +60,7 @@ pub fn load(directory: &Directory, host: &HostName, machine_id: &str) -> io::Res
 ///
 /// # Errors
 /// As the system says; the old journal stands then.
-pub fn save(directory: &Directory, state: &HostState) -> io::Result<()> {
+pub(crate) fn save(directory: &Directory, state: &HostState) -> io::Result<()> {
     failpoint::reach("agent-before-journal");
     directory.replace(FILE, &render(state), 0o600)?;
     failpoint::reach("agent-after-journal");

@@ -1,31 +1,31 @@
 //! The daemon on every host: it reads the target from the store, decides by itself, applies, proves and
 //! says so. `run` builds its parts in reading order.
 
-pub mod catalog;
-pub mod certificates;
-pub mod checks;
-pub mod clock;
-pub mod command;
+mod catalog;
+mod certificates;
+mod checks;
+mod clock;
+mod command;
 pub mod config;
 mod context;
 pub mod dev;
 pub mod dns;
-pub mod execute;
-pub mod facts;
-pub mod failpoint;
-pub mod files;
-pub mod host;
-pub mod http;
-pub mod identity;
-pub mod journal;
-pub mod secrets;
-pub mod socket;
-pub mod status;
+mod execute;
+mod facts;
+mod failpoint;
+mod files;
+mod host;
+mod http;
+mod identity;
+mod journal;
+mod secrets;
+mod socket;
+mod status;
 pub mod step;
-pub mod store_view;
-pub mod systemd;
-pub mod templates;
-pub mod trust;
+mod store_view;
+mod systemd;
+mod templates;
+mod trust;
 
 use anyhow::{Context, Result};
 use etcd_session::{Deadline, Gate, Mirror, MirrorOptions, Presence, PresenceConfig, Session};

@@ -13,7 +13,7 @@ const GROUP: &str = "orchestrate";
 ///
 /// # Errors
 /// The path cannot be used, or there is no such group.
-pub fn bind(path: &Path, group: Option<&str>) -> Result<(UnixListener, Option<Gid>)> {
+pub(crate) fn bind(path: &Path, group: Option<&str>) -> Result<(UnixListener, Option<Gid>)> {
     let shown = || format!("the socket {}", path.display());
     // One that an agent left behind; the state directory's lock says that none is running. Anything else stays.
     let left_over = std::fs::symlink_metadata(path)
@@ -43,14 +43,14 @@ pub fn bind(path: &Path, group: Option<&str>) -> Result<(UnixListener, Option<Gi
 
 /// Who is at the other end, as the kernel says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Peer {
+pub(crate) struct Peer {
     uid: u32,
     groups: Vec<u32>,
 }
 
 impl Peer {
     /// Of a connection; `None` if the kernel does not say.
-    pub fn of(stream: &tokio::net::UnixStream) -> Option<Self> {
+    pub(crate) fn of(stream: &tokio::net::UnixStream) -> Option<Self> {
         let credentials = stream.peer_cred().ok()?;
         let uid = credentials.uid();
         let mut groups = vec![credentials.gid()];
@@ -62,13 +62,13 @@ impl Peer {
     }
 
     /// Root, the agent's own user and the members of the socket's group tell results, however wide the socket is open.
-    pub fn may_report(&self, own: u32, group: Option<Gid>) -> bool {
+    pub(crate) fn may_report(&self, own: u32, group: Option<Gid>) -> bool {
         let is_member = group.is_some_and(|group| self.groups.contains(&group.as_raw()));
         self.uid == 0 || self.uid == own || is_member
     }
 
     /// The user.
-    pub fn uid(&self) -> u32 {
+    pub(crate) fn uid(&self) -> u32 {
         self.uid
     }
 }

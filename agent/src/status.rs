@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// A snapshot of the loop, made at every decision.
 #[derive(Debug, Clone)]
-pub struct Status {
+pub(crate) struct Status {
     /// The name in the fleet.
     pub host: Option<HostName>,
     /// The last decision.
@@ -49,7 +49,7 @@ pub struct Status {
 /// The target as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "target", rename_all = "snake_case")]
-pub enum StatusTarget {
+pub(crate) enum StatusTarget {
     /// Not read yet.
     Unread,
     /// No instruction.
@@ -109,17 +109,17 @@ impl Default for Status {
 
 impl Status {
     /// The first complete list is in.
-    pub fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.snapshot.reads > 0
     }
 
     /// Seconds since the store last answered.
-    pub fn seconds_since_contact(&self) -> Option<f64> {
+    pub(crate) fn seconds_since_contact(&self) -> Option<f64> {
         self.snapshot.last_contact.map(|at| at.elapsed().as_secs_f64())
     }
 
     /// As JSON.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let (claim, lease, holder) = match &self.presence {
             PresenceState::NotYet => ("not_yet", None, None),
             PresenceState::Held { lease, .. } => ("held", Some(format!("{lease:x}")), None),

@@ -9,7 +9,7 @@ use schema::records::{RosterEntry, StatusRecord};
 use schema::store_trust::{Instruction, InstructionOrder, StoreMemory, StoreSeen};
 
 /// The keys that an agent looks at: the target, the store's identity and its own keys.
-pub fn scope(host: &HostName, listing: Option<&Version>) -> Scope {
+pub(crate) fn scope(host: &HostName, listing: Option<&Version>) -> Scope {
     let watched = vec![
         Key::CurrentVersion,
         Key::Store,
@@ -27,7 +27,7 @@ pub fn scope(host: &HostName, listing: Option<&Version>) -> Scope {
 }
 
 /// Every agent may write the list: that the host still stands there is looked at where it ought to stand.
-pub fn listing_keys(host: &HostName, listing: Option<&Version>) -> Vec<Key> {
+pub(crate) fn listing_keys(host: &HostName, listing: Option<&Version>) -> Vec<Key> {
     listing.map(|version| Key::RunningVersion(version.clone(), host.clone())).into_iter().collect()
 }
 
@@ -37,7 +37,12 @@ fn revision(entry: Option<&Entry>) -> Option<i64> {
 
 /// The marks by which a store is judged. The own report is known as of the last read alone: what was
 /// written since is taken as remembered. A read that was judged by marks of an earlier history falls behind nothing.
-pub fn seen(snapshot: &Snapshot, host: &HostName, memory: Option<&StoreMemory>, history: u64) -> StoreSeen {
+pub(crate) fn seen(
+    snapshot: &Snapshot,
+    host: &HostName,
+    memory: Option<&StoreMemory>,
+    history: u64,
+) -> StoreSeen {
     let regress = if snapshot.regress.history == history { snapshot.regress } else { Regress::default() };
     let mut seen = store_seen(&snapshot.keys, host, regress);
     let written = memory.and_then(|m| m.report_revision);
@@ -49,7 +54,7 @@ pub fn seen(snapshot: &Snapshot, host: &HostName, memory: Option<&StoreMemory>, 
 }
 
 /// What `/current_version` says. After `store accept` an older instruction does not count.
-pub fn target(snapshot: &Snapshot, epoch: u64) -> Target {
+pub(crate) fn target(snapshot: &Snapshot, epoch: u64) -> Target {
     let keys = &snapshot.keys;
     if snapshot.reads == 0 {
         return Target::Unread;
@@ -74,7 +79,7 @@ fn predates_epoch(snapshot: &Snapshot, entry: &Entry, epoch: u64) -> bool {
 }
 
 /// The newest request that the host try again.
-pub fn retry(snapshot: &Snapshot, host: &HostName, epoch: u64) -> Option<InstructionOrder> {
+pub(crate) fn retry(snapshot: &Snapshot, host: &HostName, epoch: u64) -> Option<InstructionOrder> {
     let entry = snapshot.keys.get(&Key::Retry(host.clone()))?;
     if predates_epoch(snapshot, entry, epoch) {
         return None;
@@ -83,7 +88,7 @@ pub fn retry(snapshot: &Snapshot, host: &HostName, epoch: u64) -> Option<Instruc
 }
 
 /// True if an operator took the host out.
-pub fn decommissioned(snapshot: &Snapshot, host: &HostName) -> bool {
+pub(crate) fn decommissioned(snapshot: &Snapshot, host: &HostName) -> bool {
     let entry = snapshot.keys.get(&Key::Host(host.clone()));
     entry
         .and_then(|e| codec::read::<RosterEntry>(&e.value).ok())
@@ -91,7 +96,7 @@ pub fn decommissioned(snapshot: &Snapshot, host: &HostName) -> bool {
 }
 
 /// What the store says of the host. Values that cannot be read count as missing: they are written anew.
-pub fn published(snapshot: &Snapshot, host: &HostName) -> Published {
+pub(crate) fn published(snapshot: &Snapshot, host: &HostName) -> Published {
     let keys = &snapshot.keys;
     let mut statuses = std::collections::BTreeMap::new();
     for kind in StatusType::of_agents() {

@@ -10,27 +10,27 @@ fn notify(states: &[NotifyState<'_>]) {
 }
 
 /// Local state is loaded and sockets are bound. The store may be away.
-pub fn ready() {
+pub(crate) fn ready() {
     notify(&[NotifyState::Ready]);
 }
 
 /// The agent stops.
-pub fn stopping() {
+pub(crate) fn stopping() {
     notify(&[NotifyState::Stopping]);
 }
 
 /// The line that `systemctl status` shows.
-pub fn status(line: &str) {
+pub(crate) fn status(line: &str) {
     let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     notify(&[NotifyState::Status(&line)]);
 }
 
 /// The loop makes progress.
-pub fn ping() {
+pub(crate) fn ping() {
     notify(&[NotifyState::Watchdog]);
 }
 
 /// How often to ping: half of the configured time; `None` without a watchdog.
-pub fn watchdog_interval() -> Option<Duration> {
+pub(crate) fn watchdog_interval() -> Option<Duration> {
     sd_notify::watchdog_enabled().map(|limit| limit / 2)
 }

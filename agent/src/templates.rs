@@ -32,7 +32,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How a template stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct TemplateState {
+pub(crate) struct TemplateState {
     /// The file says what the catalog says.
     pub up_to_date: bool,
     /// What is wrong, or what it waits for.
@@ -41,10 +41,10 @@ pub struct TemplateState {
 }
 
 /// How every template stands, by target.
-pub type TemplateStates = BTreeMap<PathBuf, TemplateState>;
+pub(crate) type TemplateStates = BTreeMap<PathBuf, TemplateState>;
 
 /// Follows the settings and keeps one task for each template.
-pub async fn run(
+pub(crate) async fn run(
     mut settings: watch::Receiver<Arc<Settings>>,
     reader: Reader,
     states: watch::Sender<Arc<TemplateStates>>,

@@ -5,13 +5,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Where programs are looked for, whatever the agent's own environment says.
-pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Finds a program by its path, or by its name on [`PATH`], and checks it.
 ///
 /// # Errors
 /// It is nowhere, or as [`check_command`].
-pub fn find_command(program: &str) -> Result<PathBuf, String> {
+pub(crate) fn find_command(program: &str) -> Result<PathBuf, String> {
     find_on(PATH, program)
 }
 
@@ -30,7 +30,7 @@ fn find_on(places: &str, program: &str) -> Result<PathBuf, String> {
 ///
 /// # Errors
 /// Names the first part of the path that is not trusted, and why.
-pub fn check_command(path: &Path) -> Result<(), String> {
+pub(crate) fn check_command(path: &Path) -> Result<(), String> {
     let real = check_real(path)?;
     let metadata = std::fs::metadata(&real).map_err(|e| format!("{}: {e}", real.display()))?;
     if !metadata.is_file() {
@@ -46,7 +46,7 @@ pub fn check_command(path: &Path) -> Result<(), String> {
 ///
 /// # Errors
 /// As [`check_command`].
-pub fn check_file(path: &Path) -> Result<(), String> {
+pub(crate) fn check_file(path: &Path) -> Result<(), String> {
     check_real(path).map(drop)
 }
 

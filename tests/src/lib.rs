@@ -1,6 +1,8 @@
 //! What whole-system tests are made of: real etcd members, real agents, the real command, an independent
 //! recorder of everything that the store ever said, and a checker of invariants over the whole history.
 
+#![allow(missing_docs, reason = "no other project uses this crate")]
+
 pub mod checker;
 pub mod etcd;
 pub mod host;

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 /// Addresses by interface, as they are published.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Addresses {
+pub(crate) struct Addresses {
     found: Interfaces,
     /// Interfaces without an address that is published.
     bare: Vec<InterfaceName>,
@@ -19,7 +19,7 @@ pub struct Addresses {
 impl Addresses {
     /// Reads them from the system; `None` if that fails. A machine without any, not even its own, is one that
     /// could not be read.
-    pub fn read() -> Option<Self> {
+    pub(crate) fn read() -> Option<Self> {
         let networks = sysinfo::Networks::new_with_refreshed_list().ok()?;
         let all = networks.iter().map(|(name, data)| {
             (name.to_string_lossy(), data.ip_networks().iter().map(|network| network.addr))
@@ -38,7 +38,7 @@ impl Addresses {
     }
 
     /// All of them.
-    pub fn by_interface(&self) -> &Interfaces {
+    pub(crate) fn by_interface(&self) -> &Interfaces {
         &self.found
     }
 

@@ -24,7 +24,7 @@ const SETTLE: Duration = Duration::from_millis(50);
 
 /// What the files say.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Loaded {
+pub(crate) struct Loaded {
     /// Services and checks of the host.
     pub definitions: Arc<Definitions>,
     /// What is wrong with them.
@@ -32,7 +32,7 @@ pub struct Loaded {
 }
 
 /// Reads service files and follows them.
-pub struct Loader {
+pub(crate) struct Loader {
     settings: watch::Receiver<Arc<Settings>>,
     sender: watch::Sender<Arc<Loaded>>,
     /// The last good content of each file.
@@ -41,7 +41,7 @@ pub struct Loader {
 
 impl Loader {
     /// Reads what is there now.
-    pub fn new(settings: watch::Receiver<Arc<Settings>>) -> (Self, watch::Receiver<Arc<Loaded>>) {
+    pub(crate) fn new(settings: watch::Receiver<Arc<Settings>>) -> (Self, watch::Receiver<Arc<Loaded>>) {
         let (sender, receiver) = watch::channel(Arc::new(Loaded::default()));
         let mut loader = Self { settings, sender, good: BTreeMap::new() };
         loader.load();
@@ -49,7 +49,7 @@ impl Loader {
     }
 
     /// Follows the files until it is dropped.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         let (changed, mut changes) = mpsc::channel(1);
         let mut watcher = watch_files(&self.settings.borrow().services.clone(), changed.clone());
         let mut poll = tokio::time::interval(POLL_INTERVAL);

@@ -28,7 +28,7 @@ const LARGE_CACHE: usize = 10_000;
 const LARGE_CACHE_PAUSE: Duration = Duration::from_secs(30);
 
 /// Reads the cache that an earlier agent left, with its age.
-pub fn read_cache(directory: &Directory) -> Option<(CachedCatalog, Duration)> {
+pub(crate) fn read_cache(directory: &Directory) -> Option<(CachedCatalog, Duration)> {
     let bytes = match directory.read(CACHE, CACHE_MAX_BYTES) {
         Ok(bytes) => bytes?,
         Err(error) => {
@@ -51,12 +51,12 @@ const WANTED_WITHIN: Duration = Duration::from_secs(5);
 
 /// A way to have the files written now.
 #[derive(Debug, Clone)]
-pub struct FilesHandle(mpsc::Sender<oneshot::Sender<()>>);
+pub(crate) struct FilesHandle(mpsc::Sender<oneshot::Sender<()>>);
 
 impl FilesHandle {
     /// Waits until the files say what the catalog says. A step that a change set off would read what was before it, and
     /// nothing would set it off again.
-    pub async fn flush(&self) {
+    pub(crate) async fn flush(&self) {
         let (done, is_done) = oneshot::channel();
         let first_read = async {
             // The task is gone when the agent stops.
@@ -70,7 +70,7 @@ impl FilesHandle {
 }
 
 /// The task that writes the files.
-pub struct Files {
+pub(crate) struct Files {
     directory: Directory,
     settings: watch::Receiver<Arc<Settings>>,
     reader: Reader,
@@ -125,7 +125,7 @@ impl<W: Write> Write for ChecksumWriter<W> {
 
 impl Files {
     /// Prepares to write.
-    pub fn new(
+    pub(crate) fn new(
         directory: Directory,
         settings: watch::Receiver<Arc<Settings>>,
         reader: Reader,
@@ -139,7 +139,7 @@ impl Files {
     }
 
     /// Runs until it is dropped.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         let mut shown = self.reader.changes();
         let mut touched = Instant::now();
         let mut minute = tokio::time::interval(TOUCH_EVERY);

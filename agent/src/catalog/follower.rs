@@ -36,7 +36,7 @@ struct HealthFeed {
 }
 
 /// The task.
-pub struct Follower {
+pub(crate) struct Follower {
     session: Session,
     settings: CatalogSettings,
     interest: Arc<Interest>,
@@ -71,7 +71,7 @@ struct Feeds {
 
 impl Follower {
     /// Prepares to follow; what is on disk is shown at once.
-    pub fn new(
+    pub(crate) fn new(
         session: Session,
         settings: CatalogSettings,
         trust: watch::Receiver<Trust>,
@@ -131,7 +131,7 @@ impl Follower {
     }
 
     /// Runs until it is dropped.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         let mut epoch = None;
         let mut forget = tokio::time::interval(FORGET_INTERVAL);
         loop {
@@ -349,7 +349,7 @@ impl Follower {
                 connected,
                 confirmed: if connected || was { Some(Instant::now()) } else { shown.confirmed },
                 age_on_disk: shown.age_on_disk,
-                retained: retained,
+                retained,
                 refused,
                 is_over,
                 config: self.config.clone(),

@@ -13,11 +13,10 @@ mod reader;
 mod resolved;
 mod trust;
 
-pub use addresses::Addresses;
-pub use definitions::{Loaded, Loader};
-pub use files::{Files, FilesHandle, read_cache};
-pub use follower::Follower;
-pub use needs::{Needs, NeedsTask};
-pub use publisher::{Fencing, PublishedServices, Publisher};
-pub use reader::{CatalogSnapshot, Reader};
-pub use trust::Trust;
+pub(crate) use definitions::{Loaded, Loader};
+pub(crate) use files::{Files, FilesHandle, read_cache};
+pub(crate) use follower::Follower;
+pub(crate) use needs::{Needs, NeedsTask};
+pub(crate) use publisher::{Fencing, PublishedServices, Publisher};
+pub(crate) use reader::{CatalogSnapshot, Reader};
+pub(crate) use trust::Trust;

@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, watch};
 
 /// What the reconciler is told.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Needs {
+pub(crate) struct Needs {
     /// The needs that are not met.
     pub waits: Vec<Wait>,
     /// What the host sees of the services that it needs.
@@ -81,7 +81,7 @@ impl Roster {
 }
 
 /// The task.
-pub struct NeedsTask {
+pub(crate) struct NeedsTask {
     settings: watch::Receiver<Arc<Settings>>,
     reader: Reader,
     session: Session,
@@ -102,7 +102,7 @@ fn probe_of(requirement: &Requirement) -> Option<(ServiceName, Level, Vec<String
 
 impl NeedsTask {
     /// Prepares the task; until it has looked nothing is met.
-    pub fn new(
+    pub(crate) fn new(
         settings: watch::Receiver<Arc<Settings>>,
         reader: Reader,
         session: Session,
@@ -117,7 +117,7 @@ impl NeedsTask {
     }
 
     /// Runs until it is dropped.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         let mut shown = self.reader.changes();
         let (sink, mut events) = mpsc::channel(8);
         let mut feed: Option<Feed> = None;

@@ -28,7 +28,7 @@ use tokio::sync::watch;
 
 /// What the reconciler says of writing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Fencing {
+pub(crate) struct Fencing {
     /// The store may be written; the revision of its identity.
     pub store_revision: Option<i64>,
     /// The history of the store: a lease is valid in the one that it was granted in.
@@ -41,7 +41,7 @@ pub struct Fencing {
 
 /// What stands in the store of this host, for `/status`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct PublishedServices {
+pub(crate) struct PublishedServices {
     /// The health of each service.
     pub services: BTreeMap<ServiceName, Option<Health>>,
     /// The lease of the records.
@@ -55,7 +55,7 @@ pub struct PublishedServices {
 
 impl PublishedServices {
     /// The services that are held back, as a report says them.
-    pub fn unpublished(&self) -> Vec<UnpublishedService> {
+    pub(crate) fn unpublished(&self) -> Vec<UnpublishedService> {
         let reported = |(service, why): (&ServiceName, &String)| UnpublishedService {
             service: service.clone(),
             reason: cut(why, REASON_MAX_BYTES),
@@ -88,7 +88,7 @@ struct StoredService {
 }
 
 /// The task.
-pub struct Publisher {
+pub(crate) struct Publisher {
     host: HostName,
     session: Session,
     directory: Directory,
@@ -112,7 +112,7 @@ pub struct Publisher {
 impl Publisher {
     /// Prepares to publish.
     #[allow(clippy::too_many_arguments, reason = "the parts of the agent, put together once")]
-    pub fn new(
+    pub(crate) fn new(
         host: HostName,
         session: Session,
         directory: Directory,
@@ -150,7 +150,7 @@ impl Publisher {
     }
 
     /// Runs until it is dropped.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
         let mut failures = 0u32;
         let mut checks = self.registry.changes();

@@ -4,5 +4,5 @@ mod registry;
 mod run;
 mod scheduler;
 
-pub use registry::{CheckRegistry, CheckView, UnknownCheck};
-pub use scheduler::Scheduler;
+pub(crate) use registry::{CheckRegistry, CheckView, UnknownCheck};
+pub(crate) use scheduler::Scheduler;

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 /// A check as it is shown.
 #[derive(Debug, Clone)]
-pub struct CheckView {
+pub(crate) struct CheckView {
     /// Its id.
     pub id: CheckId,
     /// Its name.
@@ -26,7 +26,7 @@ pub struct CheckView {
 
 /// There is no such check, or it is not one that is told from outside.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UnknownCheck {
+pub(crate) enum UnknownCheck {
     /// There is none.
     #[error("there is no check {0} on this host")]
     NoSuch(CheckId),
@@ -44,7 +44,7 @@ struct RegisteredCheck {
 
 /// All checks of this host.
 #[derive(Debug)]
-pub struct CheckRegistry {
+pub(crate) struct CheckRegistry {
     checks: Mutex<BTreeMap<CheckId, RegisteredCheck>>,
     changed: watch::Sender<u64>,
     /// As `changed`, but not for a word that says the same as the one before.
@@ -69,12 +69,12 @@ impl CheckRegistry {
     }
 
     /// A way to wait until a check says something else.
-    pub fn changes(&self) -> watch::Receiver<u64> {
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
     /// A way to wait until a check is of another status, or there are other checks.
-    pub fn status_changes(&self) -> watch::Receiver<u64> {
+    pub(crate) fn status_changes(&self) -> watch::Receiver<u64> {
         self.status_changed.subscribe()
     }
 
@@ -87,7 +87,7 @@ impl CheckRegistry {
     }
 
     /// Takes over definitions; what did not change keeps what it said.
-    pub fn define(&self, definitions: &Definitions) {
+    pub(crate) fn define(&self, definitions: &Definitions) {
         let now = clock::boot_millis();
         let mut checks = self.lock();
         let mut old = std::mem::take(&mut *checks);
@@ -113,7 +113,7 @@ impl CheckRegistry {
     }
 
     /// Takes in a result.
-    pub fn record(&self, id: &CheckId, result: CheckStatus, output: &str) {
+    pub(crate) fn record(&self, id: &CheckId, result: CheckStatus, output: &str) {
         let mut checks = self.lock();
         let Some(known) = checks.get_mut(id) else { return };
         let before = (known.state.status, known.state.is_known);
@@ -135,7 +135,12 @@ impl CheckRegistry {
     ///
     /// # Errors
     /// There is no such TTL check.
-    pub fn report_result(&self, id: &CheckId, result: CheckStatus, output: &str) -> Result<(), UnknownCheck> {
+    pub(crate) fn report_result(
+        &self,
+        id: &CheckId,
+        result: CheckStatus,
+        output: &str,
+    ) -> Result<(), UnknownCheck> {
         let kind = self.lock().get(id).map(|known| known.definition.kind.clone());
         match kind {
             None => Err(UnknownCheck::NoSuch(id.clone())),
@@ -149,7 +154,7 @@ impl CheckRegistry {
 
     /// Hands the checks that a service depends on, its own and the host's, to a function.
     /// One that is defined and that the registry has not heard of yet has said nothing.
-    pub fn with<T>(
+    pub(crate) fn with<T>(
         &self,
         service: &ServiceDefinition,
         host_checks: &[CheckDefinition],
@@ -171,7 +176,7 @@ impl CheckRegistry {
     }
 
     /// When a check changes though nothing is heard of it.
-    pub fn next_change(&self) -> Option<BootMillis> {
+    pub(crate) fn next_change(&self) -> Option<BootMillis> {
         let now = clock::boot_millis();
         let mut checks = self.lock();
         expire(&mut checks, now);
@@ -183,12 +188,12 @@ impl CheckRegistry {
     }
 
     /// Every check.
-    pub fn all(&self) -> Vec<CheckView> {
+    pub(crate) fn all(&self) -> Vec<CheckView> {
         self.filtered(|_| true)
     }
 
     /// The checks that have said something and do not pass.
-    pub fn failing(&self) -> Vec<CheckView> {
+    pub(crate) fn failing(&self) -> Vec<CheckView> {
         self.filtered(|state| state.is_known && state.status != CheckStatus::Passing)
     }
 

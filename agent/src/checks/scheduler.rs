@@ -25,7 +25,7 @@ impl Drop for Running {
 }
 
 /// The task that starts and ends checks as the definitions say.
-pub struct Scheduler {
+pub(crate) struct Scheduler {
     registry: Arc<CheckRegistry>,
     loaded: watch::Receiver<Arc<Loaded>>,
     permits: Arc<Semaphore>,
@@ -36,7 +36,7 @@ pub struct Scheduler {
 impl Scheduler {
     /// Prepares to run; the registry knows the checks at once. While others can write the settings, which name the
     /// directories of checks, no command runs, and what its check said last stands.
-    pub fn new(
+    pub(crate) fn new(
         registry: Arc<CheckRegistry>,
         loaded: watch::Receiver<Arc<Loaded>>,
         at_once: usize,
@@ -44,11 +44,11 @@ impl Scheduler {
     ) -> Self {
         registry.define(&loaded.borrow().definitions);
         let permits = Arc::new(Semaphore::new(at_once));
-        Self { registry, loaded, permits: permits, untrusted, running: BTreeMap::new() }
+        Self { registry, loaded, permits, untrusted, running: BTreeMap::new() }
     }
 
     /// Runs until it is dropped.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         loop {
             let loaded = self.loaded.borrow_and_update().clone();
             self.registry.define(&loaded.definitions);

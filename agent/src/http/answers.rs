@@ -19,7 +19,7 @@ pub(super) type CatalogVersion = (u64, i64, u64);
 
 /// One for all listeners; cheap to clone.
 #[derive(Debug, Clone)]
-pub struct AnswerCache {
+pub(crate) struct AnswerCache {
     permits: Arc<Semaphore>,
     cached: Arc<Mutex<CachedBodies>>,
 }

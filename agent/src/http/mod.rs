@@ -29,8 +29,8 @@ mod results;
 mod server;
 mod shared;
 
-pub use answers::AnswerCache;
-pub use shared::Shared;
+pub(crate) use answers::AnswerCache;
+pub(crate) use shared::Shared;
 
 use crate::templates::TemplateStates;
 use axum::extract::{DefaultBodyLimit, Request, State};
@@ -78,7 +78,7 @@ fn report_routes() -> Router<Shared> {
 ///
 /// # Errors
 /// The listener has no address.
-pub async fn serve(
+pub(crate) async fn serve(
     listener: TcpListener,
     shared: Shared,
     takes_results: bool,
@@ -94,7 +94,7 @@ pub async fn serve(
 }
 
 /// Serves on a Unix socket of a group. Whoever may open it may read.
-pub async fn serve_socket(
+pub(crate) async fn serve_socket(
     listener: UnixListener,
     group: Option<Gid>,
     shared: Shared,

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 /// What is shown, and the one thing that can be told.
 #[derive(Clone)]
-pub struct Shared {
+pub(crate) struct Shared {
     /// The reconciler.
     pub status: watch::Receiver<Arc<Status>>,
     /// The catalog.
