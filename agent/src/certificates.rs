@@ -1,5 +1,6 @@
-//! Looks after the certificates of the connection to the store: when they end is a fact about the host, and
-//! is said in the log while it is near. Files that cannot be used are named there once, not with every attempt.
+//! Watches the certificates of the connection to the store. The times at which they end are facts
+//! about the machine, and the log warns when such a time is near. Files that cannot be used are
+//! logged once, not with every attempt to connect.
 
 use etcd_session::{StoreError, TlsFiles, certificate_ends, check_certificates};
 use schema::records::{MachineInfo, certificate_warning};
@@ -9,22 +10,22 @@ use std::time::Duration;
 const READ_EVERY: Duration = Duration::from_secs(60);
 const WARN_EVERY: Duration = Duration::from_secs(86_400);
 
-/// The files, and when they are looked at.
+/// The TLS files, and the times of the next read and the next warning.
 pub(crate) struct Certificates {
     files: TlsFiles,
     read_again: BootMillis,
     warn_again: BootMillis,
-    /// What was wrong with the files when they were read last.
+    /// The problem that the last read of the files found.
     problem: Option<StoreError>,
 }
 
 impl Certificates {
-    /// Looks at these files, first now.
+    /// Watches these files; the first check reads them.
     pub(crate) fn new(files: TlsFiles) -> Self {
         Self { files, read_again: BootMillis::default(), warn_again: BootMillis::default(), problem: None }
     }
 
-    /// Brings the facts up to date; says when to look again, if there are certificates.
+    /// Updates the facts. Returns when to check again; `None` if there are no certificates.
     pub(crate) fn check(&mut self, facts: &mut MachineInfo, now: Now) -> Option<BootMillis> {
         if self.files.is_empty() {
             return None;

@@ -9,7 +9,7 @@ pub(crate) fn now() -> Now {
     Now { boot: boot_millis(), wall: EpochSeconds(wall.tv_sec) }
 }
 
-/// Milliseconds since boot, sleep included.
+/// Returns the milliseconds since boot, including the time that the machine was suspended.
 pub(crate) fn boot_millis() -> BootMillis {
     let boot = clock_gettime(ClockId::Boottime);
     let millis = boot.tv_sec.saturating_mul(1000).saturating_add(boot.tv_nsec / 1_000_000);

@@ -1,5 +1,6 @@
-//! Short commands beside the steps: checks, probes, what templates run. No shell, a fixed environment, a time
-//! limit for the whole process group, output drained at full speed and bounded.
+//! Runs short commands other than steps: checks, probes and the commands of templates. There is no
+//! shell, the environment is fixed, a time limit applies to the whole process group, and output is
+//! read at full speed while only a bounded part of it is kept.
 
 use crate::trust;
 use std::collections::BTreeMap;
@@ -11,38 +12,37 @@ use std::time::Duration;
 use tokio::net::unix::pipe;
 use tokio::process::Command;
 
-/// How long the end of a killed command is waited for.
+/// Longest wait for the end of a killed command.
 const REAPED_WITHIN: Duration = Duration::from_secs(1);
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    /// How.
     pub end: End,
-    /// The end of what it printed on both streams; at most so many bytes as were asked for.
+    /// The end of the output on both streams, at most `output_max` bytes (see [`run`]).
     pub output: String,
 }
 
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum End {
-    /// With this code.
+    /// The command exited with this code.
     Exited(i32),
-    /// By this signal.
+    /// The command was ended by this signal.
     Signalled(i32),
-    /// It took too long and was ended.
+    /// The command exceeded its time limit and was killed.
     TimedOut,
-    /// It was not started.
+    /// The command could not be started, for this reason.
     NotStarted(String),
 }
 
 impl Outcome {
-    /// It exited with 0.
+    /// True if the command exited with 0.
     pub(crate) fn succeeded(&self) -> bool {
         self.end == End::Exited(0)
     }
 
-    /// What happened, in words, with what it printed.
+    /// Returns a sentence that says how the command ended, with its output.
     pub(crate) fn describe(&self) -> String {
         let end = match &self.end {
             End::Exited(code) => format!("exited with code {code}"),
@@ -55,7 +55,7 @@ impl Outcome {
     }
 }
 
-/// Runs a program that only root or this user could have put there.
+/// Runs a program, if only root or this user could have put its file there.
 pub(crate) async fn run(
     arguments: &[String],
     environment: &BTreeMap<String, String>,
@@ -111,13 +111,13 @@ async fn follow(
     let mut open = true;
     let ended = loop {
         tokio::select! {
-            // Each of these can be asked again when another was ready first.
+            // All of these are cancel safe: they can be polled again.
             ended = child.wait() => break Some(ended),
             ready = output.readable(), if open => open = ready.is_ok() && kept.take(&output),
             () = &mut timer => break None,
         }
     };
-    // Whatever it left behind ends with it.
+    // Kills the processes that the command left behind.
     if let Some(group) = group {
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
@@ -129,7 +129,7 @@ async fn follow(
         },
         Some(Err(error)) => End::NotStarted(error.to_string()),
         None => {
-            // It has been killed above. One that the kernel does not let go is reaped when it does.
+            // The command was killed above. If the kernel delays its end, it is reaped later.
             let _ = tokio::time::timeout(REAPED_WITHIN, child.wait()).await;
             End::TimedOut
         }
@@ -137,17 +137,17 @@ async fn follow(
     Outcome { end, output: kept.text() }
 }
 
-/// The end of a stream.
+/// The last bytes of a stream, at most `most`.
 struct Tail {
     bytes: Vec<u8>,
     most: usize,
 }
 
 impl Tail {
-    /// Takes what is there; false at the end of the stream.
+    /// Reads what is available now. Returns false at the end of the stream.
     fn take(&mut self, output: &pipe::Receiver) -> bool {
         let mut buffer = [0; 8192];
-        // Bounded, so that a command that never stops printing does not keep others from running.
+        // Bounded, so that a command that never stops printing does not block other tasks.
         for _ in 0..64 {
             match output.try_read(&mut buffer) {
                 Ok(0) => return false,
@@ -162,7 +162,7 @@ impl Tail {
         true
     }
 
-    /// As text that steers no terminal.
+    /// Returns the bytes as text without control characters that could affect a terminal.
     fn text(&self) -> String {
         let is_bad = |c: char| c.is_control() && c != '\n' && c != '\t';
         String::from_utf8_lossy(&self.bytes).chars().map(|c| if is_bad(c) { '\u{fffd}' } else { c }).collect()

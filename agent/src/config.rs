@@ -1,4 +1,4 @@
-//! Settings from files and environment. The rules are in `planning::settings`; here is the reading.
+//! Reads settings from files and the environment. Their rules are in `planning::settings`.
 
 use crate::secrets::Secrets;
 use crate::trust;
@@ -11,23 +11,25 @@ use std::path::{Path, PathBuf};
 
 const FILE_MAX_BYTES: u64 = 1024 * 1024;
 
-/// Reads `agent.toml` and the fragments of `agent.d` beside it, in name order, then the environment.
+/// Reads `agent.toml`, then the fragments in `agent.d` beside it in name order, then the
+/// environment.
 ///
 /// # Errors
-/// The first mistake, with file and line.
+/// Returns the first mistake, with file and line, or why a file cannot be read.
 pub fn load(path: &Path) -> Result<Settings> {
     let mut settings = settings::read(&texts(path)?)?;
     apply_environment(&mut settings, |name| std::env::var(name).ok().filter(|v| !v.is_empty()));
     Ok(settings)
 }
 
-/// What comes of the files, with the file and the line of each value, without secrets.
+/// Returns the settings that the files result in, with the file and line of each value, without
+/// secrets.
 ///
 /// # Errors
-/// As [`load`].
+/// Returns the same errors as [`load`].
 pub fn show(path: &Path) -> Result<String> {
     let texts = texts(path)?;
-    // Passwords stand in URLs as well.
+    // URLs can contain passwords too.
     let secrets = Secrets::default();
     secrets.learn_settings(&settings::read(&texts)?);
     Ok(secrets.redact(&settings::show(&texts)?))
@@ -37,7 +39,7 @@ fn texts(path: &Path) -> Result<Vec<(String, String)>> {
     files(path)?.into_iter().map(|file| Ok((file.display().to_string(), read_bounded(&file)?))).collect()
 }
 
-/// `agent.toml`, and the fragments beside it in name order.
+/// Returns the paths of `agent.toml` and of the fragments beside it, in name order.
 fn files(path: &Path) -> Result<Vec<PathBuf>> {
     let mut files = vec![path.to_owned()];
     let fragments = fragments(path);
@@ -56,12 +58,14 @@ fn fragments(path: &Path) -> PathBuf {
     path.with_file_name("agent.d")
 }
 
-/// Who else could have written the settings, and so decided what runs here: the first file or directory, and how.
+/// Checks whether others could have written the settings and so decided what runs here.
+///
+/// Returns the first file or directory that is not trusted, and why; `None` if all are trusted.
 pub fn untrusted(path: &Path) -> Option<String> {
     let check_all = || -> Result<(), String> {
         let path = std::path::absolute(path).map_err(|e| format!("{}: {e}", path.display()))?;
         let fragments = fragments(&path);
-        // In an empty one a file may be laid.
+        // Checked even if it is empty: others could put a file into it.
         if fragments.is_dir() {
             trust::check_file(&fragments)?;
         }
@@ -83,7 +87,7 @@ fn read_bounded(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(named)
 }
 
-/// The environment wins over files; `ORCHESTRATE_*` wins over `ETCDCTL_*`.
+/// Applies the environment. It takes precedence over files, and `ORCHESTRATE_*` over `ETCDCTL_*`.
 fn apply_environment(settings: &mut Settings, get: impl Fn(&str) -> Option<String>) {
     let either = |name: &str| get(&format!("ORCHESTRATE_{name}")).or_else(|| get(&format!("ETCDCTL_{name}")));
     let store = &mut settings.store;
@@ -91,7 +95,7 @@ fn apply_environment(settings: &mut Settings, get: impl Fn(&str) -> Option<Strin
         store.endpoints = Some(list.split(',').map(|e| e.trim().to_owned()).collect());
         (store.endpoints_file, store.discovery_srv, store.discovery_url) = (None, None, None);
     }
-    // Steps are handed them and run elsewhere.
+    // The paths are made absolute because steps receive them and run in another directory.
     let path = |name: &str| either(name).map(|path| absolute(path.into()));
     store.cacert = path("CACERT").or(store.cacert.take().map(absolute));
     store.cert = path("CERT").or(store.cert.take().map(absolute));
@@ -106,14 +110,14 @@ fn apply_environment(settings: &mut Settings, get: impl Fn(&str) -> Option<Strin
 }
 
 fn absolute(path: PathBuf) -> PathBuf {
-    // It fails where there is no current directory: then nothing relative can be used anyway.
+    // This fails if there is no current directory; no relative path can be used then anyway.
     std::path::absolute(&path).unwrap_or(path)
 }
 
-/// How to reach the store.
+/// Returns the configuration of the session with the store.
 ///
 /// # Errors
-/// The password file cannot be read, or settings do not fit together.
+/// Returns an error if the password file cannot be read or if settings contradict each other.
 pub fn session(settings: &Settings) -> Result<SessionConfig> {
     let store = &settings.store;
     let endpoints = if let Some(path) = &store.endpoints_file {
@@ -139,11 +143,11 @@ pub fn session(settings: &Settings) -> Result<SessionConfig> {
     Ok(config)
 }
 
-/// Checks what is read later: how to reach the store, the files for TLS, the entries of the validation directory. Says
-/// which of these do not validate.
+/// Checks what the agent reads later: the configuration of the session, the TLS files and the
+/// validation directory. Returns a note for each entry of that directory that does not validate.
 ///
 /// # Errors
-/// What cannot be used.
+/// Returns the first thing that cannot be used.
 pub fn check(settings: &Settings) -> Result<Vec<String>> {
     let session = session(settings)?;
     etcd_session::check_certificates(&session.tls)?;
@@ -160,7 +164,7 @@ pub fn check(settings: &Settings) -> Result<Vec<String>> {
         .collect())
 }
 
-/// What must not be shown of what programs print.
+/// Returns the secrets that must not be shown in the output of programs.
 pub fn secrets(config: &SessionConfig, settings: &Settings) -> Secrets {
     let secrets = Secrets::default();
     config
@@ -171,10 +175,10 @@ pub fn secrets(config: &SessionConfig, settings: &Settings) -> Secrets {
     secrets
 }
 
-/// The validation directory as it stands; nothing if none is configured.
+/// Reads the validation directory; `None` if none is configured.
 ///
 /// # Errors
-/// It cannot be read.
+/// Returns the system's error if the directory cannot be read.
 pub fn validation_directory(settings: &Settings) -> std::io::Result<Option<ValidationDirectory>> {
     let Some(directory) = &settings.validation_directory else { return Ok(None) };
     let entries: std::io::Result<Vec<_>> = std::fs::read_dir(directory)?

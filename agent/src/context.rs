@@ -1,4 +1,4 @@
-//! What the host's loop remembers from one pass to the next and does not need after a restart.
+//! The values that the reconcile loop keeps between passes and does not need after a restart.
 
 use crate::clock;
 use etcd_session::{PresenceState, Snapshot, jitter};
@@ -12,44 +12,45 @@ use schema::time::{Backoff, BootMillis};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the loop remembers from one pass to the next and does not need after a restart.
+/// The values that the reconcile loop keeps between passes and does not need after a restart.
 pub(crate) struct Context {
-    /// The journal on disk is older than the state.
+    /// True if the journal on disk is older than the state.
     pub(crate) unsaved: bool,
     pub(crate) policy: Policy,
-    /// The validation directory as it was read last.
+    /// The validation directory as last read.
     pub(crate) directory: Option<ValidationDirectory>,
-    /// What was said of it last.
+    /// The last warning that was logged about the validation directory.
     pub(crate) directory_logged: Option<String>,
     pub(crate) store_trust: StoreTrust,
     pub(crate) target: Target,
     pub(crate) target_since: BootMillis,
-    /// The version that stands in the file of the last target.
+    /// The version in the file of the last known target.
     pub(crate) remembered_target: Option<Version>,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) presence: PresenceState,
-    /// What the last own write left in the store, and at which revision.
+    /// What the store holds for this host after its last write, and the revision of that write.
     pub(crate) written: Option<(i64, Published)>,
     pub(crate) store_failures: u32,
-    /// Why the store refused the last write.
+    /// The store's error at the last write.
     pub(crate) write_error: Option<String>,
     pub(crate) store_retry_at: BootMillis,
     pub(crate) record_failure: Option<(String, BootMillis)>,
-    /// The needs of the host that are not met.
+    /// The unmet needs of the host.
     pub(crate) waits: Vec<Wait>,
     pub(crate) services_seen: Option<u64>,
-    /// What is wrong with the services of this host.
+    /// The problems of the services of this host.
     pub(crate) problems: ServiceProblems,
-    /// What the catalog made addressable when it was looked at last, and the generation of it.
+    /// The generation of the catalog snapshot that was read last, and what it makes addressable.
     pub(crate) addressable: Option<(u64, Addressable)>,
-    /// Decisions since this process began.
+    /// Number of passes since this process started.
     pub(crate) passes: u64,
-    /// What was said of local writes that fail.
+    /// The last error of a local write that was logged, and when.
     pub(crate) record_failure_logged: Option<(String, BootMillis)>,
 }
 
 impl Context {
-    /// Takes note that local state cannot be written; says so when it is news, and now and then.
+    /// Records that local state cannot be written. Logs a new error at once and the same error at
+    /// intervals.
     pub(crate) fn record_failed(&mut self, error: &std::io::Error) {
         let (why, now) = (error.to_string(), clock::boot_millis());
         let is_old = |(logged, at): &(String, BootMillis)| {
@@ -62,7 +63,7 @@ impl Context {
         self.record_failure = Some((why, now.plus(RECORD_RETRY_DELAY)));
     }
 
-    /// Takes note that local state was written.
+    /// Records that local state was written.
     pub(crate) fn recorded(&mut self) {
         self.unsaved = false;
         self.record_failure = None;
@@ -78,8 +79,8 @@ impl Context {
     }
 }
 
-/// How long local writes rest after one failed.
+/// Pause of local writes after a failed one.
 const RECORD_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// That they fail is said again this often.
+/// Interval at which the same error of local writes is logged again.
 const RECORD_FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(60);

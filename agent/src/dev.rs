@@ -1,4 +1,5 @@
-//! `--dev`: the embedded store and one agent in one process, in a directory of its own, to try things out.
+//! `--dev`: runs the embedded store and one agent in one process, in a directory of their own, to
+//! try things out.
 
 use crate::config;
 use anyhow::{Context, Result};
@@ -10,13 +11,13 @@ use std::path::Path;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-/// etcd's client port; where it is taken the system chooses one.
+/// etcd's client port. If it is in use, the system chooses another one.
 const STORE_PORT: u16 = 2379;
 
-/// Where DNS is looked for; where it is taken the system chooses one.
+/// Default port of the DNS server. If it is in use, the system chooses another one.
 const DNS_PORT: u16 = 8600;
 
-/// A first service, which works once a version is installed.
+/// Definition of a first service, whose check always passes.
 const WEB_SERVICE: &str = r#"# A service of this host, and how it is found out whether it works. Changed while the agent runs, it counts at once.
 
 [[service]]
@@ -28,7 +29,7 @@ command = ["/usr/bin/test", "-e", "/proc/self"]
 interval = "5s"
 "#;
 
-/// The settings that a new directory begins with; `@` stands for the directory.
+/// Settings of a new directory; `@` is replaced by the path of the directory.
 const SETTINGS: &str = r#"# One agent for development; `orchestrate-agent --dev` gives it the store. Change what a version does here,
 # and send SIGHUP or start it again.
 
@@ -56,10 +57,11 @@ name = "installed"
 command = ["/bin/sh", "-c", 'grep -qx "version $ORCHESTRATE_STEP_VERSION" "@/installed"']
 "#;
 
-/// Runs both until the agent is told to stop.
+/// Runs the store and the agent until the agent is told to stop.
 ///
 /// # Errors
-/// The directory cannot be used, another process uses it, or the agent's own errors.
+/// Returns an error if the directory cannot be used or another process uses it, and the errors of
+/// the store and the agent.
 pub async fn run(directory: &Path) -> Result<()> {
     let shown = || format!("the directory {}", directory.display());
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).with_context(shown)?;
@@ -73,7 +75,7 @@ pub async fn run(directory: &Path) -> Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&services).with_context(shown)?;
     write_new(&services.join("web.toml"), WEB_SERVICE)?;
     let listener = listen(STORE_PORT).await.context("listening for the store")?;
-    // Where the usual port is taken, by a Consul or another agent, the system chooses one.
+    // Consul or another agent may use the default port; the system chooses another one then.
     let free = listen(DNS_PORT).await.context("listening for DNS")?.local_addr()?;
     settings.dns.listen = vec![free];
     let endpoint = format!("http://{}", listener.local_addr()?);
@@ -82,7 +84,7 @@ pub async fn run(directory: &Path) -> Result<()> {
     let store = Solo::open(&Storage::Directory(directory.join("store")))?;
     print_next_steps(&directory, &endpoint, settings.http_listen, free)?;
     let mut store = tokio::spawn(store.serve(listener, DEFAULT_QUOTA_BYTES, async {
-        // An error means that the sender is gone, which is the end as well.
+        // An error means that the sender was dropped; the store stops then as well.
         let _ = stopped.await;
     }));
     tokio::select! {
@@ -91,7 +93,7 @@ pub async fn run(directory: &Path) -> Result<()> {
             store.await.context("the store's task")??;
             ended
         }
-        // It ends before the agent only if something is wrong with it.
+        // The store ends before the agent only if it fails.
         ended = &mut store => Ok(ended.context("the store's task")??),
     }
 }

@@ -1,5 +1,6 @@
-//! Doing what a plan says. No opinions here: each action is carried out as it stands, the journal is on
-//! disk before anything outside this process changes, and what came of it is recorded as a fact.
+//! Executes the actions of a plan. It decides nothing: each action is executed as it is, the
+//! journal is on disk before anything outside this process changes (only a report is written
+//! without that), and the outcome is recorded as a fact.
 
 use crate::catalog::FilesHandle;
 use crate::context::Context;
@@ -30,18 +31,18 @@ use tokio::sync::{mpsc, watch};
 const STORE_TIMEOUT: Duration = Duration::from_secs(8);
 const VERSION_FILE_MAX_BYTES: u64 = 4096;
 
-/// Why an action was not carried out.
+/// Why an action was not executed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Local state cannot be written.
+    /// Local state could not be written.
     Record(io::Error),
-    /// The store refused by comparison.
+    /// A comparison of the transaction failed.
     Refused(Refusal),
-    /// The store did not answer.
+    /// The store could not be written.
     Store(StoreError),
 }
 
-/// Carries actions out.
+/// Executes actions.
 pub(crate) struct Executor {
     settings: watch::Receiver<Arc<Settings>>,
     program: PathBuf,
@@ -49,12 +50,12 @@ pub(crate) struct Executor {
     secrets: Secrets,
     ends: mpsc::Sender<(RunningStep, RunResult)>,
     steps_run: AtomicU64,
-    /// The files of the catalog, which a step may read.
+    /// Writes the catalog's files, which a step may read.
     files: Option<FilesHandle>,
 }
 
 impl Executor {
-    /// `program` is this program, started again as the runner of each step.
+    /// Creates an executor. `program` is this program, which is also the runner of each step.
     pub(crate) fn new(
         settings: watch::Receiver<Arc<Settings>>,
         program: PathBuf,
@@ -66,22 +67,22 @@ impl Executor {
         Self { settings, program, runs, secrets, ends, steps_run, files: None }
     }
 
-    /// From now on steps start when these files say what the catalog says.
+    /// From now on, each step starts after these files were brought up to date with the catalog.
     pub(crate) fn keep_up(&mut self, files: FilesHandle) {
         self.files = Some(files);
     }
 
-    /// Steps started since this process began.
+    /// Returns the number of steps started since this process started.
     pub(crate) fn steps_run(&self) -> u64 {
         self.steps_run.load(Ordering::Relaxed)
     }
 
-    /// Most time for one write to the store.
+    /// Returns the deadline of a write to the store that starts now.
     pub(crate) fn deadline(&self) -> Deadline {
         Deadline::within(STORE_TIMEOUT)
     }
 
-    /// Text that a step printed, without the secrets that are known here.
+    /// Removes the known secrets from the output of a step.
     pub(crate) fn redact(&self, text: &str) -> String {
         self.secrets.redact(text)
     }
@@ -102,7 +103,7 @@ impl Executor {
         Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
 
-    /// Carries an action out; false if there is nothing to do until something happens.
+    /// Executes an action. Returns false if there is nothing to do until the next wake-up.
     #[allow(clippy::too_many_arguments, reason = "borrows of the reconciler's parts, one caller")]
     pub(crate) async fn execute(
         &mut self,
@@ -174,7 +175,7 @@ impl Executor {
         Directory::open(&directory)?.replace(&name, version.as_str().as_bytes(), 0o644)
     }
 
-    /// One transaction of the host, with the report of this decision.
+    /// Commits one transaction of the host, which includes the report of this decision.
     #[allow(clippy::too_many_arguments, reason = "as `execute`")]
     async fn write(
         &self,
@@ -195,7 +196,7 @@ impl Executor {
         let write_id = etcd_session::random_token();
         let waits = planning::host::waits_of(state, &context.policy, &context.waits);
         let report = state.report(decision, &context.target, facts, waits, &context.problems, now, write_id);
-        // In a store that went back results wait; that the host is blocked may be said.
+        // A store that went back gets no results, but the report may say that the host is blocked.
         let trusted = context.store_trust == StoreTrust::Trusted;
         let mut published = match context.written.clone() {
             Some((at, published)) if at > context.snapshot.read_revision => published,
@@ -221,7 +222,8 @@ impl Executor {
         context.write_error = None;
         if let Some(memory) = state.store.as_mut().filter(|_| trusted) {
             if revision < memory.revision {
-                // It went where the store has gone back; the next read shows that, and this mark must not hide it.
+                // The store went back before this write. The next read shows that, which this lower
+                // revision must not hide by becoming the remembered one.
                 return Err(Failure::Refused(Refusal::Store));
             }
             memory.revision = revision;
@@ -274,7 +276,7 @@ impl Executor {
             Err(why) => {
                 let result =
                     RunResult { end: StepEnd::NotStarted { why }, leftovers: 0, output: String::new() };
-                // The queue has room: at most one step is in flight.
+                // The queue has room, because at most one step runs at a time.
                 let _ = self.ends.try_send((running, result));
                 Ok(false)
             }
@@ -295,25 +297,25 @@ impl Executor {
         prepared.start(&self.program).map_err(|e| format!("its runner could not be started: {e}"))
     }
 
-    /// Hands the end of a run to the loop, whoever started it.
+    /// Sends the result of a run to the loop when it ends, whichever process started the run.
     pub(crate) fn await_run(&self, running: RunningStep, child: Option<tokio::process::Child>) {
         let runs = self.runs.clone();
         let ends = self.ends.clone();
         tokio::spawn(async move {
             if let Some(mut child) = child {
-                // Reaps it; how it ended stands in the result.
+                // Reaps the runner. The result file says how the step ended.
                 let _ = child.wait().await;
             }
             let waiting = running.clone();
             let result = tokio::task::spawn_blocking(move || runs.wait(&waiting)).await;
             if let Ok(result) = result {
-                // The loop is gone when the agent stops; the next one finds the result on disk.
+                // This fails only when the agent stops; the next agent finds the result on disk.
                 let _ = ends.send((running, result)).await;
             }
         });
     }
 
-    /// The whole environment of a step.
+    /// Returns the complete environment of a step.
     async fn environment(
         &self,
         state: &HostState,
@@ -340,7 +342,7 @@ impl Executor {
         set("ORCHESTRATE_STEP_ROLE", settings.role.as_ref().map(ToString::to_string).unwrap_or_default());
         set(RUN_ID_VARIABLE, running.run_id.to_string());
         set("ORCHESTRATE_STEP_ATTEMPT", attempt.map_or(0, |a| a.number).to_string());
-        // With these `orchestrate` works inside a step.
+        // These make the `orchestrate` command work inside a step.
         set("ORCHESTRATE_ENDPOINTS", session.endpoints().await.join(","));
         set("ORCHESTRATE_NAMESPACE", settings.store.namespace.clone());
         set("ORCHESTRATE_HOSTNAME", state.host.to_string());
@@ -367,7 +369,7 @@ fn with_version(mut step: Step, version: Option<&String>) -> Step {
     step
 }
 
-/// True if this result, and no other of its type, stands in the store.
+/// True if the store holds this result and no other one of its type.
 fn is_in_store(
     published: &BTreeMap<(StatusType, StatusState), StatusRecord>,
     kind: &StatusType,
@@ -387,7 +389,7 @@ fn replace_statuses(
     }
 }
 
-/// The journal is on disk before anything outside this process changes.
+/// Saves the journal if it is out of date, before anything outside this process changes.
 fn save(state: &HostState, context: &mut Context, directory: &Directory) -> Result<(), Failure> {
     if context.unsaved {
         journal::save(directory, state).map_err(Failure::Record)?;

@@ -1,4 +1,5 @@
-//! The external fact that Facter reads: a file, because Facter runs what is executable on every run, and waits for it.
+//! Writes the external fact that Facter reads. The fact is a file, because Facter would run an
+//! executable at each of its runs and wait for it.
 
 use crate::files::replace_if_different;
 use crate::status::{Status, StatusTarget};
@@ -7,13 +8,14 @@ use serde_json::json;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Keeps the file until it is dropped. A file that cannot be written is tried again with the next difference.
+/// Keeps the file up to date until the task is dropped. After a failed write, the file is written
+/// again when its path or content next changes.
 pub(crate) async fn run(settings: watch::Receiver<Arc<Settings>>, mut status: watch::Receiver<Arc<Status>>) {
     let mut written = None;
     loop {
         let now =
             (settings.borrow().facts_file.clone(), text(&settings.borrow(), &status.borrow_and_update()));
-        // Before the store has been read nothing is known that the file of the last run does not know better.
+        // Before the first read of the store, the file of the last run is better than this one.
         if status.borrow().is_ready() && written.as_ref() != Some(&now) {
             if let (Some(path), text) = &now
                 && let Err(error) = replace_if_different(path, text)

@@ -1,6 +1,6 @@
-//! Named points at which a test kills the process as `kill -9` would. Compiled into debug builds alone.
+//! Named points at which a test kills the process like `kill -9`. They exist in debug builds only.
 
-/// Every point, in the order in which an update passes them; tests loop over this list.
+/// All points, in the order in which an update passes them. The crash tests use the same list.
 pub(crate) const ALL: [&str; 12] = [
     "agent-before-journal",
     "agent-after-journal",
@@ -16,23 +16,23 @@ pub(crate) const ALL: [&str; 12] = [
     "agent-after-done-transaction",
 ];
 
-/// Ends the task that follows the store, once, if the test asked for it.
+/// Name of the fault that ends the task that follows the store, once.
 pub(crate) const MIRROR_ENDS: &str = "mirror-ends";
 
-/// True if the test asked for this fault.
+/// True if the test requested this fault.
 #[cfg(debug_assertions)]
 pub(crate) fn is_wanted(name: &str) -> bool {
     std::env::var("ORCHESTRATE_FAILPOINT").is_ok_and(|wanted| wanted == name)
 }
 
-/// Nothing in release builds.
+/// Returns false in release builds.
 #[cfg(not(debug_assertions))]
 pub fn is_wanted(_name: &str) -> bool {
     false
 }
 
-/// Kills this process if the test asked for it at this point. `ORCHESTRATE_FAILPOINT` is `NAME`, or
-/// `NAME:FILE` to do it once: the file is made just before.
+/// Kills this process if the test requested it at this point. `ORCHESTRATE_FAILPOINT` is `NAME`, or
+/// `NAME:FILE` to do it once: FILE is created before, and nothing happens if it exists already.
 #[cfg(debug_assertions)]
 pub(crate) fn reach(name: &str) {
     debug_assert!(ALL.contains(&name), "{name} is not in the list");
@@ -50,10 +50,10 @@ pub(crate) fn reach(name: &str) {
         return;
     }
     let me = rustix::process::getpid();
-    // Does not return: the signal cannot be caught.
+    // This does not return, because the signal cannot be caught.
     let _ = rustix::process::kill_process(me, rustix::process::Signal::KILL);
 }
 
-/// Nothing in release builds.
+/// Does nothing in release builds.
 #[cfg(not(debug_assertions))]
 pub fn reach(_name: &str) {}

@@ -1,6 +1,6 @@
-//! Files that survive a power cut and are not fooled by what others put in their place: everything
-//! relative to a directory that was opened once, no links followed, sizes bounded, replaced by write,
-//! fsync, rename, fsync of the directory.
+//! Files that survive a power cut and are safe against what others put in their place. All access
+//! is relative to a directory that was opened once, follows no links and is bounded in size. A file
+//! is replaced by write, fsync, rename and fsync of the directory.
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use std::fs::File;
@@ -16,16 +16,17 @@ pub(crate) struct Directory {
     path: PathBuf,
 }
 
-/// Replaces a file that others read, unless it says the same.
+/// Replaces a file that others read, unless it already has this content.
 ///
 /// # Errors
-/// As the system says; also if the path does not name a file.
+/// Returns the system's error, also if the path does not name a file.
 pub(crate) fn replace_if_different(path: &Path, text: &str) -> io::Result<()> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"));
     };
     let directory = Directory::open(directory)?;
-    // What is no regular file, and waits perhaps for ever, is not read: a file takes its place.
+    // Anything that `read` refuses is replaced: a file that is larger or not a regular file, such
+    // as a FIFO, which is not read because that could block for ever.
     let old = directory.read(name, text.len() as u64).unwrap_or_default();
     if old.is_some_and(|old| old == text.as_bytes()) {
         return Ok(());
@@ -34,10 +35,10 @@ pub(crate) fn replace_if_different(path: &Path, text: &str) -> io::Result<()> {
 }
 
 impl Directory {
-    /// Opens a directory, making it (0700) if it is not there.
+    /// Opens a directory. Creates it with mode 0700 if it does not exist.
     ///
     /// # Errors
-    /// As the system says; also if it belongs to somebody else.
+    /// Returns the system's error.
     pub(crate) fn open_or_create(path: &Path) -> io::Result<Self> {
         use std::os::unix::fs::DirBuilderExt;
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
@@ -47,22 +48,22 @@ impl Directory {
     /// Opens a directory.
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns the system's error.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| in_path(path, e.into()))?;
         Ok(Self { fd, path: path.to_owned() })
     }
 
-    /// Its path, for messages and for programs that are handed one.
+    /// Returns the path, for messages and for programs that expect one.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Refuses a directory that others could have filled: not owned by root or this user, or writable by others.
+    /// Checks that only root and this user could have put files into the directory.
     ///
     /// # Errors
-    /// Says what is wrong.
+    /// Returns an error if the directory belongs to another user or if others can write it.
     pub(crate) fn check_private(&self) -> io::Result<()> {
         let stat = rustix::fs::fstat(&self.fd)?;
         let me = rustix::process::geteuid().as_raw();
@@ -78,10 +79,10 @@ impl Directory {
         Ok(())
     }
 
-    /// Opens a file for a lock, making it if it is not there.
+    /// Opens a file for a lock. Creates it if it does not exist.
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns the system's error.
     pub(crate) fn open_lock(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(0o600))
@@ -89,13 +90,14 @@ impl Directory {
         Ok(File::from(fd))
     }
 
-    /// Reads a file of at most `max` bytes; `None` if there is none.
+    /// Reads a file of at most `max` bytes; `None` if it does not exist.
     ///
     /// # Errors
-    /// As the system says; also if it is not a regular file of ours, or larger.
+    /// Returns the system's error. Refuses a file that is larger, that is not a regular file, or
+    /// that belongs to a user other than root and this user.
     pub(crate) fn read(&self, name: &str, max: u64) -> io::Result<Option<Vec<u8>>> {
         let path = self.path.join(name);
-        // NONBLOCK: opening a FIFO must not wait for its other end.
+        // NONBLOCK, because opening a FIFO must not wait for its other end.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = match rustix::fs::openat(&self.fd, name, flags, Mode::empty()) {
             Ok(fd) => fd,
@@ -120,18 +122,20 @@ impl Directory {
         Ok(Some(bytes))
     }
 
-    /// Replaces a file: it has the old content or the new, whatever happens meanwhile.
+    /// Replaces a file. Even after a power cut it has either the old content or the new one.
     ///
     /// # Errors
-    /// As the system says; the old file stands then.
+    /// Returns the system's error. The old file is still in place then, unless only the final fsync
+    /// of the directory failed.
     pub(crate) fn replace(&self, name: &str, content: &[u8], mode: u32) -> io::Result<()> {
         self.replace_with(name, mode, |file| file.write_all(content).map(|()| true))
     }
 
-    /// Replaces a file by what a function writes, unless it says that the file that stands is to be kept.
+    /// Replaces a file by what `write` writes. The old file is kept if `write` returns false.
     ///
     /// # Errors
-    /// As the system or the function says; the old file stands then.
+    /// Returns the error of the system or of `write`. The old file is then in place as after
+    /// [`Self::replace`].
     pub(crate) fn replace_with(
         &self,
         name: &str,
@@ -148,7 +152,7 @@ impl Directory {
             Ok(is_wanted)
         });
         if !matches!(written, Ok(true)) {
-            // Best effort: the next write removes it too.
+            // Best effort: the next write removes the temporary file as well.
             let _ = rustix::fs::unlinkat(&self.fd, &temporary, AtFlags::empty());
         }
         written.map(|_| ()).map_err(|e| in_path(&path, e))
@@ -169,7 +173,7 @@ impl Directory {
             }
             other => other?,
         };
-        // The umask does not decide who may read this.
+        // The mode is set explicitly, because the umask must not decide who may read the file.
         rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
         let mut file = File::from(fd);
         let is_wanted = write(&mut file)?;
@@ -182,24 +186,24 @@ impl Directory {
     /// Removes a file.
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns the system's error.
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())
             .map_err(|e| in_path(&self.path.join(name), e.into()))
     }
 
-    /// The same directory, for another owner.
+    /// Duplicates the descriptor, so that another owner can use the same directory.
     ///
     /// # Errors
-    /// There are no descriptors left.
+    /// Returns the system's error if no descriptor is left.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { fd: self.fd.try_clone()?, path: self.path.clone() })
     }
 
-    /// Renames a file aside, so that it is kept for a person to look at.
+    /// Renames a file to `<name>.<why>`, so that it is kept for inspection by a person.
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns the system's error.
     pub(crate) fn set_aside(&self, name: &str, why: &str) -> io::Result<()> {
         let aside = format!("{name}.{why}");
         rustix::fs::renameat(&self.fd, name, &self.fd, aside)

@@ -1,5 +1,5 @@
-//! The reconciler of the host itself: wake for a reason, look, decide, execute one action, decide anew.
-//! It owns the journal and the host's state; everything else hands it snapshots.
+//! The reconcile loop of the host: wake up, observe, decide, execute one action, decide again. It
+//! owns the journal and the host's state; all other parts of the agent hand it snapshots.
 
 use crate::catalog::{Fencing, Needs, PublishedServices, Reader, Trust};
 use crate::certificates::Certificates;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
-/// Why the loop woke. A closed set: ten changes are one wake-up.
+/// Why the loop woke up. It carries no data, so ten changes can be one wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wake {
     StoreChanged,
@@ -39,67 +39,65 @@ enum Wake {
     ChecksChanged,
 }
 
-/// A task that the loop depends on has ended.
+/// The error if a task that the loop depends on has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the task that {0} has ended")]
 pub(crate) struct TaskEnded(&'static str);
 
-/// Everything the loop is made of.
+/// The parts of the reconcile loop.
 pub(crate) struct Reconciler {
-    /// Settings, replaced as a whole on SIGHUP.
+    /// The settings, replaced as a whole on SIGHUP.
     pub settings: watch::Receiver<Arc<Settings>>,
     /// The state directory.
     pub directory: Directory,
-    /// The host's past.
+    /// The host's state, which the journal keeps.
     pub state: HostState,
-    /// The store.
     pub session: Session,
-    /// The snapshot of the store.
+    /// The mirror of the keys in [`store_view::scope`].
     pub mirror: Mirror,
-    /// The claim of the name.
     pub presence: Presence,
-    /// Opened when the store may be written.
+    /// Tells presence whether the store may be written.
     pub gate: watch::Sender<Gate>,
-    /// Our claim, for messages.
+    /// The claim of this host, for messages.
     pub claim: LiveClaim,
-    /// About the machine.
+    /// The facts about the machine, for reports.
     pub facts: MachineInfo,
     /// The certificates of the connection to the store.
     pub certificates: Certificates,
-    /// Executes actions.
     pub executor: Executor,
-    /// What others see of this loop.
+    /// The status that other tasks show.
     pub status: watch::Sender<Arc<Status>>,
-    /// Ends of steps.
+    /// Steps that ended, with their results.
     pub ends: mpsc::Receiver<(RunningStep, RunResult)>,
-    /// What the checks of this host say.
+    /// The checks of this host and their results.
     pub registry: Arc<CheckRegistry>,
     /// The catalog, for what it makes addressable.
     pub reader: Reader,
-    /// What the host needs of others and does not have.
+    /// The unmet needs of this host.
     pub needs: watch::Receiver<Arc<Needs>>,
-    /// What the host publishes of its services.
+    /// The services that this host publishes.
     pub services: watch::Receiver<Arc<PublishedServices>>,
-    /// Who else can write the settings, if anybody can.
+    /// Why the settings are not trusted; `None` if only root and the agent's user can write them.
     pub untrusted: watch::Receiver<Option<String>>,
-    /// Told whether the catalog of this store counts.
+    /// Tells the catalog's tasks whether the catalog of this store counts.
     pub trust: watch::Sender<Trust>,
-    /// Told whether and how services may be published.
+    /// Tells the publisher whether and how services may be published.
     pub fencing: watch::Sender<Fencing>,
-    /// Pings the service manager's watchdog this often.
+    /// Interval between two pings of the service manager's watchdog; `None` without a watchdog.
     pub watchdog: Option<Duration>,
 }
 
-/// The file of the last target that was read; the command reads it too.
+/// Name of the file that holds the last known target. The `orchestrate` command reads it too.
 const LAST_TARGET: &str = "current_version";
-/// The version file of an external driver is looked at this often.
+/// Interval at which the version file of an external driver is read.
 const VERSION_FILE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Reconciler {
-    /// Runs until `stop` resolves. Never waits for a step: its runner goes on alone.
+    /// Runs until `stop` resolves. It never waits for a step: the runner of a step needs no agent.
     ///
     /// # Errors
-    /// A task that this one depends on has ended: nothing it says would come any more, so the process has to end.
+    /// Returns an error if a task that this one depends on has ended: its messages would never
+    /// arrive, so the process has to end.
     pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), TaskEnded> {
         tokio::pin!(stop);
         let mut snapshots = self.mirror.snapshots();
@@ -116,15 +114,16 @@ impl Reconciler {
         }
         let mut watchdog = tokio::time::interval(self.watchdog.unwrap_or(Duration::from_secs(3600)));
         let ended = loop {
-            // Marked as seen before the pass: a change during the pass wakes the loop again.
+            // Marked as seen before the pass, so that a change during it wakes the loop again.
             catalog.borrow_and_update();
             checks.borrow_and_update();
             let requeue_at = self.reconcile_once(&mut context, &snapshots, &presences).await;
             let follows_catalog = self.follows_catalog(&context);
             let wake = async {
                 tokio::select! {
-                    // Receivers of watch channels, the queue of ends and timers lose nothing when dropped. A channel
-                    // whose sender is gone is ready for ever: that is no wake-up.
+                    // All branches are cancel safe: receivers of watch channels, the queue of ended
+                    // steps and timers lose nothing when dropped. A channel whose sender was
+                    // dropped would be ready for ever, so that is an error and no wake-up.
                     changed = snapshots.changed() => {
                         changed.map(|()| Wake::StoreChanged).map_err(|_| TaskEnded("follows the store"))
                     }
@@ -161,7 +160,7 @@ impl Reconciler {
                 }
             };
             tokio::select! {
-                // The signal to stop ends some of them as well.
+                // Stopping comes first, because the signal to stop also ends some of these tasks.
                 biased;
                 () = &mut stop => break Ok(()),
                 reason = wake => match reason {
@@ -256,8 +255,8 @@ impl Reconciler {
         }
     }
 
-    /// The site's policy with the entries of the validation directory; while that cannot be read, with those
-    /// that were there before.
+    /// Returns the policy of the settings together with the entries of the validation directory.
+    /// While the directory cannot be read, its last known entries are used.
     fn policy(&self, context: &mut Context) -> Policy {
         let settings = self.settings.borrow().clone();
         let mut policy = settings.policy.clone();
@@ -289,7 +288,8 @@ impl Reconciler {
         policy
     }
 
-    /// What the catalog makes addressable, while an attempt may depend on that; a settled host does not look.
+    /// Updates what the catalog makes addressable, while an attempt may depend on that. A settled
+    /// host does not read the catalog.
     fn observe_catalog(&self, context: &mut Context) {
         if !self.follows_catalog(context) {
             context.addressable = None;
@@ -308,7 +308,8 @@ impl Reconciler {
         });
     }
 
-    /// The checks that do not pass, each with the last line of what it said. One that has said nothing yet is no news.
+    /// Returns the checks that do not pass, each with the last line of its output. Checks without a
+    /// result yet are left out.
     fn failing_checks(&self) -> Vec<FailingCheck> {
         let failing = self.registry.failing().into_iter();
         failing
@@ -364,7 +365,8 @@ impl Reconciler {
         decide(&desired, &observed, now)
     }
 
-    /// That the host is blocked is said as soon as the store takes it, whether or not it is being followed already.
+    /// True if the store can be written now. For a store that went back the mirror need not be
+    /// connected, so that the host reports as soon as possible that it is blocked.
     fn is_store_ready(&self, context: &Context, now: BootMillis) -> bool {
         let followed =
             context.snapshot.connected || matches!(context.store_trust, StoreTrust::WentBack { .. });
@@ -376,7 +378,7 @@ impl Reconciler {
             Ok(text) => text.and_then(|text| read_version_file(&text)),
             Err(error) => {
                 tracing::warn!(%error, "the version file cannot be read");
-                // Not known is not another version.
+                // A file that cannot be read does not mean that the host has another version.
                 match context.policy.driver {
                     Driver::Agent => self.state.installed.clone(),
                     Driver::External => None,
@@ -385,7 +387,8 @@ impl Reconciler {
         }
     }
 
-    /// What the store says of this host: as last written, or as read since; nothing while neither is known.
+    /// Returns what the store holds for this host, as last written or as read since then. `None`
+    /// without a claim, and while both are older than the claim.
     fn published(&self, context: &Context) -> Option<Published> {
         let PresenceState::Held { live_revision, .. } = context.presence else { return None };
         let read_at = context.snapshot.read_revision;
@@ -393,7 +396,7 @@ impl Reconciler {
             Some((at, published)) if *at > read_at && *at > live_revision => Some(published.clone()),
             _ if read_at >= live_revision => Some(store_view::published(&context.snapshot, &self.state.host)),
             _ => {
-                // While there is no contact the mirror looks by itself, at its own pace.
+                // Without a connection the mirror retries by itself, at its own pace.
                 if context.snapshot.connected {
                     self.mirror.request_resync();
                 }
@@ -402,7 +405,7 @@ impl Reconciler {
         }
     }
 
-    /// Takes in what the mirror shows: judges the store, opens the gate, notes the target.
+    /// Processes the mirror's snapshot: judges the store, opens the gate, remembers the target.
     async fn observe_store(&mut self, context: &mut Context) {
         let snapshot = context.snapshot.clone();
         if snapshot.reads == 0 {
@@ -434,13 +437,14 @@ impl Reconciler {
             StoreTrust::WentBack { by } => {
                 let is_news = self.state.store.as_ref().is_some_and(|memory| memory.went_back.is_none());
                 if is_news || seen.regressed_revision.is_some() || seen.regressed_term.is_some() {
-                    // It is remembered; reads are held against this store from here on, so that the mirror follows it.
+                    // That the store went back is remembered below. From now on reads are compared
+                    // with the marks of this store as it is, so that the mirror follows it.
                     self.session.begin_history(seen.revision, seen.raft_term);
                 }
                 if let Some(memory) = self.state.store.as_mut().filter(|m| m.went_back.is_none()) {
                     tracing::error!(%by, "the store went back: nothing starts until `orchestrate store accept`");
                     memory.went_back = Some(by.clone());
-                    // What was written there is of another history.
+                    // The last write belongs to another history of the store.
                     context.written = None;
                     context.unsaved = true;
                 }
@@ -451,7 +455,7 @@ impl Reconciler {
                 }
             }
             StoreTrust::OtherLineage { ours, theirs } => {
-                // What was seen of that store says nothing of ours.
+                // The marks of another fleet's store do not apply to the store of this host.
                 let marks = self.session.marks();
                 if let Some(memory) = &self.state.store
                     && (marks.revision, marks.raft_term) != (memory.revision, memory.raft_term)
@@ -481,14 +485,15 @@ impl Reconciler {
         if store_view::decommissioned(&snapshot, &host)
             && let Some(memory) = self.state.store.as_mut().filter(|m| m.report_revision.is_some())
         {
-            // The report goes with the host; finding it gone is no sign of a store that went back.
+            // Decommissioning a host deletes its report, so a missing report does not mean that the
+            // store went back.
             memory.report_revision = None;
             context.unsaved = true;
         }
     }
 
-    /// `orchestrate current_version` answers from this file when the store is away: a configuration run must
-    /// not abort on it.
+    /// Writes the last known target to its file. `orchestrate current_version` answers from this
+    /// file when the store is unreachable, so that a configuration run does not abort.
     fn remember_target(&self, context: &mut Context) {
         let Target::Known(instruction) = &context.target else { return };
         let version = &instruction.version;
@@ -508,15 +513,16 @@ impl Reconciler {
         match self.session.claim_store(self.executor.deadline()).await {
             Ok(()) => self.mirror.request_resync(),
             Err(error @ StoreError::PermissionDenied { .. }) => {
-                tracing::warn!(%error, "the store has no identity yet; an operator gives it one: orchestrate store accept --version V");
+                tracing::warn!(%error, "the store has no identity yet; an operator must create it: orchestrate store accept --version V");
             }
             Err(error) => tracing::debug!(%error, "the store's identity could not be written"),
         }
-        // Until an identity is seen, not again at once.
+        // Even after success, so that the next attempt waits until a snapshot shows the identity.
         context.store_failed();
     }
 
-    /// The name may be claimed, and the report written, in the own store, also when it went back.
+    /// Opens the gate for the store of this host, even if that store went back: the name may be
+    /// claimed and the report written there. Closes it otherwise.
     fn open_gate(&self, store_trust: &StoreTrust, snapshot: &Snapshot) {
         let open = matches!(store_trust, StoreTrust::Trusted | StoreTrust::WentBack { .. });
         let store_revision = snapshot.keys.get(&schema::keys::Key::Store).map_or(0, |e| e.mod_revision);
@@ -529,7 +535,8 @@ impl Reconciler {
         });
     }
 
-    /// The catalog of a store that went back, or of another fleet, does not count, and nothing is published there.
+    /// Sends trust and fencing to the tasks of the catalog. The catalog of a store that went back
+    /// or belongs to another fleet does not count, and nothing is published there.
     fn publish_trust(&self, store_trust: &StoreTrust, snapshot: &Snapshot) {
         use schema::keys::Key;
         let revision = |key: Key| snapshot.keys.get(&key).map_or(0, |entry| entry.mod_revision);
@@ -541,9 +548,9 @@ impl Reconciler {
         let maintenance = snapshot.keys.get(&Key::Maintenance(host.clone()));
         let maintenance = maintenance.map(|entry| schema::codec::read::<Maintenance>(&entry.value));
         let maintenance = match maintenance {
-            // What was said before stands.
+            // The last maintenance marks that could be read stay in effect.
             Some(Err(error)) => {
-                tracing::warn!(%error, "what an operator took out of use cannot be read");
+                tracing::warn!(%error, "the maintenance marks of this host cannot be read");
                 self.fencing.borrow().maintenance.clone()
             }
             found => found.and_then(Result::ok).unwrap_or_default(),
@@ -563,7 +570,8 @@ impl Reconciler {
         });
     }
 
-    /// A claim that is not as written, or a roster entry that is gone, is looked at by its owner.
+    /// Asks presence to check the claim and the roster entry if the snapshot shows that the claim
+    /// changed or the entry is missing.
     fn check_claim(&self, context: &Context, snapshot: &Snapshot) {
         use schema::keys::Key;
         let PresenceState::Held { live_revision, .. } = context.presence else { return };
@@ -575,7 +583,7 @@ impl Reconciler {
         }
     }
 
-    /// Executes one action and records its result; false if the pass is over.
+    /// Executes one action and records its result. Returns false if the pass is over.
     async fn execute_one(
         &mut self,
         context: &mut Context,
@@ -607,7 +615,7 @@ impl Reconciler {
             Err(crate::execute::Failure::Store(error)) => {
                 tracing::warn!(%error, "the store could not be written");
                 context.write_error = Some(error.to_string());
-                // Whether it was applied is not known: what the store says is read again.
+                // It is not known whether the write was applied, so the store is read again.
                 context.written = None;
                 self.mirror.request_resync();
                 context.store_failed();
@@ -616,7 +624,7 @@ impl Reconciler {
         }
     }
 
-    /// While local writes rest nothing is tried.
+    /// Saves the journal if it is out of date, except during the pause after a failed local write.
     fn save_if_needed(&mut self, context: &mut Context) {
         if context.unsaved && context.record_failure.is_none() {
             match journal::save(&self.directory, &self.state) {
@@ -653,7 +661,7 @@ impl Reconciler {
     }
 }
 
-/// Takes in the end of a step.
+/// Logs the end of a step and records it in the host's state.
 fn end_step(
     state: &mut HostState,
     context: &mut Context,
@@ -671,7 +679,8 @@ fn end_step(
 
 async fn sleep_until(at: Option<BootMillis>) {
     match at {
-        // A suspended machine wakes late; the loop looks at the clock that counts sleep at least every minute.
+        // tokio's timers do not count the time that the machine is suspended, so the loop reads the
+        // clock that does at least once a minute.
         Some(at) => tokio::time::sleep(at.since(clock::boot_millis()).min(Duration::from_secs(60))).await,
         None => std::future::pending().await,
     }

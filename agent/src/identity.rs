@@ -1,4 +1,5 @@
-//! Who this agent is: host name, instance, machine, boot, addresses; and facts about the machine.
+//! The identity of this agent (host name, instance, machine, boot, addresses) and facts about the
+//! machine.
 
 use crate::files::Directory;
 use anyhow::{Context, Result};
@@ -10,21 +11,22 @@ use std::path::Path;
 /// The identity of this agent.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
-    /// The name in the fleet; fixed at start.
+    /// The host's name in the fleet; it does not change while the agent runs.
     pub host: HostName,
-    /// The machine.
+    /// The machine id; "unknown" if the machine has none.
     pub machine_id: String,
-    /// The boot.
+    /// The id of the current boot.
     pub boot_id: String,
 }
 
 const IDENTIFIER_MAX_BYTES: u64 = 4096;
 
 impl Identity {
-    /// Reads it from the machine.
+    /// Reads the identity from the settings and the machine.
     ///
     /// # Errors
-    /// The name of the machine is no host name, or the boot has no identity.
+    /// Returns an error if the name of the machine is not a valid host name, or if the boot id
+    /// cannot be read.
     pub(crate) fn read(settings: &Settings) -> Result<Self> {
         let host = match &settings.host {
             Some(host) => host.clone(),
@@ -34,12 +36,12 @@ impl Identity {
             }
         };
         let boot_id = read_identifier(&settings.boot_id_file)?;
-        // A machine without the file (some containers) is known by the state directory alone.
+        // Without this file (in some containers) only the state directory identifies the machine.
         let machine_id = read_identifier(&settings.machine_id_file).unwrap_or_else(|_| "unknown".into());
         Ok(Self { host, machine_id, boot_id })
     }
 
-    /// The claim of the name.
+    /// Returns the claim of the host name.
     pub(crate) fn claim(&self, instance: Token, settings: &Settings) -> LiveClaim {
         LiveClaim {
             instance,
@@ -67,10 +69,11 @@ fn read_identifier(path: &Path) -> Result<String> {
 
 const INSTANCE: &str = "instance";
 
-/// The instance that this state directory belongs to, made when it is first used or after it was cloned.
+/// Returns the instance that this state directory belongs to. A new one is created at the first
+/// use, and with `renew`, after the directory was cloned.
 ///
 /// # Errors
-/// The state directory cannot be used.
+/// Returns the system's error if the state directory cannot be used.
 pub(crate) fn instance(directory: &Directory, renew: bool) -> Result<Token> {
     if !renew
         && let Some(bytes) = directory.read(INSTANCE, 256)?
@@ -83,14 +86,14 @@ pub(crate) fn instance(directory: &Directory, renew: bool) -> Result<Token> {
     Ok(token)
 }
 
-/// Addresses of the machine, without loopback and link-local ones, sorted.
+/// Returns the addresses of the machine, without loopback and link-local ones, sorted.
 fn addresses() -> Vec<String> {
     let Ok(networks) = sysinfo::Networks::new_with_refreshed_list() else { return Vec::new() };
     let all = networks.values().flat_map(|data| data.ip_networks().iter().map(|n| n.addr));
     schema::records::usable_addresses(all).iter().map(ToString::to_string).collect()
 }
 
-/// Facts that change slowly.
+/// Reads facts about the machine that rarely change.
 pub(crate) fn machine_info() -> MachineInfo {
     let memory = sysinfo::System::new().map_or(0, |mut system| {
         system.refresh_memory();

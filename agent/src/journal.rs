@@ -1,5 +1,5 @@
-//! The journal: what the host knows of its own past, on disk before anything is done about it. One file,
-//! replaced as a whole; a header line carries its format, length and checksum.
+//! The journal: the host's state on disk, written before the agent acts on it. It is one file that
+//! is replaced as a whole; a header line holds its format, length and checksum.
 
 use crate::failpoint;
 use crate::files::Directory;
@@ -9,30 +9,29 @@ use std::io;
 
 const FILE: &str = "journal";
 const MAGIC: &str = "orchestrate-journal 1";
-/// Largest journal that is read.
+/// Size of the largest journal that is read, in bytes.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-/// What was found on disk.
+/// The result of [`load`].
 #[derive(Debug)]
 pub(crate) enum LoadedJournal {
     /// A journal of this host.
     State(Box<HostState>),
-    /// Nothing.
+    /// There is no journal.
     Nothing,
-    /// Something that cannot be used; it was set aside.
+    /// There is a journal that cannot be used; it was set aside.
     SetAside {
-        /// Why.
         why: String,
-        /// The state directory came from another machine or host, and so did its instance.
+        /// True if the state directory, and so its instance, came from another host or machine.
         foreign: bool,
     },
 }
 
-/// Reads the journal of a host. One that is torn, of another host, another machine or another format is
-/// set aside, never repaired by guessing.
+/// Reads the journal of a host. A journal that is incomplete or damaged, or that belongs to another
+/// host, another machine or another format, is set aside. It is never repaired by guessing.
 ///
 /// # Errors
-/// The state directory cannot be read.
+/// Returns the system's error if the state directory cannot be used.
 pub(crate) fn load(directory: &Directory, host: &HostName, machine_id: &str) -> io::Result<LoadedJournal> {
     let mut foreign = false;
     let why = match directory.read(FILE, MAX_BYTES) {
@@ -59,7 +58,7 @@ pub(crate) fn load(directory: &Directory, host: &HostName, machine_id: &str) -> 
 /// Writes the journal.
 ///
 /// # Errors
-/// As the system says; the old journal stands then.
+/// Returns the errors of [`Directory::replace`].
 pub(crate) fn save(directory: &Directory, state: &HostState) -> io::Result<()> {
     failpoint::reach("agent-before-journal");
     directory.replace(FILE, &render(state), 0o600)?;

@@ -1,5 +1,6 @@
-//! The daemon on every host: it reads the target from the store, decides by itself, applies, proves and
-//! says so. `run` builds its parts in reading order.
+//! The agent: the daemon on every host. It reads the target from the store, decides by itself what
+//! to do, applies and validates the version, and reports the result. [`run`] creates all parts of
+//! the agent and is the place to start reading.
 
 mod catalog;
 mod certificates;
@@ -38,26 +39,28 @@ use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-/// Another agent uses the state directory.
+/// The error if another agent uses the state directory.
 #[derive(Debug, thiserror::Error)]
 #[error("another agent uses the state directory {0}")]
 pub struct StateDirectoryInUse(PathBuf);
 
-/// How often it is looked who can write the settings.
+/// Interval at which the agent checks who can write the settings.
 const SETTINGS_POLL_INTERVAL: std::time::Duration = std::time::Duration::from_secs(10);
-/// Most time for the question of which version the store is, and how long after it is asked again.
+/// Time limit of the request for the store's version, and the delay before a new request.
 const STORE_VERSION_EVERY: std::time::Duration = std::time::Duration::from_secs(30);
-/// How long requests to the local HTTP may take to end when the agent stops.
+/// Time that open requests to the local HTTP server have to finish when the agent stops.
 const HTTP_DRAIN: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Another agent on this machine runs under the same host name.
+/// The error if another agent on this machine runs under the same host name.
 #[derive(Debug, thiserror::Error)]
 #[error("another agent on this machine runs as host {0}")]
 pub struct NameInUse(schema::names::HostName);
 
-/// A copied state directory would make two agents of one instance, which the store cannot tell apart. The
-/// kernel can: an abstract socket has one owner, and goes with it.
-/// Anybody may take such an address, so only one taken by root or by this user keeps the agent from starting.
+/// Holds the host name on this machine by binding an abstract Unix socket.
+///
+/// A copied state directory would give two agents the same instance, and the store could not tell
+/// them apart. The kernel can: an abstract socket has one owner and disappears with it. Any user
+/// can bind such an address, so the agent refuses to start only if root or its own user holds it.
 fn hold_name(identity: &identity::Identity) -> Result<Option<std::os::unix::net::UnixListener>> {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{UnixListener, UnixStream};
@@ -75,7 +78,7 @@ fn hold_name(identity: &identity::Identity) -> Result<Option<std::os::unix::net:
             Err(NameInUse(identity.host.clone()).into())
         }
         _ => {
-            tracing::warn!(%error, "the name cannot be held on this machine; another user holds its address");
+            tracing::warn!(%error, "the host name is not protected: another user holds its socket address");
             Ok(None)
         }
     }
@@ -84,7 +87,8 @@ fn hold_name(identity: &identity::Identity) -> Result<Option<std::os::unix::net:
 /// Runs the agent until it is told to stop.
 ///
 /// # Errors
-/// What keeps it from starting: settings, the state directory, the listening address.
+/// Returns an error if the agent cannot start (because of the settings, the state directory, the
+/// host name or a listening address), or if a task that it depends on has ended.
 pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let directory = files::Directory::open_or_create(&settings.state_directory)?;
     directory.check_private()?;
@@ -123,7 +127,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let certificates = certificates::Certificates::new(session_config.tls.clone());
     let session = Session::new(session_config)?;
     match &state.store {
-        // The marks of a store that is known to have gone back say nothing of what stands there now.
+        // The remembered marks do not apply to the present content of a store that went back.
         Some(memory) if memory.went_back.is_some() => session.begin_history(0, 0),
         Some(memory) => session.remember_marks(memory.revision, memory.raft_term),
         None => {}
@@ -147,7 +151,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let presence = Presence::start(session.clone(), presence_config, gate_receiver);
     let (trust_sender, trust) = watch::channel(catalog::Trust::default());
     let (fencing_sender, fencing) = watch::channel(catalog::Fencing::default());
-    // Everything beside the reconciler; it ends with this function.
+    // All tasks besides the reconciler. They end when this function returns and drops the set.
     let mut tasks = tokio::task::JoinSet::new();
     let (loader, loaded) = catalog::Loader::new(settings_receiver.clone());
     let registry = Arc::new(checks::CheckRegistry::default());
@@ -194,7 +198,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         template_sender,
         untrusted.clone(),
     ));
-    tracing::info!(addresses = ?dns.addresses(), "DNS");
+    tracing::info!(addresses = ?dns.addresses(), "the DNS server listens");
     let _dns = dns.serve(reader.clone())?;
     tasks.spawn(warn_of_old_store(session.clone()));
     tasks.spawn(facts::run(settings_receiver.clone(), status.clone()));
@@ -241,17 +245,17 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let signals = tokio::spawn(watch_signals(config_path, settings_sender, untrusted_sender, stop_sender));
     let mut stop = stop;
     let stopped = async {
-        // An error means that the sender is gone, which is the end as well.
+        // An error means that the sender was dropped; the agent stops then as well.
         let _ = stop.wait_for(|stop| *stop).await;
     };
     let ended = reconciler.run(stopped).await;
     if let Err(error) = &ended {
-        tracing::error!(%error, "the agent ends, to be started again");
+        tracing::error!(%error, "the agent ends with an error; the service manager should restart it");
     }
     systemd::stopping();
     signals.abort();
     tasks.abort_all();
-    // A client that keeps its connection open does not hold the agent.
+    // A client that keeps its connection open delays the end of the agent only for this time.
     let mut http = http;
     match tokio::time::timeout(HTTP_DRAIN, &mut http).await {
         Ok(ended) => ended.context("the HTTP task")??,
@@ -261,7 +265,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     Ok(ended?)
 }
 
-/// Says once when the store is of a version that does not keep to permissions.
+/// Logs a warning once if the store runs a version of etcd that does not enforce all permissions.
 async fn warn_of_old_store(session: Session) {
     loop {
         match session.server_version(Deadline::within(STORE_VERSION_EVERY)).await {
@@ -269,14 +273,16 @@ async fn warn_of_old_store(session: Session) {
                 schema::server_version::warning(&version).iter().for_each(|text| tracing::warn!("{text}"));
                 return;
             }
-            // Who may not ask is told by what he may not do; the store may be away.
+            // Logged as debug only: the store may be unreachable, and a missing permission also
+            // shows in other requests.
             Err(error) => tracing::debug!(%error, "the version of the store is not known yet"),
         }
         tokio::time::sleep(STORE_VERSION_EVERY).await;
     }
 }
 
-/// The host's past; true in the second place if the state directory came from another machine.
+/// Loads the host's state. The second value is true if the state directory came from another host
+/// or machine.
 fn load_state(
     directory: &files::Directory,
     identity: &identity::Identity,
@@ -307,7 +313,8 @@ fn log_untrusted(why: &str) {
     tracing::error!(why, "others can write the settings: no step, check or other command runs");
 }
 
-/// SIGTERM and SIGINT stop; SIGHUP reads the settings again, and so does that they are trusted again.
+/// Handles signals: SIGTERM and SIGINT stop the agent, SIGHUP reads the settings again. The
+/// settings are also read again when they become trusted again.
 async fn watch_signals(
     path: PathBuf,
     settings: watch::Sender<Arc<Settings>>,
@@ -320,7 +327,7 @@ async fn watch_signals(
     let mut poll = tokio::time::interval(SETTINGS_POLL_INTERVAL);
     loop {
         tokio::select! {
-            // Signal streams keep what arrived while another arm ran.
+            // Signal streams keep a signal that arrived while another arm ran.
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             _ = hangup.recv() => check_settings(&path, &settings, &untrusted, true),
@@ -331,8 +338,10 @@ async fn watch_signals(
     Ok(())
 }
 
-/// Settings that others can write are not read; those that others could write until now are read again before
-/// anything of them runs.
+/// Checks who can write the settings, and reads them again if a signal asked for it (`is_asked`).
+///
+/// Settings that others can write are not read. Settings that others could write until now are read
+/// again before any command in them runs.
 fn check_settings(
     path: &std::path::Path,
     settings: &watch::Sender<Arc<Settings>>,
@@ -346,7 +355,7 @@ fn check_settings(
         && let Err(error) = reload(path, settings)
     {
         let error = format!("{error:#}");
-        tracing::error!(error, "the settings stay as they were");
+        tracing::error!(error, "the settings could not be read again; the previous ones stay in effect");
         why = old.as_ref().map(|_| error);
     }
     if why != old {
@@ -358,7 +367,8 @@ fn check_settings(
     }
 }
 
-/// Steps, intervals and labels take effect; what is bound at start needs a restart and is named.
+/// Reads the settings again. Steps, intervals and labels take effect at once. If a setting changed
+/// that is used only at start, a warning says which settings need a restart.
 fn reload(path: &std::path::Path, settings: &watch::Sender<Arc<Settings>>) -> Result<()> {
     let mut new = config::load(path)?;
     let old = settings.borrow().clone();

@@ -1,4 +1,4 @@
-//! `orchestrate-agent`: parses, sets logging up, runs, and owns the exit code.
+//! The program `orchestrate-agent`: command line, logging, start of the agent, exit codes.
 
 use agent::{NameInUse, StateDirectoryInUse, config, dev, run, step};
 use clap::{Parser, Subcommand};
@@ -20,7 +20,8 @@ struct Arguments {
     /// The settings; fragments in agent.d beside it are read too.
     #[arg(long, default_value = "/etc/orchestrate/agent.toml", env = "ORCHESTRATE_CONFIG")]
     config: PathBuf,
-    /// Run a store and this agent together, for development, in this directory [default: orchestrate-dev]
+    /// Run a store and this agent together, for development, in this directory
+    /// [default: orchestrate-dev]
     #[arg(
         long,
         value_name = "DIRECTORY",
@@ -32,7 +33,8 @@ struct Arguments {
     /// Check the settings and exit: 0 if they are right, 1 if not.
     #[arg(long)]
     check_config: bool,
-    /// With --check-config: print what comes of the files, with the file and the line of each value.
+    /// With --check-config: print what comes of the files, with the file and the line
+    /// of each value.
     #[arg(long, requires = "check_config")]
     show: bool,
     #[command(subcommand)]
@@ -106,7 +108,7 @@ fn run_to_end(agent: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
         Err(error) => return report_error(&format!("no runtime: {error}"), EX_CANNOT),
     };
     let result = runtime.block_on(agent);
-    // Threads that wait for the end of a step do not hold the agent.
+    // Threads that still wait for the end of a step must not delay the end of the agent.
     runtime.shutdown_timeout(Duration::ZERO);
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -115,7 +117,7 @@ fn run_to_end(agent: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
     }
 }
 
-/// Another process has what this one needs.
+/// True if another process uses the store, state directory or host name that this one needs.
 fn is_in_use(error: &anyhow::Error) -> bool {
     let store_in_use = matches!(error.downcast_ref(), Some(solo_etcd::OpenError::InUse(_)));
     store_in_use || error.is::<StateDirectoryInUse>() || error.is::<NameInUse>()
@@ -131,9 +133,10 @@ fn print_error(message: &str) {
     eprintln!("orchestrate-agent: {message}");
 }
 
-/// To the journal where standard error leads there, else to standard error.
+/// Starts logging: to the journal if standard error leads there, else to standard error.
 fn start_logging(level: &str) {
-    // A bare level is ours; the libraries below stay quiet unless they are named.
+    // A bare level applies to this project's crates. Other libraries log only warnings unless the
+    // level names them.
     let ours = if level.contains(['=', ',']) {
         level.to_owned()
     } else {
@@ -153,8 +156,10 @@ fn start_logging(level: &str) {
     registry.with(tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(std::io::stderr)).init();
 }
 
-/// `JOURNAL_STREAM` names device and inode of the stream (systemd.exec(5)); a child that redirected its
-/// standard error still inherits the variable.
+/// True if standard error leads to the journal.
+///
+/// `JOURNAL_STREAM` holds the device and inode of the stream (systemd.exec(5)). They are compared
+/// because a process whose standard error was redirected still inherits the variable.
 fn stderr_is_the_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     let Ok(stat) = rustix::fs::fstat(std::io::stderr()) else { return false };

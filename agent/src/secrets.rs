@@ -1,22 +1,23 @@
-//! What must not be shown of what programs print: the secrets of the settings, and whatever has the form of one.
+//! Removes secrets from the output of programs: the secrets in the settings, and all text that has
+//! the form of a secret.
 
 use etcd_session::Secret;
 use planning::settings::{Settings, is_secret_name};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// What is shorter is not cut out: it would be found in every word.
+/// Length of the shortest secret that is removed, in bytes. Shorter ones would match inside words.
 const SHORTEST: usize = 4;
 const HIDDEN: &str = "***";
-/// Ends of names whose value is a secret: `?token=…`, `PGPASSWORD=…`.
+/// Endings of names whose value is a secret: `?token=…`, `PGPASSWORD=…`.
 const NAMES: [&str; 9] =
     ["password", "passwd", "pass", "pwd", "secret", "token", "apikey", "api_key", "api-key"];
 
-/// The secrets that are known; cheap to clone, and all clones know the same.
+/// The known secrets. Cloning is cheap, and all clones share the same secrets.
 #[derive(Debug, Clone, Default)]
 pub struct Secrets(Arc<RwLock<Vec<Secret>>>);
 
 impl Secrets {
-    /// Takes in a secret. What was one before stays one.
+    /// Adds a secret. Secrets that were added before stay.
     pub fn learn(&self, name: &str, secret: Secret) {
         let length = secret.length();
         if length < SHORTEST {
@@ -27,23 +28,23 @@ impl Secrets {
             }
             return;
         }
-        // Nothing panics while it is held.
+        // No code panics while this lock is held, so a poisoned lock is harmless.
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if !known.contains(&secret) {
             known.push(secret);
-            // One may be a part of another.
+            // The longest comes first, because one secret may be a part of another.
             known.sort_by_key(|secret| std::cmp::Reverse(secret.length()));
         }
     }
 
-    /// Takes in the secrets of the settings as they are now.
+    /// Adds the secrets of the settings as they are now.
     pub fn learn_settings(&self, settings: &Settings) {
         for (name, value) in &settings.environment {
             in_variable(name, value).into_iter().for_each(|text| self.learn(name, Secret::new(text)));
         }
     }
 
-    /// Text that a program printed, without secrets.
+    /// Replaces the secrets in the output of a program by `***`.
     pub fn redact(&self, text: &str) -> String {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let text = known.iter().fold(text.to_owned(), |text, secret| secret.redact(&text));
@@ -62,11 +63,11 @@ impl Secrets {
     }
 }
 
-/// What is secret of a variable of the environment.
+/// Returns the secret parts of an environment variable.
 fn in_variable<'a>(name: &str, value: &'a str) -> Vec<&'a str> {
     let parts = in_text(value).into_iter().map(|(from, to)| &value[from..to]);
     let mut found: Vec<&str> = parts.chain(is_secret_name(name).then_some(value)).collect();
-    // As some drivers write it: `user:password@tcp(db)/name`.
+    // The form that some database drivers use: `user:password@tcp(db)/name`.
     if !value.contains("://")
         && !value.contains(char::is_whitespace)
         && let Some((login, _)) = value.rsplit_once('@')
@@ -77,7 +78,7 @@ fn in_variable<'a>(name: &str, value: &'a str) -> Vec<&'a str> {
     found
 }
 
-/// Where a text has the form of a secret.
+/// Returns the byte ranges of a text that have the form of a secret.
 fn in_text(text: &str) -> Vec<(usize, usize)> {
     let after = |separator: &'static str| {
         text.match_indices(separator).map(move |(at, _)| (at, at + separator.len()))
@@ -124,7 +125,7 @@ mod tests {
             ("nothing here to see: a=b", "nothing here to see: a=b"),
             ("canary1 and canary1long, canary2", "*** and ***, ***"),
             ("canary3 canary4 canary5", "*** *** ***"),
-            // A secret of one letter is not cut out of every word.
+            // A secret of one letter is not removed from every word.
             ("the end of the beginning", "the end of the beginning"),
             (
                 "https://u:p@h/x http://u@h:80/y ftp://h/a:b@c",

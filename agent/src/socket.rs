@@ -1,4 +1,4 @@
-//! The Unix socket on which programs of this machine tell the agent something.
+//! The Unix socket on which programs of this machine report results to the agent.
 
 use anyhow::{Context, Result};
 use rustix::fs::{Gid, Mode};
@@ -6,16 +6,17 @@ use std::io;
 use std::path::Path;
 use tokio::net::UnixListener;
 
-/// The group that the package makes; it may use the socket where nothing else is said.
+/// The group that the package creates. It may use the socket if the settings name no other group.
 const GROUP: &str = "orchestrate";
 
-/// Listens on a path, for this user and a group; says which.
+/// Listens on a path, for this user and a group. Returns the listener and the group, if any.
 ///
 /// # Errors
-/// The path cannot be used, or there is no such group.
+/// Returns an error if the path cannot be used or if the group of the settings does not exist.
 pub(crate) fn bind(path: &Path, group: Option<&str>) -> Result<(UnixListener, Option<Gid>)> {
     let shown = || format!("the socket {}", path.display());
-    // One that an agent left behind; the state directory's lock says that none is running. Anything else stays.
+    // A socket here was left behind by an earlier agent: the lock of the state directory shows that
+    // no other agent is running. Any other kind of file is not removed.
     let left_over = std::fs::symlink_metadata(path)
         .is_ok_and(|m| std::os::unix::fs::FileTypeExt::is_socket(&m.file_type()));
     if left_over {
@@ -25,14 +26,15 @@ pub(crate) fn bind(path: &Path, group: Option<&str>) -> Result<(UnixListener, Op
         Some(group) => Some(gid_of(group).with_context(shown)?),
         None => gid_of(GROUP).ok(),
     };
-    // Nobody may come in before the group is set.
+    // Nobody else may connect before the group is set.
     let old = rustix::process::umask(Mode::from_raw_mode(0o177));
     let bound = UnixListener::bind(path);
     rustix::process::umask(old);
     let listener = bound.with_context(shown)?;
     let gid = match gid.map(|gid| rustix::fs::chown(path, None, Some(gid)).map(|()| gid)).transpose() {
         Ok(gid) => gid,
-        // An agent that is not root may give it to its own groups alone, and nobody asked for this one.
+        // An agent that is not root can give the socket only to its own groups. This is no error
+        // here, because the settings did not ask for the default group.
         Err(_) if group.is_none() => None,
         Err(error) => return Err(error).with_context(shown),
     };
@@ -41,7 +43,7 @@ pub(crate) fn bind(path: &Path, group: Option<&str>) -> Result<(UnixListener, Op
     Ok((listener, gid))
 }
 
-/// Who is at the other end, as the kernel says.
+/// The user and groups of the process at the other end, as reported by the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Peer {
     uid: u32,
@@ -49,34 +51,36 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Of a connection; `None` if the kernel does not say.
+    /// Returns the peer of a connection; `None` if the kernel does not report it.
     pub(crate) fn of(stream: &tokio::net::UnixStream) -> Option<Self> {
         let credentials = stream.peer_cred().ok()?;
         let uid = credentials.uid();
         let mut groups = vec![credentials.gid()];
-        // Its other groups stand there alone. Of another process with the same number only one of the same user counts.
+        // Only /proc lists the supplementary groups. If another process has the same pid by now,
+        // its groups count only if it belongs to the same user.
         let status =
             credentials.pid().and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/status")).ok());
         groups.extend(status.map(|status| groups_of(&status, uid)).unwrap_or_default());
         Some(Self { uid, groups })
     }
 
-    /// Root, the agent's own user and the members of the socket's group tell results, however wide the socket is open.
+    /// True if the peer may report results: it is root, the agent's own user or a member of the
+    /// socket's group. The mode of the socket does not matter.
     pub(crate) fn may_report(&self, own: u32, group: Option<Gid>) -> bool {
         let is_member = group.is_some_and(|group| self.groups.contains(&group.as_raw()));
         self.uid == 0 || self.uid == own || is_member
     }
 
-    /// The user.
     pub(crate) fn uid(&self) -> u32 {
         self.uid
     }
 }
 
-/// The groups in `/proc/PID/status` (proc_pid_status(5)), if the process is of this user.
+/// Returns the groups in `/proc/PID/status` (proc_pid_status(5)); none if the process has another
+/// user.
 fn groups_of(status: &str, uid: u32) -> Vec<u32> {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
-    // Real, effective, saved, and that of the file system.
+    // The ids are: real, effective, saved, file system.
     let users = field("Uid:").unwrap_or_default();
     if !users.split_whitespace().nth(1).is_some_and(|effective| effective.parse() == Ok(uid)) {
         return Vec::new();
@@ -84,7 +88,7 @@ fn groups_of(status: &str, uid: u32) -> Vec<u32> {
     field("Groups:").unwrap_or_default().split_whitespace().filter_map(|group| group.parse().ok()).collect()
 }
 
-/// By number, or by name in /etc/group (group(5)).
+/// Returns the id of a group that is given as a number or as a name in /etc/group (group(5)).
 fn gid_of(group: &str) -> io::Result<Gid> {
     if let Ok(number) = group.parse() {
         return Ok(Gid::from_raw(number));

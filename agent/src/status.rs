@@ -1,4 +1,4 @@
-//! What the agent shows of itself: the value behind `/status`, `/ready` and `/metrics`.
+//! The status of the agent, which `/status`, `/ready` and `/metrics` show.
 
 use etcd_session::{PresenceState, Snapshot};
 use planning::host::{Decision, RunningStep, Target};
@@ -11,61 +11,55 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A snapshot of the loop, made at every decision.
+/// The state of the reconcile loop at its last decision.
 #[derive(Debug, Clone)]
 pub(crate) struct Status {
-    /// The name in the fleet.
     pub host: Option<HostName>,
-    /// The last decision.
     pub decision: Option<Decision>,
-    /// What `/current_version` says.
+    /// The content of `/current_version`.
     pub target: StatusTarget,
-    /// The version last proven.
+    /// The version that was last proven.
     pub installed: Option<Version>,
     /// The version that the host may be listed under.
     pub listed: Option<Version>,
-    /// The step in flight.
+    /// The step that is running.
     pub running: Option<RunningStep>,
-    /// The store.
     pub store_trust: StoreTrust,
-    /// The claim.
     pub presence: PresenceState,
-    /// The snapshot of the store.
+    /// The snapshot of the mirror.
     pub snapshot: Arc<Snapshot>,
-    /// Why the store refused the last write of the host.
+    /// The store's error at the host's last write.
     pub write_trouble: Option<String>,
-    /// Steps started since this process began.
+    /// Number of steps started since this process started.
     pub steps_run: u64,
-    /// Decisions since this process began.
+    /// Number of passes since this process started.
     pub passes: u64,
     /// The validation directory, if one is configured.
     pub validation: Option<ValidationDirectory>,
-    /// Which of its entries count.
+    /// The rule that selects the entries of the validation directory.
     pub validation_rule: ValidationRule,
-    /// When the certificates of the connection to the store end, by file.
+    /// The times at which the certificates of the connection to the store end, by file.
     pub certificates: BTreeMap<String, EpochSeconds>,
 }
 
-/// The target as it is shown.
+/// The target in the form that `/status` shows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "target", rename_all = "snake_case")]
 pub(crate) enum StatusTarget {
-    /// Not read yet.
+    /// The target has not been read yet.
     Unread,
-    /// No instruction.
+    /// There is no instruction.
     NotSet,
-    /// Not a version.
+    /// `/current_version` does not hold a valid version.
     Invalid {
-        /// The rule that it breaks.
+        /// The rule that the value breaks.
         why: String,
     },
-    /// An instruction.
+    /// There is an instruction.
     Known {
-        /// The version.
         version: Version,
-        /// The epoch.
         epoch: u64,
-        /// Its revision.
+        /// The revision at which `/current_version` was written.
         revision: i64,
     },
 }
@@ -108,17 +102,17 @@ impl Default for Status {
 }
 
 impl Status {
-    /// The first complete list is in.
+    /// True if the store has been read at least once.
     pub(crate) fn is_ready(&self) -> bool {
         self.snapshot.reads > 0
     }
 
-    /// Seconds since the store last answered.
+    /// Returns the seconds since the store last answered; `None` if it never did.
     pub(crate) fn seconds_since_contact(&self) -> Option<f64> {
         self.snapshot.last_contact.map(|at| at.elapsed().as_secs_f64())
     }
 
-    /// As JSON.
+    /// Returns the JSON of `/status`.
     pub(crate) fn json(&self) -> Value {
         let (claim, lease, holder) = match &self.presence {
             PresenceState::NotYet => ("not_yet", None, None),

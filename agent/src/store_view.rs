@@ -1,4 +1,5 @@
-//! From a snapshot of the store to what the host makes of it: its standing, the target, what is published.
+//! Reads from a snapshot of the mirror what a host needs: the marks by which it judges the store,
+//! the target, and what the store holds for this host.
 
 use etcd_session::{Entry, Regress, Scope, Snapshot, store_seen};
 use planning::host::{Published, Target};
@@ -8,7 +9,7 @@ use schema::names::{HostName, StatusType, Version};
 use schema::records::{RosterEntry, StatusRecord};
 use schema::store_trust::{Instruction, InstructionOrder, StoreMemory, StoreSeen};
 
-/// The keys that an agent looks at: the target, the store's identity and its own keys.
+/// Returns the keys that an agent mirrors: the target, the store's identity and its own keys.
 pub(crate) fn scope(host: &HostName, listing: Option<&Version>) -> Scope {
     let watched = vec![
         Key::CurrentVersion,
@@ -26,7 +27,8 @@ pub(crate) fn scope(host: &HostName, listing: Option<&Version>) -> Scope {
     Scope { watched, polled, polled_also: listing_keys(host, listing) }
 }
 
-/// Every agent may write the list: that the host still stands there is looked at where it ought to stand.
+/// Returns the key of the listing that the host should have. It is polled, because every agent may
+/// write listings and the host's own could be missing.
 pub(crate) fn listing_keys(host: &HostName, listing: Option<&Version>) -> Vec<Key> {
     listing.map(|version| Key::RunningVersion(version.clone(), host.clone())).into_iter().collect()
 }
@@ -35,8 +37,10 @@ fn revision(entry: Option<&Entry>) -> Option<i64> {
     entry.map(|e| e.mod_revision)
 }
 
-/// The marks by which a store is judged. The own report is known as of the last read alone: what was
-/// written since is taken as remembered. A read that was judged by marks of an earlier history falls behind nothing.
+/// Returns the marks by which the store is judged.
+///
+/// The snapshot shows the host's report as of the last read, so for a report written since then the
+/// remembered revision is used. A [`Regress`] from an earlier history is ignored.
 pub(crate) fn seen(
     snapshot: &Snapshot,
     host: &HostName,
@@ -46,14 +50,14 @@ pub(crate) fn seen(
     let regress = if snapshot.regress.history == history { snapshot.regress } else { Regress::default() };
     let mut seen = store_seen(&snapshot.keys, host, regress);
     let written = memory.and_then(|m| m.report_revision);
-    // In a store that went back this holds as well; its revision shows it.
+    // This is also true in a store that went back, but there the lower revision is noticed.
     if written.is_some_and(|w| w > snapshot.read_revision) {
         seen.report_revision = written;
     }
     seen
 }
 
-/// What `/current_version` says. After `store accept` an older instruction does not count.
+/// Returns the target in `/current_version`. Instructions older than `store accept` do not count.
 pub(crate) fn target(snapshot: &Snapshot, epoch: u64) -> Target {
     let keys = &snapshot.keys;
     if snapshot.reads == 0 {
@@ -72,13 +76,13 @@ pub(crate) fn target(snapshot: &Snapshot, epoch: u64) -> Target {
     }
 }
 
-/// True if this was written before the store was accepted: it does not count in the new epoch.
+/// True if the entry was written before the store was accepted, so that it no longer counts.
 fn predates_epoch(snapshot: &Snapshot, entry: &Entry, epoch: u64) -> bool {
     let accepted_at = revision(snapshot.keys.get(&Key::Store)).unwrap_or(0);
     schema::store_trust::predates_epoch(epoch, accepted_at, entry.mod_revision)
 }
 
-/// The newest request that the host try again.
+/// Returns the order of an operator's request that the host tries again, if there is one.
 pub(crate) fn retry(snapshot: &Snapshot, host: &HostName, epoch: u64) -> Option<InstructionOrder> {
     let entry = snapshot.keys.get(&Key::Retry(host.clone()))?;
     if predates_epoch(snapshot, entry, epoch) {
@@ -87,7 +91,7 @@ pub(crate) fn retry(snapshot: &Snapshot, host: &HostName, epoch: u64) -> Option<
     Some(InstructionOrder { epoch, revision: entry.mod_revision })
 }
 
-/// True if an operator took the host out.
+/// True if an operator decommissioned the host.
 pub(crate) fn decommissioned(snapshot: &Snapshot, host: &HostName) -> bool {
     let entry = snapshot.keys.get(&Key::Host(host.clone()));
     entry
@@ -95,7 +99,8 @@ pub(crate) fn decommissioned(snapshot: &Snapshot, host: &HostName) -> bool {
         .is_some_and(|roster| roster.decommissioned.is_some())
 }
 
-/// What the store says of the host. Values that cannot be read count as missing: they are written anew.
+/// Returns what the store holds for the host. Values that cannot be read count as missing, so they
+/// are written again.
 pub(crate) fn published(snapshot: &Snapshot, host: &HostName) -> Published {
     let keys = &snapshot.keys;
     let mut statuses = std::collections::BTreeMap::new();
@@ -115,8 +120,10 @@ pub(crate) fn published(snapshot: &Snapshot, host: &HostName) -> Published {
     }
 }
 
-/// The version that the host is listed under: by its own key, unless a look at the list shows that it is not there,
-/// or there under a lease that does not end with the host.
+/// Returns the version that the host is listed under.
+///
+/// This is the version that the host announces, unless the last read polled the listing and showed
+/// that it is missing or has another lease, which would not end with the host.
 fn listing(snapshot: &Snapshot, host: &HostName) -> Option<Version> {
     let announced = snapshot.keys.get(&Key::Announced(host.clone()))?;
     let version = codec::read_version(&announced.value).ok()?;

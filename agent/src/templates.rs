@@ -1,5 +1,5 @@
-//! Files rendered from the catalog. A file is written only when its text differs, after its check said that it
-//! is good; when the command that follows fails, the old file comes back.
+//! Files rendered from the catalog. A file is written only when its text differs and its check
+//! accepts the new text. If the command that follows fails, the old file is restored.
 
 use crate::catalog::{CatalogSnapshot, Reader};
 use crate::files::Directory;
@@ -21,29 +21,30 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Longest template and longest file.
+/// Longest template and longest file, in bytes.
 const SOURCE_MAX_BYTES: u64 = 1024 * 1024;
 const TARGET_MAX_BYTES: u64 = 64 * 1024 * 1024;
-/// Steps of one rendering; enough for lists of 100,000, and an end for what has none.
+/// Maximum number of steps of one rendering: enough for lists of 100,000 entries, and a limit for
+/// endless loops.
 const FUEL: u64 = 50_000_000;
 const OUTPUT_MAX_BYTES: usize = 4 * 1024;
-/// A template is looked at this often though nothing else changed.
+/// Time between two renderings when the catalog does not change, because the template may.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How a template stands.
+/// The state of a template, as `/status` shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct TemplateState {
-    /// The file says what the catalog says.
+    /// True if the file shows the current catalog.
     pub up_to_date: bool,
-    /// What is wrong, or what it waits for.
+    /// What is wrong, or what the template waits for.
     #[serde(rename = "trouble")]
     pub problem: Option<String>,
 }
 
-/// How every template stands, by target.
+/// The states of all templates, by target.
 pub(crate) type TemplateStates = BTreeMap<PathBuf, TemplateState>;
 
-/// Follows the settings and keeps one task for each template.
+/// Follows the settings and runs one task for each template.
 pub(crate) async fn run(
     mut settings: watch::Receiver<Arc<Settings>>,
     reader: Reader,
@@ -78,7 +79,7 @@ struct Renderer {
     untrusted: watch::Receiver<Option<String>>,
 }
 
-/// What a rendering gave.
+/// The result of a rendering.
 enum Rendered {
     Text(String),
     /// The catalog, or the health of a service, has not been read yet.
@@ -88,7 +89,7 @@ enum Rendered {
 impl Renderer {
     async fn run(self) {
         let mut changes = self.reader.changes();
-        // A text that was refused is not tried again before it differs.
+        // The last text if it was refused; it is not tried again until it differs.
         let mut refused: Option<String> = None;
         loop {
             let shown = changes.borrow_and_update().clone();
@@ -98,7 +99,7 @@ impl Renderer {
             };
             self.publish_state(state);
             tokio::select! {
-                // Neither loses anything when the other is ready first.
+                // Neither branch loses anything when the other completes first.
                 changed = changes.changed() => {
                     if changed.is_err() {
                         return;
@@ -117,7 +118,7 @@ impl Renderer {
                 return false;
             }
             if let Some(why) = &state.problem {
-                tracing::warn!(target = %target.display(), why, "a template");
+                tracing::warn!(target = %target.display(), why, "a template is not up to date");
             }
             Arc::make_mut(states).insert(target.clone(), state);
             true
@@ -129,7 +130,7 @@ impl Renderer {
         shown: &Arc<CatalogSnapshot>,
         refused: &mut Option<String>,
     ) -> Result<(), String> {
-        // They say which file is written, with what, and what runs then.
+        // The settings name the file to write, its template, and the commands to run.
         if let Some(why) = &*self.untrusted.borrow() {
             return Err(format!("the settings are not trusted: {why}"));
         }
@@ -155,7 +156,8 @@ impl Renderer {
         swapped
     }
 
-    /// Runs the command of a file that was put in place before the agent ended, if it did not come to its end then.
+    /// Runs the command of a file that was written before the agent ended, if the command did not
+    /// complete then.
     async fn finish(&self, directory: &Directory, name: &str) -> Result<(), String> {
         let (Some(on_change), marker) = (&self.template.on_change, marker(name)) else { return Ok(()) };
         if directory.read(&marker, 1).map_err(|e| e.to_string())?.is_none() {
@@ -185,11 +187,12 @@ impl Renderer {
             checked.map_err(|why| format!("its check refuses the new text: {why}"))?;
         }
         if template.on_change.is_some() {
-            // Whoever starts after an end in the middle knows that the command is due.
+            // If the agent ends before the command completes, the next agent knows that the command
+            // is due.
             directory.replace(&marker(name), b"", 0o600).map_err(io)?;
         }
         directory.replace(name, text.as_bytes(), template.mode).map_err(io)?;
-        tracing::info!(target = %template.target.display(), "a file follows the catalog");
+        tracing::info!(target = %template.target.display(), "a file was updated from the catalog");
         let Some(on_change) = &template.on_change else { return Ok(()) };
         let Err(why) = self.command(on_change, &template.target).await else {
             return directory.remove(&marker(name)).map_err(io);
@@ -198,7 +201,7 @@ impl Renderer {
             Some(old) => directory.replace(name, old, template.mode).map_err(io)?,
             None => directory.remove(name).map_err(io)?,
         }
-        // Whoever took the new file shall take the old one again.
+        // The program that loaded the new file must load the old one again.
         let again = self.command(on_change, &template.target).await;
         let again = again.err().map(|why| format!("; and with the old file: {why}")).unwrap_or_default();
         directory.remove(&marker(name)).map_err(io)?;
@@ -214,7 +217,7 @@ impl Renderer {
     }
 }
 
-/// Stands beside a file whose command has not come to its end.
+/// Returns the name of the marker beside a file whose command has not completed.
 fn marker(name: &str) -> String {
     format!(".{name}.pending")
 }
@@ -227,7 +230,7 @@ fn split(path: &Path) -> Result<(Directory, String), String> {
 }
 
 fn read_source(path: &Path) -> Result<String, String> {
-    // Whoever can write it decides what others read.
+    // Whoever can write the template decides what readers of the file get.
     trust::check_file(path)?;
     let (directory, name) = split(path)?;
     let bytes = directory.read(&name, SOURCE_MAX_BYTES).map_err(|e| e.to_string())?;

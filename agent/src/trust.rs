@@ -1,16 +1,17 @@
-//! Which files may be executed: owned by root or by the agent's own user, and not writable by anybody
-//! else, along the whole path. A sticky directory such as /tmp passes: in it only the owner replaces a file.
+//! Decides which files may be executed: each part of the path must be owned by root or by the
+//! agent's own user and must not be writable by anybody else. A sticky directory such as /tmp is
+//! accepted, because only the owner of a file can replace it there.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Where programs are looked for, whatever the agent's own environment says.
+/// The search path for programs, independent of the agent's own environment.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Finds a program by its path, or by its name on [`PATH`], and checks it.
 ///
 /// # Errors
-/// It is nowhere, or as [`check_command`].
+/// Returns an error if the program is not found, and the errors of [`check_command`].
 pub(crate) fn find_command(program: &str) -> Result<PathBuf, String> {
     find_on(PATH, program)
 }
@@ -26,10 +27,10 @@ fn find_on(places: &str, program: &str) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// Checks that a command is an executable file that nobody else could have put there.
+/// Checks that a command is an executable file that only root or the agent's user could provide.
 ///
 /// # Errors
-/// Names the first part of the path that is not trusted, and why.
+/// Returns the first part of the path that is not trusted, and why.
 pub(crate) fn check_command(path: &Path) -> Result<(), String> {
     let real = check_real(path)?;
     let metadata = std::fs::metadata(&real).map_err(|e| format!("{}: {e}", real.display()))?;
@@ -42,17 +43,17 @@ pub(crate) fn check_command(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that a file was put there by nobody else, whatever it is for.
+/// Checks that only root or the agent's user could provide a file. It need not be executable.
 ///
 /// # Errors
-/// As [`check_command`].
+/// Returns the first part of the path that is not trusted, and why.
 pub(crate) fn check_file(path: &Path) -> Result<(), String> {
     check_real(path).map(drop)
 }
 
 fn check_real(path: &Path) -> Result<PathBuf, String> {
     check_path(path)?;
-    // A link that is trusted itself may point to a path that is not.
+    // A trusted link may point to a path that is not trusted.
     let real = std::fs::canonicalize(path).map_err(|e| format!("{}: {e}", path.display()))?;
     if real != path {
         check_path(&real)?;
@@ -82,7 +83,7 @@ fn check_part(part: &Path) -> Result<(), String> {
             metadata.uid()
         ));
     }
-    // The mode of a link says nothing.
+    // The mode of a symbolic link has no meaning.
     if metadata.is_symlink() {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! The agent on this host, told something over its Unix socket.
+//! Client of the agent on this host, over the agent's Unix socket.
 
 use schema::names::CheckId;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// The agent answers from memory.
+/// Longest wait for one read or write. The agent answers from memory, so it never needs this long.
 const WITHIN: Duration = Duration::from_secs(3);
 /// Longest answer that is read, in bytes.
 const ANSWER_MAX_BYTES: u64 = 4096;
@@ -19,21 +19,22 @@ pub(crate) enum CheckResult {
     Fail,
 }
 
-/// What became of a result.
+/// The agent's response to a result.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum CheckAck {
-    /// The agent took it.
+    /// The agent accepted the result.
     Accepted,
-    /// No agent listens there.
+    /// No agent listens on the socket.
     NoAgent,
-    /// It has no such check, or one that nobody may tell; in its own words.
+    /// The agent has no such check, or the check does not take results; with the message of the
+    /// agent.
     Unknown(String),
 }
 
-/// Tells the agent the result of one of its TTL checks.
+/// Sends the result of a TTL check to the agent.
 ///
 /// # Errors
-/// The agent is there and does not answer, or not in a way that is understood.
+/// The socket cannot be used, the agent does not answer in time, or its answer is not understood.
 pub(crate) fn report_result(
     socket: &Path,
     check: &CheckId,
@@ -71,7 +72,7 @@ pub(crate) fn report_result(
     }
 }
 
-/// As a part of a URL (RFC 3986, section 2.1).
+/// Returns text escaped as a part of a URL (RFC 3986, section 2.1).
 fn escaped(text: &str) -> String {
     let escaped = text.bytes().map(|byte| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),

@@ -1,12 +1,12 @@
-//! The command line as clap sees it. Names come in as text; each verb checks its own, so that a message
-//! names the rule and shows what was given escaped.
+//! The definition of the command line for clap. Names are taken as plain text and each verb checks
+//! its own, so that an error message states the rule and shows the given name escaped.
 
 use crate::completion;
 use crate::output::Format;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
-/// Says what a fleet runs, and makes it run something else.
+/// Shows the state of a fleet, and makes it run another version.
 ///
 /// Exit codes: 0 yes, 1 no, 2 cannot tell, 3 refused by a guard, 64 wrong usage.
 #[derive(Debug, Parser)]
@@ -34,7 +34,7 @@ pub(crate) struct GlobalOptions {
     /// Client port of the store [default: 2379]
     #[arg(long = "port", value_name = "PORT", global = true)]
     pub(crate) store_port: Option<u16>,
-    /// Find the store's hosts by this token at the public etcd discovery service; empty: none
+    /// Token by which the public etcd discovery service knows the store's hosts; empty: no token
     #[arg(long = "discovery_token", value_name = "TOKEN", global = true)]
     pub(crate) discovery_token: Option<String>,
     /// Endpoints of the store, separated by commas [env: ORCHESTRATE_ENDPOINTS, ETCDCTL_ENDPOINTS]
@@ -46,34 +46,35 @@ pub(crate) struct GlobalOptions {
     /// Domain whose SRV records name the endpoints
     #[arg(long, value_name = "DOMAIN", global = true, group = "source")]
     pub(crate) discovery_srv: Option<String>,
-    /// Discovery URL with its token
+    /// URL of an etcd discovery service, with the token
     #[arg(long, value_name = "URL", global = true, group = "source")]
     pub(crate) discovery_url: Option<String>,
-    /// Certificates that may sign the store's [env: ORCHESTRATE_CACERT, ETCDCTL_CACERT]
+    /// Certificates of the authorities that sign the store's certificate [env: ORCHESTRATE_CACERT,
+    /// ETCDCTL_CACERT]
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) cacert: Option<PathBuf>,
     /// Client certificate [env: ORCHESTRATE_CERT, ETCDCTL_CERT]
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) cert: Option<PathBuf>,
-    /// Key of the client certificate [env: ORCHESTRATE_KEY, ETCDCTL_KEY]
+    /// Private key of the client certificate [env: ORCHESTRATE_KEY, ETCDCTL_KEY]
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) key: Option<PathBuf>,
     /// User, or user and password [env: ORCHESTRATE_USER, ETCDCTL_USER]
     #[arg(long, value_name = "NAME[:PASSWORD]", global = true)]
     pub(crate) user: Option<String>,
-    /// Password; better in the environment [env: ORCHESTRATE_PASSWORD, ETCDCTL_PASSWORD]
+    /// Password; safer in the environment [env: ORCHESTRATE_PASSWORD, ETCDCTL_PASSWORD]
     #[arg(long, value_name = "PASSWORD", global = true)]
     pub(crate) password: Option<String>,
-    /// Put in front of every key [env: ORCHESTRATE_NAMESPACE]
+    /// Prefix of every key [env: ORCHESTRATE_NAMESPACE]
     #[arg(long, value_name = "PREFIX", global = true)]
     pub(crate) namespace: Option<String>,
-    /// Most time for the whole command [default: 10s] [env: ORCHESTRATE_TIMEOUT]
+    /// Time limit of the whole command [default: 10s] [env: ORCHESTRATE_TIMEOUT]
     #[arg(long, alias = "command-timeout", value_name = "DURATION", global = true)]
     pub(crate) timeout: Option<String>,
-    /// Most time for one connection attempt [default: 2s] [env: ORCHESTRATE_DIAL_TIMEOUT]
+    /// Time limit of one connection attempt [default: 2s] [env: ORCHESTRATE_DIAL_TIMEOUT]
     #[arg(long, value_name = "DURATION", global = true)]
     pub(crate) dial_timeout: Option<String>,
-    /// How results are written
+    /// Format of the results
     #[arg(
         short = 'o',
         long,
@@ -88,13 +89,13 @@ pub(crate) struct GlobalOptions {
 }
 
 impl std::fmt::Debug for GlobalOptions {
-    /// Holds a password: shows nothing.
+    /// Shows no field, because one of them is a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("GlobalOptions").finish_non_exhaustive()
     }
 }
 
-/// What to do. In groups, so that one word makes the definition of one group.
+/// The verbs, in groups: to find the definition of one verb, only its group has to be built.
 #[derive(Debug, Subcommand)]
 #[command(rename_all = "snake_case")]
 pub(crate) enum Verb {
@@ -109,47 +110,49 @@ pub(crate) enum Verb {
         /// Record this version
         version: Option<String>,
     },
-    /// Look at settings and service files before anything runs: deadlocks, two writers of a file, mistakes
+    /// Check settings and service files before they are used: mistakes, deadlocks, files with two
+    /// writers
     Lint {
-        /// Directories, one for each kind of host; or settings files, each followed by its service files
+        /// Directories, one for each kind of host; or settings files, each followed by its service
+        /// files
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
-    /// Write the first settings of this host, and print what starts its agent with them
+    /// Write the first settings of this host, and print the commands that start its agent with them
     Bootstrap {
         /// The store is on this machine, as on the first host of a fleet
         #[arg(long)]
         first: bool,
-        /// Where settings stand
+        /// Directory of the settings
         #[arg(long, value_name = "DIRECTORY", default_value = crate::commands::DIRECTORY)]
         directory: PathBuf,
-        /// Another name than that of the machine
+        /// Name of the host, if it is not the name of the machine
         #[arg(long)]
         hostname: Option<String>,
-        /// The role that the host plays
+        /// Role of the host
         #[arg(long)]
         role: Option<String>,
-        /// The group it belongs to
+        /// Group of the host
         #[arg(long)]
         group: Option<String>,
         /// A free label; may be given several times
         #[arg(long = "label", value_name = "NAME=VALUE")]
         labels: Vec<String>,
-        /// Replace what an earlier one wrote
+        /// Replace the settings that an earlier invocation wrote
         #[arg(long)]
         replace: bool,
     },
-    /// Print what gives a user of the store the rights that it needs, and no others
+    /// Print the commands that give a user of the store exactly the rights that it needs
     Enroll {
-        /// The user: for an agent the name of its host, as its certificate has it
+        /// Name of the user; for an agent the name of its host, as in its certificate
         name: String,
-        /// What it is
+        /// Kind of user
         #[arg(long = "as", value_name = "KIND", value_enum, default_value = "agent")]
         kind: UserKind,
         /// A service of the host; may be given several times
         #[arg(long = "service", value_name = "SERVICE", add = completion::services())]
         services: Vec<String>,
-        /// As commands for a shell, to be run by the store's root
+        /// Print etcdctl commands for a shell, to be run by the store's root user
         #[arg(long = "print-etcdctl", required = true)]
         print_etcdctl: bool,
     },
@@ -160,18 +163,18 @@ pub(crate) enum Verb {
     },
 }
 
-/// The users that the store knows.
+/// The kinds of users of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum UserKind {
-    /// The agent of a host: its own keys
+    /// The agent of a host, with rights to its own keys
     Agent,
-    /// People who trigger, decommission and keep values
+    /// People who trigger updates, decommission hosts and set values in the store
     Operator,
-    /// Who only looks
+    /// Users who only read
     Verifier,
 }
 
-/// What the fleet runs and shall run.
+/// Verbs about the versions that the fleet runs and is asked to run.
 #[derive(Debug, Subcommand)]
 #[command(rename_all = "snake_case")]
 pub(crate) enum UpdateVerb {
@@ -179,65 +182,67 @@ pub(crate) enum UpdateVerb {
     TriggerUpdate {
         /// The version
         version: String,
-        /// Refuse (exit 3) unless every host runs the present version
+        /// Refuse (exit 3) unless every host runs the version that is desired now
         #[arg(long = "require-settled")]
         require_settled: bool,
-        /// Write nothing if this version is the instruction that counts already
+        /// Write nothing if this version is already the current instruction
         #[arg(long = "if-different")]
         if_different: bool,
     },
-    /// Print the version that the fleet is asked to run
+    /// Print the desired version of the fleet
     CurrentVersion,
-    /// Say whether the store answers
+    /// Check whether the store answers
     Ping,
-    /// Say whether this host is asked to run another version: 0 yes, 1 no, 2 and 3 cannot tell
+    /// Check whether this host is asked to run another version: 0 yes, 1 no, 2 and 3 cannot tell
     PendingUpdate {
-        /// Only look: the exit code is the true one also where an agent applies updates
+        /// Exit with the true code even where an agent applies updates
         #[arg(long)]
         peek: bool,
     },
     /// Report a result of this host by the exit code of the tool that ran
     UpdateOwnStatus {
-        /// Another host than this one
+        /// A host other than this one
         #[arg(long, add = completion::hosts())]
         hostname: Option<String>,
-        /// puppet, validation or provisioned (puppet_service and validation_service are old names), or a TTL check
-        /// of the agent on this host
+        /// puppet, validation or provisioned (puppet_service and validation_service are old names),
+        /// or a TTL check of the agent on this host
         #[arg(value_name = "TYPE")]
         kind: String,
-        /// Exit code of the tool; -1: not finished
+        /// Exit code of the tool; -1 if it has not finished
         #[arg(allow_negative_numbers = true)]
         code: i64,
     },
     /// Report the version that this host runs
     UpdateOwnInfo {
-        /// Accepted for old callers; the report always lasts 130 seconds
+        /// Accepted for old callers and ignored; without an agent the report lasts 130 seconds
         #[arg(long)]
         interval: Option<u64>,
-        /// Another host than this one
+        /// A host other than this one
         #[arg(long, add = completion::hosts())]
         hostname: Option<String>,
-        /// Another version than the one recorded on this host
+        /// A version other than the one recorded on this host
         #[arg(long)]
         version: Option<String>,
     },
     /// List the versions that hosts run
     RunningVersions,
-    /// Say whether hosts run a version; without arguments the hosts come from standard input, one per line
+    /// Check whether hosts run a version; without arguments the hosts are read from standard input,
+    /// one per line
     VerifyHosts {
         /// The version
         version: String,
         /// The hosts
         #[arg(add = completion::hosts())]
         hosts: Vec<String>,
-        /// Ask again until the answer is yes, at most for so long
+        /// Ask again until the answer is yes, at most for this long
         #[arg(long, value_name = "DURATION")]
         wait: Option<String>,
-        /// A host counts only if its own key says the same as the list, where any agent may write
+        /// Count a host only if its own key names the version too; any agent may write the list of
+        /// a version
         #[arg(long)]
         strict: bool,
     },
-    /// Say whether hosts run this version and no other
+    /// Check whether hosts run this version and no other
     CheckSingleVersion {
         /// Print what was found
         #[arg(short, long)]
@@ -245,18 +250,18 @@ pub(crate) enum UpdateVerb {
         /// The version
         version: String,
     },
-    /// Say whether anything in the fleet failed
+    /// Check whether anything in the fleet failed
     GetFailures {
-        /// Name the hosts
+        /// Print the names of the hosts
         #[arg(long)]
         hosts: bool,
-        /// Count what is pending as well
+        /// Count pending results too
         #[arg(long = "show_warnings")]
         show_warnings: bool,
     },
     /// Get a new token from an etcd discovery service
     NewDiscoveryToken {
-        /// The service; there is no public one any more
+        /// URL of the service; there is no public one any more
         #[arg(long, value_name = "URL")]
         endpoint: Option<String>,
     },
@@ -265,42 +270,43 @@ pub(crate) enum UpdateVerb {
         /// The version
         version: String,
     },
-    /// Say how many results of this host are failures, in the exit code
+    /// Report the number of this host's failures in the exit code
     LocalHealth {
-        /// Print them
+        /// Print the failures
         #[arg(short, long)]
         verbose: bool,
     },
-    /// Print what may explain that a deployment took too long
+    /// Print what may explain why a deployment took too long
     DebugTimeout {
         /// The version that was deployed
         version: String,
-        /// Print the ends of the files that /etc/debug_timeout.ini lists
+        /// Print the last lines of the files that /etc/debug_timeout.ini lists
         #[arg(long = "debug_hosts")]
         debug_hosts: bool,
     },
 }
 
-/// How hosts and the store stand, and why.
+/// Verbs about the state of the hosts and of the store.
 #[derive(Debug, Subcommand)]
 #[command(rename_all = "snake_case")]
 pub(crate) enum StateVerb {
-    /// Say how the fleet stands: settled (0), updating or failing (1), unknown (2)
+    /// Show the state of the fleet: settled (0), updating or failing (1), unknown (2)
     Status,
-    /// The roster: the hosts that the fleet has
+    /// The roster: the hosts that the fleet is expected to have
     Hosts {
         #[command(subcommand)]
         verb: HostsVerb,
     },
-    /// List hosts that nobody can account for: late, lost or never seen
+    /// List the unaccounted hosts: late, lost or never seen
     Unaccounted,
-    /// Say what a host decided, on which instruction, and what would change it; without a host, why hosts wait
+    /// Show what a host decided, on which instruction, and what would change it; without a host,
+    /// why hosts wait
     Why {
         /// The host
         #[arg(add = completion::hosts())]
         host: Option<String>,
     },
-    /// Print the last lines of the step that failed or holds on a host
+    /// Print the last lines of the step that failed or was deferred on a host
     Logs {
         /// The host
         #[arg(add = completion::hosts())]
@@ -319,7 +325,7 @@ pub(crate) enum StateVerb {
     },
 }
 
-/// Services.
+/// Verbs about services.
 #[derive(Debug, Subcommand)]
 #[command(rename_all = "snake_case")]
 pub(crate) enum CatalogVerb {
@@ -330,27 +336,27 @@ pub(crate) enum CatalogVerb {
     },
     /// Publish the roles of this host as services
     PublishService,
-    /// Print the addresses of all services, as the file that Hiera reads
+    /// Print the addresses of all services, in the format of the file that Hiera reads
     GetServices,
     /// Write the addresses of all services to the file that Hiera reads
     CacheServices {
-        /// Also when far fewer addresses are left than the file has
+        /// Write the file even if it loses many addresses
         #[arg(long)]
         force: bool,
     },
-    /// Wait until so many instances of a service are there, at most for --timeout
+    /// Wait until a service has enough instances, at most for --timeout
     WaitFor {
         /// The service
         #[arg(add = completion::services())]
         service: String,
-        /// So many
+        /// Number of instances
         #[arg(long, default_value_t = 1)]
         count: usize,
-        /// addressable or functional
+        /// Level of the instances: addressable or functional
         #[arg(long, default_value = "functional")]
         level: String,
     },
-    /// Let a host, or a service on it, count as not working while somebody works on it
+    /// Let a host, or a service on it, count as critical while somebody works on it
     Maintenance {
         /// on or off
         #[arg(value_parser = ["on", "off"])]
@@ -358,10 +364,10 @@ pub(crate) enum CatalogVerb {
         /// Only this service
         #[arg(add = completion::services())]
         service: Option<String>,
-        /// Another host than this one
+        /// A host other than this one
         #[arg(long, add = completion::hosts())]
         hostname: Option<String>,
-        /// Why, for others to read
+        /// Reason, for others to read
         #[arg(long)]
         reason: Option<String>,
     },
@@ -370,38 +376,38 @@ pub(crate) enum CatalogVerb {
         /// Only this service
         #[arg(add = completion::services())]
         service: Option<String>,
-        /// Another host than this one
+        /// A host other than this one
         #[arg(long, add = completion::hosts())]
         hostname: Option<String>,
-        /// Why, for others to read
+        /// Reason, for others to read
         #[arg(long)]
         reason: Option<String>,
-        /// Take new things again
+        /// End draining
         #[arg(long)]
         off: bool,
     },
     /// Stop serving the last known state of instances that stopped reporting together
     #[command(name = "drop-stale", aliases = ["drop_stale", "release-view", "release_view"])]
     DropStale,
-    /// Answer a question as the DNS server of an agent would
+    /// Answer a DNS question as the DNS server of an agent would
     Dns {
-        /// The name, as in web.service.consul
+        /// Name to look up, for example web.service.consul
         name: String,
-        /// A, AAAA, SRV, PTR, SOA or NS
+        /// Record type: A, AAAA, SRV, PTR, SOA or NS
         #[arg(default_value = "A")]
         kind: String,
-        /// The domain of the names
+        /// Domain of the zone
         #[arg(long, default_value = "consul")]
         domain: String,
     },
 }
 
-/// What to see of the services.
+/// Verbs of `services`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ServicesVerb {
-    /// List them
+    /// List the services
     List,
-    /// Show where one is and whether it works there
+    /// Show the hosts of a service, and whether it works there
     Show {
         /// The service
         #[arg(add = completion::services())]
@@ -409,52 +415,52 @@ pub(crate) enum ServicesVerb {
     },
 }
 
-/// What to do with the roster.
+/// Verbs of `hosts`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum HostsVerb {
     /// List the hosts
     List {
-        /// Also those that were taken out
+        /// Include decommissioned hosts
         #[arg(long)]
         all: bool,
     },
-    /// Add a host, or change what is said of it
+    /// Add a host, or change its roster entry
     Add {
         /// The host
         #[arg(add = completion::hosts())]
         host: String,
-        /// The role it plays
+        /// Role of the host
         #[arg(long)]
         role: Option<String>,
-        /// The group it belongs to
+        /// Group of the host
         #[arg(long)]
         group: Option<String>,
         /// A free label; may be given several times
         #[arg(long = "label", value_name = "NAME=VALUE")]
         labels: Vec<String>,
     },
-    /// Take a host out of the fleet, with everything that it wrote
+    /// Take a host out of the fleet, and delete everything that it wrote
     Decommission {
         /// The host
         #[arg(add = completion::hosts())]
         host: String,
-        /// Also when its agent lives
+        /// Decommission the host even if its agent is alive
         #[arg(long)]
         force: bool,
     },
 }
 
-/// What to do with the store.
+/// Verbs of `store`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreVerb {
     /// Print identity, revision, members and alarms of the store
     Show,
     /// Accept the store as it is, for the whole fleet
     Accept {
-        /// The version that the fleet shall run
+        /// Version that the fleet is asked to run
         #[arg(long)]
         version: String,
-        /// The lineage of the fleet, when the store has lost it
+        /// Lineage of the fleet, if the store has lost it
         #[arg(long)]
         lineage: Option<String>,
     },

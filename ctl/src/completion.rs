@@ -1,5 +1,6 @@
-//! Completion of words: the script of a shell starts this program again with [`VARIABLE`] set, and is told what may stand there. Names of
-//! hosts and services come from the catalog that the agent keeps on this host: pressing a key asks no network.
+//! Completion of words. A shell's completion script starts this program again with [`VARIABLE`]
+//! set, and reads the possible words from it. Names of hosts and services come from the catalog
+//! that the agent keeps on this host, so completion does not use the network.
 
 use crate::exit::Exit;
 use crate::settings::STATE_DIRECTORY;
@@ -14,14 +15,14 @@ use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
-/// Set by completion scripts alone. Not the name that the library has for it: whoever has a variable of that name must not get
-/// words instead of an answer.
+/// Environment variable that only completion scripts set. It is not the library's usual name: if a
+/// user has a variable of that name, the program must still answer instead of completing.
 pub(crate) const VARIABLE: &str = "_ORCHESTRATE_COMPLETE";
 
 /// The name under which shells find the program.
 const PROGRAM: &str = "orchestrate";
 
-/// The script of a shell.
+/// Returns the completion script of a shell.
 pub(crate) fn script(shell: Shell) -> io::Result<Vec<u8>> {
     let mut script = Vec::new();
     let shells = Shells::builtins();
@@ -29,14 +30,15 @@ pub(crate) fn script(shell: Shell) -> io::Result<Vec<u8>> {
     let completer = completer.ok_or_else(|| io::Error::other("no completion for this shell"))?;
     completer.write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)?;
     if shell == Shell::Zsh {
-        // Read from the function path at the first word to complete, the file is itself the function.
+        // zsh loads this file from its function path when it first completes a word. Then the file
+        // itself is the function and has to call the completer.
         let call = format!("_clap_dynamic_completer_{PROGRAM} \"$@\"");
         writeln!(script, "if [[ $funcstack[1] = _{PROGRAM} ]]; then {call}; fi")?;
     }
     Ok(script)
 }
 
-/// Answers a completion script; `None` if this is no question of one.
+/// Answers a completion script. Returns `None` if no completion script called the program.
 pub(crate) fn answer(arguments: &[OsString], definition: fn() -> clap::Command) -> Option<Exit> {
     let here = std::env::current_dir().ok();
     let completed = CompleteEnv::with_factory(definition)
@@ -51,7 +53,7 @@ pub(crate) fn answer(arguments: &[OsString], definition: fn() -> clap::Command) 
     }
 }
 
-/// Hosts that publish a service.
+/// Returns the completer for hosts: those that publish a service.
 pub(crate) fn hosts() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let catalog = catalog();
@@ -61,14 +63,14 @@ pub(crate) fn hosts() -> ArgValueCandidates {
     })
 }
 
-/// Services of the fleet.
+/// Returns the completer for services.
 pub(crate) fn services() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         catalog().services.keys().map(|name| CompletionCandidate::new(name.as_str())).collect()
     })
 }
 
-/// The catalog on disk; empty if there is none, or not for this user.
+/// Reads the catalog on disk. It is empty if there is none, or if this user may not read it.
 fn catalog() -> CachedCatalog {
     let directory = std::env::var_os("ORCHESTRATE_STATE_DIR").filter(|path| !path.is_empty());
     let directory = directory.map_or_else(|| STATE_DIRECTORY.into(), PathBuf::from);

@@ -1,4 +1,5 @@
-//! The manual says what the program does: verbs, options, exit codes and variables are all there, and no others.
+//! Tests that the manual is complete: it documents all verbs, options, exit codes and environment
+//! variables, and no verbs, exit codes or variables that do not exist.
 
 use crate::exit::Exit;
 use crate::settings::VARIABLES;
@@ -6,7 +7,7 @@ use std::collections::BTreeSet;
 
 const MANUAL: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/command-line.md"));
 
-/// Every verb with its sub-verbs, as one writes it.
+/// Returns every verb, with its sub-verb if it has any, as in a command line.
 fn verbs() -> BTreeSet<String> {
     let root = crate::command();
     let mut verbs = BTreeSet::new();
@@ -19,7 +20,7 @@ fn verbs() -> BTreeSet<String> {
     verbs
 }
 
-/// The verb that a heading is about: `### verb ARGUMENTS`, all in one pair of back quotes.
+/// Returns the verbs in the headings, `### verb ARGUMENTS`, which are in one pair of back quotes.
 fn documented_verbs() -> BTreeSet<String> {
     let headings = MANUAL.lines().filter_map(|line| line.strip_prefix("### `")?.strip_suffix('`'));
     let is_word = |word: &&str| {
@@ -28,7 +29,7 @@ fn documented_verbs() -> BTreeSet<String> {
     headings.map(|text| text.split(' ').take_while(is_word).collect::<Vec<_>>().join(" ")).collect()
 }
 
-/// The first cells of the table rows under a heading, without back quotes.
+/// Returns the first cells of the table rows under a heading, without back quotes.
 fn first_cells(heading: &str) -> BTreeSet<String> {
     let section = MANUAL.split("\n## ").find(|section| section.starts_with(heading));
     let rows = section.unwrap_or_else(|| panic!("no section {heading}")).lines();

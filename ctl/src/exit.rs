@@ -1,22 +1,22 @@
-//! Exit codes, and the errors that end a command with one.
+//! Exit codes, and the failures that end a command with one.
 
 use etcd_session::{ConfigError, StoreError};
 use std::process::ExitCode;
 
-/// How a command ends.
+/// The outcome of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// Yes, or done.
     Yes,
-    /// No; also when a deadline passed while a linearizable "no" was held.
+    /// No. Also if a deadline passed and the last linearizable read answered no.
     No,
-    /// Cannot tell: the store is unreachable, or what is there cannot be read.
+    /// Cannot tell: the store is unreachable, or its content cannot be read.
     CannotTell,
     /// Refused by a guard.
     Refused,
     /// Wrong usage.
     Usage,
-    /// A code of the verb's own: `pending_update` and `local_health` have them.
+    /// A code with a meaning of the verb's own, as `pending_update` and `local_health` have.
     Own(u8),
 }
 
@@ -24,12 +24,12 @@ impl Exit {
     /// The exit codes that mean the same for every verb.
     pub const ALL: [Self; 5] = [Self::Yes, Self::No, Self::CannotTell, Self::Refused, Self::Usage];
 
-    /// Yes or no.
+    /// Returns [`Exit::Yes`] or [`Exit::No`].
     pub fn of(yes: bool) -> Self {
         if yes { Self::Yes } else { Self::No }
     }
 
-    /// The number.
+    /// Returns the code as a number.
     pub fn code(self) -> u8 {
         match self {
             Self::Yes => 0,
@@ -48,7 +48,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command could not answer, and the exit code that goes with it.
+/// The reason why a command could not answer, and its exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
@@ -56,22 +56,22 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Wrong usage.
+    /// Returns a failure for wrong usage.
     pub(crate) fn usage(error: impl Into<anyhow::Error>) -> Self {
         Self { exit: Exit::Usage, error: error.into() }
     }
 
-    /// Refused by a guard.
+    /// Returns a failure for a request that a guard refused.
     pub(crate) fn refused(message: impl Into<String>) -> Self {
         Self { exit: Exit::Refused, error: anyhow::Error::msg(message.into()) }
     }
 
-    /// The answer is no, for a reason worth words.
+    /// Returns a failure for a no that needs an explanation.
     pub(crate) fn no(message: impl Into<String>) -> Self {
         Self { exit: Exit::No, error: anyhow::Error::msg(message.into()) }
     }
 
-    /// Nobody can tell.
+    /// Returns a failure for an answer that is not known.
     pub(crate) fn cannot_tell(message: impl Into<String>) -> Self {
         Self { exit: Exit::CannotTell, error: anyhow::Error::msg(message.into()) }
     }

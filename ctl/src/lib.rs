@@ -1,5 +1,5 @@
-//! The operator's command. It asks the store one question at one revision and says the answer: results
-//! on standard output, everything else on standard error, the meaning in the exit code.
+//! The operator's command. Each verb asks the store one question, at one revision. The result goes
+//! to standard output, everything else to standard error, and the exit code carries the meaning.
 
 mod agent;
 mod cli;
@@ -21,13 +21,13 @@ use settings::Settings;
 use std::ffi::OsString;
 use std::mem::ManuallyDrop;
 
-/// The definition of the command line, for completions and manual pages.
+/// Returns the definition of the command line, for completions and manual pages.
 pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Runs one invocation. Everything from outside comes in here: arguments, and a way to read the environment; but for completion,
-/// which the library drives.
+/// Runs one invocation. Arguments and environment variables come in only through the parameters,
+/// except in completion, which the library drives.
 pub fn run(arguments: impl Iterator<Item = OsString>, environment: impl Fn(&str) -> Option<String>) -> Exit {
     let arguments: Vec<OsString> = arguments.collect();
     if environment(completion::VARIABLE).is_some()
@@ -45,10 +45,11 @@ pub fn run(arguments: impl Iterator<Item = OsString>, environment: impl Fn(&str)
     })
 }
 
-/// Reads the command line by the definition of the one verb that stands in it, and by the whole one if that
-/// fails: there are many verbs, clap copies every global option into each, and that took longer than all else before
-/// the first request. What the smaller definition accepts means the same in the whole one, because a word that
-/// is neither verb nor option is accepted by none of them. Neither is freed: the process ends soon.
+/// Parses the command line with the definition of its verb alone, and with the whole definition if
+/// that fails. The reason is speed: there are many verbs, clap copies every global option into
+/// each, and that took longer than everything else before the first request. What the smaller
+/// definition accepts means the same in the whole definition, because neither accepts a word that
+/// is no verb and no option. Definitions are not freed, because the process ends soon.
 fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     if let Some(verb) = arguments.iter().skip(1).find_map(|word| verb_of(word.to_str()?)) {
         let options = GlobalOptions::augment_args(clap::Command::new("orchestrate"));
@@ -60,7 +61,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     read(&mut ManuallyDrop::new(command()), &arguments)
 }
 
-/// The definition of a verb, made with those of its group.
+/// Returns the definition of a verb. Building it needs only the definitions of its group.
 fn verb_of(word: &str) -> Option<clap::Command> {
     fn find_in<V: Subcommand>(word: &str) -> Option<clap::Command> {
         let group = || ManuallyDrop::new(V::augment_subcommands(clap::Command::new("orchestrate")));

@@ -1,4 +1,5 @@
-//! Files of this host: the installed version, the desired version as last read, and remembered leases.
+//! Files of this host: the installed version, the last known desired version, and remembered
+//! leases.
 
 use crate::settings::Settings;
 use planning::settings::EntryKind;
@@ -8,19 +9,20 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// More than any of these files ever holds.
+/// Largest small file that is read, in bytes; more than any of these files holds.
 const FILE_MAX_BYTES: u64 = 64 * 1024;
-/// Largest file of settings or services that is read.
+/// Largest file of settings or services that is read, in bytes.
 pub(crate) const SETTINGS_MAX_BYTES: u64 = 1024 * 1024;
-/// More than any catalog.
+/// Largest catalog that is read, in bytes; more than any catalog needs.
 pub(crate) const CATALOG_MAX_BYTES: u64 = 256 * 1024 * 1024;
 
-/// Reads the version installed on this host: its text without surrounding white space, empty if there is none.
+/// Returns the version installed on this host: its text without surrounding white space, empty if
+/// there is none.
 pub(crate) fn installed_version(settings: &Settings) -> io::Result<String> {
     Ok(read(&settings.local_version_file)?.map(|text| text.trim().to_owned()).unwrap_or_default())
 }
 
-/// Records the version installed on this host. False if the directory is not there.
+/// Records the version installed on this host. Returns false if the directory does not exist.
 pub(crate) fn record_installed_version(settings: &Settings, version: &Version) -> io::Result<bool> {
     match replace(&settings.local_version_file, version.as_str().as_bytes()) {
         Ok(()) => Ok(true),
@@ -29,38 +31,39 @@ pub(crate) fn record_installed_version(settings: &Settings, version: &Version) -
     }
 }
 
-/// What this host remembers between invocations. Nothing depends on it: a directory that is not there, or
-/// cannot be written, only costs the memory.
+/// What this host remembers between invocations. Nothing depends on it: if the directory does not
+/// exist or cannot be written, nothing is remembered.
 #[derive(Debug, Clone)]
 pub(crate) struct Memory {
     directory: PathBuf,
 }
 
 impl Memory {
-    /// The memory in the state directory.
+    /// Returns the memory in the state directory.
     pub(crate) fn of(settings: &Settings) -> Self {
         Self { directory: settings.state_directory.clone() }
     }
 
-    /// The desired version as it was last read from the store by anybody on this host.
+    /// Returns the desired version that was last read from the store, or written to it, on this
+    /// host.
     pub(crate) fn current_version(&self) -> Option<Version> {
         let text = read(&self.directory.join("current_version")).ok()??;
         Version::new(text.trim()).ok()
     }
 
-    /// Keeps the desired version.
+    /// Remembers the desired version.
     pub(crate) fn keep_current_version(&self, version: &Version) {
         if self.current_version().as_ref() != Some(version) {
             let _ = replace(&self.directory.join("current_version"), version.as_str().as_bytes());
         }
     }
 
-    /// The lease that an earlier invocation made for this purpose and host.
+    /// Returns the lease that an earlier invocation made for this purpose and host.
     pub(crate) fn lease(&self, name: &LeaseName) -> Option<i64> {
         read(&self.directory.join(&name.0)).ok()??.trim().parse().ok()
     }
 
-    /// Keeps a lease.
+    /// Remembers a lease.
     pub(crate) fn keep_lease(&self, name: &LeaseName, lease: i64) {
         if self.lease(name) != Some(lease) {
             let _ = replace(&self.directory.join(&name.0), lease.to_string().as_bytes());
@@ -68,13 +71,13 @@ impl Memory {
     }
 }
 
-/// The name of the file that remembers a lease. What hangs on a lease lives and dies together, so each
-/// host and each purpose has its own.
+/// The name of the file that remembers a lease. Keys under one lease end together, so each host and
+/// each purpose has its own lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LeaseName(String);
 
 impl LeaseName {
-    /// For what, and for which host; `own` if that is this host.
+    /// Returns the name for a purpose and a host; `own` is true if that is this host.
     pub(crate) fn new(purpose: Option<&str>, host: &HostName, own: bool) -> Self {
         let mut name = String::from("one_shot_lease");
         for part in purpose.into_iter().chain((!own).then_some(host.as_str())) {
@@ -85,12 +88,12 @@ impl LeaseName {
     }
 }
 
-/// Reads a small file; `None` if it is not there.
+/// Reads a small file; `None` if it does not exist.
 pub(crate) fn read(path: &Path) -> io::Result<Option<String>> {
     read_up_to(path, FILE_MAX_BYTES)
 }
 
-/// Reads a file of at most so many bytes; `None` if it is not there.
+/// Reads a file of at most `most` bytes; `None` if it does not exist.
 pub(crate) fn read_up_to(path: &Path, most: u64) -> io::Result<Option<String>> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -105,10 +108,10 @@ pub(crate) fn read_up_to(path: &Path, most: u64) -> io::Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// Of a long file so much of its end is looked at.
+/// Length of the end of a long file that [`tail`] reads, in bytes.
 const TAIL_MAX_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The last lines of a file that may be long and of any encoding.
+/// Returns the last lines of a file, which may be long and in any encoding.
 pub(crate) fn tail(path: &Path, lines: usize) -> io::Result<Vec<String>> {
     let mut file = File::open(path)?;
     let end = file.seek(SeekFrom::End(0))?;
@@ -121,7 +124,8 @@ pub(crate) fn tail(path: &Path, lines: usize) -> io::Result<Vec<String>> {
     Ok(kept)
 }
 
-/// The settings of an agent in this directory, in the order in which it reads them.
+/// Returns the settings files of an agent in this directory, in the order in which the agent reads
+/// them.
 pub(crate) fn settings_files(directory: &Path) -> Vec<PathBuf> {
     let first = directory.join("agent.toml");
     let mut files: Vec<PathBuf> = first.exists().then_some(first).into_iter().collect();
@@ -129,7 +133,7 @@ pub(crate) fn settings_files(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The files of these kinds in a directory, by name; none if it cannot be read.
+/// Returns the files with these extensions in a directory, by name; none if it cannot be read.
 pub(crate) fn entries(directory: &Path, kinds: &[&str]) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let is_wanted = |path: &PathBuf| path.extension().is_some_and(|kind| kinds.iter().any(|k| kind == *k));
@@ -139,7 +143,8 @@ pub(crate) fn entries(directory: &Path, kinds: &[&str]) -> Vec<PathBuf> {
     paths
 }
 
-/// Everything in a directory, as the validation directory is read; nothing if it cannot be read.
+/// Returns all entries of a directory, as a validation directory is read; `None` if it cannot be
+/// read.
 pub(crate) fn all_entries(directory: &Path) -> Option<Vec<(Option<String>, EntryKind)>> {
     let kind = |path: &Path| {
         fs::metadata(path).map_or(EntryKind::Other, |file| EntryKind::of(file.is_file(), file.mode()))
@@ -148,12 +153,12 @@ pub(crate) fn all_entries(directory: &Path) -> Option<Vec<(Option<String>, Entry
     Some(entries.map(|entry| (entry.file_name().into_string().ok(), kind(&entry.path()))).collect())
 }
 
-/// Replaces a file so that a reader, or a power cut, sees the old content or the new.
+/// Replaces a file so that readers see the old or the new content, also after a power cut.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     replace_by(path, 0o644, true, |file| file.write_all(content))
 }
 
-/// Replaces a file that may be lost by a power cut.
+/// Replaces a file whose content may be lost in a power cut.
 pub(crate) fn keep(path: &Path, content: &[u8]) -> io::Result<()> {
     replace_by(path, 0o644, false, |file| file.write_all(content))
 }
@@ -174,7 +179,7 @@ fn replace_by(
     };
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let temporary = directory.join(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
-    // One of an earlier process with our number may be left over; whatever it is, a new file takes its place.
+    // An earlier process with the same id may have left a file behind; a new file replaces it.
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}

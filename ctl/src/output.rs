@@ -1,6 +1,7 @@
-//! The one place that writes: results to standard output, all at once at the end; notes to standard error.
+//! The only place that writes: results to standard output, all at once at the end, and notes to
+//! standard error.
 //!
-//! What came from the store is text of others: control characters never reach a terminal.
+//! Text from the store was written by others, so control characters never reach a terminal.
 
 use crate::exit::{Exit, Failure};
 use anyhow::Context;
@@ -9,12 +10,12 @@ use schema::time::EpochSeconds;
 use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
 
-/// As one word of a shell.
+/// Returns text quoted as one word for a shell.
 pub(crate) fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// How results are written.
+/// The format of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(crate) enum Format {
     /// Lines and tables for people, and for the scripts of the original tool.
@@ -32,7 +33,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// An empty result.
+    /// Returns an empty result.
     pub(crate) fn new(format: Format) -> Self {
         Self { format, bytes: Vec::new() }
     }
@@ -43,12 +44,12 @@ impl Output {
         self.bytes.push(b'\n');
     }
 
-    /// Adds bytes as they are; for what this program made by itself.
+    /// Adds bytes unchanged; only for text that this program made itself.
     pub(crate) fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Adds a table without borders; nothing if it has no rows.
+    /// Adds a table without borders; adds nothing if there are no rows.
     pub(crate) fn table<const COLUMNS: usize>(
         &mut self,
         header: [&str; COLUMNS],
@@ -66,7 +67,7 @@ impl Output {
         }
     }
 
-    /// Says the answer in the format that was asked for.
+    /// Adds the answer in the requested format: `value` as JSON, or what `text` adds.
     pub(crate) fn answer<T: Serialize>(&mut self, value: &T, text: impl FnOnce(&mut Self)) {
         match self.format {
             Format::Table => text(self),
@@ -79,19 +80,19 @@ impl Output {
         }
     }
 
-    /// True if JSON was asked for.
+    /// True if the format is JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.format == Format::Json
     }
 
-    /// What stands there so far.
+    /// Returns the result so far.
     #[cfg(test)]
     pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.bytes).unwrap()
     }
 
-    /// Writes everything. A reader that went away wants no more; any other trouble means that the answer
-    /// did not arrive.
+    /// Writes the result. A closed pipe is no error, because the reader wants no more. Any other
+    /// error means that the answer did not arrive.
     pub(crate) fn flush(self) -> Result<(), Failure> {
         let mut stdout = io::stdout().lock();
         match stdout.write_all(&self.bytes).and_then(|()| stdout.flush()) {
@@ -101,18 +102,19 @@ impl Output {
     }
 }
 
-/// Says something on standard error; nobody listens is no trouble.
+/// Writes text to standard error. Errors are ignored, because nobody is left to read about them.
 pub(crate) fn note(text: &str) {
     let text: Vec<_> = text.lines().map(clean).collect();
     let _ = writeln!(io::stderr(), "{}", text.join("\n"));
 }
 
-/// Says a warning.
+/// Writes a warning to standard error.
 pub(crate) fn warn(text: &str) {
     note(&format!("warning: {text}"));
 }
 
-/// Names hosts on standard error, at most so many that a screen holds them.
+/// Writes a list of hosts to standard error. It names at most 20, so that the list fits on a
+/// screen.
 pub(crate) fn note_hosts<'a>(what: &str, hosts: impl ExactSizeIterator<Item = &'a str>) {
     const NAMED_MAX: usize = 20;
     let count = hosts.len();
@@ -124,23 +126,23 @@ pub(crate) fn note_hosts<'a>(what: &str, hosts: impl ExactSizeIterator<Item = &'
     note(&format!("{what} ({count}): {}{more}", named.join(" ")));
 }
 
-/// An error with everything behind it, in one line.
+/// Returns an error with all of its causes, in one line.
 pub(crate) fn chain(error: &anyhow::Error) -> String {
     format!("error: {error:#}")
 }
 
-/// Help and version are results; everything else that the parser says is wrong usage.
+/// Prints the parser's message. Help and version are results; everything else is wrong usage.
 pub(crate) fn usage(error: &clap::Error) -> Exit {
     let _ = error.print();
     if error.use_stderr() { Exit::Usage } else { Exit::Yes }
 }
 
-/// A time as RFC 3339 text; `None` if it is none that a calendar has.
+/// Returns a time as RFC 3339 text; `None` if it is outside the range of the calendar.
 pub(crate) fn rfc3339(at: EpochSeconds) -> Option<String> {
     jiff::Timestamp::from_second(at.0).ok().map(|time| time.to_string())
 }
 
-/// Replaces control characters.
+/// Returns text with its control characters replaced, except tabs.
 fn clean(text: &str) -> std::borrow::Cow<'_, str> {
     let is_bad = |c: char| c.is_control() && c != '\t';
     if text.chars().any(is_bad) {

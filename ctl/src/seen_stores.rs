@@ -1,5 +1,6 @@
-//! How far the stores had come that commands on this host asked before, and whether the one that answers now went
-//! back since: it was restored, and what it says was true once.
+//! Remembers the revisions and raft terms of the stores that commands on this host asked. They show
+//! if the store that answers now went back: then it was restored, and its content was true only in
+//! the past.
 
 use crate::exit::{Exit, Failure};
 use crate::local;
@@ -12,14 +13,15 @@ use schema::store_trust::{StoreMemory, StoreSeen, StoreTrust, WentBack, assess};
 use std::path::PathBuf;
 use std::pin::pin;
 
-/// The file in the state directory.
+/// Name of the file in the state directory.
 const FILE: &str = "seen_stores";
-/// More stores than anybody asks from one host.
+/// Largest number of remembered stores; more than anybody asks from one host.
 const STORES_MAX: usize = 8;
 
-/// Gives the answer to a question about the fleet, unless the store that it came from is known to have gone back.
+/// Returns the answer to a question about the fleet, or a failure if its store is known to have
+/// gone back.
 ///
-/// The store's identity is read beside the question, so that this costs no time.
+/// The store's identity is read concurrently with the question, so it takes no extra time.
 pub(crate) async fn answer(
     settings: &Settings,
     session: &Session,
@@ -46,7 +48,7 @@ pub(crate) async fn answer(
     answered
 }
 
-/// Refuses an answer of a store that is known to have gone back.
+/// Fails if the store is known to have gone back.
 ///
 /// `snapshot` holds the key of the store's identity; without it nothing is known.
 pub(crate) fn check(
@@ -63,8 +65,8 @@ pub(crate) fn check(
     }
 }
 
-/// How the store went back since it was asked last; what is seen is remembered otherwise. A file that cannot be read
-/// or written only costs the memory.
+/// Returns how the store went back since an earlier command. If it did not, remembers the store as
+/// it is now. If the file cannot be read or written, nothing is remembered.
 fn assess_answer(file: PathBuf, snapshot: &KeySnapshot, seen: Marks) -> Option<WentBack> {
     let identity: StoreIdentity = codec::read(&snapshot.get(&Key::Store)?.value).ok()?;
     let mut found = StoreSeen {
@@ -111,7 +113,7 @@ mod tests {
     /// An answer as (lineage, epoch, revision, raft term).
     type Answer = (&'static str, u64, i64, u64);
 
-    /// Answers one after the other, and whether each is of a store that went back.
+    /// Checks a series of answers, each with whether its store must count as gone back.
     fn check(answers: &[(Answer, bool)]) {
         let directory = tempfile::tempdir().unwrap();
         for (index, ((lineage, epoch, revision, raft_term), expected)) in answers.iter().enumerate() {

@@ -1,5 +1,6 @@
-//! What one invocation runs with: flags win over the environment, `ORCHESTRATE_*` over `ETCDCTL_*`, both
-//! over defaults. Read once; nothing else looks at the environment but completion, which has no invocation.
+//! The settings of one invocation. Options win over the environment, `ORCHESTRATE_*` over
+//! `ETCDCTL_*`, and both over defaults. The environment is read here and nowhere else, except for
+//! completion, which runs no verb.
 
 use crate::cli::GlobalOptions;
 use crate::exit::Failure;
@@ -11,14 +12,14 @@ use schema::time::parse_duration;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where agent and command keep what they know of this host.
+/// Directory in which the agent and the command keep what they know about this host.
 pub(crate) const STATE_DIRECTORY: &str = "/var/lib/orchestrate";
 
 const DEFAULT_STORE_HOST: &str = "127.0.0.1";
 const DEFAULT_STORE_PORT: u16 = 2379;
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Every variable of the environment that is read.
+/// All environment variables that are read.
 #[cfg(test)]
 pub(crate) const VARIABLES: [&str; 22] = [
     "ORCHESTRATE_SOCKET",
@@ -45,12 +46,12 @@ pub(crate) const VARIABLES: [&str; 22] = [
     "ORCHESTRATE_DIAL_TIMEOUT",
 ];
 
-/// Which generation's output is wanted where they differ.
+/// The generation of the original tool whose output is wanted, where the generations differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flavour {
-    /// The later ones.
+    /// The later generations.
     Newest,
-    /// The first, which kept its data in etcd v2.
+    /// The first generation, which kept its data in etcd v2.
     Etcd,
 }
 
@@ -59,30 +60,30 @@ pub(crate) enum Flavour {
 pub(crate) struct Settings {
     /// How to reach the store.
     pub(crate) session: SessionConfig,
-    /// Somebody said where the store is, by an option or the environment; it may be the default place.
+    /// True if an option or the environment says where the store is, even if that is the default
+    /// endpoint.
     pub(crate) endpoints_given: bool,
-    /// Most time for the whole command.
+    /// Time limit of the whole command.
     pub(crate) timeout: Duration,
-    /// How results are written.
+    /// Format of the results.
     pub(crate) format: Format,
-    /// Which generation's output.
     pub(crate) flavour: Flavour,
-    /// The file that holds the installed version.
+    /// File with the installed version.
     pub(crate) local_version_file: PathBuf,
-    /// Where the agent of this host takes results of checks.
+    /// Socket on which the agent of this host takes results of checks.
     pub(crate) agent_socket: PathBuf,
-    /// The file that Hiera reads.
+    /// File that Hiera reads.
     pub(crate) hiera_file: PathBuf,
-    /// The list of roles of this host.
+    /// File with the list of this host's roles.
     pub(crate) profile_list: PathBuf,
-    /// Where this host remembers things.
+    /// Directory in which this host remembers versions, leases and stores.
     pub(crate) state_directory: PathBuf,
-    /// The name of this host, as it was set or as the kernel has it; not checked yet.
+    /// Name of this host, from the environment or the kernel; not validated yet.
     pub(crate) host_name: String,
 }
 
 impl Settings {
-    /// Reads options and environment. An empty variable counts as one that is not set.
+    /// Reads options and environment. An empty variable counts as not set.
     pub(crate) fn resolve(
         options: &GlobalOptions,
         environment: impl Fn(&str) -> Option<String>,
@@ -139,7 +140,7 @@ impl Settings {
         })
     }
 
-    /// The host that a verb is about: the given one, else this one.
+    /// Returns the host that a verb is about: the given one, or this host.
     pub(crate) fn host(&self, given: Option<&str>) -> Result<HostName, Failure> {
         match given {
             Some(name) => HostName::new(name).map_err(Failure::usage),
@@ -149,12 +150,12 @@ impl Settings {
     }
 }
 
-/// Where the store is if nobody says where.
+/// Returns the endpoints that are used if none are given.
 pub(crate) fn default_endpoints() -> EndpointSource {
     EndpointSource::List(vec![format!("{DEFAULT_STORE_HOST}:{DEFAULT_STORE_PORT}")])
 }
 
-/// Whether there is anything at all at the default endpoint.
+/// True if something accepts connections at the default endpoint.
 pub(crate) fn somebody_listens_here() -> bool {
     std::net::TcpStream::connect((DEFAULT_STORE_HOST, DEFAULT_STORE_PORT)).is_ok()
 }
@@ -180,8 +181,8 @@ fn duration(
     Ok(Some(limit))
 }
 
-/// Where the endpoints come from: the options that name them, then the original tool's, then the
-/// environment; nothing if nobody says where.
+/// Returns the source of the endpoints. The options that name endpoints come first, then the
+/// options of the original tool, then the environment; `None` if nothing is given.
 fn endpoints(options: &GlobalOptions, get: &impl Fn(&str) -> Option<String>) -> Option<EndpointSource> {
     let list = |text: &str| {
         EndpointSource::List(
@@ -214,8 +215,9 @@ fn endpoints(options: &GlobalOptions, get: &impl Fn(&str) -> Option<String>) -> 
     Some(EndpointSource::List(vec![endpoint]))
 }
 
-/// A password goes with a user of the same or a later origin: one from the environment does not replace
-/// the one that stands in `--user NAME:PASSWORD`.
+/// Returns user and password. If the user contains a password, another password replaces it only if
+/// its source has the same or a higher priority: a password from the environment does not replace
+/// the one in `--user NAME:PASSWORD`.
 fn user(
     options: &GlobalOptions,
     get: &impl Fn(&str) -> Option<String>,

@@ -1,4 +1,5 @@
-//! What only the agent knows, asked on its Unix socket by HTTP/1.0: one question, one connection.
+//! Client of the agent, for what only the agent knows: HTTP/1.0 over its Unix socket, with one
+//! connection for each question.
 
 use crate::question::{Answer, Which};
 use catalog::Claim;
@@ -13,17 +14,17 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The agent waits up to 5 s for the health of a service that nobody asked for before.
+/// Longest wait for one read or write. The agent waits up to 5 s for the health of a service that
+/// nobody asked for before.
 const WITHIN: Duration = Duration::from_secs(8);
-/// Largest answer in bytes.
+/// Longest answer that is read, in bytes.
 const ANSWER_MAX_BYTES: u64 = 64 * 1024 * 1024;
 
-/// The way to the agent.
 pub(crate) struct Agent {
     socket: PathBuf,
 }
 
-/// A list or value, with its age.
+/// A list or value from the agent, with its age.
 #[derive(Deserialize)]
 struct AgentReply<T> {
     #[serde(alias = "instances", alias = "services", alias = "node")]
@@ -48,22 +49,24 @@ impl Agent {
         Self { socket }
     }
 
-    /// The health of every instance of a service; from now on the agent follows it.
+    /// Returns the health of every instance of a service. From then on the agent follows the
+    /// service.
     pub(crate) fn health(&self, service: &ServiceName) -> Result<BTreeMap<HostName, Health>, String> {
         let reply: Option<AgentReply<Vec<Instance>>> = self.get(&format!("/v1/services/{service}"))?;
-        // The other words say that there is no health: unknown, and unchecked.
+        // The other two words, unknown and unchecked, mean that there is no health.
         let health_of = |reply: Instance| Some((reply.host, Health::read(reply.health.as_bytes())?));
         Ok(reply.into_iter().flat_map(|reply| reply.value).filter_map(health_of).collect())
     }
 
-    /// Whether so many instances are there now.
+    /// Returns whether the service has at least `count` instances now.
     pub(crate) fn is_ready(&self, which: &Which, count: usize) -> Result<Answer, String> {
         let tag = which.tag.as_ref().map(|tag| format!("&tag={}", escaped(tag.as_str()))).unwrap_or_default();
         let level = which.level.unwrap_or(Level::Functional);
         let path = format!("/v1/services/{}?level={level}{tag}", which.name);
         let reply: AgentReply<Vec<Instance>> = match self.get(&path)? {
             Some(reply) => reply,
-            // No host has it: the list of all services says how old that is.
+            // No host has the service. The list of all services gives the revision and age of this
+            // answer.
             None => {
                 let all: Option<AgentReply<Value>> = self.get("/v1/services")?;
                 let all = all.ok_or_else(of_another_version)?;
@@ -74,13 +77,13 @@ impl Agent {
         Ok(Answer { value: Some(is_ready.into()), revision: reply.revision, age_seconds: reply.age_seconds })
     }
 
-    /// The claim of a host that the catalog does not have.
+    /// Returns the claim of a host that is not in the catalog.
     pub(crate) fn claim(&self, host: &HostName) -> Result<Claim, String> {
         let reply: Option<AgentReply<Node>> = self.get(&format!("/v1/nodes/{host}"))?;
         Ok(reply.map_or(Claim::Nobody, |reply| Claim::Of(reply.value.addresses.into())))
     }
 
-    /// A value that operators keep in the store.
+    /// Returns a value that operators keep in the store.
     pub(crate) fn key(&self, name: &ConfigName) -> Result<Answer, String> {
         let reply: Option<AgentReply<Option<String>>> =
             self.get(&format!("/v1/config/{}", escaped(name.as_str())))?;
@@ -89,7 +92,7 @@ impl Agent {
         Ok(Answer { value, revision: reply.revision, age_seconds: reply.age_seconds })
     }
 
-    /// The answer to a question; `None` if there is no such thing.
+    /// Sends a question and returns the answer; `None` if the agent answers with 404.
     fn get<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<Option<T>, String> {
         let wrong = |error: &dyn std::fmt::Display| {
             format!("the agent could not be asked on {}: {error}", self.socket.display())
@@ -121,7 +124,8 @@ fn of_another_version() -> String {
     "the agent is of another version".to_owned()
 }
 
-/// Text as part of a URL (RFC 3986, section 2): what is not unreserved by its bytes.
+/// Returns text escaped as a part of a URL (RFC 3986, section 2): all bytes but unreserved
+/// characters are percent-encoded.
 fn escaped(text: &str) -> String {
     let mut url = String::with_capacity(text.len());
     for byte in text.bytes() {

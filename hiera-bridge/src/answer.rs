@@ -1,4 +1,4 @@
-//! The answers to what Puppet asks.
+//! The answers to the questions of Puppet.
 
 use crate::agent::Agent;
 use crate::catalogs::PinnedCatalog;
@@ -10,10 +10,11 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// Answers from the catalog that is held; `None`: there is no such thing.
+/// Answers a question from a pinned catalog, and from the agent where the catalog lacks health or a
+/// claim. Returns `None` if the requested thing does not exist.
 ///
 /// # Errors
-/// It cannot be told, and why.
+/// The reason why the answer is not known.
 pub(crate) fn answer(
     question: &Question,
     held: &mut PinnedCatalog,
@@ -88,7 +89,7 @@ pub(crate) fn answer(
     Ok(Some(value))
 }
 
-/// Makes sure that it is known which instances work, if that is asked.
+/// Makes sure that the health of the service is known, if the level requires it.
 fn know(level: Level, service: &ServiceName, held: &mut PinnedCatalog, agent: &Agent) -> Result<(), String> {
     if level == Level::Addressable
         || held.view().health_known(service)
@@ -133,7 +134,7 @@ fn addresses(
     found
 }
 
-/// What our own DNS says to a name.
+/// Returns the records that the agent's DNS server would give for a name.
 fn resolve(
     name: &str,
     kind: QueryType,

@@ -1,4 +1,4 @@
-//! The catalog on disk, as it was when a compile began.
+//! The catalog on disk, kept for each compile as it was when the compile began.
 
 use catalog::{CachedCatalog, Catalog, GuardSettings, View, Zone};
 use schema::codec;
@@ -12,14 +12,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-/// Largest file that is read.
+/// Largest file that is read, in bytes.
 const FILE_MAX_BYTES: u64 = 256 * 1024 * 1024;
-/// So many catalogs are held at once; a compile that began before keeps its own no longer than that.
+/// Largest number of catalogs that are held at once. When one more is read, the oldest is dropped,
+/// and the compiles that began with it go on with the newest.
 const PINNED_MAX: usize = 4;
-/// So many compiles may go on with one catalog.
+/// Largest number of compiles that are remembered for one catalog.
 const COMPILES_MAX: usize = 256;
 
-/// The catalogs of the compiles that go on, the newest last.
+/// The catalogs of the current compiles, the newest last.
 pub(crate) struct Catalogs {
     path: PathBuf,
     pinned: VecDeque<PinnedCatalog>,
@@ -27,8 +28,9 @@ pub(crate) struct Catalogs {
 
 /// A catalog as it was read.
 pub(crate) struct PinnedCatalog {
-    /// Open for as long as this is held, so that no other file has its number. The agent replaces the file when
-    /// the catalog differs, and touches it while the store confirms it: the age is that of this file.
+    /// Open for as long as the catalog is held, so that no other file gets its inode number. The
+    /// agent replaces the file when the catalog differs, and touches it while the store confirms
+    /// it. So the age of the catalog is the age of this file.
     file: File,
     catalog: Catalog,
     revision: i64,
@@ -41,7 +43,7 @@ impl Catalogs {
         Self { path, pinned: VecDeque::new() }
     }
 
-    /// The catalog with which a compile began; the newest for a new one.
+    /// Returns the catalog with which a compile began; for a new compile, the newest.
     pub(crate) fn of(&mut self, compile: Option<&str>) -> Result<&mut PinnedCatalog, String> {
         let is_of =
             |held: &PinnedCatalog| compile.is_some_and(|id| held.compiles.iter().any(|known| known == id));
@@ -99,28 +101,29 @@ impl PinnedCatalog {
         Ok(Self { file, catalog, revision, zone, compiles: VecDeque::new() })
     }
 
-    /// What there is.
+    /// Returns the services and their instances.
     pub(crate) fn view(&self) -> &View {
         self.catalog.view()
     }
 
-    /// The names of the agent's zone.
+    /// Returns the zone of the agent's DNS server.
     pub(crate) fn zone(&self) -> Result<&Zone, String> {
         self.zone.as_ref().ok_or_else(|| "the catalog was written by an older agent, without its zone".into())
     }
 
-    /// The revision of the store at which it was last different.
+    /// Returns the revision of the store at which the catalog last changed.
     pub(crate) fn revision(&self) -> i64 {
         self.revision
     }
 
-    /// For how long the store has not confirmed it. A clock that went back makes it new.
+    /// Returns for how many seconds the store has not confirmed the catalog; 0 if the clock was set
+    /// back.
     pub(crate) fn age_seconds(&self) -> Result<u64, String> {
         let written = self.file.metadata().and_then(|m| m.modified()).map_err(|error| error.to_string())?;
         Ok(SystemTime::now().duration_since(written).unwrap_or_default().as_secs())
     }
 
-    /// Takes in the health of a service.
+    /// Replaces the health of a service.
     pub(crate) fn learn(&mut self, service: &ServiceName, health: BTreeMap<HostName, Health>) {
         self.catalog.replace_health(service, health, BootMillis(0));
         self.catalog.settle(BootMillis(0), false);

@@ -1,6 +1,6 @@
-//! `orchestrate-hiera`: answers Puppet from the catalog that the agent keeps on disk. One process for a whole
-//! compile: it reads a question per line and writes an answer per line, both JSON. What only the agent knows is
-//! asked on its Unix socket; the network is never asked.
+//! `orchestrate-hiera`: answers Puppet from the catalog that the agent keeps on disk. One process
+//! serves a whole compile: it reads one question per line and writes one answer per line, both as
+//! JSON. What only the agent knows is asked on the agent's Unix socket; the network is never used.
 
 mod agent;
 mod answer;
@@ -19,13 +19,15 @@ use question::{Answer, Question};
 
 const EX_USAGE: u8 = 64;
 const EX_CANNOT: u8 = 2;
-/// Longest question in bytes.
+/// Longest question, in bytes.
 const QUESTION_MAX_BYTES: u64 = 64 * 1024;
 
-/// Answers questions of the catalog, one JSON object per line: {"ask": "addresses", "name": "web"}
+/// Answers questions about the catalog, one JSON object per line:
+/// {"ask": "addresses", "name": "web"}
 ///
-/// Questions: services, addresses, hosts, ready, dns, srv, reverse, entry, entries, key. An answer has a value, or
-/// says that it is missing, or what went wrong; with the revision of the store and the age of the catalog in seconds.
+/// Questions: services, addresses, hosts, ready, dns, srv, reverse, entry, entries, key. An answer
+/// holds a value, a mark that there is none, or an error. A value and a mark come with the revision
+/// of the store and the age of the catalog in seconds.
 #[derive(Parser)]
 #[command(name = "orchestrate-hiera", version)]
 struct Arguments {
@@ -37,23 +39,23 @@ struct Arguments {
     socket: PathBuf,
 }
 
-/// A question as it comes.
+/// A question with its compile.
 #[derive(Deserialize)]
 struct Request {
-    /// Questions with the same word are answered from the same catalog: one compile, one truth.
+    /// Name of the compile. All questions with the same name are answered from the same catalog.
     compile: Option<String>,
     #[serde(flatten)]
     question: Question,
 }
 
-/// What is answered to a line.
+/// Returns the answer to a line.
 fn reply(line: &[u8], catalogs: &mut Catalogs, agent: &agent::Agent) -> Value {
     let request: Request = match serde_json::from_slice(line) {
         Ok(request) => request,
         Err(error) => return json!({ "error": format!("not a question: {error}") }),
     };
     let answered = match &request.question {
-        // These are of now: the agent alone knows.
+        // The answers to these must be current, so the agent is asked.
         Question::Key { name } => agent.key(name),
         Question::Ready { live: true, which, count } => agent.is_ready(which, *count),
         question => catalogs.of(request.compile.as_deref()).and_then(|held| {
@@ -83,7 +85,8 @@ fn converse(arguments: Arguments) -> io::Result<()> {
             return Ok(());
         }
         if line.len() as u64 == QUESTION_MAX_BYTES && !line.ends_with(b"\n") {
-            // Its rest would be answered as a question of its own, and each later answer taken for that of the question before.
+            // The rest would be read as the next question, and every later answer would be taken
+            // for the answer to the question before.
             let why = format!("a question has more than {QUESTION_MAX_BYTES} bytes");
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }

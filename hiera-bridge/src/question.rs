@@ -1,4 +1,4 @@
-//! What Puppet asks, and what an answer holds.
+//! The questions of Puppet, and the content of an answer.
 
 use schema::health::Level;
 use schema::names::{ConfigName, InterfaceName, ServiceName, Tag};
@@ -6,21 +6,22 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::net::IpAddr;
 
-/// One question, as JSON: `{"ask": "addresses", "name": "web", "interface": "eth0"}`.
+/// A question, as JSON: `{"ask": "addresses", "name": "web", "interface": "eth0"}`.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub(crate) enum Question {
     /// The instances of a service.
     Services(Which),
-    /// Their addresses, sorted; with an interface all that the interface has.
+    /// The first address of each instance, sorted; with an interface, all addresses of that
+    /// interface.
     Addresses {
         #[serde(flatten)]
         which: Which,
         interface: Option<InterfaceName>,
     },
-    /// The hosts of a role, sorted: those that have the service of its name.
+    /// The hosts of a role, sorted: those that have the service with the role's name.
     Hosts { role: ServiceName },
-    /// Whether so many instances are there; `live` asks the agent.
+    /// Whether a service has at least `count` instances. With `live` the agent is asked.
     Ready {
         #[serde(flatten)]
         which: Which,
@@ -28,36 +29,38 @@ pub(crate) enum Question {
         #[serde(default)]
         live: bool,
     },
-    /// The addresses of a name of our zone, sorted.
+    /// The addresses of a name in the agent's zone, sorted.
     Dns { name: String },
-    /// Host and port of each instance behind a name of our zone, sorted.
+    /// Host and port of each instance behind a name in the agent's zone, sorted.
     Srv { name: String },
-    /// The name of an address.
+    /// The DNS name of the host that has an address.
     Reverse { address: IpAddr },
-    /// One key of the file for Hiera (contract C22): `services::<service>::<interface>`, or `services_all::…`.
+    /// One key of the file for Hiera: `services::<service>::<interface>`, or `services_all::…`
+    /// (legacy contract).
     Entry { key: String },
-    /// All of them.
+    /// All keys of the file for Hiera, with their addresses.
     Entries,
-    /// A value that operators keep in the store; the agent is asked.
+    /// A value that operators keep in the store. The agent is asked.
     Key { name: ConfigName },
 }
 
-/// Which instances of a service.
+/// Selects instances of a service.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Which {
     pub(crate) name: ServiceName,
-    /// If it is not given: addressable where addresses are asked for, because a file that follows health belongs to
-    /// who follows the catalog; functional for `ready`.
+    /// Level of the instances. The default is addressable where addresses are asked for, because a
+    /// file that depends on health should be written by a tool that follows the catalog. It is
+    /// functional for `ready`.
     pub(crate) level: Option<Level>,
     pub(crate) tag: Option<Tag>,
 }
 
-/// What there is, as of when.
+/// A value and its age.
 pub(crate) struct Answer {
-    /// `None`: there is no such thing.
+    /// The value; `None` if it does not exist.
     pub(crate) value: Option<Value>,
     /// The revision of the store.
     pub(crate) revision: i64,
-    /// For how long the store has not confirmed it.
+    /// Number of seconds for which the store has not confirmed the value.
     pub(crate) age_seconds: u64,
 }

@@ -1,4 +1,5 @@
-//! What cannot be seen in code: arrows between crates, and promises of the documents.
+//! Rules that the code itself does not show: dependencies between crates, and promises of the
+//! documents.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,7 +53,7 @@ fn crates_depend_on_each_other_only_as_the_design_allows() {
     }
 }
 
-/// Cells of the table rows of a Markdown text.
+/// Returns the cells of the table rows in a Markdown text.
 fn rows(text: &str) -> Vec<Vec<String>> {
     let row = |line: &str| line.trim().trim_matches('|').split('|').map(|c| c.trim().to_owned()).collect();
     text.lines().filter(|l| l.starts_with('|') && !l.contains("---")).map(row).collect()
@@ -70,7 +71,7 @@ fn the_key_table_is_the_one_of_the_code() {
     assert_eq!(documented, coded);
 }
 
-/// Every Rust source of the repository with its path, without those of `tests/`.
+/// Returns the path and text of every Rust source of the repository, except those in `tests/`.
 fn sources() -> Vec<(String, String)> {
     let output =
         Command::new("git").args(["ls-files", "*.rs"]).current_dir(repository()).output().expect("git");
@@ -85,7 +86,7 @@ fn key_paths_are_spelled_in_one_place() {
         if name == "crates/schema/src/keys.rs" || name.ends_with("tests.rs") {
             continue;
         }
-        // Unit tests spell keys on their own, on purpose; a message that names a key has words behind it.
+        // Unit tests spell keys out on purpose; a message that names a key contains spaces too.
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
         for literal in code.split('"') {
             let is_key = kinds.iter().any(|kind| literal.starts_with(kind)) && !literal.contains(' ');
@@ -97,7 +98,8 @@ fn key_paths_are_spelled_in_one_place() {
 fn check_config(text: &str) -> (Option<i32>, String) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("agent.toml");
-    // The files that settings name for TLS are looked at; these are a site's.
+    // TLS files that settings name are checked; the samples name files of a site, so generated ones
+    // replace them.
     let site = ["ca.crt", "host.crt", "host.key"].map(|name| format!("/etc/orchestrate/{name}"));
     let text = if site.iter().any(|file| text.contains(file)) {
         let pair = ["host.key", "host.crt"].map(|name| directory.path().join(name).display().to_string());
@@ -119,7 +121,8 @@ fn check_config(text: &str) -> (Option<i32>, String) {
 fn configuration_samples_are_accepted_by_the_program() {
     let sample = read("packaging/etc/orchestrate/agent.toml");
     assert_eq!(check_config(&sample), (Some(0), String::new()));
-    // With every setting switched on, except those that exclude each other or need a file of the site.
+    // All settings of the sample are enabled, except those that exclude each other or need a file
+    // of the site.
     let excluded =
         ["endpoints_file", "discovery_srv", "discovery_url", "user =", "password_file", "directory = \"/etc"];
     let all: Vec<&str> = sample
@@ -221,7 +224,8 @@ fn the_failpoints_of_the_crash_tests_are_those_of_the_agent() {
     assert_eq!(listed, crate::crash::POINTS);
 }
 
-/// The rows of a table of the documents, after a look whether every test that they name exists.
+/// Returns the rows of a table in the documents, after checking that every test named in them
+/// exists.
 fn tested_rows(table: &str, tests_in: usize) -> Vec<Vec<String>> {
     let of_tests = ["tests/it", "tests/it/catalog", "tests/it/puppet", "tests/it/store_api"]
         .into_iter()

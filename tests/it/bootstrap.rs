@@ -1,4 +1,4 @@
-//! `orchestrate bootstrap`: what it writes is what an agent works with.
+//! `orchestrate bootstrap`: an agent works with the files that it writes.
 
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use tests::wait;
 
 const FRAGMENT: &str = "etc/agent.d/00-bootstrap.toml";
 
-/// A machine on which nothing was set up yet: a directory that stands for its own.
+/// A machine on which nothing is set up yet; a directory stands in for its file system.
 struct Fresh {
     directory: tempfile::TempDir,
     environment: Vec<(&'static str, String)>,
@@ -48,7 +48,7 @@ impl Fresh {
         std::fs::read_to_string(self.directory.path().join(name)).unwrap_or_default()
     }
 
-    /// What the printed commands would start.
+    /// Starts the agent that the printed commands would start.
     fn start_agent(&self) -> Running {
         let mut command = Command::new(binary("orchestrate-agent"));
         let own = |(name, _): &&(&str, String)| *name != "ORCHESTRATE_HOSTNAME";
@@ -65,7 +65,7 @@ impl Fresh {
     }
 }
 
-/// Where the password stands in the environment.
+/// Returns the index of the password in the environment.
 fn place_of_password(machine: &Fresh) -> usize {
     machine.environment.iter().position(|(name, _)| *name == "ORCHESTRATE_PASSWORD").expect("a password")
 }
@@ -79,7 +79,7 @@ fn etcd_at(directory: &Path, endpoint: &str) -> Running {
 #[test]
 fn a_first_host_works_with_what_was_written_and_grows_into_a_fleet_elsewhere() {
     let name = "bootstrap::a_first_host_works_with_what_was_written_and_grows_into_a_fleet_elsewhere";
-    // The ports of a first host are the default ones.
+    // A first host uses the default ports.
     if !in_own_network(name) {
         return;
     }
@@ -113,13 +113,13 @@ fn a_first_host_works_with_what_was_written_and_grows_into_a_fleet_elsewhere() {
     let roster = machine.orchestrate(&["hosts", "list"]).out;
     assert!(roster.contains("web") && roster.contains("rack=r1"), "{roster}");
 
-    // Again: nothing is different, and the store is there.
+    // The second run finds nothing to change, and the store runs.
     let result = machine.bootstrap(first);
     assert_eq!((result.code, result.out.contains("solo-etcd")), (0, false), "{result:?}");
     assert!(result.err.contains("unchanged") && result.err.contains("shall run 1"), "{result:?}");
     assert_eq!(machine.read(FRAGMENT), fragment);
 
-    // Another store: only if that is meant, and only if it answers.
+    // Another store is accepted only with `--replace`, and only if it answers.
     let elsewhere = ["--endpoints", "127.0.0.1:4379", "--timeout", "2s"];
     assert_eq!(machine.bootstrap(&elsewhere).code, 3);
     let replace = [&elsewhere[..], &["--replace"]].concat();
@@ -135,7 +135,7 @@ fn a_first_host_works_with_what_was_written_and_grows_into_a_fleet_elsewhere() {
     assert_eq!(replaced, fragment.replace(":2379", ":4379"), "what was said of the host stays");
     agent.kill();
     let _agent = machine.start_agent();
-    // It saw another store before: somebody has to say that this one is meant.
+    // The agent saw another store before, so an operator must accept this one.
     let accept = [at, &["store", "accept", "--version", "1"]].concat();
     let blocked =
         || machine.orchestrate(&[at, &["why", "web-1"]].concat()).out.contains("blocked").then_some(());
@@ -208,7 +208,7 @@ fn a_host_joins_with_its_password_and_not_under_the_name_of_another_machine() {
     let everything =
         format!("{}{}{}{}", result.out, result.err, machine.read(FRAGMENT), machine.read("etc/agent.toml"));
     assert!(!everything.contains("root-password"), "{everything}");
-    // Another password is something else, and one that is none of the store is not written.
+    // Another password is a change, and a password that the store refuses is not written.
     let (known, wrong) = (place_of_password(&machine), ("ORCHESTRATE_PASSWORD", "wrong".to_owned()));
     machine.environment[known] = wrong;
     let again = [&join[..], &["--hostname", "web-2"]].concat();
@@ -217,7 +217,7 @@ fn a_host_joins_with_its_password_and_not_under_the_name_of_another_machine() {
     assert_eq!(machine.read("etc/store-password-root"), "root-password");
     machine.environment[known].1 = "root-password".into();
     assert!(machine.bootstrap(&again).err.contains("unchanged"));
-    // The agent has it from the file alone.
+    // The agent reads the password only from the file.
     machine.environment.retain(|(name, _)| !["ORCHESTRATE_USER", "ORCHESTRATE_PASSWORD"].contains(name));
     let [http, dns] = tests::process::free_ports();
     let site = format!("[http]\nlisten = \"127.0.0.1:{http}\"\n[dns]\nlisten = [\"127.0.0.1:{dns}\"]\n");

@@ -1,4 +1,4 @@
-//! Whether a command changed something, for tools that run it again and again.
+//! Whether a command changed something, for tools that run it repeatedly.
 
 use tests::etcd::Etcd;
 use tests::host::{CommandOutput, Host};
@@ -18,7 +18,7 @@ fn a_command_that_writes_says_whether_anything_changed_and_writes_nothing_that_s
     for (arguments, changed, writes) in [
         ("trigger_update 1 --if-different", true, true),
         ("trigger_update 1 --if-different", false, false),
-        // It arms failed hosts again.
+        // A trigger without the option makes failed hosts try again, so it always writes.
         ("trigger_update 1", true, true),
         ("trigger_update 2 --if-different", true, true),
         ("store accept --version 2", true, true),
@@ -54,7 +54,7 @@ fn an_instruction_of_before_an_acceptance_does_not_count_and_is_written_again() 
     let host = Host::new("operator", &etcd.endpoints());
     json(&host, "trigger_update 1");
     json(&host, "store accept --version 1");
-    // As an identity that was written after the instruction.
+    // The identity is written again, so that it is newer than the instruction.
     let identity = store.get("/orchestrate/store").expect("an identity");
     assert!(identity.contains("\"epoch\":"), "{identity}");
     store.put("/orchestrate/store", &identity);
@@ -64,7 +64,7 @@ fn an_instruction_of_before_an_acceptance_does_not_count_and_is_written_again() 
     assert_eq!(json(&host, "trigger_update 1 --if-different")["changed"], true);
     assert!(store.revision() > before);
     assert_eq!(json(&host, "trigger_update 1 --if-different")["changed"], false);
-    // What cannot be read says nothing about what counts.
+    // An unreadable identity does not prove that the instruction counts, so it is written again.
     store.put("/orchestrate/store", "?");
     assert_eq!(json(&host, "trigger_update 1 --if-different")["changed"], true);
 }

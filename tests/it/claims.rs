@@ -1,4 +1,4 @@
-//! One host name, one agent.
+//! At most one agent holds a host name.
 
 use std::time::Duration;
 use tests::etcd::Etcd;
@@ -14,7 +14,8 @@ fn the_second_agent_under_a_name_stays_out_naming_both_and_takes_over_when_the_f
     let mut first = Host::started("h1", &etcd.endpoints());
     store.put("/current_version", "1");
     first.wait_for_listing(&store, "1");
-    // Another machine, reinstalled or misnamed: another machine id and an empty state directory.
+    // Another machine, reinstalled or with a wrong name: another machine id and an empty state
+    // directory.
     let second = Host::started("h1", &etcd.endpoints());
     let status = second.wait_for_verdict("blocked");
     let detail = status["detail"].as_str().expect("text");
@@ -149,8 +150,8 @@ fn a_roster_entry_that_was_deleted_by_hand_comes_back() {
     assert_eq!(host.begins("packages", "1"), 1);
 }
 
-/// A listing that somebody else deleted, or wrote under no lease, is written again; the running process does it, and
-/// so does one that starts.
+/// A listing that somebody else deleted, or wrote without a lease, is written again: by the running
+/// agent, and by an agent that starts.
 #[test]
 fn a_listing_that_somebody_deleted_comes_back_within_a_backstop() {
     let etcd = Etcd::single();
@@ -173,7 +174,7 @@ fn a_listing_that_somebody_deleted_comes_back_within_a_backstop() {
     host.start();
     host.wait_for_listing(&store, "1");
     assert_eq!(host.begins("packages", "1"), 1);
-    // It stays away from a host that was taken out.
+    // The listing of a decommissioned host is not written again.
     store.put("/orchestrate/hosts/h1", r#"{"since":1,"decommissioned":2}"#);
     host.wait_for_verdict("blocked");
     store.delete(listing);

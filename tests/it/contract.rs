@@ -1,9 +1,9 @@
-//! The contract of the command line as a table: what every verb says and how it ends, with the store empty,
-//! filled, away and slow.
+//! The contract of the command line as a table: the output and exit code of every verb, with an
+//! empty, a filled, an unreachable and a slow store.
 //!
-//! A row is one invocation on a host of its own: arguments, standard input and the host's files, and then
-//! standard output, exit code and what stands in the store. No command, whatever happens to it, takes longer
-//! than its time-out and a second, and none panics: every row checks that.
+//! A row is one invocation on its own host: arguments, standard input and the host's files, and the
+//! expected standard output, exit code and store entries. Every row also checks that the command
+//! does not panic and takes at most its time-out plus one second.
 
 use etcd_client::{DeleteOptions, Txn, TxnOp};
 use serde_json::{Value, json};
@@ -20,18 +20,18 @@ use tests::proxy::{Behaviour, Proxy};
 use tests::store::Store;
 use tests::wait;
 
-/// Enough for every answer that comes.
+/// Time-out that is sufficient for every answer.
 const AMPLE: Duration = Duration::from_secs(20);
-/// For commands that get no answer.
+/// Time-out for commands that get no answer.
 const SHORT: Duration = Duration::from_millis(400);
-/// What a command may take beyond its time-out.
+/// Time that a command may take beyond its time-out.
 const MARGIN: Duration = Duration::from_secs(1);
 
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // Rows
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
-/// One invocation and what is expected of it.
+/// One invocation and its expected results.
 #[derive(Clone)]
 struct Row {
     name: &'static str,
@@ -46,18 +46,18 @@ struct Row {
     stands: Vec<(&'static str, Stands)>,
 }
 
-/// What is expected on standard output.
+/// Expected standard output.
 #[derive(Clone)]
 enum Out {
     Exactly(String),
     Contains(&'static str),
-    /// As JSON; a number under `revision` counts as "any".
+    /// This JSON value; a number in the field `revision` counts as "any".
     Json(Value),
-    /// Any JSON in the form that all verbs keep to.
+    /// Any JSON value that follows the rules for all verbs.
     AnyJson,
 }
 
-/// What is expected under a key.
+/// Expected value of a key.
 #[derive(Clone)]
 enum Stands {
     Text(&'static str),
@@ -81,7 +81,7 @@ fn row(name: &'static str, line: &str, code: i32, out: &str) -> Row {
 }
 
 impl Row {
-    /// One more argument, as it is.
+    /// Adds one argument without splitting it.
     fn argument(mut self, text: &str) -> Self {
         self.arguments.push(text.to_owned());
         self
@@ -101,13 +101,13 @@ impl Row {
         self.with("ORCHESTRATE_FLAVOUR", "etcd")
     }
 
-    /// The version in the host's file.
+    /// Sets the version in the host's version file.
     fn installed(mut self, text: &'static str) -> Self {
         self.installed = Some(text);
         self
     }
 
-    /// The desired version that somebody on the host read earlier.
+    /// Sets the desired version that a command on the host read earlier.
     fn remembered(mut self, text: &'static str) -> Self {
         self.remembered = Some(text);
         self
@@ -128,7 +128,7 @@ impl Row {
         self
     }
 
-    /// A part of standard error.
+    /// Adds an expected part of standard error.
     fn says(mut self, part: &'static str) -> Self {
         self.err.push(part);
         self
@@ -154,15 +154,15 @@ impl Row {
     }
 }
 
-/// Where rows run.
+/// The store and the services with which rows run.
 struct World {
     endpoint: String,
-    /// A discovery service, for the one verb that asks one.
+    /// Endpoint of a discovery service, for the one verb that uses one.
     discovery: String,
     timeout: Duration,
 }
 
-/// This host, in every row.
+/// Name of the host of every row.
 const HERE: &str = "web-1";
 
 impl World {
@@ -190,7 +190,8 @@ impl World {
 
 const NOWHERE: &str = "http://127.0.0.1:1";
 
-/// Runs a row and holds everything against it. What is wrong comes back as text, so that a table shows all.
+/// Runs a row and checks all of its expectations. Returns the differences as text, so that a table
+/// shows all of them.
 fn check(world: &World, store: Option<&Store>, row: &Row) -> Result<(), String> {
     let directory = tempfile::tempdir().expect("a directory");
     let path = |name: &str| directory.path().join(name);
@@ -262,7 +263,7 @@ fn check(world: &World, store: Option<&Store>, row: &Row) -> Result<(), String> 
     ))
 }
 
-/// Runs a table, some rows at a time: most of them wait.
+/// Runs a table, four rows at a time, because most rows wait.
 fn check_all(world: &World, rows: &[Row]) {
     let left = Mutex::new(rows.iter());
     let wrong = Mutex::new(Vec::new());
@@ -281,7 +282,7 @@ fn check_all(world: &World, rows: &[Row]) {
     report(&wrong.into_inner().expect("not poisoned"));
 }
 
-/// Runs rows that write, each on a store as `fill` makes it.
+/// Runs rows that write, each on a store that was cleared and filled again.
 fn check_writes(world: &World, store: &Store, facts: &[(&str, &str)], rows: &[Row]) {
     let mut wrong = Vec::new();
     for row in rows {
@@ -296,11 +297,11 @@ fn report(wrong: &[String]) {
     assert!(wrong.is_empty(), "{} rows are wrong\n{}", wrong.len(), wrong.join("\n"));
 }
 
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // JSON
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
-/// Fields that are lists, or counts of what the list of that name holds.
+/// Fields that are lists, or the number of entries of the list with that name.
 const LISTS: [&str; 18] = [
     "alarms",
     "failing",
@@ -323,7 +324,7 @@ const LISTS: [&str; 18] = [
 ];
 const TIMES: [&str; 5] = ["at", "decommissioned", "last_report", "reported_at", "since"];
 
-/// What breaks the rules of all JSON that is printed.
+/// Returns a violation of the rules for all printed JSON.
 fn wrong_json(text: &str) -> Option<String> {
     match serde_json::from_str::<Value>(text) {
         Ok(value) if value.is_object() => wrong_in(&value),
@@ -360,20 +361,21 @@ fn is_rfc3339(text: &str) -> bool {
 
 fn differs(text: &str, wanted: &Value) -> Option<String> {
     let mut found: Value = serde_json::from_str(text).expect("checked");
-    // Whether there is one is of interest, not which.
+    // Only the presence of a revision is compared, not its value.
     if let Some(revision) = found.get_mut("revision").filter(|revision| revision.is_i64()) {
         *revision = json!("any");
     }
     (found != *wanted).then(|| format!("wanted {wanted:#}"))
 }
 
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // The store
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
-/// A fleet with one of everything: by old tools (bare text) and by new ones (JSON).
+/// The entries of a fleet with one of everything: from old tools (bare text) and from new ones
+/// (JSON).
 const FLEET: [(&str, &str); 21] = [
-    // As `echo 43 | etcdctl put` leaves it.
+    // The value that `echo 43 | etcdctl put` writes.
     ("/current_version", "43\n"),
     ("/running_version/43/web-1", "1416300000"),
     ("/running_version/43/web-2", "1416300000.25"),
@@ -412,7 +414,8 @@ const FLEET: [(&str, &str); 21] = [
     ("/elsewhere/than/ours", "nothing to us"),
 ];
 
-/// In one transaction: every key has the same revision.
+/// Writes the entries; up to 128 of them are one transaction, so that all keys have the same
+/// revision.
 fn fill(store: &Store, facts: &[(&str, &str)]) {
     fill_bytes(store, facts.iter().map(|(key, value)| (key.as_bytes().to_vec(), value.as_bytes().to_vec())));
 }
@@ -431,13 +434,13 @@ fn clear(store: &Store) {
     runtime.block_on(client.delete("", Some(all))).expect("cleared");
 }
 
-/// A discovery service that answers every request with a new token.
+/// Starts a discovery service that answers every request with a new token.
 fn discovery_service() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address");
     std::thread::spawn(move || {
         for mut client in listener.incoming().flatten() {
-            // Enough for the head of a GET.
+            // The buffer is large enough for the head of a GET request.
             let _ = client.read(&mut [0; 4096]);
             let body = "https://discovery.etcd.io/3e86b59982e49066c5d813af1c2e2579cbf573de\n";
             let _ = write!(
@@ -450,7 +453,7 @@ fn discovery_service() -> String {
     format!("http://{address}")
 }
 
-/// The verbs that the program has, by its own help.
+/// Returns the verbs that the program's help lists.
 fn verbs() -> BTreeSet<String> {
     let result: CommandOutput = run(Command::new(binary("orchestrate")).arg("--help"), "").into();
     let section = result.out.split("\nVerbs:\n").nth(1).and_then(|t| t.split("\n\n").next()).expect("verbs");
@@ -464,9 +467,9 @@ fn assert_every_verb(rows: &[&[Row]]) {
     assert_eq!(covered, verbs());
 }
 
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // An empty store
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 fn reads_of_an_empty_store() -> Vec<Row> {
     vec![
@@ -511,7 +514,8 @@ fn reads_of_an_empty_store() -> Vec<Row> {
         row("no services", "services list", 0, ""),
         row("no such service", "services show web", 1, "").says("no host has web"),
         row("no addresses", "get_services", 0, "{}\n"),
-        // Time enough to hear "no" on a busy machine: less is "cannot tell".
+        // The time-out is long enough for "no" on a busy machine; with less the answer is "cannot
+        // tell".
         row("a service that does not come", "wait_for web --timeout 2s", 1, "")
             .says("web: 0 of 1 functional"),
         row("nothing to wait for", "wait_for web --count 0", 0, ""),
@@ -551,7 +555,7 @@ const NOT_READ: &str = "Could not get current_version\n";
 const NEITHER: &str = "Could not get current_version, but there's also no local version set\n";
 const TOKEN: &str = "3e86b59982e49066c5d813af1c2e2579cbf573de\n";
 
-/// Written to an empty store.
+/// Returns the rows that write to an empty store.
 fn writes_to_an_empty_store() -> Vec<Row> {
     vec![
         row("retained instances are dropped", "drop-stale", 0, "")
@@ -592,9 +596,9 @@ fn every_verb_on_an_empty_store() {
     check_writes(&world, &store, &[], &writes);
 }
 
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // A filled store
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 const FAILURES: &str = "Failures:
   Node: db-1, Check: puppet
@@ -711,7 +715,8 @@ lost-1  lost  neither live nor listed under a version  2014-11-18T08:40:00Z
         row("no services", "services list", 0, ""),
         row("no addresses", "get_services", 0, "{}\n"),
         row("no such service", "services show mysql", 1, ""),
-        // Time enough to hear "no" on a busy machine: less is "cannot tell".
+        // The time-out is long enough for "no" on a busy machine; with less the answer is "cannot
+        // tell".
         row("a service that does not come", "wait_for mysql --timeout 2s", 1, ""),
         row("no such name", "dns web-1.node.consul", 1, ""),
         row("no roles", "publish_service", 0, "").with("ORCHESTRATE_PROFILE_LIST", "@HOST/none"),
@@ -755,7 +760,7 @@ web-1   web   front  rack=r1  2014-11-18T08:40:00Z  no agent
 web-2   web   -      -        2014-11-18T08:40:00Z  no agent
 ";
 
-/// Written to a filled store.
+/// Returns the rows that write to a filled store.
 fn writes_to_a_filled_store() -> Vec<Row> {
     vec![
         row("a host is worked on", "maintenance on --reason disk", 0, "")
@@ -846,11 +851,11 @@ fn a_slow_store_gives_the_same_answers() {
     check_writes(&world, &store, &FLEET, &writes_to_a_filled_store());
 }
 
-// ---------------------------------------------------------------------------------------------------------
-// A store that is away, or too slow
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
+// A store that is unreachable, or too slow
+// -------------------------------------------------------------------------------------------------
 
-/// The same whatever keeps the answer away.
+/// Returns the rows whose result is the same whatever prevents the answer.
 fn without_an_answer() -> Vec<Row> {
     vec![
         row("a trigger is not taken for done", "trigger_update 44", 2, ""),
@@ -921,7 +926,7 @@ fn without_an_answer() -> Vec<Row> {
     ]
 }
 
-/// Both the store and the discovery service are behind a proxy that does this.
+/// Runs these rows with the store and the discovery service behind proxies with this behaviour.
 fn check_without_an_answer(behaviour: Behaviour) {
     let etcd = Etcd::single();
     let store = etcd.store();
@@ -990,7 +995,7 @@ fn one_silent_member_leaves_time_for_another() {
     fill(&etcd.store(), &FLEET);
     let proxy = Proxy::start(NOWHERE);
     proxy.set(Behaviour::Swallow);
-    // A command begins with any of the members.
+    // A command may start with any of the members, so each row is run several times.
     let rows = |name, line, out: &str| vec![row(name, line, 0, out); 6];
     let members = format!("{},{}", proxy.endpoint(), etcd.endpoint(0));
     let world = World::new(&members).within(Duration::from_secs(3));
@@ -1005,7 +1010,7 @@ fn without_a_quorum_nothing_is_verified_and_a_command_that_waits_gets_its_answer
     fill(&etcd.store(), &FLEET);
     etcd.kill_member(0);
     etcd.kill_member(1);
-    // This one still holds everything, and may not say so.
+    // This member still has all the data, but must not answer without a quorum.
     let proxy = Proxy::start(&etcd.endpoint(2));
     let rows = [
         row("hosts", "verify_hosts 43 web-1 web-2", 2, ""),
@@ -1028,17 +1033,18 @@ fn without_a_quorum_nothing_is_verified_and_a_command_that_waits_gets_its_answer
     assert_eq!(etcd.store().get("/current_version").as_deref(), Some("43\n"));
 }
 
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // A trigger whose answer is lost
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
-/// Triggers 44 while the proxy does this to the request, and lets everything pass when `seen` holds.
+/// Triggers `v44-new` while the proxy applies this behaviour to the request; the proxy forwards
+/// everything again as soon as `seen` holds.
 fn trigger_with_trouble(behaviour: Behaviour, seen: impl Fn(&Store, &Proxy) -> bool) {
     let etcd = Etcd::single();
     let store = etcd.store();
     fill(&store, &FLEET);
     let proxy = Proxy::start(&etcd.endpoint(0));
-    // The question before it holds no version.
+    // The requests before the write do not contain this version.
     proxy.set_on(b"v44-new", behaviour);
     let world = World::new(&proxy.endpoint());
     std::thread::scope(|scope| {
@@ -1064,7 +1070,7 @@ fn a_trigger_that_is_lost_is_sent_again() {
 
 #[test]
 fn a_trigger_that_is_cut_off_is_sent_again() {
-    // The connection of the question, and one that is refused after it.
+    // The first connection is that of the earlier requests; a later one is refused.
     trigger_with_trouble(Behaviour::Refuse, |_, proxy| proxy.accepted() > 1);
 }
 
@@ -1106,14 +1112,14 @@ fn a_trigger_whose_answer_stays_lost_cannot_be_told() {
     }
 }
 
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // Usage
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 const NAME_RULE: &str = "must be 1 to 128 of A-Z a-z 0-9 . _ + ~ : - and begin with a letter or a digit";
 const HOST_RULE: &str = "must be DNS labels";
 
-/// Arguments that are wrong, with the part of the message that says what.
+/// Returns rows with wrong arguments, and the part of the message that names the error.
 fn wrong_usage() -> Vec<Row> {
     let mut rows = Vec::new();
     for verb in verbs() {
@@ -1286,7 +1292,7 @@ fn words_are_completed_from_the_definition_and_the_catalog_on_this_host() {
     let script: CommandOutput = run(world.command(directory.path()).args(["completion", "bash"]), "").into();
     let programs = binary("orchestrate").parent().expect("a directory").to_owned();
     let path = format!("{}:/usr/bin:/bin", programs.display());
-    // As bash does when the last of these words is completed.
+    // Runs the completion as bash does for the last of these words.
     let completed = |line: &str| -> BTreeSet<String> {
         let words: Vec<&str> = line.split(' ').collect();
         let ask = format!(
@@ -1325,7 +1331,7 @@ fn words_are_completed_from_the_definition_and_the_catalog_on_this_host() {
     among("orchestrate maintenance on mysql --hostname d", &["db-1"]);
     std::fs::write(directory.path().join("state/catalog.json"), "{").expect("written");
     assert_eq!(completed("orchestrate wait_for w"), set(&[]), "a damaged catalog is none");
-    // The variable alone is no question.
+    // The variable alone does not request a completion.
     let mut verb = world.command(directory.path());
     let result: CommandOutput =
         run(verb.args(["trigger_update"]).env("_ORCHESTRATE_COMPLETE", ""), "").into();
@@ -1343,7 +1349,7 @@ fn completion_scripts_are_read_by_their_shell() {
         let script = directory.path().join(shell);
         std::fs::write(&script, &result.out).expect("written");
         let reads = Command::new(shell).arg("-n").arg(&script).output();
-        // Not every machine has every shell; bash is everywhere.
+        // Not every machine has every shell, but bash is always installed.
         if let Ok(output) = reads.inspect_err(|e| assert_ne!(shell, "bash", "{e}")) {
             assert!(output.status.success(), "{shell}: {output:?}");
         }
@@ -1398,16 +1404,17 @@ fn options_of_the_original_tool_stand_before_the_verb() {
     check_all(&World::new(NOWHERE), &by_environment);
 }
 
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // JSON
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 #[test]
 fn json_is_one_value_in_one_form() {
     let etcd = Etcd::single_real();
     let store = etcd.store();
     let world = World { discovery: discovery_service(), ..World::new(&etcd.endpoint(0)) };
-    // An answer in text is an answer in JSON, with the same code; what ends without one says why.
+    // Every answer in text is also an answer in JSON, with the same exit code. Commands
+    // without an answer only print an error, so their rows are left out.
     let as_json = |rows: Vec<Row>| -> Vec<Row> {
         let has_json = |row: &Row| {
             let script = ["completion", "enroll"].contains(&row.verb());
@@ -1526,9 +1533,9 @@ fn json_is_one_value_in_one_form() {
     check_all(&World::new(NOWHERE).within(SHORT), &away);
 }
 
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // A store with an agent's claim of this host
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 #[test]
 fn beside_an_agent_that_drives_nothing_is_reported_and_nothing_begins() {
@@ -1558,7 +1565,8 @@ fn beside_an_agent_that_drives_nothing_is_reported_and_nothing_begins() {
                 .gone("/running_version/43/web-1"),
         ]
     };
-    // A claim of a newer program is one that drives.
+    // An unknown or unreadable claim may be from a newer program; it counts as that of an agent
+    // that drives.
     for value in [claim("agent"), claim("something new"), r#"{"format":99}"#.into(), "garbage".into()] {
         let facts: Vec<_> = FLEET.into_iter().chain([("/orchestrate/live/web-1", value.as_str())]).collect();
         check_writes(&world, &store, &facts, &refused());
@@ -1576,9 +1584,9 @@ fn beside_an_agent_that_drives_nothing_is_reported_and_nothing_begins() {
     check_writes(&world, &store, &facts, &rows);
 }
 
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // This host's files
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 #[test]
 fn files_that_are_not_as_they_should_be() {
@@ -1607,7 +1615,7 @@ fn files_that_are_not_as_they_should_be() {
         row("an empty memory", "current_version", 0, "None\n").remembered(""),
     ];
     check_all(&World::new(NOWHERE).within(SHORT), &memory);
-    // What is larger than any version is not read.
+    // A file that is larger than any version is not read.
     let large: &'static str = Box::leak(long.into_boxed_str());
     let rows = [
         row("a file too large", "local_version", 1, "").installed(large),
@@ -1648,9 +1656,9 @@ fn the_last_version_read_by_any_verb_is_remembered() {
     assert_eq!(say(away(), &["current_version"]).out, "v10\n");
 }
 
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // Standard input and output
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_list_of_hosts_that_never_ends_is_not_waited_for() {
@@ -1660,9 +1668,9 @@ fn a_list_of_hosts_that_never_ends_is_not_waited_for() {
     for (arguments, code) in [
         (&["verify_hosts", "43"][..], 2),
         (&["verify_hosts", "43", "--wait", "100ms"], 2),
-        // Given as arguments, nothing is read.
+        // With hosts as arguments, standard input is not read.
         (&["verify_hosts", "43", "web-1"], 0),
-        // No other verb reads.
+        // No other verb reads standard input.
         (&["check_single_version", "42"], 1),
     ] {
         let world = World::new(&etcd.endpoint(0)).within(Duration::from_millis(800));
@@ -1671,7 +1679,7 @@ fn a_list_of_hosts_that_never_ends_is_not_waited_for() {
         let mut child =
             child.args(arguments).stdin(Stdio::piped()).stderr(Stdio::null()).spawn().expect("started");
         let mut input = child.stdin.take().expect("piped");
-        // It may have ended without reading.
+        // The command may have ended without reading its input.
         let _ = input.write_all(b"web-1\nweb-2\n");
         let limit = world.timeout + MARGIN;
         let status = wait::until_within(
@@ -1702,7 +1710,7 @@ fn a_terminal_counts_as_no_hosts() {
     let line = format!("'{}' verify_hosts 43", binary("orchestrate").display());
     command.args(["-q", "-e", "-c", &line, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::null());
     let mut child = command.spawn().expect("started");
-    // Nothing is typed, and nothing ends it.
+    // Nothing is typed, and the input stays open.
     let input = child.stdin.take();
     let status = wait::until("it ends", || child.try_wait().expect("waiting"), String::new);
     assert_eq!(status.code(), Some(1));
@@ -1737,7 +1745,7 @@ fn a_reader_that_went_away_is_no_trouble_and_a_full_disk_is() {
         let output = command.args(arguments).stdout(full).stderr(Stdio::piped()).output().expect("run");
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: an answer that did not arrive is none");
     }
-    // And one of standard error.
+    // The same holds for a closed reader of standard error.
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let status =
@@ -1745,13 +1753,13 @@ fn a_reader_that_went_away_is_no_trouble_and_a_full_disk_is() {
     assert_eq!(status.code(), Some(1));
 }
 
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // Garbage and size
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 const STEERING: &str = "\u{1b}[2J\u{7}";
 
-/// Keys and values that no program of ours writes.
+/// Returns keys and values that no program of this project writes.
 fn garbage() -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut facts = Vec::new();
     let long = "x".repeat(300);
@@ -1874,7 +1882,8 @@ fn garbage_values_are_no_answer_and_no_crash() {
     }
 }
 
-/// Hosts are asked for one by one, or by the list of the version: both name who did not say so, and answer as before.
+/// Hosts are checked one by one, or with the whole list of the version: both ways name the host
+/// that does not confirm its listing, and the answer stays the same.
 #[test]
 fn a_listing_that_the_host_does_not_confirm_is_named_and_the_answer_stays() {
     let etcd = Etcd::single();
@@ -1902,7 +1911,7 @@ fn a_listing_that_the_host_does_not_confirm_is_named_and_the_answer_stays() {
     check(&["status"], &[], 0, "");
     let named = "warning: listed under 43, but not by a key of their own (1): host-003\n";
     let says = "/orchestrate/announced/host-003";
-    // Somebody listed it under a version that it does not run.
+    // Somebody listed the host under 43, but the host announces 42.
     store.put(says, "42");
     store.put("/running_version/42/host-003", "1416300000");
     for fleet in [1, 0] {
@@ -1911,13 +1920,13 @@ fn a_listing_that_the_host_does_not_confirm_is_named_and_the_answer_stays() {
         check(&["status"], &[], fleet, named);
         check(&["why", "host-003"], &[], 0, named);
         check(&["verify_hosts", "43", "--strict"], all, 1, "not at 43 (1): host-003\n");
-        // Its agent is gone.
+        // The agent of the host is gone.
         store.delete(says);
         store.delete("/running_version/42/host-003");
     }
 }
 
-/// More than any page of a read.
+/// Number of hosts; more than a page of any read.
 const MANY: usize = 2500;
 
 #[test]
@@ -1926,7 +1935,7 @@ fn a_big_fleet_is_answered_whole() {
     let store = etcd.store();
     let host = |number: usize| format!("host-{number:05}");
     let put = |key: String, value: &str| (key.into_bytes(), value.as_bytes().to_vec());
-    // Values with some length, so that pages are needed for their bytes as well.
+    // The values are long, so that pages are also needed because of their size.
     let label = "y".repeat(400);
     let entry = format!(r#"{{"format":1,"labels":{{"note":"{label}"}},"since":1416300000}}"#);
     let facts = (0..MANY).flat_map(|number| {

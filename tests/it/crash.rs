@@ -1,4 +1,4 @@
-//! `kill -9` anywhere: the next start finishes or repeats without harm (I10).
+//! `kill -9` at any point: the next start safely finishes or repeats the work (invariant I10).
 
 use schema::names::HostName;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use tests::host::Host;
 use tests::recorder::Recorder;
 use tests::{checker, wait};
 
-/// As `agent::failpoint::ALL`; a test of the architecture holds the two together.
+/// Copy of `agent::failpoint::ALL`; an architecture test checks that both are equal.
 pub(crate) const POINTS: [&str; 12] = [
     "agent-before-journal",
     "agent-after-journal",
@@ -76,8 +76,9 @@ fn an_agent_killed_during_a_step_takes_its_result_and_does_not_run_it_twice() {
     assert_eq!(host.begins("packages", "1"), 1);
 }
 
-/// Begins with a look whether a process of an earlier run of the same version is alive, its own or a daemon of it;
-/// then starts such a daemon, which leaves the session and the group of the step.
+/// Step script that first checks whether a process of an earlier run of the same version is still
+/// alive, the step itself or its daemon. It then starts such a daemon, which leaves the session and
+/// the process group of the step.
 const DAEMONIZES: &str = r#"
 for kind in step daemon; do
     if read -r old < "$D/$kind-pid" && read -r _ _ state _ < "/proc/$old/stat" && [ "$state" != Z ]; then
@@ -91,7 +92,7 @@ cp "$D/daemon-pid" "$D/daemon-seen"
 echo ready > "$D/ready"
 "#;
 
-/// Kills the runner in the middle of a step, with and without the agent, over and over.
+/// Kills the runner in the middle of a step, with and without the agent, repeatedly.
 fn no_run_goes_on_beside_its_repetition() {
     let etcd = Etcd::single();
     let store = etcd.store();
@@ -140,7 +141,7 @@ fn a_runner_killed_during_a_step_takes_the_step_with_it_where_there_are_no_contr
     no_run_goes_on_beside_its_repetition();
 }
 
-/// The runner of the step in flight, once it has said where it is found.
+/// Returns the process id of the runner of the running step, once the runner has written it.
 fn runner_of(host: &Host) -> Option<rustix::process::Pid> {
     let run = host.status()?["running_step"]["run_id"].as_str()?.to_owned();
     let text = std::fs::read_to_string(host.state().join("runs").join(run).join("runner.json")).ok()?;

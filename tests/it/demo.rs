@@ -1,4 +1,4 @@
-//! The README's first command, and the same with Puppet.
+//! The first command of the README, and the same demo with Puppet.
 
 use std::path::PathBuf;
 use std::process::Command;

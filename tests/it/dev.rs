@@ -6,10 +6,10 @@ use tests::host::CommandOutput;
 use tests::process::{Running, binary, in_own_network, run};
 use tests::wait;
 
-/// Both, in a directory; its log has the endpoint.
+/// Starts store and agent in a directory; returns the process and the endpoint from its log.
 fn start(directory: &Path) -> (Running, String) {
     let log = directory.join("log");
-    // It may not be there.
+    // The file may not exist.
     let _ = std::fs::remove_file(&log);
     let mut command = Command::new(binary("orchestrate-agent"));
     let running = Running::start(command.arg("--dev").arg(directory.join("dev")), &log);
@@ -31,7 +31,7 @@ fn orchestrate(endpoint: &str, arguments: &[&str]) -> CommandOutput {
 #[test]
 fn what_it_says_to_try_works_and_is_still_there_after_a_restart() {
     let name = "dev::what_it_says_to_try_works_and_is_still_there_after_a_restart";
-    // The ports that it names are its own there.
+    // The fixed ports that `--dev` uses are free in the test's own network namespace.
     if !in_own_network(name) {
         return;
     }
@@ -43,7 +43,7 @@ fn what_it_says_to_try_works_and_is_still_there_after_a_restart() {
     assert_eq!(result.code, 0, "{result:?}");
     let installed = directory.path().join("dev/installed");
     assert_eq!(std::fs::read_to_string(&installed).expect("installed"), "version 1\n");
-    // Its service is critical until its check has run once.
+    // The service of the host is critical until its check has run once.
     let status = || orchestrate(&endpoint, &["status"]);
     wait::until("it is settled", || (status().code == 0).then_some(()), || format!("{:?}", status()));
 

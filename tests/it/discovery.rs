@@ -1,4 +1,5 @@
-//! Endpoints that are found, not given: by SRV records of a real name server, and at a real discovery service.
+//! Endpoints that are discovered instead of configured: from SRV records of a real DNS server, and
+//! from a real discovery service.
 
 use std::process::Command;
 use tests::etcd::Etcd;
@@ -51,7 +52,7 @@ fn srv_records_name_the_members_to_the_command_and_the_agent() {
 
 #[test]
 fn a_discovery_url_names_the_members_to_the_command_and_the_agent() {
-    // The discovery service is an etcd that still speaks the second protocol.
+    // The discovery service is an etcd that still supports the v2 protocol.
     let directory = tempfile::tempdir().expect("a directory");
     let [client, peer] = free_ports();
     let service = format!("http://127.0.0.1:{client}");

@@ -1,4 +1,5 @@
-//! What a fault of the machine leads to: full disks, missing descriptors, lost leases, changed names.
+//! Faults of the machine and their effects: full disks, missing file descriptors, lost leases,
+//! changed names.
 
 use std::process::Command;
 use std::time::Duration;
@@ -91,7 +92,7 @@ fn a_listing_that_vanished_with_its_lease_is_written_again() {
     assert_eq!(host.begins("packages", "1"), 1);
 }
 
-/// A small file system of its own; needs root.
+/// A small file system for the state of one host; mounting it needs root.
 pub(crate) struct SmallDisk {
     path: std::path::PathBuf,
 }
@@ -107,7 +108,7 @@ impl SmallDisk {
         mounted.is_ok_and(|s| s.success()).then_some(Self { path })
     }
 
-    /// As much as fits, and then the last bytes.
+    /// Fills the file system completely; the write itself fails when the space is used up.
     pub(crate) fn fill(&self) {
         let _ = std::fs::write(self.path.join("filler"), vec![0u8; 512 * 1024]);
     }
@@ -117,7 +118,8 @@ impl SmallDisk {
     }
 
     pub(crate) fn remount(&self, options: &str) {
-        // A step that writes its result just now keeps it busy.
+        // A step that is just writing its result keeps the file system busy, so this may need
+        // several tries.
         let mount = || {
             let mut command = Command::new("mount");
             command.args(["-o", &format!("remount,bind,{options}")]).arg(&self.path).output().expect("mount")
@@ -128,7 +130,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: the agent may still have it open.
+        // The unmount is lazy, because the agent may still have files open there.
         let _ = Command::new("umount").arg("-l").arg(&self.path).status();
     }
 }
@@ -178,7 +180,8 @@ fn without_descriptors_a_step_fails_and_the_agent_lives() {
         let status = Command::new("prlimit").args(["--pid", &host.pid().to_string(), &limits]).status();
         assert!(status.expect("prlimit").success());
     };
-    // Those that are open stay; a new one would have to take the place of input or output.
+    // Open file descriptors stay open. A new one would need a number below 3, and these are in use
+    // for standard input, output and error.
     limit(3);
     store.put("/current_version", "2");
     let trouble = || {
@@ -230,7 +233,7 @@ fn endpoints_from_a_file_are_looked_up_again() {
     let store = old.store();
     store.put("/current_version", "1");
     host.wait_for_listing(&store, "1");
-    // The member comes back under another address, with its data.
+    // The member returns on another port with its data.
     old.move_member(0);
     host.write("endpoints", &format!("{}\n", old.endpoint(0)));
     let store = old.store();

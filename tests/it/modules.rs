@@ -1,4 +1,5 @@
-//! Arrows between the files of a crate. Files that need each other in a loop can only be understood together.
+//! Dependencies between the files of a crate. Files that depend on each other in a cycle can only
+//! be understood together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -40,7 +41,7 @@ fn a_circle_is_found_through_a_name_that_its_parent_passes_on() {
     assert_eq!(names, [["a.rs", "b.rs"]]);
 }
 
-/// The root files of our crates.
+/// Returns the root files of this workspace's crates, except the tests.
 fn roots(repository: &Path) -> Vec<PathBuf> {
     let output = std::process::Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
@@ -61,29 +62,29 @@ fn roots(repository: &Path) -> Vec<PathBuf> {
     targets.map(root).collect()
 }
 
-/// What one module brings into its scope.
+/// The names and paths in one module.
 #[derive(Default)]
 struct Module {
     file: PathBuf,
     parent: Option<usize>,
     children: BTreeMap<String, usize>,
-    /// Names that it defines.
+    /// Names that the module defines.
     items: BTreeSet<String>,
-    /// Names that stand for a path.
+    /// Names that the module imports, with their paths.
     aliases: BTreeMap<String, Vec<String>>,
-    /// Paths of which every name is taken.
+    /// Paths from which all names are imported.
     globs: Vec<Vec<String>>,
-    /// Paths of more than one part.
+    /// Paths with more than one segment that the module uses.
     paths: Vec<Vec<String>>,
 }
 
-/// The modules of a crate; the first is its root.
+/// The modules of a crate; the first one is its root.
 #[derive(Default)]
 struct Crate {
     modules: Vec<Module>,
 }
 
-/// From a file to another: the names that the first takes from the second.
+/// For each pair of files, the names that the first file uses from the second.
 type Arrows = BTreeMap<(PathBuf, PathBuf), BTreeSet<String>>;
 
 impl Crate {
@@ -139,9 +140,10 @@ impl Crate {
         arrows
     }
 
-    /// The module that defines what a path means, and the name there; `None` for another crate, and for a module itself.
+    /// Returns the module that defines the item of a path, and the item's name there; `None` for an
+    /// item of another crate, and for a path to a module.
     fn definer(&self, from: usize, path: &[String], depth: usize) -> Option<(usize, String)> {
-        // Names that stand for each other would never end.
+        // The limit ends the search when aliases refer to each other.
         if depth > 16 {
             return None;
         }
@@ -175,7 +177,7 @@ impl Crate {
     }
 }
 
-/// True for what is compiled into tests alone.
+/// True if the item is compiled only for tests.
 fn is_of_tests(item: &syn::Item) -> bool {
     let attributes = match item {
         syn::Item::Mod(module) => &module.attrs,
@@ -200,7 +202,7 @@ impl Module {
             }
             syn::UseTree::Name(name) => _ = self.aliases.insert(name.ident.to_string(), with(&name.ident)),
             syn::UseTree::Rename(rename) => {
-                // What is taken for its methods alone still counts.
+                // An import only for its methods, `as _`, still counts.
                 let mut name = rename.rename.to_string();
                 if name == "_" {
                     name = format!("_{}", rename.ident);
@@ -242,7 +244,7 @@ impl<'ast> Visit<'ast> for Module {
     }
 }
 
-/// The groups of files that reach each other, each in order.
+/// Returns the groups of files that depend on each other, each group in order.
 fn circles(arrows: &Arrows) -> Vec<Vec<PathBuf>> {
     let mut reached: BTreeMap<&PathBuf, BTreeSet<&PathBuf>> = BTreeMap::new();
     for (from, to) in arrows.keys() {

@@ -1,4 +1,4 @@
-//! What a fault of the network leads to.
+//! Faults of the network and their effects.
 
 use std::time::{Duration, Instant};
 use tests::etcd::Etcd;
@@ -6,7 +6,7 @@ use tests::host::Host;
 use tests::proxy::{Behaviour, Proxy};
 use tests::wait;
 
-/// A host that reaches its store through a proxy, installed at version 1.
+/// Starts a host that reaches its store through a proxy, and waits until it runs version 1.
 fn host_behind_proxy(etcd: &Etcd) -> (Host, Proxy) {
     let proxy = Proxy::start(&etcd.endpoint(0));
     let host = Host::started("h1", &[proxy.endpoint()]);
@@ -102,7 +102,7 @@ fn an_answer_that_is_lost_is_read_back_and_nothing_is_written_twice() {
     host.wait_for_begin("check", "2");
     proxy.set_on(b"/running_version/2/h1", Behaviour::SwallowAnswers);
     host.remove("hold-check");
-    // The done transaction goes out; its answer does not come back.
+    // The done transaction is committed, but its answer is lost.
     host.wait_for_listing(&store, "2");
     let written = store.revision();
     proxy.set(Behaviour::Pass);
@@ -165,7 +165,8 @@ fn garbage_from_the_store_drops_the_connection_and_nothing_else() {
     let store = etcd.store();
     let (host, proxy) = host_behind_proxy(&etcd);
     proxy.set(Behaviour::Garbage);
-    // The connection that stands is not touched; a new one is answered with garbage.
+    // The existing connection stays open, but its next request is answered with garbage, as are new
+    // connections.
     let lease = host.status().expect("status")["claim"]["lease"].clone();
     wait_until_disconnected(&host, Duration::from_secs(25));
     assert!(!host.is_dead());
@@ -189,7 +190,7 @@ fn a_member_that_is_cut_off_from_its_peers_is_left_for_another() {
         .map(|n| {
             let mut host = Host::new(&format!("h{n}"), &etcd.endpoints());
             if n == 0 {
-                // This one knows that member alone.
+                // This host knows only the member that will be isolated.
                 host.set_endpoints(&[etcd.endpoint(isolated)]);
             }
             host.start();
@@ -198,7 +199,8 @@ fn a_member_that_is_cut_off_from_its_peers_is_left_for_another() {
         .collect();
     hosts.iter().for_each(|h| h.wait_for_listing(&store, "1"));
     etcd.isolate(isolated);
-    // Its watch is cancelled for want of a leader, not left in silence; no decision is made on its old data.
+    // The member cancels the host's watch because it has no leader, instead of leaving it silent.
+    // The host makes no decision on old data.
     wait_until_disconnected(&hosts[0], Duration::from_secs(20));
     let majority =
         tests::store::Store::connect(&[etcd.endpoint((isolated + 1) % 3), etcd.endpoint((isolated + 2) % 3)]);

@@ -1,4 +1,4 @@
-//! The old cron script and the old deployment job, calling the tool under its old names, unmodified.
+//! The old cron script and the old deployment job call the command under its old names, unmodified.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use tests::wait;
 
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// A machine that an old cron script drives.
+/// A machine that is driven by an old cron script.
 struct OldMachine {
     host: Host,
     endpoints: String,
@@ -25,7 +25,7 @@ impl OldMachine {
         let link = |from: PathBuf, to: &str| std::os::unix::fs::symlink(from, path.join(to)).expect("linked");
         link(binary("orchestrate"), "orchestrate");
         link(PathBuf::from(REPOSITORY).join("packaging/python/jorc"), "jorc");
-        // Debian has no `python`; the machines of the old deployment had.
+        // Debian has no `python` program; the machines of the old deployment had one.
         host.write_executable("bin/python", "#!/bin/sh\nexec python3 \"$@\"\n");
         host.write_executable(
             "config-run",
@@ -65,7 +65,7 @@ impl OldMachine {
         command
     }
 
-    /// One turn of the cron script.
+    /// Runs the cron script once.
     fn cron(&self) -> CommandOutput {
         self.cron_with("")
     }
@@ -80,7 +80,7 @@ impl OldMachine {
         tests::process::run(self.command(&script).arg(version).args(hosts), "").into()
     }
 
-    /// What ran since this was last asked.
+    /// Returns what ran since the last call.
     fn ran(&self) -> Vec<String> {
         let text = self.host.read("log");
         self.host.remove("log");
@@ -162,7 +162,7 @@ fn a_failing_apply_and_a_failing_validation_are_seen_by_the_deployment_and_heal(
         machine.host.command(&["get_failures"], "").out,
         "Validation failures :0\nPuppet failures :0\n"
     );
-    // The deployment job writes the inventory's underscores as hyphens.
+    // The deployment job turns the underscores of its inventory into hyphens.
     let result = machine.deploy("2", &["oc_1"]);
     assert_eq!(result.code, 0, "{result:?}");
     assert!(result.out.contains("Wanted version found: True"), "{result:?}");

@@ -1,4 +1,4 @@
-//! The Debian packages, in a clean root under a real systemd.
+//! The Debian packages, in a clean root directory under a real systemd.
 
 use crate::service_manager::{Machine, can_boot};
 use std::fs;
@@ -10,22 +10,22 @@ use tests::{skip, wait};
 const UNIT: &str = "orchestrate-agent.service";
 const PACKAGE: &str = "orchestrate";
 
-/// The packages, of programs without optimisation.
+/// Builds the packages from unoptimised programs; returns their directory.
 fn packages() -> PathBuf {
     let repository = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
-    // Beside the programs that the tests start.
+    // They are built in the target directory of the programs that the tests start.
     let target =
         binary("orchestrate").parent().and_then(Path::parent).expect("a target directory").to_owned();
     let mut command = Command::new(repository.join("packaging/scripts/deb"));
     let output = run(command.args(["--profile", "dev"]).env("CARGO_TARGET_DIR", &target), "");
     let result =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    // lintian is part of it.
+    // The script also runs lintian.
     assert!(output.status.success(), "{result}");
     target.join("deb")
 }
 
-/// The same package with a higher version and another word in its settings.
+/// Returns the same package with a higher version and an additional line in its settings.
 fn newer(package: &Path, directory: &Path) -> PathBuf {
     let (tree, newer) = (directory.join("tree"), directory.join("newer.deb"));
     let script =
@@ -72,7 +72,7 @@ fn the_package_runs_when_it_is_installed_keeps_what_is_the_sites_and_leaves_noth
     }
     machine.boot();
 
-    // Installed: it runs, with no store, as packaged.
+    // After installation the agent runs as packaged, without a store.
     machine.run(&["dpkg", "-i", "/root/orchestrate.deb"]);
     let is = |word: &str| (machine.property("ActiveState") == word).then_some(());
     wait::until("the agent runs", || is("active"), || machine.describe());
@@ -94,7 +94,8 @@ fn the_package_runs_when_it_is_installed_keeps_what_is_the_sites_and_leaves_noth
         machine.run(&["test", "-e", path]);
     }
 
-    // A store on the same machine, and a version that needs no step: the first thing that anybody does.
+    // The first thing that a user does: a store on the same machine, and a version that needs no
+    // step.
     machine.run(&[
         "sh",
         "-c",
@@ -109,7 +110,7 @@ fn the_package_runs_when_it_is_installed_keeps_what_is_the_sites_and_leaves_noth
     let verified = || machine.try_run(&["orchestrate", "verify_hosts", "1", &host]).filter(|result| result.0);
     wait::until("the host is at version 1", verified, || machine.describe());
 
-    // Upgraded: what the site wrote stays, and the new program runs.
+    // After an upgrade the site's changes remain, and the new program runs.
     machine.run(&["sh", "-c", "echo 'role = \"web\"' | cat - /etc/orchestrate/agent.toml > /root/t && cp /root/t /etc/orchestrate/agent.toml"]);
     let before = machine.property("MainPID");
     machine.run(&["dpkg", "--force-confold", "-i", "/root/newer.deb"]);
@@ -121,7 +122,7 @@ fn the_package_runs_when_it_is_installed_keeps_what_is_the_sites_and_leaves_noth
         format!("{result:?}\n{}", machine.describe())
     });
 
-    // Without root, as the manual has it: what needs none is done.
+    // Without root, as the manual describes: everything that does not need root works.
     let manual = include_str!("../../docs/packaging.md");
     let drop_in =
         manual.split("```ini\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a drop-in");
@@ -154,14 +155,14 @@ fn the_package_runs_when_it_is_installed_keeps_what_is_the_sites_and_leaves_noth
     machine.run(&["systemctl", "daemon-reload"]);
     machine.run(&["systemctl", "restart", UNIT]);
 
-    // The others.
+    // The other packages.
     machine.run(&["dpkg", "--force-depends", "-i", "/root/puppet.deb", "/root/python.deb"]);
     machine.run(&["test", "-e", "/usr/share/puppet/modules/orchestrate/metadata.json"]);
     machine.run(&["test", "-e", "/usr/lib/python3/dist-packages/jiocloud/orchestrate.py"]);
     machine.run(&["jorc", "ping"]);
     machine.run(&["dpkg", "-r", "puppet-module-orchestrate", "python3-jorc"]);
 
-    // Removed: nothing runs, and what it knew stays. Purged: nothing stays.
+    // After removal nothing runs and the state remains. After a purge nothing remains.
     machine.run(&["dpkg", "-r", PACKAGE]);
     assert_ne!(machine.property("ActiveState"), "active");
     assert!(!machine.try_run(&["systemctl", "is-active", "solo-etcd"]).is_some_and(|result| result.0));

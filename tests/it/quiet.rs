@@ -1,4 +1,4 @@
-//! A fault that lasts costs next to nothing: no wake-up without progress, no flood of lines.
+//! A lasting fault costs almost nothing: no wake-up without progress, no flood of log lines.
 
 use crate::machine::SmallDisk;
 use std::time::Duration;
@@ -6,11 +6,13 @@ use tests::etcd::Etcd;
 use tests::host::Host;
 use tests::wait;
 
-/// How long a fault is looked at.
+/// Time for which the agent is watched during a fault.
 const LOOK: Duration = Duration::from_secs(4);
-/// More passes of the loop than validation every second needs, with its step, its journal and its watch.
+/// Upper bound on passes in this time; above what validation every second needs, with its step, its
+/// journal and its watch.
 const PASSES_MAX: u64 = 120;
-/// More lines than that writes. A line of DEBUG is not written outside of tests.
+/// Upper bound on log lines in this time, above what validation every second writes. DEBUG lines
+/// are not counted, because they are only enabled in tests.
 const LINES_MAX: usize = 40;
 
 fn passes(host: &Host) -> u64 {
@@ -23,7 +25,7 @@ fn lines(host: &Host) -> usize {
     host.read("agent.log").lines().filter(|line| !line.contains(" DEBUG ")).count()
 }
 
-/// The agent hardly wakes and hardly speaks for a while.
+/// Asserts that the agent rarely wakes and logs little for a while.
 fn stays_quiet(fault: &str, host: &Host) {
     let (passes_before, lines_before) = (passes(host), lines(host));
     let is_quiet = || passes(host) - passes_before <= PASSES_MAX && lines(host) - lines_before <= LINES_MAX;

@@ -1,6 +1,6 @@
-//! A store that goes back to an earlier revision: what was true then is not taken for what is true now. Before an
-//! operator accepts the store no agent keeps alive what came back with it, and no answer about the fleet is yes; one
-//! acceptance frees every host.
+//! A store that goes back to an earlier revision: agents and commands must not take the old state
+//! for the current one. Before an operator accepts the store, no agent keeps restored leases alive,
+//! and no answer about the fleet is yes; one acceptance unblocks every host.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,13 +14,13 @@ use tests::wait;
 const LEASE_SECONDS: i64 = 3;
 const HOSTS: [&str; 3] = ["a1", "b1", "c1"];
 
-/// A fleet whose leases are short, and what its store said.
+/// A fleet whose hosts have short leases.
 struct Fleet {
     etcd: Etcd,
     hosts: Vec<Host>,
-    /// Counts versions: each is triggered once.
+    /// Number of the last triggered version; each version is triggered once.
     version: usize,
-    /// What is looked at, for messages.
+    /// Description of the current case, for messages.
     about: String,
 }
 
@@ -51,12 +51,12 @@ impl Fleet {
         format!("{}\n{:#?}\n{}", self.about, self.store().list("/"), hosts.join("\n"))
     }
 
-    /// The version that was triggered last.
+    /// Returns the version that was triggered last.
     fn current(&self) -> String {
         format!("v{}", self.version)
     }
 
-    /// Triggers the next version and waits until every host runs it and has said so.
+    /// Triggers the next version and waits until every host runs and reports it.
     fn update(&mut self) {
         self.version += 1;
         let (store, version) = (self.store(), self.current());
@@ -80,13 +80,14 @@ impl Fleet {
         HOSTS.join("\n")
     }
 
-    /// A command of an operator who has asked nothing before.
+    /// Runs a command as an operator who has not run any before.
     fn ask(&self, arguments: &[&str], input: &str) -> CommandOutput {
         let empty = tempfile::tempdir().expect("a directory");
         self.hosts[0].command_in(empty.path(), arguments, input)
     }
 
-    /// Nor is any for an operator who has asked before, from the first moment on: nobody can tell.
+    /// Asserts that an operator who has run commands before gets the exit code "cannot tell" for
+    /// every question, from the first moment on.
     fn nobody_who_remembers_can_tell(&self, state: &Path) {
         let version = self.current();
         let hosts = Self::hosts_as_lines();
@@ -109,7 +110,7 @@ impl Fleet {
         }
     }
 
-    /// No answer about the fleet is yes, for any version that there was.
+    /// Asserts that no answer about the fleet is yes, for any version so far.
     fn no_answer_is_yes(&self) {
         let status = self.ask(&["status"], "");
         assert_ne!(status.code, 0, "{status:?}\n{}", self.describe());
@@ -119,8 +120,8 @@ impl Fleet {
         }
     }
 
-    /// Restores a revision of this history. On a busy store others have written more than was lost before any agent
-    /// can look: the revision shows nothing then.
+    /// Restores a revision of this history. If `busy`, other clients write more revisions than were
+    /// lost before any agent can read, so that the store's revision does not show the restore.
     fn restore(&mut self, changes: &[Change], revision: i64, busy: bool) -> Restored {
         let last = changes.last().expect("a history").revision;
         let lost = usize::try_from(last - revision).expect("it went on");
@@ -134,8 +135,9 @@ impl Fleet {
         Restored { leases: leases.collect(), blocked: blocked.map(|host| host.name.to_string()).collect() }
     }
 
-    /// What must hold between the return of the store and its acceptance. A host of which nothing was lost may have
-    /// nothing to know it by, because others have written since; what stands there of it is true.
+    /// Asserts the state between the return of the store and its acceptance. A host that lost no
+    /// report may have no way to recognise the restore, because others have written since; its
+    /// entries in the store are true.
     fn is_blocked(&self, restored: &Restored) {
         let store = self.store();
         let listed = || {
@@ -172,7 +174,7 @@ impl Fleet {
         );
     }
 
-    /// One acceptance frees every host.
+    /// Accepts the store once; that must unblock every host.
     fn accept(&mut self) {
         let version = self.current();
         let result = self.hosts[0].command(&["store", "accept", "--version", &version], "");
@@ -181,7 +183,7 @@ impl Fleet {
     }
 }
 
-/// What came back with a store, and who must see that it did.
+/// The leases that came back with a store, and the hosts that must recognise its return.
 struct Restored {
     leases: BTreeSet<i64>,
     blocked: BTreeSet<String>,
@@ -193,8 +195,8 @@ impl Restored {
     }
 }
 
-/// An update from one version to the next as the store saw it: everything up to its end, and the revision at which all
-/// hosts were settled at the old version.
+/// An update from one version to the next as recorded from the store: all changes up to its end,
+/// and the revision at which all hosts were settled at the old version.
 struct Recorded {
     changes: Vec<Change>,
     settled: i64,
@@ -214,7 +216,7 @@ impl Recorded {
         self.changes.iter().filter(|c| c.revision > self.settled && is(c)).map(|c| c.revision).collect()
     }
 
-    /// Every revision that somebody wrote after.
+    /// Returns the revision before the update and every revision of the update, except the last.
     fn every(&self) -> Vec<i64> {
         let mut every = self.revisions(|_| true);
         every.dedup();
@@ -223,10 +225,11 @@ impl Recorded {
         every
     }
 
-    /// Six of them, each with a fleet in another state: all settled at the old version, the new one triggered, one host
-    /// off its list, all of them, one listed under the new version, all of them with their last words missing.
+    /// Returns six of these revisions, each with the fleet in another state: all hosts settled at
+    /// the old version; the new version triggered; the first host off its list; all hosts off their
+    /// list; one host listed under the new version; the last report of every host missing.
     fn six(&self) -> Vec<i64> {
-        // A host whose short lease ran out on a busy machine is off its list before its start.
+        // A host whose short lease expires on a busy machine is off its list before its start.
         let starts = self.revisions(|c| c.key.starts_with("/running_version/") && c.value.is_none());
         let proofs = self.revisions(|c| c.key.starts_with(&format!("/running_version/{}/", self.new)));
         let last_word = |host: &&str| {
@@ -245,7 +248,8 @@ impl Recorded {
     }
 }
 
-/// Restores each of six revisions, or every one as the long tests do, each of an update of its own, and accepts.
+/// Restores each of six revisions, or every revision if `ORCHESTRATE_TEST_EVERY_REVISION` is set as
+/// in the long tests, each from an update of its own, and accepts the store.
 fn check(busy: bool) {
     let mut fleet = Fleet::new();
     fleet.update();
@@ -290,7 +294,8 @@ fn an_operator_who_asked_before_is_told_at_once_that_the_store_went_back() {
     assert_eq!(result.code, 0, "{result:?}");
     fleet.hosts.iter_mut().for_each(Host::stop);
     fleet.restore(&recorded.changes, recorded.settled, false);
-    // The agents are away: what they were listed under then is what a stranger is told.
+    // The agents are stopped; an operator without memory of the store would see their restored
+    // listings.
     fleet.nobody_who_remembers_can_tell(remembering.path());
     fleet.hosts.iter_mut().for_each(Host::start);
     fleet.accept();
@@ -308,7 +313,7 @@ fn a_store_that_is_accepted_before_its_hosts_have_looked_frees_them_and_so_does_
     fleet.accept();
     fleet.accept();
     fleet.update();
-    // And back to before both.
+    // The store goes back again, to before both acceptances.
     let restored = fleet.restore(&recorded.changes, triggered, false);
     fleet.is_blocked(&restored);
     fleet.accept();

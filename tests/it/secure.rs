@@ -1,4 +1,4 @@
-//! TLS, users and permissions, on a real etcd that demands them.
+//! TLS, users and permissions, on a real etcd that requires them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,7 +6,7 @@ use tests::etcd::{Etcd, Tls};
 use tests::host::Host;
 use tests::wait;
 
-/// An authority of the test's own, made with openssl.
+/// A certificate authority of the test, created with openssl.
 struct Authority {
     directory: tempfile::TempDir,
 }
@@ -55,7 +55,8 @@ impl Authority {
         );
     }
 
-    /// A certificate for loopback, good for this many days from now; 0 has ended already.
+    /// Issues a certificate for loopback, valid for this many days from now; with 0 it has already
+    /// expired.
     fn issue(&self, name: &str, days: u32) -> (PathBuf, PathBuf) {
         let (key, request, certificate) =
             (format!("{name}.key"), format!("{name}.csr"), format!("{name}.crt"));
@@ -119,7 +120,7 @@ fn an_agent_with_its_certificate_updates_and_takes_a_new_one_without_a_restart()
     etcd.etcdctl(&["put", "/current_version", "1"], "");
     host.wait_for_verdict("ok");
     wait::until("installed", || (host.read("current_version") == "1").then_some(()), || host.describe());
-    // Rotation replaces the files; a member that restarts forces a new connection.
+    // Rotation replaces the files; the restart of a member forces a new connection.
     authority.issue("h1", 60);
     let mut etcd = etcd;
     etcd.kill_member(0);
@@ -173,7 +174,7 @@ fn a_certificate_that_ends_soon_is_spoken_of_and_one_that_has_ended_is_named() {
         .arg("status");
     let result = tests::host::CommandOutput::from(tests::process::run(&mut command, ""));
     assert_eq!(result.code, 0, "{result:?}");
-    // Within the first second it is still nine days.
+    // During the first second nine whole days are left.
     assert!(
         result.err.contains("h1: the certificate")
             && (result.err.contains("ends in 8d23h") || result.err.contains("ends in 9d")),
@@ -181,7 +182,7 @@ fn a_certificate_that_ends_soon_is_spoken_of_and_one_that_has_ended_is_named() {
     );
     assert!(!result.err.contains("operator.crt"), "{result:?}");
 
-    // It ends, and no new one comes: the next connection fails, and says why.
+    // The certificate expires and is not replaced: the next connection fails with that reason.
     authority.issue("h1", 0);
     let mut etcd = etcd;
     etcd.kill_member(0);
@@ -227,7 +228,7 @@ fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
     let etcd = Etcd::with_tls(authority.server());
     let issue = |name: &str| authority.issue(name, 30);
     let text = |path: &Path| path.display().to_string();
-    // A shell of whoever holds this certificate.
+    // Runs a script as the holder of this certificate.
     let shell = |(cert, key): &(PathBuf, PathBuf), script: &str| {
         let mut command = Command::new("sh");
         command.args(["-c", script]).env("ETCDCTL_ENDPOINTS", etcd.endpoints().join(","));
@@ -255,7 +256,7 @@ fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
         &["h2"],
         &["ops", "--as", "operator"],
         &["look", "--as", "verifier"],
-        // Again, with another service: nothing is in its way.
+        // Printing the commands again with another service must give commands that still succeed.
         &["h1", "--service", "web", "--service", "db"],
     ] {
         must(&printed(arguments));
@@ -267,7 +268,7 @@ fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
         let tls = ["--cacert", &cacert, "--cert", &cert, "--key", &key];
         Host::new("ops", &etcd.endpoints()).command(&[&tls, arguments].concat(), "")
     };
-    // No agent may say which store this is.
+    // No agent may decide which store is the right one.
     let result = ask(&ops, &["store", "accept", "--version", "1"]);
     assert_eq!(result.code, 0, "{result:?}");
     let settings = authority.store_settings(&etcd, &h1.0, &h1.1);
@@ -305,7 +306,8 @@ fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
         assert!(!done && result.contains("permission denied"), "{key}: {result}");
         assert!(!shell(&look, &format!("etcdctl put {key} x")).0, "{key}");
     }
-    // It may read where others are; without that it says once what is missing.
+    // The agent may read where other hosts are; without that permission it logs once what
+    // is missing.
     let claim = r#"{"instance":"0123456789abcdef","machine_id":"m","boot_id":"b","addresses":["10.9.0.2"]}"#;
     assert!(shell(&ops, &format!("etcdctl put /orchestrate/live/h2 '{claim}'")).0);
     host.wait_for_name(&["h2.node.consul"], &["10.9.0.2"]);
@@ -322,7 +324,7 @@ fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
     let result = host.read("agent.log");
     assert_eq!(result.matches("may not read /orchestrate/live/").count(), 1, "{result}");
 
-    // The list itself cannot be protected; who looks closer is not deceived.
+    // The listing keys themselves cannot be protected, but `--strict` detects the false listing.
     assert!(shell(&h1, "etcdctl put /running_version/1/h2 1").0);
     assert_eq!((verified(&["h1", "h2"]), verified(&["h1", "h2", "--strict"])), (0, 1));
     let result = ask(&look, &["trigger_update", "2"]);
@@ -385,7 +387,7 @@ fn the_commands_of_the_manual_make_certificates_with_which_etcd_lets_in_who_has_
     wait::until("the host is settled", settled, || host.describe());
 }
 
-/// A way of using files that cannot work, and what is said of it.
+/// A combination of TLS files that cannot work, and the expected parts of the message.
 struct Unusable {
     ca: PathBuf,
     cert: PathBuf,
@@ -393,8 +395,8 @@ struct Unusable {
     result: Vec<String>,
 }
 
-/// Certificates of one key: X.509 version 1, as openssl makes it of a request without extensions, and one that is good
-/// in many years.
+/// Creates two certificates for the same key: one of X.509 version 1, which openssl makes from a
+/// request without extensions, and one that becomes valid only in many years.
 fn odd_certificates(authority: &Authority) -> [PathBuf; 2] {
     authority.openssl(&["req", "-new", "-key", "h1.key", "-out", "odd.csr", "-subj", "/CN=h1"]);
     let sign = ["x509", "-req", "-in", "odd.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial"];
@@ -452,7 +454,7 @@ fn files_that_cannot_be_used_are_named_before_anything_is_tried() {
     let host = Host::new("h1", &[]);
     for Unusable { ca, cert, key, result: expected } in unusable(&authority) {
         let text = |path: &Path| path.display().to_string();
-        // Nobody listens there: a connection that is tried would say so.
+        // Nobody listens on this port, so an attempted connection would be reported as such.
         let (ca_text, cert_text, key_text) = (text(&ca), text(&cert), text(&key));
         let tls = ["--cacert", &ca_text, "--cert", &cert_text, "--key", &key_text];
         let store = ["--endpoints", "https://127.0.0.1:1", "--timeout", "60s"];
@@ -495,7 +497,7 @@ fn an_agent_names_a_file_that_it_cannot_use_once_and_goes_on_when_it_is_mended()
     std::fs::write(&cert, good).expect("written");
     etcd.etcdctl(&["put", "/current_version", "1"], "");
     host.wait_for_verdict("ok");
-    // Each attempt is told at the level of who looks for something.
+    // Only the first attempt logs an ERROR line; later attempts log at a lower level.
     let log = host.read("agent.log");
     let warnings = log
         .lines()
@@ -533,7 +535,8 @@ fn a_connection_that_was_not_made_is_told_with_endpoint_and_cause_and_not_as_a_l
     check("https://127.0.0.1:1", &ca, &own, &["connection refused"]);
     check("https://no-such-name.invalid:1", &ca, &own, &["the name is not found"]);
     check(&endpoint, &strange_ca, &own, &[&format!("is not trusted by {strange_ca}")]);
-    // The reason may be lost with the connection; then it is a guess, and is told as one.
+    // The reason may be lost with the connection; the message then names a likely reason and
+    // marks it as a guess.
     check(&endpoint, &ca, &[], &["wants a client certificate"]);
     let strange = text(&strange);
     check(
@@ -545,7 +548,7 @@ fn a_connection_that_was_not_made_is_told_with_endpoint_and_cause_and_not_as_a_l
             &format!("may not accept the client certificate {strange}"),
         ],
     );
-    // It accepts, and says nothing.
+    // A server that accepts the connection and sends nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
     let silent = format!("https://{}", silent.local_addr().expect("bound"));
     check(&silent, &ca, &own, &["TLS handshake timeout"]);
@@ -585,7 +588,7 @@ fn an_agent_with_a_user_goes_on_when_its_token_is_dropped_and_never_shows_its_pa
     host.start();
     as_root(&etcd, &["put", "/current_version", "1"]);
     wait::until("installed", || (host.read("current_version") == "1").then_some(()), || host.describe());
-    // Tokens live in the memory of the member.
+    // Tokens exist only in the memory of the member.
     etcd.kill_member(0);
     etcd.start_member(0);
     wait::until(
@@ -636,7 +639,7 @@ fn a_revoked_permission_is_named_with_its_user_and_local_work_goes_on() {
 fn values_that_may_not_be_read_leave_their_file_waiting_and_the_catalog_goes_on() {
     let etcd = with_users();
     as_root(&etcd, &["role", "revoke-permission", "agent", "--prefix=true", "/"]);
-    // Everything but the values of operators.
+    // The agent may access everything except the values of operators.
     for (from, end) in [("/", "/orchestrate/config/"), ("/orchestrate/config0", "0")] {
         as_root(&etcd, &["role", "grant-permission", "agent", "readwrite", from, end]);
     }

@@ -1,4 +1,5 @@
-//! The packaged unit under a real systemd: a container that sees this machine's files below its own.
+//! The packaged unit under a real systemd, in a container whose files are an overlay on this
+//! machine's files.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,19 +12,21 @@ use tests::{skip, wait};
 
 const UNIT: &str = "orchestrate-agent.service";
 
-/// A booted container. What it needs is written before; its mounts and its network end with this process.
+/// A container with systemd. Its files are written before it boots; its mounts and its network end
+/// with this process.
 pub(crate) struct Machine {
     directory: tempfile::TempDir,
     container: Option<Running>,
 }
 
 impl Machine {
-    /// A machine like this one. `None` where a file system cannot be laid over another.
+    /// Creates a machine with the files of this one. Returns `None` where overlay file systems
+    /// cannot be mounted.
     pub(crate) fn new() -> Option<Self> {
         Self::over(Path::new("/"))
     }
 
-    /// A machine that begins with these files, which stay as they are.
+    /// Creates a machine whose initial files come from `lower`, which is not modified.
     pub(crate) fn over(lower: &Path) -> Option<Self> {
         let machine = Self { directory: tempfile::tempdir().expect("a directory"), container: None };
         ["upper", "work", "root"].iter().for_each(|n| fs::create_dir(machine.path(n)).expect("made"));
@@ -42,7 +45,7 @@ impl Machine {
         self.directory.path().join(name)
     }
 
-    /// A file of the machine, by its absolute path there.
+    /// Returns the path on this machine of a file with this absolute path in the container.
     pub(crate) fn file(&self, path: &str) -> PathBuf {
         self.path("root").join(path.trim_start_matches('/'))
     }
@@ -56,7 +59,7 @@ impl Machine {
     pub(crate) fn boot(&mut self) {
         let mut command = Command::new("systemd-nspawn");
         command.args(["-q", "-D"]).arg(self.path("root"));
-        // Tests boot machines beside each other.
+        // Tests boot containers in parallel, so each needs its own name.
         let name = format!("orchestrate-{}", std::process::id());
         command.args(["-M", &name, "--register=no", "--keep-unit", "--console=pipe"]);
         command.args(["--link-journal=no", "-b", "systemd.unit=basic.target"]);
@@ -65,14 +68,14 @@ impl Machine {
         wait::until("it has booted", up, || self.describe());
     }
 
-    /// The first process of the container, as this machine sees it.
+    /// Returns the process id of the container's first process, as seen from this machine.
     fn leader(&self) -> Option<i32> {
         let nspawn = self.container.as_ref()?.pid().as_raw_nonzero();
         let children = fs::read_to_string(format!("/proc/{nspawn}/task/{nspawn}/children")).ok()?;
         children.split_whitespace().next()?.parse().ok()
     }
 
-    /// Runs a command in the container: whether it succeeded, and what it said.
+    /// Runs a command in the container; returns whether it succeeded, and its output.
     pub(crate) fn try_run(&self, command: &[&str]) -> Option<(bool, String)> {
         let mut enter = Command::new("nsenter");
         enter.args(["-t", &self.leader()?.to_string(), "-m", "-u", "-i", "-p", "--"]).args(command);
@@ -110,10 +113,11 @@ impl Machine {
 }
 
 impl Drop for Machine {
-    /// With its first process all of a container end; it would outlive the program that started it.
+    /// Kills the first process of the container, and with it all others. The container would
+    /// otherwise outlive the program that started it.
     fn drop(&mut self) {
         if let Some(leader) = self.leader().and_then(rustix::process::Pid::from_raw) {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = rustix::process::kill_process(leader, rustix::process::Signal::KILL);
         }
     }
@@ -149,7 +153,7 @@ fn the_unit_is_ready_without_a_store_survives_a_kill_and_a_hang_and_lets_its_ste
     let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd").join(UNIT);
     machine
         .write(&format!("/etc/systemd/system/{UNIT}"), &fs::read_to_string(unit).expect("the packaged unit"));
-    // As packaged, but with less patience.
+    // The packaged unit, with shorter time-outs.
     machine.write(
         &format!("/etc/systemd/system/{UNIT}.d/patience.conf"),
         "[Service]\nWatchdogSec=3s\nRestartSec=100ms\n",
@@ -163,14 +167,14 @@ fn the_unit_is_ready_without_a_store_survives_a_kill_and_a_hang_and_lets_its_ste
             etcd.endpoint(0)
         ),
     );
-    // Nothing of this machine's own journal, and no other agent's state.
+    // The container must not see this machine's journal or another agent's state.
     for path in ["/var/log/journal", "/var/lib/orchestrate"] {
         let _ = fs::remove_dir_all(machine.file(path));
     }
     symlink("/dev/null", machine.file("/etc/systemd/system/etcd.service")).expect("masked");
     machine.boot();
 
-    // `systemctl start` returns when the agent has said READY: the store is away.
+    // `systemctl start` returns when the agent has sent READY, although the store is unreachable.
     machine.run(&["systemctl", "start", UNIT]);
     assert_eq!(machine.property("ActiveState"), "active");
     machine.wait_for_status_line("waiting");
@@ -181,7 +185,7 @@ fn the_unit_is_ready_without_a_store_survives_a_kill_and_a_hang_and_lets_its_ste
     let step = wait::until("the step runs", step, || machine.describe());
     machine.wait_for_status_line("running");
 
-    // kill -9: the step lives on, the agent comes back and waits for its end.
+    // After kill -9 of the agent the step continues, and the restarted agent waits for its end.
     machine.run(&["systemctl", "kill", "--kill-whom=main", "--signal=KILL", UNIT]);
     let restarts = |n: &str| (machine.property("NRestarts") == n).then_some(());
     wait::until("it is started again", || restarts("1"), || machine.describe());
@@ -191,12 +195,12 @@ fn the_unit_is_ready_without_a_store_survives_a_kill_and_a_hang_and_lets_its_ste
     machine.wait_for_status_line("ok");
     wait::until("it is listed", || store.get("/running_version/1/h1"), || machine.describe());
 
-    // A hang: the watchdog ends it.
+    // The watchdog ends an agent that hangs.
     machine.run(&["systemctl", "kill", "--kill-whom=main", "--signal=STOP", UNIT]);
     wait::until_within(Duration::from_secs(60), "the watchdog", || restarts("2"), || machine.describe());
     machine.wait_for_status_line("ok");
 
-    // The journal has the fields apart from the message.
+    // The journal holds the fields separately from the message.
     let fields = machine.run(&["journalctl", "--no-pager", "-o", "json", "-u", UNIT]);
     assert!(fields.contains("\"F_VERDICT\":\"ok\""), "{fields}");
 

@@ -1,4 +1,4 @@
-//! Settings that others can write decide nothing that runs.
+//! Settings that other users can write do not decide what runs.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -13,7 +13,7 @@ fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("set");
 }
 
-/// A host that logs what its check and its template's command do.
+/// Returns a host that logs the runs of its check and of its template's command.
 fn busy_host(etcd: &Etcd) -> Host {
     let host = Host::new("h1", &etcd.endpoints());
     let at = |name: &str| host.path(name).display().to_string();
@@ -36,7 +36,8 @@ fn busy_host(etcd: &Etcd) -> Host {
     host
 }
 
-/// What ran: check and template, and steps.
+/// Returns what ran so far: the log of check and template command, and the number of logged step
+/// lines.
 fn ran(host: &Host) -> (String, usize) {
     (host.read("ran.log"), host.steps().len())
 }
@@ -84,17 +85,17 @@ fn while_others_can_write_the_settings_nothing_of_them_runs_and_mending_that_is_
         assert!(detail.contains(&path.display().to_string()) && detail.contains(how), "{detail}");
         let (code, result) = check_config(&host);
         assert!(code == Some(1) && result.contains(how), "{code:?} {result}");
-        // What has begun ends.
+        // Processes that were already running end.
         wait::until("it ends", || (!has_children(&host)).then_some(()), || host.describe());
         let before = ran(&host);
         store.put("/current_version", &version);
         store.put(&format!("/available_services/s{number}/w1"), r#"{"addresses": ["10.7.0.1"], "port": 80}"#);
         let stays = || ran(&host) == before;
         wait::stays("nothing runs", Duration::from_secs(2), stays, || host.describe());
-        // Names, leases and the report go on.
+        // Names, leases and the report keep working.
         host.wait_for_name(&[&format!("s{number}.service.consul")], &["10.7.0.1"]);
         assert!(store.get(&format!("/running_version/{}/h1", number + 1)).is_some(), "it stays listed");
-        // Reports keep a pace: the first is the one that comes at once.
+        // Reports are rate-limited; only the first one is certain to be written at once.
         if number == 0 {
             let result = || host.command(&["status"], "").out;
             let is_told = || Some(result()).filter(|out| out.contains("blocked") && out.contains(how));
@@ -102,13 +103,13 @@ fn while_others_can_write_the_settings_nothing_of_them_runs_and_mending_that_is_
         }
         change(&path, false);
         assert_eq!(check_config(&host).0, Some(0));
-        // Nobody has to tell the agent; it hears sooner if somebody does.
+        // The agent notices the change without a signal; a signal only makes it faster.
         if number > 0 {
             host.signal(rustix::process::Signal::HUP);
         }
         host.wait_for_listing(&store, &version);
     }
-    // The same at the start.
+    // The same rule holds when the agent starts.
     host.stop();
     set_mode(&host.path("agent.toml"), 0o666);
     let before = ran(&host);

@@ -7,7 +7,7 @@ use tests::process::lives;
 use tests::store::Store;
 use tests::wait;
 
-/// A host whose only apply step does this and has a second to do it in.
+/// Starts a host whose only apply step does this, with a time-out of one second.
 fn host_whose_step_does(etcd: &Etcd, what: &str) -> Host {
     let host = Host::new("h1", &etcd.endpoints());
     let command = host.path("step-packages").display().to_string();
@@ -177,7 +177,8 @@ fn what_a_step_is_told_stands_in_its_environment_and_secrets_stay_out_of_the_rep
     assert!(everything.contains("password ***"), "the line itself is reported");
 }
 
-/// A validation directory with these entries, each of which says that it ran.
+/// Creates a validation directory with these entries. Each logs its run, and fails if its name
+/// contains "fails".
 fn validation_directory(host: &Host, entries: &[(&str, u32)]) -> std::path::PathBuf {
     let directory = host.path("validate.d");
     std::fs::create_dir(&directory).expect("made");
@@ -268,7 +269,8 @@ fn a_host_that_an_older_agent_has_proven_keeps_its_proof_until_its_next_instruct
     host.wait_for_listing(&store, "1");
     host.wait_for_verdict("ok");
     host.stop();
-    // As the older agent left it: a journal that knows of no rule, and a script that it passed over.
+    // The state that an older agent leaves: a journal without a validation rule, and a script that
+    // the older agent skipped.
     forget_validation_rule(&host);
     host.write_executable("validate.d/fails-keystone.sh", "#!/bin/sh\nexit 1\n");
     let before = host.runs("check", "1");

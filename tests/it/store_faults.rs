@@ -1,4 +1,4 @@
-//! What a fault of the store leads to.
+//! Faults of the store and their effects.
 
 use schema::names::HostName;
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ fn a_restored_snapshot_is_recognised_and_nothing_starts_until_it_is_accepted() {
     let store = etcd.store();
     let status = host.wait_for_verdict("blocked");
     assert!(status["detail"].as_str().expect("text").contains("store accept"), "{status}");
-    // New writes pass the old revision within seconds; it stays recognised.
+    // New writes pass the old revision within seconds; the restore stays recognised.
     for number in 0..100 {
         store.put("/elsewhere", &number.to_string());
     }
@@ -162,7 +162,7 @@ fn another_fleets_store_is_refused_naming_both_and_nothing_is_written_to_it() {
             .out
             .contains('7')
     );
-    // The way is corrected.
+    // The endpoints are corrected.
     host.stop();
     host.set_endpoints(&etcd.endpoints());
     host.start();

@@ -1,4 +1,4 @@
-//! The main job: trigger a version; every host decides, applies, proves it and says so.
+//! The main job: a version is triggered, and every host decides, applies, proves and reports it.
 
 use schema::names::HostName;
 use std::collections::BTreeMap;
@@ -193,7 +193,7 @@ fn v1_v2_v1_within_a_second_ends_at_v1_and_the_last_trigger_wins_in_the_middle()
     let host = Host::started("h1", &etcd.endpoints());
     store.put("/current_version", "v1");
     host.wait_for_listing(&store, "v1");
-    // Held before the start: nothing is disturbed, so nothing is applied.
+    // The version changes back before the start: nothing is disrupted, so nothing is applied.
     host.write("hold-fetch", "");
     store.put("/current_version", "v2");
     store.put("/current_version", "v1");
@@ -201,7 +201,7 @@ fn v1_v2_v1_within_a_second_ends_at_v1_and_the_last_trigger_wins_in_the_middle()
     host.wait_for_verdict("ok");
     host.wait_for_listing(&store, "v1");
     assert_eq!((host.begins("packages", "v1"), host.begins("packages", "v2")), (1, 0));
-    // Held in the middle: a newer one supersedes at the next safe point.
+    // The version changes during apply: the newer one supersedes it at the next safe point.
     host.write("hold-packages", "");
     store.put("/current_version", "v3");
     host.wait_for_begin("packages", "v3");

@@ -1,26 +1,25 @@
-//! Merges what the store said with what the steps logged, and proves I1, I2 and I17 on the whole history.
+//! Merges the history of the store with the log lines of the steps, and checks invariants I1, I2
+//! and I17 over the whole history.
 
 use crate::recorder::Change;
 use schema::keys::Key;
 use schema::names::{HostName, StatusType, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One line that a test step logged when it ended.
+/// One line that a test step logged when it started or ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepLine {
-    /// The phase.
     pub phase: String,
-    /// The step.
     pub step: String,
-    /// The version it was told.
+    /// The version that the step was given.
     pub version: String,
-    /// Its exit code; `start` lines have none.
+    /// The exit code; `None` in `start` lines.
     pub code: Option<i32>,
-    /// Hundredths of a second since boot.
+    /// Time of the line, in hundredths of a second since boot.
     pub boot_centis: u64,
 }
 
-/// Reads `phase step version code-or-start seconds.hundredths` lines.
+/// Parses lines of the form `phase step version code-or-start seconds.hundredths`.
 pub fn parse_steps(text: &str) -> Vec<StepLine> {
     text.lines()
         .filter_map(|line| {
@@ -37,10 +36,10 @@ pub fn parse_steps(text: &str) -> Vec<StepLine> {
         .collect()
 }
 
-/// Checks the history of a store and of one host's steps.
+/// Checks the history of a store and the step logs of its hosts.
 ///
 /// # Panics
-/// Names the invariant and the revision.
+/// Panics if an invariant is violated, with the name of the invariant and the revision.
 pub fn check(changes: &[Change], steps: &BTreeMap<HostName, Vec<StepLine>>) {
     let mut statuses: BTreeMap<(HostName, StatusType), BTreeSet<&str>> = BTreeMap::new();
     let mut first_result: BTreeSet<(HostName, StatusType)> = BTreeSet::new();
@@ -76,7 +75,7 @@ pub fn check(changes: &[Change], steps: &BTreeMap<HostName, Vec<StepLine>>) {
                 _ => {}
             }
         }
-        // Judged after the whole revision: a transaction is one revision.
+        // The state is judged after the whole revision, because a transaction is one revision.
         for (host, versions) in &listed {
             assert!(versions.len() <= 1, "I17 at revision {revision}: {host} is listed under {versions:?}");
         }
@@ -91,9 +90,10 @@ pub fn check(changes: &[Change], steps: &BTreeMap<HostName, Vec<StepLine>>) {
     }
 }
 
-/// I1: listed only after every apply step and then validation succeeded, with nothing disruptive since.
+/// Checks invariant I1: a host is listed only after every apply step and then validation succeeded,
+/// with nothing disruptive since.
 fn check_announcement(change: &Change, version: &Version, steps: &[StepLine]) {
-    // The recorder's clock may be read a moment before a step line of the same hundredth.
+    // The recorder may read its clock slightly before a step that logs in the same hundredth.
     let before: Vec<&StepLine> = steps.iter().filter(|s| s.boot_centis <= change.boot_centis + 1).collect();
     let at = format!("revision {} lists {version}\n{before:#?}", change.revision);
     let last_apply =

@@ -8,18 +8,18 @@ use rustix::process::Signal;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Files with which a member demands client certificates.
+/// Files with which a member requires client certificates.
 #[derive(Debug, Clone)]
 pub struct Tls {
-    /// The authority.
+    /// Certificate of the authority.
     pub cacert: PathBuf,
-    /// The member's certificate; etcdctl uses it as well.
+    /// Certificate of the member; etcdctl uses it as well.
     pub cert: PathBuf,
-    /// Its key.
+    /// Private key of the member's certificate.
     pub key: PathBuf,
 }
 
-/// One or three members of a real etcd; or the embedded store, where one member is enough.
+/// One or three members of a real etcd, or the embedded store where one member is enough.
 pub struct Etcd {
     is_solo: bool,
     directory: tempfile::TempDir,
@@ -27,13 +27,14 @@ pub struct Etcd {
     token: String,
     quota_bytes: Option<u64>,
     tls: Option<Tls>,
-    /// Each member runs as a user of its own, so that a firewall can tell them apart.
+    /// True if each member runs as its own user, so that a firewall can tell the members apart.
     own_users: bool,
-    /// Counts data directories: a member that is wiped or restored gets a new one.
+    /// Number in the names of data directories: a member that is wiped or restored gets a new
+    /// directory.
     generation: usize,
 }
 
-/// The etcd that is on the PATH, or another one that the environment names.
+/// Returns the program of etcd: the one that the environment variable names, or `etcd` on the PATH.
 fn program() -> String {
     std::env::var("ORCHESTRATE_TEST_ETCD").unwrap_or_else(|_| "etcd".into())
 }
@@ -42,7 +43,7 @@ fn single_is_solo() -> bool {
     std::env::var("ORCHESTRATE_TEST_STORE").map_or(true, |store| store != "etcd")
 }
 
-/// The user of the first member; nobody else's on a test machine.
+/// User id of the first member; a number that no other user of a test machine has.
 const FIRST_USER: u32 = 60_100;
 
 struct Member {
@@ -53,33 +54,34 @@ struct Member {
 }
 
 impl Etcd {
-    /// A single member: the embedded store, which starts faster; a real etcd where the environment says
-    /// `ORCHESTRATE_TEST_STORE=etcd`, as the long tests do.
+    /// Starts a single member of the embedded store, which starts faster, or of a real etcd if the
+    /// environment has `ORCHESTRATE_TEST_STORE=etcd`, as for the long tests.
     pub fn single() -> Self {
         Self::start(single_is_solo(), 1, None, None, false)
     }
 
-    /// A single member of a real etcd, for what only that can do.
+    /// Starts a single member of a real etcd, for features that only etcd has.
     pub fn single_real() -> Self {
         Self::start(false, 1, None, None, false)
     }
 
-    /// A cluster of three.
+    /// Starts a cluster of three members.
     pub fn cluster() -> Self {
         Self::start(false, 3, None, None, false)
     }
 
-    /// A single member whose database may not grow beyond this.
+    /// Starts a single member with a limit on the size of its database.
     pub fn with_quota(bytes: u64) -> Self {
         Self::start(single_is_solo(), 1, Some(bytes), None, false)
     }
 
-    /// A single member that demands client certificates.
+    /// Starts a single member that requires client certificates.
     pub fn with_tls(tls: Tls) -> Self {
         Self::start(false, 1, None, Some(tls), false)
     }
 
-    /// A cluster of three whose members can be cut off from each other; for a test in a network of its own.
+    /// Starts a cluster of three members that can be cut off from each other; only for a test in
+    /// its own network namespace.
     pub fn separable() -> Self {
         Self::start(false, 3, None, None, true)
     }
@@ -180,7 +182,7 @@ impl Etcd {
         self.members[index].running = None;
     }
 
-    /// Restarts a (single) member with its data under another client address.
+    /// Restarts the only member with its data on another client port.
     pub fn move_member(&mut self, index: usize) {
         self.kill_member(index);
         [self.members[index].client_port] = free_ports();
@@ -188,12 +190,12 @@ impl Etcd {
         self.wait_until_serving();
     }
 
-    /// Stops or continues a member without ending it.
+    /// Sends a signal to a member, for example to stop and continue it.
     pub fn signal_member(&self, index: usize, signal: Signal) {
         self.members[index].running.as_ref().expect("running").signal(signal);
     }
 
-    /// The member that leads.
+    /// Waits for a leader and returns its index.
     pub fn leader(&self) -> usize {
         wait::until("a leader", || (0..self.members.len()).find(|i| self.is_leader(*i)), || self.log_tails())
     }
@@ -215,23 +217,23 @@ impl Etcd {
         wait::until("etcd serves", || serves().then_some(()), || self.log_tails());
     }
 
-    /// One member's endpoint.
+    /// Returns the endpoint of one member.
     pub fn endpoint(&self, index: usize) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://127.0.0.1:{}", self.members[index].client_port)
     }
 
-    /// All endpoints.
+    /// Returns the endpoints of all members.
     pub fn endpoints(&self) -> Vec<String> {
         (0..self.members.len()).map(|i| self.endpoint(i)).collect()
     }
 
-    /// A client of the test's own.
+    /// Returns a client that is independent of the code under test.
     pub fn store(&self) -> Store {
         Store::connect(&self.endpoints())
     }
 
-    /// Runs etcdctl against the members.
+    /// Runs etcdctl against the members and returns its standard output.
     pub fn etcdctl(&self, arguments: &[&str], input: &str) -> String {
         let output = self.run_etcdctl(arguments, input);
         assert!(output.status.success(), "etcdctl {arguments:?}: {output:?}");
@@ -240,7 +242,8 @@ impl Etcd {
 
     fn run_etcdctl(&self, arguments: &[&str], input: &str) -> std::process::Output {
         let mut command = Command::new("etcdctl");
-        // Without the scheme, which is no part of an authority: the embedded store is strict about that.
+        // The scheme is not part of an HTTP/2 authority, and the embedded store is strict about
+        // that.
         let endpoints = self.endpoints().join(",").replace("http://", "");
         command.env("ETCDCTL_API", "3").args(["--endpoints", &endpoints]);
         if let Some(tls) = &self.tls {
@@ -267,14 +270,14 @@ impl Etcd {
         }
     }
 
-    /// Saves a snapshot.
+    /// Saves a snapshot and returns its path.
     pub fn save_snapshot(&self) -> PathBuf {
         let path = self.directory.path().join("snapshot");
         self.etcdctl(&["--command-timeout", "10s", "snapshot", "save", &path.display().to_string()], "");
         path
     }
 
-    /// Replaces the (single) member's data by a snapshot: the cluster id stays the same.
+    /// Replaces the data of the only member with a snapshot; the cluster id stays the same.
     pub fn restore_snapshot(&mut self, snapshot: &std::path::Path) {
         assert_eq!(self.members.len(), 1);
         self.kill_member(0);
@@ -302,7 +305,7 @@ impl Etcd {
         self.wait_until_serving();
     }
 
-    /// Starts the (single) member anew with nothing in it.
+    /// Restarts the only member with an empty store.
     pub fn wipe(&mut self) {
         assert_eq!(self.members.len(), 1);
         self.kill_member(0);
@@ -312,9 +315,10 @@ impl Etcd {
         self.wait_until_serving();
     }
 
-    /// Starts the (single) member anew as it was at this revision, as a restored snapshot does: the same keys at the
-    /// same revisions under leases of the same numbers, the same cluster id, and a raft term that begins anew. Writes
-    /// of others follow before anybody else can look: `further` of them.
+    /// Restarts the only member in its state at revision `to`, like a restored snapshot: the same
+    /// keys at the same revisions, under leases with the same ids, the same cluster id, and a raft
+    /// term that starts again. Before other clients can reach the store, `further` writes of
+    /// somebody else are added.
     pub fn rewind(&mut self, changes: &[Change], to: i64, lease_seconds: i64, further: usize) {
         assert_eq!(self.members.len(), 1);
         self.kill_member(0);

@@ -1,4 +1,5 @@
-//! A host of a test: a directory with an agent's settings, its state, and steps that log what they do.
+//! A host of a test: a directory with the settings of an agent, its state, and steps that log their
+//! runs.
 
 use crate::checker::{StepLine, parse_steps};
 use crate::network::Place;
@@ -17,7 +18,6 @@ use std::time::Duration;
 
 /// A host with its own agent.
 pub struct Host {
-    /// Its name.
     pub name: HostName,
     directory: tempfile::TempDir,
     endpoints: Vec<String>,
@@ -29,14 +29,12 @@ pub struct Host {
     place: Option<Place>,
 }
 
-/// What a command said.
+/// Exit code and output of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub struct CommandOutput {
-    /// Exit code.
+    /// Exit code; -1 if a signal ended the command.
     pub code: i32,
-    /// Standard output.
     pub out: String,
-    /// Standard error.
     pub err: String,
 }
 
@@ -47,7 +45,8 @@ impl From<Output> for CommandOutput {
     }
 }
 
-/// Each step logs its start and its end, does what files in the host's directory say, and leaves.
+/// Script of each step: it logs its start and its end, and follows the files `do-*`, `hold-*` and
+/// `code-*` in the host's directory.
 const STEP: &str = r#"#!/bin/sh
 D=@DIRECTORY@
 phase=$ORCHESTRATE_STEP_PHASE
@@ -64,7 +63,7 @@ log $code
 exit $code
 "#;
 
-/// The steps that every test host has.
+/// Phase and name of each step that every test host has.
 pub const STEPS: [(&str, &str); 5] = [
     ("prefetch", "fetch"),
     ("apply", "packages"),
@@ -74,7 +73,7 @@ pub const STEPS: [(&str, &str); 5] = [
 ];
 
 impl Host {
-    /// Makes a host; its agent is not started yet.
+    /// Creates a host; its agent is not started yet.
     pub fn new(name: &str, endpoints: &[String]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let [http_port, dns_port] = free_ports();
@@ -94,42 +93,42 @@ impl Host {
                 STEP.replace("@DIRECTORY@", &host.path("").display().to_string()).replace("@NAME@", step);
             host.write_executable(&format!("step-{step}"), &text);
         }
-        // Unique: tests run beside each other on one machine.
+        // The machine id is unique, because tests run in parallel on one machine.
         let unique = host.directory.path().file_name().expect("a name").to_string_lossy().into_owned();
         host.write("machine-id", &format!("{unique}\n"));
         host.write("boot-id", "boot-1\n");
         host
     }
 
-    /// A file of the host's directory.
+    /// Returns the path of a file in the host's directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Writes a file.
+    /// Writes a file in the host's directory.
     pub fn write(&self, name: &str, text: &str) {
         std::fs::write(self.path(name), text).expect("written");
     }
 
-    /// Writes an executable file.
+    /// Writes an executable file in the host's directory.
     pub fn write_executable(&self, name: &str, text: &str) {
         self.write(name, text);
         std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(0o755))
             .expect("executable");
     }
 
-    /// Removes a file if it is there.
+    /// Removes a file of the host's directory if it exists.
     pub fn remove(&self, name: &str) {
-        // It may not be there.
+        // The file may not exist.
         let _ = std::fs::remove_file(self.path(name));
     }
 
-    /// Reads a file; empty if there is none.
+    /// Reads a file of the host's directory; returns an empty string if the file does not exist.
     pub fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// Adds lines to the end of the settings.
+    /// Adds lines to the settings of the agent.
     #[must_use]
     pub fn with(mut self, extra: &str) -> Self {
         self.extra.push_str(extra);
@@ -137,19 +136,19 @@ impl Host {
         self
     }
 
-    /// Gives it a network of its own.
+    /// Puts the host into its own network namespace.
     #[must_use]
     pub fn at(mut self, place: &Place) -> Self {
         self.place = Some(place.clone());
         self
     }
 
-    /// Where it is reached.
+    /// Returns the address at which the host is reachable.
     fn address(&self) -> &str {
         self.place.as_ref().map_or("127.0.0.1", |place| &place.address)
     }
 
-    /// A command that runs on this host.
+    /// Returns a command that runs a program on this host.
     pub fn program(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         match &self.place {
             Some(place) => place.command(program),
@@ -157,23 +156,23 @@ impl Host {
         }
     }
 
-    /// Sets a variable in the agent's environment.
+    /// Sets a variable in the environment of the agent and of the operator's commands.
     pub fn set_environment(&mut self, name: &str, value: &str) {
         self.environment.retain(|(n, _)| n != name);
         self.environment.push((name.into(), value.into()));
     }
 
-    /// Removes a variable from the agent's environment.
+    /// Removes a variable from this environment.
     pub fn unset_environment(&mut self, name: &str) {
         self.environment.retain(|(n, _)| n != name);
     }
 
-    /// Points the agent at other endpoints, from its next start.
+    /// Sets the store endpoints for the next start of the agent and for the operator's commands.
     pub fn set_endpoints(&mut self, endpoints: &[String]) {
         self.endpoints = endpoints.to_vec();
     }
 
-    /// The state directory.
+    /// Returns the path of the agent's state directory.
     pub fn state(&self) -> PathBuf {
         self.path("state")
     }
@@ -186,7 +185,7 @@ impl Host {
             at("state"),
             at("current_version")
         );
-        // Top-level settings of a test come first, tables after.
+        // Top-level settings must come before tables.
         let (top, tables) = match self.extra.find("[") {
             Some(start) => self.extra.split_at(self.extra[..start].rfind('\n').map_or(0, |n| n + 1)),
             None => (self.extra.as_str(), ""),
@@ -247,7 +246,7 @@ impl Host {
         self.agent = Some(Running::start(&mut command, &self.path("agent.log")));
     }
 
-    /// Makes and starts a host.
+    /// Creates a host and starts its agent.
     pub fn started(name: &str, endpoints: &[String]) -> Self {
         let mut host = Self::new(name, endpoints);
         host.start();
@@ -259,7 +258,7 @@ impl Host {
         self.agent = None;
     }
 
-    /// Stops the agent as the service manager does and waits for its end.
+    /// Stops the agent as the service manager does, and waits for its end.
     pub fn stop(&mut self) {
         if self.agent.is_some() {
             self.signal(Signal::TERM);
@@ -269,43 +268,43 @@ impl Host {
         }
     }
 
-    /// Sends the agent a signal.
+    /// Sends a signal to the agent.
     pub fn signal(&self, signal: Signal) {
         self.agent.as_ref().expect("started").signal(signal);
     }
 
-    /// The agent's process id.
+    /// Returns the process id of the agent.
     pub fn pid(&self) -> i32 {
         self.agent.as_ref().expect("started").pid().as_raw_nonzero().get()
     }
 
-    /// The agent's exit code, if it ended.
+    /// Returns the exit code of the agent if it ended; the inner `None` is an end by a signal.
     pub fn ended(&mut self) -> Option<Option<i32>> {
         self.agent.as_mut().and_then(Running::ended)
     }
 
-    /// True if the agent ended, also before anybody asked how.
+    /// True if the agent ended, even if nobody has read its exit status yet.
     pub fn is_dead(&self) -> bool {
         !process::lives(self.pid())
     }
 
-    /// Simulates a reboot of the machine: the agent dies and the boot has another identity.
+    /// Simulates a reboot of the machine: the agent is killed and the boot id changes.
     pub fn reboot(&mut self, boot_id: &str) {
         self.kill();
         self.write("boot-id", boot_id);
     }
 
-    /// `/status` of the agent.
+    /// Returns the JSON of the agent's `/status`.
     pub fn status(&self) -> Option<Value> {
         serde_json::from_str(&self.http_get("/status")?.1).ok()
     }
 
-    /// A connection to the agent's HTTP on which nothing was said yet.
+    /// Opens a connection to the agent's HTTP port without sending anything.
     pub fn connect_http(&self) -> std::net::TcpStream {
         std::net::TcpStream::connect((self.address(), self.http_port)).expect("it listens")
     }
 
-    /// Status code and body of a path of the agent's HTTP.
+    /// Sends a GET request to the agent's HTTP port; returns status code and body.
     pub fn http_get(&self, path: &str) -> Option<(u16, String)> {
         let mut stream = std::net::TcpStream::connect((self.address(), self.http_port)).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(3))).ok()?;
@@ -316,7 +315,7 @@ impl Host {
         Some((code, text.split_once("\r\n\r\n")?.1.to_owned()))
     }
 
-    /// The answer to a request on the agent's socket, with its head.
+    /// Sends a request to the agent's socket; returns the whole answer with its head.
     pub fn socket_answer(&self, method: &str, path: &str, body: &str) -> Option<String> {
         let mut stream = std::os::unix::net::UnixStream::connect(self.path("agent.sock")).ok()?;
         let head =
@@ -327,7 +326,7 @@ impl Host {
         Some(text)
     }
 
-    /// What `dig` prints with `+short`, sorted.
+    /// Returns the lines that `dig +short` prints, sorted.
     pub fn dig(&self, arguments: &[&str]) -> Vec<String> {
         let mut command = self.program("dig");
         command.args(["@127.0.0.1", "-p", &self.dns_port.to_string(), "+tries=1", "+time=3", "+short"]);
@@ -338,24 +337,24 @@ impl Host {
         lines
     }
 
-    /// Where its agent's HTTP listens.
+    /// Returns the port on which the agent serves HTTP.
     pub fn http_port(&self) -> u16 {
         self.http_port
     }
 
-    /// Where its agent's DNS listens.
+    /// Returns the port on which the agent serves DNS.
     pub fn dns_port(&self) -> u16 {
         self.dns_port
     }
 
-    /// Waits until a name has these data.
+    /// Waits until `dig` prints exactly the expected lines for a name.
     pub fn wait_for_name(&self, arguments: &[&str], expected: &[&str]) {
         let what = format!("{} answers {arguments:?} with {expected:?}", self.name);
         let is = || (self.dig(arguments) == expected).then_some(());
         wait::until(&what, is, || format!("{:?}\n{}", self.dig(arguments), self.describe()));
     }
 
-    /// Writes a file into the directory of service files, in one piece.
+    /// Writes a file into the directory of service files atomically.
     pub fn write_service(&self, name: &str, text: &str) {
         let directory = self.path("services.d");
         std::fs::create_dir_all(&directory).expect("a directory");
@@ -364,7 +363,7 @@ impl Host {
         std::fs::rename(&temporary, directory.join(name)).expect("in place");
     }
 
-    /// A service that works while the file `<name>-works` is there.
+    /// Writes a service whose check passes while the file `<name>-works` exists.
     pub fn write_switched_service(&self, name: &str, port: u16) {
         let file = self.path(&format!("{name}-works")).display().to_string();
         self.write_service(
@@ -376,7 +375,7 @@ impl Host {
         );
     }
 
-    /// Waits for the agent's verdict.
+    /// Waits until the agent reports this verdict; returns its status.
     pub fn wait_for_verdict(&self, word: &str) -> Value {
         let is = |s: &Value| s["verdict"] == word;
         wait::until(&format!("{} is {word}", self.name), || self.status().filter(is), || self.describe())
@@ -388,7 +387,7 @@ impl Host {
         wait::until(&format!("{key} is there"), || store.try_get(&key).ok().flatten(), || self.describe());
     }
 
-    /// Waits until a status stands in the store, and gives its record.
+    /// Waits until the host has this status in the store; returns the status record.
     pub fn wait_for_status(&self, store: &Store, kind: &str, state: &str) -> Value {
         let key = format!("/status/{kind}/{state}/{}", self.name);
         let text = wait::until(
@@ -399,22 +398,22 @@ impl Host {
         serde_json::from_str(&text).expect("JSON")
     }
 
-    /// What the steps logged.
+    /// Returns the lines that the steps logged.
     pub fn steps(&self) -> Vec<StepLine> {
         parse_steps(&self.read("steps.log"))
     }
 
-    /// How often a step ended (whatever the code) for a version.
+    /// Returns how often a step ended, with any exit code, for a version.
     pub fn runs(&self, step: &str, version: &str) -> usize {
         self.steps().iter().filter(|s| s.step == step && s.version == version && s.code.is_some()).count()
     }
 
-    /// How often a step began for a version.
+    /// Returns how often a step started for a version.
     pub fn begins(&self, step: &str, version: &str) -> usize {
         self.steps().iter().filter(|s| s.step == step && s.version == version && s.code.is_none()).count()
     }
 
-    /// Waits until a step of a version has begun and not ended.
+    /// Waits until a step has started for a version; it may have ended already.
     pub fn wait_for_begin(&self, step: &str, version: &str) {
         wait::until(
             &format!("{step} of {version} begins"),
@@ -428,7 +427,7 @@ impl Host {
         self.command_in(&self.state(), arguments, input)
     }
 
-    /// The same with another state directory.
+    /// Same as [`Host::command`], with another state directory.
     pub fn command_in(&self, state_directory: &Path, arguments: &[&str], input: &str) -> CommandOutput {
         let mut command = Command::new(binary("orchestrate"));
         command
@@ -443,7 +442,7 @@ impl Host {
         run(&mut command, input).into()
     }
 
-    /// Everything worth knowing when a deadline passed.
+    /// Returns status, step log and agent log of the host, for the message of a failed wait.
     pub fn describe(&self) -> String {
         let tail = |text: String, lines: usize| {
             let all: Vec<&str> = text.lines().collect();
@@ -458,7 +457,7 @@ impl Host {
         )
     }
 
-    /// The host's directory.
+    /// Returns the host's directory.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }

@@ -1,5 +1,6 @@
-//! What whole-system tests are made of: real etcd members, real agents, the real command, an independent
-//! recorder of everything that the store ever said, and a checker of invariants over the whole history.
+//! The building blocks of whole-system tests: real etcd members, real agents, the real command, an
+//! independent recorder of every change in the store, and a checker of invariants over the whole
+//! history.
 
 #![allow(missing_docs, reason = "no other project uses this crate")]
 
@@ -15,7 +16,7 @@ pub mod solo;
 pub mod store;
 pub mod wait;
 
-/// Says that a test was skipped and why; the test command lists these at its end.
+/// Records that a test was skipped and why; the test command lists these lines at its end.
 pub fn skip(test: &str, why: &str) {
     use std::io::Write;
     let Ok(path) = std::env::var("ORCHESTRATE_SKIPPED") else { return };

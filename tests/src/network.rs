@@ -1,22 +1,21 @@
-//! Hosts with addresses of their own on one machine: a bridge, and a network namespace for each host. The store
-//! stands behind the bridge, so that a firewall there decides who reaches it.
+//! Hosts with their own addresses on one machine: a bridge, and a network namespace for each host.
+//! The store is behind the bridge, so that a firewall rule there decides which hosts reach it.
 
 use crate::process::run;
 use std::process::Command;
 
-/// Where the test and the store are.
+/// Address of the bridge, at which hosts reach the test and the store.
 const OUTSIDE: &str = "10.77.0.254";
 const HOSTS: &str = "10.77.0.0/24";
 
-/// The bridge. It is gone with the network of the test ([`crate::process::in_own_network`]).
+/// The bridge. It disappears with the network of the test ([`crate::process::in_own_network`]).
 #[derive(Debug)]
 pub struct Network(());
 
-/// The place of a host.
+/// The network namespace and the address of a host.
 #[derive(Debug, Clone)]
 pub struct Place {
     namespace: String,
-    /// Its address.
     pub address: String,
 }
 
@@ -26,8 +25,8 @@ fn shell(script: &str) {
 }
 
 impl Network {
-    /// Lays the bridge, in a network and with mounts of the test's own. What listens on its loopback is reached from the
-    /// bridge at [`Network::endpoint`].
+    /// Creates the bridge; the test must run in its own network and mount namespaces. Servers that
+    /// listen on the loopback of the test are reachable from the bridge at [`Network::endpoint`].
     #[allow(clippy::new_without_default, reason = "it changes the machine")]
     pub fn new() -> Self {
         shell(&format!(
@@ -39,7 +38,7 @@ impl Network {
         Self(())
     }
 
-    /// A place for a host of this number, from 1.
+    /// Creates the namespace of the host with this number; numbers start at 1.
     pub fn place(&self, number: u8) -> Place {
         let place = Place { namespace: format!("h{number}"), address: format!("10.77.0.{number}") };
         let (namespace, address) = (&place.namespace, &place.address);
@@ -53,27 +52,27 @@ impl Network {
         place
     }
 
-    /// What hosts call an endpoint on the loopback of the test.
+    /// Returns the address under which hosts reach an endpoint on the loopback of the test.
     pub fn endpoint(&self, local: &str) -> String {
         local.replace("127.0.0.1", OUTSIDE)
     }
 
-    /// Hosts reach the store no more: all of them, or the one at a place.
+    /// Cuts all hosts, or only the one at `place`, off from the store.
     pub fn cut(&self, place: Option<&Place>) {
         Self::firewall("-I", place, "");
     }
 
-    /// They reach it again.
+    /// Lets all hosts, or the one at `place`, reach the store again.
     pub fn heal(&self, place: Option<&Place>) {
         Self::firewall("-D", place, "");
     }
 
-    /// So great a part of the packets to the store is lost.
+    /// Drops this fraction of the packets between the hosts and the store.
     pub fn lose(&self, part: f64) {
         Self::firewall("-I", None, &format!("-m statistic --mode random --probability {part}"));
     }
 
-    /// In both directions.
+    /// Changes the firewall rules for both directions.
     fn firewall(change: &str, place: Option<&Place>, what: &str) {
         let hosts = place.map_or(HOSTS, |place| &place.address);
         shell(&format!(
@@ -84,7 +83,7 @@ impl Network {
 }
 
 impl Place {
-    /// A command that runs there.
+    /// Returns a command that runs in this namespace.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace]).arg(program);

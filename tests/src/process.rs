@@ -1,11 +1,13 @@
-//! Running programs: the binaries of this workspace, found beside the test's own, and others.
+//! Runs programs: the binaries of this workspace, found in the directory of the test's own binary,
+//! and others.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-/// A binary of this workspace. `make` builds the workspace before it runs tests.
+/// Returns the path of a binary of this workspace. `make` builds the workspace before it runs
+/// tests.
 pub fn binary(name: &str) -> PathBuf {
     let own = std::env::current_exe().expect("the path of this test");
     let directory = own.ancestors().nth(2).expect("target/<profile>/deps/<test>");
@@ -14,14 +16,14 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
-/// A process that is killed when the test is over.
+/// A process that is killed when the value is dropped.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
 }
 
 impl Running {
-    /// Starts it with its output in a file.
+    /// Starts the command with its output appended to a file.
     pub fn start(command: &mut Command, log: &Path) -> Self {
         let file = std::fs::OpenOptions::new().create(true).append(true).open(log).expect("the log file");
         let errors = file.try_clone().expect("the log file, twice");
@@ -29,24 +31,23 @@ impl Running {
         Self { child: child.unwrap_or_else(|e| panic!("{command:?}: {e}")) }
     }
 
-    /// Its process id.
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 
-    /// Sends a signal.
+    /// Sends a signal to the process.
     pub fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).expect("the process is there");
     }
 
-    /// Kills it and waits for its end.
+    /// Kills the process and waits for its end.
     pub fn kill(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Its exit code, if it ended.
+    /// Returns the exit code if the process ended; the inner `None` is an end by a signal.
     pub fn ended(&mut self) -> Option<Option<i32>> {
         self.child.try_wait().expect("waiting").map(|status| status.code())
     }
@@ -66,25 +67,26 @@ pub fn run(command: &mut Command, input: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    // A program that does not read its input closes it.
+    // Writing fails if the program closes its standard input without reading it.
     let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
     child.wait_with_output().expect("its output")
 }
 
-/// Ports that nobody listens on now.
+/// Returns ports on which nobody listens now.
 pub fn free_ports<const N: usize>() -> [u16; N] {
     let listeners = [(); N].map(|()| std::net::TcpListener::bind("127.0.0.1:0").expect("a free port"));
     listeners.map(|l| l.local_addr().expect("its address").port())
 }
 
-/// True if a process of this number lives; one that ended and was not asked how is dead.
+/// True if the process is alive; a zombie is dead.
 pub fn lives(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     !stat.is_empty() && !stat.contains(") Z")
 }
 
-/// Runs one test of this binary again with a network and mounts of its own, as root: true inside of it. Outside,
-/// false, after the test there has passed; or after it was skipped, with the reason told.
+/// Runs one test of this binary again, as root, in its own network and mount namespaces. Returns
+/// true inside these namespaces. Outside, it returns false: after the test inside has passed, or
+/// after recording why the test was skipped.
 pub fn in_own_network(test: &str) -> bool {
     const INSIDE: &str = "ORCHESTRATE_TEST_INSIDE";
     if std::env::var_os(INSIDE).is_some() {
@@ -107,7 +109,7 @@ pub fn in_own_network(test: &str) -> bool {
         .expect("unshare");
     let result = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{result}");
-    // A name that is not the test's own runs none.
+    // A wrong test name would match no test, and the run would still succeed.
     assert!(String::from_utf8_lossy(&output.stdout).contains(" 1 passed"), "there is no test {test}");
     false
 }

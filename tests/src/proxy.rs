@@ -1,4 +1,4 @@
-//! A TCP proxy in front of a store: what a network does to a connection, at the word of a test.
+//! A TCP proxy in front of a store, which simulates network faults when a test asks for them.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -7,28 +7,29 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What happens to connections and to the chunks of bytes on them.
+/// What the proxy does with connections and with the chunks of bytes on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behaviour {
-    /// Everything goes through.
+    /// Forwards everything.
     Pass,
-    /// Everything goes through, but each chunk is held for so long before the next is read.
+    /// Forwards everything, but holds each chunk for this time before it reads the next one.
     Delay(Duration),
-    /// Everything goes through, at most so many bytes each second and way.
+    /// Forwards everything, with at most this many bytes per second in each direction.
     Narrow(u32),
-    /// Connections are accepted and read, and nothing goes through either way.
+    /// Accepts and reads connections, but forwards nothing in either direction.
     Swallow,
-    /// What clients say goes through, what the target answers does not.
+    /// Forwards the bytes of clients, but not those of the target.
     SwallowAnswers,
-    /// Connections are closed as soon as they are made.
+    /// Closes all connections, new ones as soon as they are made.
     Refuse,
-    /// Whatever a client says is answered with bytes that mean nothing; the target hears none of it.
+    /// Answers everything that a client sends with meaningless bytes; the target receives nothing.
     Garbage,
 }
 
 /// Listens on loopback and forwards to one target. Dropping it closes everything.
 ///
-/// A stream with a hole in it cannot go on: connections that lost bytes are closed when the behaviour changes.
+/// A stream cannot continue with a gap in it: connections that lost bytes are closed when the
+/// behaviour changes.
 pub struct Proxy {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -36,8 +37,8 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts to forward to a target, given as `http://HOST:PORT`, `https://HOST:PORT` or `HOST:PORT`. The
-    /// target need not be there yet.
+    /// Starts to forward to a target, given as `http://HOST:PORT`, `https://HOST:PORT` or
+    /// `HOST:PORT`. The target need not be running yet.
     pub fn start(target: &str) -> Self {
         let (scheme, target) = match target.split_once("://") {
             Some(("https", address)) => ("https", address),
@@ -63,12 +64,13 @@ impl Proxy {
         Self { shared, address, scheme }
     }
 
-    /// Where clients connect to, with the scheme of the target.
+    /// Returns the endpoint for clients, with the scheme of the target.
     pub fn endpoint(&self) -> String {
         format!("{}://{}", self.scheme, self.address)
     }
 
-    /// Changes what happens, from the next chunk on; chunks that are being delayed are judged anew.
+    /// Changes the behaviour from the next chunk on; the decision on chunks that are being delayed
+    /// is made again.
     pub fn set(&self, behaviour: Behaviour) {
         let mut state = self.shared.lock();
         state.trigger = None;
@@ -76,18 +78,19 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
-    /// Changes what happens as soon as a client says these bytes, from the chunk on that holds them. gRPC
-    /// carries keys and values as they are, so a test can tell one request from the others.
+    /// Changes the behaviour as soon as a client sends these bytes, starting with the chunk that
+    /// contains them. gRPC carries keys and values as they are, so a test can tell one request from
+    /// the others.
     pub fn set_on(&self, bytes: &[u8], behaviour: Behaviour) {
         self.shared.lock().trigger = Some((bytes.to_vec(), behaviour));
     }
 
-    /// How many connections were made so far, also those that were refused.
+    /// Returns the number of connections made so far, including refused ones.
     pub fn accepted(&self) -> usize {
         self.shared.lock().accepted
     }
 
-    /// How many chunks were read and not forwarded so far.
+    /// Returns the number of chunks that were read and not forwarded so far.
     pub fn lost(&self) -> usize {
         self.shared.lock().lost
     }
@@ -97,7 +100,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.set(Behaviour::Refuse);
         self.shared.lock().stopped = true;
-        // Wakes the thread that accepts.
+        // Wakes the thread that accepts connections.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -111,10 +114,10 @@ struct Shared {
 struct State {
     behaviour: Behaviour,
     stopped: bool,
-    /// Also the number of the newest connection.
+    /// Number of accepted connections; also the number of the newest one.
     accepted: usize,
     lost: usize,
-    /// What happens when a client says these bytes.
+    /// The bytes of a client that trigger a change, and the new behaviour.
     trigger: Option<(Vec<u8>, Behaviour)>,
     connections: BTreeMap<usize, Connection>,
 }
@@ -140,16 +143,16 @@ impl State {
     }
 }
 
-/// The sockets of one connection: the client's, and the target's once something went there.
+/// The sockets of one connection: the client's, and the target's once something was forwarded.
 struct Connection {
     sockets: Vec<TcpStream>,
-    /// Bytes of it are lost.
+    /// True if bytes of this connection were lost.
     broken: bool,
 }
 
 impl Connection {
     fn close(&self) {
-        // The other side may have closed it already.
+        // The other side may have closed the socket already.
         self.sockets.iter().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
     }
 }
@@ -160,7 +163,7 @@ enum Direction {
     Answers,
 }
 
-/// What becomes of one chunk.
+/// What the proxy does with one chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Forward,
@@ -169,7 +172,7 @@ enum Fate {
     Close,
 }
 
-/// No HTTP of any version, and no TLS record.
+/// Neither HTTP of any version nor a TLS record.
 const NOISE: &[u8] = b"\xff\x00\xfe%%% 418 no protocol at all \x01\x02\x03\r\n\r\n";
 
 impl Shared {
@@ -185,7 +188,8 @@ impl Shared {
             }
             state.accepted += 1;
             let number = state.accepted;
-            // One that failed on its way here, or that is refused, is closed by being dropped.
+            // A connection that failed on its way here, or that is refused, is closed by being
+            // dropped.
             let Ok(client) = client else { continue };
             let Ok(socket) = client.try_clone() else { continue };
             if state.behaviour == Behaviour::Refuse {
@@ -208,7 +212,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Forwards what the client says; connects to the target when the first of it goes through.
+    /// Forwards the bytes of the client; connects to the target when the first chunk is forwarded.
     fn requests(self: &Arc<Self>, number: usize, mut client: TcpStream) {
         let mut target = None;
         let mut buffer = [0; 64 * 1024];
@@ -256,7 +260,7 @@ impl Shared {
         }
     }
 
-    /// Decides on a chunk that was just read; a delay is over when this returns.
+    /// Decides what to do with a chunk that was just read; a delay is over when this returns.
     fn fate(&self, number: usize, direction: Direction, length: usize) -> Fate {
         let read = Instant::now();
         let mut state = self.lock();
@@ -298,7 +302,7 @@ mod tests {
     use super::*;
     use crate::wait;
 
-    /// A target that answers every chunk with itself.
+    /// Starts a target that answers every chunk with the same chunk.
     fn echo() -> String {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = listener.local_addr().expect("its address");

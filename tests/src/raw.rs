@@ -1,4 +1,5 @@
-//! Requests of the etcd API as they go over the wire: no client library fills in, repeats or hides anything.
+//! Requests of the etcd API as they are sent over the wire: no client library adds, repeats or
+//! hides anything.
 
 use etcd_client::proto::{PbResponseHeader, PbWatchRequest, PbWatchRequestUnion, PbWatchResponse};
 use prost::Message;
@@ -8,23 +9,23 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-/// What a store refused: code and text.
+/// An error status of the store: gRPC code and message; code -1 is an error of the connection.
 pub type Refused = (i32, String);
 
-/// One connection.
+/// One connection to a store.
 #[derive(Clone)]
 pub struct Raw {
     channel: Channel,
 }
 
 impl Raw {
-    /// Connects when first used.
+    /// Returns a connection that is established at its first use.
     pub fn connect(endpoint: &str) -> Self {
         let endpoint = Endpoint::from_shared(endpoint.to_owned()).expect("an endpoint");
         Self { channel: endpoint.connect_lazy() }
     }
 
-    /// Calls a method of a service, as in `KV/Put`.
+    /// Calls a method of a service; `method` is, for example, `KV/Put`.
     pub async fn call<Q, A>(&self, method: &str, request: Q) -> Result<A, Refused>
     where
         Q: Message + 'static,
@@ -37,7 +38,7 @@ impl Raw {
         answer.map(tonic::Response::into_inner).map_err(refused)
     }
 
-    /// Sends one message on a stream and takes the first answer.
+    /// Sends one message on a stream and returns the first answer.
     pub async fn call_streaming<Q, A>(&self, method: &str, request: Q) -> Result<A, Refused>
     where
         Q: Message + 'static,
@@ -54,7 +55,7 @@ impl Raw {
         message.ok_or((-1, "the stream ended".to_owned()))
     }
 
-    /// Opens a stream of watchers with its first request: etcd answers nothing before.
+    /// Opens a watch stream with its first request; etcd does not answer before that request.
     pub async fn watch(&self, first: PbWatchRequestUnion) -> WatchStream {
         let mut grpc = tonic::client::Grpc::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
         grpc.ready().await.expect("a connection");
@@ -73,7 +74,7 @@ fn refused(status: Status) -> Refused {
 
 /// A stream of watchers.
 pub struct WatchStream {
-    /// There until the client has said that it asks nothing more.
+    /// Sender of requests; `None` after [`WatchStream::ask_nothing_more`].
     requests: Option<mpsc::Sender<PbWatchRequest>>,
     answers: Streaming<PbWatchResponse>,
 }
@@ -86,19 +87,19 @@ impl WatchStream {
         requests.send(request).await.expect("the stream is open");
     }
 
-    /// Says that nothing more will be asked; answers go on.
+    /// Closes the sending side of the stream; answers continue to arrive.
     pub fn ask_nothing_more(&mut self) {
         self.requests = None;
     }
 
-    /// The next answer.
+    /// Waits for the next answer.
     pub async fn next(&mut self) -> Result<PbWatchResponse, Refused> {
         let message = self.answers.message().await.map_err(refused)?;
         message.ok_or((-1, "the stream ended".to_owned()))
     }
 }
 
-/// The revision in a header.
+/// Returns the revision in a header, or -1 if there is no header.
 pub fn revision(header: Option<&PbResponseHeader>) -> i64 {
     header.map_or(-1, |header| header.revision)
 }

@@ -1,5 +1,5 @@
-//! An independent recorder of everything that the store says: every revision, in order, with the time at
-//! which it came.
+//! An independent recorder of every change in the store: every revision, in order, with the time at
+//! which it arrived.
 
 use crate::etcd::Etcd;
 use crate::wait;
@@ -10,32 +10,30 @@ use std::time::Duration;
 /// One change of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The revision.
     pub revision: i64,
-    /// The key.
     pub key: String,
-    /// The value; `None` for a deletion.
+    /// The new value; `None` for a deletion.
     pub value: Option<String>,
-    /// The lease that it was written under; 0 for none.
+    /// The lease under which the value was written; 0 for none.
     pub lease: i64,
-    /// When it was recorded, in hundredths of a second since boot.
+    /// Time of the recording, in hundredths of a second since boot.
     pub boot_centis: u64,
 }
 
-/// A recorder at work.
+/// A running recorder.
 pub struct Recorder {
     changes: Arc<Mutex<Vec<Change>>>,
     _runtime: tokio::runtime::Runtime,
 }
 
-/// The clock of `/proc/uptime`, which the test steps log too.
+/// Returns the clock of `/proc/uptime`, which the test steps log too, in hundredths of a second.
 pub fn boot_centis() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     (time.tv_sec * 100 + time.tv_nsec / 10_000_000).cast_unsigned()
 }
 
 impl Recorder {
-    /// Records from the first revision on.
+    /// Starts to record from the first revision on.
     pub fn start(etcd: &Etcd) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
@@ -44,7 +42,7 @@ impl Recorder {
         Self { changes, _runtime: runtime }
     }
 
-    /// Everything up to this revision.
+    /// Waits until this revision is recorded and returns all recorded changes.
     pub fn up_to(&self, revision: i64) -> Vec<Change> {
         let seen = || self.changes.lock().expect("no panic").last().map_or(0, |c: &Change| c.revision);
         wait::until(
@@ -60,10 +58,11 @@ async fn record(endpoints: Vec<String>, changes: Arc<Mutex<Vec<Change>>>) {
     let mut next = 1;
     let mut member = 0;
     loop {
-        // One member at a time: a watch on a dead one ends, and the next goes on where it was.
+        // One member at a time: the watch on a dead member ends, and the next member's watch
+        // continues at the next revision.
         let endpoint = &endpoints[member % endpoints.len()];
         member += 1;
-        // Whatever the error is, the next member is asked.
+        // The next member is tried whatever the error is.
         let _ = record_from(endpoint, &mut next, &changes).await;
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -1,34 +1,34 @@
-//! The embedded store as a process.
+//! The embedded store solo-etcd as a process.
 
 use crate::process::{Running, binary};
 use crate::wait;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A running `solo-etcd`, on a port that the system chose; or one that is stopped.
+/// A `solo-etcd` process, running or stopped, on a port that the system chose.
 pub struct Solo {
     directory: tempfile::TempDir,
-    /// Where it keeps its data; nowhere if it does so in memory.
+    /// The data directory; `None` if the store is in memory only.
     data: Option<PathBuf>,
-    /// Once it was chosen it is kept, so that a restarted store is found again.
+    /// The port. It is kept once it was chosen, so that clients find a restarted store again.
     port: u16,
     running: Option<Running>,
 }
 
 impl Solo {
-    /// Without a disk.
+    /// Starts a store that keeps its data in memory.
     pub fn in_memory() -> Self {
         Self::new(tempfile::tempdir().expect("a directory"), None)
     }
 
-    /// In a directory of the test's.
+    /// Starts a store that keeps its data in a directory of the test.
     pub fn on_disk() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let data = directory.path().join("data");
         Self::new(directory, Some(data))
     }
 
-    /// In a directory that is there already.
+    /// Starts a store that keeps its data below an existing directory.
     pub fn on_disk_in(parent: &Path) -> Self {
         Self::new(tempfile::tempdir().expect("a directory"), Some(parent.join("data")))
     }
@@ -39,7 +39,7 @@ impl Solo {
         solo
     }
 
-    /// The command that starts it.
+    /// Returns the command that starts the store.
     pub fn command(&self) -> Command {
         let mut command = Command::new(binary("solo-etcd"));
         command.args(["--listen", &format!("127.0.0.1:{}", self.port)]);
@@ -50,10 +50,10 @@ impl Solo {
         command
     }
 
-    /// Starts it where it is not running.
+    /// Starts the store; it must not be running.
     pub fn start(&mut self) {
         let log = self.path("log");
-        // It may not be there.
+        // The file may not exist.
         let _ = std::fs::remove_file(&log);
         self.running = Some(Running::start(&mut self.command(), &log));
         let port = || {
@@ -65,22 +65,22 @@ impl Solo {
             wait::until("solo-etcd listens", port, || std::fs::read_to_string(&log).unwrap_or_default());
     }
 
-    /// Kills it, as `kill -9` does.
+    /// Kills the store, as `kill -9` does.
     pub fn kill(&mut self) {
         self.running = None;
     }
 
-    /// The process.
+    /// Returns the running process.
     pub fn process(&mut self) -> &mut Running {
         self.running.as_mut().expect("it runs")
     }
 
-    /// Where clients connect to.
+    /// Returns the endpoint for clients.
     pub fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Its data directory.
+    /// Returns the data directory.
     pub fn data(&self) -> &Path {
         self.data.as_deref().expect("it is on disk")
     }
@@ -89,7 +89,7 @@ impl Solo {
         self.directory.path().join(name)
     }
 
-    /// The directory of the test.
+    /// Returns the temporary directory of this value.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }

@@ -1,23 +1,23 @@
-//! A client of the test's own, apart from the code under test.
+//! The tests' own store client, independent of the code under test.
 
 use crate::recorder::Change;
 use etcd_client::{Client, ConnectOptions, GetOptions, LeaseGrantOptions, PutOptions, Txn, TxnOp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Blocking calls to the store.
+/// A client with blocking calls to the store.
 pub struct Store {
     runtime: tokio::runtime::Runtime,
     client: Client,
 }
 
-/// Any error, as text.
+/// A result whose error is text.
 pub type Result<T> = std::result::Result<T, String>;
 
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Store {
-    /// Connects when first used.
+    /// Returns a client that connects at its first use.
     pub fn connect(endpoints: &[String]) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
@@ -27,12 +27,13 @@ impl Store {
         Self { runtime, client }
     }
 
-    /// The client, and a way to run futures.
+    /// Returns the asynchronous client and the runtime that runs its futures.
     pub fn parts(&self) -> (&tokio::runtime::Runtime, Client) {
         (&self.runtime, self.client.clone())
     }
 
-    /// Several tries, because a member may be down: every call here says the same when it is sent twice.
+    /// Tries a request several times, because a member may be down. Every request here is
+    /// idempotent.
     fn call<T, F>(&self, request: impl Fn(Client) -> F) -> Result<T>
     where
         F: Future<Output = std::result::Result<T, etcd_client::Error>>,
@@ -48,18 +49,19 @@ impl Store {
         Err(last)
     }
 
-    /// A value; `None` if there is none.
+    /// Returns the value of a key, `None` if the key does not exist, or an error if the store does
+    /// not answer.
     pub fn try_get(&self, key: &str) -> Result<Option<String>> {
         let answer = self.call(|mut c| async move { c.get(key, None).await })?;
         Ok(answer.kvs().first().map(|kv| kv.value_str().expect("text").to_owned()))
     }
 
-    /// A value; panics if the store does not answer.
+    /// Returns the value of a key; panics if the store does not answer.
     pub fn get(&self, key: &str) -> Option<String> {
         self.try_get(key).unwrap_or_else(|e| panic!("get {key}: {e}"))
     }
 
-    /// All keys with this prefix.
+    /// Returns all keys with this prefix and their values.
     pub fn list(&self, prefix: &str) -> BTreeMap<String, String> {
         let answer =
             self.call(|mut c| async move { c.get(prefix, Some(GetOptions::new().with_prefix())).await });
@@ -68,39 +70,40 @@ impl Store {
         answer.kvs().iter().map(|kv| (text(kv.key()), text(kv.value()))).collect()
     }
 
-    /// Writes; gives the revision.
+    /// Writes a value and returns the revision.
     pub fn put(&self, key: &str, value: &str) -> i64 {
         let answer = self.call(|mut c| async move { c.put(key, value, None).await });
         let answer = answer.unwrap_or_else(|e| panic!("put {key}: {e}"));
         answer.header().expect("a header").revision()
     }
 
-    /// Writes and says what went wrong.
+    /// Writes a value with a single try; returns the revision or the error.
     pub fn try_put(&self, key: &str, value: &[u8]) -> Result<i64> {
         let answer =
             self.runtime.block_on(self.client.clone().put(key, value, None)).map_err(|e| e.to_string())?;
         Ok(answer.header().expect("a header").revision())
     }
 
-    /// Deletes.
+    /// Deletes a key.
     pub fn delete(&self, key: &str) {
         self.call(|mut c| async move { c.delete(key, None).await })
             .unwrap_or_else(|e| panic!("delete {key}: {e}"));
     }
 
-    /// The revision now.
+    /// Returns the current revision of the store.
     pub fn revision(&self) -> i64 {
         let answer = self.call(|mut c| async move { c.get("/", None).await }).expect("a revision");
         answer.header().expect("a header").revision()
     }
 
-    /// Compacts up to this revision.
+    /// Compacts the history up to this revision.
     pub fn compact(&self, revision: i64) {
         self.runtime.block_on(self.client.clone().compact(revision, None)).expect("compacted");
     }
 
-    /// Writes a recorded history into an empty store, up to this revision: each change at its own revision and under
-    /// a lease of its own number, which lives for so many seconds.
+    /// Writes a recorded history, up to revision `to`, into an empty store: each change at its
+    /// original revision and under a lease with its original id, with a time to live of
+    /// `lease_seconds`.
     pub fn replay(&self, changes: &[Change], to: i64, lease_seconds: i64) {
         let mut leases = BTreeSet::from([0]);
         for group in changes.chunk_by(|a, b| a.revision == b.revision) {
@@ -131,19 +134,19 @@ impl Store {
         }
     }
 
-    /// The lease that a key hangs on; 0 for none, and for a key that is not there.
+    /// Returns the lease of a key; 0 if the key has no lease or does not exist.
     pub fn lease_of(&self, key: &str) -> i64 {
         let answer = self.call(|mut c| async move { c.get(key, None).await }).expect("an answer");
         answer.kvs().first().map_or(0, |kv| kv.lease())
     }
 
-    /// True if this lease is there.
+    /// True if this lease exists.
     pub fn has_lease(&self, lease: i64) -> bool {
         let answer = self.call(|mut c| async move { c.lease_time_to_live(lease, None).await });
         answer.is_ok_and(|answer| answer.ttl() > 0)
     }
 
-    /// Leader and own id of the member that answers.
+    /// Returns the ids of the leader and of the member that answers.
     pub fn status(&self) -> Option<(u64, u64)> {
         let status = self.runtime.block_on(self.client.clone().status()).ok()?;
         Some((status.leader(), status.header()?.member_id()))

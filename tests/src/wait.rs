@@ -1,16 +1,16 @@
-//! Waiting for a condition with a deadline; never for a time.
+//! Functions that wait for a condition with a deadline, never for a fixed time.
 
 use std::time::{Duration, Instant};
 
-/// How long a condition may take when nothing else is said.
+/// Default deadline of a condition.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Waits until `look` answers, at most [`DEADLINE`]; panics with what `state` says.
+/// Waits until `look` returns a value, at most [`DEADLINE`]; panics with the result of `state`.
 pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>, state: impl FnOnce() -> String) -> T {
     until_within(DEADLINE, what, look, state)
 }
 
-/// As [`until`], with its own deadline.
+/// Same as [`until`], with its own deadline.
 pub fn until_within<T>(
     limit: Duration,
     what: &str,
@@ -29,7 +29,8 @@ pub fn until_within<T>(
     }
 }
 
-/// Holds that a condition stays true for a while: the only way to show that something does not happen.
+/// Asserts that a condition stays true for `duration`: the only way to show that something does not
+/// happen.
 pub fn stays(what: &str, duration: Duration, mut holds: impl FnMut() -> bool, state: impl Fn() -> String) {
     let deadline = Instant::now() + duration;
     while Instant::now() < deadline {

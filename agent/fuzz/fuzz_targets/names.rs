@@ -1,4 +1,5 @@
-//! No packet makes the DNS server panic, or answer what is no answer. The first byte says how it came.
+//! Checks that no packet makes the DNS server panic, or send a reply that is not a valid answer.
+//! The first byte of the input selects the transport.
 #![no_main]
 
 use agent::dns::{QUESTION_MAX_BYTES, answer_packet};

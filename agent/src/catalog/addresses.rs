@@ -8,17 +8,17 @@ use schema::records::{Interfaces, published_interfaces, usable_addresses};
 use std::fmt;
 use std::net::IpAddr;
 
-/// Addresses by interface, as they are published.
+/// The addresses that are published, by interface.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Addresses {
     found: Interfaces,
-    /// Interfaces without an address that is published.
+    /// The interfaces that have no address to publish.
     bare: Vec<InterfaceName>,
 }
 
 impl Addresses {
-    /// Reads them from the system; `None` if that fails. A machine without any, not even its own, is one that
-    /// could not be read.
+    /// Reads the addresses from the system; returns `None` if that fails. A result without any
+    /// address, not even loopback, counts as a failure.
     pub(crate) fn read() -> Option<Self> {
         let networks = sysinfo::Networks::new_with_refreshed_list().ok()?;
         let all = networks.iter().map(|(name, data)| {
@@ -37,13 +37,14 @@ impl Addresses {
         Self { found, bare }
     }
 
-    /// All of them.
+    /// Returns the published addresses of all interfaces.
     pub(crate) fn by_interface(&self) -> &Interfaces {
         &self.found
     }
 
-    /// Those that others should use for a service: what its definition says, else what the settings say, else
-    /// every one that can be reached from elsewhere. Where there is none [`Addresses::why_none`] says why.
+    /// Returns the addresses that others should use for a service: those in its definition, else
+    /// those in the settings, else every address that other hosts can reach. If there is none,
+    /// [`Addresses::unusable_reason`] says why.
     pub(super) fn for_service(
         &self,
         service: &ServiceDefinition,
@@ -71,7 +72,7 @@ impl Addresses {
         usable_addresses(self.found.iter().flat_map(|(_, addresses)| addresses.iter().copied()))
     }
 
-    /// Why a service has no address that others should use, and what would be right.
+    /// Returns why a service has no address that others can use, and how to correct that.
     pub(super) fn unusable_reason(&self, service: &ServiceDefinition, settings: &ServicesSettings) -> String {
         if let Some(ServiceAddress::Name(name)) = &service.address {
             return format!("its address {name} is not resolved");
@@ -97,7 +98,7 @@ impl Addresses {
 }
 
 impl fmt::Display for Addresses {
-    /// Each interface with its addresses.
+    /// Writes each interface with its addresses.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown: Vec<String> = Vec::new();
         for (name, addresses) in self.found.iter() {
@@ -144,7 +145,7 @@ mod tests {
         check(&service, &settings, &[]);
         service.address = Some(ServiceAddress::Ip(ip("4.3.2.1")));
         check(&service, &settings, &["4.3.2.1"]);
-        // Not those of the host, while nobody knows better.
+        // The addresses of the host are not used while the name has not been resolved.
         service.address = Some(ServiceAddress::try_from("db.example.org".to_owned()).unwrap());
         check(&service, &settings, &[]);
     }

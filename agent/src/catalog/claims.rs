@@ -1,5 +1,5 @@
-//! Where hosts without a service are: the claim of their name says it. It is read when somebody asks, kept for seconds,
-//! and never watched, because every host writes one.
+//! The addresses of hosts that have no service, read from the claims of their names. A claim is
+//! read on request and cached for seconds. Claims are never watched, because every host writes one.
 
 use super::trust::Trust;
 use catalog::Claim;
@@ -13,25 +13,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{OnceCell, watch};
 
-/// How long it counts what was read.
+/// How long a claim is served from the cache after it was read.
 const KEPT_FOR: Duration = Duration::from_secs(5);
-/// Names that are kept, and so a bound on reads: whoever asks for more in that time is told that it cannot be told.
+/// Maximum number of cached names, which also bounds the number of reads. When it is reached, the
+/// claims of further names are unknown until cached ones expire.
 const NAMES_MAX: usize = 1000;
-/// Most time for one read.
+/// Time limit for one read.
 const WITHIN: Duration = Duration::from_secs(2);
 
 struct CachedClaim {
     since: Instant,
-    /// Whoever comes while it is read waits for the same answer.
+    /// Concurrent requests for the same host wait for the same read.
     claim: Arc<OnceCell<Claim>>,
 }
 
-/// The claims that somebody asked for.
+/// The claims that were requested.
 pub(super) struct Claims {
     session: Session,
     trust: watch::Receiver<Trust>,
     kept: Mutex<HashMap<HostName, CachedClaim>>,
-    /// It was said that they may not be read.
+    /// True once the log says that claims may not be read; false again after a successful read.
     failure_logged: AtomicBool,
 }
 
@@ -46,15 +47,15 @@ impl Claims {
         Self { session, trust, kept: Mutex::default(), failure_logged: AtomicBool::new(false) }
     }
 
-    /// What was read a moment ago.
+    /// Returns the cached claim, if it is still fresh.
     pub(super) fn known(&self, host: &HostName) -> Option<Claim> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.get(host).filter(|kept| kept.is_fresh())?.claim.get().cloned()
     }
 
-    /// What was read a moment ago, or is read now.
+    /// Returns the cached claim if it is still fresh, and otherwise reads it from the store.
     pub(super) async fn read(&self, host: &HostName) -> Claim {
-        // A store that is not trusted tells nothing.
+        // Nothing in an untrusted store is believed.
         if self.trust.borrow().epoch.is_none() {
             return Claim::Unknown;
         }

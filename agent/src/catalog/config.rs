@@ -1,5 +1,5 @@
-//! The values that operators keep in the store for files of hosts. They are few, so all of them are followed once a
-//! template asks for one.
+//! The values that operators keep in the store for files on the hosts. There are few of them, so
+//! all are followed as soon as a template or a request needs one.
 
 use etcd_session::{Entry, Feed, FeedEvent};
 use schema::keys::Key;
@@ -7,15 +7,15 @@ use schema::names::ConfigName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Values that operators keep in the store, by name.
+/// The values that operators keep in the store, by name; `Err` says what is wrong with a value.
 pub(super) type ConfigValues = BTreeMap<ConfigName, Result<String, String>>;
 
-/// Longest value that is taken.
+/// Longest accepted value, in bytes.
 const VALUE_MAX_BYTES: usize = 16 * 1024;
-/// Most values; more are passed over.
+/// Maximum number of values; further ones are ignored.
 const VALUES_MAX: usize = 10_000;
 
-/// The feed of the values, while it runs.
+/// The running feed of the values.
 pub(super) struct ConfigFeed {
     pub(super) number: u64,
     _feed: Feed,
@@ -27,7 +27,7 @@ impl ConfigFeed {
         Self { number, _feed: feed, listing: ConfigValues::new() }
     }
 
-    /// Takes an event in; true if what is known differs.
+    /// Applies an event to `known`. Returns true if `known` may have changed.
     pub(super) fn take(&mut self, event: FeedEvent, known: &mut Option<Arc<ConfigValues>>) -> bool {
         match event {
             FeedEvent::InitApply(part) => {
@@ -47,7 +47,7 @@ impl ConfigFeed {
                 differs
             }
             FeedEvent::Apply(_, changes) => {
-                // A change comes after a list.
+                // The feed delivers a list before any change.
                 let values = Arc::make_mut(known.get_or_insert_default());
                 for (key, entry) in changes {
                     let Some(name) = name_of(&key) else { continue };

@@ -1,5 +1,5 @@
-//! Service files on disk: read when something changes, each on its own. Of a file that is wrong the last good
-//! content stays.
+//! The service files on disk. They are read again when something changes, each on its own. If a
+//! file becomes invalid, its last good content stays in use.
 
 use crate::files::Directory;
 use crate::trust;
@@ -15,23 +15,23 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
-/// Largest service file.
+/// Largest accepted service file, in bytes.
 const FILE_MAX_BYTES: u64 = 256 * 1024;
-/// Files are looked at this often though nothing was heard of a change.
+/// Time between two reads of the files when no change was notified.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
-/// Changes within this time are one.
+/// Time to wait for further changes before the files are read again.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// What the files say.
+/// The content of the service files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Loaded {
-    /// Services and checks of the host.
+    /// The services and checks of the host.
     pub definitions: Arc<Definitions>,
-    /// What is wrong with them.
+    /// The errors in the files.
     pub errors: Vec<String>,
 }
 
-/// Reads service files and follows them.
+/// Reads the service files and follows their changes.
 pub(crate) struct Loader {
     settings: watch::Receiver<Arc<Settings>>,
     sender: watch::Sender<Arc<Loaded>>,
@@ -40,7 +40,7 @@ pub(crate) struct Loader {
 }
 
 impl Loader {
-    /// Reads what is there now.
+    /// Creates the loader and reads the files once.
     pub(crate) fn new(settings: watch::Receiver<Arc<Settings>>) -> (Self, watch::Receiver<Arc<Loaded>>) {
         let (sender, receiver) = watch::channel(Arc::new(Loaded::default()));
         let mut loader = Self { settings, sender, good: BTreeMap::new() };
@@ -48,14 +48,14 @@ impl Loader {
         (loader, receiver)
     }
 
-    /// Follows the files until it is dropped.
+    /// Follows the files until the task is dropped.
     pub(crate) async fn run(mut self) {
         let (changed, mut changes) = mpsc::channel(1);
         let mut watcher = watch_files(&self.settings.borrow().services.clone(), changed.clone());
         let mut poll = tokio::time::interval(POLL_INTERVAL);
         loop {
             tokio::select! {
-                // Channels and timers lose nothing when another is ready first.
+                // Channels and timers lose nothing when another branch completes first.
                 _ = changes.recv() => tokio::time::sleep(SETTLE).await,
                 ended = self.settings.changed() => {
                     if ended.is_err() {
@@ -74,7 +74,7 @@ impl Loader {
         let settings = self.settings.borrow().services.clone();
         let mut errors = Vec::new();
         let mut files = list(&settings, &mut errors);
-        // A directory that cannot be read now has what it had.
+        // The known files of a directory that cannot be read now stay in use.
         let unreadable: Vec<&PathBuf> = settings
             .directories
             .iter()
@@ -102,7 +102,7 @@ impl Loader {
         errors.extend(misfits.iter().map(ToString::to_string));
         self.sender.send_if_modified(|loaded| {
             for error in errors.iter().filter(|error| !loaded.errors.contains(error)) {
-                tracing::error!(error, "a service file is wrong; what was good of it stays");
+                tracing::error!(error, "a service file is wrong; its last good content stays in use");
             }
             let new = Loaded { definitions: Arc::new(definitions), errors };
             let differs = **loaded != new;
@@ -117,18 +117,18 @@ impl Loader {
 fn watch_files(settings: &ServicesSettings, changed: mpsc::Sender<()>) -> Option<notify::RecommendedWatcher> {
     let on_event = move |event: notify::Result<notify::Event>| {
         if event.map_or(true, |event| !event.kind.is_access()) {
-            // A full queue holds the same request already.
+            // If the queue is full, it already holds the same request.
             let _ = changed.try_send(());
         }
     };
     let mut watcher = match notify::recommended_watcher(on_event) {
         Ok(watcher) => watcher,
         Err(error) => {
-            tracing::warn!(%error, "files cannot be watched; they are looked at twice a minute");
+            tracing::warn!(%error, "files cannot be watched; they are read again every 30 seconds");
             return None;
         }
     };
-    // The directory, not the file: an editor puts another file in its place.
+    // The directory is watched, not the file, because an editor replaces the file by another one.
     let list = settings.profile_list.as_deref().and_then(Path::parent);
     for directory in settings.directories.iter().map(PathBuf::as_path).chain(list) {
         if directory.exists()
@@ -140,12 +140,12 @@ fn watch_files(settings: &ServicesSettings, changed: mpsc::Sender<()>) -> Option
     Some(watcher)
 }
 
-/// How an error about a directory begins.
+/// Returns the beginning of every error message about a directory.
 fn error_prefix(directory: &Path) -> String {
     format!("directory {}: ", directory.display())
 }
 
-/// The files, in order of name within each directory.
+/// Lists the service files, sorted by name within each directory, and the profile list at the end.
 fn list(settings: &ServicesSettings, errors: &mut Vec<String>) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for directory in &settings.directories {
@@ -177,7 +177,7 @@ fn list(settings: &ServicesSettings, errors: &mut Vec<String>) -> Vec<PathBuf> {
 
 fn read(path: &Path, settings: &ServicesSettings) -> Result<Parsed, String> {
     let shown = path.display().to_string();
-    // Whoever can write the file can have commands run.
+    // Whoever can write the file can make the agent run commands.
     trust::check_file(path)?;
     let wrong = |error: io::Error| error.to_string();
     let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
@@ -244,7 +244,7 @@ mod tests {
         std::fs::write(directory.join("a.json"), r#"{"service": {"name": "a"}}"#).unwrap();
         let (_settings, receiver) = watch::channel(settings(&directory));
         let (mut loader, loaded) = Loader::new(receiver);
-        // A file in its place stands for every error that is not "it is not there".
+        // A file in place of the directory stands for every error other than "not found".
         std::fs::rename(&directory, base.path().join("aside")).unwrap();
         std::fs::write(&directory, "").unwrap();
         loader.load();

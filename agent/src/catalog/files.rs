@@ -1,6 +1,6 @@
-//! The catalog as files: the cache that survives a restart, and the YAML that Hiera reads. Written only when
-//! their content changes. The cache is touched at most once a minute while the store confirms it, so its age
-//! is its time of modification.
+//! The catalog as files: the cache that survives a restart, and the YAML file for Hiera. They are
+//! written only when their content changes. While the store confirms the catalog, the modification
+//! time of the cache is updated at most once a minute, so it gives the age of the cache.
 
 use super::reader::{CatalogSnapshot, Reader};
 use crate::files::{Directory, replace_if_different};
@@ -14,16 +14,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// The cache, in the state directory.
+/// Name of the cache in the state directory.
 const CACHE: &str = "catalog.json";
 const CACHE_MAX_BYTES: u64 = 256 * 1024 * 1024;
 const TOUCH_EVERY: Duration = Duration::from_secs(60);
-/// Changes within this time are one file.
+/// Time to wait for further changes before the files are written.
 const SETTLE: Duration = Duration::from_millis(200);
-/// So many times as long as it took to write the cache it is not written again, because all of it is written for each
-/// change. A restart reads it, and steps, before which it is written without a pause.
+/// Pause after a write of the cache, as a multiple of the duration of that write. The pause is
+/// needed because each change rewrites the whole cache. It does no harm, because only a restart and
+/// steps read the cache, and before a step the cache is written without a pause.
 const CACHE_PAUSE: u32 = 50;
-/// A cache of more entries than this is written at most twice a minute, however fast the disk is.
+/// Number of entries above which a cache is written at most twice a minute, however fast the disk
+/// is.
 const LARGE_CACHE: usize = 10_000;
 const LARGE_CACHE_PAUSE: Duration = Duration::from_secs(30);
 
@@ -40,22 +42,22 @@ pub(crate) fn read_cache(directory: &Directory) -> Option<(CachedCatalog, Durati
     match codec::read::<CachedCatalog>(&bytes) {
         Ok(cached) => Some((cached, SystemTime::now().duration_since(written).unwrap_or_default())),
         Err(error) => {
-            tracing::warn!(%error, "the cached catalog is passed over");
+            tracing::warn!(%error, "the cached catalog is invalid and ignored");
             None
         }
     }
 }
 
-/// Most time that somebody waits for the files.
+/// Longest time that a step waits for the files.
 const WANTED_WITHIN: Duration = Duration::from_secs(5);
 
-/// A way to have the files written now.
+/// A handle to have the files written now.
 #[derive(Debug, Clone)]
 pub(crate) struct FilesHandle(mpsc::Sender<oneshot::Sender<()>>);
 
 impl FilesHandle {
-    /// Waits until the files say what the catalog says. A step that a change set off would read what was before it, and
-    /// nothing would set it off again.
+    /// Waits until the files show the current catalog. Otherwise a step that a change triggered
+    /// would read the content from before the change, and nothing would trigger the step again.
     pub(crate) async fn flush(&self) {
         let (done, is_done) = oneshot::channel();
         let first_read = async {
@@ -64,7 +66,7 @@ impl FilesHandle {
             let _ = is_done.await;
         };
         if tokio::time::timeout(WANTED_WITHIN, first_read).await.is_err() {
-            tracing::warn!("the files of the catalog are behind while a step starts");
+            tracing::warn!("a step starts although the files of the catalog are out of date");
         }
     }
 }
@@ -78,18 +80,18 @@ pub(crate) struct Files {
     wanted: mpsc::Receiver<oneshot::Sender<()>>,
     cache: WriteRecord,
     hiera: WriteRecord,
-    /// The lines that the file for Hiera had last.
+    /// The lines of the Hiera file as it was last rendered.
     lines: HieraFile,
 }
 
-/// What a file holds.
+/// The last known content of a file on disk.
 #[derive(Default)]
 struct WriteRecord {
-    /// The text is large, so only a number that stands for it.
+    /// Checksum of the content, because the content itself is large.
     text: Option<u64>,
-    /// The generation of the catalog that it shows.
+    /// The generation of the catalog that the file shows.
     generation: Option<u64>,
-    /// Not before this it is written again.
+    /// The time before which the file is not written again.
     not_before: Option<Instant>,
 }
 
@@ -105,7 +107,7 @@ fn checksum(text: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// A writer that makes the number of what passes it.
+/// A writer that computes the checksum of all bytes that pass through it.
 struct ChecksumWriter<W> {
     inner: W,
     hasher: DefaultHasher,
@@ -124,7 +126,7 @@ impl<W: Write> Write for ChecksumWriter<W> {
 }
 
 impl Files {
-    /// Prepares to write.
+    /// Creates the task and the handle to it.
     pub(crate) fn new(
         directory: Directory,
         settings: watch::Receiver<Arc<Settings>>,
@@ -138,14 +140,14 @@ impl Files {
         (Self { directory, settings, reader, names, wanted, cache, hiera, lines }, FilesHandle(sender))
     }
 
-    /// Runs until it is dropped.
+    /// Runs until the task is dropped.
     pub(crate) async fn run(mut self) {
         let mut shown = self.reader.changes();
         let mut touched = Instant::now();
         let mut minute = tokio::time::interval(TOUCH_EVERY);
         loop {
             let now = shown.borrow_and_update().clone();
-            // What is not known yet must not take the place of what was known.
+            // A catalog that is not known yet must not replace a known one on disk.
             if now.view.records_known() && now.confirmed.is_some() {
                 if self.hiera.is_due(now.generation) {
                     self.write_hiera(&now).await;
@@ -155,14 +157,14 @@ impl Files {
                 }
             }
             let is_behind = self.cache.generation != Some(now.generation);
-            // A file that says something else is not made to look new.
+            // A cache that shows an older catalog must not look fresh.
             if now.connected && !is_behind && touched.elapsed() >= TOUCH_EVERY {
                 touched = Instant::now();
                 self.touch();
             }
             let cache_due = self.cache.not_before.filter(|_| is_behind);
             tokio::select! {
-                // Channels and timers lose nothing when another is ready first.
+                // Channels and timers lose nothing when another branch completes first.
                 changed = shown.changed() => {
                     if changed.is_err() {
                         return;
@@ -180,14 +182,14 @@ impl Files {
                 Some(done) = self.wanted.recv() => {
                     let now = shown.borrow_and_update().clone();
                     self.write_at_once(&now).await;
-                    // Whoever waited may have given up.
+                    // The step that waited may have given up.
                     let _ = done.send(());
                 }
             }
         }
     }
 
-    /// Writes what is behind, without a pause.
+    /// Writes the files that are out of date, without a pause.
     async fn write_at_once(&mut self, shown: &Arc<CatalogSnapshot>) {
         if !shown.view.records_known() || shown.confirmed.is_none() {
             return;
@@ -227,7 +229,7 @@ impl Files {
                 least.max(begin.elapsed() * CACHE_PAUSE)
             }
             Err(error) => {
-                tracing::warn!(%error, "the catalog could not be kept on disk");
+                tracing::warn!(%error, "the cache of the catalog could not be written");
                 TOUCH_EVERY
             }
         };
@@ -259,7 +261,7 @@ impl Files {
 
     fn touch(&self) {
         let path = self.directory.path().join(CACHE);
-        // Its age would be too large, which is the safe side.
+        // If this fails, the cache seems older than it is, which is the safe side.
         let _ =
             std::fs::File::options().write(true).open(path).and_then(|f| f.set_modified(SystemTime::now()));
     }

@@ -1,5 +1,5 @@
-//! Follows the store and owns the snapshot of the catalog. Records are followed whole; health for each service
-//! that somebody asks for.
+//! Follows the store and owns the catalog snapshot. All records are followed. Health is followed
+//! for each service that somebody asks for.
 
 use super::claims::Claims;
 use super::config::{ConfigFeed, ConfigValues};
@@ -19,15 +19,16 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
-/// Events of all feeds that wait.
+/// Capacity of the channel for the events of all feeds.
 const EVENTS_MAX: usize = 16;
-/// Events taken in before consumers see them.
+/// Maximum number of waiting events that are applied before consumers see the result.
 const EVENTS_AT_ONCE: usize = 256;
-/// How often it is looked which services nobody asks for any more.
+/// Time between two searches for services that nobody asks for any more, and between two listings
+/// while the store holds too many instances.
 const FORGET_INTERVAL: Duration = Duration::from_secs(30);
 const RECORDS: u64 = 0;
 
-/// One feed of health.
+/// The feed of the health of one service.
 struct HealthFeed {
     service: ServiceName,
     _feed: Feed,
@@ -35,7 +36,7 @@ struct HealthFeed {
     connected: bool,
 }
 
-/// The task.
+/// The task that follows the store.
 pub(crate) struct Follower {
     session: Session,
     settings: CatalogSettings,
@@ -45,12 +46,12 @@ pub(crate) struct Follower {
     catalog: Catalog,
     config: Option<Arc<ConfigValues>>,
     config_differs: bool,
-    /// The revision up to which releases have been heeded.
+    /// The revision up to which drop-stale requests have been handled.
     released: i64,
     feeds: Feeds,
 }
 
-/// What runs while the store is trusted.
+/// The feeds, which run while the store is trusted.
 struct Feeds {
     events: mpsc::Receiver<(u64, FeedEvent)>,
     sink: mpsc::Sender<(u64, FeedEvent)>,
@@ -63,14 +64,15 @@ struct Feeds {
     connected: bool,
     refused: usize,
     refused_in_listing: usize,
-    /// There is more in the store than is taken in: what is served stays, until a listing is within the limit.
+    /// True if the store holds more instances than the limit. The served view then stays until a
+    /// listing is within the limit.
     is_over: bool,
     listing_is_over: bool,
     revision: i64,
 }
 
 impl Follower {
-    /// Prepares to follow; what is on disk is shown at once.
+    /// Prepares to follow the store. The catalog from disk is shown at once.
     pub(crate) fn new(
         session: Session,
         settings: CatalogSettings,
@@ -93,7 +95,8 @@ impl Follower {
         };
         let (sender, receiver) = watch::channel(Arc::new(shown));
         let asked = Arc::new(Interest::default());
-        // What was followed before is of interest until it shows that it is not.
+        // Services that were followed before the restart stay of interest until nobody has asked
+        // for them for a while.
         let followed = catalog.view().health_known_services();
         asked.lock().extend(followed.map(|service| (service.clone(), Instant::now())));
         let claims = Arc::new(Claims::new(session.clone(), trust.clone()));
@@ -130,19 +133,20 @@ impl Follower {
         (follower, reader)
     }
 
-    /// Runs until it is dropped.
+    /// Runs until the task is dropped.
     pub(crate) async fn run(mut self) {
         let mut epoch = None;
         let mut forget = tokio::time::interval(FORGET_INTERVAL);
         loop {
             let trust = *self.trust.borrow_and_update();
             if trust.epoch != epoch {
-                // In a store that went back, or is another's, nothing is believed; what is served stays.
+                // Nothing is believed in a store that went back or belongs to another fleet; the
+                // served view stays.
                 self.feeds.stop();
                 if trust.epoch.is_some() {
                     self.feeds.start_records(&self.session);
                 }
-                // Earlier requests were about another history.
+                // Earlier drop-stale requests belong to another history.
                 self.released = trust.release;
                 epoch = trust.epoch;
             }
@@ -153,7 +157,8 @@ impl Follower {
             let next_check = self.catalog.next_check();
             let asked = self.interest.clone();
             tokio::select! {
-                // Channels, notifications and timers lose nothing when another is ready first.
+                // Channels, notifications and timers lose nothing when another branch completes
+                // first.
                 Some((number, event)) = self.feeds.events.recv() => {
                     self.take(number, event);
                     for _ in 0..EVENTS_AT_ONCE {
@@ -187,8 +192,8 @@ impl Follower {
         }
     }
 
-    /// Services that nobody asked for in a while are followed no more. While the store is away what is known is
-    /// kept: it could not be had again.
+    /// Stops following services that nobody asked for in a while. While the store is not connected,
+    /// all known health is kept, because it could not be read again.
     fn forget(&mut self) {
         if !self.feeds.is_connected() {
             return;
@@ -235,15 +240,18 @@ impl Follower {
                     return;
                 }
                 self.feeds.is_over = false;
-                // What only hosts have that are gone would stay for ever.
+                // Otherwise the names and addresses of hosts that are gone would stay in memory
+                // forever.
                 self.feeds.common.forget();
                 self.catalog.replace_records(listing, now);
-                // Whoever was cut off with us has his while from now on.
+                // Hosts that were cut off together with this one get the full time to come back,
+                // from now on.
                 self.catalog.wait_again(now);
                 self.feeds.refused = std::mem::take(&mut self.feeds.refused_in_listing);
                 self.feeds.revision = self.feeds.revision.max(revision);
             }
-            // A part of what happened would be neither the snapshot of before nor that of now.
+            // Applying only a part of the changes would give neither the old catalog nor the new
+            // one.
             FeedEvent::Apply(..) if self.feeds.is_over => {}
             FeedEvent::Apply(revision, changes) => {
                 for (key, entry) in changes {
@@ -272,7 +280,7 @@ impl Follower {
         }
         if !self.feeds.is_over {
             tracing::error!(
-                "the catalog has more than {most} instances (catalog.entries_max): it is served as it was"
+                "the catalog has more than {most} instances (catalog.entries_max): an earlier state is served"
             );
         }
         self.feeds.is_over = true;
@@ -313,10 +321,10 @@ impl Follower {
         }
     }
 
-    /// Lets consumers see what changed.
+    /// Publishes the snapshot, if it changed.
     fn publish(&mut self, trust: Trust) {
         if trust.release > self.released {
-            tracing::warn!("what the cliff guard held back is let through: an operator asked for it");
+            tracing::warn!("the retained instances are dropped, because an operator requested it");
             self.catalog.release();
             self.released = trust.release;
         }
@@ -361,8 +369,9 @@ impl Follower {
 }
 
 impl Feeds {
-    /// Every watch on the catalog stands, and is believed. Values of operators are not of the catalog: who may not read
-    /// them must not take it for cut off.
+    /// True while every watch on the catalog is connected and the catalog is within its limit. The
+    /// values of operators are not part of the catalog: an agent that may not read them must not
+    /// count as disconnected.
     fn is_connected(&self) -> bool {
         self.connected && !self.is_over && self.health.values().all(|feed| feed.connected)
     }
@@ -378,7 +387,7 @@ impl Feeds {
         (number, feed)
     }
 
-    /// Forgets what was listed of a listing that did not come to its end.
+    /// Discards a listing that did not complete.
     fn begin_listing(&mut self) {
         self.listing.clear();
         self.listing_is_over = false;
@@ -404,7 +413,7 @@ impl Feeds {
         self.connected = false;
     }
 
-    /// A record and where it belongs; one that cannot be read is counted.
+    /// Reads a record and its key. Counts a record that cannot be read.
     fn record(&mut self, key: &str, entry: &Entry) -> Option<(ServiceName, HostName, Arc<ServiceRecord>)> {
         let read = match Key::parse(key) {
             Ok(Key::Service(mut service, mut host)) => match ServiceRecord::read(&host, &entry.value) {
@@ -420,7 +429,7 @@ impl Feeds {
         match read {
             Ok(found) => Some(found),
             Err(error) => {
-                tracing::debug!(key = schema::names::quoted(key), error, "a record is passed over");
+                tracing::debug!(key = schema::names::quoted(key), error, "a record is ignored");
                 self.refused_in_listing += 1;
                 None
             }

@@ -1,5 +1,5 @@
-//! The catalog on this host. One task follows the store and owns the snapshot; everybody else reads snapshots
-//! of it, and says by asking which services they are interested in.
+//! The catalog on this host. One task follows the store and owns the catalog snapshot. All other
+//! parts of the agent read snapshots, and register interest in a service by asking for it.
 
 mod addresses;
 mod claims;

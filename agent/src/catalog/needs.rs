@@ -1,5 +1,5 @@
-//! What this host needs of others and does not have: computed whenever the catalog changes, and handed to the
-//! reconciler only when it says something new.
+//! The needs of this host that are not met. They are computed whenever the catalog changes, and
+//! passed to the reconciler only when the result differs.
 
 use super::reader::Reader;
 use super::trust::Trust;
@@ -18,16 +18,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
-/// What the reconciler is told.
+/// The needs as the reconciler sees them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Needs {
     /// The needs that are not met.
     pub waits: Vec<Wait>,
-    /// What the host sees of the services that it needs.
+    /// A digest of what the host sees of the services that it needs; `None` while that is not
+    /// known, or if nothing is needed.
     pub seen: Option<u64>,
 }
 
-/// A probe that failed is tried again this often, and one that succeeded as well: it may fail later.
+/// Time between two runs of a probe. A probe that succeeded runs again as well, because it may fail
+/// later.
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 const PROBE_OUTPUT_MAX_BYTES: usize = 1024;
@@ -49,7 +51,7 @@ impl RosterCount for Roster {
 
 impl Roster {
     fn take(&mut self, event: FeedEvent) {
-        // Of a host that was taken out nothing is needed.
+        // A decommissioned host is not needed any more, so it does not count.
         let role = |value: &[u8]| -> Option<Option<Role>> {
             let entry: RosterEntry = codec::read(value).ok()?;
             entry.decommissioned.is_none().then_some(entry.role)
@@ -80,28 +82,29 @@ impl Roster {
     }
 }
 
-/// The task.
+/// The task that computes the needs.
 pub(crate) struct NeedsTask {
     settings: watch::Receiver<Arc<Settings>>,
     reader: Reader,
     session: Session,
     sender: watch::Sender<Arc<Needs>>,
     roster: Roster,
-    /// What a probe that succeeded last was for, and its command.
+    /// The service, level and command of each probe that succeeded last.
     passed: BTreeSet<(ServiceName, Level, Vec<String>)>,
     trust: watch::Receiver<Trust>,
-    /// Who else can write the settings, if anybody can.
+    /// Why the settings are not trusted, if somebody else can write them.
     untrusted: watch::Receiver<Option<String>>,
 }
 
-/// What a probe is known by, whatever its place in the settings.
+/// Returns what identifies a probe independently of its place in the settings.
 fn probe_of(requirement: &Requirement) -> Option<(ServiceName, Level, Vec<String>)> {
     let command = requirement.probe.clone()?;
     Some((requirement.service.clone(), requirement.level, command))
 }
 
 impl NeedsTask {
-    /// Prepares the task; until it has looked nothing is met.
+    /// Prepares the task and publishes the needs once, so that a need counts as unmet until it is
+    /// known to be met.
     pub(crate) fn new(
         settings: watch::Receiver<Arc<Settings>>,
         reader: Reader,
@@ -116,7 +119,7 @@ impl NeedsTask {
         (task, receiver)
     }
 
-    /// Runs until it is dropped.
+    /// Runs until the task is dropped.
     pub(crate) async fn run(mut self) {
         let mut shown = self.reader.changes();
         let (sink, mut events) = mpsc::channel(8);
@@ -129,7 +132,7 @@ impl NeedsTask {
             let needs_roster = policy.requires.iter().any(|r| matches!(r.count, Count::All(_)));
             let trusted = self.trust.borrow_and_update().epoch;
             if trusted != epoch || (needs_roster && feed.is_none() && trusted.is_some()) {
-                // Of a store that does not count nothing is believed; the last roster stays.
+                // Nothing in an untrusted store is believed; the last known roster stays.
                 epoch = trusted;
                 number += 1;
                 feed = (needs_roster && epoch.is_some()).then(|| {
@@ -139,7 +142,7 @@ impl NeedsTask {
             }
             self.publish();
             tokio::select! {
-                // Channels and timers lose nothing when another is ready first.
+                // Channels and timers lose nothing when another branch completes first.
                 changed = shown.changed() => {
                     if changed.is_err() {
                         return;
@@ -162,7 +165,8 @@ impl NeedsTask {
 
     fn publish(&self) {
         let policy = self.policy();
-        // Also after other settings were read; and what is asked for again and again is followed on.
+        // Interest is registered each time: the settings may have changed, and interest that is not
+        // renewed ends.
         policy.requires.iter().for_each(|requirement| self.reader.follow(&requirement.service));
         let shown = self.reader.snapshot();
         let roster = self.roster.is_known.then_some(&self.roster as &dyn RosterCount);
@@ -185,7 +189,7 @@ impl NeedsTask {
         });
     }
 
-    /// Somebody waits for a probe.
+    /// True if a requirement waits for a probe to succeed.
     fn is_probe_due(&self, policy: &Policy) -> bool {
         policy.requires.iter().filter_map(probe_of).any(|probe| !self.passed.contains(&probe))
     }

@@ -1,5 +1,6 @@
-//! Writes what this host has into the store, and keeps the lease that its addresses hang on. What stands there
-//! is read before anything is written, so an agent that restarts with its leases alive writes nothing.
+//! Writes the services of this host into the store, and keeps the lease of their records alive. The
+//! store is read before anything is written, so an agent that restarts while its leases are alive
+//! writes nothing.
 
 use super::addresses::Addresses;
 use super::definitions::Loaded;
@@ -26,35 +27,36 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// What the reconciler says of writing.
+/// What the reconciler tells the publisher about writing to the store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Fencing {
-    /// The store may be written; the revision of its identity.
+    /// The revision of the store's identity; `None` if the store must not be written.
     pub store_revision: Option<i64>,
-    /// The history of the store: a lease is valid in the one that it was granted in.
+    /// The history of the store. A lease is valid only in the history in which it was granted.
     pub history: u64,
-    /// An operator took the host out: it withdraws what it has.
+    /// True if an operator decommissioned the host, which then withdraws its services.
     pub decommissioned: bool,
-    /// What an operator took out of use.
+    /// The services that an operator set to maintenance or draining.
     pub maintenance: Maintenance,
 }
 
-/// What stands in the store of this host, for `/status`.
+/// The services of this host as they exist in the store, for `/status`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub(crate) struct PublishedServices {
-    /// The health of each service.
+    /// The health of each service in the store, if there is one.
     pub services: BTreeMap<ServiceName, Option<Health>>,
-    /// The lease of the records.
+    /// The lease of the records, in hexadecimal.
     pub work_lease: Option<String>,
-    /// Services that are defined and not published, and why: they have no address that others could use, or more to
-    /// say than a record holds.
+    /// The services that are defined but not published, each with the reason: the service has no
+    /// address that others can use, or its record would be invalid, for example too large.
     pub held_back: BTreeMap<ServiceName, String>,
-    /// Addresses of services that are names and do not resolve now, and why; what they stood for before stays.
+    /// The names used as addresses that do not resolve now, each with the reason. Their last known
+    /// addresses stay.
     pub unresolved: BTreeMap<HostName, String>,
 }
 
 impl PublishedServices {
-    /// The services that are held back, as a report says them.
+    /// Returns the services that are not published, in the form of the report.
     pub(crate) fn unpublished(&self) -> Vec<UnpublishedService> {
         let reported = |(service, why): (&ServiceName, &String)| UnpublishedService {
             service: service.clone(),
@@ -64,11 +66,11 @@ impl PublishedServices {
     }
 }
 
-/// What outlives the process: enough to find everything that this host has in the store.
+/// The state that survives the process: enough to find every key that this host has in the store.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct SavedServices {
     work_lease: i64,
-    /// The time to live that it was granted with.
+    /// The time to live that the lease was granted with, in seconds.
     #[serde(default)]
     seconds: i64,
     services: BTreeSet<ServiceName>,
@@ -77,17 +79,18 @@ struct SavedServices {
 const MEMORY: &str = "services";
 const MEMORY_MAX_BYTES: u64 = 1024 * 1024;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
-/// Addresses of the machine are read this often; the store is compared with what was written as well.
+/// Time between two reads of the machine's addresses, and between two comparisons of the store with
+/// what was written.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
-/// One service as it stands in the store.
+/// One service of this host as it exists in the store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct StoredService {
     record: Option<(String, i64)>,
     health: Option<(Health, i64)>,
 }
 
-/// The task.
+/// The task that publishes the services.
 pub(crate) struct Publisher {
     host: HostName,
     session: Session,
@@ -99,18 +102,18 @@ pub(crate) struct Publisher {
     fencing: watch::Receiver<Fencing>,
     sender: watch::Sender<Arc<PublishedServices>>,
     memory: SavedServices,
-    /// What stands in the store; `None` until it has been read.
+    /// The services in the store; `None` until they have been read.
     stored: Option<BTreeMap<ServiceName, StoredService>>,
     addresses: Addresses,
     resolved: Resolved,
-    /// When the lease was kept alive last, on the clock that counts sleep.
+    /// When the lease was last kept alive, on the clock that also counts while the machine sleeps.
     lease_kept: Option<BootMillis>,
     /// The history of the store that the lease belongs to.
     history: u64,
 }
 
 impl Publisher {
-    /// Prepares to publish.
+    /// Creates the task and loads the saved state.
     #[allow(clippy::too_many_arguments, reason = "the parts of the agent, put together once")]
     pub(crate) fn new(
         host: HostName,
@@ -149,7 +152,7 @@ impl Publisher {
         (publisher, receiver)
     }
 
-    /// Runs until it is dropped.
+    /// Runs until the task is dropped.
     pub(crate) async fn run(mut self) {
         let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
         let mut failures = 0u32;
@@ -166,7 +169,7 @@ impl Publisher {
                     failures = 0;
                     self.until_next()
                 }
-                // What it waits for wakes it.
+                // The event that makes writing possible wakes the task.
                 Ok(false) => {
                     failures = 0;
                     POLL_INTERVAL
@@ -174,14 +177,14 @@ impl Publisher {
                 Err(error) => {
                     failures += 1;
                     tracing::debug!(error, "services could not be published");
-                    // Whether it was written is not known: what stands there is read again.
+                    // Whether the write took effect is not known, so the store is read again.
                     self.stored = None;
                     backoff.delay(failures, jitter())
                 }
             };
             self.show();
             tokio::select! {
-                // Channels and timers lose nothing when another is ready first.
+                // Channels and timers lose nothing when another branch completes first.
                 changed = self.loaded.changed() => if changed.is_err() { return },
                 changed = self.fencing.changed(), if failures == 0 => if changed.is_err() { return },
                 changed = self.presence.changed() => if changed.is_err() { return } else { self.stored = None },
@@ -189,17 +192,17 @@ impl Publisher {
                 () = self.resolved.answered() => {}
                 () = tokio::time::sleep(pause) => {}
                 _ = poll.tick() => {
-                    // Where they cannot be read they are what they were.
+                    // If the addresses cannot be read, the last known ones stay.
                     self.addresses = Addresses::read().unwrap_or_else(|| self.addresses.clone());
                     self.resolved.follow(&definitions, true);
-                    // Somebody may have deleted what was written.
+                    // Somebody may have deleted what was written, so the store is read again.
                     self.stored = None;
                 }
             }
         }
     }
 
-    /// Until the lease has to be kept alive, or a check changes by time alone.
+    /// Returns the time until the lease must be kept alive or a check changes through time alone.
     fn until_next(&self) -> Duration {
         let now = clock::boot_millis();
         let times = self.lease_due().into_iter().chain(self.registry.next_change());
@@ -207,7 +210,7 @@ impl Publisher {
         next.unwrap_or(Duration::from_secs(3600)).max(Duration::from_millis(10))
     }
 
-    /// When the lease has to be kept alive: three times within the life that it was granted.
+    /// Returns when the lease must be kept alive next: three times within its time to live.
     fn lease_due(&self) -> Option<BootMillis> {
         let third = Duration::from_secs(u64::try_from(self.memory.seconds).unwrap_or(0)) / 3;
         self.lease_kept.map(|at| at.plus(third))
@@ -217,7 +220,8 @@ impl Publisher {
         i64::try_from(self.settings.borrow().services.work_lease.as_secs()).unwrap_or(900)
     }
 
-    /// Brings the store to what is true; false if it may not be written now.
+    /// Makes the store match the definitions. Returns false if the store may not be written now, or
+    /// if there is nothing to publish.
     async fn publish(&mut self) -> Result<bool, String> {
         let PresenceState::Held { lease: live_lease, live_revision } = self.presence.borrow().clone() else {
             self.stored = None;
@@ -226,7 +230,8 @@ impl Publisher {
         let fencing = self.fencing.borrow().clone();
         let Some(store_revision) = fencing.store_revision else { return Ok(false) };
         if fencing.history != self.history {
-            // One that came back with a restored store runs out; its keys move to a new one.
+            // A lease that came back with a restored store is left to expire. Its keys move to a
+            // new lease.
             self.forget_lease();
             self.stored = None;
             self.save(self.memory.services.clone())?;
@@ -249,7 +254,7 @@ impl Publisher {
         }
         self.ensure_lease(&wanted).await?;
         let fence = Fence { live_revision, store_revision };
-        // What goes is said before it is gone.
+        // A service is marked as withdrawn before its keys are removed.
         for removing in [false, true] {
             let changes = self.changes(&wanted, &definitions, &fencing.maintenance, live_lease, removing);
             for part in changes.chunks(SERVICES_IN_WRITE) {
@@ -259,7 +264,7 @@ impl Publisher {
         Ok(true)
     }
 
-    /// The record of a service; or why it has none.
+    /// Returns the record of a service, or the reason why it has none.
     fn record(&self, service: &ServiceDefinition) -> Result<ServiceRecord, String> {
         let settings = self.settings.borrow().services.clone();
         let addresses = self.addresses.for_service(service, &settings, &self.resolved);
@@ -274,12 +279,12 @@ impl Publisher {
             meta: service.meta.clone(),
             ..ServiceRecord::of_interfaces(self.addresses.by_interface().clone())
         };
-        // One that readers refuse helps nobody.
+        // A record that readers refuse is of no use.
         ServiceRecord::read(&self.host, record.write().as_bytes()).map_err(|error| error.to_string())?;
         Ok(record)
     }
 
-    /// Reads what stands in the store, if that is not known.
+    /// Reads from the store the services that are not known yet.
     async fn read(&mut self, wanted: &BTreeMap<ServiceName, ServiceRecord>) -> Result<(), String> {
         let known = self.stored.as_ref();
         let services: BTreeSet<ServiceName> = wanted.keys().chain(&self.memory.services).cloned().collect();
@@ -312,14 +317,16 @@ impl Publisher {
         Ok(())
     }
 
-    /// The lease of the records: the one of before only if it still holds a key of ours, else a new one.
+    /// Ensures that the records have a lease: the saved one only if it still holds a key of this
+    /// host, else a new one.
     async fn ensure_lease(&mut self, wanted: &BTreeMap<ServiceName, ServiceRecord>) -> Result<(), String> {
         let lease = self.memory.work_lease;
         let holds = |known_services: &StoredService| {
             known_services.record.as_ref().is_some_and(|(_, l)| *l == lease && *l != 0)
         };
         let is_ours = self.stored.iter().flat_map(BTreeMap::values).any(holds);
-        // One of another length than is wanted now is given up: its keys move to a new one.
+        // A lease with another time to live than the settings say is given up. Its keys move to a
+        // new lease.
         let fits = self.memory.seconds == self.work_lease_seconds();
         if lease != 0 && fits && (is_ours || self.lease_kept.is_some()) {
             if self.lease_kept.is_none() {
@@ -354,10 +361,11 @@ impl Publisher {
         }
     }
 
-    /// A lease that is gone is replaced by a new one at the next turn, after what stands in the store was read again.
+    /// Returns the error as text. Forgets a lease that is gone, so that the next attempt grants a
+    /// new one, after the store was read again.
     fn failed(&mut self, error: &StoreError) -> String {
         if matches!(error, StoreError::LeaseGone { .. }) {
-            tracing::info!("the lease of this host's addresses is gone: they are written again");
+            tracing::info!("the lease of this host's records is gone: they are written again");
             self.forget_lease();
         }
         error.to_string()
@@ -368,7 +376,8 @@ impl Publisher {
         self.lease_kept = None;
     }
 
-    /// On disk before the store: nothing is left there that a later agent would not find.
+    /// Saves the names on disk before the store is written, so that a later agent finds every key
+    /// that exists there.
     fn remember<'a>(&mut self, wanted: impl Iterator<Item = &'a ServiceName>) -> Result<(), String> {
         let mut services = self.memory.services.clone();
         services.extend(wanted.cloned());
@@ -386,7 +395,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// What has to be written: first what is said, then what goes.
+    /// Returns the changes to write: only the removals if `removing` is true, else only records and
+    /// health.
     fn changes(
         &self,
         wanted: &BTreeMap<ServiceName, ServiceRecord>,
@@ -417,7 +427,7 @@ impl Publisher {
                     let health = self.registry.with(definition, &definitions.host_checks, |checks| {
                         health(checks, mode, in_store.health.map(|(h, _)| h), clock::boot_millis())
                     });
-                    // Nothing new is known: what was said before is said on, under the lease of now.
+                    // If nothing new is known, the last health stays, under the current lease.
                     let health = health.or(in_store.health.map(|(h, _)| h));
                     let differs = health.filter(|health| before.map(|(h, _)| h) != Some(*health));
                     ((!is_written).then_some(text), differs)
@@ -475,7 +485,7 @@ impl Publisher {
     fn show(&self) {
         let known_services = self.stored.iter().flatten();
         let loaded = self.loaded.borrow().clone();
-        // A name that is still being asked for may well resolve.
+        // A name whose lookup is still running may well resolve.
         let is_asked = |s: &&ServiceDefinition| match &s.address {
             Some(ServiceAddress::Name(name)) => !self.resolved.is_answered(name),
             _ => false,
@@ -491,7 +501,7 @@ impl Publisher {
             held_back: without.collect(),
             unresolved: self.resolved.problems(),
         };
-        // Between two reads nothing is known; what was shown stays.
+        // While the store is not known, the state that was last shown stays.
         if self.stored.is_none() {
             return;
         }
@@ -508,8 +518,8 @@ impl Publisher {
     }
 }
 
-/// Says which services are held back, once for each reason. Of names that do not resolve it was said where they were
-/// asked for.
+/// Logs the services that are not published, once for each reason. Names that do not resolve are
+/// logged where they are looked up.
 fn warn_of(held_back: &BTreeMap<ServiceName, String>, definitions: &Definitions) {
     let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (service, why) in held_back {

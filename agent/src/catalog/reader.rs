@@ -1,4 +1,5 @@
-//! Snapshots of the catalog for everybody else on this host, who says by asking which services are of interest.
+//! Catalog snapshots for all other parts of the agent. A reader registers interest in the services
+//! that it asks for.
 
 use super::claims::Claims;
 use super::config::ConfigValues;
@@ -10,36 +11,39 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 
-/// Most services that are followed because somebody asked; a bound, because anybody on this machine may ask.
+/// Maximum number of services that are followed because somebody asked for them. It is bounded
+/// because any user of this machine may ask.
 const FOLLOWED_MAX: usize = 10_000;
 
-/// The catalog as it is served now.
+/// The catalog as it is served at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct CatalogSnapshot {
-    /// What there is.
+    /// The services and their instances.
     pub view: View,
-    /// The revision of the store at which this was last different.
+    /// The revision of the store at which the view last changed.
     pub revision: i64,
-    /// The watch on the store stands.
+    /// True while all watches on the catalog are connected and the catalog is within its limit.
     pub connected: bool,
-    /// When the store last confirmed it; `None`: it comes from the disk.
+    /// When the store last confirmed the view; `None` if the view comes from disk.
     pub confirmed: Option<Instant>,
-    /// How old it was when it was read from the disk.
+    /// The age of the view when it was read from disk.
     pub age_on_disk: Duration,
-    /// Served though it went silent.
+    /// The instances that the guard keeps although they stopped reporting.
     pub retained: Vec<Retained>,
-    /// Records that could not be read, or are not of the host that they stand under.
+    /// The number of records that could not be read or that belong to another host than their key
+    /// says.
     pub refused: usize,
-    /// The store has more than is taken in: this is how it was before.
+    /// True if the store holds more instances than the limit, so that an earlier view is served.
     pub is_over: bool,
-    /// The values that operators keep for files, if they are followed and have been read; `Err` says what is wrong with one.
+    /// The values that operators keep for files, if they are followed and have been read; `Err`
+    /// says what is wrong with a value.
     pub config: Option<Arc<ConfigValues>>,
-    /// Goes up with every difference.
+    /// A counter that grows with every change of the snapshot.
     pub generation: u64,
 }
 
 impl CatalogSnapshot {
-    /// For how long the store has not confirmed this.
+    /// Returns how long the store has not confirmed this snapshot.
     pub fn age(&self, since_start: Duration) -> Duration {
         match self.confirmed {
             _ if self.connected => Duration::ZERO,
@@ -49,18 +53,18 @@ impl CatalogSnapshot {
     }
 }
 
-/// Which services are asked for, and when last.
+/// The services that were asked for, and when each was last asked for.
 #[derive(Debug, Default)]
 pub(super) struct Interest {
     pub(super) times: Mutex<BTreeMap<ServiceName, Instant>>,
-    /// Somebody wants the values that operators keep.
+    /// True once somebody asked for the values that operators keep.
     pub(super) config: AtomicBool,
     pub(super) changed: Notify,
 }
 
 impl Interest {
     pub(super) fn lock(&self) -> MutexGuard<'_, BTreeMap<ServiceName, Instant>> {
-        // Nothing panics while it is held.
+        // No code panics while it holds the lock.
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -75,22 +79,22 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// The catalog now.
+    /// Returns the current snapshot.
     pub fn snapshot(&self) -> Arc<CatalogSnapshot> {
         self.snapshots.borrow().clone()
     }
 
-    /// For how long the store has not confirmed the catalog.
+    /// Returns how long the store has not confirmed the catalog.
     pub fn age(&self) -> Duration {
         self.snapshots.borrow().age(self.started.elapsed())
     }
 
-    /// A way to wait for the next difference.
+    /// Returns a channel that signals the next change of the snapshot.
     pub fn changes(&self) -> watch::Receiver<Arc<CatalogSnapshot>> {
         self.snapshots.clone()
     }
 
-    /// Says that the health of a service is of interest.
+    /// Registers interest in the health of a service.
     pub fn follow(&self, service: &ServiceName) {
         let mut times = self.interest.lock();
         let is_new = !times.contains_key(service);
@@ -104,31 +108,31 @@ impl Reader {
         }
     }
 
-    /// Says that the values that operators keep are of interest.
+    /// Registers interest in the values that operators keep.
     pub fn follow_config(&self) {
         if !self.interest.config.swap(true, Ordering::Relaxed) {
             self.interest.changed.notify_one();
         }
     }
 
-    /// The catalog with the values that operators keep, if those come in time.
+    /// Waits for the values that operators keep, for at most this time, and returns the snapshot.
     pub async fn with_config(&self, most: Duration) -> Arc<CatalogSnapshot> {
         self.follow_config();
         self.wait_for(most, |shown| shown.config.is_some()).await
     }
 
-    /// The catalog with the health of a service, if that comes in time.
+    /// Waits for the health of a service, for at most this time, and returns the snapshot.
     pub async fn with_health(&self, service: &ServiceName, most: Duration) -> Arc<CatalogSnapshot> {
         self.follow(service);
         self.wait_for(most, |shown| shown.view.health_known(service)).await
     }
 
-    /// The claim of a host that the catalog does not have, if it was read a moment ago.
+    /// Returns the claim of a host that the catalog does not have, if the claim is cached.
     pub fn known_claim(&self, host: &HostName) -> Option<Claim> {
         self.claims.known(host)
     }
 
-    /// The claim of a host that the catalog does not have; it is read if need be.
+    /// Returns the claim of a host that the catalog does not have; reads the claim if necessary.
     pub async fn claim(&self, host: &HostName) -> Claim {
         self.claims.read(host).await
     }
@@ -141,7 +145,7 @@ impl Reader {
         let mut shown = self.snapshots.clone();
         match tokio::time::timeout(most, shown.wait_for(|shown| is_known(shown))).await {
             Ok(Ok(found)) => found.clone(),
-            // Not in time, or the agent stops.
+            // The time is over, or the agent stops.
             _ => self.snapshot(),
         }
     }

@@ -1,5 +1,6 @@
-//! Addresses of services that are given as names: asked of the system's resolver, beside everything else, because it
-//! may take long. What was known last stays while a name cannot be resolved.
+//! Service addresses that are given as names. The system's resolver looks them up in separate
+//! tasks, because a lookup may take long. While a name cannot be resolved, its last known addresses
+//! stay.
 
 use catalog::definitions::{Definitions, ServiceAddress};
 use schema::names::HostName;
@@ -9,14 +10,14 @@ use std::io;
 use std::net::IpAddr;
 use tokio::task::JoinSet;
 
-/// What is known of one name.
+/// The last known result for one name.
 #[derive(Debug, Default)]
 struct ResolvedName {
     addresses: Vec<IpAddr>,
     problem: Option<String>,
 }
 
-/// Names and what they stand for.
+/// The names that are followed, with their addresses.
 #[derive(Debug, Default)]
 pub(super) struct Resolved {
     known: BTreeMap<HostName, ResolvedName>,
@@ -25,7 +26,8 @@ pub(super) struct Resolved {
 }
 
 impl Resolved {
-    /// Asks for the names that are not known, and with `anew` for all; others are forgotten.
+    /// Looks up the names that are not known, or all names if `anew` is true. Forgets the names
+    /// that no definition uses.
     pub(super) fn follow(&mut self, definitions: &Definitions, anew: bool) {
         let names: BTreeSet<&HostName> = definitions
             .services
@@ -48,11 +50,12 @@ impl Resolved {
         }
     }
 
-    /// Waits for an answer; for ever while nothing is asked. Nothing is lost when this is dropped.
+    /// Waits for the next answer, forever if no lookup is running. Dropping the future loses
+    /// nothing.
     pub(super) async fn answered(&mut self) {
         match self.asking.join_next().await {
             Some(Ok((name, found))) => self.take(name, found),
-            // Nothing in there panics, and nobody aborts it.
+            // A lookup task does not panic, and nothing aborts it.
             Some(Err(error)) => tracing::error!(%error, "a name was not resolved"),
             None => std::future::pending().await,
         }
@@ -81,17 +84,17 @@ impl Resolved {
         known.problem = problem;
     }
 
-    /// What a name stands for, as far as that is known.
+    /// Returns the last known addresses of a name.
     pub(super) fn addresses(&self, name: &HostName) -> &[IpAddr] {
         self.known.get(name).map_or(&[], |known| &known.addresses)
     }
 
-    /// True if there was an answer for a name, be it that it does not resolve.
+    /// True if a lookup of the name was answered, even if the name does not resolve.
     pub(super) fn is_answered(&self, name: &HostName) -> bool {
         self.known.contains_key(name)
     }
 
-    /// Names that do not resolve now, and why.
+    /// Returns the names that do not resolve now, each with the reason.
     pub(super) fn problems(&self) -> BTreeMap<HostName, String> {
         let problem =
             self.known.iter().filter_map(|(name, known)| Some((name.clone(), known.problem.clone()?)));

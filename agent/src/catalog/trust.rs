@@ -1,10 +1,11 @@
-//! Whether the catalog of the store counts.
+//! Whether the catalog in the store is trusted.
 
-/// What the reconciler says of the store.
+/// The part of the store trust that the catalog needs, as the reconciler publishes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Trust {
-    /// The epoch of the store, if it is ours and did not go back.
+    /// The epoch of the store; `None` unless the store is trusted, that is, belongs to this fleet
+    /// and did not go back.
     pub epoch: Option<u64>,
-    /// The revision of the request that what is held back be let through; 0 if there is none.
+    /// The revision of the drop-stale request in the store; 0 if there is none.
     pub release: i64,
 }

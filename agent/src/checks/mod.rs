@@ -1,4 +1,4 @@
-//! Checks: one task runs them on time, and a registry holds what they said.
+//! Checks: one task runs them on time, and a registry holds their results.
 
 mod registry;
 mod run;

@@ -1,4 +1,5 @@
-//! What the checks of this host said. One owner; others look, or report a result.
+//! The check registry: all checks of this host and their results. It owns the results; other parts
+//! of the agent read them or report new ones.
 
 use crate::clock;
 use catalog::checks::{CheckState, OUTPUT_MAX_BYTES};
@@ -11,26 +12,23 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// A check as it is shown.
+/// A check as readers see it.
 #[derive(Debug, Clone)]
 pub(crate) struct CheckView {
-    /// Its id.
     pub id: CheckId,
-    /// Its name.
     pub name: String,
-    /// The service that it is about; none: the host.
+    /// The service that the check belongs to; `None` for a check of the host.
     pub service: Option<ServiceName>,
-    /// What it says.
     pub state: CheckState,
 }
 
-/// There is no such check, or it is not one that is told from outside.
+/// The reason why a reported result is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UnknownCheck {
-    /// There is none.
+    /// The check does not exist on this host.
     #[error("there is no check {0} on this host")]
     NoSuch(CheckId),
-    /// It runs by itself.
+    /// The check is not a TTL check: the agent runs it.
     #[error("check {0} is no TTL check: it is not told from outside")]
     NotTtl(CheckId),
 }
@@ -47,7 +45,7 @@ struct RegisteredCheck {
 pub(crate) struct CheckRegistry {
     checks: Mutex<BTreeMap<CheckId, RegisteredCheck>>,
     changed: watch::Sender<u64>,
-    /// As `changed`, but not for a word that says the same as the one before.
+    /// Like `changed`, but does not signal a result that repeats the status.
     status_changed: watch::Sender<u64>,
 }
 
@@ -57,23 +55,24 @@ impl Default for CheckRegistry {
     }
 }
 
-/// Checks that are told from outside and were not, are critical.
+/// Makes every TTL check critical whose time to live ended without a result.
 fn expire(checks: &mut BTreeMap<CheckId, RegisteredCheck>, now: BootMillis) {
     checks.values_mut().for_each(|known| known.state.expire(&known.definition, now));
 }
 
 impl CheckRegistry {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<CheckId, RegisteredCheck>> {
-        // Nothing panics while it is held.
+        // No code panics while it holds the lock.
         self.checks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A way to wait until a check says something else.
+    /// Returns a channel that signals a change of status, a result of a TTL check, or new
+    /// definitions.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// A way to wait until a check is of another status, or there are other checks.
+    /// Returns a channel that signals a change of status, or new definitions.
     pub(crate) fn status_changes(&self) -> watch::Receiver<u64> {
         self.status_changed.subscribe()
     }
@@ -86,7 +85,7 @@ impl CheckRegistry {
         self.status_changed.send_modify(|number| *number += 1);
     }
 
-    /// Takes over definitions; what did not change keeps what it said.
+    /// Replaces the definitions. A check whose definition did not change keeps its state.
     pub(crate) fn define(&self, definitions: &Definitions) {
         let now = clock::boot_millis();
         let mut checks = self.lock();
@@ -112,7 +111,7 @@ impl CheckRegistry {
         self.notify_status();
     }
 
-    /// Takes in a result.
+    /// Records a result. Ignores a check that does not exist.
     pub(crate) fn record(&self, id: &CheckId, result: CheckStatus, output: &str) {
         let mut checks = self.lock();
         let Some(known) = checks.get_mut(id) else { return };
@@ -121,20 +120,20 @@ impl CheckRegistry {
         let after = (known.state.status, known.state.is_known);
         let is_ttl = known.definition.kind == CheckKind::Ttl;
         drop(checks);
-        // A check that is told from outside has a new deadline with every word.
+        // Every result of a TTL check sets a new deadline.
         if before != after || is_ttl {
             if before != after {
-                tracing::info!(check = %id, status = %after.0, "a check says something else");
+                tracing::info!(check = %id, status = %after.0, "the status of a check changed");
                 self.notify_status();
             }
             self.notify();
         }
     }
 
-    /// Takes in a result that was told from outside.
+    /// Records a result that was reported from outside.
     ///
     /// # Errors
-    /// There is no such TTL check.
+    /// The check does not exist, or it is not a TTL check.
     pub(crate) fn report_result(
         &self,
         id: &CheckId,
@@ -152,8 +151,8 @@ impl CheckRegistry {
         }
     }
 
-    /// Hands the checks that a service depends on, its own and the host's, to a function.
-    /// One that is defined and that the registry has not heard of yet has said nothing.
+    /// Calls a function with the checks that a service depends on: its own and those of the host. A
+    /// check that is defined but not yet in the registry counts as one without a result.
     pub(crate) fn with<T>(
         &self,
         service: &ServiceDefinition,
@@ -175,7 +174,7 @@ impl CheckRegistry {
         read(of_service.into_iter())
     }
 
-    /// When a check changes though nothing is heard of it.
+    /// Returns when the next check changes through time alone.
     pub(crate) fn next_change(&self) -> Option<BootMillis> {
         let now = clock::boot_millis();
         let mut checks = self.lock();
@@ -187,12 +186,12 @@ impl CheckRegistry {
         times.min()
     }
 
-    /// Every check.
+    /// Returns all checks.
     pub(crate) fn all(&self) -> Vec<CheckView> {
         self.filtered(|_| true)
     }
 
-    /// The checks that have said something and do not pass.
+    /// Returns the checks that have a result and are not passing.
     pub(crate) fn failing(&self) -> Vec<CheckView> {
         self.filtered(|state| state.is_known && state.status != CheckStatus::Passing)
     }
@@ -238,20 +237,20 @@ mod tests {
         let one =
             "[[service]]\nname = \"web\"\n[[service.check]]\ntcp = \"localhost:1\"\ninterval = \"1h\"\n";
         let service = definitions(one);
-        // Whoever publishes may come before whoever runs checks.
+        // The publisher may start before the checks are in the registry.
         assert_eq!(health_of(&registry, &service, None), Some(Health::Critical));
         registry.define(&service);
         assert_eq!(health_of(&registry, &service, None), Some(Health::Critical));
         let id = CheckId::new("service:web").unwrap();
         registry.record(&id, CheckStatus::Passing, "");
         assert_eq!(health_of(&registry, &service, None), Some(Health::Passing));
-        // A check of the host that is new as well.
+        // A new check of the host must have a result as well.
         let more = definitions(&format!(
             "{one}[[check]]\nname = \"disk\"\ntcp = \"localhost:1\"\ninterval = \"1h\"\n"
         ));
         assert_eq!(health_of(&registry, &more, None), Some(Health::Critical));
         assert_eq!(health_of(&registry, &more, Some(Health::Passing)), None, "what was said before stands");
-        // A definition that changed has to be heard again.
+        // A check with a changed definition must have a new result.
         let changed = definitions(&one.replace("1h", "2h"));
         assert_eq!(health_of(&registry, &changed, None), Some(Health::Critical));
     }

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::time::Duration;
 
-/// Runs a check; what it says and what it printed. `None` for one that is told from outside.
+/// Runs a check and returns its status and output; `None` for a TTL check, whose results are
+/// reported from outside.
 pub(super) async fn run(definition: &CheckDefinition) -> Option<(CheckStatus, String)> {
     let limit = definition.timeout;
     match &definition.kind {
@@ -43,7 +44,8 @@ pub(super) async fn run(definition: &CheckDefinition) -> Option<(CheckStatus, St
     }
 }
 
-/// Asks a web server: 2xx passing, 429 warning, else critical.
+/// Sends the request of an HTTP check: status 2xx is passing, 429 is warning, everything else is
+/// critical.
 fn ask(kind: &CheckKind, limit: Duration) -> (CheckStatus, String) {
     let CheckKind::Http { url, method, headers, body, skip_verify } = kind else {
         return (CheckStatus::Critical, "not a check of this kind".into());
@@ -71,7 +73,7 @@ fn ask(kind: &CheckKind, limit: Duration) -> (CheckStatus, String) {
         Ok(mut answer) => {
             let code = answer.status().as_u16();
             let mut text = Vec::new();
-            // What cannot be read of the body changes nothing about the code.
+            // The status code counts even if the body cannot be read.
             let _ = answer.body_mut().as_reader().take(OUTPUT_MAX_BYTES as u64).read_to_end(&mut text);
             let status = match code {
                 200..=299 => CheckStatus::Passing,

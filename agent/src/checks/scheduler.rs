@@ -1,4 +1,5 @@
-//! Runs checks on time: spread, so that they do not come together, and so many at once as are allowed.
+//! Runs checks on time. Their starts are spread, so that they do not run all at once, and the
+//! number of concurrent runs is limited.
 
 use super::registry::CheckRegistry;
 use super::run::run;
@@ -12,7 +13,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// A check that runs; it ends when this is dropped.
+/// A running check; dropping it ends the check.
 struct Running {
     definition: CheckDefinition,
     task: JoinHandle<()>,
@@ -24,7 +25,7 @@ impl Drop for Running {
     }
 }
 
-/// The task that starts and ends checks as the definitions say.
+/// The task that starts and ends checks as the definitions require.
 pub(crate) struct Scheduler {
     registry: Arc<CheckRegistry>,
     loaded: watch::Receiver<Arc<Loaded>>,
@@ -34,8 +35,9 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    /// Prepares to run; the registry knows the checks at once. While others can write the settings, which name the
-    /// directories of checks, no command runs, and what its check said last stands.
+    /// Prepares the task. The registry knows the checks at once. While others can write the
+    /// settings, which name the directories of checks, no command runs, and the last results of
+    /// command checks stay.
     pub(crate) fn new(
         registry: Arc<CheckRegistry>,
         loaded: watch::Receiver<Arc<Loaded>>,
@@ -47,7 +49,7 @@ impl Scheduler {
         Self { registry, loaded, permits, untrusted, running: BTreeMap::new() }
     }
 
-    /// Runs until it is dropped.
+    /// Runs until the task is dropped.
     pub(crate) async fn run(mut self) {
         loop {
             let loaded = self.loaded.borrow_and_update().clone();
@@ -77,14 +79,15 @@ impl Scheduler {
     }
 }
 
-/// The first run comes soon, at a moment of its own; then they keep their distance.
+/// Runs a check again and again: the first time soon and after a random delay, then at its
+/// interval.
 async fn run_repeatedly(
     registry: Arc<CheckRegistry>,
     definition: CheckDefinition,
     permits: Arc<Semaphore>,
     untrusted: watch::Receiver<Option<String>>,
 ) {
-    /// The first look need not wait for a long interval.
+    /// Longest delay of the first run, in seconds, because it should not wait for a long interval.
     const FIRST_WITHIN_SECONDS: f64 = 1.0;
     let interval = definition.interval;
     let first = interval.as_secs_f64().min(FIRST_WITHIN_SECONDS) * jitter();
@@ -99,7 +102,9 @@ async fn run_repeatedly(
         if may_run && let Some((status, output)) = run(&definition).await {
             registry.record(&definition.id, status, &output);
         }
-        // A place of its own within the interval, then that distance; a run that took long skips no more than it took.
+        // The second run follows after a random part of the interval, all later runs at the
+        // interval. If a run took longer than that, the next one starts at once, so that no more
+        // time is lost.
         let phase = if std::mem::take(&mut is_first) { jitter() } else { 1.0 };
         next = (next + interval.mul_f64(phase.max(0.1))).max(Instant::now());
     }

@@ -1,6 +1,8 @@
-//! Encoded answers by the bytes of their questions. A catalog changes seldom and is asked often: what was
-//! encoded for one client serves the next with its id in front. Several orders of each answer take turns, and each
-//! is made anew after a moment, so that no instance is the first for long; all are when the catalog differs.
+//! Encoded answers, by the bytes of their queries. A catalog changes rarely and is queried often,
+//! so an answer that was encoded for one client serves the next one, with its own id in front. Each
+//! query has several answers with different orders of the records. They are used in turn, and each
+//! is encoded again after a short time, so that no instance is the first for long. All answers are
+//! dropped when the catalog changes.
 
 use super::codec::{AnswerSource, ParsedQuery, Reply, Transport, read};
 use crate::catalog::{CatalogSnapshot, Reader};
@@ -11,15 +13,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Memory for what is kept; clients that spell each question anew push out what is kept, and no more.
+/// Memory for cached answers, in bytes. Clients that spell each query differently evict cached
+/// answers, and do no other harm.
 const KEPT_MAX_BYTES: usize = 4 * 1024 * 1024;
-/// What a question costs beside its bytes, about.
+/// Approximate memory of a cached query besides its bytes, in bytes.
 const KEPT_OVERHEAD_BYTES: usize = 128;
-/// So many orders of one answer,
+/// Maximum number of orders of one answer.
 const ORDERS: usize = 8;
-/// each for so long. Who asks seldom always gets a new one, and busy servers encode little.
+/// How long one encoded order is used before a new one replaces it. A client that asks rarely
+/// always gets a new order, and a busy server encodes little.
 const FRESH_FOR: Duration = Duration::from_millis(100);
-/// A service that is asked for is said to be at most this often.
+/// Minimum time between two registrations of interest in one service.
 const SAY_EVERY: Duration = Duration::from_secs(20);
 
 struct CachedAnswer {
@@ -28,20 +32,20 @@ struct CachedAnswer {
     service: Option<(ServiceName, Instant)>,
 }
 
-/// What became of a packet at once.
+/// The result for a packet without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CacheResult {
-    /// The answer is written.
+    /// The answer has been written.
     Written,
-    /// It is none that is answered.
+    /// The packet gets no answer.
     Never,
-    /// Something has to be waited for.
+    /// The answer has to wait for a read.
     Later,
-    /// None of our names.
+    /// The name is not one that this server answers for.
     Foreign,
 }
 
-/// The way from packets that came by one transport to answers.
+/// Answers the packets of one transport.
 pub(super) struct AnswerCache {
     zone: Arc<Zone>,
     transport: Transport,
@@ -58,14 +62,14 @@ impl AnswerCache {
     pub(super) fn new(zone: Arc<Zone>, transport: Transport, forwards: bool, reader: Reader) -> Self {
         let changes = reader.changes();
         let shown = reader.snapshot();
-        // The order of answers is no secret.
+        // The order of answers is no secret, so the seed need not be unpredictable.
         let seed = (etcd_session::jitter() * f64::from(u32::MAX)) as u64 + 1;
         let (kept, kept_bytes) = (HashMap::new(), 0);
         Self { zone, transport, forwards, reader, changes, snapshot: shown, kept, kept_bytes, seed }
     }
 
     fn refresh(&mut self) {
-        // The sender is gone when the agent stops; what was shown last is answered until then.
+        // The sender is gone when the agent stops; the last snapshot is used until then.
         if self.changes.has_changed().unwrap_or(false) {
             self.snapshot = self.changes.borrow_and_update().clone();
             self.clear();
@@ -77,7 +81,7 @@ impl AnswerCache {
         self.kept_bytes = 0;
     }
 
-    /// Answers a packet into a buffer, behind what is in it.
+    /// Answers a packet; appends the answer to the buffer.
     pub(super) fn answer(&mut self, packet: &[u8], out: &mut Vec<u8>) -> CacheResult {
         self.refresh();
         let Some((id, question)) = packet.split_first_chunk::<2>() else { return CacheResult::Never };
@@ -110,7 +114,7 @@ impl AnswerCache {
         }
     }
 
-    /// Answers a packet without keeping anything.
+    /// Answers a packet without caching the answer.
     pub(super) fn compute(&mut self, packet: &[u8], can_wait: bool) -> (Reply, Option<ServiceName>) {
         self.refresh();
         let parsed: ParsedQuery = match read(packet, self.transport) {
@@ -147,7 +151,7 @@ impl AnswerCache {
                 *order = (bytes, now);
             }
             None => {
-                // The orders come to be one after the other.
+                // The orders are added one after the other.
                 kept.next = kept.orders.len();
                 kept.orders.push((bytes, now));
             }

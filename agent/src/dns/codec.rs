@@ -1,4 +1,5 @@
-//! From bytes to a question and from an answer to bytes, by hickory's codec. Its types stay in here.
+//! Decodes queries and encodes answers, with hickory's codec. Only this module uses hickory's
+//! types.
 
 use catalog::{Answer, Claim, Data, QueryType, Question, ResourceRecord, View, Zone, answer};
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
@@ -6,51 +7,53 @@ use hickory_proto::rr::rdata::{A, AAAA, HINFO, NS, PTR, SOA, SRV};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 use schema::names::{HostName, ServiceName};
 
-/// Longest answer by UDP without EDNS (RFC 1035, section 4.2.1).
+/// Longest answer by UDP without EDNS, in bytes (RFC 1035, section 4.2.1).
 const PLAIN_MAX_BYTES: usize = 512;
-/// Longest answer by UDP that never needs fragments (DNS flag day 2020).
+/// Longest answer by UDP that never needs fragments, in bytes (DNS flag day 2020).
 const UDP_MAX_BYTES: usize = 1232;
 const HEADER_BYTES: usize = 12;
-/// Where the header says how many answers there are; the other sections follow.
+/// Offset in the header of the number of answers; the numbers of the other sections follow.
 const ANSWER_COUNT_AT: usize = 6;
-/// In the third byte of the header.
+/// The truncation flag in the third byte of the header.
 const TRUNCATED: u8 = 0x02;
-/// Type and class, behind the name of a question.
+/// Size of the type and class after the name of a question, in bytes.
 const QUESTION_REST_BYTES: usize = 4;
-/// Type, class, time to live and length, behind the name of a record.
+/// Size of the type, class, time to live and length after the name of a record, in bytes.
 const RECORD_REST_BYTES: usize = 10;
-/// The record of EDNS (RFC 6891, section 6.1.2) in every answer to a question that has one: the root, its type, what we
-/// take by UDP, whether signatures were asked for (RFC 3225, section 3), and nothing else.
+/// Returns the EDNS record (RFC 6891, section 6.1.2) for an answer; every answer to a query with
+/// such a record has one. It holds the root name, its type, the largest payload that this server
+/// takes by UDP, whether the client asked for signatures (RFC 3225, section 3), and nothing else.
 fn options(edns: &Edns) -> [u8; 11] {
     let [high, low] = (UDP_MAX_BYTES as u16).to_be_bytes();
     let flags = if edns.flags().dnssec_ok { 0x80 } else { 0 };
     [0, 0, 41, high, low, 0, 0, flags, 0, 0, 0]
 }
-/// The smallest record has 16 bytes: so many do not fit into 1232, or into 65,535.
+/// Maximum number of records in an answer. The smallest record has 16 bytes, so this many records
+/// fit neither into 1232 bytes (UDP) nor into 65,535 bytes (TCP).
 const RECORDS_MAX_UDP: usize = 128;
 const RECORDS_MAX_TCP: usize = 4200;
 
-/// How a question came.
+/// The transport of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transport {
     Udp,
     Tcp,
 }
 
-/// What becomes of a packet.
+/// The reply to a packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// Nothing is answered: it is no question.
+    /// No answer, because the packet is no query.
     Silence,
-    /// These bytes.
+    /// The bytes of the answer.
     Bytes(Vec<u8>),
-    /// Once this is known the packet can be answered.
+    /// The packet can be answered once this has been read.
     Later(PendingRead),
-    /// None of our names: somebody else may know.
+    /// The name is not one that this server answers for; a forwarder may know it.
     Foreign,
 }
 
-/// What a packet waits for.
+/// A read that a packet waits for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PendingRead {
     /// The health of a service that was not followed yet.
@@ -59,34 +62,34 @@ pub(super) enum PendingRead {
     Claim(HostName),
 }
 
-/// What is known.
+/// The data that answers are made from.
 pub(super) struct AnswerSource<'a> {
     pub(super) view: &'a View,
     pub(super) zone: &'a Zone,
-    /// For the start of authority.
+    /// The serial number in the start of authority record.
     pub(super) serial: u32,
-    /// The claims of hosts, as far as they have been read.
+    /// Returns the claim of a host, if it has been read.
     pub(super) claim: &'a dyn Fn(&HostName) -> Option<Claim>,
 }
 
 impl Reply {
-    /// The answer, if it is one.
+    /// Returns the bytes of the answer, if there is one.
     pub(super) fn bytes(self) -> Option<Vec<u8>> {
         if let Self::Bytes(bytes) = self { Some(bytes) } else { None }
     }
 }
 
-/// A packet that was read.
+/// A packet that was decoded.
 pub(super) struct ParsedQuery {
     message: Message,
     query: Query,
-    /// Longest answer.
+    /// Longest answer to this query, in bytes.
     limit: usize,
 }
 
-/// Reads a packet; `Err` with what is to be answered at once.
+/// Decodes a packet; `Err` holds the reply to a packet that is not looked up.
 pub(super) fn read(packet: &[u8], transport: Transport) -> Result<ParsedQuery, Reply> {
-    // An answer is never answered, so that no two servers can be made to talk for ever.
+    // An answer is never answered, so that no two servers can be made to answer each other forever.
     if packet.len() < HEADER_BYTES || packet[2] & 0x80 != 0 {
         return Err(Reply::Silence);
     }
@@ -118,7 +121,8 @@ pub(super) fn read(packet: &[u8], transport: Transport) -> Result<ParsedQuery, R
 }
 
 impl ParsedQuery {
-    /// Answers from what is known. `seed` decides the order; `can_wait` whether to wait for more.
+    /// Answers the query from the given data. `seed` determines the order of the records.
+    /// `can_wait` is true if the caller can wait for data that is missing.
     pub(super) fn answer(
         &self,
         known: &AnswerSource<'_>,
@@ -128,7 +132,7 @@ impl ParsedQuery {
     ) -> (Reply, Option<ServiceName>) {
         let AnswerSource { view, zone, serial, claim } = *known;
         let name = self.query.name.to_lowercase();
-        // Bytes that are no text become a character that none of our names has.
+        // Bytes that are not UTF-8 become a character that no name of this server has.
         let labels: Vec<_> = name.iter().map(String::from_utf8_lossy).collect();
         let labels: Vec<&str> = labels.iter().map(AsRef::as_ref).collect();
         let kind = match self.query.query_type {
@@ -160,7 +164,8 @@ impl ParsedQuery {
             Code::NotReady => ResponseCode::ServFail,
         };
         shuffle(&mut found.records, seed);
-        // So many never fit; that some are missing is said when the rest is fitted.
+        // So many records never fit, so `fit` still finds records to cut and sets the truncation
+        // flag.
         found.records.truncate(if self.limit > UDP_MAX_BYTES { RECORDS_MAX_TCP } else { RECORDS_MAX_UDP });
         let service = found.service.clone();
         (self.encode(found, code, zone, serial, forwards), service)
@@ -168,7 +173,7 @@ impl ParsedQuery {
 
     fn encode(&self, found: Answer, code: ResponseCode, zone: &Zone, serial: u32, forwards: bool) -> Reply {
         let mut message = response(&self.message, code);
-        // Of all classes together nobody has the authority (RFC 1035, section 6.2).
+        // No server has the authority for all classes together (RFC 1035, section 6.2).
         let is_one_class = self.query.query_class == DNSClass::IN;
         message.metadata.authoritative = code != ResponseCode::ServFail && is_one_class;
         message.metadata.recursion_available = forwards;
@@ -186,22 +191,23 @@ impl ParsedQuery {
             let soa = soa.map(|(soa, name)| Record::from_rdata(name, zone.negative_ttl, soa));
             message.authorities.extend(soa);
         }
-        // More would not fit, and a service may have thousands of instances.
+        // More records would not fit, and a service may have thousands of instances.
         let most = if self.limit > UDP_MAX_BYTES { RECORDS_MAX_TCP } else { RECORDS_MAX_UDP };
         message.additionals = found.additional.iter().take(most).filter_map(record).collect();
         fit(message, self.limit)
     }
 }
 
-/// Drops what does not fit: first what was not asked for, then answers, which is said by the truncation flag. The
-/// record of EDNS stays. Names are compressed by pointers to what stands before them (RFC 1035, section 4.1.4), so
-/// what is encoded can be cut behind any record.
+/// Drops what does not fit: first the additional records, then authorities, then answers, for which
+/// the truncation flag is set. The EDNS record stays. Names are compressed by pointers to earlier
+/// bytes (RFC 1035, section 4.1.4), so the encoded message can be cut after any record.
 fn fit(mut message: Message, limit: usize) -> Reply {
     let options = message.edns.take().map(|edns| options(&edns));
     let options = options.as_ref().map_or(&[][..], |options| &options[..]);
     let limit_bytes = limit - options.len();
     let answers = message.answers.len();
-    // The encoder cuts by itself what is longer than any message, and leaves what it cut behind the last record.
+    // The encoder itself cuts a message that is longer than any message can be, and leaves the
+    // bytes that it cut after the last record.
     let Ok(mut bytes) = message.to_vec() else { return Reply::Silence };
     let count_of = |section: usize| {
         let at = ANSWER_COUNT_AT + 2 * section;
@@ -232,7 +238,7 @@ fn fit(mut message: Message, limit: usize) -> Reply {
     Reply::Bytes(bytes)
 }
 
-/// The place behind a name of a message of ours.
+/// Returns the offset after a name in a message that this server encoded.
 fn end_of_name(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
         match *bytes.get(at)? {
@@ -244,7 +250,7 @@ fn end_of_name(bytes: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// The place behind a record, if all of it is there.
+/// Returns the offset after a record, if the record is complete.
 fn end_of_record(bytes: &[u8], at: usize) -> Option<usize> {
     let data = end_of_name(bytes, at)? + RECORD_REST_BYTES;
     let length = bytes.get(data - 2..data)?;
@@ -287,7 +293,7 @@ fn response(request: &Message, code: ResponseCode) -> Message {
     message
 }
 
-/// Says that the answer could not be had elsewhere.
+/// Returns the reply to a query that no forwarder answered.
 pub(super) fn failed(packet: &[u8]) -> Reply {
     match Message::from_vec(packet) {
         Ok(message) => encoded(&response(&message, ResponseCode::ServFail)),
@@ -295,7 +301,7 @@ pub(super) fn failed(packet: &[u8]) -> Reply {
     }
 }
 
-/// Says that the name is none of ours.
+/// Returns the reply to a query for a name that this server does not answer for.
 pub(super) fn refused(packet: &[u8]) -> Reply {
     match Message::from_vec(packet) {
         Ok(message) => encoded(&response(&message, ResponseCode::Refused)),
@@ -307,7 +313,7 @@ fn encoded(message: &Message) -> Reply {
     message.to_vec().map_or(Reply::Silence, Reply::Bytes)
 }
 
-/// Fisher and Yates, with xorshift64.
+/// Shuffles the items, by Fisher and Yates with xorshift64.
 fn shuffle<T>(items: &mut [T], seed: &mut u64) {
     for at in (1..items.len()).rev() {
         *seed ^= *seed << 13;
@@ -318,5 +324,5 @@ fn shuffle<T>(items: &mut [T], seed: &mut u64) {
     }
 }
 
-/// Longest question by UDP; what is longer is no question.
+/// Longest accepted query by UDP, in bytes.
 pub const QUESTION_MAX_BYTES: usize = 4096;

@@ -1,4 +1,5 @@
-//! Questions for other names are handed on as they are, where forwarders are configured.
+//! Forwards queries for other names, if forwarders are configured. Only the id of a query is
+//! replaced.
 
 use super::codec::Transport;
 use std::io;
@@ -7,11 +8,11 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 
-/// How long one forwarder may take.
+/// Time limit for the answer of one forwarder.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const HEADER_BYTES: usize = 12;
 
-/// Asks one forwarder after the other, in the order given.
+/// Asks one forwarder after the other, in the given order, and returns the first answer.
 pub(super) async fn ask(packet: &[u8], transport: Transport, forwarders: &[SocketAddr]) -> Option<Vec<u8>> {
     for forwarder in forwarders {
         let asking = async {
@@ -29,7 +30,8 @@ pub(super) async fn ask(packet: &[u8], transport: Transport, forwarders: &[Socke
     None
 }
 
-/// From a port of its own and under an id of its own, so that nobody can guess what to answer.
+/// Asks a forwarder by UDP, from a new port and with a new id, so that nobody can forge the answer
+/// by guessing them.
 async fn by_udp(packet: &[u8], forwarder: SocketAddr) -> io::Result<Vec<u8>> {
     let local: SocketAddr = match forwarder {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),

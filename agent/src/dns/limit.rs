@@ -1,23 +1,26 @@
-//! Limits per network of clients. By UDP for a server that more than this machine can reach: whoever forges the
-//! address of a victim gets it no more packets than this. By TCP for all: one client leaves places for others.
+//! Limits for each network of clients. For UDP, they apply to a server that other machines can
+//! reach: an attacker who forges the address of a victim can send the victim no more packets than
+//! the limit. For TCP, they apply to every server, so that one client leaves connections for
+//! others.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Connections at once; more wait to be taken.
+/// Maximum number of open connections; further ones wait to be accepted.
 pub(super) const CONNECTIONS_MAX: usize = 256;
-/// Connections at once of one other machine: an IPv4 address or an IPv6 /64.
+/// Maximum number of open connections of one other machine: an IPv4 address or an IPv6 /64.
 const CONNECTIONS_OF_OTHERS_MAX: usize = 16;
-/// Everything on this machine comes from one or a few addresses, a forwarder for many clients among it: half of all.
+/// Maximum number of open connections of one loopback address: half of all, because all programs on
+/// this machine, possibly including a forwarder for many clients, use one or a few addresses.
 const CONNECTIONS_OF_OURS_MAX: usize = CONNECTIONS_MAX / 2;
 
-/// Answers in a second to one network, an IPv4 /24 or an IPv6 /56,
+/// Answers per second to one network, an IPv4 /24 or an IPv6 /56.
 const PER_SECOND: f32 = 1_000.0;
-/// and so many at once.
+/// Maximum number of answers to one network at once.
 const BURST: f32 = 2_000.0;
-/// Networks share places when there are more.
+/// Number of counters. Networks with the same hash share one.
 const PLACES: usize = 4096;
 
 pub(super) struct Limit {
@@ -48,18 +51,19 @@ impl Limit {
     }
 }
 
-/// How many connections each client has.
+/// The number of open connections of each client.
 #[derive(Clone, Default)]
 pub(super) struct Connections(Arc<Mutex<HashMap<IpAddr, usize>>>);
 
-/// One connection of a client; it counts until this is dropped.
+/// One open connection of a client; it counts until this is dropped.
 pub(super) struct Permit {
     client: IpAddr,
     all: Connections,
 }
 
 impl Connections {
-    /// A place for a connection, if its client has not as many as it may.
+    /// Returns a permit for a connection; `None` if the client has as many connections as it may
+    /// have.
     pub(super) fn acquire(&self, client: IpAddr) -> Option<Permit> {
         let client = client.to_canonical();
         let most = if client.is_loopback() { CONNECTIONS_OF_OURS_MAX } else { CONNECTIONS_OF_OTHERS_MAX };

@@ -1,5 +1,5 @@
-//! The DNS server of this host. UDP by threads of its own, which answer from memory and wait for nobody; TCP, and
-//! whatever has to wait, by tasks.
+//! The DNS server of this host. Dedicated threads answer UDP from memory and never wait. Tasks
+//! answer TCP, and every query that has to wait.
 
 mod cache;
 mod codec;
@@ -21,10 +21,12 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
-/// Room for questions that come while a thread of the server has no processor; the system's default loses the 300th.
+/// Receive buffer of a UDP socket, in bytes: room for queries that arrive while the threads of the
+/// server get no processor time. The system's default loses the 300th query.
 const BURST_BYTES: usize = 1024 * 1024;
 
-/// What is sent back to a packet, if anything, by a server that forwards nothing and knows the catalog alone.
+/// Answers a packet like a server that forwards nothing and knows only the catalog. Returns `None`
+/// if nothing is sent back.
 pub fn answer_packet(packet: &[u8], view: &View, zone: &Zone, by_tcp: bool) -> Option<Vec<u8>> {
     let transport = if by_tcp { codec::Transport::Tcp } else { codec::Transport::Udp };
     let reply = match codec::read(packet, transport) {
@@ -44,25 +46,25 @@ pub struct Dns {
     forwarders: Arc<[SocketAddr]>,
 }
 
-/// A running server; it ends when this is dropped.
+/// A running server; it stops when this is dropped.
 pub struct Serving {
     threads: Vec<udp::Thread>,
     tasks: tokio::task::JoinSet<()>,
 }
 
 impl Dns {
-    /// Binds every address that the settings name, by UDP and TCP.
+    /// Binds every address in the settings, by UDP and TCP.
     ///
     /// # Errors
-    /// One of them cannot be bound; it is named.
+    /// An address cannot be bound; the error names it.
     pub async fn bind(settings: &DnsSettings, host: HostName) -> io::Result<Self> {
         let mut sockets = Vec::new();
         for address in &settings.listen {
             let named = |error: io::Error| io::Error::new(error.kind(), format!("DNS on {address}: {error}"));
-            // Where the system chooses a port both must have the same.
+            // If the system chooses the port, UDP and TCP must have the same one.
             let tcp = TcpListener::bind(address).await.map_err(named)?;
             let udp = UdpSocket::bind(tcp.local_addr()?).map_err(named)?;
-            // As much of it as the system allows (net.core.rmem_max).
+            // The buffer becomes as large as the system allows (net.core.rmem_max).
             let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&udp, BURST_BYTES);
             sockets.push((udp, tcp));
         }
@@ -77,7 +79,7 @@ impl Dns {
         Ok(Self { sockets, zone: Arc::new(zone), forwarders: settings.forwarders.clone().into() })
     }
 
-    /// The names that it answers for, for readers of the cached catalog.
+    /// Returns the names that the server answers for, for readers of the cached catalog.
     pub fn names(&self) -> CachedNames {
         let zone = &self.zone;
         CachedNames {
@@ -87,20 +89,20 @@ impl Dns {
         }
     }
 
-    /// Where it listens.
+    /// Returns the addresses that the server listens on.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.sockets.iter().filter_map(|(udp, _)| udp.local_addr().ok()).collect()
     }
 
-    /// Serves until the result is dropped.
+    /// Serves until the returned value is dropped.
     ///
     /// # Errors
-    /// There are no threads.
+    /// A socket cannot be prepared, or a thread cannot be started.
     pub fn serve(self, reader: Reader) -> io::Result<Serving> {
         let mut serving = Serving { threads: Vec::new(), tasks: tokio::task::JoinSet::new() };
         for (udp, tcp) in self.sockets {
             let is_open = !udp.local_addr()?.ip().is_loopback();
-            // More would only take turns on one socket.
+            // More threads would only wait for each other on the one socket.
             let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
             let (zone, forwarders) = (self.zone.clone(), self.forwarders.clone());
             for _ in 0..threads {

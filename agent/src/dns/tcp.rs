@@ -1,4 +1,4 @@
-//! Questions by TCP (RFC 7766): several on one connection, answered in order.
+//! DNS queries by TCP (RFC 7766): several on one connection, answered in order.
 
 use super::cache::{AnswerCache, CacheResult};
 use super::codec::{Transport, refused};
@@ -14,15 +14,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-/// A client that asks nothing for so long is let go.
+/// Time limit for the next query of a client, and for sending answers to it. Then the connection is
+/// closed.
 const IDLE_MAX: Duration = Duration::from_secs(10);
-/// How long nobody is let in after that failed.
+/// Pause after a connection could not be accepted.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// Questions that came at once are read at once,
+/// Size of the read buffer, in bytes: queries that arrive together are read together.
 const READ_BYTES: usize = 4096;
-/// and about so much is answered at once.
+/// Size of pending answers at which they are sent, in bytes.
 const WRITE_BYTES: usize = 64 * 1024;
-/// Each message stands behind its length (RFC 1035, section 4.2.2).
+/// Size of the length in front of each message, in bytes (RFC 1035, section 4.2.2).
 const LENGTH_BYTES: usize = 2;
 
 pub(super) async fn serve(
@@ -35,7 +36,7 @@ pub(super) async fn serve(
     let answers = Arc::new(Mutex::new(answers));
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let clients = Connections::default();
-    // Connections end with this task.
+    // The connections end with this task.
     let mut connections = tokio::task::JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
@@ -43,11 +44,12 @@ pub(super) async fn serve(
         let Ok(place) = permits.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, client)) => {
-                // One too many is closed at once, so that others need not wait for it.
+                // A connection above the client's limit is closed at once, so that others need not
+                // wait for it.
                 let Some(part) = clients.acquire(client.ip()) else { continue };
                 let connection = Connection {
                     stream: BufReader::with_capacity(READ_BYTES, stream),
-                    // Who is not of this machine gets no recursion.
+                    // Clients on other machines get no recursion.
                     is_local: client.ip().is_loopback(),
                     answers: answers.clone(),
                     zone: zone.clone(),
@@ -56,13 +58,13 @@ pub(super) async fn serve(
                     out: Vec::new(),
                 };
                 connections.spawn(async move {
-                    // A client that goes away ends its connection, and nothing else.
+                    // A client that goes away ends only its own connection.
                     let _ = connection.serve().await;
                     drop((place, part));
                 });
             }
             Err(error) => {
-                tracing::debug!(%error, "DNS: a connection could not be taken");
+                tracing::debug!(%error, "DNS: a connection could not be accepted");
                 tokio::time::sleep(AGAIN_AFTER).await;
             }
         }
@@ -76,7 +78,7 @@ struct Connection {
     zone: Arc<Zone>,
     forwarders: Arc<[SocketAddr]>,
     reader: Reader,
-    /// Answers that are not sent yet, each behind its length.
+    /// The answers that are not sent yet, each after its length.
     out: Vec<u8>,
 }
 
@@ -101,11 +103,11 @@ impl Connection {
         }
     }
 
-    /// False if the question is none that is answered.
+    /// Answers a packet. Returns false if the packet gets no answer.
     async fn answer(&mut self, packet: &[u8]) -> io::Result<bool> {
         let begin = self.out.len();
         self.out.extend_from_slice(&[0; LENGTH_BYTES]);
-        // Nothing panics while it is held.
+        // No code panics while it holds the lock.
         let answered =
             self.answers.lock().unwrap_or_else(PoisonError::into_inner).answer(packet, &mut self.out);
         if answered == CacheResult::Written {
@@ -116,7 +118,7 @@ impl Connection {
             CacheResult::Written | CacheResult::Never => None,
             CacheResult::Foreign if !self.is_local => refused(packet).bytes(),
             CacheResult::Later | CacheResult::Foreign => {
-                // What is answered already does not wait for it.
+                // The answers that are ready do not wait for this one.
                 self.send().await?;
                 let (zone, reader) = (self.zone.clone(), self.reader.clone());
                 answer_with_reads(packet, Transport::Tcp, zone, &self.forwarders, reader).await
@@ -129,7 +131,8 @@ impl Connection {
         Ok(self.write_length(begin))
     }
 
-    /// Writes the length of an answer in front of it; false for one that is longer than any.
+    /// Writes the length of an answer in front of it. If the answer is longer than any message can
+    /// be, removes it and returns false.
     fn write_length(&mut self, begin: usize) -> bool {
         let length = u16::try_from(self.out.len() - begin - LENGTH_BYTES);
         match length {
@@ -148,7 +151,7 @@ impl Connection {
     }
 }
 
-/// A whole question waits to be read.
+/// True if the buffer holds a complete query.
 fn is_complete(buffer: &[u8]) -> bool {
     let Some(length) = buffer.first_chunk::<LENGTH_BYTES>() else { return false };
     buffer.len() >= LENGTH_BYTES + usize::from(u16::from_be_bytes(*length))

@@ -1,4 +1,5 @@
-//! Packets that no client of good will sends, and answers that fit whatever they hold.
+//! Tests with packets that no well-behaved client sends, and of answers, which must fit whatever
+//! they contain.
 
 use super::answer_packet;
 use catalog::{View, Zone, catalog_at_once};
@@ -144,7 +145,7 @@ fn an_answer_says_of_signatures_what_its_question_said() {
             let message = Message::from_vec(&bytes).unwrap();
             let flags = *message.edns.as_ref().unwrap().flags();
             assert_eq!((flags.dnssec_ok, flags.z), (dnssec_ok, 0), "{what}");
-            // One number has two names, BADVERS and BADSIG.
+            // The number 16 has two names, BADVERS and BADSIG.
             assert_eq!(u16::from(message.metadata.response_code), u16::from(code), "{what}");
         }
     };
@@ -167,7 +168,7 @@ fn a_datacenter_and_a_long_name_and_no_name() {
     let check = |name: &str, kind, expected: ResponseCode, answers: usize| {
         let mut request = question(name, kind).to_vec().unwrap();
         for byte in &mut request {
-            // Bytes that no text of a name has.
+            // The letters stand for bytes that no text of a name contains.
             *byte = match *byte {
                 b'N' => 0,
                 b'F' => 255,
@@ -219,7 +220,7 @@ proptest! {
     ) {
         let view = view(20);
         if like {
-            // Nearly a question.
+            // The packet becomes one that is nearly a query.
             let good = question("web.service.consul.", RecordType::SRV).to_vec().unwrap();
             let rest = packet.split_off(packet.len().min(4));
             let mut changed = good.clone();

@@ -1,4 +1,4 @@
-//! Questions by UDP.
+//! DNS queries by UDP.
 
 use super::cache::{AnswerCache, CacheResult};
 use super::codec::{PendingRead, QUESTION_MAX_BYTES, Reply, Transport, failed, refused};
@@ -14,14 +14,15 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-/// A thread looks this often whether it shall end.
+/// Time after which a thread that receives nothing looks whether it must stop.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Questions of one thread that wait for something; more get no answer and are asked again.
+/// Maximum number of waiting queries of one thread. Further ones get no answer, and their clients
+/// ask again.
 const WAITING_MAX: usize = 128;
-/// How long a first question waits for the health of its service.
+/// How long the first query for a service waits for the health of the service.
 pub(super) const HEALTH_WITHIN: Duration = Duration::from_secs(2);
 
-/// A thread that answers.
+/// A thread that answers queries.
 pub(super) struct Thread {
     stops: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -55,7 +56,7 @@ impl Thread {
 
     pub(super) fn stop(&mut self) {
         self.stops.store(true, Ordering::Relaxed);
-        // It ends by itself within half a second; nothing waits for it.
+        // The thread ends by itself within half a second; nothing waits for it.
         drop(self.thread.take());
     }
 }
@@ -80,7 +81,7 @@ impl Worker {
                 Ok(received) => received,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
                 Err(error) => {
-                    // Answers to a client that is gone come back as errors here.
+                    // An answer to a client that is gone comes back as an error here.
                     tracing::debug!(%error, "DNS: a packet could not be received");
                     continue;
                 }
@@ -93,7 +94,7 @@ impl Worker {
             match self.answers.answer(packet, &mut answer) {
                 CacheResult::Written => self.send(&answer, client),
                 CacheResult::Never => {}
-                // Who is not of this machine gets no recursion.
+                // Clients on other machines get no recursion.
                 CacheResult::Foreign if !client.ip().is_loopback() => {
                     if let Some(bytes) = refused(packet).bytes() {
                         self.send(&bytes, client);
@@ -110,7 +111,7 @@ impl Worker {
         }
     }
 
-    /// Whatever has to wait does so elsewhere.
+    /// Answers a query that has to wait, in a task. Drops the query if too many are waiting.
     fn answer_later(&self, packet: Vec<u8>, client: SocketAddr) {
         let Ok(place) = self.permits.clone().try_acquire_owned() else { return };
         let (socket, zone, forwarders, reader) =

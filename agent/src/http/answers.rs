@@ -1,5 +1,6 @@
-//! Bodies of answers: rendered once for everybody who asks the same, one at a time, and bounded in what all of them
-//! hold together, because a client that does not read holds its answer until it is let go.
+//! Bodies of answers. Each is rendered once for all clients that send the same request, and only
+//! one is rendered at a time. Their total size is bounded, because a client that does not read
+//! keeps its answer in memory until its connection is closed.
 
 use super::refusal::Refusal;
 use axum::body::Bytes;
@@ -7,17 +8,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
-/// What all answers hold together, in KiB: those that are being sent, and those that are kept.
+/// Limit of the total size of all answers, those that are being sent and those that are cached, in
+/// KiB.
 const IN_FLIGHT_MAX_KIB: usize = 64 * 1024;
-/// Answers that are kept for whoever asks the same.
+/// Maximum number of cached answers.
 const KEPT_MAX: usize = 64;
-/// What they hold together, in KiB.
+/// Limit of the total size of the cached answers, in KiB.
 const CACHED_MAX_KIB: usize = 16 * 1024;
 
-/// The catalog at which an answer was rendered: generation, revision, and its age in seconds.
+/// The version of the catalog that an answer was rendered from: generation, revision, and age in
+/// seconds.
 pub(super) type CatalogVersion = (u64, i64, u64);
 
-/// One for all listeners; cheap to clone.
+/// The cache of answers, one for all listeners; cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct AnswerCache {
     permits: Arc<Semaphore>,
@@ -30,7 +33,7 @@ struct CachedBodies {
     bodies: BTreeMap<String, Bytes>,
 }
 
-/// A body with its share of the room.
+/// A body with its share of the total size.
 struct MeteredBody {
     bytes: Vec<u8>,
     _share: OwnedSemaphorePermit,
@@ -53,7 +56,7 @@ fn kib(bytes: usize) -> usize {
 }
 
 impl AnswerCache {
-    /// The answer to a question about the catalog of a moment.
+    /// Returns the answer to a request about one version of the catalog.
     pub(super) async fn cached_body(
         &self,
         moment: CatalogVersion,
@@ -67,7 +70,8 @@ impl AnswerCache {
             return Ok(body.clone());
         }
         let answers = self.clone();
-        // It keeps the lock though the client goes away: one is rendered at a time, and no task waits for that.
+        // The lock is held even if the client goes away, so that one answer is rendered at a time,
+        // and rendering blocks no async task.
         let rendering = tokio::task::spawn_blocking(move || {
             if kept.moment != moment {
                 *kept = CachedBodies { moment, ..CachedBodies::default() };
@@ -92,7 +96,7 @@ impl AnswerCache {
         rendering.await.unwrap_or_else(|_| Err(Refusal::Busy("the answer could not be made")))
     }
 
-    /// An answer of one client.
+    /// Returns an answer for one client, which is not cached.
     pub(super) async fn body(&self, body: &serde_json::Value) -> Result<Bytes, Refusal> {
         let bytes = body.to_string().into_bytes();
         match self.metered(bytes) {
@@ -105,9 +109,9 @@ impl AnswerCache {
         }
     }
 
-    /// Gives the bytes back if there is no room for them.
+    /// Counts the bytes as part of the total size; gives them back if there is no room for them.
     fn metered(&self, bytes: Vec<u8>) -> Result<Bytes, Vec<u8>> {
-        // At most `HELD_MAX_KIB`, which fits.
+        // The share is at most `IN_FLIGHT_MAX_KIB`, which fits.
         let share = u32::try_from(kib(bytes.len())).unwrap_or(u32::MAX);
         match self.permits.clone().try_acquire_many_owned(share) {
             Ok(share) => Ok(Bytes::from_owner(MeteredBody { bytes, _share: share })),
@@ -141,9 +145,9 @@ mod tests {
             (1, "a", MIB, Some(1)),
             (1, "b", MIB, Some(2)),
             (1, "a", MIB, Some(2)),
-            // The catalog is another.
+            // The catalog changed.
             (2, "a", MIB, Some(3)),
-            // Too large to be kept, and sent all the same.
+            // The answer is too large to be cached, but it is sent.
             (2, "large", 40 * MIB, Some(4)),
             (2, "large", 40 * MIB, None),
             (2, "a", MIB, Some(6)),
@@ -155,7 +159,7 @@ mod tests {
             }
             read_slowly.extend(answer.ok());
         }
-        // What is let go makes room; what is only kept makes room as well.
+        // Answers that clients no longer hold make room, and so do answers that are only cached.
         read_slowly.clear();
         assert!(ask(2, "b", 15 * MIB).await.is_ok());
         let all = ask(2, "all", 70 * MIB).await.expect("when nothing else is being sent");

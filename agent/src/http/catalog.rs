@@ -20,22 +20,23 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A question waits at most this long.
+/// Longest wait of a request for a change of the catalog.
 const WAIT_MAX: Duration = Duration::from_secs(300);
-/// How long a first question waits for the health of its service.
+/// How long the first request for a service waits for its health, and the first request for a value
+/// of operators waits for the values.
 const HEALTH_WITHIN: Duration = Duration::from_secs(5);
 
-/// What a client may ask for.
+/// The query parameters of a request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ServiceQuery {
     level: Option<String>,
     tag: Option<String>,
-    /// Answer when the catalog differs from the one of this index,
+    /// The index of an earlier answer: the request waits until the catalog differs from it.
     index: Option<u64>,
-    /// or when so much time is over.
+    /// The longest wait, as a duration.
     wait: Option<String>,
-    /// For `http_sd`: this service.
+    /// The service, for `http_sd`.
     service: Option<String>,
 }
 
@@ -52,7 +53,7 @@ impl ServiceQuery {
         self.tag.clone().map(Tag::new).transpose().map_err(refused)
     }
 
-    /// Waits for something newer, if that is asked for.
+    /// Returns the current snapshot. If the request asks for it, waits for a change first.
     async fn newest(
         &self,
         shared: &Shared,
@@ -61,18 +62,19 @@ impl ServiceQuery {
         let wait = self.wait.as_deref().map(parse_duration).transpose().map_err(refused)?;
         let (Some(index), Some(wait)) = (self.index, wait) else { return Ok(shared.reader.snapshot()) };
         let mut changes = shared.reader.changes();
-        // Not the revision: what one transaction wrote may come in two parts, and both have the same.
+        // The revision is not compared, because the changes of one transaction may arrive in two
+        // parts with the same revision.
         let is_newer = |shown: &Arc<CatalogSnapshot>| shown.generation != index;
         if !is_newer(&shared.reader.snapshot()) {
             let _waiting = client.wait()?;
-            // In time or not, what there is then is the answer.
+            // If the time is over, the answer is the current snapshot as well.
             let _ = tokio::time::timeout(wait.min(WAIT_MAX), changes.wait_for(is_newer)).await;
         }
         Ok(shared.reader.snapshot())
     }
 }
 
-/// Asks for the answer that everybody gets who asks the same.
+/// Returns the answer that is shared by all clients with the same request.
 async fn answer(
     shared: &Shared,
     shown: &Arc<CatalogSnapshot>,
@@ -108,7 +110,7 @@ fn unknown_service(name: &ServiceName) -> Refusal {
     Refusal::Rejected(StatusCode::NOT_FOUND, format!("no host has {name}"))
 }
 
-/// Every service with how many instances it has.
+/// Lists every service with the numbers of its instances.
 pub(super) async fn services(
     State(shared): State<Shared>,
     Extension(client): Extension<Arc<Connection>>,
@@ -123,7 +125,7 @@ pub(super) async fn services(
 
 fn list_services(shown: &CatalogSnapshot) -> Value {
     let services = shown.view.services().iter().map(|(name, service)| {
-        // Whose health is not followed here cannot be counted.
+        // Functional instances cannot be counted if the health of the service is not followed here.
         let functional = shown.view.health_known(name).then(|| service.at(Level::Functional, None).count());
         let addressable = service.at(Level::Addressable, None).count();
         json!({ "service": name, "addressable": addressable, "functional": functional })
@@ -147,7 +149,7 @@ fn instance(host: &HostName, instance: &Instance) -> Value {
     })
 }
 
-/// The instances of one service.
+/// Lists the instances of one service.
 pub(super) async fn service(
     State(shared): State<Shared>,
     Extension(client): Extension<Arc<Connection>>,
@@ -159,7 +161,8 @@ pub(super) async fn service(
     let is_there =
         |shown: &CatalogSnapshot| !shown.view.records_known() || shown.view.service(&name).is_some();
     if !is_there(&shared.reader.snapshot()) {
-        // What nobody has is not followed: anybody on this machine may ask for any name.
+        // A service that no host has is not followed, because any user of this machine may ask for
+        // any name.
         return Err(unknown_service(&name));
     }
     shared.reader.with_health(&name, HEALTH_WITHIN).await;
@@ -182,11 +185,11 @@ pub(super) async fn service(
 }
 
 fn question(what: &str, name: &ServiceName, level: Level, tag: Option<&Tag>) -> String {
-    // No name has a blank; the tag may, and comes last.
+    // Names contain no blanks. A tag may contain them, so it comes last.
     format!("{what} {name} {level:?} {tag:?}")
 }
 
-/// Every host that has a service, with its addresses.
+/// Lists every host that has a service, with its addresses.
 pub(super) async fn nodes(
     State(shared): State<Shared>,
     Extension(client): Extension<Arc<Connection>>,
@@ -207,7 +210,7 @@ fn list_nodes(shown: &CatalogSnapshot) -> Value {
         .collect()
 }
 
-/// One host with its addresses; also one that has no service.
+/// Shows one host with its addresses, even if it has no service.
 pub(super) async fn node(
     State(shared): State<Shared>,
     Path(name): Path<String>,
@@ -229,7 +232,8 @@ pub(super) async fn node(
             }
         }
     }
-    // What is not in the catalog does not change with it: the answer is nobody else's.
+    // The claim is not part of the catalog and changes independently of it, so the answer is not
+    // shared.
     let age = shared.reader.age().as_secs();
     let body = json!({
         "node": { "host": host, "addresses": addresses },
@@ -240,14 +244,15 @@ pub(super) async fn node(
     Ok(with_age(&shown, age, body.to_string().into_bytes().into()))
 }
 
-/// A value that operators keep in the store.
+/// Shows a value that operators keep in the store.
 pub(super) async fn config(
     State(shared): State<Shared>,
     Path(name): Path<String>,
 ) -> Result<Response, Refusal> {
     let name = ConfigName::new(name).map_err(refused)?;
     let shown = shared.reader.with_config(HEALTH_WITHIN).await;
-    // With its age: without a value that tells whether there is none or none is known.
+    // The answer includes the age of the catalog. If there is no value, the age tells whether none
+    // exists or none is known.
     let value = match shown.config.as_ref().ok_or_else(not_read_yet)?.get(&name) {
         Some(Err(error)) => {
             return Err(Refusal::Rejected(StatusCode::BAD_GATEWAY, format!("the value of {name}: {error}")));
@@ -261,12 +266,13 @@ pub(super) async fn config(
     Ok(with_age(&shown, age, shared.answers.body(&body).await?))
 }
 
-/// The checks of this host, without what they printed: any user of the machine may ask on TCP.
+/// Lists the checks of this host without their output, because any user of the machine may ask on
+/// TCP.
 pub(super) async fn checks(State(shared): State<Shared>) -> Result<Response, Refusal> {
     list_checks(&shared, |_| None).await
 }
 
-/// The checks of this host, with what they printed but for secrets.
+/// Lists the checks of this host with their output, from which secrets are removed.
 pub(super) async fn checks_with_output(State(shared): State<Shared>) -> Result<Response, Refusal> {
     list_checks(&shared, |output| Some(shared.secrets.redact(output))).await
 }
@@ -286,8 +292,9 @@ async fn list_checks(shared: &Shared, output: impl Fn(&str) -> Option<String>) -
     Ok(json_body(shared.answers.body(&json!({ "checks": checks })).await?))
 }
 
-/// Targets for Prometheus (its HTTP service discovery): always the whole list; where the list is not known, an
-/// error, because then Prometheus keeps what it has.
+/// Lists targets for Prometheus (HTTP service discovery). The answer is always the complete list.
+/// If the list is not known, the answer is an error, because Prometheus then keeps the list that it
+/// has.
 pub(super) async fn http_sd(
     State(shared): State<Shared>,
     Query(wanted): Query<ServiceQuery>,
@@ -303,7 +310,7 @@ pub(super) async fn http_sd(
     if !shown.view.records_known() || !shown.view.health_known(&name) {
         return Err(not_read_yet());
     }
-    // It says no age, so that it is the same at every age.
+    // The answer does not contain the age, so it is the same at every age.
     let moment = (shown.generation, shown.revision, 0);
     let question = question("targets", &name, level, tag.as_ref());
     let render = move || targets(&shown, &name, level, tag.as_ref()).to_string().into_bytes();
@@ -326,7 +333,7 @@ fn targets(shown: &CatalogSnapshot, name: &ServiceName, level: Level, tag: Optio
                 "__meta_orchestrate_service": name,
                 "__meta_orchestrate_host": host,
                 "__meta_orchestrate_health": found.health_str(),
-                // As Prometheus does it: a separator at both ends makes a tag easy to match.
+                // As in Prometheus itself, a separator at both ends makes a tag easy to match.
                 "__meta_orchestrate_tags": format!(",{},", tags.join(",")),
             },
         }))

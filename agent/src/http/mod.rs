@@ -1,6 +1,6 @@
-//! The local HTTP, on loopback unless configured otherwise. Nothing of it writes, but for results of checks that
-//! are told from outside: those are taken on the Unix socket from users that may tell them, and on TCP only where that is
-//! configured.
+//! The local HTTP server, on loopback unless configured otherwise. It only reads, except for the
+//! results of TTL checks: it takes these on the Unix socket from users that may report them, and on
+//! TCP only if that is configured.
 //!
 //! | path | answer |
 //! |---|---|
@@ -8,19 +8,21 @@
 //! | `/ready` | 200 after the first complete list, 503 before |
 //! | `/live` | 200 |
 //! | `/metrics` | Prometheus text |
-//! | `/v1/services` | every service, with how many instances are addressable and functional |
-//! | `/v1/services/NAME` | its instances; `level=addressable\|functional`, `tag=TAG` |
+//! | `/v1/services` | every service, with the numbers of addressable and functional instances |
+//! | `/v1/services/NAME` | the instances of a service; `level=addressable\|functional`, `tag=TAG` |
 //! | `/v1/nodes` | every host that has a service, with its addresses |
-//! | `/v1/nodes/HOST` | one host, also one that lives without a service |
-//! | `/v1/checks` | the checks of this host; what they printed on the Unix socket alone |
+//! | `/v1/nodes/HOST` | one host, even if it has no service |
+//! | `/v1/checks` | the checks of this host; their output only on the Unix socket |
 //! | `/v1/http_sd?service=NAME` | targets for Prometheus |
-//! | `/v1/config/NAME` | on the Unix socket alone: a value that operators keep in the store, or null |
+//! | `/v1/config/NAME` | only on the Unix socket: a value that operators keep, or null |
 //! | `/v1/agent/check/pass\|warn\|fail/CHECK?note=TEXT` | takes a result, by GET or PUT |
-//! | `/v1/agent/check/update/CHECK` | takes a result, by PUT: `{"Status": "passing", "Output": "TEXT"}` |
+//! | `/v1/agent/check/update/CHECK` | takes `{"Status": "passing", "Output": "TEXT"}`, by PUT |
 //!
-//! `index=N&wait=DURATION` on lists: answer when there is something else than at that index, or when the time is over.
+//! With `index=N&wait=DURATION`, a list is answered when the catalog differs from the one with that
+//! index, or when the time is over.
 //!
-//! Any program of this machine may ask: connections, the time of an answer and what answers hold together are bounded.
+//! Any program on this machine may send requests, so connections, the time of an answer and the
+//! total size of all answers are bounded.
 
 mod answers;
 mod catalog;
@@ -52,7 +54,7 @@ use std::sync::atomic::AtomicU64;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 
-/// Longest body of a request; results of checks alone have one.
+/// Longest body of a request, in bytes; only results of checks have a body.
 const BODY_MAX_BYTES: usize = 64 * 1024;
 
 fn read_routes() -> Router<Shared> {
@@ -74,10 +76,10 @@ fn report_routes() -> Router<Shared> {
         .route("/v1/agent/check/update/{check}", put(results::update_result))
 }
 
-/// Serves on TCP until `stop` says so.
+/// Serves on TCP until `stop` is true.
 ///
 /// # Errors
-/// The listener has no address.
+/// The address of the listener cannot be read.
 pub(crate) async fn serve(
     listener: TcpListener,
     shared: Shared,
@@ -93,7 +95,8 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-/// Serves on a Unix socket of a group. Whoever may open it may read.
+/// Serves on a Unix socket of a group until `stop` is true. Every user that may open the socket may
+/// read.
 pub(crate) async fn serve_socket(
     listener: UnixListener,
     group: Option<Gid>,
@@ -108,7 +111,8 @@ pub(crate) async fn serve_socket(
     server::serve(listener, router.with_state(shared), stop).await;
 }
 
-/// The mode of the socket is not enough where somebody opened it to others, so that they may read.
+/// Rejects results from users that may not report them. The mode of the socket is not enough,
+/// because it may be open to others so that they can read.
 async fn require_reporter(
     State(group): State<Option<Gid>>,
     Extension(client): Extension<Arc<Connection>>,
@@ -128,8 +132,8 @@ async fn require_reporter(
     }
 }
 
-/// A page in a browser must not read this by a name that it made point here (DNS rebinding): the Host
-/// header must be an address, or localhost.
+/// Rejects a request unless its Host header is a local address or localhost. Otherwise a page in a
+/// browser could read the answers by a name that it made point to this host (DNS rebinding).
 async fn require_local_host_header(
     State(bound): State<SocketAddr>,
     request: Request,
@@ -143,7 +147,7 @@ async fn require_local_host_header(
     }
 }
 
-/// An address or localhost, alone or with a port.
+/// True if the Host header is a local address or localhost, alone or with a port.
 fn is_local(host: &str, bound: IpAddr) -> bool {
     let is_port = |text: &str| text.bytes().all(|b| b.is_ascii_digit()) && text.parse::<u16>().is_ok();
     let is_mine = |a: IpAddr| a.is_loopback() || a == bound || bound.is_unspecified();
@@ -175,7 +179,7 @@ async fn show_status(State(shared): State<Shared>) -> Result<Response, Refusal> 
     });
     let mut templates = TemplateStates::clone(&shared.templates.borrow());
     for state in templates.values_mut() {
-        // What a command printed is a part of it.
+        // The problem may contain the output of a command.
         state.problem = state.problem.as_deref().map(|trouble| shared.secrets.redact(trouble));
     }
     json["templates"] = serde_json::json!(templates);

@@ -1,18 +1,18 @@
-//! What a client gets that is not answered.
+//! Errors as answers to clients.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-/// What a client gets that is not answered.
+/// An error as the answer to a request.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// What is wrong.
+    /// The request is refused with a status code and the reason.
     Rejected(StatusCode, String),
-    /// There is no room for it now.
+    /// There is no room for the request now.
     Busy(&'static str),
 }
 
-/// Who is told to come later is told to wait so long.
+/// How long a client must wait before the next attempt, in seconds.
 const LATER_SECONDS: &str = "5";
 
 impl IntoResponse for Refusal {

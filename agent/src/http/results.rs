@@ -1,4 +1,4 @@
-//! Results of checks that are told from outside.
+//! Results of TTL checks, reported over HTTP.
 
 use super::refusal::Refusal;
 use super::shared::Shared;
@@ -10,14 +10,14 @@ use schema::health::CheckStatus;
 use schema::names::CheckId;
 use serde::Deserialize;
 
-/// What goes with a result.
+/// The query parameters of a result.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ResultQuery {
     note: String,
 }
 
-/// A result as the body of a request, with Consul's names.
+/// A result as the body of a request, with Consul's field names.
 #[derive(Debug, Deserialize)]
 struct Update {
     #[serde(rename = "Status", alias = "status")]
@@ -26,7 +26,7 @@ struct Update {
     output: String,
 }
 
-/// `…/pass|warn|fail/<check>?note=…`, Consul's own form.
+/// Handles `…/pass|warn|fail/<check>?note=…`, Consul's own form.
 pub(super) async fn report_result(
     State(shared): State<Shared>,
     Path((result, check)): Path<(String, String)>,
@@ -44,7 +44,8 @@ pub(super) async fn report_result(
     record(&shared, &check, result, &query.note)
 }
 
-/// `…/update/<check>`, as Consul's clients tell it. They do not all name the type of their JSON.
+/// Handles `…/update/<check>`, as Consul's clients send it. Not all of them send a content type, so
+/// it is not checked.
 pub(super) async fn update_result(
     State(shared): State<Shared>,
     Path(check): Path<String>,

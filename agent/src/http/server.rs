@@ -1,5 +1,5 @@
-//! Connections: bounded in number, in the time that they may take to say what they want and to hear the answer, and
-//! in size.
+//! Connections, with limits on their number, on the time for a request and its answer, and on
+//! sizes.
 
 use super::refusal::Refusal;
 use crate::socket::Peer;
@@ -16,28 +16,29 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Connections at once; more wait to be taken.
+/// Maximum number of open connections; further ones wait to be accepted.
 const CONNECTIONS_MAX: usize = 512;
-/// Of these, so many may wait for something new.
+/// Maximum number of connections that wait for a change of the catalog.
 const WAITING_MAX: usize = 64;
-/// A client has so long to send the head of a request.
+/// Time limit for the head of a request.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
-/// From the end of the head to the last byte of the answer, without the time that the client wanted to wait.
+/// Time limit from the end of the head to the last byte of the answer, without the time that the
+/// client asked to wait.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// While others wait to be taken, a request may take so long.
+/// Time after which a request may be ended while other connections wait to be accepted.
 const ANSWER_WITHIN_IF_FULL: Duration = Duration::from_secs(1);
-/// While others wait to be taken, this often it is looked who takes longer.
+/// Time between two searches for a request to end, while other connections wait to be accepted.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Longest head of a request, and what is read and written at once.
+/// Longest head of a request, and size of the read and write buffers, in bytes.
 const BUFFER_MAX_BYTES: usize = 32 * 1024;
-/// How long nobody is let in after that failed.
+/// Pause after a connection could not be accepted.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// What connections come from.
+/// A listener that accepts connections.
 pub(super) trait Source {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
     async fn accept(&self) -> io::Result<Self::Stream>;
-    /// Who is at the other end, if that can be known.
+    /// Returns the user at the other end, if it can be known.
     fn peer(stream: &Self::Stream) -> Option<Peer>;
 }
 
@@ -63,18 +64,18 @@ impl Source for UnixListener {
     }
 }
 
-/// A connection.
+/// An open connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// The beginning of the last request; none while it waits for something new.
+    /// The time at which the last request began; `None` while it waits for a change of the catalog.
     since: watch::Sender<Option<Instant>>,
     let_go: Notify,
     waits: Arc<Semaphore>,
-    /// Who is at the other end of a socket.
+    /// The user at the other end of a Unix socket.
     pub(super) peer: Option<Peer>,
 }
 
-/// Ends the wait.
+/// A request that waits for a change of the catalog; the wait ends when this is dropped.
 pub(super) struct Waiting {
     connection: Arc<Connection>,
     _place: OwnedSemaphorePermit,
@@ -91,7 +92,8 @@ impl Connection {
         self.since.send_replace(Some(Instant::now()));
     }
 
-    /// From now on the client waits because it wants to.
+    /// Marks the connection as waiting because its client asked to wait, so that this time does not
+    /// count.
     pub(super) fn wait(self: Arc<Self>) -> Result<Waiting, Refusal> {
         let place = self.waits.clone().try_acquire_owned();
         let place = place.map_err(|_| Refusal::Busy("too many questions wait already"))?;
@@ -99,7 +101,7 @@ impl Connection {
         Ok(Waiting { connection: self, _place: place })
     }
 
-    /// Resolves when the client has had its time.
+    /// Resolves when the client has used up its time, or when the connection must make room.
     async fn is_over(&self) {
         let mut since = self.since.subscribe();
         let out_of_time = async {
@@ -111,7 +113,7 @@ impl Connection {
                         Ok(_) => {}
                         Err(_) => return,
                     },
-                    // The sender is here: it cannot be gone.
+                    // The sender is in `self`, so it cannot be gone.
                     None => _ = changed.await,
                 }
             }
@@ -123,7 +125,6 @@ impl Connection {
     }
 }
 
-/// The connections that are open.
 struct OpenConnections {
     places: Arc<Semaphore>,
     waits: Arc<Semaphore>,
@@ -136,7 +137,8 @@ impl OpenConnections {
         Self { places: Arc::new(places), waits: Arc::new(waits), all: Vec::new() }
     }
 
-    /// A place for one more. Who has had his second makes room.
+    /// Returns a permit for one more connection. If all are taken, the oldest request that exceeds
+    /// its time is ended to make room.
     async fn permit(&mut self) -> Option<OwnedSemaphorePermit> {
         self.all.retain(|connection| connection.strong_count() > 0);
         loop {
@@ -178,14 +180,15 @@ impl OpenConnections {
     }
 }
 
-/// Serves until `stop` says so; open requests may end.
+/// Serves until `stop` is true. Open requests may finish.
 pub(super) async fn serve<S: Source>(source: S, router: Router, mut stop: watch::Receiver<bool>) {
     let mut open = OpenConnections::new();
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         let taken = tokio::select! {
-            // Nothing is lost: a connection that was not taken waits for the next.
+            // Only the end of the server cancels the second branch; a connection that has no permit
+            // yet is closed then.
             () = stopped(&mut stop) => break,
             taken = async { Some((source.accept().await, open.permit().await?)) } => taken,
         };
@@ -193,7 +196,7 @@ pub(super) async fn serve<S: Source>(source: S, router: Router, mut stop: watch:
         let stream = match taken {
             Ok(stream) => stream,
             Err(error) => {
-                tracing::debug!(%error, "a connection could not be taken");
+                tracing::debug!(%error, "a connection could not be accepted");
                 tokio::time::sleep(AGAIN_AFTER).await;
                 continue;
             }
@@ -226,9 +229,9 @@ async fn serve_connection(
         .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(talking);
     tokio::select! {
-        // A client that goes away ends its connection, and nothing else.
+        // A client that goes away ends only its own connection.
         _ = talking.as_mut() => {}
-        () = connection.is_over() => tracing::debug!("a client that took too long is let go"),
+        () = connection.is_over() => tracing::debug!("a client took too long: its connection is closed"),
         () = stopped(stop) => {
             talking.as_mut().graceful_shutdown();
             let _ = talking.await;
@@ -237,6 +240,6 @@ async fn serve_connection(
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // An error means that the sender is gone, which is the end as well.
+    // An error means that the sender is gone, which also means the end.
     let _ = stop.wait_for(|stop| *stop).await;
 }

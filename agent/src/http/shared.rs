@@ -1,4 +1,4 @@
-//! What the handlers of requests share.
+//! The state that all handlers of requests share.
 
 use super::answers::AnswerCache;
 use crate::catalog::{Loaded, PublishedServices, Reader};
@@ -12,24 +12,22 @@ use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// What is shown, and the one thing that can be told.
+/// The data that the handlers show, and the check registry, which takes results.
 #[derive(Clone)]
 pub(crate) struct Shared {
-    /// The reconciler.
+    /// The status of the reconciler.
     pub status: watch::Receiver<Arc<Status>>,
-    /// The catalog.
+    /// The reader of the catalog.
     pub reader: Reader,
-    /// The checks.
     pub registry: Arc<CheckRegistry>,
-    /// Service files.
+    /// The service files.
     pub loaded: watch::Receiver<Arc<Loaded>>,
-    /// What stands in the store of this host.
+    /// The services of this host as they exist in the store.
     pub published: watch::Receiver<Arc<PublishedServices>>,
-    /// Files that follow the catalog.
+    /// The states of the templates.
     pub templates: watch::Receiver<Arc<TemplateStates>>,
-    /// What must not be shown.
+    /// The values that must not be shown.
     pub secrets: Secrets,
-    /// What is being answered.
     pub answers: AnswerCache,
 }
 

@@ -1,9 +1,10 @@
-//! Steps run outside the agent, each under a small runner of the same program, so that the agent may
-//! stop, be upgraded or be killed meanwhile. This file is the agent's side; `runner` is the other.
+//! Steps run outside the agent, each in a small runner of the same program, so that the agent may
+//! stop, be upgraded or be killed during a step. This file is the agent's side; [`runner`] is the
+//! other side.
 //!
-//! A run is a directory. Its lock is taken by the agent and handed to the runner as standard input, so
-//! there is no moment at which a run that may still begin is not locked. Whoever finds the lock free
-//! and no result knows that the run was cut off.
+//! Each run has a directory with a lock. The agent takes the lock and passes it to the runner as
+//! standard input, so a run that may still start is locked at every moment. If the lock is free and
+//! there is no result, the run was interrupted.
 
 mod processes;
 pub mod runner;
@@ -28,34 +29,34 @@ const SPECIFICATION: &str = "specification.json";
 const RESULT: &str = "result.json";
 const RUNNER: &str = "runner.json";
 const FILE_MAX_BYTES: u64 = 1024 * 1024;
-/// Runs that are kept for a look; older ones are removed.
+/// Number of earlier runs whose directories are kept for inspection; older ones are removed.
 const RUNS_KEPT: usize = 20;
 
-/// What a runner is told.
+/// The order for a runner, which the agent writes into the directory of the run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Specification {
-    /// Names the run.
+    /// The id of the run, which is also the name of its directory.
     pub run_id: Token,
-    /// Program and arguments.
+    /// The program and its arguments.
     pub command: Vec<String>,
-    /// The whole environment.
+    /// The complete environment of the program.
     pub environment: BTreeMap<String, String>,
-    /// Time limit in milliseconds.
+    /// Time limit of the step, in milliseconds.
     pub timeout_millis: u64,
-    /// Time between TERM and KILL in milliseconds.
+    /// Time between SIGTERM and SIGKILL, in milliseconds.
     pub grace_millis: u64,
-    /// What happens to processes that are left.
+    /// The handling of processes that the step leaves behind.
     pub leftovers: Leftovers,
 }
 
-/// What a runner says.
+/// The result of a run, which the runner writes into the directory of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunResult {
     /// How the step ended.
     pub end: StepEnd,
-    /// Processes that it left behind and that were ended.
+    /// Number of processes that the step left behind and that the runner ended.
     pub leftovers: usize,
-    /// The end of its output, as text; at most 64 KiB.
+    /// The last part of the step's output as text, at most 64 KiB.
     pub output: String,
 }
 
@@ -65,27 +66,27 @@ impl RunResult {
     }
 }
 
-/// The directory of all runs.
+/// The directory that holds the directories of all runs.
 #[derive(Debug, Clone)]
 pub struct Runs {
     path: PathBuf,
 }
 
 impl Runs {
-    /// Below the state directory.
+    /// Opens the directory below the state directory. Creates it if it does not exist.
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns the system's error, also if others could have put files into the directory.
     pub fn open(state_directory: &Path) -> io::Result<Self> {
         let path = state_directory.join("runs");
         Directory::open_or_create(&path)?.check_private()?;
         Ok(Self { path })
     }
 
-    /// Makes the directory of a run and takes its lock.
+    /// Creates the directory of a run and takes its lock.
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns the system's error.
     pub fn prepare(
         &self,
         run_id: &Token,
@@ -109,10 +110,11 @@ impl Runs {
         Ok(Prepared { directory, lock })
     }
 
-    /// Waits until a run is over, whoever started it, and says how it ended. Blocks.
+    /// Blocks until a run has ended, whichever process started it, and returns its result. A run
+    /// whose directory cannot be read counts as interrupted.
     pub fn wait(&self, running: &RunningStep) -> RunResult {
         self.wait_for(&running.run_id).unwrap_or_else(|error| {
-            tracing::warn!(run = %running.run_id, %error, "the run cannot be looked at");
+            tracing::warn!(run = %running.run_id, %error, "the directory of the run cannot be read");
             RunResult::without_output(StepEnd::Interrupted)
         })
     }
@@ -137,8 +139,8 @@ impl Runs {
             runner.iter().for_each(processes::RunnerTrace::remove_group);
             return Ok(result);
         }
-        // Nobody holds the lock and there is no result: the runner was cut off. What it had started must
-        // not go on beside the next run of the same step.
+        // Nobody holds the lock and there is no result, so the runner was interrupted. Processes
+        // that it started must not go on beside the next run of the same step.
         runner.iter().for_each(processes::RunnerTrace::kill_remaining);
         Ok(RunResult::without_output(StepEnd::Interrupted))
     }
@@ -158,7 +160,7 @@ impl Runs {
     }
 }
 
-/// A run whose lock this process holds.
+/// A run that is ready to start and whose lock this process holds.
 #[derive(Debug)]
 pub struct Prepared {
     directory: Directory,
@@ -166,22 +168,23 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Starts the runner and hands the lock over.
+    /// Starts the runner and passes the lock to it.
     ///
     /// # Errors
-    /// The runner cannot be started.
+    /// Returns the system's error if the runner cannot be started.
     pub fn start(self, program: &Path) -> io::Result<tokio::process::Child> {
         failpoint::reach("agent-before-spawn");
         let mut command = tokio::process::Command::new(program);
         command.arg("run-step").arg(self.directory.path());
-        // The lock is the runner's standard input; the step itself gets none.
+        // The lock is the runner's standard input. The step itself does not get it.
         command.stdin(Stdio::from(self.lock)).stdout(Stdio::null()).kill_on_drop(false);
         command.env_clear();
         #[cfg(debug_assertions)]
         if let Some(point) = std::env::var_os("ORCHESTRATE_FAILPOINT") {
             command.env("ORCHESTRATE_FAILPOINT", point);
         }
-        // It makes a session of its own, so signals to the agent's group, as from a terminal, do not reach the step.
+        // The runner creates its own session, so signals to the agent's process group, for example
+        // from a terminal, do not reach the step.
         let child = command.spawn()?;
         failpoint::reach("agent-after-spawn");
         Ok(child)

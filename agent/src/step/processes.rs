@@ -1,5 +1,5 @@
-//! Finding and ending every process of a step: by its control group where there is one, by descent from
-//! the runner, which is a subreaper, by session, and by the run that its environment names.
+//! Finds and ends every process of a step: by its control group where there is one, by descent from
+//! the runner, which is a subreaper, by session, and by the run id in its environment.
 
 use crate::clock::boot_millis;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, waitid};
@@ -11,10 +11,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The variable in the environment of a step that names its run.
+/// The environment variable of a step that holds the id of its run.
 pub(crate) const RUN_ID_VARIABLE: &str = "ORCHESTRATE_STEP_RUN_ID";
 
-/// A control group of its own for one run.
+/// The control group of one run.
 #[derive(Debug)]
 pub(super) struct ControlGroup {
     path: PathBuf,
@@ -22,8 +22,8 @@ pub(super) struct ControlGroup {
 }
 
 impl ControlGroup {
-    /// Makes a group below the one this process is in and moves into it. `None` where that is not allowed:
-    /// descent and session do the work then.
+    /// Creates a group below the group of this process and moves this process into it. `None` where
+    /// that is not allowed; processes are then found by descent and session.
     pub(super) fn enter(name: &str) -> Option<Self> {
         let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
         let relative = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
@@ -48,7 +48,7 @@ impl ControlGroup {
     }
 
     fn remove(&self) {
-        // Both are best effort: an empty group that stays does no harm.
+        // Both are best effort: an empty group that remains does no harm.
         let _ = std::fs::write(self.parent.join("cgroup.procs"), getpid().as_raw_nonzero().to_string());
         let _ = std::fs::remove_dir(&self.path);
     }
@@ -60,7 +60,7 @@ impl Drop for ControlGroup {
     }
 }
 
-/// What a runner leaves on disk so that its processes can be found after it was killed.
+/// The record that a runner writes, so that its processes can be found after it was killed.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct RunnerTrace {
     run_id: Token,
@@ -78,7 +78,7 @@ struct Process {
     zombie: bool,
 }
 
-/// One line of `/proc/<pid>/stat`; fields as in proc(5). The name may hold spaces and brackets.
+/// Parses `/proc/<pid>/stat` (proc(5)). The process name may contain spaces and brackets.
 fn parse_stat(pid: i32, text: &str) -> Option<Process> {
     let rest = &text[text.rfind(')')? + 2..];
     let fields: Vec<&str> = rest.split(' ').collect();
@@ -101,14 +101,15 @@ fn all() -> Vec<Process> {
     .collect()
 }
 
-/// True if this process has no child, so no descendant: to a subreaper, every orphan below it comes as a child. The
-/// usual end of a step; reading every process of the machine would cost more than the step.
+/// True if this process has no child and so no descendant: every orphan below a subreaper becomes
+/// its child. This is the usual case at the end of a step, and reading every process of the machine
+/// would cost more than the step.
 fn has_no_child() -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     matches!(waitid(WaitId::All, options), Err(rustix::io::Errno::CHILD))
 }
 
-/// Every living process of this runner but itself.
+/// Returns every living process of this runner except the runner itself.
 pub(super) fn of_this_runner(group: Option<&ControlGroup>) -> BTreeSet<i32> {
     let me = getpid().as_raw_nonzero().get();
     let mut found = group.map(|g| ControlGroup::members(&g.path)).unwrap_or_default();
@@ -123,22 +124,22 @@ pub(super) fn of_this_runner(group: Option<&ControlGroup>) -> BTreeSet<i32> {
     found
 }
 
-/// Sends a signal to processes; one that is gone already is fine.
+/// Sends a signal to processes. Processes that have ended already are ignored.
 pub(super) fn signal(pids: &BTreeSet<i32>, signal: Signal) {
     for pid in pids.iter().filter_map(|pid| Pid::from_raw(*pid)) {
         let _ = kill_process(pid, signal);
     }
 }
 
-/// Between two looks at processes that were told to end.
+/// Delay between two checks whether killed processes, or a busy control group, are gone.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// So often it is said that some of them do not.
+/// Interval at which processes that do not end are logged again.
 const SAID_EVERY: Duration = Duration::from_secs(60);
-/// How long a control group may stay busy when its last process is gone.
+/// Longest time that a control group may stay busy after its last process has ended.
 const GROUP_BUSY: Duration = Duration::from_millis(200);
 
 impl RunnerTrace {
-    /// Of this process.
+    /// Returns the trace of this process, which is the runner.
     pub(super) fn for_current_process(run_id: &Token, group: Option<&ControlGroup>) -> io::Result<Self> {
         let me = getpid().as_raw_nonzero().get();
         let stat = std::fs::read_to_string("/proc/self/stat")?;
@@ -149,8 +150,9 @@ impl RunnerTrace {
         Ok(Self { run_id: run_id.clone(), session: me, started_ticks, boot_id: boot_id(), control_group })
     }
 
-    /// Ends what a runner that was killed had started. Blocks until nothing of it is left: what goes on, even a
-    /// process that cannot be killed because it waits for a disk, must not do so beside the next run.
+    /// Kills the processes that a killed runner had started, and blocks until none is left. None of
+    /// them may go on beside the next run, not even a process that cannot be killed because it
+    /// waits for a disk.
     pub(super) fn kill_remaining(&self) {
         if self.boot_id != boot_id() {
             return;
@@ -171,7 +173,7 @@ impl RunnerTrace {
         self.remove_group();
     }
 
-    /// Removes the control group, if the runner could not.
+    /// Removes the control group if the runner could not do so.
     pub(super) fn remove_group(&self) {
         let Some(path) = self.control_group.as_deref().filter(|_| self.boot_id == boot_id()) else { return };
         let begin = boot_millis();
@@ -191,14 +193,15 @@ impl RunnerTrace {
     fn remaining(&self) -> BTreeSet<i32> {
         let mut left = self.control_group.as_deref().map(ControlGroup::members).unwrap_or_default();
         let processes = all();
-        // Its lock is free before the runner itself is gone. Another leader of that number is of another session.
+        // The runner may still exist, because its lock becomes free first. But a process with its
+        // pid that started at another time means that the pid was used again, for another session.
         let used_again = |p: &Process| p.pid == self.session && p.started_ticks != self.started_ticks;
         if !processes.iter().any(used_again) {
             let of_session =
                 |p: &&Process| p.session == self.session && p.started_ticks >= self.started_ticks;
             left.extend(processes.iter().filter(of_session).map(|p| p.pid));
         }
-        // A step may have restarted the agent, which then carries the mark itself.
+        // A step may have restarted the agent, whose environment then holds the id of the run too.
         let mine = own_ancestry(&processes);
         let is_marked = |p: &&Process| p.started_ticks >= self.started_ticks && !mine.contains(&p.pid);
         let marked = processes.iter().filter(is_marked).filter(|p| names_run(p.pid, &self.run_id));
@@ -218,8 +221,8 @@ fn own_ancestry(processes: &[Process]) -> BTreeSet<i32> {
     found
 }
 
-/// True if the environment of a process names this run: whatever a step starts inherits that, also what leaves its
-/// session. One that cannot be read is not ours.
+/// True if the environment of a process holds the id of this run. All processes that a step starts
+/// inherit it, even those that leave the session. An unreadable environment counts as another run.
 fn names_run(pid: i32, run_id: &Token) -> bool {
     let wanted = format!("{RUN_ID_VARIABLE}={run_id}");
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! `orchestrate-agent run-step DIRECTORY`: runs one step and says how it ended. It is its own session,
-//! its own control group where there is one, and a subreaper; it holds the lock of the run for as long
-//! as it lives and writes the result by fsync and rename.
+//! `orchestrate-agent run-step DIRECTORY`: runs one step and writes how it ended. The runner has
+//! its own session, its own control group where that is allowed, and is a subreaper. It holds the
+//! lock of the run as long as it lives, and writes the result by fsync and rename.
 
 use super::processes::{ControlGroup, RunnerTrace, of_this_runner, signal};
 use super::{FILE_MAX_BYTES, RESULT, RUNNER, RunResult, Specification};
@@ -17,15 +17,15 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-/// Most of a step's output that is kept.
+/// Number of bytes that are kept of the end of a step's output.
 const OUTPUT_MAX_BYTES: usize = 64 * 1024;
-/// How long processes have to vanish after KILL.
+/// Time that processes have to disappear after SIGKILL.
 const AFTER_KILL: Duration = Duration::from_secs(5);
 
-/// Runs the step of this directory. The result is written; an error here means that it could not be.
+/// Runs the step whose order is in this directory, and writes its result there.
 ///
 /// # Errors
-/// The directory cannot be used.
+/// Returns an error if the directory cannot be used or the result cannot be written.
 pub fn run(path: &Path) -> io::Result<()> {
     let directory = Directory::open(path)?;
     let bytes = directory
@@ -45,9 +45,10 @@ pub fn run(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes the session, the orphans and the control group of the step, and leaves on disk what it is found by.
+/// Gives this process its own session and control group, makes it the parent of orphans
+/// (subreaper), and writes the trace by which the processes of the run can be found later.
 fn isolate(specification: &Specification, directory: &Directory) -> io::Result<Option<ControlGroup>> {
-    // Whoever finds this run cut off ends its session; it must not be the agent's.
+    // An agent that finds this run interrupted kills its session, so the run must have its own.
     rustix::process::setsid()?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let group = ControlGroup::enter(&format!("orchestrate-step-{}", specification.run_id));
@@ -76,7 +77,7 @@ fn execute(specification: &Specification, group: Option<&ControlGroup>) -> RunRe
         Ok(child) => child,
         Err(error) => return not_started(format!("{program}: {error}")),
     };
-    // The command holds the writing ends; without this the pipe would never end.
+    // The command holds the write ends of the pipe; without this the pipe would never end.
     drop(command);
     let output = Arc::new(Mutex::new(Tail::default()));
     let (drained, drain_end) = mpsc::channel();
@@ -95,7 +96,7 @@ fn execute(specification: &Specification, group: Option<&ControlGroup>) -> RunRe
             StepEnd::TimedOut { limit_millis: specification.timeout_millis }
         }
     };
-    // The end of the process counts, not the end of its output: a child may hold that open.
+    // The end of the process counts, not the end of its output: a child may keep the output open.
     let mut leftovers = 0;
     if specification.leftovers == Leftovers::Kill {
         leftovers = of_this_runner(group).len();
@@ -108,7 +109,7 @@ fn execute(specification: &Specification, group: Option<&ControlGroup>) -> RunRe
     RunResult { end, leftovers, output }
 }
 
-/// Waits for the end of the step on the clock that counts sleep.
+/// Waits for the end of the step; `None` after the limit. Time of suspension counts too.
 fn wait_until(ends: &mpsc::Receiver<StepEnd>, limit: Duration) -> Option<StepEnd> {
     let deadline = boot_millis().plus(limit);
     loop {
@@ -124,7 +125,7 @@ fn wait_until(ends: &mpsc::Receiver<StepEnd>, limit: Duration) -> Option<StepEnd
     }
 }
 
-/// Reaps every child; orphans of the step come here too, because this process is a subreaper.
+/// Reaps every child. Orphans of the step are children too, because this process is a subreaper.
 fn reap(step: i32, sender: &mpsc::Sender<StepEnd>) {
     loop {
         match wait(WaitOptions::empty()) {
@@ -134,11 +135,11 @@ fn reap(step: i32, sender: &mpsc::Sender<StepEnd>) {
                     (None, Some(number)) => StepEnd::Signalled { signal: signal_name(number) },
                     (None, None) => continue,
                 };
-                // The receiver is gone after a timeout; reaping goes on.
+                // After a timeout nobody may receive this; reaping goes on.
                 let _ = sender.send(end);
             }
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            // No child now; one that is orphaned later is reaped when this process ends.
+            // There is no child now. A later orphan is reaped by init when this process ends.
             Err(_) => return,
         }
     }
@@ -174,7 +175,7 @@ fn end_all(group: Option<&ControlGroup>, grace: Duration) {
         return;
     }
     let deadline = boot_millis().plus(AFTER_KILL);
-    // New ones may be forked between looking and killing.
+    // This repeats because new processes may be forked between the check and the signal.
     while boot_millis() < deadline {
         let left = of_this_runner(group);
         if left.is_empty() {
@@ -198,7 +199,7 @@ fn gone_within(group: Option<&ControlGroup>, limit: Duration) -> bool {
     }
 }
 
-/// The end of a stream of bytes.
+/// The last bytes of a stream, at most [`OUTPUT_MAX_BYTES`].
 #[derive(Default)]
 struct Tail {
     bytes: VecDeque<u8>,
@@ -217,7 +218,7 @@ impl Tail {
     }
 }
 
-/// Reads at full speed, whatever a step prints.
+/// Reads at full speed, however much a step prints.
 fn drain(mut reader: io::PipeReader, tail: &Mutex<Tail>, drained: &mpsc::Sender<()>) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
@@ -225,7 +226,7 @@ fn drain(mut reader: io::PipeReader, tail: &Mutex<Tail>, drained: &mpsc::Sender<
             Ok(0) => break,
             Ok(count) => {
                 if let Ok(mut tail) = tail.lock() {
-                    // Of a large piece only its end can matter.
+                    // Only the last bytes are kept.
                     tail.push(&buffer[..count]);
                 }
             }

@@ -1,4 +1,4 @@
-//! The catalog as JSON: what survives a restart of the agent.
+//! The catalog as JSON, as it survives a restart of the agent.
 
 use crate::dns::Zone;
 use crate::guard::GuardSettings;
@@ -13,19 +13,20 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The catalog as it is kept on disk: what is served while the store is away, also across restarts.
+/// The catalog as it is kept on disk. It is served while the store is not connected, also across
+/// restarts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CachedCatalog {
-    /// The revision of the store at which this was last different.
+    /// The revision of the store at which the content changed last.
     pub revision: i64,
-    /// Under which names the agent answers, for readers that know nothing of its settings.
+    /// The DNS names under which the agent answers, for readers that do not know its settings.
     #[serde(default)]
     pub names: Option<CachedNames>,
     /// The instances of each service.
     pub services: BTreeMap<ServiceName, Vec<CachedInstance>>,
 }
 
-/// The names of a zone.
+/// The names of a DNS zone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CachedNames {
     /// The domain, in lower case.
@@ -33,12 +34,13 @@ pub struct CachedNames {
     /// The name of the datacenter, in lower case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub datacenter: Option<String>,
-    /// The host that keeps the cache.
+    /// Name of the host that keeps the cache.
     pub host: HostName,
 }
 
 impl CachedNames {
-    /// The zone; what is taken from here is not cached under it.
+    /// Returns the zone with a time to live of 0, because answers from the cache must not be cached
+    /// again.
     pub fn zone(&self) -> Zone {
         Zone {
             domain: self.domain.clone(),
@@ -53,17 +55,17 @@ impl CachedNames {
 /// One instance on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CachedInstance {
-    /// Where it is, and on which host.
+    /// The record, which contains the name of its host.
     pub record: Arc<ServiceRecord>,
-    /// Its health, if that is followed here.
+    /// The health, if this host follows the health of the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,
-    /// An agent keeps it.
+    /// True if the record has a lease: an agent maintains it.
     pub leased: bool,
 }
 
 impl CachedCatalog {
-    /// What is kept of a view.
+    /// Returns the parts of a catalog snapshot that are kept on disk.
     pub fn of(view: &View, revision: i64, names: Option<CachedNames>) -> Self {
         let services = view.services().iter().map(|(name, service)| {
             let instances = service.instances().values().map(|instance| CachedInstance {
@@ -76,13 +78,13 @@ impl CachedCatalog {
         Self { revision, names, services: services.collect() }
     }
 
-    /// The catalog that it stood for; it is not known to be true now.
+    /// Returns the catalog that was kept. It is not known whether it is still true.
     pub fn restore(self, guard: GuardSettings, now: BootMillis) -> Catalog {
         let mut catalog = Catalog::new(guard);
         for (service, instances) in self.services {
             let is_followed = instances.iter().any(|i| i.health.is_some());
             for CachedInstance { record, health, leased } in instances {
-                // Every record that was read says whose it is.
+                // Every record that was read contains its host.
                 let Some(host) = record.host.clone() else { continue };
                 let fact = CatalogFact::Record(Some((record, leased)));
                 catalog.apply(&service, &host, fact, now);

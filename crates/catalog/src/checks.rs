@@ -1,5 +1,5 @@
-//! What the results of checks mean: thresholds in both directions against flapping, silence of checks that
-//! are told from outside, and what all of it says of a service.
+//! The meaning of check results: thresholds against flapping in both directions, the expiry of TTL
+//! checks, and the health of a service that follows from its checks.
 
 use crate::definitions::{CheckDefinition, CheckKind};
 use schema::health::{CheckStatus, Health};
@@ -7,31 +7,31 @@ use schema::records::MaintenanceMode;
 use schema::time::BootMillis;
 use serde::Serialize;
 
-/// Most of a check's output that is kept, in bytes.
+/// Largest part of a check's output that is kept, in bytes.
 pub const OUTPUT_MAX_BYTES: usize = 4 * 1024;
 
 /// The state of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CheckState {
-    /// What it counts as.
+    /// The status that the check counts as.
     pub status: CheckStatus,
-    /// The end of its last output.
+    /// The end of the check's last output.
     pub output: String,
-    /// A result has come in.
+    /// True if a result has arrived.
     pub is_known: bool,
-    /// Results in a row that say something else than `status`, and whether they are good.
+    /// Number of results in a row that contradict `status`, and whether these are good.
     #[serde(skip)]
     streak: (u32, bool),
-    /// Since when it has been critical.
+    /// Since when the status has been critical without a break.
     #[serde(skip)]
     critical_since: Option<BootMillis>,
-    /// When a result came in last; before the first, since when one is expected.
+    /// When the last result arrived; before the first result, when the check was created.
     #[serde(skip)]
     last: BootMillis,
 }
 
 impl CheckState {
-    /// Before the first result.
+    /// Returns the state before the first result.
     pub fn new(definition: &CheckDefinition, now: BootMillis) -> Self {
         let critical = definition.initial == CheckStatus::Critical;
         Self {
@@ -44,7 +44,8 @@ impl CheckState {
         }
     }
 
-    /// Takes in a result. The first one counts at once: there is nothing that it could be flapping from.
+    /// Records a result. The first result counts at once: there is no earlier one from which the
+    /// status could flap.
     pub fn record(
         &mut self,
         definition: &CheckDefinition,
@@ -72,7 +73,7 @@ impl CheckState {
         }
     }
 
-    /// A check that is told from outside and was not, is critical.
+    /// Makes a TTL check critical if no result arrived within its time to live.
     pub fn expire(&mut self, definition: &CheckDefinition, now: BootMillis) {
         if self.expires(definition).is_some_and(|at| now >= at) {
             self.output = "nothing was heard within its time to live".into();
@@ -81,13 +82,14 @@ impl CheckState {
         }
     }
 
-    /// When silence makes it critical.
+    /// Returns when missing results make the check critical; `None` if that cannot happen.
     pub fn expires(&self, definition: &CheckDefinition) -> Option<BootMillis> {
         let is_open = self.status != CheckStatus::Critical || !self.is_known;
         (definition.kind == CheckKind::Ttl && is_open).then(|| self.last.plus(definition.interval))
     }
 
-    /// It has been critical for so long that its service is withdrawn; or when it will have been.
+    /// Returns when the check has been critical for so long that its service is withdrawn. The time
+    /// may have passed already.
     pub fn withdraws(&self, definition: &CheckDefinition) -> Option<BootMillis> {
         Some(self.critical_since?.plus(definition.withdraw_after?))
     }
@@ -102,8 +104,10 @@ impl CheckState {
     }
 }
 
-/// What a host says of a service: the worst of its checks and the host's, and above that what an operator
-/// decided. `None` while a check has not said anything yet and what was said before still stands.
+/// Returns the health that a host reports for a service: the worst status of the checks of the
+/// service and of the host, unless an operator's mark (`mode`) overrides it. A check that has been
+/// critical for too long withdraws the service whatever the mark says. Returns `None` while a check
+/// has no result yet and the health that was reported before still holds.
 pub fn health<'a>(
     checks: impl Iterator<Item = (&'a CheckDefinition, &'a CheckState)> + Clone,
     mode: Option<MaintenanceMode>,
@@ -120,7 +124,8 @@ pub fn health<'a>(
     }
     let known = |(_, state): &(&CheckDefinition, &CheckState)| state.is_known;
     let bad = checks.clone().filter(known).any(|(_, state)| state.status == CheckStatus::Critical);
-    // After a restart of the agent what it said before stands until it knows better.
+    // After a restart of the agent, the health that it reported before holds until every check has
+    // a result or one is critical.
     if !bad && said_before.is_some_and(|h| h.is_functional()) && !checks.clone().all(|c| known(&c)) {
         return None;
     }
@@ -158,7 +163,7 @@ mod tests {
         let definition = definition(2, 3);
         let mut state = CheckState::new(&definition, at(0));
         let script = [
-            (P, P), // The first counts at once.
+            (P, P), // The first result counts at once.
             (C, P),
             (C, P),
             (P, P),
@@ -227,7 +232,7 @@ mod tests {
     }
 
     proptest! {
-        /// It never changes between good and bad more often than the runs of results that are long enough.
+        /// The state changes between good and bad only when a run of results reaches its threshold.
         #[test]
         fn it_does_not_flap_faster_than_its_thresholds(
             results in prop::collection::vec(any::<bool>(), 1..200),

@@ -1,11 +1,12 @@
-//! What many records have in common is kept once. A catalog of 100,000 entries is mostly the names of the same
-//! hosts and interfaces, and the same addresses for each service of a host.
+//! Values that many records have in common are stored once. A catalog of 100,000 entries consists
+//! mostly of the names of the same hosts and interfaces, and of the same addresses for each service
+//! of a host.
 
 use schema::names::{HostName, InterfaceName, ServiceName};
 use schema::records::{Interfaces, ServiceRecord};
 use std::collections::{HashMap, HashSet};
 
-/// Names and addresses that were seen.
+/// Names and addresses of the records seen so far.
 #[derive(Debug, Default)]
 pub struct Common {
     services: HashSet<ServiceName>,
@@ -14,7 +15,8 @@ pub struct Common {
 }
 
 impl Common {
-    /// Replaces names and addresses by equal ones that were seen before.
+    /// Replaces names and addresses by equal ones that were seen before, so that records share
+    /// them.
     pub fn share(&mut self, service: &mut ServiceName, host: &mut HostName, record: &mut ServiceRecord) {
         match self.services.get(service) {
             Some(known) => *service = known.clone(),
@@ -52,7 +54,7 @@ impl Common {
         interfaces.iter().map(known).collect()
     }
 
-    /// Forgets what was seen; records keep what they share.
+    /// Forgets the values seen so far. Records keep the values that they share.
     pub fn forget(&mut self) {
         *self = Self::default();
     }

@@ -1,9 +1,9 @@
-//! The answer of the DNS server: a pure function of question and catalog. Encoding, transport and limits
-//! are the agent's.
+//! The answer of the DNS server: a pure function of question and catalog. The agent does the
+//! encoding and the transport, and enforces the limits.
 //!
-//! Names, as Consul has them: `[tag.]service.service[.datacenter].domain`, `_service._tag-or-proto.service…`
-//! (RFC 2782), `host.node[.datacenter].domain`, and the reverse names of every known address. Names are compared
-//! without case (RFC 4343).
+//! The names are those of Consul: `[tag.]service.service[.datacenter].domain`,
+//! `_service._tag-or-proto.service…` (RFC 2782), `host.node[.datacenter].domain`, and the reverse
+//! names of every known address. Names are compared without case (RFC 4343).
 
 use crate::instance::Instance;
 use crate::view::{ServiceView, View};
@@ -15,59 +15,59 @@ use schema::records::{LiveClaim, usable_addresses};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-/// What the server answers for.
+/// The zone that the server answers for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Zone {
-    /// The domain, in lower case, without dots at its ends.
+    /// The domain, in lower case, without leading or trailing dot.
     pub domain: String,
-    /// The name of this datacenter, in lower case.
+    /// Name of this datacenter, in lower case.
     pub datacenter: Option<String>,
-    /// The name of the host that answers.
+    /// Name of the host that answers.
     pub host: HostName,
-    /// Time to live of what is answered, in seconds.
+    /// Time to live of the records in an answer, in seconds.
     pub ttl: u32,
-    /// For how long "there is none" may be kept, in seconds.
+    /// How long a client may cache a negative answer, in seconds.
     pub negative_ttl: u32,
 }
 
-/// What is asked for.
+/// The record type of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum QueryType {
     /// IPv4 addresses.
     A,
     /// IPv6 addresses.
     Aaaa,
-    /// Host and port.
+    /// Host and port of a service.
     Srv,
-    /// The name of an address.
+    /// The name that belongs to an address.
     Ptr,
-    /// The start of authority.
+    /// The start of authority of the zone.
     Soa,
-    /// The name servers.
+    /// The name servers of the zone.
     Ns,
-    /// Anything; answered minimally (RFC 8482).
+    /// Any type; gets a minimal answer (RFC 8482).
     Any,
-    /// A type that exists and that nothing here has.
+    /// A type that exists but that no name here has.
     Other,
 }
 
-/// A question, its name in lower case and without the final dot.
+/// A question. Its name is in lower case and has no final dot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question<'a> {
-    /// The labels, from left to right.
+    /// The labels of the name, from left to right.
     pub labels: Vec<&'a str>,
-    /// The type.
+    /// The record type.
     pub kind: QueryType,
 }
 
-/// How a question ended.
+/// The result code of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseCode {
-    /// There is such a name; maybe with no data of the type.
+    /// The name exists, but it may have no data of the type.
     NoError,
-    /// There is no such name.
+    /// The name does not exist.
     NoSuchName,
-    /// None of our names.
+    /// The name is outside the zones of this server.
     Refused,
     /// The catalog has not been read yet.
     NotReady,
@@ -80,48 +80,49 @@ pub enum Data {
     A(Ipv4Addr),
     /// An IPv6 address.
     Aaaa(Ipv6Addr),
-    /// Port and host.
+    /// Port and host of a service.
     Srv {
-        /// The port; 0 of a service that has none.
+        /// The port; 0 if the service has none.
         port: u16,
-        /// The name of the host.
+        /// Name of the host.
         target: String,
     },
-    /// A name.
+    /// The name that belongs to an address.
     Ptr(String),
-    /// The start of authority.
+    /// The start of authority of the zone.
     Soa,
-    /// A name server.
+    /// Name of a name server.
     Ns(String),
-    /// What is said to "anything": nothing (RFC 8482).
+    /// The minimal answer to a question for any type; it contains no information (RFC 8482).
     HostInfo,
 }
 
 /// One record of an answer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ResourceRecord {
-    /// Its owner; `None`: the name that was asked for.
+    /// Owner of the record; `None` means the name in the question.
     pub name: Option<String>,
-    /// Its data.
+    /// Data of the record.
     pub data: Data,
 }
 
-/// The claim of a host's name, which each agent keeps in the store, as far as it is known.
+/// The claim of a host name in the store, as far as it is known here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
-    /// A host claims the name, and these are the addresses that others can reach.
+    /// A host claims the name; these are the addresses that other hosts can reach.
     Of(Arc<[IpAddr]>),
-    /// Nobody does.
+    /// No host claims the name.
     Nobody,
-    /// It cannot be told.
+    /// It is not known whether a host claims the name.
     Unknown,
 }
 
 impl Claim {
-    /// As it stands in the store, if it is there.
+    /// Reads the value of the claim in the store, if it exists.
     ///
     /// # Errors
-    /// It is there and cannot be read: whoever claims the name has no known address.
+    /// Returns an error if the value exists but cannot be read: a host claims the name, but its
+    /// addresses are unknown.
     pub fn read(value: Option<&[u8]>) -> Result<Self, ValueError> {
         let Some(value) = value else { return Ok(Self::Nobody) };
         let claim: LiveClaim = codec::read(value)?;
@@ -130,20 +131,23 @@ impl Claim {
     }
 }
 
-/// An answer.
+/// The answer to one question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// How it ended.
+    /// Result code of the answer.
     pub code: ResponseCode,
-    /// What was asked for.
+    /// Records that answer the question.
     pub records: Vec<ResourceRecord>,
-    /// Addresses of names in it.
+    /// Addresses of the names in [`Answer::records`].
     pub additional: Vec<ResourceRecord>,
-    /// The zone of the name; its start of authority goes with a negative answer. `None` outside our zones.
+    /// The zone of the name; a negative answer contains its start of authority. `None` for names
+    /// outside the zones of this server.
     pub zone: Option<String>,
-    /// The service whose health decides; it should be followed from now on.
+    /// The service whose health decides the answer. The caller should follow its health from now
+    /// on.
     pub service: Option<ServiceName>,
-    /// A host that the catalog does not have. The claim of its name says whether there is one: [`Answer::with_claim`].
+    /// A host that is not in the catalog. The claim of its name says whether it exists: see
+    /// [`Answer::with_claim`].
     pub host: Option<HostName>,
 }
 
@@ -152,7 +156,8 @@ impl Answer {
         Self { code, records: Vec::new(), additional: Vec::new(), zone, service: None, host: None }
     }
 
-    /// The answer with what is known of the claim of [`Answer::host`]; its kind is that of the question.
+    /// Returns the answer with the addresses from the claim of [`Answer::host`]. `kind` is the type
+    /// of the question.
     #[must_use]
     pub fn with_claim(mut self, claim: &Claim, kind: QueryType) -> Self {
         match claim {
@@ -162,13 +167,13 @@ impl Answer {
                 host_info(kind, &mut self);
             }
             Claim::Unknown if self.code == ResponseCode::NoSuchName => self.code = ResponseCode::NotReady,
-            // It is there because others stand below it, or is not there.
+            // The name exists because there are names below it, or it does not exist.
             Claim::Unknown | Claim::Nobody => {}
         }
         self
     }
 
-    /// True if there is nothing of what was asked for.
+    /// True if the answer contains no record of the type in the question.
     pub fn is_negative(&self) -> bool {
         self.records.is_empty()
     }
@@ -193,7 +198,7 @@ pub fn answer(question: &Question<'_>, view: &View, zone: &Zone) -> Answer {
         addresses(question.kind, view.nodes().addresses(&zone.host), &mut answer.records);
         return answer;
     }
-    // The name may name the datacenter behind its kind, and by itself.
+    // The datacenter may follow `service` or `node`, or be the only label.
     let inner = match (inner, &zone.datacenter) {
         ([front @ .., kind @ ("service" | "node"), datacenter], Some(ours)) if datacenter == ours => {
             (front, Some(*kind))
@@ -211,7 +216,7 @@ pub fn answer(question: &Question<'_>, view: &View, zone: &Zone) -> Answer {
     }
     if answer.code == ResponseCode::NoSuchName {
         answer.code = match (view.records_known(), has_names_below(inner, view)) {
-            // A name is there, and empty, when another stands below it (RFC 4592, section 2.2.2).
+            // A name exists, without data, if there are names below it (RFC 4592, section 2.2.2).
             (_, true) => ResponseCode::NoError,
             (true, false) => ResponseCode::NoSuchName,
             (false, false) => ResponseCode::NotReady,
@@ -220,10 +225,10 @@ pub fn answer(question: &Question<'_>, view: &View, zone: &Zone) -> Answer {
     answer
 }
 
-/// True if there are names below this one, which stands before `kind` and the datacenter.
+/// True if there are names below this one. `front` are the labels before `kind` and the datacenter.
 fn has_names_below((front, kind): (&[&str], Option<&str>), view: &View) -> bool {
     match (front, kind) {
-        // The datacenter, `service` and `node` by themselves.
+        // The datacenter, `service` or `node` as the whole name.
         ([], _) => true,
         (_, Some("node")) => view.nodes().is_domain(&front.join(".")),
         ([label], Some("service")) => match label.strip_prefix('_') {
@@ -259,7 +264,7 @@ fn named_addresses(name: &str, addresses: impl Iterator<Item = IpAddr>, records:
     records.extend(addresses.map(|ip| ResourceRecord { name: Some(name.to_owned()), data: data_of(ip) }));
 }
 
-/// Adds the addresses of the type asked for.
+/// Adds the addresses that match the type of the question.
 fn addresses(kind: QueryType, addresses: impl Iterator<Item = IpAddr>, records: &mut Vec<ResourceRecord>) {
     let wanted = |ip: &IpAddr| match kind {
         QueryType::A => ip.is_ipv4(),
@@ -293,7 +298,7 @@ fn node(front: &[&str], kind: QueryType, view: &View, answer: &mut Answer) {
 fn service(front: &[&str], kind: QueryType, view: &View, zone: &Zone, answer: &mut Answer) {
     let (name, tag) = match front {
         [name] => (*name, None),
-        // RFC 2782; a protocol stands where Consul takes a tag as well.
+        // RFC 2782. Consul also accepts a tag in the place of the protocol.
         [name, tag] if name.starts_with('_') && tag.starts_with('_') => {
             let tag = &tag[1..];
             (&name[1..], (tag != "tcp" && tag != "udp").then_some(tag))
@@ -310,7 +315,8 @@ fn service(front: &[&str], kind: QueryType, view: &View, zone: &Zone, answer: &m
     };
     answer.service = Some(name.clone());
     if !view.health_known(name) {
-        // Instances that nobody checks could be told already, but not which of the others work.
+        // Unchecked instances could be returned already, but it is not known which of the others
+        // work.
         answer.code = ResponseCode::NotReady;
         return;
     }
@@ -322,7 +328,8 @@ fn service(front: &[&str], kind: QueryType, view: &View, zone: &Zone, answer: &m
     for (host, instance) in instances {
         match kind {
             QueryType::Srv => {
-                // Whoever asks for hosts finds them, and knows by itself where to knock.
+                // A service without a port gets SRV records as well: a client that needs only the
+                // hosts may know the port from elsewhere.
                 let port = instance.record.port.unwrap_or(0);
                 let target = format!("{}.node.{}", host.as_str().to_ascii_lowercase(), zone.domain);
                 named_addresses(&target, instance.record.addresses.iter().copied(), &mut answer.additional);
@@ -350,10 +357,11 @@ fn same_tag(tag: &Tag, folded: &str) -> bool {
 
 fn reverse(kind: QueryType, name: String, address: &IpAddr, view: &View, zone: &Zone) -> Answer {
     let Some(host) = view.nodes().host_of(address) else {
-        // Of other addresses we know nothing: whoever asks shall ask somebody else.
+        // Nothing is known of other addresses: the client should ask another server.
         return Answer::code(ResponseCode::Refused, None);
     };
-    // The zone above reverse names is none of ours, so each is a zone of its own.
+    // The parent zone of reverse names does not belong to this server, so each name is a zone of
+    // its own.
     let mut answer = Answer::code(ResponseCode::NoError, Some(name));
     match kind {
         QueryType::Ptr => {
@@ -366,7 +374,8 @@ fn reverse(kind: QueryType, name: String, address: &IpAddr, view: &View, zone: &
     answer
 }
 
-/// The address that a reverse name stands for: `5.0.0.10.in-addr.arpa`, or 32 nibbles under `ip6.arpa` (RFC 3596).
+/// Returns the address of a reverse name: `5.0.0.10.in-addr.arpa`, or 32 nibbles under `ip6.arpa`
+/// (RFC 3596).
 pub fn reverse_address(labels: &[&str]) -> Option<IpAddr> {
     if let [d, c, b, a, "in-addr", "arpa"] = labels {
         let octet = |text: &&str| text.parse::<u8>().ok().filter(|n| n.to_string() == **text);

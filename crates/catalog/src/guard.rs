@@ -1,15 +1,17 @@
-//! The cliff guard (I15) tells truth from fault. A put is a statement and passes at once, even for the only
-//! instance. A key that vanishes with its lease is silence: when many instances of a service go silent
-//! together, a fault of the store or of the network is more likely than that they all died, so their last
-//! word is served on.
+//! The cliff guard (invariant I15) decides which losses in the catalog are true and which are the
+//! result of a fault. A put is a statement and takes effect at once, even for the only instance. A
+//! key that vanishes with its lease says nothing. When many instances of a service stop reporting
+//! together, a fault of the store or of the network is more likely than the failure of all of them,
+//! so the guard retains them: their last known state is served.
 //!
-//! It is held back until the host speaks again, until its record is gone as well (the work lease outlives a
-//! reboot) and a while has passed in which a host that was cut off would have come back, or until an
-//! operator lets it through.
+//! An instance is retained until one of these happens: its host reports again; its record is gone
+//! as well (the work lease outlives a reboot) and the linger time has passed, in which a host that
+//! was cut off would have come back; or an operator drops the retained state.
 //!
-//! A host whose record vanished while its health says that it works is no silent one, however few they are: it says so
-//! itself, and only where it is got lost, as with a lease that ran out in a bad network. It is served on until it says
-//! otherwise or nothing more.
+//! A host whose record vanished while its health says that the service works has not stopped
+//! reporting. Only its addresses were lost, for example because a lease expired in a bad network.
+//! Such an instance is retained however few there are, until its host reports something else or
+//! stops reporting.
 
 use crate::instance::{Instance, InstanceFacts};
 use schema::names::{HostName, ServiceName};
@@ -19,17 +21,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// When silence is taken for a fault.
+/// The settings that decide when missing reports are taken for a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GuardSettings {
-    /// More than this part of a view, in percent,
+    /// Part of the instances of a service, in percent. More than this part must stop reporting.
     pub percent: usize,
-    /// and at least so many instances,
+    /// Smallest number of instances of a service that must stop reporting.
     pub at_least: usize,
-    /// went silent within this time.
+    /// The time within which these instances must stop reporting.
     pub window: Duration,
-    /// How long an instance is served after nothing of it is left in the store: hosts that were cut off
-    /// together come back spread over three quarters of a minute.
+    /// How long a retained instance is served after both of its keys are gone from the store. Hosts
+    /// that were cut off together come back spread over 45 seconds.
     pub linger: Duration,
 }
 
@@ -40,36 +42,36 @@ impl Default for GuardSettings {
 }
 
 impl GuardSettings {
-    /// So many of so many are more than are believed.
+    /// True if the loss of `lost` out of `of` instances or addresses is taken for a fault.
     pub fn is_cliff(&self, lost: usize, of: usize) -> bool {
         lost >= self.at_least && lost * 100 > self.percent * of
     }
 }
 
-/// Instances that are served though they went silent.
+/// The instances of one service that the guard retains.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Retained {
-    /// Of this service.
+    /// Name of the service.
     pub service: ServiceName,
-    /// On these hosts.
+    /// Hosts of the retained instances.
     pub hosts: Vec<HostName>,
 }
 
-/// A functional instance that went silent.
+/// A functional instance whose host stopped reporting.
 #[derive(Debug, Clone)]
 struct LostInstance {
     last: Arc<Instance>,
     at: BootMillis,
-    /// When nothing of it was left in the store.
+    /// When both keys of the instance were gone from the store.
     gone: Option<BootMillis>,
-    /// Its health says that it works; only its record is gone.
+    /// The health says that the service works; only the record is gone.
     works: bool,
 }
 
 #[derive(Debug, Clone, Default)]
 struct ServiceGuard {
     vanished: BTreeMap<HostName, LostInstance>,
-    /// Too many at once: their last word is served.
+    /// Too many instances vanished together: all of them are retained.
     holding: bool,
 }
 
@@ -82,7 +84,8 @@ impl ServiceGuard {
         self.vanished.iter().filter(|(_, vanished)| self.retains(vanished)).map(|(host, _)| host)
     }
 
-    /// What went silent long ago did not go together with what goes now.
+    /// Forgets instances that vanished before the window: they did not vanish together with those
+    /// that vanish now.
     fn forget_old(&mut self, window: Duration, now: BootMillis) {
         if !self.holding {
             self.vanished.retain(|_, v| v.works || now.since(v.at) < window);
@@ -90,19 +93,19 @@ impl ServiceGuard {
     }
 }
 
-/// The hosts of services whose view has to be made anew.
+/// The hosts, by service, whose instances in the catalog snapshot have to be updated.
 type Touched = Vec<(ServiceName, Vec<HostName>)>;
 
-/// What the store said of one service on one host, and says now.
+/// The content of the store for one service on one host, before and after a change.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Change<'a> {
     pub(super) before: &'a InstanceFacts,
     pub(super) after: &'a InstanceFacts,
-    /// The health of the service is followed.
+    /// True if the health of the service is followed.
     pub(super) followed: bool,
 }
 
-/// What went silent, and what of it is held back.
+/// The vanished instances, and which of them are retained.
 #[derive(Debug, Clone)]
 pub struct Guard {
     settings: GuardSettings,
@@ -110,13 +113,14 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// A guard that has seen nothing.
+    /// Returns a guard without vanished instances.
     pub fn new(settings: GuardSettings) -> Self {
         Self { settings, services: BTreeMap::new() }
     }
 
-    /// Takes note of a change; gives other hosts of the service whose view changes with it. `left` is how many
-    /// instances of the service there are after the change, functional ones where health is followed.
+    /// Records a change. Returns the hosts of the service whose instances are retained because of
+    /// it. `left` is the number of instances of the service after the change; where health is
+    /// followed, only functional ones count.
     pub(super) fn note(
         &mut self,
         service: &ServiceName,
@@ -130,7 +134,7 @@ impl Guard {
             self.note_report(service, host);
             return Vec::new();
         }
-        // A record of a host with an agent is all that is known where health is not followed.
+        // Where health is not followed, a leased record is all that is known of an instance.
         let stood = !followed && before.record.as_ref().is_some_and(|(_, leased)| *leased);
         let was_functional = before.health.map_or(stood, |health| health.is_functional());
         let is_silent = followed && after.health.is_none() && was_functional;
@@ -140,7 +144,8 @@ impl Guard {
         }
         let lost_record = before.record.is_some() && after.record.is_none();
         if lost_record && before.health.is_some_and(|health| !health.is_functional()) {
-            // What it said last was that it does not work: it may go.
+            // The last report said that the service does not work, so the instance need not be
+            // retained.
             self.note_report(service, host);
             return Vec::new();
         }
@@ -176,7 +181,7 @@ impl Guard {
         watched.vanished.keys().cloned().collect()
     }
 
-    /// The host says something: that counts.
+    /// Forgets a vanished instance, because its host reports again.
     fn note_report(&mut self, service: &ServiceName, host: &HostName) {
         let Some(watched) = self.services.get_mut(service) else { return };
         watched.vanished.remove(host);
@@ -185,14 +190,14 @@ impl Guard {
         }
     }
 
-    /// The last word of an instance, if it is held back.
+    /// Returns the last known state of an instance, if the guard retains it.
     pub(super) fn retained_instance(&self, service: &ServiceName, host: &HostName) -> Option<Arc<Instance>> {
         let watched = self.services.get(service)?;
         let vanished = watched.vanished.get(host).filter(|vanished| watched.retains(vanished))?;
         Some(vanished.last.clone())
     }
 
-    /// Everything that is held back.
+    /// Returns everything that the guard retains.
     pub(super) fn retained(&self) -> Vec<Retained> {
         let held = self.services.iter().map(|(service, watched)| Retained {
             service: service.clone(),
@@ -201,18 +206,19 @@ impl Guard {
         held.filter(|held| !held.hosts.is_empty()).collect()
     }
 
-    /// Lets everything through.
+    /// Ends the retained state of all instances.
     pub(super) fn release(&mut self) -> Touched {
         let all = std::mem::take(&mut self.services);
         all.into_iter().map(|(service, watched)| (service, watched.vanished.into_keys().collect())).collect()
     }
 
-    /// Nobody asks for this service any more.
+    /// Forgets a service whose health nobody requests any more.
     pub(super) fn forget(&mut self, service: &ServiceName) {
         self.services.remove(service);
     }
 
-    /// Lets through what was held back long enough, and forgets what is none of its business.
+    /// Ends the retained state of instances whose linger time is over, and forgets instances that
+    /// vanished before the window.
     pub(super) fn expire(&mut self, now: BootMillis) -> Touched {
         let settings = self.settings;
         let mut touched = Touched::new();
@@ -233,14 +239,14 @@ impl Guard {
         touched
     }
 
-    /// Whoever is gone has his while from now on.
+    /// Restarts the linger time of all instances that are gone from the store.
     pub(super) fn wait_again(&mut self, now: BootMillis) {
         for vanished in self.services.values_mut().flat_map(|watched| watched.vanished.values_mut()) {
             vanished.gone = vanished.gone.map(|_| now);
         }
     }
 
-    /// When [`Guard::expire`] has something to do.
+    /// Returns when [`Guard::expire`] has something to do next.
     pub(super) fn next_check(&self) -> Option<BootMillis> {
         let settings = self.settings;
         let ends = self.services.values().flat_map(|watched| {

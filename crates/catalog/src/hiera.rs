@@ -1,7 +1,11 @@
-//! The YAML that Hiera reads (contract C22): `services::<service>::<interface>: [address, …]` with one address for each
-//! host, its first IPv4 address there, or IPv6 where there is no IPv4; and `services_all::<service>::<interface>` with all
-//! of them. One line each, sorted by the whole key. IPv4 stands plain, everything else in single quotes, so that every reader of YAML takes it
-//! for text. Only addresses are in it: a service that does not work keeps its place.
+//! The YAML file that Hiera reads (legacy contract).
+//!
+//! The entry `services::<service>::<interface>: [address, …]` contains one address of each host:
+//! its first IPv4 address on this interface, or its first IPv6 address if it has no IPv4 address
+//! there. The entry `services_all::<service>::<interface>` contains all addresses. Each entry is
+//! one line; the lines are sorted by the whole key. IPv4 addresses are written without quotes and
+//! everything else in single quotes, so that every YAML parser reads them as text. The file
+//! contains only addresses, so a service that does not work stays in it.
 
 use crate::guard::GuardSettings;
 use crate::view::{ServiceView, View};
@@ -17,20 +21,20 @@ const FRONT: &str = "services::";
 const FRONT_ALL: &str = "services_all::";
 const EMPTY: &str = "{}\n";
 
-/// The addresses of one interface on all hosts, in any order and perhaps more than once.
+/// The addresses of one interface on all hosts, in any order and possibly with duplicates.
 #[derive(Debug, Default)]
 struct Lists {
-    /// One for each host.
+    /// One address of each host.
     first: Vec<IpAddr>,
     all: Vec<IpAddr>,
 }
 
-/// The addresses of a service by interface.
+/// The addresses of a service, by interface.
 type Addresses = BTreeMap<String, Lists>;
 
-/// Takes in the addresses of an interface of one host, which are sorted, IPv4 first.
+/// Adds the addresses of an interface of one host. They must be sorted, IPv4 first.
 fn add(found: &mut Addresses, interface: &str, addresses: &[IpAddr]) {
-    // Most are known: only a new one is copied.
+    // Most interface names are known already; only a new one is copied.
     if !found.contains_key(interface) {
         found.insert(interface.to_owned(), Lists::default());
     }
@@ -46,7 +50,7 @@ fn sort(found: &mut Addresses) {
     }
 }
 
-/// The addresses of a service, as the file shows them.
+/// Returns the addresses of a service that the file contains.
 fn addresses_of(service: &ServiceView) -> Addresses {
     let mut found = Addresses::new();
     let instances = service.instances().values().filter(|instance| !instance.is_withdrawn());
@@ -57,7 +61,7 @@ fn addresses_of(service: &ServiceView) -> Addresses {
     found
 }
 
-/// What comes before the name of the service, the interface, and the list.
+/// The prefix of the key, the interface, and the addresses.
 type Entry<'a> = (&'static str, &'a str, &'a [IpAddr]);
 
 fn entries(found: &Addresses) -> impl Iterator<Item = Entry<'_>> {
@@ -66,19 +70,19 @@ fn entries(found: &Addresses) -> impl Iterator<Item = Entry<'_>> {
     })
 }
 
-/// The entries of one service, by their keys.
+/// Returns the entries of one service, by their keys.
 pub fn hiera_entries(name: &ServiceName, service: &ServiceView) -> BTreeMap<String, Vec<IpAddr>> {
     let found = addresses_of(service);
     entries(&found).map(|(front, interface, list)| (key(front, name, interface), list.to_vec())).collect()
 }
 
-/// The service that the key of an entry speaks of, if it is one.
+/// Returns the service in the key of an entry; `None` if the key is not one of an entry.
 pub fn service_of_entry(key: &str) -> Option<ServiceName> {
     service_behind(FRONT, key).or_else(|| service_behind(FRONT_ALL, key))
 }
 
 fn service_behind(front: &str, key: &str) -> Option<ServiceName> {
-    // A service may have colons in its name, an interface has none.
+    // A service may have colons in its name, so the last `::` separates the interface.
     let (service, _) = key.strip_prefix(front)?.rsplit_once("::")?;
     ServiceName::new(service).ok()
 }
@@ -88,7 +92,7 @@ fn key(front: &str, service: &ServiceName, interface: &str) -> String {
 }
 
 fn line_of(service: &ServiceName, (front, interface, addresses): Entry<'_>) -> String {
-    // As long as IPv4 makes it; it grows where that is too little.
+    // The capacity fits IPv4 addresses; the string grows for longer ones.
     let mut line = String::with_capacity(64 + 14 * addresses.len());
     // Writing to a string does not fail.
     let _ = write!(line, "{front}{service}::{interface}: [");
@@ -105,7 +109,7 @@ fn line_of(service: &ServiceName, (front, interface, addresses): Entry<'_>) -> S
     line
 }
 
-/// As `write!` would, and faster: the file is made of little else.
+/// Appends the address as `write!` would, but faster: most of the file consists of IPv4 addresses.
 fn push_ipv4(line: &mut String, ip: Ipv4Addr) {
     for (index, octet) in ip.octets().into_iter().enumerate() {
         if index > 0 {
@@ -133,14 +137,15 @@ fn file_of<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     lines.concat()
 }
 
-/// The file of a view that changes now and then: only lines of services that differ are made anew.
+/// The file, rendered again and again from a changing catalog snapshot. Only the lines of services
+/// that changed are made anew.
 #[derive(Debug, Default)]
 pub struct HieraFile {
     services: BTreeMap<ServiceName, (Arc<ServiceView>, Vec<String>)>,
 }
 
 impl HieraFile {
-    /// The file as it should be now.
+    /// Returns the content of the file for this catalog snapshot.
     pub fn render(&mut self, view: &View) -> String {
         self.services.retain(|name, _| view.services().contains_key(name));
         for (name, service) in view.services() {
@@ -154,17 +159,20 @@ impl HieraFile {
     }
 }
 
-/// The addresses of all records in the store, as the file shows them.
+/// The addresses of all records in the store, for the file.
 #[derive(Debug, Default)]
 pub struct StoredAddresses {
     services: Vec<(ServiceName, Addresses)>,
-    /// Records that cannot be read, or are not of their host.
+    /// Number of entries that were refused: their key or record cannot be read, or the record names
+    /// another host.
     pub refused: usize,
 }
 
 impl StoredAddresses {
-    /// Takes in keys and values as the store has them, and in its order: those of one service stand beside each other.
-    // Not generic, so that it is made here, for speed, and not in the command, for size.
+    /// Adds entries of the store. They must be in the order of the store, so that those of one
+    /// service follow each other.
+    // Takes a trait object so that the code is compiled once, in this crate, which is optimised for
+    // speed, and not in the command, which is optimised for size.
     pub fn add<'a>(&mut self, entries: &mut dyn Iterator<Item = (&'a str, &'a [u8])>) {
         for (key, value) in entries {
             let is_taken =
@@ -182,18 +190,18 @@ impl StoredAddresses {
         read_interfaces(host, value, |interface, addresses| add(found, interface, addresses))
     }
 
-    /// Brings the lists in order, when everything was taken in.
+    /// Sorts the addresses. It must be called after the last entry was added.
     pub fn sort(&mut self) {
         self.services.iter_mut().for_each(|(_, found)| sort(found));
     }
 
-    /// The file that Hiera reads.
+    /// Returns the file that Hiera reads.
     pub fn hiera_yaml(&self) -> String {
         let lines: Vec<String> = self.lines().map(|(service, entry)| line_of(service, entry)).collect();
         file_of(lines.iter().map(String::as_str))
     }
 
-    /// The same as a map.
+    /// Returns the entries of the file as a map.
     pub fn hiera_entries(&self) -> BTreeMap<String, &[IpAddr]> {
         self.lines()
             .map(|(service, (front, interface, list))| (key(front, service, interface), list))
@@ -207,16 +215,17 @@ impl StoredAddresses {
     }
 }
 
-/// The services of which a new file would lose so much against the old one that a fault is likelier than
-/// the truth, each with how many addresses it loses and how many it had.
+/// Returns the services that would lose so many addresses in the new file that a fault is more
+/// likely than the truth. Each comes with the number of addresses that it would lose and the number
+/// that it has in the old file.
 pub fn vanished_entries(old: &str, new: &str, guard: &GuardSettings) -> Vec<(ServiceName, usize, usize)> {
     let kept: HashSet<&str> = new.lines().collect();
     let now: BTreeMap<&str, &str> = new.lines().filter_map(|line| line.split_once(": [")).collect();
-    // By service: how many are lost, and how many there were.
+    // By service: the number of lost addresses, and the number of addresses before.
     let mut services: BTreeMap<ServiceName, (usize, usize)> = BTreeMap::new();
     for line in old.lines() {
         let Some((key, list)) = line.split_once(": [") else { continue };
-        // All of them would count each loss once more.
+        // The entries with all addresses would count each loss a second time.
         let Some(service) = service_behind(FRONT, key) else { continue };
         let (lost, had) = services.entry(service).or_default();
         let before = addresses_in(list);
@@ -228,7 +237,7 @@ pub fn vanished_entries(old: &str, new: &str, guard: &GuardSettings) -> Vec<(Ser
     }
     let (lost_in_all, had_in_all) =
         services.values().fold((0, 0), |(lost, had), service| (lost + service.0, had + service.1));
-    // Many services that lose little each lose much together.
+    // Small losses of many services can be a large loss in all.
     let all = guard.is_cliff(lost_in_all, had_in_all);
     services
         .into_iter()

@@ -1,24 +1,26 @@
-//! A service on a host.
+//! One service on one host.
 
 use schema::health::{Health, Level};
 use schema::records::ServiceRecord;
 use std::sync::Arc;
 
-/// A service on a host.
+/// One service on one host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instance {
-    /// Where it is.
+    /// The addresses, port, tags and metadata of the instance.
     pub record: Arc<ServiceRecord>,
-    /// The record hangs on a lease: an agent keeps it. One without is of a host that has none.
+    /// True if the record has a lease: an agent maintains it. A record without a lease belongs to a
+    /// host without an agent.
     pub leased: bool,
-    /// What the host said last, if it stands in the store.
+    /// The health that the host reported last, if it exists in the store.
     pub health: Option<Health>,
-    /// The host went silent together with others; this is its last word, held back by the guard.
+    /// True if the guard retains the instance, for example because its host stopped reporting
+    /// together with others: this is the last known state.
     pub retained: bool,
 }
 
 impl Instance {
-    /// It can be used: it says so, or nobody checks it.
+    /// True if the instance can be used: its health says so, or nobody checks it.
     pub fn is_functional(&self) -> bool {
         match self.health {
             Some(health) => health.is_functional(),
@@ -26,17 +28,18 @@ impl Instance {
         }
     }
 
-    /// An instance of a host without an agent: nobody checks it, and nobody says that it is gone.
+    /// True if the instance belongs to a host without an agent: nobody checks it, and nobody
+    /// reports that it is gone.
     pub fn is_unchecked(&self) -> bool {
         !self.leased && self.health.is_none()
     }
 
-    /// It is being taken away.
+    /// True if the host says that it does not have the service any more.
     pub fn is_withdrawn(&self) -> bool {
         self.health == Some(Health::Withdrawn)
     }
 
-    /// It counts at this level.
+    /// True if the instance counts at this level.
     pub fn is_at(&self, level: Level) -> bool {
         match level {
             Level::Addressable => !self.is_withdrawn(),
@@ -44,7 +47,8 @@ impl Instance {
         }
     }
 
-    /// Its state in one word.
+    /// Returns the health in one word: `unknown` if an agent has not reported it, `unchecked` if
+    /// the host has no agent.
     pub fn health_str(&self) -> &'static str {
         match self.health {
             Some(health) => health.as_str(),
@@ -54,16 +58,16 @@ impl Instance {
     }
 }
 
-/// A change of what the store says of one service on one host.
+/// A change in the store to one service on one host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CatalogFact {
-    /// The record was written, or is gone. The flag says whether it hangs on a lease.
+    /// The record was written, or is gone. The flag is true if the record has a lease.
     Record(Option<(Arc<ServiceRecord>, bool)>),
     /// The health was written, or is gone.
     Health(Option<Health>),
 }
 
-/// What stands in the store of one service on one host.
+/// The content of the store for one service on one host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct InstanceFacts {
     pub(super) record: Option<(Arc<ServiceRecord>, bool)>,

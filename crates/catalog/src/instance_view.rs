@@ -1,4 +1,4 @@
-//! An instance as others see it: templates, and Puppet.
+//! An instance in the form that templates and Puppet read.
 
 use crate::instance::Instance;
 use schema::names::{HostName, Tag};
@@ -6,27 +6,28 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// An instance as others see it.
+/// An instance in the form that templates and Puppet read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct InstanceView<'a> {
-    /// Its host.
+    /// Name of the host.
     pub host: &'a HostName,
-    /// The address that others should use, if it has one.
+    /// The address that other hosts should use, if the instance has one.
     pub address: Option<IpAddr>,
-    /// All of its addresses, the best first.
+    /// All addresses of the instance, the preferred one first.
     pub addresses: &'a [IpAddr],
-    /// Its port.
+    /// Port of the service, if it has one.
     pub port: Option<u16>,
-    /// Its tags.
+    /// Tags of the instance.
     pub tags: &'a BTreeSet<Tag>,
-    /// Free values. Without control characters: text of another host must not begin a new line in a file of this one.
+    /// Metadata of the instance. Control characters are replaced by blanks: text from another host
+    /// must not begin a new line in a file of this host.
     pub meta: BTreeMap<&'a str, String>,
-    /// Its state in one word.
+    /// Health in one word, as [`Instance::health_str`] returns it.
     pub health: &'static str,
 }
 
 impl<'a> InstanceView<'a> {
-    /// The instance on a host.
+    /// Returns the view of the instance on a host.
     pub fn new(host: &'a HostName, instance: &'a Instance) -> Self {
         let record = &instance.record;
         let plain = |text: &str| text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();

@@ -1,8 +1,9 @@
 //! The catalog: which hosts have which service, at which addresses, and whether it works there.
 //!
-//! Two facts make an instance. Its *record* under `/available_services` says that the host is configured to
-//! have the service: it is *addressable*. Its *health* says whether the service works: it is *functional*
-//! while that is passing or warning. A host that lives says so by a put; a key that vanished says nothing.
+//! Two facts make an instance. Its *record* under `/available_services` says that the host is
+//! configured to have the service: the instance is *addressable*. Its *health* says whether the
+//! service works: the instance is *functional* while its health is passing or warning. A running
+//! host reports every change by a put. A key that vanished says nothing about the service.
 
 mod cache;
 pub mod checks;

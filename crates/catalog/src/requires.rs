@@ -1,4 +1,4 @@
-//! What a host needs of other services before a step may run, and whether it has that.
+//! The services that a host needs before a step may run, and whether the needs are met.
 
 use crate::view::View;
 use schema::health::Level;
@@ -12,45 +12,47 @@ use std::hash::{Hash, Hasher};
 /// A need of a host, from its settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requirement {
-    /// Of this service.
+    /// The service that is needed.
     pub service: ServiceName,
-    /// So many instances.
+    /// Number of instances that are needed.
     pub count: Count,
-    /// At this level.
+    /// The level at which they are needed.
     pub level: Level,
-    /// Before this phase,
+    /// The phase that waits for the need.
     pub phase: StepPhase,
-    /// or before this step of it and what follows.
+    /// The step of the phase that waits, together with the steps after it; `None` if the whole
+    /// phase waits.
     pub step: Option<StepName>,
-    /// Succeeds when the service can really be reached from here: program and arguments.
+    /// Program and arguments of a probe, which succeeds if the service can really be reached from
+    /// this host.
     pub probe: Option<Vec<String>>,
 }
 
-/// How many.
+/// A number of instances.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Count {
-    /// So many. 0 follows the service without waiting for it.
+    /// At least this number. 0 means that the host follows the service without waiting for it.
     AtLeast(u32),
-    /// As many as the roster has hosts of this role, and at least one.
+    /// As many instances as the roster has hosts with this role, and at least one.
     All(Role),
 }
 
-/// What is known beside the catalog.
+/// Input for [`unmet`] that is not in the catalog.
 #[derive(Debug, Clone, Default)]
 pub struct RosterContext<'a> {
-    /// How many hosts of a role the roster has; `None` while that is not known.
+    /// Counts the hosts of a role on the roster; `None` while the roster is not known.
     pub roster: Option<&'a dyn RosterCount>,
-    /// Requirements, by their place in the list, whose probe failed last or has not run yet.
+    /// Indexes of the requirements whose probe failed at its last run or has not run yet.
     pub failed_probes: BTreeSet<usize>,
 }
 
-/// How many hosts of a role there are.
+/// Access to the number of hosts with a role.
 pub trait RosterCount: fmt::Debug {
-    /// Without those that were taken out.
+    /// Returns the number of hosts with this role on the roster, without decommissioned hosts.
     fn hosts_with_role(&self, role: &Role) -> u32;
 }
 
-/// The needs that are not met.
+/// Returns the needs that are not met.
 pub fn unmet(requirements: &[Requirement], view: &View, context: &RosterContext<'_>) -> Vec<Wait> {
     let mut waits = Vec::new();
     for (place, requirement) in requirements.iter().enumerate() {
@@ -78,13 +80,14 @@ pub fn unmet(requirements: &[Requirement], view: &View, context: &RosterContext<
     waits
 }
 
-/// A number for what the host sees of the services that it needs: when it changes the eventual phase runs
-/// again. `None` while that is not known, or if nothing is needed.
+/// Returns a digest of what the host sees of the services that it needs. When it changes, the
+/// eventual phase runs again. `None` while the catalog is not known, or if nothing is needed.
 pub fn digest(requirements: &[Requirement], view: &View) -> Option<u64> {
     if requirements.is_empty() || !view.records_known() {
         return None;
     }
-    // Of one program to itself, and kept across its restarts: this hasher has no random key.
+    // Only this program reads the digest, and keeps it across its restarts, so this hasher must not
+    // have a random key.
     let mut hasher = std::collections::hash_map::DefaultHasher::new();
     for requirement in requirements {
         let Requirement { service, level, .. } = requirement;

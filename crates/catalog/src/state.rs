@@ -1,4 +1,4 @@
-//! Everything that the store says of services, and what is made of it.
+//! The content of the store for all services, and the catalog snapshot that results from it.
 
 use crate::guard::{self, Guard, GuardSettings, Retained};
 use crate::instance::{CatalogFact, InstanceFacts};
@@ -11,29 +11,30 @@ use schema::time::BootMillis;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// One service as the store has it.
+/// The content of the store for one service.
 #[derive(Debug, Clone, Default)]
 struct Service {
     hosts: BTreeMap<HostName, InstanceFacts>,
-    /// How many of them have a record,
+    /// Number of hosts with a record.
     records: usize,
-    /// and how many are functional.
+    /// Number of hosts with a functional instance.
     functional: usize,
 }
 
-/// Everything that the store says of services, and what is made of it. The same facts in any order give
-/// the same catalog; only what the guard holds back depends on when things vanished.
+/// The content of the store for all services, and the catalog snapshot that results from it. The
+/// same facts in any order give the same catalog; only what the guard retains depends on when keys
+/// vanished.
 #[derive(Debug, Clone)]
 pub struct Catalog {
     services: BTreeMap<ServiceName, Service>,
     guard: Guard,
-    /// What has to be looked at before the view is right again.
+    /// The hosts, by service, whose instances changed since the last [`Catalog::settle`].
     changed: BTreeMap<ServiceName, BTreeSet<HostName>>,
     pub(super) view: View,
 }
 
 impl Catalog {
-    /// An empty catalog.
+    /// Returns an empty catalog.
     pub fn new(guard: GuardSettings) -> Self {
         Self {
             services: BTreeMap::new(),
@@ -43,17 +44,17 @@ impl Catalog {
         }
     }
 
-    /// What consumers see, as of the last [`Catalog::settle`].
+    /// Returns the catalog snapshot, as of the last [`Catalog::settle`].
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// What the guard holds back.
+    /// Returns the instances that the guard retains.
     pub fn retained(&self) -> Vec<Retained> {
         self.guard.retained()
     }
 
-    /// Takes in one fact.
+    /// Applies one fact.
     pub fn apply(&mut self, service: &ServiceName, host: &HostName, fact: CatalogFact, now: BootMillis) {
         let known = self.services.entry(service.clone()).or_default();
         let facts = known.hosts.entry(host.clone()).or_default();
@@ -73,7 +74,7 @@ impl Catalog {
         known.records += usize::from(after.record.is_some());
         known.functional -= usize::from(before.is_functional());
         known.functional += usize::from(after.is_functional());
-        // Where health is not followed, whoever has a record counts.
+        // Where health is not followed, every instance with a record counts.
         let followed = self.view.health_known(service);
         let left = if followed { known.functional } else { known.records };
         let change = guard::Change { before: &before, after: &after, followed };
@@ -94,7 +95,7 @@ impl Catalog {
         }
     }
 
-    /// Takes in a complete list of the records: what is not in it is gone.
+    /// Applies a complete list of the records. Records that are not in the list are gone.
     pub fn replace_records(
         &mut self,
         mut listed: BTreeMap<(ServiceName, HostName), (Arc<ServiceRecord>, bool)>,
@@ -115,7 +116,8 @@ impl Catalog {
         self.view.note_records_known();
     }
 
-    /// Takes in a complete list of the health of one service.
+    /// Applies a complete list of the health of one service. Hosts that are not in the list have no
+    /// health.
     pub fn replace_health(
         &mut self,
         service: &ServiceName,
@@ -134,7 +136,7 @@ impl Catalog {
         self.view.note_health_known(service);
     }
 
-    /// Forgets the health of a service that nobody asks for any more.
+    /// Forgets the health of a service that nobody requests any more.
     pub fn drop_health(&mut self, service: &ServiceName) {
         self.guard.forget(service);
         self.view.forget_health(service);
@@ -149,20 +151,22 @@ impl Catalog {
         }
     }
 
-    /// The store was out of sight: whoever went silent has his while from now on.
+    /// Restarts the linger time of all instances that are gone from the store, because the store
+    /// was not connected and their hosts may have been cut off as well.
     pub fn wait_again(&mut self, now: BootMillis) {
         self.guard.wait_again(now);
     }
 
-    /// Lets through what the guard holds back.
+    /// Ends the retained state of all instances.
     pub fn release(&mut self) {
         for (service, hosts) in self.guard.release() {
             self.changed.entry(service).or_default().extend(hosts);
         }
     }
 
-    /// Makes the view right: takes in what changed, and, while the store is `seen`, lets go of what was held back
-    /// long enough. True if consumers see a difference.
+    /// Updates the catalog snapshot with everything that changed. If the store is connected
+    /// (`seen`), also ends the retained state of instances whose linger time is over. Returns true
+    /// if consumers see a difference.
     pub fn settle(&mut self, now: BootMillis, seen: bool) -> bool {
         for (service, hosts) in if seen { self.guard.expire(now) } else { Vec::new() } {
             self.changed.entry(service).or_default().extend(hosts);
@@ -183,13 +187,14 @@ impl Catalog {
         differs
     }
 
-    /// When [`Catalog::settle`] makes a difference though nothing was said.
+    /// Returns when [`Catalog::settle`] may make a difference next though nothing was reported.
     pub fn next_check(&self) -> Option<BootMillis> {
         self.guard.next_check()
     }
 }
 
-/// What everybody says, at one moment, without a history: for readers that look once.
+/// Returns the catalog snapshot of one moment, without a history: for programs that read the store
+/// once.
 pub fn catalog_at_once(
     records: BTreeMap<(ServiceName, HostName), (Arc<ServiceRecord>, bool)>,
     health: impl IntoIterator<Item = ((ServiceName, HostName), Health)>,
@@ -207,8 +212,9 @@ pub fn catalog_at_once(
     catalog.view
 }
 
-/// The catalog as keys, values and whether they hang on a lease show it, at one moment; and how many records were
-/// passed over.
+/// Returns the catalog snapshot of one moment from entries of the store, each with its key, its
+/// value and whether it has a lease. Also returns how many entries were ignored because their key
+/// or their record cannot be read.
 pub fn catalog_from_store<'a>(entries: impl IntoIterator<Item = (&'a str, &'a [u8], bool)>) -> (View, usize) {
     let mut records = BTreeMap::new();
     let mut healths = Vec::new();

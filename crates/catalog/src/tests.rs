@@ -26,7 +26,7 @@ fn at(seconds: u64) -> BootMillis {
     BootMillis(seconds * 1000)
 }
 
-/// A catalog of one service with so many passing instances, named h0, h1, ….
+/// A catalog of one service with `count` passing instances on the hosts h0, h1, ….
 struct Scene {
     catalog: Catalog,
     web: ServiceName,
@@ -88,9 +88,9 @@ fn many_that_go_silent_together_are_served_on() {
         scene.silence(0..silent, 1);
         assert_eq!(scene.functional(1), count, "{silent} of {count}");
         assert_eq!(scene.catalog.retained()[0].hosts.len(), silent);
-        // As long as their records stand.
+        // They are retained as long as their records exist.
         assert_eq!(scene.functional(100_000), count);
-        // Whoever speaks is believed, and the others are served on.
+        // A host that reports is believed, and the others are still retained.
         scene.say(0, CatalogFact::Health(Some(Health::Critical)), 100_001);
         assert_eq!(scene.functional(100_001), count - 1);
         scene.catalog.release();
@@ -133,7 +133,8 @@ fn a_record_that_vanishes_beside_health_that_stands_is_served_on_however_few_the
     let passing = || CatalogFact::Health(Some(Health::Passing));
     let back = || CatalogFact::Record(Some((record("10.0.0.1"), true)));
     let gone = || CatalogFact::Record(None);
-    // What happens to the first of four, with the second that it happens in, and how many are functional then.
+    // The changes to the first of four instances, each with its time in seconds and the number of
+    // functional instances after it.
     let check = |name: &str, events: &[(CatalogFact, u64, usize)]| {
         let mut scene = Scene::new(4);
         for (fact, seconds, expected) in events {
@@ -169,7 +170,7 @@ fn a_list_after_a_cut_is_compared_with_what_was_known() {
     let web = scene.web.clone();
     scene.catalog.replace_health(&web, BTreeMap::new(), at(1));
     assert_eq!(scene.functional(1), 6, "everybody was cut off longer than the leases last");
-    // They come back one by one.
+    // The hosts come back one by one.
     for number in 0..3 {
         scene.say(number, CatalogFact::Record(Some((record("10.0.0.1"), true))), 20);
         scene.say(number, CatalogFact::Health(Some(Health::Passing)), 20);
@@ -255,7 +256,7 @@ proptest! {
         steps in prop::collection::vec(step(), 0..40),
         order in prop::collection::vec(any::<u32>(), 40),
     ) {
-        // The last word of each key, put in another order.
+        // The last fact of each key, in another order.
         let mut last: BTreeMap<(bool, usize, usize), Step> = BTreeMap::new();
         for step in &steps {
             let key = match step {
@@ -266,7 +267,7 @@ proptest! {
         }
         let mut others: Vec<(u32, Step)> = order.iter().copied().cycle().zip(last.into_values()).collect();
         others.sort_by_key(|(place, _)| *place);
-        // Far enough apart that no silence comes together with another.
+        // The facts are so far apart that no two instances stop reporting together.
         let (mut one, mut two) = (Catalog::new(GuardSettings::default()), Catalog::new(GuardSettings::default()));
         for (number, step) in steps.iter().enumerate() {
             take(&mut one, step, at(number as u64 * 100));
@@ -339,7 +340,7 @@ fn the_hiera_file_keeps_the_shape_of_the_contract() {
     let view = catalog_at_once(records, []);
     let yaml = |view: &View| HieraFile::default().render(view);
     let mut found = StoredAddresses::default();
-    // In pages: one service begins on the first and ends on the second.
+    // The entries come in pages: one service begins on the first page and ends on the second.
     for page in stored.chunks(2) {
         found.add(&mut page.iter().map(|(key, value)| (key.as_str(), value.as_bytes())));
     }
@@ -357,7 +358,7 @@ fn the_hiera_file_keeps_the_shape_of_the_contract() {
     assert_eq!(yaml(&View::default()), "{}\n");
     let guard = GuardSettings::default();
     assert_eq!(vanished_entries(&yaml(&view), &yaml(&view), &guard), []);
-    // Many services that lose little each lose much together.
+    // Small losses of many services are a large loss in all.
     let all = [(service("a"), 1, 1), (service("glance"), 4, 4)];
     assert_eq!(vanished_entries(&yaml(&view), "{}\n", &guard), all);
 }

@@ -1,15 +1,16 @@
-//! Reading files that people write: durations, the line of an error, the nearest known name.
+//! Helpers to read files that people write: durations, the line of an error, the nearest known
+//! name.
 
 use schema::time::parse_duration;
 use serde::{Deserialize, Deserializer};
 use std::time::Duration;
 
-/// The line on which a text stands first.
+/// Returns the number of the first line that contains `part`, counted from 1.
 pub(super) fn line_of(text: &str, part: &str) -> Option<usize> {
     text.lines().position(|line| line.contains(part)).map(|at| at + 1)
 }
 
-/// A duration as people write it.
+/// A duration in the form that people write.
 #[derive(Debug, Clone, Copy)]
 pub struct Span(pub Duration);
 
@@ -20,12 +21,13 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
-/// The line of a place in a text, from 1.
+/// Returns the number of the line at a byte offset, counted from 1.
 pub fn line_at(text: &str, offset: usize) -> usize {
     text[..offset.min(text.len())].matches('\n').count() + 1
 }
 
-/// serde says "unknown field `a`, expected one of `b`, `c`": the nearest of these is named.
+/// Rewrites serde's message "unknown field `a`, expected one of `b`, `c`" so that it names the
+/// nearest known field. Returns other messages unchanged, without surrounding white space.
 pub fn with_nearest(message: &str) -> String {
     let message = message.trim();
     let Some(rest) = message.strip_prefix("unknown field ") else { return message.to_owned() };
@@ -37,12 +39,12 @@ pub fn with_nearest(message: &str) -> String {
     }
 }
 
-/// The name that is most like another.
+/// Returns the known name that is most similar to the unknown one.
 pub fn nearest<'a>(unknown: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     known.min_by_key(|name| distance(unknown, name))
 }
 
-/// Levenshtein distance, by bytes.
+/// Returns the Levenshtein distance, counted in bytes.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {

@@ -1,4 +1,5 @@
-//! What consumers see of the catalog. Cheap to clone: what did not change is shared.
+//! The catalog snapshot that consumers see. Cloning is cheap, because clones share what did not
+//! change.
 
 use crate::instance::Instance;
 use schema::health::Level;
@@ -16,12 +17,12 @@ pub struct ServiceView {
 }
 
 impl ServiceView {
-    /// Every instance, by host.
+    /// Returns all instances, by host.
     pub fn instances(&self) -> &BTreeMap<HostName, Arc<Instance>> {
         &self.instances
     }
 
-    /// The instances at a level, with a tag if one is given.
+    /// Returns the instances that count at a level and have the tag, if one is given.
     pub fn at<'a>(
         &'a self,
         level: Level,
@@ -34,10 +35,12 @@ impl ServiceView {
     }
 }
 
-/// So many, that a change copies little of 100,000 entries.
+/// Number of parts of a map. With this number, a change copies only a small part of 100,000
+/// entries.
 const PARTS: usize = 256;
 
-/// A map in parts: copies share the parts that do not differ.
+/// A map that is split into parts by the hash of the key. Clones share the parts that do not
+/// differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Parts<K: Ord, V>(Box<[Arc<BTreeMap<K, V>>]>);
 
@@ -50,7 +53,7 @@ impl<K: Ord, V> Default for Parts<K, V> {
 
 impl<K: Ord + Hash + Clone, V: Clone + Default> Parts<K, V> {
     fn part(key: &K) -> usize {
-        // With keys that are always the same, so that equal maps have equal parts.
+        // This hasher always has the same keys, so equal maps have equal parts.
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         hasher.finish() as usize % PARTS
@@ -85,7 +88,7 @@ impl<K: Ord + Hash + Clone, V: Clone + Default> Parts<K, V> {
     }
 }
 
-/// How often each text is there.
+/// Number of occurrences of each text.
 type Counts = Parts<String, u32>;
 
 impl Counts {
@@ -106,37 +109,37 @@ impl Counts {
     }
 }
 
-/// The domains that a host's name stands in, in lower case: `b.c` and `c` for `a.B.c`.
+/// Returns the domains that contain the name of a host, in lower case: `b.c` and `c` for `a.B.c`.
 fn domains(host: &HostName) -> impl Iterator<Item = String> {
     let name = host.as_str();
     name.match_indices('.').map(|(at, _)| name[at + 1..].to_ascii_lowercase())
 }
 
-/// Hosts and their addresses, as the records name them.
+/// Hosts and their addresses, from the records.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Nodes {
-    /// For each host its addresses, sorted, and how many of its records name each.
+    /// The addresses of each host, sorted, with the number of its records that contain the address.
     by_host: Parts<HostName, Vec<(IpAddr, u32)>>,
-    /// For each address the hosts that claim it, sorted.
+    /// The hosts that claim each address, sorted.
     by_address: Parts<IpAddr, Vec<HostName>>,
     /// Hosts whose names are not in lower case, by their names in lower case.
     folded: BTreeMap<String, HostName>,
-    /// The domains that names of hosts stand in, in lower case.
+    /// The domains that contain names of hosts, in lower case.
     domains: Counts,
 }
 
 impl Nodes {
-    /// The addresses of a host.
+    /// Returns the addresses of a host.
     pub fn addresses(&self, host: &HostName) -> impl Iterator<Item = IpAddr> {
         self.by_host.get(host).into_iter().flatten().map(|(address, _)| *address)
     }
 
-    /// The host of an address; the first by name if several claim it.
+    /// Returns the host of an address; the first by name if several hosts claim it.
     pub fn host_of(&self, address: &IpAddr) -> Option<&HostName> {
         self.by_address.get(address)?.first()
     }
 
-    /// A host by its name in lower case.
+    /// Returns a host by its name in lower case.
     pub fn host_folded(&self, name: &str) -> Option<&HostName> {
         let host_name = HostName::new(name).ok()?;
         if let Some((host, _)) = self.by_host.get_key_value(&host_name) {
@@ -146,12 +149,12 @@ impl Nodes {
         self.by_host.get_key_value(folded).map(|(host, _)| host)
     }
 
-    /// True if names of hosts stand in this domain, which is in lower case.
+    /// True if this domain, which is in lower case, contains names of hosts.
     pub fn is_domain(&self, name: &str) -> bool {
         self.domains.has(name)
     }
 
-    /// All hosts that have an address.
+    /// Returns all hosts that have an address.
     pub fn hosts(&self) -> BTreeSet<&HostName> {
         self.by_host.keys().collect()
     }
@@ -200,13 +203,14 @@ impl Nodes {
     }
 }
 
-/// The catalog as it is served.
+/// The catalog snapshot, as it is served.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct View {
     services: Arc<BTreeMap<ServiceName, Arc<ServiceView>>>,
-    /// Services whose names are not in lower case, by their names in lower case: DNS knows no case.
+    /// Services whose names are not in lower case, by their names in lower case, because DNS
+    /// ignores case.
     folded: Arc<BTreeMap<String, ServiceName>>,
-    /// The tags of services that have a name in DNS, in lower case.
+    /// The tags of services that have a DNS name, in lower case.
     tags: Arc<Counts>,
     nodes: Arc<Nodes>,
     records_known: bool,
@@ -214,17 +218,17 @@ pub struct View {
 }
 
 impl View {
-    /// All services.
+    /// Returns all services, by name.
     pub fn services(&self) -> &BTreeMap<ServiceName, Arc<ServiceView>> {
         &self.services
     }
 
-    /// One service.
+    /// Returns one service.
     pub fn service(&self, name: &ServiceName) -> Option<&ServiceView> {
         self.services.get(name).map(AsRef::as_ref)
     }
 
-    /// One service by a name in lower case.
+    /// Returns one service by its name in lower case.
     pub fn service_folded(&self, name: &str) -> Option<(&ServiceName, &ServiceView)> {
         let name = match self.folded.get(name) {
             Some(name) => name.clone(),
@@ -233,43 +237,45 @@ impl View {
         self.services.get_key_value(&name).map(|(name, service)| (name, service.as_ref()))
     }
 
-    /// True if a service that has a name in DNS has an instance with this tag, which is in lower case.
+    /// True if a service that has a DNS name has an instance with this tag, which is in lower case.
     pub fn is_tag_folded(&self, tag: &str) -> bool {
         self.tags.has(tag)
     }
 
-    /// Hosts and addresses.
+    /// Returns the hosts and their addresses.
     pub fn nodes(&self) -> &Nodes {
         &self.nodes
     }
 
-    /// The records have been listed once.
+    /// True if the records have been listed once.
     pub fn records_known(&self) -> bool {
         self.records_known
     }
 
-    /// The health of this service has been listed.
+    /// True if the health of this service has been listed.
     pub fn health_known(&self, service: &ServiceName) -> bool {
         self.health_known.contains(service)
     }
 
-    /// The services whose health has been listed.
+    /// Returns the services whose health has been listed.
     pub fn health_known_services(&self) -> impl Iterator<Item = &ServiceName> {
         self.health_known.iter()
     }
 
-    /// As much is known in both; their contents may differ.
+    /// True if the records and the health of the same services have been listed in both snapshots.
+    /// Their contents may differ.
     pub fn is_known_as(&self, other: &Self) -> bool {
         self.records_known == other.records_known && self.health_known == other.health_known
     }
 
-    /// How many instances of a service count at a level.
+    /// Returns the number of instances of a service that count at a level.
     pub fn count(&self, service: &ServiceName, level: Level) -> usize {
         self.service(service).map_or(0, |service| service.at(level, None).count())
     }
 
-    /// A number that stands for what others make addressable: the addresses and ports of every service of every host but
-    /// this one. The same for the same content, whatever became of it between; `None` while the records are not known.
+    /// Returns a digest of what other hosts make addressable: the addresses and ports of every
+    /// service of every host except `but`. It depends only on this content, not on the changes that
+    /// led to it. Returns `None` while the records are not known.
     pub fn addressable(&self, but: &HostName) -> Option<u64> {
         if !self.records_known {
             return None;
@@ -297,7 +303,7 @@ impl View {
         Arc::make_mut(&mut self.health_known).remove(service);
     }
 
-    /// Sets or removes instances of a service; true if that made a difference.
+    /// Sets or removes instances of a service. Returns true if that made a difference.
     pub(super) fn change(
         &mut self,
         service: &ServiceName,
@@ -329,7 +335,8 @@ impl View {
         }
         let services = Arc::make_mut(&mut self.services);
         let shown = services.entry(service.clone()).or_default();
-        // Before it is changed the other holder goes, if that is only this function.
+        // Drop this reference before the change: if it is the last other one, `Arc::make_mut` does
+        // not have to copy.
         drop(known);
         let instances = &mut Arc::make_mut(shown).instances;
         for (host, instance) in changes {

@@ -1,5 +1,5 @@
-//! The files of a TLS connection: read and judged before a connection is tried, because what the other side says of
-//! them afterwards helps nobody; and when certificates end.
+//! Reads and checks the files of a TLS connection before a connection is tried, because the error
+//! of the other side afterwards does not name the cause. Also tells when certificates expire.
 
 use crate::config::TlsFiles;
 use crate::error::StoreError;
@@ -16,24 +16,24 @@ use x509_cert::certificate::Version;
 use x509_cert::der::Decode as _;
 use x509_cert::time::Time;
 
-/// The texts of the files, found usable.
+/// Contents of the TLS files after all checks passed.
 #[derive(Debug)]
 pub(crate) struct Pem {
     pub(crate) authorities: Option<Vec<u8>>,
-    /// Certificate and key.
+    /// Certificate chain and private key, both as PEM text.
     pub(crate) identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Says what is wrong with the files of a connection, without connecting.
+/// Checks the files of a TLS connection without connecting.
 ///
 /// # Errors
-/// The first thing that is wrong: a file cannot be read or has not what it should have, certificate and key do not
-/// belong together, or the certificate is not good now.
+/// Returns the first problem found: a file cannot be read or lacks the expected content,
+/// certificate and key do not belong together, or the certificate is expired or not yet valid.
 pub fn check_certificates(files: &TlsFiles) -> Result<(), StoreError> {
     read(files).map(drop)
 }
 
-/// Reads the files and looks whether they can be used now.
+/// Reads the files and checks that they can be used now.
 pub(crate) fn read(files: &TlsFiles) -> Result<Pem, StoreError> {
     check_at(files, now()).map_err(|detail| StoreError::Certificate { detail })
 }
@@ -47,7 +47,8 @@ fn check_at(files: &TlsFiles, now: EpochSeconds) -> Result<Pem, String> {
     Ok(Pem { authorities, identity })
 }
 
-/// One certificate that can be used is enough: there may be some beside it that only others understand.
+/// Reads the file of the authorities. One usable certificate is enough, because the file may also
+/// hold certificates that only other programs understand.
 fn read_authorities(path: &Path) -> Result<Vec<u8>, String> {
     let (text, certificates) = read_certificates("the file of the authorities (cacert)", path)?;
     let mut refused = None;
@@ -63,7 +64,7 @@ fn read_authorities(path: &Path) -> Result<Vec<u8>, String> {
 
 fn read_identity(cert: &Path, key: &Path, now: EpochSeconds) -> Result<(Vec<u8>, Vec<u8>), String> {
     let (cert_text, chain) = read_certificates("the certificate", cert)?;
-    // What this library cannot read is left to the one that makes the connection.
+    // A certificate that this library cannot decode is left to the TLS library to judge.
     if let Some(certificate) = chain.first().and_then(decode) {
         check_version(cert, &certificate)?;
         check_time(cert, &certificate, now)?;
@@ -122,7 +123,7 @@ fn check_time(path: &Path, certificate: &Certificate, now: EpochSeconds) -> Resu
     Ok(())
 }
 
-/// A file and the certificates in it, which are at least one.
+/// Returns the contents of a file and the certificates in it, at least one.
 fn read_certificates(what: &str, path: &Path) -> Result<(Vec<u8>, Vec<CertificateDer<'static>>), String> {
     let text = read_file(what, path)?;
     match CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>() {
@@ -140,14 +141,15 @@ fn decode(certificate: &CertificateDer<'_>) -> Option<Certificate> {
     Certificate::from_der(certificate).ok()
 }
 
-/// The common name of the certificate: etcd takes it for the name of the user.
+/// Returns the common name of the client certificate, which etcd uses as the user name.
 pub(crate) fn common_name(files: &TlsFiles) -> Option<String> {
     let certificate = load(files.cert.as_deref()?)?.into_iter().next()?;
     certificate.tbs_certificate().subject().common_name().ok()?.map(String::from)
 }
 
-/// When the certificates in these files end, by file: of a client certificate the first in the file counts,
-/// of authorities the one that lasts longest. A file that cannot be read is left out; connecting says why.
+/// Returns when the certificates in these files expire, by file. For a client certificate the first
+/// one in the file counts; for authorities, the one that is valid longest. A file that cannot be
+/// read is left out, because connecting reports that error.
 pub fn certificate_ends(files: &TlsFiles) -> BTreeMap<String, EpochSeconds> {
     let own = files.cert.as_deref().and_then(|path| Some((path, *ends(path)?.first()?)));
     let authorities = files.cacert.as_deref().and_then(|path| Some((path, *ends(path)?.iter().max()?)));
@@ -173,7 +175,7 @@ fn now() -> EpochSeconds {
     EpochSeconds(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }
 
-/// Says which of the certificates has ended; for the message of a connection that failed.
+/// Returns a message that names an expired certificate, for the error of a failed connection.
 pub(crate) fn ended(files: &TlsFiles) -> Option<String> {
     let now = now();
     let (file, end) = certificate_ends(files).into_iter().find(|(_, end)| *end <= now)?;

@@ -1,4 +1,4 @@
-//! From an error of the client library to what it means.
+//! Classifies errors of the client library by what they mean for the caller.
 
 use crate::certificates;
 use crate::config::SessionConfig;
@@ -6,15 +6,16 @@ use crate::connecting::{self, NotConnected};
 use crate::error::StoreError;
 use crate::request::Repeat;
 
-/// Who asked whom.
+/// The session, and the endpoint if known, to which a failed request belongs.
 pub(crate) struct Caller<'a> {
     pub(crate) config: &'a SessionConfig,
-    /// Where it was asked, if that is known.
+    /// Endpoint that received the request; `None` if it is not known.
     pub(crate) endpoint: Option<&'a str>,
 }
 
 impl Caller<'_> {
-    /// As etcd knows it: the given user, else the common name of the certificate.
+    /// Returns the user name by which etcd knows this client: the configured user, else the common
+    /// name of the certificate.
     fn user(&self) -> String {
         let given = self.config.user.as_ref().map(|(name, _)| name.clone());
         given
@@ -24,7 +25,8 @@ impl Caller<'_> {
 }
 
 impl StoreError {
-    /// Classifies an error of the client library. Codes and texts: etcd's `api/v3rpc/rpctypes/error.go`.
+    /// Classifies an error of the client library. Codes and texts are those of etcd's
+    /// `api/v3rpc/rpctypes/error.go`.
     pub(crate) fn of(
         operation: &'static str,
         repeat: Repeat,
@@ -55,7 +57,7 @@ impl StoreError {
         };
         let message = status.message();
         let detail = if message.is_empty() { detail } else { message.to_owned() };
-        // Numbers of google.rpc.Code.
+        // The numbers are those of google.rpc.Code.
         match i32::from(status.code()) {
             14 if detail.contains("no leader") => Self::Unreachable { operation, detail },
             8 if message.contains("too many requests") => Self::Busy { operation },
@@ -65,11 +67,12 @@ impl StoreError {
             3 if message.contains("authentication failed") || message.contains("user name is empty") => {
                 Self::Unauthenticated { operation, detail }
             }
-            // Of the client library, about what it decodes.
+            // The client library itself reports this when an answer exceeds its decoding limit.
             11 if message.contains("message length too large") => Self::TooLarge { operation, detail },
             11 if message.contains("compacted") => Self::Compacted { operation },
             5 if message.contains("lease not found") => Self::LeaseGone { operation },
-            // Unavailable, deadline exceeded, cancelled, unknown, internal, aborted: the request may have gone out.
+            // Unavailable, deadline exceeded, cancelled, unknown, internal, aborted: the request
+            // may have been sent.
             14 | 4 | 1 | 2 | 10 | 13 => lost(detail),
             _ => Self::Refused { operation, detail },
         }

@@ -1,44 +1,45 @@
-//! How to reach a store.
+//! Settings that say how to reach a store.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Text that must not be printed: `Debug` and `Display` show stars, and it is wiped from no output because
-/// it never gets there.
+/// Text that must not be printed. `Debug` and `Display` show stars, so the text never gets into an
+/// output from which it would have to be removed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes the text in.
+    /// Wraps the secret text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// Text from a program that may have printed the secret, with stars in its place.
+    /// Returns output of a program that may have printed the secret, with stars in place of the
+    /// secret.
     pub fn redact(&self, text: &str) -> String {
         if self.0.is_empty() { text.to_owned() } else { text.replace(&self.0, "***") }
     }
 
-    /// In bytes.
+    /// Returns the length of the text in bytes.
     pub fn length(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether this is the text.
+    /// True if the secret equals this text.
     pub fn is(&self, text: &str) -> bool {
         self.0 == text
     }
 
-    /// Writes the text to where only its owner reads it.
+    /// Writes the text to a file. The caller must make sure that only the owner can read the file.
     ///
     /// # Errors
-    /// It cannot be written there.
+    /// Returns the I/O error of the write.
     pub fn write_to(&self, file: &mut impl std::io::Write) -> std::io::Result<()> {
         file.write_all(self.0.as_bytes())
     }
 
-    /// Hands the text to the library that needs it.
+    /// Returns the plain text, for a library that needs it.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
@@ -56,37 +57,39 @@ impl fmt::Display for Secret {
     }
 }
 
-/// Where the list of endpoints comes from. It is looked up again whenever every endpoint failed.
+/// Source of the list of endpoints. A source other than a list is looked up again after requests
+/// have failed on every endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndpointSource {
-    /// Given as it is.
+    /// A fixed list of endpoints.
     List(Vec<String>),
-    /// A file, one endpoint per line; `#` begins a comment.
+    /// A file with one endpoint per line; `#` begins a comment.
     File(PathBuf),
-    /// A DNS domain: `_etcd-client-ssl._tcp` and `_etcd-client._tcp` SRV records under it.
+    /// A DNS domain with SRV records under `_etcd-client-ssl._tcp` and `_etcd-client._tcp`.
     Srv(String),
-    /// An etcd discovery URL with its token; the host part of every registered URL, on this port.
+    /// An etcd discovery URL with its token. An endpoint is the host part of a registered URL with
+    /// this port.
     Discovery {
-        /// The URL.
+        /// URL of the discovery service, including the token.
         url: String,
-        /// The client port.
+        /// Client port of the members. It replaces the peer port of the registered URLs.
         port: u16,
     },
 }
 
-/// Files for TLS. They are read again when they change.
+/// Paths of the TLS files. The files are read again when they change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Certificates of the authorities that may sign the store's certificate.
+    /// Certificates of the authorities that may sign the certificate of the store.
     pub cacert: Option<PathBuf>,
-    /// The client's certificate.
+    /// Certificate chain of the client.
     pub cert: Option<PathBuf>,
-    /// The client's key.
+    /// Private key of the client.
     pub key: Option<PathBuf>,
 }
 
 impl TlsFiles {
-    /// True if no file is named.
+    /// True if no file is configured.
     pub fn is_empty(&self) -> bool {
         self.cacert.is_none() && self.cert.is_none() && self.key.is_none()
     }
@@ -95,39 +98,41 @@ impl TlsFiles {
 /// A setting that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// `--user` without a password.
+    /// `--user` is given without a password.
     #[error("--user wants NAME:PASSWORD, or the password in ORCHESTRATE_PASSWORD or ETCDCTL_PASSWORD")]
     NoPassword,
-    /// One of certificate and key without the other.
+    /// Only one of certificate and key is given; the field names the missing option.
     #[error("--cert and --key go together: {0} is missing")]
     HalfIdentity(&'static str),
-    /// The namespace would not keep keys apart.
+    /// The namespace does not separate its keys from others: it must begin with a slash and not end
+    /// with one.
     #[error("the namespace {0} must be empty or begin with a slash, without a slash at its end")]
     Namespace(String),
-    /// A plain endpoint together with TLS files.
+    /// An endpoint uses plain text although TLS files are configured.
     #[error("the endpoint {0} is plain text, but TLS files are configured; write https://")]
     PlainText(String),
 }
 
-/// Everything that a session needs to know.
+/// All settings of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionConfig {
-    /// Where the endpoints come from.
+    /// Source of the endpoints.
     pub endpoints: EndpointSource,
-    /// TLS.
+    /// Files for TLS; without any, connections may use plain text.
     pub tls: TlsFiles,
-    /// User and password.
+    /// User name and password; `None` for no authentication by password.
     pub user: Option<(String, Secret)>,
-    /// Put in front of every key.
+    /// Prefix of every key in the store; empty for none.
     pub namespace: String,
-    /// Most time for one TCP and TLS connect.
+    /// Longest time for one TCP connect with its TLS handshake.
     pub dial_timeout: Duration,
-    /// Most time for one attempt of one request; the whole request is bounded by its own deadline.
+    /// Longest time for one attempt of one request. The whole request is bounded by its own
+    /// deadline.
     pub attempt_timeout: Duration,
 }
 
 impl SessionConfig {
-    /// The default settings for these endpoints.
+    /// Returns the default settings for these endpoints.
     pub fn new(endpoints: EndpointSource) -> Self {
         Self {
             endpoints,
@@ -139,10 +144,10 @@ impl SessionConfig {
         }
     }
 
-    /// Reads `NAME:PASSWORD`, or a name with its password apart, as etcdctl does.
+    /// Parses `NAME:PASSWORD`, or a name with a separate password, as etcdctl does.
     ///
     /// # Errors
-    /// No password.
+    /// Returns [`ConfigError::NoPassword`] if no password is given.
     pub fn parse_user(user: &str, password: Option<&str>) -> Result<(String, Secret), ConfigError> {
         match (user.split_once(':'), password) {
             (_, Some(password)) => Ok((user.to_owned(), Secret::new(password))),
@@ -151,10 +156,10 @@ impl SessionConfig {
         }
     }
 
-    /// Checks what can be checked without IO.
+    /// Checks the settings as far as that is possible without I/O.
     ///
     /// # Errors
-    /// Says which setting and why.
+    /// Returns the first setting that cannot be used, with the reason.
     pub fn check(&self) -> Result<(), ConfigError> {
         let namespace = &self.namespace;
         if !namespace.is_empty() && (!namespace.starts_with('/') || namespace.ends_with('/')) {

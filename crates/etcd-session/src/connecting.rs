@@ -1,23 +1,27 @@
-//! Why a connection was not made, told from what the libraries below wrap into each other.
+//! Finds out why a connection was not made, from the errors that the underlying libraries wrap into
+//! each other.
 
 use crate::config::TlsFiles;
 use rustls::{AlertDescription, CertificateError};
 use std::error::Error;
 use std::io;
 
-/// A connection that was not made: the request was sent to nobody.
+/// A connection that was not made: no request was sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NotConnected {
-    /// Nobody answers there, or not in time.
+    /// The endpoint does not answer, or not in time.
     Unreachable(String),
-    /// Somebody answers, and the two do not agree on who they are.
+    /// The endpoint answers, but one side does not accept the other's certificate, or the TLS
+    /// handshake fails otherwise.
     Tls(String),
 }
 
-/// Says why there is no connection; nothing if there was one, so that the request may have arrived.
+/// Returns why there is no connection. Returns `None` if there was one: the request may then have
+/// arrived.
 pub(crate) fn not_connected(error: &etcd_client::Error, files: &TlsFiles) -> Option<NotConnected> {
     let chain = chain(error);
-    // Also behind a connection that seemed to be made: by TLS 1.3 the server judges the client after that.
+    // A handshake error can also follow a connection that seemed to be made: with TLS 1.3 the
+    // server checks the client certificate after the client has finished its handshake.
     let handshake = chain.iter().find_map(|error| match error.downcast_ref::<rustls::Error>() {
         Some(error) => tls(error, files),
         None => alert(&error.to_string(), files),
@@ -29,7 +33,7 @@ pub(crate) fn not_connected(error: &etcd_client::Error, files: &TlsFiles) -> Opt
         return Some(NotConnected::Unreachable(connect(&chain[at + 1..])));
     }
     let says = |text: &str| chain.iter().any(|error| error.to_string() == text);
-    // hyper gives a request back that it has not begun to send.
+    // hyper reports these two errors for a request that it has not begun to send.
     if says("operation was canceled") && says("connection closed") {
         let hint = hint(files);
         return Some(NotConnected::Unreachable(format!("the server closed the connection at once{hint}")));
@@ -37,7 +41,7 @@ pub(crate) fn not_connected(error: &etcd_client::Error, files: &TlsFiles) -> Opt
     None
 }
 
-/// How an answer was lost; nothing if the store itself says that it has none.
+/// Returns how an answer was lost. Returns `None` if the error comes from the store itself.
 pub(crate) fn describe(error: &etcd_client::Error, files: &TlsFiles) -> Option<String> {
     use io::ErrorKind as Kind;
     let chain = chain(error);
@@ -47,7 +51,8 @@ pub(crate) fn describe(error: &etcd_client::Error, files: &TlsFiles) -> Option<S
     Some(format!("{innermost}{}", if is_cut { hint(files) } else { String::new() }))
 }
 
-/// A server that does not accept a client may end the connection before the reason arrives.
+/// Returns a hint for a connection that was cut: a server that does not accept a client may close
+/// the connection before the reason arrives.
 fn hint(files: &TlsFiles) -> String {
     match &files.cert {
         _ if files.is_empty() => String::new(),
@@ -56,7 +61,8 @@ fn hint(files: &TlsFiles) -> String {
     }
 }
 
-/// The error and what it wraps. An I/O error skips what it wraps when it is asked for its source.
+/// Returns the error and the errors that it wraps, outermost first. For an I/O error `get_ref` is
+/// used, because its `source` skips the error that it wraps directly.
 fn chain(error: &etcd_client::Error) -> Vec<&(dyn Error + 'static)> {
     let outermost: Option<&(dyn Error + 'static)> = match error {
         etcd_client::Error::GRpcStatus(status) => status.source(),
@@ -88,7 +94,7 @@ fn connect(causes: &[&(dyn Error + 'static)]) -> String {
     }
 }
 
-/// What the parties of a handshake hold against each other.
+/// Returns what one side of a handshake does not accept about the other.
 fn tls(error: &rustls::Error, files: &TlsFiles) -> Option<String> {
     Some(match error {
         rustls::Error::InvalidCertificate(error) => server_certificate(error, files),
@@ -101,7 +107,7 @@ fn tls(error: &rustls::Error, files: &TlsFiles) -> Option<String> {
 fn server_certificate(error: &CertificateError, files: &TlsFiles) -> String {
     const CLOCK: &str = "check the clock of this machine if it should be good";
     match error {
-        // An authority of the same name with another key.
+        // A bad signature means an authority with the same name but another key.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => match &files.cacert {
             Some(file) => format!("the certificate of the server is not trusted by {}", file.display()),
             None => "the certificate of the server is not trusted: cacert names no authority".to_owned(),
@@ -131,7 +137,7 @@ const ABOUT_THE_CLIENT: [AlertDescription; 9] = [
     AlertDescription::AccessDenied,
     AlertDescription::CertificateRequired,
 ];
-/// Alerts that there are only in a handshake, and that are about something else.
+/// Alerts that occur only in a handshake and do not concern the client certificate.
 const ABOUT_THE_HANDSHAKE: [AlertDescription; 4] = [
     AlertDescription::HandshakeFailure,
     AlertDescription::ProtocolVersion,
@@ -139,7 +145,8 @@ const ABOUT_THE_HANDSHAKE: [AlertDescription; 4] = [
     AlertDescription::NoApplicationProtocol,
 ];
 
-/// What the server says in an alert that ends a handshake. The HTTP/2 library keeps no more of it than its text.
+/// Describes the alert by which the server ended a handshake. The alert is recognised by its text,
+/// because the HTTP/2 library keeps nothing else of it.
 fn alert(text: &str, files: &TlsFiles) -> Option<String> {
     let says = |alert: &&AlertDescription| text == rustls::Error::AlertReceived(**alert).to_string();
     if let Some(alert) = ABOUT_THE_HANDSHAKE.iter().find(says) {
@@ -192,7 +199,7 @@ mod tests {
             files(Some("c"), Some("ca")),
             Some("the server does not accept the client certificate c: UnknownCA"),
         );
-        // A connection that was made may end with these.
+        // These alerts can also end an established connection.
         check(AlertReceived(AlertDescription::InternalError), files(None, None), None);
         check(AlertReceived(AlertDescription::CloseNotify), files(Some("c"), None), None);
     }

@@ -1,10 +1,11 @@
-//! Finding endpoints: a list, a file, DNS SRV records, or an etcd discovery URL.
+//! Finds endpoints: from a list, a file, DNS SRV records, or an etcd discovery URL.
 
 use crate::config::EndpointSource;
 use crate::error::StoreError;
 use std::time::Duration;
 
-/// The public etcd discovery service, where the original tool looked for tokens. It is gone.
+/// Public etcd discovery service, which the legacy tool used for tokens. The service no longer
+/// exists.
 pub const DEFAULT_DISCOVERY_URL: &str = "https://discovery.etcd.io/";
 const HTTP_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_MAX_BYTES: u64 = 1024 * 1024;
@@ -14,7 +15,8 @@ fn error(detail: String) -> StoreError {
     StoreError::Endpoints { detail }
 }
 
-/// Looks the endpoints up. Each comes with its scheme; a list entry without one gets that of `tls`.
+/// Looks up the endpoints and returns each with a scheme. An endpoint without a scheme gets `https`
+/// if `tls` is true, else `http`.
 pub(crate) async fn endpoints(source: &EndpointSource, tls: bool) -> Result<Vec<String>, StoreError> {
     let found = match source {
         EndpointSource::List(list) => list.clone(),
@@ -46,7 +48,8 @@ pub(crate) async fn endpoints(source: &EndpointSource, tls: bool) -> Result<Vec<
     with_scheme(found, tls)
 }
 
-/// Whoever answers for a name, or writes the file, must not turn an encrypted connection into plain text.
+/// Adds missing schemes and, with TLS, drops plain-text endpoints: neither a DNS server nor the
+/// author of an endpoint file may turn an encrypted connection into a plain-text one.
 fn with_scheme(found: Vec<String>, tls: bool) -> Result<Vec<String>, StoreError> {
     let scheme = if tls { "https" } else { "http" };
     let found = found.into_iter().map(|e| if e.contains("://") { e } else { format!("{scheme}://{e}") });
@@ -64,7 +67,7 @@ fn parse_file(text: &str) -> Vec<String> {
     text.lines().map(meaning).filter(|line| !line.is_empty()).collect()
 }
 
-/// SRV names as etcdctl's `--discovery-srv` looks them up.
+/// Looks up the SRV names that etcdctl uses for `--discovery-srv`.
 async fn srv(domain: &str) -> Result<Vec<String>, StoreError> {
     let resolver = hickory_resolver::TokioResolver::builder_tokio()
         .and_then(|builder| builder.build())
@@ -91,7 +94,7 @@ async fn srv(domain: &str) -> Result<Vec<String>, StoreError> {
 }
 
 fn http_get(url: &str) -> Result<String, StoreError> {
-    // Fails only if a provider is installed already.
+    // This fails only if a provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(HTTP_TIMEOUT)).build().into();
     let mut answer = agent.get(url).call().map_err(|e| error(format!("{url}: {e}")))?;
@@ -103,7 +106,8 @@ fn http_get(url: &str) -> Result<String, StoreError> {
         .map_err(|e| error(format!("{url}: {e}")))
 }
 
-/// The answer of the discovery service: members register as `NAME=PEER_URL` under the token.
+/// Parses the answer of the discovery service, in which members are registered as `NAME=PEER_URL`
+/// under the token. Returns the hosts with the given port.
 fn parse_discovery(text: &str, port: u16) -> Result<Vec<String>, String> {
     #[derive(serde::Deserialize)]
     struct Answer {
@@ -122,7 +126,8 @@ fn parse_discovery(text: &str, port: u16) -> Result<Vec<String>, String> {
     Ok(hosts.into_iter().map(|host| format!("{host}:{port}")).collect())
 }
 
-/// The host part of `NAME=scheme://host:port/…` or `scheme://host:port/…`, brackets kept.
+/// Returns the host part of `NAME=scheme://host:port/…` or `scheme://host:port/…`, including
+/// brackets.
 fn host_of(value: &str) -> Option<String> {
     let (_, rest) = value.split_once("://")?;
     let authority = rest.split(['/', ',']).next()?;
@@ -133,10 +138,11 @@ fn host_of(value: &str) -> Option<String> {
     (!host.is_empty()).then(|| host.to_owned())
 }
 
-/// Asks a discovery service for a new token: GET `<endpoint>/new`; the token is the last segment of the answer.
+/// Requests a new token from a discovery service by GET `<endpoint>/new`. The token is the last
+/// path segment of the answer.
 ///
 /// # Errors
-/// The service cannot be reached or answers something else.
+/// Returns an error if the service cannot be reached or its answer is not a discovery URL.
 pub fn new_discovery_token(endpoint: &str) -> Result<String, StoreError> {
     let url = format!("{}/new", endpoint.trim_end_matches('/'));
     let text = http_get(&url)?;

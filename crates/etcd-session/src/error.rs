@@ -1,5 +1,5 @@
-//! Errors of the store, classified once: what may be repeated, what is final, and where nobody knows
-//! whether a write was applied.
+//! Errors of the store, classified in one place: which requests may be repeated, which errors are
+//! final, and when it is not known whether a write was applied.
 
 use crate::request::Repeat;
 use std::time::Duration;
@@ -7,141 +7,142 @@ use std::time::Duration;
 /// What an error means for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// It was not applied; the same request may be sent again.
+    /// The request was not applied, or repeating it is harmless: it may be sent again.
     Retry,
-    /// It may have been applied: read back, recognise the own write, then repeat idempotently.
+    /// The request may have been applied: read back, recognise the own write, then repeat
+    /// idempotently.
     Unknown,
     /// The same request will fail again.
     Fatal,
 }
 
-/// An error of the store. `Display` names the operation; it repeats no secret.
+/// An error of the store. `Display` names the operation and contains no secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// No endpoint answers.
+    /// The store could not be reached.
     #[error("{operation}: the store is not reachable: {detail}")]
     Unreachable {
-        /// What was asked.
+        /// Operation that failed.
         operation: &'static str,
-        /// What the last endpoint said.
+        /// Error of the endpoint that was tried last.
         detail: String,
     },
-    /// The answer to something that changes nothing, or the same thing every time, was lost.
+    /// The answer was lost, for a request that changes nothing or has the same effect every time.
     #[error("{operation}: the answer was lost: {detail}")]
     Lost {
-        /// What was asked.
+        /// Operation that failed.
         operation: &'static str,
-        /// How.
+        /// How the answer was lost.
         detail: String,
     },
-    /// The answer to a write was lost.
+    /// The answer to a write was lost, and the write may have been applied.
     #[error("{operation}: the answer was lost, it may have been applied: {detail}")]
     Unknown {
-        /// What was asked.
+        /// Operation that failed.
         operation: &'static str,
-        /// How.
+        /// How the answer was lost.
         detail: String,
     },
-    /// The whole time was used up.
+    /// The deadline of the request passed before an attempt succeeded.
     #[error("{operation}: no answer within {}: {detail}", schema::time::format_duration(*.limit))]
     Deadline {
-        /// What was asked.
+        /// Operation that failed.
         operation: &'static str,
-        /// The limit.
+        /// Time that the request was allowed to take.
         limit: Duration,
-        /// What happened last.
+        /// Error of the last attempt.
         detail: String,
     },
-    /// The store asks for less.
+    /// The store received too many requests and asks clients to slow down.
     #[error("{operation}: the store is busy (too many requests)")]
     Busy {
-        /// What was asked.
+        /// Operation that failed.
         operation: &'static str,
     },
-    /// The store is full.
+    /// The store is full: its alarm NOSPACE is raised.
     #[error(
         "{operation}: the store raised the alarm NOSPACE: it accepts no writes until it is compacted, defragmented and disarmed"
     )]
     NoSpace {
-        /// What was asked.
+        /// Operation that failed.
         operation: &'static str,
     },
-    /// The user may not do this.
+    /// The user lacks the permission for the request.
     #[error("{operation}: permission denied for {user}")]
     PermissionDenied {
-        /// What was asked, with its key.
+        /// Operation that failed.
         operation: &'static str,
-        /// Who asked.
+        /// User that sent the request, as etcd knows it.
         user: String,
     },
-    /// User or password are wrong, or the token is.
+    /// The user name, the password or the token is wrong.
     #[error("{operation}: the store does not accept the user: {detail}")]
     Unauthenticated {
-        /// What was asked.
+        /// Operation that failed.
         operation: &'static str,
-        /// What it said.
+        /// Error text of the store.
         detail: String,
     },
-    /// The history that was asked for is gone.
+    /// The requested revision was compacted, so its history is gone.
     #[error("{operation}: the revision was compacted")]
     Compacted {
-        /// What was asked.
+        /// Operation that failed.
         operation: &'static str,
     },
-    /// The lease does not exist (any more).
+    /// The lease does not exist, or no longer exists.
     #[error("{operation}: the lease is expired or revoked")]
     LeaseGone {
-        /// What was asked.
+        /// Operation that failed.
         operation: &'static str,
     },
-    /// The two sides do not accept each other.
+    /// The TLS handshake failed: one side does not accept the other.
     #[error("{operation}: TLS: {detail}")]
     Tls {
-        /// What was asked.
+        /// Operation that failed.
         operation: &'static str,
-        /// Who does not accept whom.
+        /// Which side does not accept the other, and why.
         detail: String,
     },
-    /// The files for TLS cannot be used; nothing was tried.
+    /// The files for TLS cannot be used. No connection was tried.
     #[error("{detail}")]
     Certificate {
-        /// Which file, and what is wrong with it.
+        /// The file, and what is wrong with it.
         detail: String,
     },
     /// No endpoints could be found.
     #[error("endpoints: {detail}")]
     Endpoints {
-        /// Where they were looked for and what was wrong.
+        /// Where they were looked up, and what went wrong.
         detail: String,
     },
     /// The store refused the request.
     #[error("{operation}: refused: {detail}")]
     Refused {
-        /// What was asked.
+        /// Operation that failed.
         operation: &'static str,
-        /// What it said.
+        /// Error text of the store.
         detail: String,
     },
-    /// The answer is larger than what is read at once.
+    /// The answer is larger than the limit for one answer.
     #[error("{operation}: the answer is too large: {detail}")]
     TooLarge {
-        /// What was asked.
+        /// Operation that failed.
         operation: &'static str,
-        /// How large it is.
+        /// Message of the client library, with the size of the answer and the limit.
         detail: String,
     },
-    /// The store answered with something that is not an answer to the question.
+    /// The store sent an answer that does not fit the request.
     #[error("{operation}: unusable answer: {detail}")]
     BadAnswer {
-        /// What was asked.
+        /// Operation that failed.
         operation: &'static str,
-        /// What was wrong with it.
+        /// What is wrong with the answer.
         detail: String,
     },
 }
 
 impl StoreError {
-    /// What this means for the caller.
+    /// Returns what this error means for the caller.
     pub fn class(&self) -> Class {
         match self {
             Self::Unreachable { .. }
@@ -154,7 +155,8 @@ impl StoreError {
         }
     }
 
-    /// The answer was lost to something that may, or may not, be sent again.
+    /// Returns the error for a lost answer, according to whether the request may be repeated
+    /// freely.
     pub(crate) fn lost(operation: &'static str, repeat: Repeat, detail: String) -> Self {
         match repeat {
             Repeat::Freely => Self::Lost { operation, detail },

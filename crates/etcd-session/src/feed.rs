@@ -1,9 +1,10 @@
-//! A range of keys, followed: every key at one revision in parts, then each change in order. What is made of it is
-//! the consumer's; nothing is kept here, so a range of 100,000 keys costs one copy, and that is the consumer's.
+//! Follows a range of keys: first every key at one revision, in parts, then each change in order.
+//! Nothing is kept here, so a range of 100,000 keys costs one copy, which the consumer holds.
 //!
-//! A watch alone is no proof of life: every 30 s ± 50 % the member is asked how far it has told everything, and
-//! one that does not answer is left. A list that is older than what was seen before is not handed out: that
-//! store went back.
+//! An open watch alone does not prove that the connection works. Every 30 s ± 50 % the feed
+//! requests the progress of the member, that is, up to which revision it has sent every change; a
+//! member that does not answer is left for the next one. A list older than a revision seen before
+//! is not handed out, because that store went back.
 
 use crate::error::StoreError;
 use crate::key_snapshot::Entry;
@@ -18,29 +19,30 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// What a feed says, in this order: parts of a list, its end, changes. A new list may begin at any time.
+/// What a feed sends: the parts of a list, the end of the list, then changes. A new list may begin
+/// at any time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FeedEvent {
     /// A part of a complete list.
     InitApply(Vec<(String, Entry)>),
-    /// The list is complete, as of this revision: keys that were not in its parts are gone.
+    /// The list is complete, as of this revision: keys that were not in its parts do not exist.
     InitDone(i64),
-    /// Changes up to this revision; without an entry where a key is gone.
+    /// Changes up to this revision. The entry is `None` for a deleted key.
     Apply(i64, Vec<(String, Option<Entry>)>),
-    /// The watch stands, or broke.
+    /// True if the watch is connected, false if it is not.
     Connected(bool),
 }
 
-/// Paces of a feed.
+/// Intervals and time limits of a feed.
 #[derive(Debug, Clone)]
 pub struct FeedOptions {
-    /// Mean time between two questions for a sign of life.
+    /// Mean time between two progress requests.
     pub progress_every: Duration,
-    /// Most time until such a question is answered.
+    /// Longest wait for the answer to a progress request, and for the first answer of a new watch.
     pub silence_max: Duration,
     /// Bounds of the delay after a failure ([`Backoff::spread`]).
     pub backoff: (Duration, Duration),
-    /// Most time for one list.
+    /// Longest time for one list.
     pub list_timeout: Duration,
 }
 
@@ -55,7 +57,7 @@ impl Default for FeedOptions {
     }
 }
 
-/// A running feed; it ends when this is dropped.
+/// A running feed. It ends when this is dropped.
 pub struct Feed {
     task: tokio::task::JoinHandle<()>,
 }
@@ -67,8 +69,8 @@ impl Drop for Feed {
 }
 
 impl Feed {
-    /// Starts to follow a range. Several feeds may speak into one channel; each event carries the number of its
-    /// feed, because some of one that was dropped may still be on their way.
+    /// Starts to follow a range. Several feeds may send into one channel. Each event carries the
+    /// number of its feed, because events of a dropped feed may still be in the channel.
     pub fn start(
         session: Session,
         prefix: Prefix,
@@ -87,15 +89,15 @@ struct Follower {
     options: FeedOptions,
     number: u64,
     sender: mpsc::Sender<(u64, FeedEvent)>,
-    /// The revision from which the watch goes on; list first if there is none.
+    /// Revision from which the watch continues; `None` if a list is needed first.
     resume: Option<i64>,
 }
 
-/// Why the watch is left.
+/// Why a watch ended.
 enum WatchEnd {
     Disconnected(StoreError),
     Compacted,
-    /// Nobody takes events any more.
+    /// The receiver of the events is gone.
     Done,
 }
 
@@ -134,7 +136,7 @@ impl Follower {
     }
 
     async fn list(&self) -> Result<i64, WatchEnd> {
-        // An answer that is older than one seen before it was asked for is of a store that went back.
+        // A list older than a revision seen before the request belongs to a store that went back.
         let floor = self.session.marks().revision;
         let deadline = Deadline::within(self.options.list_timeout);
         let mut listing = self.session.listing(&self.prefix);
@@ -152,7 +154,7 @@ impl Follower {
     async fn open(&self, from: i64) -> Result<(WatchStream, u64), StoreError> {
         let (client, generation) = self.session.client().await?;
         let options = WatchOptions::new().with_prefix().with_start_revision(from);
-        // What was missed comes in few, large answers.
+        // Missed changes arrive in few, large answers.
         let mut watches = client.watch_client().max_decoding_message_size(ANSWER_MAX_BYTES);
         let opening = watches.watch(self.session.full(&self.prefix), Some(options));
         let opened = tokio::time::timeout(self.session.config().attempt_timeout, opening).await;
@@ -173,12 +175,13 @@ impl Follower {
         };
         let cut = |detail: &str| StoreError::Unreachable { operation: "watch", detail: detail.to_owned() };
         let mut ask_at = Instant::now() + self.options.progress_every.mul_f64(0.5 + jitter());
-        // Until when something must be heard.
+        // Time by which the member must answer; `None` if no answer is expected.
         let mut silent_at: Option<Instant> = Some(Instant::now() + self.options.silence_max);
         loop {
             let silence = silent_at.unwrap_or_else(|| ask_at + Duration::from_secs(3600));
             tokio::select! {
-                // `message` reads from a stream that keeps what it has not handed out; the other arms hold nothing.
+                // Cancelling `message` loses nothing: the stream keeps what it has not returned.
+                // The other arms hold no data.
                 message = stream.message() => {
                     let answer = match message {
                         Ok(Some(answer)) => answer,
@@ -218,7 +221,7 @@ impl Follower {
     async fn take(&mut self, answer: &WatchResponse, from: i64, failures: &mut u32) -> Option<WatchEnd> {
         let revision = answer.header().map_or(0, |h| h.revision());
         if answer.compact_revision() > 0 {
-            tracing::info!(prefix = %self.prefix, "feed: history is gone, listing again");
+            tracing::info!(prefix = %self.prefix, "feed: the history was compacted, listing again");
             return Some(WatchEnd::Compacted);
         }
         if answer.canceled() {
@@ -226,7 +229,7 @@ impl Follower {
             return Some(WatchEnd::Disconnected(StoreError::Unreachable { operation: "watch", detail }));
         }
         if answer.created() {
-            // A watch on a store that went back would stay silent for ever. The list tells.
+            // A watch on a store that went back would stay silent for ever. A list detects this.
             if revision + 1 < from {
                 return Some(WatchEnd::Compacted);
             }

@@ -1,5 +1,6 @@
-//! The transactions of a host: start, done, withdraw, report. Each is fenced: it compares the revision of
-//! the host's own claim and of the store's identity, so whoever lost either writes nothing.
+//! The transactions of a host: start, done, withdraw, report. Each is fenced: it compares the
+//! revisions of the host's own claim and of the store's identity, so a host that lost either writes
+//! nothing.
 
 use crate::error::{Class, StoreError};
 use crate::key_snapshot::KeySnapshot;
@@ -12,79 +13,79 @@ use schema::records::{Report, StatusRecord};
 use schema::time::EpochSeconds;
 use schema::{codec, records};
 
-/// What every transaction of a host compares.
+/// Revisions that every transaction of a host compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fence {
-    /// Revision of its claim `/orchestrate/live/<host>`.
+    /// Revision of the host's claim `/orchestrate/live/<host>`.
     pub live_revision: i64,
-    /// Revision of `/orchestrate/store`; 0 if it is not there.
+    /// Revision of `/orchestrate/store`; 0 if the key does not exist.
     pub store_revision: i64,
 }
 
-/// What happens to the listing.
+/// What a transaction does with the listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listing {
-    /// It stays.
+    /// Leaves the listing unchanged.
     Keep,
-    /// The host is taken off.
+    /// Removes the listing.
     Remove,
-    /// The host is listed under this version, from this time on, and under no other.
+    /// Lists the host under this version, since this time, and under no other version.
     Set(Version, EpochSeconds),
 }
 
-/// One transaction of a host. The report goes with every one: by its `write_id` the host knows its own
-/// write again when the answer was lost.
+/// One transaction of a host. It always includes the report, because the host recognises its own
+/// write by the report's `write_id` after a lost answer.
 #[derive(Debug, Clone)]
 pub struct HostWrite<'a> {
-    /// The host.
+    /// Name of the host that writes.
     pub host: &'a HostName,
-    /// The live lease, for what must vanish with the host.
+    /// Live lease, for keys that must be deleted when the host's agent ends.
     pub lease: i64,
-    /// The fence.
+    /// Revisions that must be unchanged.
     pub fence: Fence,
-    /// Compared as well when given: `/current_version` is still of this revision. For the start.
+    /// Revision that `/current_version` must still have, if given. The start transaction uses it.
     pub target_revision: Option<i64>,
-    /// The version under which the host is believed to be listed now. It is compared; where it is wrong the
-    /// transaction is repeated with what stands there.
+    /// Version under which the host is believed to be listed now. The transaction compares it. If
+    /// it is wrong, the transaction is repeated with the version found.
     pub listed: Option<&'a Version>,
-    /// The listing.
+    /// Change of the listing.
     pub listing: Listing,
-    /// Results; each state written removes the other states of its type.
+    /// Results to write. Each written state removes the other states of its type.
     pub statuses: Vec<(StatusType, StatusState, StatusRecord)>,
-    /// The report.
+    /// Report to write with the transaction.
     pub report: &'a Report,
 }
 
-/// Why a transaction was refused by its comparisons.
+/// The comparison by which a transaction failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// The claim is not ours any more.
+    /// The claim no longer belongs to this agent.
     Claim,
     /// The store's identity changed.
     Store,
-    /// `/current_version` moved on.
+    /// `/current_version` changed.
     Target,
 }
 
-/// How a transaction ended.
+/// Outcome of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
-    /// Committed at this revision.
+    /// The transaction was committed at this revision.
     Done(i64),
-    /// A comparison failed; nothing was written.
+    /// A comparison failed, so nothing was written.
     Refused(Refusal),
 }
 
 impl Session {
-    /// Creates the store's identity, if nobody was faster.
+    /// Creates the store's identity, unless it already exists.
     ///
     /// # Errors
-    /// As the store answers.
+    /// Returns the store's error.
     pub async fn claim_store(&self, deadline: Deadline) -> Result<(), StoreError> {
         let key = self.full(Key::Store);
         let identity =
             codec::write(&records::StoreIdentity { lineage: crate::random::random_token(), epoch: 0 });
-        // Only the first writer's identity stands, so a repeated attempt does no harm.
+        // Only the first write creates the identity, so a repeated attempt does no harm.
         self.call("create the store's identity", Repeat::Freely, deadline, |mut client| {
             let absent = Compare::version(key.clone(), CompareOp::Equal, 0);
             let txn = Txn::new().when([absent]).and_then([TxnOp::put(key.clone(), identity.clone(), None)]);
@@ -94,11 +95,12 @@ impl Session {
         .map(|_| ())
     }
 
-    /// Commits a transaction of a host. When the answer is lost it reads back, recognises its own write,
-    /// and otherwise repeats it.
+    /// Commits a transaction of a host. After a lost answer it reads back and recognises its own
+    /// write; if the write was not applied, it is repeated.
     ///
     /// # Errors
-    /// As the store answers; [`Class::Unknown`] if the deadline came before an answer.
+    /// Returns the store's error; it is of class [`Class::Unknown`] if the deadline passed before
+    /// an answer arrived.
     pub async fn write_host(&self, write: &HostWrite<'_>, deadline: Deadline) -> Result<Written, StoreError> {
         let host = write.host;
         let keys = [
@@ -128,7 +130,7 @@ impl Session {
                 }
                 Ok(refused) => self.merge(&refused, &mut snapshot)?,
                 Err(error) if error.class() == Class::Unknown && !deadline.left().is_zero() => {
-                    tracing::debug!(%error, "reading back");
+                    tracing::debug!(%error, "the answer was lost, reading the keys back");
                     snapshot = self.read_keys(&keys, deadline).await?;
                 }
                 Err(error) => return Err(error),
@@ -147,7 +149,8 @@ impl Session {
             if write.target_revision.is_some_and(|r| r != revision_of(&keys[3])) {
                 return Ok(Written::Refused(Refusal::Target));
             }
-            // Not applied yet, or the listing was not as read: once more with what is there now.
+            // The transaction was not applied yet, or the listing was not as expected: repeat it
+            // with the listing found now.
             listed = snapshot.get(&keys[0]).map(|entry| entry.value.clone());
         }
     }
@@ -203,7 +206,8 @@ impl Session {
     }
 }
 
-/// Each state that is written removes the other states of its type, by exact key.
+/// Adds the operations that write results. Each written state deletes the other states of its type,
+/// by exact key.
 pub(crate) fn add_statuses(
     session: &Session,
     host: &HostName,

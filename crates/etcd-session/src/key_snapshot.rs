@@ -1,19 +1,19 @@
-//! What stands under keys of the store at one revision.
+//! Keys of the store and their entries at one revision.
 
 use etcd_client::KeyValue;
 use schema::keys::Key;
 use std::collections::BTreeMap;
 
-/// One key and what stands under it.
+/// Value and metadata of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The value.
+    /// Value of the key, as stored.
     pub value: Vec<u8>,
-    /// Revision at which the key was made.
+    /// Revision at which the key was created.
     pub create_revision: i64,
-    /// Revision at which it was last written.
+    /// Revision at which the key was last written.
     pub mod_revision: i64,
-    /// The lease that it hangs on; 0 for none.
+    /// Lease that the key is attached to; 0 for none.
     pub lease: i64,
 }
 
@@ -31,16 +31,16 @@ impl From<&KeyValue> for Entry {
 /// Keys and their entries at one revision.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeySnapshot {
-    /// The revision.
+    /// Revision of the store at which the entries were read.
     pub revision: i64,
-    /// The raft term in which it was read.
+    /// Raft term of the member that answered.
     pub raft_term: u64,
-    /// The entries, by key without the namespace.
+    /// Entries by key, without the namespace.
     pub entries: BTreeMap<String, Entry>,
 }
 
 impl KeySnapshot {
-    /// The entry of a key.
+    /// Returns the entry of a key, or `None` if the key does not exist.
     pub fn get(&self, key: &Key) -> Option<&Entry> {
         self.entries.get(&key.to_string())
     }

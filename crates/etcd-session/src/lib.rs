@@ -1,6 +1,7 @@
-//! Talking to etcd: finding endpoints, connecting, failing over, retrying; a mirror that lists, watches
-//! and resumes; the claim of a host name with its leases; and the transactions of hosts and operators,
-//! each under its own name. The only user of `etcd-client` as a client.
+//! Access to etcd: finds endpoints, connects, fails over and retries; mirrors and follows keys by
+//! list and watch; claims a host name and keeps its lease alive; commits the transactions of hosts
+//! and operators, one function for each. Only the export of solo-etcd uses `etcd-client` as a
+//! client as well.
 
 mod certificates;
 mod classify;

@@ -1,5 +1,6 @@
-//! How far the store had come when it last answered. A store that was restored or wiped answers with less, and a
-//! watch on it stays silent, so each read is held against the marks that stood when it began.
+//! Marks: the highest revision and raft term that the store has answered with. A restored or wiped
+//! store answers with lower values, and a watch on it stays silent. So each read is compared with
+//! the marks taken before it began.
 
 use crate::key_snapshot::KeySnapshot;
 use schema::codec;
@@ -9,38 +10,38 @@ use schema::records::StoreIdentity;
 use schema::store_trust::StoreSeen;
 use std::sync::{Mutex, PoisonError};
 
-/// The highest revision and raft term that were seen, and in which history of the store.
+/// Highest revision and raft term seen, and the history of the store in which they were seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Marks {
-    /// Goes up when the marks begin anew: the store went back, or was accepted. What was judged by the marks of an
-    /// earlier history says nothing of this one.
+    /// Number of the history. It increases when the marks are set anew, because the store went back
+    /// or was accepted. A judgement by the marks of an earlier history is not valid in this one.
     pub history: u64,
-    /// The revision.
+    /// Highest revision seen.
     pub revision: i64,
-    /// The raft term.
+    /// Highest raft term seen.
     pub raft_term: u64,
 }
 
-/// How an answer fell behind the marks, as (remembered, found).
+/// By how much an answer is behind the marks, as (remembered, found).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Regress {
-    /// The history of the marks.
+    /// History of the marks that the answer was compared with.
     pub history: u64,
-    /// The revision, if it fell behind.
+    /// Remembered and found revision, if the found one is lower.
     pub revision: Option<(i64, i64)>,
-    /// The raft term, if it fell behind.
+    /// Remembered and found raft term, if the found one is lower.
     pub raft_term: Option<(u64, u64)>,
 }
 
 impl Regress {
-    /// True if nothing fell behind.
+    /// True if the answer is not behind the marks.
     pub fn is_none(&self) -> bool {
         self.revision.is_none() && self.raft_term.is_none()
     }
 }
 
 impl Marks {
-    /// How an answer falls behind these marks.
+    /// Returns by how much an answer is behind these marks.
     pub fn regress(&self, snapshot: &KeySnapshot) -> Regress {
         Regress {
             history: self.history,
@@ -50,7 +51,7 @@ impl Marks {
     }
 }
 
-/// The marks of a session.
+/// Marks shared by all clones of a session.
 #[derive(Debug, Default)]
 pub(crate) struct SharedMarks(Mutex<Marks>);
 
@@ -64,12 +65,12 @@ impl SharedMarks {
     }
 }
 
-/// The keys that a store is judged by, as far as one host is concerned.
+/// Returns the keys from which one host judges the store.
 pub fn trust_keys(host: &HostName) -> [Key; 4] {
     [Key::Store, Key::CurrentVersion, Key::Report(host.clone()), Key::Host(host.clone())]
 }
 
-/// What a snapshot of [`judged_keys`] shows of the store.
+/// Extracts from a snapshot of [`trust_keys`] what the host needs to judge the store.
 pub fn store_seen(snapshot: &KeySnapshot, host: &HostName, regress: Regress) -> StoreSeen {
     let identity = snapshot.get(&Key::Store).map(|e| codec::read::<StoreIdentity>(&e.value));
     let revision = |key: Key| snapshot.get(&key).map(|e| e.mod_revision);

@@ -1,7 +1,7 @@
-//! A snapshot of chosen keys that follows the store: list at one revision, watch from the next, resume
-//! after a cut, list again after compaction. A watch alone is never a proof of life, so every 30 s ± 50 %
-//! one linearizable read looks at the same keys; it also shows a store that went back, on which a watch
-//! stays silent for ever.
+//! Mirrors a few keys: lists them at one revision, watches from the next revision, resumes after an
+//! interruption, and lists again after a compaction. An open watch alone does not prove that the
+//! connection works, so every 30 s ± 50 % one linearizable read checks the same keys. That read
+//! also detects a store that went back, on which a watch stays silent for ever.
 
 use crate::error::StoreError;
 use crate::key_snapshot::{Entry, KeySnapshot};
@@ -19,25 +19,27 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Which keys.
+/// Keys that a mirror follows.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
-    /// Watched: a change is seen at once.
+    /// Keys that are watched: a change is seen at once.
     pub watched: Vec<Key>,
-    /// Looked at with each list and each backstop read: keys that hardly anybody else writes.
+    /// Keys that are read with each list and each resync, because hardly anybody but this host
+    /// writes them.
     pub polled: Vec<Key>,
-    /// Looked at like these at first; [`Mirror::poll_also`] names others later.
+    /// Keys that are polled as well at first; [`Mirror::poll_also`] replaces them later.
     pub polled_also: Vec<Key>,
 }
 
-/// Paces of a mirror.
+/// Intervals and time limits of a mirror.
 #[derive(Debug, Clone)]
 pub struct MirrorOptions {
-    /// Mean time between two linearizable reads; each wait is drawn from half to one and a half of it.
+    /// Mean time between two linearizable reads. Each wait is drawn at random between 0.5 and 1.5
+    /// times this value.
     pub backstop: Duration,
     /// Bounds of the delay after a failure ([`Backoff::spread`]).
     pub backoff: (Duration, Duration),
-    /// Most time for one list.
+    /// Longest time for one list.
     pub list_timeout: Duration,
 }
 
@@ -51,28 +53,28 @@ impl Default for MirrorOptions {
     }
 }
 
-/// An immutable snapshot of the keys.
+/// An immutable snapshot of the mirrored keys.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
-    /// The keys and their entries.
+    /// The mirrored keys and their entries.
     pub keys: KeySnapshot,
-    /// Goes up with each linearizable read; 0 before the first: nothing is known yet.
+    /// Number of linearizable reads so far; 0 before the first, when nothing is known yet.
     pub reads: u64,
-    /// Revision of the last linearizable read: polled keys are known as of this.
+    /// Revision of the last linearizable read: polled keys are known as of this revision.
     pub read_revision: i64,
-    /// The keys of [`Mirror::poll_also`] that the last read looked at.
+    /// The keys of [`Mirror::poll_also`] that the last read included.
     pub polled_also: Vec<Key>,
-    /// How the last read fell behind an answer seen before it: the store went back.
+    /// By how much the last read is behind an earlier answer; if it is behind, the store went back.
     pub regress: Regress,
-    /// The watch stands and the last read succeeded.
+    /// True if the watch is connected and the last read succeeded.
     pub connected: bool,
-    /// When the store last answered.
+    /// Time of the store's last answer.
     pub last_contact: Option<Instant>,
-    /// What went wrong last, while it is wrong.
+    /// Last error; `None` as soon as the store answers again.
     pub error: Option<StoreError>,
 }
 
-/// A running mirror; it ends when this is dropped.
+/// A running mirror. It ends when this is dropped.
 pub struct Mirror {
     snapshots: watch::Receiver<Arc<Snapshot>>,
     resync_requests: tokio::sync::mpsc::Sender<()>,
@@ -87,7 +89,7 @@ impl Drop for Mirror {
 }
 
 impl Mirror {
-    /// Starts a mirror.
+    /// Starts to follow the keys of the scope.
     pub fn start(session: Session, scope: Scope, options: MirrorOptions) -> Self {
         let (sender, snapshots) = watch::channel(Arc::new(Snapshot::default()));
         let (resync_requests, requests) = tokio::sync::mpsc::channel(1);
@@ -97,12 +99,13 @@ impl Mirror {
         Self { snapshots, resync_requests, polled_also, task }
     }
 
-    /// The newest snapshot, and a way to wait for the next.
+    /// Returns a receiver of the newest snapshot, which can also wait for the next one.
     pub fn snapshots(&self) -> watch::Receiver<Arc<Snapshot>> {
         self.snapshots.clone()
     }
 
-    /// These keys, and none that was named here before, are polled as well from the next read on.
+    /// Sets the keys that are polled besides the scope, from the next read on. They replace all
+    /// keys named here before.
     pub fn poll_also(&self, keys: &[Key]) {
         self.polled_also.send_if_modified(|old| {
             let differs = old != keys;
@@ -113,14 +116,14 @@ impl Mirror {
         });
     }
 
-    /// Ends following; whoever waits for the next snapshot is told that there is none.
+    /// Ends the mirror. Receivers that wait for the next snapshot get an error.
     pub fn end(&self) {
         self.task.abort();
     }
 
-    /// Asks for a linearizable read now; requests that come together are one.
+    /// Requests a resync now. Requests that arrive together cause one read.
     pub fn request_resync(&self) {
-        // A full queue holds the same request already.
+        // A full queue already holds the same request.
         let _ = self.resync_requests.try_send(());
     }
 }
@@ -131,15 +134,16 @@ struct Follower {
     options: MirrorOptions,
     sender: watch::Sender<Arc<Snapshot>>,
     resync_requests: tokio::sync::mpsc::Receiver<()>,
-    /// What is polled besides the scope.
+    /// Keys that are polled besides the scope.
     also: watch::Receiver<Vec<Key>>,
 }
 
-/// Why the watch is left.
+/// Why a watch ended.
 enum WatchEnd {
-    /// The connection broke: resume after the last event.
+    /// The connection broke, or the watch missed a change: open a new watch at the resume
+    /// revisions.
     Disconnected(StoreError),
-    /// History is gone, or the watch is deaf: list again.
+    /// The history was compacted, or the store went back: list again.
     Compacted,
 }
 
@@ -147,7 +151,8 @@ impl Follower {
     async fn run(mut self) {
         let backoff = Backoff::new(self.options.backoff.0, self.options.backoff.1);
         let mut failures = 0u32;
-        // For each watched key the revision from which its watch goes on; empty: list first.
+        // For each watched key, the revision from which its watch continues; empty if a list is
+        // needed first.
         let mut resume: Vec<i64> = Vec::new();
         loop {
             let listed = resume.is_empty();
@@ -188,11 +193,12 @@ impl Follower {
         });
     }
 
-    /// Reads everything at one revision and replaces the snapshot. True in the second place if a watched
-    /// key was not as the watch had said.
+    /// Reads all keys at one revision and updates the snapshot. Returns the revision, and true if a
+    /// watched key differs from what the watch had reported or the store went back.
     async fn read(&self) -> Result<(i64, bool), StoreError> {
-        // Marks are taken before the read starts: an answer older than these is a store that went back.
-        // A member may have campaigned alone, so a regress must show twice.
+        // The marks are taken before each read: an answer behind them comes from a store that went
+        // back. A member that campaigned alone may have answered with a higher raft term, so only a
+        // regress that two reads show counts.
         let also = self.also.borrow().clone();
         let polled = || self.scope.polled.iter().chain(&also);
         let keys: Vec<Key> = self.scope.watched.iter().chain(polled()).cloned().collect();
@@ -212,7 +218,7 @@ impl Follower {
         let mut deaf = false;
         self.sender.send_modify(|snapshot| {
             let snapshot = Arc::make_mut(snapshot);
-            // An event may have come in while the read was under way; the newer snapshot stays.
+            // An event may have arrived while the read was in progress; the newer state stays.
             let newer = !regress.is_none() || key_snapshot.revision >= snapshot.keys.revision;
             if newer {
                 deaf = self.scope.watched.iter().any(|key| {
@@ -267,22 +273,23 @@ impl Follower {
         Err(failed)
     }
 
-    /// Follows the watch until it breaks. One that resumes is trusted only after a read: in a store that went
-    /// back it would stay silent.
+    /// Follows the watch until it ends. A resumed watch is trusted only after a read, because it
+    /// would stay silent in a store that went back.
     async fn follow(&mut self, resume: &mut [i64], failures: &mut u32, listed: bool) -> WatchEnd {
         let (mut stream, generation) = match self.open(resume).await {
             Ok(opened) => opened,
             Err(error) => return WatchEnd::Disconnected(error),
         };
         let mut created = 0;
-        // Events of a resumed watch that came before that read: of a store that went back they would be taken for news
-        // of the one before.
+        // Answers of a resumed watch that arrived before that read. If the store went back, their
+        // events would be mistaken for new changes of the earlier history.
         let mut early: Vec<WatchResponse> = Vec::new();
         let mut trusted = listed;
         let mut backstop = Instant::now() + self.backstop();
         loop {
             tokio::select! {
-                // `message` reads from a stream that keeps what it has not handed out; the other arms hold nothing.
+                // Cancelling `message` loses nothing: the stream keeps what it has not returned.
+                // The other arms hold no data.
                 message = stream.message() => {
                     let answer = match message {
                         Ok(Some(answer)) => answer,
@@ -297,7 +304,7 @@ impl Follower {
                         }
                     };
                     if answer.compact_revision() > 0 {
-                        tracing::info!(compacted = answer.compact_revision(), "mirror: history is gone, listing again");
+                        tracing::info!(compacted = answer.compact_revision(), "mirror: the history was compacted, listing again");
                         return WatchEnd::Compacted;
                     }
                     if answer.canceled() {
@@ -344,7 +351,7 @@ impl Follower {
         self.options.backstop.mul_f64(0.5 + jitter())
     }
 
-    /// The backstop: a read that shows what the watch should have shown.
+    /// Reads all keys and compares them with what the watch should have shown.
     async fn resync(&self, resume: &mut [i64]) -> Option<WatchEnd> {
         match self.read().await {
             Err(error) => Some(WatchEnd::Disconnected(error)),
@@ -359,7 +366,8 @@ impl Follower {
         }
     }
 
-    /// What happened during the cut comes by the watch as well; only a store that went back changes the course.
+    /// Reads all keys after a watch was resumed. The watch also delivers the changes that happened
+    /// during the interruption, so the watch ends only if the store went back.
     async fn resync_after_resume(&self, resume: &mut [i64]) -> Option<WatchEnd> {
         match self.read().await {
             Err(error) => Some(WatchEnd::Disconnected(error)),
@@ -401,7 +409,8 @@ impl Follower {
     }
 }
 
-/// A snapshot that came by a read may be newer than an event: an older event changes nothing.
+/// Applies an event to the entries. A snapshot from a read may be newer than the event; an older
+/// event changes nothing.
 fn apply_event(
     entries: &mut BTreeMap<String, Entry>,
     key: &str,

@@ -1,4 +1,4 @@
-//! The transactions of operators and of one-shot verbs, each under its own name.
+//! The transactions of operators and of one-shot verbs, one function for each.
 
 use crate::error::{Class, StoreError};
 use crate::host_write::add_statuses;
@@ -14,17 +14,18 @@ use schema::store_trust::predates_epoch;
 use schema::time::EpochSeconds;
 use std::collections::BTreeSet;
 
-/// The instruction that was written.
+/// The instruction after [`Session::set_target`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TargetSet {
-    /// Its revision.
+    /// Revision of `/current_version`.
     pub revision: i64,
-    /// Something was written.
+    /// True if the call wrote `/current_version`.
     pub changed: bool,
 }
 
-/// True if this version is the instruction that counts: what was written before the store was accepted does not, nor can
-/// that be known while its identity cannot be read.
+/// True if this version is the instruction in force. An instruction that was written before the
+/// store was accepted does not count, and none counts while the identity of the store cannot be
+/// read.
 fn is_current_version(snapshot: &KeySnapshot, version: &Version) -> bool {
     let identity = snapshot.get(&Key::Store);
     let epoch =
@@ -35,50 +36,51 @@ fn is_current_version(snapshot: &KeySnapshot, version: &Version) -> bool {
     found.zip(epoch.ok()).is_some_and(|(e, epoch)| !predates_epoch(epoch, accepted_at, e.mod_revision))
 }
 
-/// The identity that was written by `store accept`.
+/// The identity that `store accept` wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accepted {
-    /// The identity.
+    /// Identity of the store with the new epoch.
     pub identity: StoreIdentity,
-    /// The revision of identity and instruction.
+    /// Revision at which identity and instruction were written.
     pub revision: i64,
 }
 
-/// How a one-shot verb writes on behalf of a host.
+/// The host for which a one-shot verb writes, with its lease and fence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OneShot {
-    /// The host.
+    /// Name of the host.
     pub host: HostName,
-    /// The lease that the listing hangs on.
+    /// Lease that the listing is attached to.
     pub lease: i64,
-    /// Compared when a live agent holds the name: revision of its claim.
+    /// Revision of the claim of a live agent; `None` if no agent holds the name. Every write
+    /// compares it.
     pub live_revision: Option<i64>,
 }
 
-/// One result to write, with the lease that it hangs on (0: durable).
+/// One result to write, with its lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusWrite {
-    /// The type.
+    /// Type of the result.
     pub kind: StatusType,
-    /// The state.
+    /// State to write; the other states of the type are removed.
     pub state: StatusState,
-    /// The record.
+    /// Record to store under the state.
     pub record: StatusRecord,
-    /// The lease; 0 for none.
+    /// Lease that the result is attached to; 0 for a durable result.
     pub lease: i64,
 }
 
 impl Session {
-    /// Writes the desired version. When the answer is lost it reads back: only the value together with a
-    /// newer revision is success. It is sent again only while nobody else wrote meanwhile: a newer
-    /// instruction of another operator is never overwritten by a repeated older one.
+    /// Writes the desired version. After a lost answer it reads back: only the same value at a
+    /// newer revision counts as success. The write is repeated only if nobody else wrote meanwhile,
+    /// so that a repeated older instruction never overwrites a newer one of another operator.
     ///
-    /// `if_different`: nothing is written if the version stands there and counts. What is written then takes the place
-    /// of what was looked at, and of nothing else.
+    /// With `if_different` nothing is written if this version is already the instruction in force.
+    /// Otherwise the write replaces only the instruction that was read before.
     ///
     /// # Errors
-    /// As the store answers; [`Class::Unknown`] if nobody can tell, also when somebody else's instruction
-    /// stands there after the answer was lost.
+    /// Returns the store's error. It is of class [`Class::Unknown`] if it is not known whether the
+    /// write was applied, also if another operator's instruction is found after a lost answer.
     pub async fn set_target(
         &self,
         version: &Version,
@@ -136,11 +138,11 @@ impl Session {
         }
     }
 
-    /// Accepts the store as it is for the whole fleet: the identity with the next epoch, and the desired
-    /// version, in one transaction. `found` is the identity as the operator saw it.
+    /// Accepts the store as it is for the whole fleet: writes the identity with the next epoch and
+    /// the desired version in one transaction. `found` holds the identity that the operator saw.
     ///
     /// # Errors
-    /// As the store answers; [`StoreError::Refused`] if the identity changed meanwhile.
+    /// Returns the store's error, or [`StoreError::Refused`] if the identity changed meanwhile.
     pub async fn accept_store(
         &self,
         found: &KeySnapshot,
@@ -177,7 +179,8 @@ impl Session {
             let now = self.read_keys(&[Key::Store, Key::CurrentVersion], deadline).await?;
             let entry = now.get(&Key::Store);
             let revision = entry.map_or(0, |e| e.mod_revision);
-            // Two operators may write the same epoch: ours is the one that wrote our version with it.
+            // Two operators may write the same epoch. The write is ours if our version was written
+            // with it.
             let target = now.get(&Key::CurrentVersion).filter(|e| e.mod_revision == revision);
             let ours = entry.is_some_and(|e| e.value == value.as_bytes())
                 && target.is_some_and(|e| e.value == version.as_str().as_bytes());
@@ -191,10 +194,10 @@ impl Session {
         }
     }
 
-    /// Puts a host on the roster.
+    /// Puts a host on the roster. Returns the revision of the write.
     ///
     /// # Errors
-    /// As the store answers.
+    /// Returns the store's error.
     pub async fn add_host(
         &self,
         host: &HostName,
@@ -207,10 +210,11 @@ impl Session {
             .map(|(_, revision)| revision)
     }
 
-    /// Takes a host out: its roster entry becomes a tombstone, everything else that it wrote goes.
+    /// Decommissions a host: withdraws its services, replaces its roster entry by a tombstone, and
+    /// deletes its other keys among `found`. Returns the revision of the write.
     ///
     /// # Errors
-    /// As the store answers.
+    /// Returns the store's error.
     pub async fn decommission_host(
         &self,
         host: &HostName,
@@ -245,10 +249,10 @@ impl Session {
         self.write_idempotent("decommission the host", Vec::new(), operations, deadline).await.map(|(_, r)| r)
     }
 
-    /// Writes an operator's request that a host try again.
+    /// Writes an operator's request that a host try again. Returns the revision of the write.
     ///
     /// # Errors
-    /// As the store answers.
+    /// Returns the store's error.
     pub async fn ask_retry(
         &self,
         host: &HostName,
@@ -260,10 +264,11 @@ impl Session {
         self.write_idempotent("ask for a retry", Vec::new(), operations, deadline).await.map(|(_, r)| r)
     }
 
-    /// A lease for a host without an agent: the remembered one if it lives, else a new one.
+    /// Returns a lease for a host without an agent: the remembered lease, kept alive, if it still
+    /// exists, else a new lease of `seconds`.
     ///
     /// # Errors
-    /// As the store answers.
+    /// Returns the store's error.
     pub async fn lease_for_one_shot(
         &self,
         remembered: Option<i64>,
@@ -289,11 +294,12 @@ impl Session {
         .map(|granted| granted.id())
     }
 
-    /// `update_own_info`: lists a host under a version and under no other. `others` are the versions that
-    /// it is found under. True if it was written, false if the agent's claim changed meanwhile.
+    /// Implements `update_own_info`: lists a host under a version and under no other. `others` are
+    /// the versions under which the host is listed now. Returns false if nothing was written
+    /// because the agent's claim changed meanwhile.
     ///
     /// # Errors
-    /// As the store answers.
+    /// Returns the store's error.
     pub async fn list_one_shot(
         &self,
         shot: &OneShot,
@@ -316,12 +322,13 @@ impl Session {
         self.write_idempotent("list the host", compares, operations, deadline).await.map(|(done, _)| done)
     }
 
-    /// `update_own_status`: writes one result, removing the other states of its type, in one transaction.
-    /// True if it was written, false if the agent's claim changed meanwhile. A result under a lease leaves
-    /// a durable trace, so that a host that stops reporting can be told from one that never did.
+    /// Implements `update_own_status`: writes one result and removes the other states of its type,
+    /// in one transaction. Returns false if nothing was written because the agent's claim changed
+    /// meanwhile. A result under a lease also leaves a durable key, so that a host that stopped
+    /// reporting can be told from one that never reported.
     ///
     /// # Errors
-    /// As the store answers.
+    /// Returns the store's error.
     pub async fn status_one_shot(
         &self,
         shot: &OneShot,
@@ -356,7 +363,8 @@ impl Session {
         vec![Compare::mod_revision(key, CompareOp::Equal, shot.live_revision.unwrap_or(0))]
     }
 
-    /// A transaction that says the same when it is sent twice.
+    /// Commits a transaction that has the same effect when it is sent twice. Returns whether its
+    /// comparisons held, and the revision.
     async fn write_idempotent(
         &self,
         operation: &'static str,
@@ -375,10 +383,10 @@ impl Session {
         Ok((answer.succeeded(), revision))
     }
 
-    /// The members of the store, by name; for `ping`.
+    /// Returns the names of the members of the store, for `ping`.
     ///
     /// # Errors
-    /// As the store answers.
+    /// Returns the store's error.
     pub async fn members(&self, deadline: Deadline) -> Result<Vec<String>, StoreError> {
         let answer = self
             .call("list the members", Repeat::Freely, deadline, |mut c| async move { c.member_list().await })
@@ -386,10 +394,10 @@ impl Session {
         Ok(answer.members().iter().map(|m| m.name().to_owned()).collect())
     }
 
-    /// The version of etcd that the member runs which is asked, for example `3.5.21`.
+    /// Returns the etcd version of the member that answers, for example `3.5.21`.
     ///
     /// # Errors
-    /// As the store answers.
+    /// Returns the store's error.
     pub async fn server_version(&self, deadline: Deadline) -> Result<String, StoreError> {
         let answer = self
             .call("ask for the version", Repeat::Freely, deadline, |mut c| async move { c.status().await })
@@ -397,10 +405,10 @@ impl Session {
         Ok(answer.version().to_owned())
     }
 
-    /// Names of alarms that are raised, for example `NOSPACE`.
+    /// Returns the names of the raised alarms, for example `NOSPACE`.
     ///
     /// # Errors
-    /// As the store answers.
+    /// Returns the store's error.
     pub async fn alarms(&self, deadline: Deadline) -> Result<Vec<String>, StoreError> {
         use etcd_client::{AlarmAction, AlarmType};
         let answer = self

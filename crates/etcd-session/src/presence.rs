@@ -1,13 +1,15 @@
 //! The claim of a host's name: `/orchestrate/live/<host>` under the live lease.
 //!
-//! One task owns the lease: it claims, keeps it alive, notices its loss and claims again. It resumes a
-//! lease only on the same boot and machine, and only if a transaction proves that the claim is still
-//! ours under it. A claim of another instance is watched: while its lease is kept alive somebody lives
-//! under the name, and this agent stays out, naming both.
+//! One task owns the lease: it claims the name, keeps the lease alive, notices its loss and claims
+//! again. It resumes a lease only on the same boot and machine, and only if a transaction proves
+//! that the claim under it is still ours. If another instance holds the claim, the task checks its
+//! lease: while that lease is kept alive, another agent uses the name, so this agent does not claim
+//! it and reports the conflict.
 //!
-//! A restored store holds the claim, the lease and the listing of then. So a lease is valid in one history of the
-//! store alone, and before it is kept alive on a new connection one read shows that the store is the one that it was
-//! granted in. In a store that went back the name is claimed under a new lease, which takes the old listing away.
+//! A restored store holds the claim, the lease and the listing of the time of its backup. So a
+//! lease is valid only in one history of the store. Before the lease is kept alive on a new
+//! connection, one read proves that this is the store in which it was granted. In a store that went
+//! back, the name is claimed under a new lease, and the old listing is deleted.
 
 use crate::error::{Class, StoreError};
 use crate::key_snapshot::KeySnapshot;
@@ -26,36 +28,37 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-/// What a claim is made with.
+/// Settings of a claim.
 #[derive(Debug, Clone)]
 pub struct PresenceConfig {
-    /// The name.
+    /// Name of the host to claim.
     pub host: HostName,
-    /// The claim.
+    /// Value of the claim; it identifies this agent instance, machine and boot.
     pub claim: LiveClaim,
-    /// Written to the roster if the host is not on it.
+    /// Entry that is written to the roster if the host is not on it.
     pub roster: RosterEntry,
-    /// Resume the lease of a claim that this instance left behind in the same boot.
+    /// Whether to resume the lease of a claim that this instance left behind in the same boot.
     pub resume: bool,
-    /// How long the claim stays when nobody keeps it alive; whole seconds.
+    /// Time to live of the lease, and thereby of the claim, without keep-alives; whole seconds.
     pub lease: Duration,
 }
 
-/// Whether the store may be written, as the host judges it.
+/// The host's judgement whether the store may be written, and its basis.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Gate {
-    /// It may.
+    /// True if the store may be written.
     pub open: bool,
-    /// Revision of `/orchestrate/store`; 0 if it is not there.
+    /// Revision of `/orchestrate/store`; 0 if the key does not exist.
     pub store_revision: i64,
-    /// The history of the store ([`Marks::history`](crate::Marks)) that this was judged in.
+    /// History of the store ([`Marks::history`](crate::Marks)) in which the judgement was made.
     pub history: u64,
-    /// What the host remembers of the store.
+    /// What the host remembers of the store; `None` if it never had one.
     pub memory: Option<StoreMemory>,
 }
 
 impl Gate {
-    /// True if what is waited for changed; memory is looked at when it is needed.
+    /// True if a value changed that the claim task waits for. `memory` is not compared, because the
+    /// task reads it only when it needs it.
     pub fn differs(&self, other: &Self) -> bool {
         let of = |gate: &Self| (gate.open, gate.store_revision, gate.history);
         of(self) != of(other)
@@ -65,7 +68,7 @@ impl Gate {
         self.memory.as_ref().is_some_and(|memory| memory.went_back.is_some())
     }
 
-    /// True if a snapshot is of the store that this was judged of.
+    /// True if a snapshot comes from the store for which this judgement was made.
     fn is_of(&self, snapshot: &KeySnapshot, host: &HostName, marks: Marks) -> bool {
         let regress = marks.regress(snapshot);
         let seen = store_seen(snapshot, host, regress);
@@ -76,26 +79,27 @@ impl Gate {
     }
 }
 
-/// How the claim stands.
+/// State of the claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PresenceState {
-    /// Not claimed yet.
+    /// The name is not claimed yet.
     NotYet,
-    /// Claimed.
+    /// This agent holds the claim.
     Held {
-        /// The live lease.
+        /// Id of the live lease.
         lease: i64,
-        /// Revision of the claim; every transaction of the host compares it.
+        /// Revision of the claim. Every transaction of the host compares it.
         live_revision: i64,
     },
-    /// Another instance lives under the name.
+    /// Another live instance holds the name.
     Contested {
-        /// Its claim, in words.
+        /// Readable description of the other instance's claim.
         holder: String,
     },
 }
 
-/// A running claim; it ends when this is dropped. The lease is left to run out or to be resumed.
+/// A running claim task. It ends when this is dropped. The lease is not revoked: it expires or is
+/// resumed.
 pub struct Presence {
     states: watch::Receiver<PresenceState>,
     check: mpsc::Sender<()>,
@@ -109,11 +113,11 @@ impl Drop for Presence {
 }
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
-/// How often the remaining time of another instance's lease is looked at.
+/// Time between two looks at the remaining time of another instance's lease.
 const CONTEST_LOOK_EVERY: Duration = Duration::from_secs(3);
 
 impl Presence {
-    /// Starts claiming once the gate is open.
+    /// Starts a task that claims the name once the gate is open.
     pub fn start(session: Session, config: PresenceConfig, gate: watch::Receiver<Gate>) -> Self {
         let (sender, states) = watch::channel(PresenceState::NotYet);
         let (check, checks) = mpsc::channel(1);
@@ -121,14 +125,14 @@ impl Presence {
         Self { states, check, task }
     }
 
-    /// The state, and a way to wait for the next.
+    /// Returns a receiver of the state, which can also wait for the next one.
     pub fn states(&self) -> watch::Receiver<PresenceState> {
         self.states.clone()
     }
 
-    /// Asks for a look at the claim now: a transaction was refused because it is not ours any more.
+    /// Requests a check of the claim now, because a transaction was refused: the claim may be lost.
     pub fn check_now(&self) {
-        // A full queue holds the same request already.
+        // A full queue already holds the same request.
         let _ = self.check.try_send(());
     }
 }
@@ -139,11 +143,11 @@ struct Claimant {
     gate: watch::Receiver<Gate>,
     sender: watch::Sender<PresenceState>,
     checks: mpsc::Receiver<()>,
-    /// The lease that this process held last, and in which history of the store.
+    /// Lease that this process held last, and the history of the store in which it held it.
     held: Option<(i64, u64)>,
 }
 
-/// A claim that was made.
+/// A claim that this process made.
 #[derive(Debug, Clone, Copy)]
 struct HeldClaim {
     lease: i64,
@@ -157,7 +161,7 @@ enum ClaimOutcome {
         holder: String,
         lease: i64,
     },
-    /// Something changed between reading and writing, or the store is not the one that the host judged.
+    /// Something changed between read and write, or the store is not the one that the host judged.
     Raced,
 }
 
@@ -165,7 +169,7 @@ impl Claimant {
     async fn run(mut self) {
         let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
         let mut failures = 0u32;
-        // Remaining time of the other instance's lease when last looked at.
+        // Lease of the other instance, and its remaining seconds at the last look.
         let mut contest: Option<(i64, i64)> = None;
         loop {
             if self.gate.wait_for(|gate| gate.open).await.is_err() {
@@ -198,7 +202,8 @@ impl Claimant {
                 Err(error) => {
                     failures += 1;
                     tracing::debug!(%error, "presence: the name cannot be claimed now");
-                    // With NOSPACE no lease is granted: look again at the slow pace, not in a spin.
+                    // With the alarm NOSPACE the store grants no lease: retry slowly, at least 5 s
+                    // apart.
                     let floor =
                         if error.class() == Class::Fatal { Duration::from_secs(5) } else { Duration::ZERO };
                     self.pause(backoff.delay(failures, jitter()).max(floor)).await;
@@ -217,7 +222,7 @@ impl Claimant {
 
     async fn pause(&mut self, delay: Duration) {
         tokio::select! {
-            // Neither arm holds anything when it is dropped.
+            // Neither arm holds data that is lost when it is dropped.
             () = tokio::time::sleep(delay) => {}
             _ = self.checks.recv() => {}
         }
@@ -234,7 +239,8 @@ impl Claimant {
         answer.ok().map(|a| a.ttl())
     }
 
-    /// Reads what stands of the claim, and how the store is to be judged, on one connection.
+    /// Reads the claim and the keys from which the store is judged, all on one connection. Returns
+    /// the generation of that connection and the marks taken before the read as well.
     async fn read_claim(&self, deadline: Deadline) -> Result<(KeySnapshot, u64, Marks), StoreError> {
         let host = &self.config.host;
         let (_, generation) = self.session.client().await?;
@@ -244,7 +250,7 @@ impl Claimant {
         let snapshot = self.session.read_keys(&keys, deadline).await?;
         let (_, after) = self.session.client().await?;
         if after != generation {
-            // Read on another one it proves nothing of this one.
+            // A read on another connection proves nothing about this one.
             let detail = "connected anew meanwhile".into();
             return Err(StoreError::Unreachable { operation: "read", detail });
         }
@@ -280,7 +286,8 @@ impl Claimant {
         let live_revision = live.map_or(0, |e| e.mod_revision);
         let outcome = self.write_claim(lease, live_revision, gate, &snapshot, false, deadline).await;
         if !matches!(outcome, Ok(ClaimOutcome::Held(_))) {
-            // A lease without keys helps nobody; if this fails it runs out by itself.
+            // A lease without keys has no use. If the revocation fails, the lease expires by
+            // itself.
             let _ =
                 self.session
                     .call("lease revoke", Repeat::Freely, deadline, |mut c| async move {
@@ -291,15 +298,16 @@ impl Claimant {
         outcome
     }
 
-    /// A lease may be resumed in the history that it was granted in: this process held it there, or an earlier one
-    /// did and the store is as that one left it.
+    /// True if the lease may be resumed, which is allowed only in the history in which it was
+    /// granted: this process held it in this history, or an earlier process left it and no new
+    /// history has begun since.
     fn may_resume(&self, lease: i64, gate: &Gate) -> bool {
         let as_left = self.config.resume && gate.history == 0 && !gate.went_back();
         lease != 0 && (as_left || self.held == Some((lease, gate.history)))
     }
 
-    /// Writes the claim under the lease, if it stands as read. A claim under a new lease takes the old
-    /// listing with it: what it said was proven before.
+    /// Writes the claim under the lease, if the claim is still as it was read. A claim under a new
+    /// lease also deletes the old listing, whose version was proven before this claim.
     async fn write_claim(
         &self,
         lease: i64,
@@ -337,11 +345,13 @@ impl Claimant {
             }
         }
         if unchanged {
-            // The comparison alone proves that the claim is still ours; a restart writes nothing.
+            // The comparison alone proves that the claim is still ours, so a restart writes
+            // nothing.
             compares.push(Compare::lease(live, CompareOp::Equal, lease));
             operations.clear();
         }
-        // Written again after a lost answer it says the same under the same lease, or is refused and read anew.
+        // A repetition after a lost answer writes the same values under the same lease, or it is
+        // refused and the claim is read again.
         let answer = self
             .session
             .call("claim the name", Repeat::Freely, deadline, |mut client| {
@@ -358,7 +368,8 @@ impl Claimant {
         Ok(ClaimOutcome::Held(HeldClaim { lease, live_revision, history: gate.history }))
     }
 
-    /// Keeps the lease alive until it is lost, the claim is somebody else's, or another history of the store begins.
+    /// Keeps the lease alive until it is lost, the claim is not ours any more, or a new history of
+    /// the store begins.
     async fn keep(&mut self, held: HeldClaim) {
         let mut last_success = Instant::now();
         let mut failures = 0u32;
@@ -367,18 +378,19 @@ impl Claimant {
             let delay = if failures == 0 {
                 (self.config.lease / 3).mul_f64(0.9 + 0.2 * jitter())
             } else {
-                // After a cut keep-alives reconnect first, spread over five seconds.
+                // After an interruption keep-alives reconnect first, spread over five seconds.
                 Duration::from_secs(5).mul_f64(jitter())
             };
             let due = async {
                 tokio::select! {
                     () = tokio::time::sleep(delay) => {}
-                    // Other leases of the host wait until the store was looked at on the new connection.
+                    // A new connection is checked at once, because other leases of the host wait
+                    // for this check.
                     _ = generations.wait_for(|new| *new != *proven.borrow()), if failures == 0 => {}
                 }
             };
             tokio::select! {
-                // No arm holds anything when it is dropped.
+                // No arm holds data that is lost when it is dropped.
                 () = due => {
                     match self.keep_alive(held).await {
                         Ok(true) => {
@@ -386,7 +398,7 @@ impl Claimant {
                             failures = 0;
                         }
                         Ok(false) => {
-                            tracing::warn!("the store is not as it was when the name was claimed: the lease is given up");
+                            tracing::warn!("the claim or the store changed since the name was claimed, giving up the live lease");
                             return;
                         }
                         Err(StoreError::LeaseGone { .. }) => {
@@ -401,7 +413,7 @@ impl Claimant {
                 }
                 _ = self.checks.recv() => {
                     if !self.is_still_ours(held.live_revision).await {
-                        tracing::warn!("the claim of the name is not ours any more");
+                        tracing::warn!("the claim of the host name is not valid any more, claiming it again");
                         return;
                     }
                 }
@@ -414,12 +426,14 @@ impl Claimant {
         }
     }
 
-    /// Keeps the lease alive once; false if it must not be. On a connection that is new the store is looked at first.
+    /// Sends one keep-alive. Returns false if the lease must not be kept alive. On a new connection
+    /// the store is checked first.
     async fn keep_alive(&self, held: HeldClaim) -> Result<bool, StoreError> {
         let deadline = Deadline::within(REQUEST_TIMEOUT);
         let (_, generation) = self.session.client().await?;
         if *self.session.proven().borrow() != generation {
-            // Before the read: what was remembered then must stand in what is read after.
+            // Copied before the read: what the host remembers by now must be found in what is read
+            // afterwards.
             let gate = self.gate.borrow().clone();
             let (snapshot, generation, marks) = self.read_claim(deadline).await?;
             let host = &self.config.host;
@@ -435,8 +449,9 @@ impl Claimant {
         self.session.keep_own_lease(held.lease, deadline).await.map(|()| true)
     }
 
-    /// The claim stands as written, and the host is on the roster: readers rely on every claim having its
-    /// entry there, so one that was deleted by hand is written again with the claim.
+    /// True if the claim is as it was written and the host is on the roster. Readers rely on a
+    /// roster entry for every claim, so an entry that was deleted by hand is written again with the
+    /// claim.
     async fn is_still_ours(&self, live_revision: i64) -> bool {
         let keys = [Key::Live(self.config.host.clone()), Key::Host(self.config.host.clone())];
         match self.session.read_keys(&keys, Deadline::within(REQUEST_TIMEOUT)).await {
@@ -444,7 +459,7 @@ impl Claimant {
                 let is_ours = snapshot.get(&keys[0]).is_some_and(|e| e.mod_revision == live_revision);
                 is_ours && snapshot.get(&keys[1]).is_some()
             }
-            // Not known; the next keep-alive will tell.
+            // The state is not known; the next keep-alive will show it.
             Err(_) => true,
         }
     }

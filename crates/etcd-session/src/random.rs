@@ -1,11 +1,11 @@
-//! Random numbers of the kernel.
+//! Random values from the kernel.
 
-/// A random number in 0..1 for jitter. A failing random source gives the middle.
+/// Returns a random number in 0..=1 for jitter, or 0.5 if the random source fails.
 pub fn jitter() -> f64 {
     getrandom::u32().map_or(0.5, |n| f64::from(n) / f64::from(u32::MAX))
 }
 
-/// A random token of 32 hexadecimal digits.
+/// Returns a random token of 32 hexadecimal digits.
 pub fn random_token() -> schema::names::Token {
     let mut bytes = [0u8; 16];
     getrandom::fill(&mut bytes).unwrap_or_else(|e| panic!("no randomness from the kernel: {e}"));

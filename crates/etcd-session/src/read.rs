@@ -1,4 +1,4 @@
-//! Linearizable reads, each at one revision however many pages it takes.
+//! Linearizable reads, each at one revision, regardless of the number of pages.
 
 use crate::error::StoreError;
 use crate::key_snapshot::{Entry, KeySnapshot};
@@ -8,40 +8,44 @@ use etcd_client::{GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use schema::keys::{Key, Prefix};
 use std::collections::BTreeMap;
 
-/// Keys in one page of a keys-only read. etcd walks the whole range for every page, so pages are large.
+/// Number of keys in one page of a keys-only read. Pages are large because etcd walks the whole
+/// range for every page.
 const KEYS_PER_PAGE: i64 = 60_000;
-/// Values in the first page; how many the next have follows from what they weigh.
+/// Number of entries in the first page with values. The next pages are sized by the values read so
+/// far.
 const VALUES_PER_PAGE: i64 = 10_000;
-/// What a page of values should weigh, in bytes.
+/// Intended size of a page of values, in bytes.
 const PAGE_BYTES: usize = 4 * 1024 * 1024;
-/// Largest answer that is decoded; the library's default of 4 MiB is less than 100,000 keys.
+/// Largest answer that is decoded, in bytes. The library's default of 4 MiB is too small for
+/// 100,000 keys.
 pub(crate) const ANSWER_MAX_BYTES: usize = 64 * 1024 * 1024;
-/// Operations in one transaction, etcd's own limit.
+/// Largest number of operations in one transaction; etcd's own limit.
 pub(crate) const OPERATIONS_MAX: usize = 128;
 
 /// The keys of a range at one revision, without their values.
 #[derive(Debug)]
 pub struct KeyList {
-    /// The revision.
+    /// Revision of the store at which the keys were read.
     pub revision: i64,
     prefix_bytes: usize,
     pages: Vec<etcd_client::GetResponse>,
 }
 
 impl KeyList {
-    /// What follows the prefix in each key, in the order of the store. Bytes that are not text are passed over.
+    /// Returns the part of each key after the prefix, in the order of the store. Keys that are not
+    /// UTF-8 are skipped.
     pub fn suffixes(&self) -> impl Iterator<Item = &str> {
         let keys = self.pages.iter().flat_map(|page| page.kvs());
         keys.filter_map(|kv| kv.key().get(self.prefix_bytes..).and_then(|k| std::str::from_utf8(k).ok()))
     }
 
-    /// The same, of keys that hang on a lease.
+    /// Like [`Self::suffixes`], but only for keys that are attached to a lease.
     pub fn leased_suffixes(&self) -> impl Iterator<Item = &str> {
         let keys = self.pages.iter().flat_map(|page| page.kvs()).filter(|kv| kv.lease() != 0);
         keys.filter_map(|kv| kv.key().get(self.prefix_bytes..).and_then(|k| std::str::from_utf8(k).ok()))
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.pages.iter().map(|page| page.kvs().len()).sum()
     }
@@ -52,18 +56,18 @@ impl KeyList {
     }
 }
 
-/// What one transaction read.
+/// Result of [`Session::survey`], read in one transaction.
 #[derive(Debug)]
 pub struct Survey {
-    /// The keys of a range; `None` if there are more than were asked for.
+    /// The keys of the range; `None` if there are more than the limit.
     pub list: Option<KeyList>,
-    /// Single keys.
+    /// The single keys that were requested.
     pub keys: KeySnapshot,
-    /// How many keys each range has.
+    /// Number of keys in each range that was to be counted, in the order of the request.
     pub counts: Vec<i64>,
 }
 
-/// Some of the entries of a range, as they came.
+/// One page of the entries of a range, in the form in which it was received.
 #[derive(Debug)]
 pub struct EntryPage {
     namespace_bytes: usize,
@@ -71,8 +75,8 @@ pub struct EntryPage {
 }
 
 impl EntryPage {
-    /// Keys without the namespace, and their values, in the order of the store. Keys that are not text are passed
-    /// over.
+    /// Returns the keys without the namespace, and their values, in the order of the store. Keys
+    /// that are not UTF-8 are skipped.
     pub fn entries(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.page.kvs().iter().filter_map(|kv| {
             let key = kv.key().get(self.namespace_bytes..)?;
@@ -82,18 +86,19 @@ impl EntryPage {
 }
 
 impl Session {
-    /// Reads keys one by one, all at one revision.
+    /// Reads single keys, all at one revision.
     ///
     /// # Errors
-    /// As the store answers; never a part of the keys.
+    /// Returns the store's error; a part of the keys is never returned.
     pub async fn read_keys(&self, keys: &[Key], deadline: Deadline) -> Result<KeySnapshot, StoreError> {
         self.read_all(keys, &[], None, deadline).await
     }
 
-    /// Reads keys and ranges with their values, all at one revision: the given one, or that of the first answer.
+    /// Reads keys and ranges with their values, all at one revision: the given one, or that of the
+    /// first answer.
     ///
     /// # Errors
-    /// As the store answers; never a part of what was asked for.
+    /// Returns the store's error; a partial result is never returned.
     pub async fn read_all(
         &self,
         keys: &[Key],
@@ -130,10 +135,10 @@ impl Session {
         Ok(snapshot)
     }
 
-    /// Reads the keys of a range, without values.
+    /// Reads the keys of a range without their values, at the given revision or the newest one.
     ///
     /// # Errors
-    /// As the store answers; never a part of the range.
+    /// Returns the store's error; a part of the range is never returned.
     pub async fn read_key_list(
         &self,
         prefix: &Prefix,
@@ -144,11 +149,12 @@ impl Session {
         Ok(KeyList { revision: snapshot.revision, prefix_bytes: self.full(prefix).len(), pages })
     }
 
-    /// Reads the entries of a range, all at one revision, which it gives: the given one, or that of the first page. Each page is freed before the next is read: for
-    /// ranges of which little is kept.
+    /// Reads the entries of a range page by page and passes each page to `take`, all at one
+    /// revision: the given one, or that of the first page. Returns that revision. Each page is
+    /// freed before the next is read, for ranges of which the caller keeps little.
     ///
     /// # Errors
-    /// As the store answers; the pages so far are then only a part of the range.
+    /// Returns the store's error; the pages passed until then are only a part of the range.
     pub async fn read_entry_pages(
         &self,
         prefix: &Prefix,
@@ -164,11 +170,12 @@ impl Session {
         Ok(paging.snapshot.revision)
     }
 
-    /// Reads the keys of a range, without values, if there are no more than `limit`: [`Survey::list`] is `None` if
-    /// there are. The same transaction reads `keys` and counts the keys of the ranges `counted`.
+    /// Reads the keys of a range without their values, if there are no more than `limit`; otherwise
+    /// [`Survey::list`] is `None`. The same transaction reads `keys` and counts the keys of the
+    /// ranges in `counted`.
     ///
     /// # Errors
-    /// As the store answers; never a part of the range.
+    /// Returns the store's error; a part of the range is never returned.
     pub async fn survey(
         &self,
         prefix: &Prefix,
@@ -196,7 +203,7 @@ impl Session {
     /// Reads several ranges with their values, all at one revision.
     ///
     /// # Errors
-    /// As the store answers; never a part of the ranges.
+    /// Returns the store's error; a part of the ranges is never returned.
     pub async fn read_ranges(
         &self,
         prefixes: &[Prefix],
@@ -205,10 +212,11 @@ impl Session {
         self.read_all(&[], prefixes, None, deadline).await
     }
 
-    /// Reads keys and counts the keys of ranges, in one transaction: [`OPERATIONS_MAX`] of both at most.
+    /// Reads keys and counts the keys of ranges, in one transaction of at most [`OPERATIONS_MAX`]
+    /// operations.
     ///
     /// # Errors
-    /// As the store answers.
+    /// Returns the store's error.
     pub async fn read_and_count(
         &self,
         keys: &[Key],
@@ -219,7 +227,8 @@ impl Session {
         Ok((snapshot, counts))
     }
 
-    /// One transaction that reads keys, counts the keys of ranges and, last, reads what `more` says.
+    /// Commits one transaction that reads keys, counts the keys of ranges and, last, executes the
+    /// read `more`.
     async fn transaction_of_reads(
         &self,
         keys: &[Key],
@@ -270,12 +279,12 @@ impl Session {
         Ok((pages, paging.snapshot))
     }
 
-    /// A range with its values, in parts, all at one revision.
+    /// Returns a reader of a range with its values, in parts, all at one revision.
     pub(crate) fn listing(&self, prefix: &Prefix) -> Listing<'_> {
         Listing { session: self, paging: Paging::new(self, prefix, None, VALUES_PER_PAGE, false) }
     }
 
-    /// Adds what a transaction read.
+    /// Adds the entries that a transaction read to a snapshot.
     pub(crate) fn merge(&self, answer: &TxnResponse, snapshot: &mut KeySnapshot) -> Result<(), StoreError> {
         self.note_header(answer.header(), snapshot)?;
         for response in answer.op_responses() {
@@ -293,7 +302,8 @@ impl Session {
         }
     }
 
-    /// A key without the namespace; `None` if it is not text or stands outside.
+    /// Returns a key without the namespace, or `None` if it is not UTF-8 or outside of the
+    /// namespace.
     pub(crate) fn strip<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
         std::str::from_utf8(key).ok()?.strip_prefix(self.config().namespace.as_str())
     }
@@ -314,13 +324,13 @@ impl Session {
     }
 }
 
-/// Where a reader of a range is.
+/// Position of a reader in a range.
 struct Paging {
     from: Vec<u8>,
     end: Vec<u8>,
     limit: i64,
     keys_only: bool,
-    /// The first page fixes the revision of the whole.
+    /// Holds the revision of all pages, which the first page determines unless it is given.
     snapshot: KeySnapshot,
     done: bool,
 }
@@ -359,7 +369,7 @@ impl Paging {
                 }
             });
             match page_request.await {
-                // Values are larger here than those before them.
+                // Values here are larger than the earlier ones: retry with fewer entries.
                 Err(StoreError::TooLarge { .. }) if self.limit > 1 => self.limit = (self.limit / 16).max(1),
                 other => break other?,
             }
@@ -379,17 +389,17 @@ impl Paging {
     }
 }
 
-/// A range that is read in parts.
+/// Reader of a range, in parts.
 pub(crate) struct Listing<'a> {
     session: &'a Session,
     paging: Paging,
 }
 
 impl Listing<'_> {
-    /// The next part; `None` after the last.
+    /// Returns the next part, or `None` after the last one.
     ///
     /// # Errors
-    /// As the store answers.
+    /// Returns the store's error.
     pub(crate) async fn next(
         &mut self,
         deadline: Deadline,
@@ -402,13 +412,14 @@ impl Listing<'_> {
         Ok(Some(entries.collect()))
     }
 
-    /// The revision of the whole; 0 before the first part.
+    /// Returns the revision of all parts; 0 before the first part.
     pub(crate) fn revision(&self) -> i64 {
         self.paging.snapshot.revision
     }
 }
 
-/// The first key after all keys with this prefix; keys end in a slash here, so the last byte has a successor.
+/// Returns the first key after all keys with this prefix. Prefixes end in a slash here, so the last
+/// byte has a successor.
 fn range_end(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     if let Some(last) = end.last_mut() {

@@ -1,9 +1,9 @@
-//! How long one request may take, and whether it may be repeated.
+//! Deadlines of requests, and whether a request may be repeated.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The point in time by which a whole operation must be answered.
+/// Point in time by which a whole operation must be answered.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline {
     at: Instant,
@@ -11,22 +11,22 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// From now.
+    /// Returns the deadline that ends this long from now.
     pub fn within(limit: Duration) -> Self {
         Self { at: Instant::now() + limit, limit }
     }
 
-    /// What is left.
+    /// Returns the remaining time; zero after the deadline.
     pub fn left(&self) -> Duration {
         self.at.saturating_duration_since(Instant::now())
     }
 }
 
-/// Whether a request may be sent again when its answer was lost.
+/// Whether a request may be sent again after its answer was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// It changes nothing, or the same thing every time.
+    /// Always: the request changes nothing, or has the same effect every time.
     Freely,
-    /// Only when it surely was not applied.
+    /// Only if the request was certainly not applied.
     IfNotApplied,
 }

@@ -1,5 +1,5 @@
-//! What a host writes of its services, and the lease that their addresses hang on. Every write is fenced by
-//! the host's claim and the store's identity.
+//! Writes a host's services and keeps the leases alive that their keys are attached to. Every write
+//! of an agent is fenced by the host's claim and the store's identity.
 
 use crate::error::{Class, StoreError};
 use crate::host_write::{Fence, Refusal, Written};
@@ -14,43 +14,44 @@ use schema::names::{HostName, ServiceName};
 use schema::records::{DropStaleRequest, Maintenance};
 use schema::time::EpochSeconds;
 
-/// Services in one transaction; each may take two operations, and etcd takes 128.
+/// Largest number of services in one transaction. Each may take two operations, and etcd allows
+/// 128.
 pub const SERVICES_IN_WRITE: usize = 60;
 
-/// What becomes of one service in the store.
+/// Change of one service in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServiceChange {
-    /// Its record is written, its health, or both.
+    /// Writes the record, the health, or both.
     Say {
-        /// The record, as JSON.
+        /// Record as JSON; `None` to leave it unchanged.
         record: Option<String>,
-        /// The health.
+        /// Health; `None` to leave it unchanged.
         health: Option<Health>,
     },
-    /// Both keys go; the health said before that it is withdrawn.
+    /// Deletes the record and the health. The health must have been `withdrawn` before.
     Remove,
 }
 
-/// One transaction about services of a host.
+/// One transaction that changes services of a host.
 #[derive(Debug, Clone)]
 pub struct ServiceWrite<'a> {
-    /// The host.
+    /// Name of the host.
     pub host: &'a HostName,
-    /// The fence.
+    /// Revisions that must be unchanged.
     pub fence: Fence,
-    /// The lease of records.
+    /// Work lease, to which records are attached.
     pub work_lease: i64,
-    /// The lease of health.
+    /// Live lease, to which the health is attached.
     pub live_lease: i64,
-    /// At most [`SERVICES_IN_WRITE`].
+    /// Services to change, at most [`SERVICES_IN_WRITE`].
     pub changes: Vec<(ServiceName, ServiceChange)>,
 }
 
 impl Session {
-    /// Grants a lease.
+    /// Grants a lease of this many seconds and returns its id.
     ///
     /// # Errors
-    /// As the store answers.
+    /// Returns the store's error.
     pub async fn grant_lease(&self, seconds: i64, deadline: Deadline) -> Result<i64, StoreError> {
         let granted = self
             .call("lease grant", Repeat::Freely, deadline, |mut client| async move {
@@ -60,12 +61,12 @@ impl Session {
         Ok(granted.id())
     }
 
-    /// Keeps a lease of this host alive, on a connection on which its claim was found as it was written: on another
-    /// one the store may have gone back, and what is kept alive there was true once. Waits for whoever keeps the claim
-    /// to look.
+    /// Keeps a lease of this host alive, but only on a connection on which the host's claim was
+    /// found unchanged. On another connection the store may have gone back, and the keep-alive
+    /// would preserve outdated keys. Waits until the presence task has checked the connection.
     ///
     /// # Errors
-    /// As the store answers; [`StoreError::LeaseGone`] if it is gone.
+    /// Returns the store's error; [`StoreError::LeaseGone`] if the lease does not exist any more.
     pub async fn keep_own_lease(&self, lease: i64, deadline: Deadline) -> Result<(), StoreError> {
         let operation = "lease keep-alive";
         let unreachable = |detail: &str| StoreError::Unreachable { operation, detail: detail.into() };
@@ -86,10 +87,10 @@ impl Session {
             .unwrap_or_else(|_| Err(unreachable("the claim could not be looked at, or no answer in time")))
     }
 
-    /// What stands in the store of these services of a host.
+    /// Reads the records and the health of these services of a host.
     ///
     /// # Errors
-    /// As the store answers; never a part.
+    /// Returns the store's error; a partial result is never returned.
     pub async fn read_services(
         &self,
         host: &HostName,
@@ -106,10 +107,11 @@ impl Session {
         self.read_keys(&keys, deadline).await
     }
 
-    /// Writes about services. Said again it says the same, so an answer that was lost does no harm.
+    /// Commits a transaction that changes services. It has the same effect when it is repeated, so
+    /// a lost answer does no harm.
     ///
     /// # Errors
-    /// As the store answers.
+    /// Returns the store's error.
     pub async fn write_services(
         &self,
         write: &ServiceWrite<'_>,
@@ -166,19 +168,21 @@ impl Session {
 /// Services of a host that a one-shot verb publishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OneShotService {
-    /// The host.
+    /// Name of the host.
     pub host: HostName,
-    /// The record of each, as JSON.
+    /// Record of every service, as JSON.
     pub record: String,
-    /// The services.
+    /// Names of the services to publish.
     pub services: Vec<ServiceName>,
 }
 
 impl Session {
-    /// Says what is out of use on a host; false if that does not stand any more as it was read.
+    /// Writes which services of a host are in maintenance. `read_at` is the revision at which the
+    /// key was last written, 0 if it did not exist. Returns the revision, and false if nothing was
+    /// written because the key changed meanwhile.
     ///
     /// # Errors
-    /// As the store answers.
+    /// Returns the store's error.
     pub async fn set_maintenance(
         &self,
         host: &HostName,
@@ -199,15 +203,16 @@ impl Session {
         Ok((answer.succeeded(), answer.header().map_or(0, |h| h.revision())))
     }
 
-    /// Lets through what cliff guards hold back.
+    /// Requests that agents stop serving retained instances (`drop-stale`). Returns the revision of
+    /// the write.
     ///
     /// # Errors
-    /// As the store answers.
+    /// Returns the store's error.
     pub async fn request_drop_stale(&self, at: EpochSeconds, deadline: Deadline) -> Result<i64, StoreError> {
-        // Whoever cannot be asked is told nothing either.
+        // If the store cannot be read, nothing is written.
         self.read_keys(&[Key::DropStale], deadline).await?;
         let (key, value) = (self.full(Key::DropStale), codec::write(&DropStaleRequest { at }));
-        // Said twice it lets through the same.
+        // A repeated request has the same effect.
         let answer = self
             .call("release the view", Repeat::Freely, deadline, |mut client| {
                 let (key, value) = (key.clone(), value.clone());
@@ -217,12 +222,14 @@ impl Session {
         Ok(answer.header().map_or(0, |h| h.revision()))
     }
 
-    /// Publishes services of a host once. With an agent there they hang on its lease and count as working; those
-    /// that the agent publishes by itself are left to it. Without one they hang on nothing. False if an agent came
-    /// or went meanwhile: nothing, or a part, was written then, and it can be said again.
+    /// Publishes services of a host once. If an agent holds the host name, the keys are attached to
+    /// its live lease and the services count as functional; services that the agent itself
+    /// publishes are left unchanged. Without an agent the keys have no lease. Returns false if an
+    /// agent came or went meanwhile: nothing, or only a part, was written, and the call can be
+    /// repeated.
     ///
     /// # Errors
-    /// As the store answers.
+    /// Returns the store's error.
     pub async fn publish_one_shot(
         &self,
         shot: &OneShotService,
@@ -263,10 +270,11 @@ impl Session {
         Ok(true)
     }
 
-    /// Withdraws every service of a host that is taken out: first it is said, then it is gone.
+    /// Withdraws every given service of a host that is decommissioned: first sets the health to
+    /// `withdrawn`, then deletes the keys.
     ///
     /// # Errors
-    /// As the store answers; it can be said again.
+    /// Returns the store's error; the call can be repeated.
     pub(crate) async fn withdraw_all(
         &self,
         host: &HostName,

@@ -1,8 +1,8 @@
-//! One connection to one member of the store, replaced by the next member's when it fails.
+//! One connection to one member of the store. When it fails, the next member is used.
 //!
-//! `etcd-client` can balance over several members, but it goes on choosing dead ones and never leaves a
-//! member that is cut off from its peers. So a session talks to one endpoint at a time and moves on
-//! when a request fails for a reason that another member may not share.
+//! `etcd-client` can balance over several members, but it keeps choosing dead ones and never leaves
+//! a member that is cut off from its peers. So a session uses one endpoint at a time, and moves on
+//! when a request fails for a reason that may not apply to another member.
 
 use crate::classify::Caller;
 use crate::config::{EndpointSource, SessionConfig};
@@ -20,8 +20,8 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
-/// HTTP/2 pings: a half-open connection is noticed within 15 s. etcd answers pings that come more often
-/// than every 5 s with GOAWAY.
+/// Interval of HTTP/2 pings. A half-open connection is noticed within 15 s. etcd answers pings that
+/// come more often than every 5 s with GOAWAY.
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 const TLS_FILES_LOOKED_AT_EVERY: Duration = Duration::from_secs(10);
@@ -29,16 +29,16 @@ const TLS_FILES_LOOKED_AT_EVERY: Duration = Duration::from_secs(10);
 struct Connection {
     endpoints: Vec<String>,
     index: usize,
-    /// The endpoint of the newest client.
+    /// Endpoint of the newest client.
     in_use: Arc<str>,
     client: Option<Client>,
-    /// Goes up with each new client.
+    /// Number of the newest client; increases with each new one.
     generation: u64,
     tls_stamp: Vec<Option<SystemTime>>,
     tls_looked_at: Instant,
 }
 
-/// A session with the store. Cheap to clone; clones share one connection.
+/// A session with the store. It is cheap to clone; clones share one connection.
 #[derive(Clone)]
 pub struct Session {
     inner: Arc<Inner>,
@@ -48,17 +48,17 @@ struct Inner {
     config: SessionConfig,
     connection: Mutex<Connection>,
     marks: SharedMarks,
-    /// The generation of the newest client.
+    /// Generation of the newest client.
     generations: watch::Sender<u64>,
-    /// The generation on which the host's claim was last found as it was written.
+    /// Generation of the connection on which the host's claim was last found unchanged.
     proven: watch::Sender<u64>,
 }
 
 impl Session {
-    /// A session; connects when it is first used.
+    /// Returns a session, which connects when it is first used.
     ///
     /// # Errors
-    /// A setting that cannot work.
+    /// Returns the setting that cannot be used.
     pub fn new(config: SessionConfig) -> Result<Self, crate::ConfigError> {
         config.check()?;
         let connection = Connection {
@@ -81,17 +81,17 @@ impl Session {
         })
     }
 
-    /// The settings.
+    /// Returns the settings of the session.
     pub fn config(&self) -> &SessionConfig {
         &self.inner.config
     }
 
-    /// A key as it stands in the store.
+    /// Returns a key as it is stored, with the namespace.
     pub(crate) fn full(&self, key: impl std::fmt::Display) -> String {
         format!("{}{key}", self.inner.config.namespace)
     }
 
-    /// How far the store had come when it last answered.
+    /// Returns the highest revision and raft term that the store has answered with.
     pub fn marks(&self) -> Marks {
         self.inner.marks.get()
     }
@@ -100,7 +100,8 @@ impl Session {
         self.inner.marks.update(|marks| marks.revision = marks.revision.max(revision));
     }
 
-    /// Takes note of an answer, or of what a host remembers: answers older than this are a store that went back.
+    /// Raises the marks to those of an answer, or to those that a host remembers: an answer below
+    /// them comes from a store that went back.
     pub fn remember_marks(&self, revision: i64, raft_term: u64) {
         self.inner.marks.update(|marks| {
             marks.revision = marks.revision.max(revision);
@@ -108,32 +109,35 @@ impl Session {
         });
     }
 
-    /// Begins a new history with these marks: what was seen before is of a store that is no more.
+    /// Begins a new history with these marks, because the earlier marks belong to a store that does
+    /// not exist any more.
     pub fn begin_history(&self, revision: i64, raft_term: u64) {
         self.inner.marks.update(|marks| *marks = Marks { history: marks.history + 1, revision, raft_term });
     }
 
-    /// The generation of the newest client, and a way to wait for the next.
+    /// Returns a receiver of the generation of the newest client, which can also wait for the next
+    /// one.
     pub(crate) fn generations(&self) -> watch::Receiver<u64> {
         self.inner.generations.subscribe()
     }
 
-    /// Takes note that the host's claim stands as it was written on this connection.
+    /// Records that the host's claim was found unchanged on the connection of this generation.
     pub(crate) fn note_proven(&self, generation: u64) {
         self.inner.proven.send_replace(generation);
     }
 
-    /// The generation on which it was found so last, and a way to wait for the next.
+    /// Returns a receiver of the generation on which the claim was last found unchanged, which can
+    /// also wait for the next one.
     pub(crate) fn proven(&self) -> watch::Receiver<u64> {
         self.inner.proven.subscribe()
     }
 
-    /// The endpoints as they were found last; empty before the first use.
+    /// Returns the endpoints found by the last look-up; empty before the first use.
     pub async fn endpoints(&self) -> Vec<String> {
         self.inner.connection.lock().await.endpoints.clone()
     }
 
-    /// An error of a watch, or of something else that changes nothing.
+    /// Classifies an error of a watch, or of another operation that changes nothing.
     pub(crate) fn error(&self, operation: &'static str, error: &etcd_client::Error) -> StoreError {
         self.error_at(operation, Repeat::Freely, None, error)
     }
@@ -159,24 +163,25 @@ impl Session {
         error
     }
 
-    /// The client for the endpoint in use, and its generation.
+    /// Returns the client of the endpoint in use, and its generation.
     pub(crate) async fn client(&self) -> Result<(Client, u64), StoreError> {
         self.connected().await.map(|(client, generation, _)| (client, generation))
     }
 
-    /// The same, and the endpoint: another request may have moved on before this one is answered.
+    /// Like [`Self::client`], but also returns the endpoint, because another request may move on to
+    /// the next one before this request is answered.
     async fn connected(&self) -> Result<(Client, u64, Arc<str>), StoreError> {
         let config = &self.inner.config;
         let mut connection = self.inner.connection.lock().await;
         if connection.endpoints.is_empty() {
             connection.endpoints = discovery::endpoints(&config.endpoints, !config.tls.is_empty()).await?;
-            // Agents that share a list begin at different members.
+            // Agents that share a list begin with different members.
             connection.index = (jitter() * connection.endpoints.len() as f64) as usize;
         }
         if !config.tls.is_empty() && connection.tls_looked_at.elapsed() > TLS_FILES_LOOKED_AT_EVERY {
             connection.tls_looked_at = Instant::now();
             if connection.tls_stamp != tls_stamp(config) {
-                tracing::info!("TLS files changed, connecting anew");
+                tracing::info!("TLS files changed, reconnecting");
                 connection.client = None;
             }
         }
@@ -208,8 +213,8 @@ impl Session {
         Ok((client, connection.generation, connection.in_use.clone()))
     }
 
-    /// Moves on to the next endpoint, if the one of this generation is still in use. After a whole round
-    /// the list of endpoints is looked up again.
+    /// Moves on to the next endpoint, if the client of this generation is still in use. After a
+    /// whole round the endpoints are looked up again, unless they are a fixed list.
     pub(crate) async fn move_on(&self, generation: u64) {
         let mut connection = self.inner.connection.lock().await;
         if connection.generation != generation {
@@ -223,7 +228,7 @@ impl Session {
         }
     }
 
-    /// Sends a request, failing over and repeating it as far as that is safe, until the deadline.
+    /// Sends a request. Fails over and repeats it as far as that is safe, until the deadline.
     pub(crate) async fn call<T, F, Fut>(
         &self,
         operation: &'static str,
@@ -245,7 +250,7 @@ impl Session {
                 return Err(StoreError::Deadline { operation, limit, detail: last });
             }
             let error = match tokio::time::timeout(left, self.connected()).await {
-                // What was wrong before says more than that the time was over.
+                // The earlier error is more useful than the fact that the time is over.
                 Err(_) if failures > 0 => continue,
                 Err(_) => StoreError::Unreachable { operation, detail: "connecting took too long".into() },
                 Ok(Err(error)) => error,
@@ -254,7 +259,8 @@ impl Session {
                     let error = match tokio::time::timeout(limit, request(client)).await {
                         Ok(Ok(answer)) => return Ok(answer),
                         Ok(Err(error)) => self.error_at(operation, repeat, Some(&endpoint), &error),
-                        // As above; what may have been applied has to be said.
+                        // As above. But if the request may have been applied, the error must say
+                        // so.
                         Err(_) if failures > 0 && repeat == Repeat::Freely && deadline.left().is_zero() => {
                             continue;
                         }
@@ -274,7 +280,7 @@ impl Session {
             }
             failures += 1;
             last = error.to_string();
-            // The next member is asked at once, the first time round.
+            // The first round tries every member without delay.
             let members = self.inner.connection.lock().await.endpoints.len();
             if failures as usize >= members {
                 tokio::time::sleep(backoff.delay(failures, jitter()).min(deadline.left())).await;

@@ -1,4 +1,4 @@
-//! Decisions: what a host does next, how a fleet stands, and the settings that both rest on.
+//! Decisions: what a host does next, the state of a fleet, and the settings that both depend on.
 
 pub mod fleet;
 pub mod host;

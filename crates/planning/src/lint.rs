@@ -1,5 +1,6 @@
-//! What can be known of settings before anything runs: roles that need each other for ever, needs that nobody
-//! meets, files with two writers.
+//! Problems of settings that can be found before anything runs: roles that wait for each other
+//! forever, needs that no host meets, files with two writers, and services without a DNS name or a
+//! check.
 
 use crate::fleet::{Member, Prospect, Root, WaitGraph};
 use crate::settings::Settings;
@@ -13,38 +14,38 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What one kind of host is told.
+/// The configuration of one kind of host.
 #[derive(Debug, Clone)]
 pub struct HostConfig {
-    /// Where it stands, for messages.
+    /// Where the configuration comes from, for messages.
     pub source: String,
-    /// Its settings.
+    /// The settings of the agent.
     pub settings: Settings,
-    /// Its services.
+    /// The services of the host.
     pub definitions: Definitions,
 }
 
-/// How much a diagnostic weighs.
+/// How severe a diagnostic is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// It cannot work.
+    /// The configuration cannot work.
     Error,
-    /// It may be meant.
+    /// The configuration may be intended.
     Warning,
 }
 
-/// Something that was found.
+/// A problem that was found.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Diagnostic {
-    /// How much it weighs.
+    /// How severe the problem is.
     pub severity: Severity,
-    /// Where.
+    /// The source of the configuration that has the problem.
     pub source: String,
-    /// What.
+    /// A description of the problem.
     pub message: String,
 }
 
-/// Looks at everything together.
+/// Checks all configurations together and returns the diagnostics in order.
 pub fn lint(hosts: &[HostConfig]) -> Vec<Diagnostic> {
     let mut diagnostics = BTreeSet::new();
     let mut add = |severity, source: &str, message: String| {
@@ -88,7 +89,7 @@ pub fn lint(hosts: &[HostConfig]) -> Vec<Diagnostic> {
     diagnostics.into_iter().collect()
 }
 
-/// The files that are written, each with its writers.
+/// Returns the files that are written, each with its writers.
 fn writers(config: &HostConfig) -> BTreeMap<PathBuf, Vec<String>> {
     let Settings { templates, catalog, version_file, state_directory, .. } = &config.settings;
     let mut writers: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
@@ -98,7 +99,7 @@ fn writers(config: &HostConfig) -> BTreeMap<PathBuf, Vec<String>> {
         if template.target.starts_with(state_directory) {
             add(&template.target, "the agent, whose state directory it is in".into());
         }
-        // A template that is a service file of this host, or another template's source, would feed itself.
+        // A template must not write the source of another template, which somebody maintains.
         for other in templates.iter().filter(|other| other.source == template.target) {
             add(&template.target, format!("whoever maintains the source of {}", other.target.display()));
         }
@@ -108,7 +109,8 @@ fn writers(config: &HostConfig) -> BTreeMap<PathBuf, Vec<String>> {
     writers
 }
 
-/// Roles that can never come through, computed as for hosts: one of each, with nothing working yet.
+/// Returns the deadlocks between roles, each with its source. They are computed as for hosts, with
+/// one host of each role, where only the services of roles without needs work.
 fn loops(hosts: &[HostConfig]) -> Vec<(String, String)> {
     let name = |number: usize, config: &HostConfig| {
         let role = config.settings.role.as_ref().map(|role| role.as_str().to_owned());
@@ -130,7 +132,7 @@ fn loops(hosts: &[HostConfig]) -> Vec<(String, String)> {
         }
     }
     let provided: BTreeSet<ServiceName> = records.keys().map(|(service, _)| service.clone()).collect();
-    // What nobody here has may come from elsewhere; that is said by itself.
+    // A service that no host here has may come from elsewhere. Another diagnostic names it.
     for member in members.values_mut() {
         if let Prospect::Waits(waits) = &mut member.prospect {
             waits.retain(|wait| provided.contains(&wait.service));
@@ -139,7 +141,8 @@ fn loops(hosts: &[HostConfig]) -> Vec<(String, String)> {
             }
         }
     }
-    // Nothing is in motion here but what is written: a role without needs brings its services and no others.
+    // Only what is configured counts here: a role without needs provides its own services and no
+    // others.
     for member in members.values_mut() {
         if matches!(member.prospect, Prospect::Open(_)) {
             member.prospect = Prospect::Settled;
@@ -162,7 +165,8 @@ fn loops(hosts: &[HostConfig]) -> Vec<(String, String)> {
     found
 }
 
-/// How many there will be is not known: one of a role stands for all.
+/// Returns the requirement as a need for one instance, because the number of hosts is not known:
+/// one host stands for all hosts of a role. `None` if the requirement waits for nothing.
 fn one_of(requirement: &Requirement) -> Option<Wait> {
     if requirement.count == Count::AtLeast(0) {
         return None;

@@ -1,4 +1,5 @@
-//! What a site decided for its hosts: the steps of each phase and the intervals. Made from settings.
+//! What a site configures for its hosts: the steps of each phase, and the intervals. It is made
+//! from the settings.
 
 use catalog::requires::Requirement;
 use schema::names::StepName;
@@ -13,31 +14,32 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Leftovers {
-    /// They are ended with the step and counted in its result.
+    /// They are killed when the step ends, and counted in its result.
     #[default]
     Kill,
-    /// They stay; for steps that start a daemon without a service manager.
+    /// They keep running; for steps that start a daemon without a service manager.
     Keep,
 }
 
 /// One command of a phase. It runs at least once, so it must be idempotent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// Its name, unique in its phase.
+    /// The name of the step, unique in its phase.
     pub name: StepName,
-    /// Program and arguments; no shell.
+    /// Program and arguments. No shell is used.
     pub command: Vec<String>,
-    /// Most time it may take; then TERM, [`Step::grace`], KILL to all of its processes.
+    /// Longest run time. After it, all processes of the step get TERM, and KILL after
+    /// [`Step::grace`].
     pub timeout: Duration,
     /// Time between TERM and KILL.
     pub grace: Duration,
     /// Exit codes that mean done.
     pub done_codes: Vec<i32>,
-    /// Exit codes that mean "not yet".
+    /// Exit codes that mean "not yet": the step is deferred.
     pub not_yet_codes: Vec<i32>,
-    /// What happens to processes that it leaves behind.
+    /// What happens to processes that the step leaves behind.
     pub leftovers: Leftovers,
-    /// Why it can only fail: it stands for something that would have to be run and cannot.
+    /// Why the step can only fail, if so: it stands for something that should run but cannot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cannot_run: Option<String>,
 }
@@ -46,45 +48,45 @@ pub struct Step {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "end", rename_all = "snake_case")]
 pub enum StepEnd {
-    /// It exited by itself.
+    /// The step exited by itself.
     Exited {
-        /// Its exit code.
+        /// The exit code.
         code: i32,
     },
-    /// A signal ended it.
+    /// A signal ended the step.
     Signalled {
-        /// The signal's name.
+        /// The name of the signal.
         signal: String,
     },
-    /// It took longer than its limit and was ended.
+    /// The step took longer than its limit and was ended.
     TimedOut {
-        /// The limit in milliseconds.
+        /// The limit, in milliseconds.
         limit_millis: u64,
     },
-    /// Its runner disappeared without a result: power loss, reboot, kill.
+    /// The runner disappeared without a result: power loss, reboot or kill.
     Interrupted,
-    /// It could not be started.
+    /// The step could not be started.
     NotStarted {
-        /// Why.
+        /// Why the step could not be started.
         why: String,
     },
 }
 
-/// What a step's end means.
+/// What the end of a step means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepMeaning {
-    /// Go on.
+    /// The step is done, and the phase goes on.
     Done,
-    /// Ask again later.
+    /// The step is deferred and runs again later.
     NotYet,
-    /// Run it again: it was interrupted.
+    /// The step was interrupted and runs again.
     Again,
-    /// It failed.
+    /// The step failed.
     Failed,
 }
 
 impl Step {
-    /// What this end means for this step. A signal never reads as an exit code.
+    /// Returns what this end means for this step. A signal is never read as an exit code.
     pub fn meaning(&self, end: &StepEnd) -> StepMeaning {
         match end {
             StepEnd::Exited { code } if self.done_codes.contains(code) => StepMeaning::Done,
@@ -114,20 +116,20 @@ impl fmt::Display for StepEnd {
 /// The steps of each phase, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Steps {
-    /// Before the host is disturbed.
+    /// Steps that run before the host is disturbed.
     pub prefetch: Vec<Step>,
-    /// The consistent phase.
+    /// Steps of the apply phase.
     pub apply: Vec<Step>,
-    /// The eventual phase.
+    /// Steps of the converge phase.
     pub converge: Vec<Step>,
-    /// Single commands, then the entries of the validation directory.
+    /// Steps of the validate phase: single commands, then the entries of the validation directory.
     pub validate: Vec<Step>,
-    /// Once per instruction, when the host becomes suspect.
+    /// Steps that run once per instruction, when the host becomes suspect.
     pub on_suspect: Vec<Step>,
 }
 
 impl Steps {
-    /// The steps of one phase.
+    /// Returns the steps of one phase.
     pub fn of(&self, phase: StepPhase) -> &[Step] {
         match phase {
             StepPhase::Prefetch => &self.prefetch,
@@ -139,40 +141,43 @@ impl Steps {
     }
 }
 
-/// What decisions of a host depend on beside facts.
+/// The configuration that decisions of a host depend on, in addition to facts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     /// Who applies versions.
     pub driver: Driver,
-    /// The steps.
+    /// The steps of each phase.
     pub steps: Steps,
-    /// What the host needs of others.
+    /// The services that the host needs.
     pub requires: Vec<Requirement>,
-    /// The eventual phase follows a change of what is needed at most this often.
+    /// Shortest time between two runs of the converge phase that follow changes of the needed
+    /// services.
     pub converge_at_most_every: Duration,
     /// Time between two validations of a settled host.
     pub validate_every: Duration,
-    /// Time before a step that said "not yet" runs again.
+    /// Time before a deferred step runs again.
     pub not_yet_retry: Duration,
     /// Delay before the next attempt after a failed apply or prefetch.
     pub attempt_backoff: Backoff,
-    /// Failed attempts at one instruction that make a host suspect.
+    /// Number of failed disruptive attempts at one instruction that make a host suspect.
     pub suspect_after: u32,
-    /// A suspect host tries a failed apply again when what the catalog makes addressable has changed since it began:
-    /// at most once in this time, over which hosts spread. Zero turns it off.
+    /// Window over which suspect hosts spread another attempt at a failed apply, if what the
+    /// catalog makes addressable has changed since the attempt began. A host makes at most one such
+    /// attempt in this time. Zero turns it off.
     pub suspect_retry_on_change: Duration,
-    /// A suspect host tries a failed apply again this often without any change. Zero turns it off.
+    /// Time after which a suspect host tries a failed apply again without any change. Zero turns it
+    /// off.
     pub suspect_retry_every: Duration,
-    /// Disruptive repairs of a proven version in 24 hours.
+    /// Largest number of disruptive repairs of a proven version in 24 hours.
     pub reapply_per_day: u32,
-    /// How long validation must fail without a break before a version is applied again; each host
-    /// waits between once and twice this long.
+    /// How long validation must fail without a break before a version is applied again. Each host
+    /// waits between once and twice this time.
     pub reapply_after: Duration,
     /// Window over which hosts spread the start of a new instruction.
     pub spread_window: Duration,
 }
 
-/// How often a step may be interrupted in one attempt before that counts as its failure.
+/// Number of interruptions of a step at which it counts as failed.
 pub const INTERRUPTIONS_MAX: u32 = 5;
 
 #[cfg(test)]

@@ -1,36 +1,37 @@
-//! Values of the store as bytes: JSON with a format version, and the bare text of the original tool.
+//! Values of the store as bytes: JSON with a format version, and the plain text of the original
+//! tool.
 
 use crate::names::{Version, quoted};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The format that this program writes.
+/// The format version that this program writes.
 pub const FORMAT: u32 = 1;
 
-/// How every value begins that this program writes.
+/// The first bytes of every value that this program writes.
 const FRONT: &str = r#"{"format":1,"#;
 
-/// Most of a step's output that a report carries, in bytes.
+/// Largest part of a step's output in a report, in bytes.
 pub const LOG_TAIL_MAX_BYTES: usize = 4 * 1024;
 
-/// A value that could not be read.
+/// A value that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
-    /// Not UTF-8 text.
+    /// The value is not UTF-8 text.
     #[error("the value is not UTF-8")]
     NotText,
-    /// Not the JSON that stands under such a key.
+    /// The value is not the JSON that belongs under its key.
     #[error("the value {shown} is not the expected JSON: {detail}")]
     NotJson {
         /// The value, quoted and cut.
         shown: String,
-        /// What the reader said.
+        /// The error of the JSON parser.
         detail: String,
     },
-    /// Written by a newer program.
+    /// The value was written by a newer program.
     #[error("the value has format {found}, this program reads up to {FORMAT}")]
     Newer {
-        /// The format found.
+        /// The format version of the value.
         found: u32,
     },
 }
@@ -38,7 +39,7 @@ pub enum ValueError {
 /// Reads a value of the store.
 ///
 /// # Errors
-/// Says what the value is instead.
+/// Returns an error if the value is not UTF-8, is not the expected JSON, or has a newer format.
 pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ValueError> {
     #[derive(Deserialize)]
     struct Envelope {
@@ -47,11 +48,12 @@ pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ValueError> {
     }
     let text = std::str::from_utf8(bytes).map_err(|_| ValueError::NotText)?;
     let not_json = |e: serde_json::Error| ValueError::NotJson { shown: quoted(text), detail: e.to_string() };
-    // serde would read a list as a struct whose fields come in order.
+    // serde would accept a list as a struct whose fields come in order.
     if !text.trim_start().starts_with('{') {
         return Err(ValueError::NotJson { shown: quoted(text), detail: "not an object".into() });
     }
-    // What this program wrote itself need not be looked through for its format.
+    // A value that begins as this program writes it has a known format, so the format need not be
+    // parsed separately.
     if !text.starts_with(FRONT) {
         let envelope: Envelope = serde_json::from_str(text).map_err(not_json)?;
         if envelope.format > FORMAT {
@@ -61,8 +63,9 @@ pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ValueError> {
     serde_json::from_str(text).map_err(not_json)
 }
 
-/// Reads a value that begins as this program writes it, borrowing from it; `None` if it begins otherwise or cannot be
-/// read so. What is wrong with it, if anything, [`read`] says.
+/// Reads a value that begins as this program writes it, and borrows from it. Returns `None` if the
+/// value begins differently or cannot be parsed in this way; [`read`] finds out what is wrong with
+/// it, if anything.
 pub(crate) fn read_own<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
     let text = std::str::from_utf8(bytes).ok()?;
     text.starts_with(FRONT).then(|| serde_json::from_str(text).ok())?
@@ -72,16 +75,16 @@ fn first_format() -> u32 {
     FORMAT
 }
 
-/// Writes a value of the store: one line of JSON with its format version in front.
+/// Returns a value of the store as one line of JSON, with its format version first.
 pub fn write<T: Serialize>(value: &T) -> String {
     serde_json::to_string(&Envelope { format: FORMAT, value })
         .unwrap_or_else(|e| unreachable!("values of the store have text keys and finite numbers: {e}"))
 }
 
-/// Writes a value as [`write`] does, for values that are too large to be held as text.
+/// Writes a value as [`write`] does, for values that are too large to keep as text in memory.
 ///
 /// # Errors
-/// As the writer says.
+/// Returns the error of the writer.
 pub fn write_to<T: Serialize>(value: &T, writer: impl std::io::Write) -> std::io::Result<()> {
     Ok(serde_json::to_writer(writer, &Envelope { format: FORMAT, value })?)
 }
@@ -93,17 +96,17 @@ struct Envelope<'a, T> {
     value: &'a T,
 }
 
-/// Reads the text of `/current_version`: surrounding white space is stripped, because
+/// Reads the text of `/current_version`. Surrounding white space is stripped, because
 /// `echo 43 | etcdctl put /current_version` stores the newline.
 ///
 /// # Errors
-/// Names the rule that the text breaks.
+/// Returns the rule that the text breaks.
 pub fn read_version(bytes: &[u8]) -> Result<Version, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "the value is not UTF-8".to_owned())?;
     Version::new(text.trim()).map_err(|e| e.to_string())
 }
 
-/// Cuts text to at most `max` bytes at a character boundary, marking the cut.
+/// Cuts text to at most `max` bytes at a character boundary, and marks the cut.
 pub fn cut(text: &str, max: usize) -> String {
     if text.len() <= max {
         return text.to_owned();
@@ -115,7 +118,7 @@ pub fn cut(text: &str, max: usize) -> String {
     format!("{}…", &text[..end])
 }
 
-/// Keeps the last lines that fit into [`LOG_TAIL_MAX_BYTES`], with control characters escaped.
+/// Returns the last lines that fit into [`LOG_TAIL_MAX_BYTES`], with control characters replaced.
 pub fn log_tail<'a>(lines: impl DoubleEndedIterator<Item = &'a str>) -> Vec<String> {
     let mut kept = Vec::new();
     let mut bytes = 0;
@@ -123,7 +126,8 @@ pub fn log_tail<'a>(lines: impl DoubleEndedIterator<Item = &'a str>) -> Vec<Stri
         let escaped: String =
             line.chars().map(|c| if c.is_control() && c != '\t' { '�' } else { c }).collect();
         let line = cut(&escaped, 512);
-        // Two quotes and a comma, and one more byte for each character that JSON escapes.
+        // Each line costs two quotes and a comma, and one more byte for each character that JSON
+        // escapes.
         bytes += line.len() + 3 + line.matches(['"', '\\', '\t']).count();
         if bytes > LOG_TAIL_MAX_BYTES {
             break;

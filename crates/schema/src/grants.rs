@@ -1,22 +1,22 @@
-//! Which keys each kind of user of the store may read and write. What enrolls users prints exactly this, so that the
-//! manual and the program cannot drift apart.
+//! The keys that each kind of store user may read and write. The command that enrolls users prints
+//! exactly these permissions, so that the manual and the program cannot differ.
 
 use crate::keys::{Key, Prefix, StatusState};
 use crate::names::{HostName, ServiceName, StatusType};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What may be done.
+/// What a grant permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Read and watch.
     Read,
-    /// That, and put and delete.
+    /// Read, watch, put and delete.
     ReadWrite,
 }
 
 impl fmt::Display for Access {
-    /// As etcdctl calls it.
+    /// Writes the name that etcdctl uses.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Read => "read",
@@ -25,21 +25,21 @@ impl fmt::Display for Access {
     }
 }
 
-/// On what.
+/// The keys that a grant covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Keys {
     /// One key.
     One(Key),
-    /// Everything that begins like this.
+    /// All keys with this prefix.
     Below(Prefix),
 }
 
 /// One permission of a role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// What may be done.
+    /// What the grant permits.
     pub access: Access,
-    /// On what.
+    /// The keys that the grant covers.
     pub keys: Keys,
 }
 
@@ -47,15 +47,16 @@ fn grant(access: Access, keys: impl IntoIterator<Item = Keys>) -> Vec<Grant> {
     keys.into_iter().map(|keys| Grant { access, keys }).collect()
 }
 
-/// What every agent needs alike. The listing of a version cannot be granted host by host, because the version stands before
-/// the host; what a host says of itself there is compared with its own key by `verify_hosts --strict`.
+/// Returns the grants that all agents share. The listing cannot be granted host by host, because
+/// the version comes before the host in its key. `verify_hosts --strict` therefore compares the
+/// listing with the key under which the host itself announces its version.
 pub fn every_agent() -> Vec<Grant> {
     let read = [
         Keys::One(Key::CurrentVersion),
         Keys::One(Key::Store),
         Keys::One(Key::DropStale),
         Keys::Below(Prefix::Hosts),
-        // Where hosts without a service are.
+        // The addresses of hosts without a service.
         Keys::Below(Prefix::Lives),
         Keys::Below(Prefix::Services),
         Keys::Below(Prefix::HealthAll),
@@ -64,7 +65,8 @@ pub fn every_agent() -> Vec<Grant> {
     [grant(Access::Read, read), grant(Access::ReadWrite, [Keys::Below(Prefix::RunningVersions)])].concat()
 }
 
-/// What only the agent of this host needs: exact keys. A service of the host is two keys of its own.
+/// Returns the grants that only the agent of this host needs. Each names one exact key. Every
+/// service of the host has two keys of its own.
 pub fn agent(host: &HostName, services: &BTreeSet<ServiceName>) -> Vec<Grant> {
     let read = [Keys::One(Key::Retry(host.clone())), Keys::One(Key::Maintenance(host.clone()))];
     let mut written = vec![
@@ -84,7 +86,7 @@ pub fn agent(host: &HostName, services: &BTreeSet<ServiceName>) -> Vec<Grant> {
     [grant(Access::Read, read), grant(Access::ReadWrite, written.into_iter().map(Keys::One))].concat()
 }
 
-/// Everything that this program keeps in the store.
+/// Returns grants for everything that this program keeps in the store.
 fn all(access: Access) -> Vec<Grant> {
     let ones = [Key::CurrentVersion, Key::Store, Key::DropStale].map(Keys::One);
     let below = [
@@ -104,12 +106,13 @@ fn all(access: Access) -> Vec<Grant> {
     grant(access, ones.into_iter().chain(below.map(Keys::Below)))
 }
 
-/// What an operator's command needs: a host that is taken out goes with everything that it wrote.
+/// Returns the grants that an operator's commands need. Decommissioning a host deletes everything
+/// that the host wrote.
 pub fn operator() -> Vec<Grant> {
     all(Access::ReadWrite)
 }
 
-/// What somebody needs who only looks.
+/// Returns the grants of a user who only reads.
 pub fn verifier() -> Vec<Grant> {
     all(Access::Read)
 }

@@ -1,26 +1,26 @@
-//! What is said of services and their checks.
+//! The health of services and the results of their checks.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a host says of one of its services.
+/// The health of one service on one host, as that host reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
-    /// It works.
+    /// The service works.
     Passing,
-    /// It works, with something to look at.
+    /// The service works, but an operator should look at it.
     Warning,
-    /// It does not work.
+    /// The service does not work.
     Critical,
-    /// It works and takes nothing new; an operator is emptying it.
+    /// The service works but takes no new work: an operator is draining it.
     Draining,
-    /// It is being taken away.
+    /// The host says that it does not have the service any more.
     Withdrawn,
 }
 
 impl Health {
-    /// As it stands in the store.
+    /// Returns the text that represents the health in the store.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Passing => "passing",
@@ -31,7 +31,7 @@ impl Health {
         }
     }
 
-    /// Reads a value of the store; `None` if it is none of the words.
+    /// Reads a value of the store; `None` if it is not the text of any health.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?.trim();
         [Self::Passing, Self::Warning, Self::Critical, Self::Draining, Self::Withdrawn]
@@ -39,7 +39,7 @@ impl Health {
             .find(|health| health.as_str() == text)
     }
 
-    /// The service can be used.
+    /// True if the service can be used.
     pub const fn is_functional(self) -> bool {
         matches!(self, Self::Passing | Self::Warning)
     }
@@ -51,13 +51,13 @@ impl fmt::Display for Health {
     }
 }
 
-/// How much of a service somebody needs.
+/// How much of a service is required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// Its address is known.
+    /// The host is configured to have the service, so its address is known.
     Addressable,
-    /// It works.
+    /// The service works.
     #[default]
     Functional,
 }
@@ -82,15 +82,15 @@ impl std::str::FromStr for Level {
     }
 }
 
-/// What a check says.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckStatus {
-    /// Good.
+    /// The check succeeded.
     Passing,
-    /// Good, with something to look at.
+    /// The check succeeded, but an operator should look at it.
     Warning,
-    /// Bad.
+    /// The check failed.
     Critical,
 }
 

@@ -1,8 +1,8 @@
-//! Every key of the store. This is the only place where a key's path is spelled.
+//! Every key of the store. No other place in the code spells the path of a key.
 //!
-//! The first four kinds are the original names, with their leading slash, so that a reader who only
-//! knows those sees correct lists. A session may put a namespace in front of everything; keys here
-//! are without it.
+//! `/current_version`, `/running_version`, `/status` and `/available_services` are the names of the
+//! original tool, with their leading slash, so that a reader who only knows those sees correct
+//! lists. A session may put a namespace in front of every key; the keys here do not contain it.
 
 use crate::names::{ConfigName, HostName, NameError, ServiceName, StatusType, Version};
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ impl StatusState {
     /// All states, in the order in which they are listed.
     pub const ALL: [Self; 3] = [Self::Success, Self::Failed, Self::Pending];
 
-    /// The state as it stands in a key.
+    /// Returns the text that represents the state in a key.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -37,51 +37,53 @@ impl StatusState {
 /// One key of the store.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {
-    /// The desired version, text; written by an operator.
+    /// The desired version as text; written by an operator.
     CurrentVersion,
-    /// Proof that a host runs a version; value: epoch seconds as text; hangs on the live lease.
+    /// The listing of a host under a version; the value is epoch seconds as text. Attached to the
+    /// live lease.
     RunningVersion(Version, HostName),
-    /// A host's last result of one type.
+    /// The last result of a host for one status type.
     Status(StatusType, StatusState, HostName),
     /// The identity of the store.
     Store,
-    /// The roster: a host that exists, or its tombstone.
+    /// The roster entry of a host, or its tombstone.
     Host(HostName),
-    /// The claim of a host name by one running agent; hangs on the live lease.
+    /// The claim of a host name by one running agent. Attached to the live lease.
     Live(HostName),
-    /// The version that a host is listed under; written with every change of the listing.
+    /// The version that a host announces; written with every change of the listing.
     Announced(HostName),
-    /// What a host decided and why; bounded.
+    /// The report of a host: what it decided, and why. Its size is bounded.
     Report(HostName),
     /// An operator's request that a host try again.
     Retry(HostName),
-    /// The trace that a host reports a type of result by one-shot verbs. Its success runs out when it
-    /// stops; this stays, so that the silence shows.
+    /// A mark that a host reports this status type by one-shot verbs. The lease of the successful
+    /// status ends when the reports stop; this key stays, so that the missing reports are noticed.
     Reporting(StatusType, HostName),
-    /// Where a service is on a host: it is addressable; hangs on the work lease.
+    /// The record of an instance: the service is addressable on the host. Attached to the work
+    /// lease.
     Service(ServiceName, HostName),
-    /// Whether a service works on a host; hangs on the live lease.
+    /// The health of an instance. Attached to the live lease.
     Health(ServiceName, HostName),
-    /// What an operator took out of use on a host.
+    /// An operator's marks on the instances of a host: maintenance or draining.
     Maintenance(HostName),
-    /// An operator's request that agents stop serving what their guards retain.
+    /// An operator's request that agents end the retained state of the catalog.
     DropStale,
-    /// A value that operators keep for files of hosts.
+    /// A value that operators keep for the templates of hosts.
     Config(ConfigName),
 }
 
-/// A key that is not one of ours, or holds a name that is not valid.
+/// A key that is unknown or contains an invalid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// The path is not one that this program knows.
+    /// The path is unknown to this program.
     #[error("unknown key {0}")]
     Unknown(String),
-    /// The path is known, a name in it is not valid.
+    /// The path is known, but a name in it is invalid.
     #[error("key {key}")]
     Name {
         /// The key, quoted.
         key: String,
-        /// What is wrong with the name.
+        /// The rule that the name breaks.
         #[source]
         source: NameError,
     },
@@ -125,17 +127,17 @@ impl fmt::Display for Key {
     }
 }
 
-/// A prefix, and the key that a host behind it makes.
+/// A prefix, and the function that makes a key from the host name after the prefix.
 type PerHost = (&'static str, fn(HostName) -> Key);
-/// The same with a service before the host.
+/// A prefix, and the function that makes a key from the service and the host name after the prefix.
 type PerService = (&'static str, fn(ServiceName, HostName) -> Key);
 
 impl Key {
-    /// Reads a key as it stands in the store.
+    /// Parses a key of the store.
     ///
     /// # Errors
-    /// A path that is not known, or a name in it that is not valid. Such keys are passed over by readers
-    /// and counted; they never become part of an answer.
+    /// Returns an error if the path is unknown or a name in it is invalid. Readers ignore such keys
+    /// and count them; they never become part of an answer.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         let unknown = || KeyError::Unknown(crate::names::quoted(text));
         let name = |source| KeyError::Name { key: crate::names::quoted(text), source };
@@ -187,48 +189,48 @@ impl Key {
     }
 }
 
-/// The service and the host of the key of a record, not looked at yet; `None` of other keys.
+/// Returns the service and the host in the key of a record, both unchecked; `None` for other keys.
 pub fn service_key(key: &str) -> Option<(&str, &str)> {
     key.strip_prefix(SERVICES)?.split_once('/')
 }
 
-/// A range of keys that is read or watched together. Each ends in a slash, so a host or version never
-/// matches as the beginning of a longer one.
+/// A range of keys that is read or watched together. Each prefix ends with a slash, so that a host
+/// or version never matches a longer one that begins with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Prefix {
-    /// Every version and the hosts that run it.
+    /// The listings under all versions.
     RunningVersions,
-    /// The hosts that run one version.
+    /// The listings under one version.
     RunningVersion(Version),
-    /// All results of all types.
+    /// All statuses of all types.
     Statuses,
-    /// The hosts in one state of one type.
+    /// The hosts in one state of one status type.
     Status(StatusType, StatusState),
     /// The roster.
     Hosts,
-    /// The hosts whose agent lives.
+    /// The claims of all host names, which exist while the agents run.
     Lives,
-    /// What hosts are listed under.
+    /// The versions that hosts announce.
     Announced,
-    /// All reports.
+    /// The reports of all hosts.
     Reports,
-    /// What operators asked of hosts.
+    /// The requests that hosts try again.
     Retries,
-    /// The hosts that report any type of result by one-shot verbs.
+    /// The hosts that report any status type by one-shot verbs.
     ReportingAll,
-    /// The hosts that report one type of result by one-shot verbs.
+    /// The hosts that report one status type by one-shot verbs.
     Reporting(StatusType),
-    /// Where all services are.
+    /// The records of all services.
     Services,
-    /// Where one service is.
+    /// The records of one service.
     Service(ServiceName),
-    /// Whether services work.
+    /// The health of all services.
     HealthAll,
-    /// Whether one service works.
+    /// The health of one service.
     Health(ServiceName),
-    /// What operators took out of use.
+    /// The operators' marks on instances: maintenance or draining.
     Maintenances,
-    /// The values that operators keep for files of hosts.
+    /// The values that operators keep for the templates of hosts.
     Config,
 }
 
@@ -256,7 +258,8 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// The path of every kind of key, with its placeholders: `docs/keys.md` is checked against this list.
+/// Returns the path of every kind of key, with its placeholders, and its lifetime. A test compares
+/// `docs/keys.md` with this list.
 pub fn documented() -> Vec<(String, &'static str)> {
     let host = "<host>";
     vec![

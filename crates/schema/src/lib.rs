@@ -1,5 +1,5 @@
-//! What stands in the store: names, keys, values and who may write them; and the words of a host's plan, which are
-//! part of its report.
+//! The contents of the store: names, keys, values and who may write them. Also the types of a
+//! host's plan, which is part of its report.
 
 pub mod codec;
 pub mod grants;

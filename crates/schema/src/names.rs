@@ -1,22 +1,24 @@
-//! Validated names. Nothing that came from an operator, a file, the store or the network is used
-//! before it became one of these types, so it can stand in a key, a path or a line of output.
+//! Validated names. Text from an operator, a file, the store or the network becomes one of these
+//! types before it is used. For that reason every name can be part of a key, a path or a line of
+//! output.
 //!
-//! One character set for versions, services, roles, types and states (security rule 3 of the fault
-//! table); host names follow the DNS label rules of RFC 1123, section 2.1.
+//! Host names follow the DNS label rules of RFC 1123, section 2.1. A tag can be any printable text.
+//! All other names share one character set.
 
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::sync::Arc;
 
-/// Longest name in bytes.
+/// Longest name, in bytes.
 pub const NAME_MAX_BYTES: usize = 128;
-/// Longest host name in bytes (RFC 1035, section 2.3.4, without the root dot).
+/// Longest host name, in bytes (RFC 1035, section 2.3.4, without the root dot).
 pub const HOST_NAME_MAX_BYTES: usize = 253;
-/// Longest label of a host name in bytes.
+/// Longest label of a host name, in bytes.
 pub const HOST_LABEL_MAX_BYTES: usize = 63;
 
-/// A name that broke a rule: what it is for, which rule, and the offending text, escaped and cut.
+/// The error of a name that breaks a rule: the kind of name, the rule, and the offending text,
+/// escaped and cut.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {shown}: {rule}")]
 pub struct NameError {
@@ -30,13 +32,14 @@ impl NameError {
         Self { what, shown: quoted(text), rule }
     }
 
-    /// The rule that was broken, in words.
+    /// Returns the rule that was broken, in words.
     pub fn rule(&self) -> &'static str {
         self.rule
     }
 }
 
-/// Text from outside as it may stand in a message: quoted, control characters escaped, at most 64 characters.
+/// Returns text from outside in a form that is safe in a message: quoted, with control characters
+/// escaped, at most 64 characters of the text.
 pub fn quoted(text: &str) -> String {
     let mut shown: String = text.chars().take(64).flat_map(char::escape_debug).collect();
     if text.chars().nth(64).is_some() {
@@ -77,11 +80,11 @@ fn check_host(what: &'static str, text: &str) -> Result<(), NameError> {
     }
 }
 
-/// Longest tag in bytes.
+/// Longest tag, in bytes.
 pub const TAG_MAX_BYTES: usize = 512;
 
 fn check_tag(what: &'static str, text: &str) -> Result<(), NameError> {
-    // These three are escaped in messages alone.
+    // `escape_debug` escapes these three characters although they are printable.
     let is_printable = |c: char| matches!(c, '"' | '\'' | '\\') || c.escape_debug().len() == 1;
     let is_bounded = !text.is_empty() && text.len() <= TAG_MAX_BYTES;
     if is_bounded && text.trim() == text && text.chars().all(is_printable) {
@@ -95,15 +98,15 @@ fn check_tag(what: &'static str, text: &str) -> Result<(), NameError> {
 macro_rules! name {
     ($(#[$doc:meta])* $type:ident, $what:literal, $check:ident) => {
         $(#[$doc])*
-        /// Cheap to clone.
+        /// Cloning is cheap: clones share the text.
         #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $type(Arc<str>);
 
         impl $type {
-            /// Checks the text against the rule of this kind of name.
+            /// Checks the text against the rule of this kind of name, and keeps it.
             ///
             /// # Errors
-            /// Names the rule that was broken.
+            /// Returns the rule that the text breaks.
             pub fn new(text: impl AsRef<str>) -> Result<Self, NameError> {
                 let text = text.as_ref();
                 $check($what, text)?;
@@ -113,12 +116,12 @@ macro_rules! name {
             /// Checks text without keeping it.
             ///
             /// # Errors
-            /// As `new`.
+            /// Returns the same errors as `new`.
             pub fn check(text: &str) -> Result<(), NameError> {
                 $check($what, text)
             }
 
-            /// The name as text.
+            /// Returns the name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -149,7 +152,7 @@ macro_rules! name {
             }
         }
 
-        // By a visitor: there are as many names as keys in the store, and each is copied once.
+        // A visitor avoids a second copy of the text: there are as many names as keys in the store.
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 struct Text;
@@ -181,38 +184,39 @@ name!(
     check_host
 );
 name!(
-    /// A role that a host plays.
+    /// The role of a host, or a group of hosts.
     Role,
     "role",
     check_name
 );
 name!(
-    /// A service that hosts publish.
+    /// The name of a service that hosts publish.
     ServiceName,
     "service",
     check_name
 );
 name!(
-    /// A network interface, as the system names it.
+    /// The name that the operating system gives to a network interface.
     InterfaceName,
     "interface",
     check_name
 );
 name!(
-    /// A tag of a service: a property of some of its instances. Others read whole settings in tags
-    /// (`traefik.http.routers.web.rule=Host(...)`), so this is text and no name.
+    /// A tag of an instance. Other programs read whole settings from tags
+    /// (`traefik.http.routers.web.rule=Host(...)`), so a tag is free text and not a name.
     Tag,
     "tag",
     check_tag
 );
 name!(
-    /// A check, unique on its host.
+    /// The id of a check, unique on its host.
     CheckId,
     "check",
     check_name
 );
 name!(
-    /// A kind of result that hosts report: `provisioned`, `puppet`, `validation` or one of the site's own.
+    /// The type of a status that hosts report: `provisioned`, `puppet`, `validation`, or one that
+    /// the site defines.
     StatusType,
     "status type",
     check_name
@@ -231,58 +235,62 @@ name!(
     check_name
 );
 name!(
-    /// An opaque random token: a lineage, an instance, a run.
+    /// An opaque random token that identifies a lineage, an agent or a run, for example.
     Token,
     "token",
     check_name
 );
 
 impl ServiceName {
-    /// True if it can be one label of a name in DNS, also behind `_` (RFC 2782).
+    /// True if the name can be one label of a DNS name, also with `_` in front of it (RFC 2782).
     pub fn is_label(&self) -> bool {
         self.0.len() < HOST_LABEL_MAX_BYTES && !self.0.contains('.')
     }
 }
 
 impl Tag {
-    /// True if it can be one label of a name in DNS.
+    /// True if the tag can be one label of a DNS name.
     pub fn is_label(&self) -> bool {
         self.0.len() <= HOST_LABEL_MAX_BYTES && !self.0.contains('.') && check_name("", &self.0).is_ok()
     }
 }
 
 impl StepName {
-    /// Stands for a validation directory that cannot be read.
+    /// Returns the name of the step that represents the validation directory itself, for example
+    /// when the directory cannot be read.
     pub fn directory() -> Self {
         Self("validation-directory".into())
     }
 }
 
 impl StatusType {
-    /// The result of the apply phase, whatever tool runs it; `puppet` is its historical name.
+    /// Returns the type for the apply phase, whatever tool runs it; `puppet` is its historical
+    /// name.
     pub fn apply() -> Self {
         Self("puppet".into())
     }
 
-    /// The result of the validate phase.
+    /// Returns the type for the validate phase.
     pub fn validation() -> Self {
         Self("validation".into())
     }
 
-    /// That a host was made at all; written by what makes it, and by its agent when it first proves a version.
+    /// Returns the type that says that a host was created. It is written by the program that
+    /// creates the host, and by the host's agent when it proves a version for the first time.
     pub fn provisioned() -> Self {
         Self("provisioned".into())
     }
 
-    /// The types of result that an agent writes.
+    /// Returns the types that an agent writes.
     pub fn of_agents() -> [Self; 3] {
         [Self::apply(), Self::validation(), Self::provisioned()]
     }
 
-    /// Reads a type as an old caller writes it: `puppet_service` and `validation_service` are old names.
+    /// Parses a type as an old caller writes it: `puppet_service` and `validation_service` are old
+    /// names.
     ///
     /// # Errors
-    /// As [`StatusType::new`].
+    /// Returns the same errors as [`StatusType::new`].
     pub fn from_caller(text: &str) -> Result<Self, NameError> {
         Self::new(match text {
             "puppet_service" => "puppet",

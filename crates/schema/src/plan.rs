@@ -1,5 +1,5 @@
-//! The words of a decision: phases, actions, reasons and verdicts. All are values that are tested,
-//! logged, served by `/status`, stored in the report and printed by `orchestrate why`.
+//! The types of a decision: phases, actions, reasons and verdicts. All are plain values: they are
+//! tested, logged, served by `/status`, stored in the report and printed by `orchestrate why`.
 
 use crate::names::{ServiceName, StepName, Token, Version};
 use crate::records::Wait;
@@ -9,18 +9,18 @@ use crate::time::BootMillis;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Where in its life a host is.
+/// The phase of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Nothing is under way; a settled host validates itself in this phase.
+    /// No attempt is under way. A settled host stays in this phase while it validates itself.
     #[default]
     Idle,
-    /// Fetching, undisturbed.
+    /// The attempt fetches what it needs; nothing is disturbed yet.
     Prefetch,
-    /// About to leave the old version.
+    /// The host is about to leave its old version.
     Start,
-    /// The consistent phase.
+    /// The consistent phase of an attempt.
     Apply,
     /// The eventual phase of an attempt.
     Converge,
@@ -41,82 +41,83 @@ impl fmt::Display for Phase {
     }
 }
 
-/// One thing to do. The executor runs it as it stands.
+/// One thing that the executor does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub enum Action {
-    /// Heed an operator's request to try again.
+    /// Acts on an operator's request to try again.
     Rearm {
-        /// Which request.
+        /// The order of the request.
         order: InstructionOrder,
     },
-    /// Take up an instruction.
+    /// Begins an attempt at an instruction.
     BeginAttempt {
-        /// Which.
+        /// The instruction to attempt.
         instruction: Instruction,
-        /// Why.
+        /// Why the attempt begins.
         cause: AttemptCause,
-        /// What the catalog makes addressable now.
+        /// Digest of what other hosts make addressable when the attempt begins, if that is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         addressable: Option<u64>,
     },
-    /// Record that the apply phase waits.
+    /// Records that the apply phase waits.
     NoteApplyWaits,
-    /// Forget an attempt that disturbed nothing.
+    /// Drops an attempt that has disturbed nothing.
     DropAttempt,
-    /// Commit the start transaction: off the old version, if the target is still the one decided on.
+    /// Commits the start transaction: it takes the host off its old version if the target is still
+    /// the one that the host decided on.
     CommitStart {
-        /// Which.
+        /// The instruction to start.
         instruction: Instruction,
     },
-    /// Run one step.
+    /// Runs one step.
     RunStep {
-        /// Of this phase.
+        /// The phase of the step.
         phase: StepPhase,
-        /// This one.
+        /// Name of the step.
         step: StepName,
     },
-    /// Begin a round of converge and validate.
+    /// Begins a cycle of converge and validate.
     BeginCycle {
-        /// For this version.
+        /// The version that the cycle checks.
         version: Version,
-        /// Whether the eventual phase is part of it.
+        /// Whether the eventual phase is part of the cycle.
         converge: bool,
-        /// What the host sees of the services that it needs.
+        /// Digest of what the host sees of the services that it needs, if that is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         seen: Option<u64>,
     },
-    /// Draw the conclusion of the round.
+    /// Concludes the cycle.
     EndCycle {
-        /// Phases that could not go on because a service is missing.
+        /// Phases that could not continue because a needed service is missing.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         lacking: Vec<StepPhase>,
     },
-    /// Draw the conclusion of a failed attempt.
+    /// Concludes an attempt that failed.
     FailAttempt,
-    /// Record that apply and validation of this version succeeded.
+    /// Records that apply and validation of the version succeeded.
     RecordProven {
-        /// The version.
+        /// The version that is proven.
         version: Version,
     },
-    /// Write the version file.
+    /// Writes the version file.
     WriteVersionFile {
-        /// The version.
+        /// The version to write.
         version: Version,
     },
-    /// Take over what the version file says (driver `external`).
+    /// Adopts the content of the version file (driver `external`).
     FollowFile {
-        /// What it says.
+        /// The version in the file; `None` if there is none.
         version: Option<Version>,
     },
-    /// List the host under this version: the done transaction.
+    /// Lists the host under this version: the done transaction.
     Announce {
-        /// The version.
+        /// The version to announce.
         version: Version,
     },
-    /// Take the host off the list: its proof is lost.
+    /// Removes the listing of the host: its proof does not hold any more.
     Withdraw,
-    /// Write results and the report.
+    /// Writes statuses and the report.
     Report,
 }
 
@@ -143,72 +144,73 @@ impl fmt::Display for Action {
     }
 }
 
-/// Why something is done, or nothing is.
+/// Why a host does something, or nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum Reason {
     /// An operator triggered a version that is not installed.
     NewInstruction,
-    /// The installed version was triggered while another attempt had begun.
+    /// The installed version was triggered again before another attempt had started.
     BackToInstalled,
     /// The last attempt failed and its delay is over.
     TryAgain,
     /// What the catalog makes addressable has changed since the failed apply began.
     CatalogChanged,
-    /// Validation of a proven version failed for long.
+    /// Validation of a proven version has failed for long.
     Repair,
-    /// The attempt goes on.
+    /// The attempt continues.
     AttemptUnderWay,
-    /// The instruction was taken back before anything was disturbed.
+    /// The instruction was withdrawn before anything was disturbed.
     InstructionGone,
-    /// An operator asked for it.
+    /// An operator requested another try.
     OperatorAsked,
-    /// It is time to validate.
+    /// The next validation is due.
     ValidationDue,
-    /// A reboot cut off a step, or proof does not outlive a reboot.
+    /// A proof is needed after a reboot: no proof outlives one, and a reboot may have interrupted a
+    /// step.
     AfterBoot,
     /// Apply and validation succeeded.
     Succeeded,
-    /// Something failed.
+    /// A step failed.
     SomethingFailed,
-    /// The store does not say yet what is true here.
+    /// The store does not yet contain what is true on this host.
     StoreDiffers,
-    /// The host just became suspect.
+    /// The host has just become suspect.
     BecameSuspect,
-    /// A step is in flight.
+    /// A step is running.
     StepRunning {
-        /// The run.
+        /// Id of the run.
         run_id: Token,
     },
-    /// The installed version is the target and it works.
+    /// The installed version is the target, and it works.
     Settled,
-    /// `/current_version` is not set.
+    /// `/current_version` does not exist.
     NoInstruction,
-    /// The instruction is older than one acted on.
+    /// The instruction is older than one that the host has acted on.
     OlderInstruction,
-    /// The store has not been read, or cannot be.
+    /// The store has not been read, or cannot be used.
     StoreAway,
-    /// The start of hosts is spread.
+    /// The host waits for its place in the window over which the starts of hosts are spread.
     Spread,
     /// The next attempt waits for its delay.
     BackingOff,
-    /// Too many failed attempts; an operator must look.
+    /// Too many attempts failed; an operator must look at the host.
     Suspect,
-    /// A step said "not yet".
+    /// A step is deferred: it said "not yet".
     Held {
-        /// Which.
+        /// Name of the step.
         step: StepName,
     },
     /// A service that is needed is missing.
     Lacks {
-        /// Which.
+        /// Name of the service.
         service: ServiceName,
     },
     /// What the host sees of the services that it needs has changed.
     ServicesChanged,
-    /// A cron script applies versions here.
+    /// An external script applies versions on this host.
     ExternalDriver,
-    /// Something stands in the way.
+    /// The host is blocked; the verdict says by what.
     Blocked,
 }
 
@@ -248,73 +250,74 @@ impl fmt::Display for Reason {
     }
 }
 
-/// An action and why.
+/// An action with its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Planned {
-    /// What.
+    /// The action to execute.
     #[serde(flatten)]
     pub action: Action,
-    /// Why.
+    /// Why the action is planned.
     pub because: Reason,
 }
 
-/// What a host is going to do, in order, and when it looks again.
+/// What a host is going to do, in order, and when it decides again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Where it is.
+    /// The phase that the host is in.
     pub phase: Phase,
-    /// What it does next. The first action is done, then everything is decided anew.
+    /// The actions, in order. The agent executes only the first one and then decides again.
     pub actions: Vec<Planned>,
-    /// Why it does this and nothing else.
+    /// Why the host does this and nothing else.
     pub because: Reason,
-    /// When it decides again though nothing changed.
+    /// When the host decides again though nothing changed, in its time since boot.
     #[serde(rename = "look_again", default, skip_serializing_if = "Option::is_none")]
     pub requeue_at: Option<BootMillis>,
 }
 
-/// What stands in the way of a host.
+/// What blocks a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "snake_case")]
 pub enum BlockedBy {
     /// The store went back.
     StoreWentBack {
-        /// How that showed.
+        /// The sign that showed it.
         sign: WentBack,
     },
     /// The store's identity cannot be read.
     StoreUnreadable {
-        /// Why.
+        /// The error of the parser.
         why: String,
     },
     /// The store belongs to another fleet.
     OtherLineage {
         /// The lineage that this host belongs to.
         ours: Token,
-        /// The lineage found.
+        /// The lineage of the store.
         theirs: Token,
     },
-    /// Another agent lives under this host name.
+    /// Another agent claims this host name.
     NameHeld {
-        /// Its claim, in words.
+        /// The claim of the other agent, in words.
         holder: String,
-        /// Ours, in words.
+        /// The claim of this agent, in words.
         ours: String,
     },
-    /// The host was taken out of the fleet.
+    /// The host was decommissioned.
     Decommissioned,
-    /// `/current_version` is not a version.
+    /// The text of `/current_version` is not a valid version.
     InvalidInstruction {
-        /// The rule that it breaks.
+        /// The rule that the text breaks.
         why: String,
     },
-    /// Others than root and the agent's user can write the settings: nothing that they name runs.
+    /// Users other than root and the agent's user can write the settings: nothing that the settings
+    /// name runs.
     Settings {
-        /// Which file or directory, and how.
+        /// The file or directory, and who can write it.
         why: String,
     },
-    /// The state directory cannot be written: nothing disruptive starts that could not be remembered.
+    /// The state directory cannot be written: nothing disruptive starts that could not be recorded.
     CannotRecord {
-        /// The error.
+        /// The error of the write.
         why: String,
     },
 }
@@ -351,20 +354,20 @@ impl fmt::Display for BlockedBy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "on", rename_all = "snake_case")]
 pub enum WaitingOn {
-    /// A step that said "not yet".
+    /// A deferred step: it said "not yet".
     Step {
-        /// Its phase.
+        /// Phase of the step.
         phase: StepPhase,
-        /// Its name.
+        /// Name of the step.
         step: StepName,
     },
-    /// A service.
+    /// A service that is needed.
     Service(Wait),
-    /// Its turn in the configured window.
+    /// The host's place in the window over which the starts of hosts are spread.
     Spread,
-    /// The store.
+    /// The store, which cannot be used.
     Store,
-    /// The script that applies versions here.
+    /// The external script that applies versions on this host.
     ExternalDriver,
     /// A first instruction.
     Instruction,
@@ -383,42 +386,43 @@ impl fmt::Display for WaitingOn {
     }
 }
 
-/// The one verdict of a host about itself.
+/// The verdict of a host about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum HostVerdict {
     /// The target is installed and works.
     Ok,
-    /// It works towards the target.
+    /// The host works towards the target.
     Running {
         /// The target.
         version: Version,
     },
-    /// It would go on, but waits.
+    /// The host could continue, but waits.
     Waiting {
-        /// For this.
+        /// What the host waits for.
         #[serde(flatten)]
         on: WaitingOn,
     },
-    /// Something stands in the way.
+    /// The host is blocked.
     Blocked {
-        /// This.
+        /// What blocks the host.
         #[serde(flatten)]
         by: BlockedBy,
     },
-    /// It failed.
+    /// An attempt or a validation failed.
     Failed {
-        /// At the version.
+        /// The version that failed, if it is known.
         version: Option<Version>,
         /// What failed.
         failure: Failure,
-        /// No further disruptive attempt is made by itself.
+        /// True if the host is suspect: the agent only retries slowly.
         suspect: bool,
     },
 }
 
 impl HostVerdict {
-    /// The same verdict: how many instances of a service there are is left out.
+    /// True if both are the same verdict. The number of instances of a service that the host waits
+    /// for is not compared.
     pub fn is_same_as(&self, other: &Self) -> bool {
         match (self, other) {
             (
@@ -429,7 +433,7 @@ impl HostVerdict {
         }
     }
 
-    /// The verdict in one word.
+    /// Returns the verdict in one word.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -441,7 +445,7 @@ impl HostVerdict {
         }
     }
 
-    /// What is behind the word, in words; empty for ok.
+    /// Returns the explanation of the verdict, in words; empty for [`HostVerdict::Ok`].
     pub fn message(&self) -> String {
         match self {
             Self::Ok => String::new(),
@@ -456,26 +460,26 @@ impl HostVerdict {
     }
 }
 
-/// Why an attempt was begun.
+/// Why an attempt begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptCause {
     /// An operator triggered the version.
     Instruction,
-    /// The version had been proven and its validation failed for long.
+    /// The version was proven before, and its validation has failed for long.
     Repair,
 }
 
-/// Why something failed.
+/// What failed, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// The phase that failed.
     pub phase: StepPhase,
     /// The step that failed.
     pub step: StepName,
-    /// Its exit code, if it ended with one.
+    /// Exit code of the step, if it ended with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<i32>,
-    /// In words.
+    /// Reason of the failure, in words.
     pub reason: String,
 }

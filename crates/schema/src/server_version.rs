@@ -1,11 +1,13 @@
-//! Versions of etcd in which users can read what they may not.
+//! Versions of etcd in which users can read keys without permission.
 
-/// The first patch of each minor version of etcd 3 that closes nested transactions and watches to users without
-/// permission. Minor versions before the first never got it, those after the last have it.
+/// The first patch of each minor version of etcd 3 in which nested transactions and watches check
+/// the permissions of the user. Minor versions before the first entry never got the fix; those
+/// after the last entry have it.
 const CLOSED: [(u32, u32); 3] = [(5, 33), (6, 14), (7, 1)];
 
-/// What to say of a server of this version, `3.5.21`; `None` if there is nothing to say, also of
-/// the embedded store, which speaks an old version and says so.
+/// Returns a warning about a server of this version, for example `3.5.21`; `None` if the version
+/// has the fix. The embedded store reports an old version of etcd and marks it with `+solo`; it
+/// causes no warning.
 pub fn warning(version: &str) -> Option<String> {
     if version.ends_with("+solo") {
         return None;

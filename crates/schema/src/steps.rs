@@ -1,19 +1,19 @@
-//! The phases in which steps run.
+//! The phases that run steps.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The phases that have steps.
+/// A phase that has steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepPhase {
-    /// Fetch what the version needs; disturbs nothing.
+    /// Fetches what the version needs, and disturbs nothing.
     Prefetch,
-    /// The consistent phase: expensive, once per version.
+    /// The consistent phase: expensive, runs once per version.
     Apply,
     /// The eventual phase: cheap, runs again.
     Converge,
-    /// Proof that the host works.
+    /// Proves that the host works.
     Validate,
     /// Runs once when a host becomes suspect.
     OnSuspect,

@@ -1,8 +1,10 @@
-//! Which store, which instruction: is this the store that this host belongs to, and has it gone back?
+//! Store trust: whether this is the store that the host belongs to, and whether it went back. Also
+//! the order of instructions.
 //!
-//! A restored snapshot, a wiped store or another site's store can have the same cluster id, and its
-//! revision passes the old one within seconds; hence a random lineage, an epoch, and several marks of
-//! which each is checked on its own.
+//! A store that was restored from a backup, a wiped store or another site's store can have the same
+//! cluster id, and its revision passes the old one within seconds. For that reason a store has a
+//! random lineage and an epoch, and a host remembers several values, each of which is checked on
+//! its own.
 
 use crate::names::{Token, Version};
 use crate::records::StoreIdentity;
@@ -12,110 +14,113 @@ use std::fmt;
 /// The order of instructions: by epoch, then by the revision of `/current_version`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct InstructionOrder {
-    /// Epoch of the store when the instruction was read.
+    /// The epoch of the store when the instruction was read.
     pub epoch: u64,
-    /// Revision at which `/current_version` was written.
+    /// The revision at which `/current_version` was written.
     pub revision: i64,
 }
 
-/// True if what was written at this revision was written before the store was accepted: it does not count in the new
-/// epoch. `accepted_at` is the revision of the store's identity, 0 without one.
+/// True if a key that was written at revision `written_at` was written before the store was
+/// accepted. Such a key does not count in the new epoch. `accepted_at` is the revision of the
+/// store's identity, 0 if it has none.
 pub fn predates_epoch(epoch: u64, accepted_at: i64, written_at: i64) -> bool {
     epoch > 0 && written_at < accepted_at
 }
 
-/// A version that an operator wants, and when it was said.
+/// A desired version together with its order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instruction {
-    /// The version.
+    /// The desired version.
     pub version: Version,
-    /// Its place among instructions.
+    /// The order of the instruction among all instructions.
     pub order: InstructionOrder,
 }
 
 /// What a host remembers of its store across restarts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreMemory {
-    /// The lineage that it belongs to.
+    /// The lineage that the host belongs to.
     pub lineage: Token,
-    /// The epoch that it accepted.
+    /// The epoch that the host has accepted.
     pub epoch: u64,
     /// Highest revision seen in any answer.
     pub revision: i64,
     /// Highest raft term seen in a linearizable read.
     pub raft_term: u64,
-    /// Revision of the newest instruction acted on in this epoch.
+    /// The revision of the newest instruction that the host acted on in this epoch.
     pub target_revision: Option<i64>,
-    /// Revision of its own last report.
+    /// The revision at which the host last wrote its report.
     pub report_revision: Option<i64>,
-    /// Set when the store was found to have gone back; cleared by a newer epoch alone, because a
+    /// Set when the store was found to have gone back. Only a newer epoch clears it, because a
     /// store that went back passes the old revision again within seconds.
     #[serde(default)]
     pub went_back: Option<WentBack>,
 }
 
-/// One snapshot of the store, as far as its standing goes; from one linearizable read.
+/// What a key snapshot shows of the store, as far as store trust depends on it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StoreSeen {
-    /// The identity key, if it is there and readable.
+    /// The identity of the store, if its key exists and can be read.
     pub identity: Option<StoreIdentity>,
-    /// Why the identity key, which is there, cannot be read.
+    /// Why the identity cannot be read although its key exists.
     pub identity_unreadable: Option<String>,
-    /// Revision of the answer.
+    /// Revision of the key snapshot.
     pub revision: i64,
-    /// Raft term of the answer.
+    /// Raft term in which the key snapshot was read.
     pub raft_term: u64,
-    /// Set if a linearizable read fell behind a revision seen before it, as (remembered, found).
+    /// Set if a linearizable read returned a lower revision than one seen before it, as
+    /// (remembered, found).
     pub regressed_revision: Option<(i64, i64)>,
-    /// The same for the raft term.
+    /// Set if a linearizable read returned a lower raft term than one seen before it, as
+    /// (remembered, found).
     pub regressed_term: Option<(u64, u64)>,
-    /// Revision of `/current_version`, if it is there.
+    /// The revision of `/current_version`, if it exists.
     pub target_revision: Option<i64>,
-    /// Revision of the host's own report, if it is there.
+    /// The revision of the host's own report, if it exists.
     pub report_revision: Option<i64>,
-    /// Revision of the host's own roster entry, if it is there.
+    /// The revision of the host's own roster entry, if it exists.
     pub roster_revision: Option<i64>,
 }
 
-/// The sign by which it showed that the store went back.
+/// The sign that shows that the store went back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "sign", rename_all = "snake_case")]
 pub enum WentBack {
-    /// `/orchestrate/store` is gone.
+    /// `/orchestrate/store` is missing.
     IdentityMissing,
-    /// The epoch is lower.
+    /// The epoch is lower than the remembered one.
     Epoch {
-        /// As remembered.
+        /// The epoch that the host remembers.
         remembered: u64,
-        /// As found.
+        /// The epoch of the store.
         found: u64,
     },
-    /// The revision is lower.
+    /// The revision is lower than the remembered one.
     Revision {
-        /// As remembered.
+        /// The revision that the host remembers.
         remembered: i64,
-        /// As found.
+        /// The revision of the store.
         found: i64,
     },
-    /// The raft term is lower.
+    /// The raft term is lower than the remembered one.
     RaftTerm {
-        /// As remembered.
+        /// The raft term that the host remembers.
         remembered: u64,
-        /// As found.
+        /// The raft term of the store.
         found: u64,
     },
-    /// `/current_version` is older than the instruction acted on.
+    /// `/current_version` is older than the instruction that the host acted on.
     Target {
-        /// As remembered.
+        /// The revision of the instruction that the host acted on.
         remembered: i64,
-        /// As found.
+        /// The revision of `/current_version`.
         found: i64,
     },
-    /// The host's own report is missing or older than written.
+    /// The host's own report is missing, or older than the one that the host wrote.
     Report {
-        /// As remembered.
+        /// The revision at which the host wrote its report.
         remembered: i64,
-        /// As found.
+        /// The revision of the report in the store; `None` if it is missing.
         found: Option<i64>,
     },
 }
@@ -147,41 +152,42 @@ impl fmt::Display for WentBack {
     }
 }
 
-/// What a host thinks of the store in front of it.
+/// Whether a host acts on what the store says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "standing", rename_all = "snake_case")]
 pub enum StoreTrust {
-    /// Nothing has been read yet.
+    /// The store has not been read yet.
     Unread,
-    /// It has no identity, and this host never had a store: the identity may be written.
+    /// The store has no identity and this host has never had a store: the identity may be written.
     Unclaimed,
     /// It is the host's store.
     Trusted,
-    /// It is the host's store after `store accept`: memory starts anew with this epoch.
+    /// It is the host's store after `store accept`: the host forgets what it remembered and adopts
+    /// this epoch.
     Accepted {
         /// The new epoch.
         epoch: u64,
     },
-    /// Its identity is there and cannot be read: damaged, or written by a newer program.
+    /// The identity exists but cannot be read: it is damaged, or was written by a newer program.
     Unreadable {
-        /// Why.
+        /// The error of the parser.
         why: String,
     },
-    /// It went back. Nothing starts until `store accept`.
+    /// The store went back. Nothing starts until `store accept`.
     WentBack {
-        /// How that showed.
+        /// The sign that showed it.
         by: WentBack,
     },
     /// It is another fleet's store. Nothing is written to it.
     OtherLineage {
         /// The lineage that this host belongs to.
         ours: Token,
-        /// The lineage found.
+        /// The lineage of the store.
         theirs: Token,
     },
 }
 
-/// Judges a store by what is remembered of it.
+/// Assesses a store by what the host remembers of it.
 pub fn assess(memory: Option<&StoreMemory>, seen: &StoreSeen) -> StoreTrust {
     if let Some(why) = &seen.identity_unreadable {
         return StoreTrust::Unreadable { why: why.clone() };
@@ -208,14 +214,15 @@ fn went_back(memory: &StoreMemory, identity: &StoreIdentity, seen: &StoreSeen) -
     if identity.epoch < memory.epoch {
         return Some(WentBack::Epoch { remembered: memory.epoch, found: identity.epoch });
     }
-    // A snapshot may lag behind the own writes; whether the store went back is seen by reads, which say so themselves.
+    // The snapshot may be older than the host's own writes, so its revision is not compared here.
+    // The linearizable reads detect a regress and report it in `seen`.
     if let Some((remembered, found)) = seen.regressed_revision {
         return Some(WentBack::Revision { remembered, found });
     }
     if let Some((remembered, found)) = seen.regressed_term {
         return Some(WentBack::RaftTerm { remembered, found });
     }
-    // A missing target is "no instruction": an operator may delete it.
+    // A missing target means "no instruction": an operator may delete it.
     if let (Some(remembered), Some(found)) = (memory.target_revision, seen.target_revision)
         && found < remembered
     {
@@ -234,7 +241,7 @@ fn went_back(memory: &StoreMemory, identity: &StoreIdentity, seen: &StoreSeen) -
 }
 
 impl StoreMemory {
-    /// First memory of a store.
+    /// Returns the first memory of a store.
     pub fn first(identity: &StoreIdentity, seen: &StoreSeen) -> Self {
         Self {
             lineage: identity.lineage.clone(),
@@ -247,7 +254,8 @@ impl StoreMemory {
         }
     }
 
-    /// Remembers a read that was assessed as [`StoreTrust::Trusted`].
+    /// Remembers the revision and raft term of a store that was assessed as
+    /// [`StoreTrust::Trusted`].
     pub fn note(&mut self, seen: &StoreSeen) {
         self.revision = self.revision.max(seen.revision);
         self.raft_term = self.raft_term.max(seen.raft_term);
@@ -299,7 +307,7 @@ mod tests {
         check(|_| {}, StoreTrust::Trusted);
         check(|s| s.revision = 1_000, StoreTrust::Trusted);
         check(|s| s.raft_term = 9, StoreTrust::Trusted);
-        // A snapshot that lags behind the own writes.
+        // The snapshot is older than the host's own writes.
         check(|s| s.revision = 99, StoreTrust::Trusted);
         check(|s| s.target_revision = Some(99), StoreTrust::Trusted);
         check(|s| s.report_revision = Some(99), StoreTrust::Trusted);

@@ -1,48 +1,48 @@
-//! Time as values. Deadlines are counted in milliseconds since boot on the clock that counts sleep
-//! (`CLOCK_BOOTTIME`), so a paused machine or a wall clock that jumps neither shortens nor lengthens
-//! them. Wall time is for display alone.
+//! Time as values. Deadlines are counted in milliseconds since boot on a clock that continues
+//! during sleep (`CLOCK_BOOTTIME`). A suspended machine or a jump of the wall clock therefore
+//! neither shortens nor lengthens a deadline. Wall time is only for display.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// A point in time since boot, in milliseconds, sleep included.
+/// A point in time, in milliseconds since boot, including sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct BootMillis(pub u64);
 
 impl BootMillis {
-    /// This much later; saturates.
+    /// Returns the time that is `duration` later; saturates.
     pub fn plus(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// How long ago `earlier` was; zero if it is in the future.
+    /// Returns the time that has passed since `earlier`; zero if `earlier` is in the future.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Seconds since the Unix epoch; for display.
+/// A point in time, in seconds since the Unix epoch; only for display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct EpochSeconds(pub i64);
 
-/// Both clocks, read together.
+/// The time on both clocks, read together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
-    /// For deadlines.
+    /// Time since boot, for deadlines.
     pub boot: BootMillis,
-    /// For display.
+    /// Wall time, for display.
     pub wall: EpochSeconds,
 }
 
-/// A duration that was not written as one.
+/// The error of text that is not a duration; it says how to write one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is not a duration: write a number and a unit each, as in 90s, 1m30s, 500ms, 2h or 1d")]
 pub struct DurationError(String);
 
-/// Reads `90s`, `1m30s`, `500ms`, `2h`, `1d`; a bare number is refused, except `0`.
+/// Parses `90s`, `1m30s`, `500ms`, `2h`, `1d`. A number without a unit is refused, except `0`.
 ///
 /// # Errors
-/// Says how to write one.
+/// Returns an error that says how to write a duration.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     let error = || DurationError(crate::names::quoted(text));
     if text == "0" {
@@ -72,7 +72,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     Ok(Duration::from_millis(millis))
 }
 
-/// Writes a duration in at most two units, as [`parse_duration`] reads it; used in messages.
+/// Returns a duration in at most two units, in the form that [`parse_duration`] reads; for
+/// messages.
 pub fn format_duration(duration: Duration) -> String {
     let millis = duration.as_millis();
     let units: [(u128, &str); 5] =
@@ -90,7 +91,7 @@ pub fn format_duration(duration: Duration) -> String {
     if text.is_empty() { "0s".into() } else { text }
 }
 
-/// A delay that doubles with each failure, between two bounds, then drawn from its upper half.
+/// A delay that doubles with each failure, between two bounds, and varies at random.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     min: Duration,
@@ -98,19 +99,23 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The bounds are put in order; the smaller one is the delay after the first failure.
+    /// Returns a backoff with the two bounds in either order. The smaller one is the delay after
+    /// the first failure.
     pub fn new(one: Duration, other: Duration) -> Self {
         Self { min: one.min(other), max: one.max(other) }
     }
 
-    /// The delay after `failures` failures in a row; `draw` in 0..1 spreads hosts over the upper half.
+    /// Returns the delay after `failures` failures in a row, drawn from the upper half of the
+    /// doubled delay. `jitter` in 0..1 spreads the hosts over that half.
     pub fn delay(&self, failures: u32, jitter: f64) -> Duration {
         self.doubled(failures).mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
     }
 
-    /// The delay of those who fail together and must come back apart. While it grows it is drawn from all below the
-    /// doubled one, so that they lose their step; at the larger bound from its upper third. Whoever waits longest
-    /// then waits little longer than the others, and they come evenly over two thirds of that bound.
+    /// Returns a delay for clients that fail together and must not come back together. While the
+    /// doubled delay grows, the result is drawn from the whole range below it, so that the clients
+    /// lose step. At the larger bound it is drawn from the upper third. The client that waits
+    /// longest then waits little longer than the others, and the clients come back evenly over two
+    /// thirds of that bound.
     pub fn spread(&self, failures: u32, jitter: f64) -> Duration {
         let (full, jitter) = (self.doubled(failures), jitter.clamp(0.0, 1.0));
         full.mul_f64(if full < self.max { jitter.max(0.02) } else { (2.0 + jitter) / 3.0 })
@@ -157,7 +162,7 @@ mod tests {
 
         #[test]
         fn those_who_were_cut_off_together_for_long_come_back_apart(seed in any::<u64>(), healed in 60.0f64..600.0) {
-            // The least and the greatest delay of the store's clients.
+            // The smallest and the largest delay of the store's clients.
             let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(45));
             let mut state = seed | 1;
             let mut jitter = || {
@@ -184,7 +189,7 @@ mod tests {
         fn a_short_duration_reads_back(seconds in 0u64..86_400) {
             let duration = Duration::from_secs(seconds);
             let read = parse_duration(&format_duration(duration)).unwrap();
-            // Two units are kept: from one hour on the seconds go.
+            // Two units are kept: from one hour on, the seconds are dropped.
             prop_assert!(duration >= read && duration - read < Duration::from_secs(60));
         }
     }

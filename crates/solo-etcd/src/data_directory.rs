@@ -1,10 +1,10 @@
-//! The directory of a store: one process at a time uses it.
+//! The data directory of a store, which only one process at a time may use.
 
 use crate::journal::{Directory, OpenError};
 use rustix::fs::{FlockOperation, flock};
 use std::path::Path;
 
-/// One process at a time.
+/// Opens and locks the directory, so that no other process can use it.
 pub(crate) fn lock(path: &Path) -> Result<(Directory, std::fs::File), OpenError> {
     let io = |source| OpenError::Io { path: path.to_owned(), source };
     if is_of_etcd(path) {
@@ -19,8 +19,9 @@ pub(crate) fn lock(path: &Path) -> Result<(Directory, std::fs::File), OpenError>
     Ok((directory, file))
 }
 
-/// Whether an etcd keeps its data there. One that has a store of ours beside it was taken for empty by an earlier
-/// version, and what was written since counts.
+/// True if the directory holds the data of an etcd. If it also holds a store of solo-etcd, an
+/// earlier version of solo-etcd took the directory for empty; it is then used, because that store
+/// holds the newer writes.
 fn is_of_etcd(path: &Path) -> bool {
     let has_store = std::fs::read_dir(path).is_ok_and(|entries| {
         entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("store-"))

@@ -1,5 +1,6 @@
-//! The one writer. Commands queue here; a thread takes what has gathered, puts it on disk in one sync,
-//! applies it and answers. Readers look at the state beside it, which holds nothing that is not on disk.
+//! The single writer. Commands queue here. A thread takes the queued commands as a batch, writes
+//! them to disk with one sync, applies them and answers. Readers use the state at the same time; it
+//! holds nothing that is not on disk.
 
 use crate::core::{Answer, Command, REQUEST_BYTES_MAX, Refusal, Store};
 use crate::journal::{Directory, Identity, Journal, is_full, write_command};
@@ -9,15 +10,16 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
-/// Commands that wait in line; whoever comes then waits to be taken in.
+/// Largest number of commands in the queue. Further commands wait for a place.
 const QUEUE_MAX: usize = 1024;
-/// What all that wait may take, in line or before it; more is refused, as etcd refuses what it cannot keep up with.
+/// Memory that all waiting commands may take, in the queue or before it, in bytes. Commands beyond
+/// that are refused, as etcd refuses commands when it cannot keep up.
 const WAITING_MAX_BYTES: usize = 128 * 1024 * 1024;
-/// What one takes that is waiting, beside twice its record.
+/// Memory that a waiting command takes besides twice its record, in bytes.
 const WAITING_BYTES: usize = 1024;
-/// Leases that end in one sync; the rest is asked for again.
+/// Largest number of leases that one batch ends. The next batch ends the others.
 const LEASES_IN_BATCH: usize = 10_000;
-/// Most in one sync.
+/// Size from which a batch takes no more commands, in bytes. A batch is written with one sync.
 const BATCH_MAX_BYTES: usize = 2 * 1024 * 1024;
 
 /// A clock that never goes back.
@@ -34,24 +36,24 @@ impl Clock {
     }
 }
 
-/// Who waits for a command, and its share of what all may take.
+/// The channel for the answer to a command, and the memory reserved for the waiting command.
 struct Reply {
     answer: oneshot::Sender<Result<(Answer, i64), Refusal>>,
     _waits: OwnedSemaphorePermit,
 }
 
 enum Work {
-    /// A command with its record, and where the answer goes.
+    /// A command with its record, and the channel for its answer.
     Command(Command, Vec<u8>, Reply),
-    /// The time of a lease may be over.
+    /// End the leases whose time is over.
     EndLeases,
-    /// Write the file anew.
+    /// Rewrite the store file.
     Rewrite(oneshot::Sender<io::Result<()>>),
-    /// Take nothing more.
+    /// Stop after this batch and take no more commands.
     Stop,
 }
 
-/// A handle on the store; cheap to clone.
+/// A handle to the store. It is cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Engine {
     store: Arc<RwLock<Store>>,
@@ -65,12 +67,13 @@ pub(crate) struct Engine {
     raft_term: u64,
 }
 
-/// The thread that writes; it ends when every handle is gone.
+/// The writer thread. It ends after a stop, when the journal is broken, or when every handle is
+/// dropped.
 pub(crate) type WriterThread = std::thread::JoinHandle<()>;
 
 impl Engine {
-    /// Starts to write. Without a journal everything is in memory. The lock is held as long as there is
-    /// somebody who may write.
+    /// Starts the writer thread. Without a journal all data is only in memory. The lock is held as
+    /// long as the writer exists.
     pub(crate) fn start(
         store: Store,
         journal: Option<Journal<Directory>>,
@@ -103,13 +106,15 @@ impl Engine {
         ))
     }
 
-    /// The state, all of it on disk. Held for a moment; never across an await.
+    /// Returns the state, all of which is on disk. Hold the guard only briefly, and never across an
+    /// await.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Store> {
-        // The writer does not panic in the middle of a change.
+        // The writer does not panic in the middle of a change, so a poisoned lock holds a
+        // consistent state.
         self.store.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Commits a command; gives the revision after it.
+    /// Commits a command. Returns its answer and the revision after it.
     pub(crate) async fn commit(&self, command: Command) -> Result<(Answer, i64), Refusal> {
         let mut record = Vec::new();
         write_command(&command, &mut record);
@@ -126,21 +131,23 @@ impl Engine {
         answer.await.unwrap_or(Err(Refusal::Stopped))
     }
 
-    /// Keeps a lease alive: its seconds, if it is there.
+    /// Keeps a lease alive and returns its time to live in seconds, or `None` if it does not exist
+    /// or its time is over.
     pub(crate) fn keep_alive(&self, id: i64) -> Option<i64> {
         self.read().keep_alive(id, self.clock.millis())
     }
 
-    /// Writes the file anew, without what it need not hold.
+    /// Rewrites the store file as a snapshot of the present state.
     pub(crate) async fn rewrite(&self) -> Result<io::Result<()>, Refusal> {
         let (reply, answer) = oneshot::channel();
         self.work.send(Work::Rewrite(reply)).await.map_err(|_| Refusal::Stopped)?;
         answer.await.map_err(|_| Refusal::Stopped)
     }
 
-    /// Ends leases when their time is over, until the writer is gone.
+    /// Ends leases when their time is over. Returns when the writer has ended.
     pub(crate) async fn end_leases(self) {
-        // As often as etcd looks; sooner when one is due.
+        // Interval of the checks, the same as in etcd. A lease that ends earlier is checked when it
+        // ends.
         const LOOK_EVERY_MILLIS: u64 = 500;
         const AGAIN_AFTER_MILLIS: u64 = 50;
         loop {
@@ -152,13 +159,14 @@ impl Engine {
                 if self.work.send(Work::EndLeases).await.is_err() {
                     return;
                 }
-                // Where the journal cannot be written it stays due: no reason to ask a thousand times a second.
+                // If the journal cannot be written, the lease stays due; the delay avoids a busy
+                // loop.
                 tokio::time::sleep(Duration::from_millis(AGAIN_AFTER_MILLIS)).await;
             }
         }
     }
 
-    /// The newest revision, and a way to wait for the next.
+    /// Returns a receiver of the newest revision, which can also wait for the next one.
     pub(crate) fn revisions(&self) -> watch::Receiver<i64> {
         self.revision.clone()
     }
@@ -171,7 +179,7 @@ impl Engine {
         self.identity
     }
 
-    /// What the file takes; 0 in memory.
+    /// Returns the size of the store file in bytes; 0 for a store in memory.
     pub(crate) fn file_bytes(&self) -> u64 {
         *self.file_bytes.borrow()
     }
@@ -180,14 +188,14 @@ impl Engine {
         self.quota_bytes
     }
 
-    /// Ends the writer when it has done what waits; after that every command is refused.
+    /// Stops the writer after it has handled the commands in the queue. Later commands are refused.
     pub(crate) async fn stop(&self) {
-        // An error means that it has ended.
+        // An error means that the writer has already ended.
         let _ = self.work.send(Work::Stop).await;
         self.stopped().await;
     }
 
-    /// Resolves when the writer has ended.
+    /// Returns when the writer has ended.
     pub(crate) async fn stopped(&self) {
         self.work.closed().await;
     }
@@ -196,7 +204,7 @@ impl Engine {
         self.work.is_closed()
     }
 
-    /// Completes the header of an answer.
+    /// Returns the complete header of an answer with this revision.
     pub(crate) fn header(&self, revision: i64) -> PbResponseHeader {
         PbResponseHeader {
             cluster_id: self.identity.cluster_id,
@@ -215,11 +223,11 @@ struct Writer {
     quota_bytes: u64,
     revision: watch::Sender<i64>,
     file_bytes: watch::Sender<u64>,
-    /// The last write failed, which has been said.
+    /// True if the last write failed and this has been logged.
     is_failing: bool,
 }
 
-/// What gathered while the last batch was written.
+/// The work that arrived while the previous batch was being written.
 #[derive(Default)]
 struct Batch {
     commands: Vec<(Command, Option<Reply>)>,
@@ -239,7 +247,7 @@ impl Writer {
             }
             let stops = batch.stops;
             self.commit(batch);
-            // Where it is not known what is on disk nothing more can be promised.
+            // If it is not known what is on disk, no command can be acknowledged any more.
             if stops || self.journal.as_ref().is_some_and(Journal::is_broken) {
                 return;
             }
@@ -257,7 +265,7 @@ impl Writer {
                 batch.commands.push((command, Some(reply)));
             }
             Work::EndLeases => {
-                // Whatever was kept alive meanwhile is not among them.
+                // A lease that was kept alive meanwhile is not among them.
                 for id in self.read().ended_leases(self.clock.millis(), LEASES_IN_BATCH) {
                     batch.push(Command::LeaseRevoke(id));
                 }
@@ -267,7 +275,8 @@ impl Writer {
         }
     }
 
-    /// Refuses what takes space when there is none; the first refusal raises the alarm.
+    /// Refuses commands that take space if the quota is used up. The first refusal raises the
+    /// alarm.
     fn check_quota(&self, command: &Command, batch: &mut Batch) -> Result<(), Refusal> {
         let cost = command.cost_bytes();
         if cost == 0 {
@@ -308,7 +317,7 @@ impl Writer {
                     Ok(()) => Ok(()),
                     Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
                 };
-                // Whoever asked may be gone.
+                // The requester may be gone.
                 let _ = reply.send(result);
             }
         }
@@ -332,7 +341,8 @@ impl Writer {
         self.revision.send_if_modified(|old| std::mem::replace(old, revision) != revision);
     }
 
-    /// A full disk is told as a full store. After any other failure nobody knows what is on disk.
+    /// Refuses a batch that could not be written. A full disk is reported as a full store. After
+    /// any other error it is not known what is on disk.
     fn refuse(&mut self, commands: Vec<(Command, Option<Reply>)>, error: &io::Error) {
         let full = is_full(error) && !self.journal.as_ref().is_some_and(Journal::is_broken);
         if !std::mem::replace(&mut self.is_failing, true) {
@@ -340,7 +350,8 @@ impl Writer {
         }
         if full {
             let mut store = self.store.write().unwrap_or_else(PoisonError::into_inner);
-            // Not in the journal, which has no room for it: after a restart the next write finds out again.
+            // The alarm is not in the journal, which has no room for it. After a restart the next
+            // write that fails raises it again.
             let _ = store.apply(Command::NoSpace(true), self.clock.millis());
         }
         let refusal = if full { Refusal::NoSpace } else { Refusal::Stopped };
@@ -351,11 +362,11 @@ impl Writer {
 
     fn rewrite(&mut self) -> io::Result<()> {
         let Some(journal) = &mut self.journal else { return Ok(()) };
-        // Whoever reads, or keeps a lease alive, does it beside this.
+        // The read lock lets readers and keep-alives continue during the rewrite.
         let store = self.store.read().unwrap_or_else(PoisonError::into_inner);
         let result = journal.rewrite(&store);
         if let Err(error) = &result {
-            tracing::error!(%error, "the store file could not be written anew");
+            tracing::error!(%error, "the store file could not be rewritten");
         }
         result
     }
@@ -363,7 +374,7 @@ impl Writer {
 
 fn answer_to(reply: Option<Reply>, answer: Result<(Answer, i64), Refusal>) {
     if let Some(reply) = reply {
-        // Whoever asked may be gone.
+        // The requester may be gone.
         let _ = reply.answer.send(answer);
     }
 }
@@ -391,7 +402,7 @@ mod tests {
         assert_eq!(engine.commit(put()).await, Err(Refusal::TooManyRequests));
         drop(others);
         engine.commit(put()).await.expect("is written");
-        // It waits no more: all of the room comes back, a moment after the answer.
+        // The command does not wait any more, so its memory is released shortly after the answer.
         let all = engine.permits.acquire_many(WAITING_MAX_BYTES as u32).await.expect("all of it");
         drop(all);
         engine.stop().await;

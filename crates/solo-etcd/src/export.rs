@@ -1,4 +1,5 @@
-//! Growing out of one machine: every key of a stopped store, written into an etcd that has none of them.
+//! Export, for a store that outgrows one machine: writes every key of a stopped store into an etcd
+//! that has none of these keys.
 
 use crate::core::Store;
 use crate::data_directory;
@@ -7,25 +8,28 @@ use anyhow::{Context, bail, ensure};
 use etcd_client::{Client, Compare, CompareOp, Txn, TxnOp};
 use std::path::Path;
 
-/// Keys in one transaction; etcd takes 128 operations.
+/// Number of keys in one transaction; etcd allows 128 operations.
 const KEYS_IN_TXN: usize = 100;
-/// And bytes: etcd takes requests of 1.5 MiB.
+/// Size of keys and values in one transaction, in bytes; etcd allows requests of 1.5 MiB.
 const BYTES_IN_TXN: usize = 1024 * 1024;
 
-/// What was exported.
+/// Result of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exported {
-    /// Keys that now stand in the other store.
+    /// Number of keys that the other store now holds with the exported values.
     pub written: usize,
-    /// Keys that hang on a lease: they would outlive whoever they stand for, and are left behind.
+    /// Number of keys that were left out because they are attached to a lease: without it they
+    /// would outlive the process that they stand for.
     pub leased: usize,
 }
 
-/// Writes every key of the store in a directory, which no process may use meanwhile, into another store. A
-/// key that stands there already with the same value counts as written, so a broken export can be repeated.
+/// Writes every key of the store in a directory into another store. No other process may use the
+/// directory meanwhile. A key that already exists with the same value counts as written, so an
+/// interrupted export can be repeated.
 ///
 /// # Errors
-/// The store cannot be opened, the other cannot be reached, or holds another value under one of the keys.
+/// Returns an error if the store cannot be opened, or if the other store cannot be reached or holds
+/// a different value under one of the keys.
 pub async fn export(directory: &Path, endpoints: &[String]) -> anyhow::Result<Exported> {
     let entries = std::fs::read_dir(directory).with_context(|| directory.display().to_string())?;
     let mut names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -72,7 +76,8 @@ async fn write(client: &mut Client, batch: &[(&[u8], &[u8])]) -> anyhow::Result<
     if client.txn(txn).await.context("writing to the other store")?.succeeded() {
         return Ok(batch.len());
     }
-    // Some stand there: what an export before this one wrote is the same, anything else is not ours.
+    // Some keys already exist. An earlier export wrote the same values; any other value is somebody
+    // else's and is not overwritten.
     for (key, value) in batch {
         let absent = Compare::version(*key, CompareOp::Equal, 0);
         let put = Txn::new().when([absent]).and_then([TxnOp::put(*key, *value, None)]);

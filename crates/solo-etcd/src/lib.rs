@@ -1,8 +1,9 @@
-//! An embedded single-node store that speaks the etcd v3 API: for one machine, development, demos and tests.
-//! A fleet uses etcd.
+//! An embedded single-node store that speaks the etcd v3 API, for one machine, development, demos
+//! and tests. A fleet uses etcd.
 //!
-//! `core` is the store without clock or IO, `journal` puts commands on disk, `engine` is the one writer, and
-//! `server` is the face towards clients. Without the feature `server` there is the core alone.
+//! `core` is the store without clock or I/O, `journal` writes commands to disk, `engine` is the
+//! single writer, and `server` is the interface for clients. Without the feature `server` only the
+//! core is compiled.
 
 // Journal and server use more of the core than is public.
 #![cfg_attr(not(feature = "server"), allow(dead_code))]

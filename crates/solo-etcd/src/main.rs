@@ -1,4 +1,4 @@
-//! `solo-etcd`: serves the embedded store, or exports it.
+//! The program `solo-etcd`: serves the embedded store, or exports it.
 
 use clap::{Args, Parser, Subcommand};
 use solo_etcd::{DEFAULT_QUOTA_BYTES, OpenError, Solo, Storage};
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Nothing can be done if standard error is gone.
+            // Nothing can be done if standard error is closed.
             let _ = error.print();
             return if error.use_stderr() { ExitCode::from(EX_USAGE) } else { ExitCode::SUCCESS };
         }

@@ -1,4 +1,4 @@
-//! The store as a whole: opened, and served.
+//! Opens and serves the store.
 
 use crate::core;
 use crate::data_directory;
@@ -10,24 +10,24 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// etcd's own default: 2 GiB.
+/// Default quota in bytes: 2 GiB, as in etcd.
 pub const DEFAULT_QUOTA_BYTES: u64 = 2 * 1024 * 1024 * 1024;
-/// How long open connections may take to end.
+/// Longest time for open connections to end.
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// Where a store keeps its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Storage {
-    /// In a directory of its own, which is made if it is not there.
+    /// In a directory of its own, which is created if it does not exist.
     Directory(PathBuf),
-    /// Nowhere: for tests.
+    /// Only in memory: for tests.
     Memory,
 }
 
-/// Why a store ended.
+/// Reason why a store ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// It cannot listen, or has no thread.
+    /// The listener has no address, or the writer thread could not be started.
     #[error("solo-etcd: {0}")]
     Io(#[from] std::io::Error),
     /// The journal cannot be written any more.
@@ -35,12 +35,12 @@ pub enum ServeError {
         "solo-etcd: it is not known what is on the disk any more, so nothing was promised since; after a restart it shows"
     )]
     Broken,
-    /// The listener broke.
+    /// The server failed on its listener.
     #[error("solo-etcd: {0}")]
     Transport(#[from] tonic::transport::Error),
 }
 
-/// An open store; nobody else can open it.
+/// An open store, which no other process can open.
 pub struct Solo {
     journal: Option<Journal<Directory>>,
     store: core::Store,
@@ -50,10 +50,11 @@ pub struct Solo {
 }
 
 impl Solo {
-    /// Opens what is there, or makes an empty store.
+    /// Opens an existing store, or creates an empty one.
     ///
     /// # Errors
-    /// Another process uses it, it is damaged, or a newer program wrote it.
+    /// Returns an error if another process uses the store, if it is damaged, if an etcd or a newer
+    /// program wrote it, or if reading or writing fails.
     pub fn open(storage: &Storage) -> Result<Self, OpenError> {
         let clock = Clock::new();
         match storage {
@@ -65,18 +66,19 @@ impl Solo {
             }
             Storage::Memory => {
                 let mut store = core::Store::default();
-                // The start is refused by nothing.
+                // The command `Start` is never refused.
                 let _ = store.apply(core::Command::Start, clock.millis());
                 Ok(Self { journal: None, store, identity: Identity::random(), clock, lock: None })
             }
         }
     }
 
-    /// Serves on a listener until `shutdown` resolves. When this returns everything acknowledged is on disk,
-    /// and another process may open the store.
+    /// Serves on a listener until `shutdown` resolves. When this returns, everything acknowledged
+    /// is on disk, and another process may open the store.
     ///
     /// # Errors
-    /// The listener broke, a sync of the journal failed, or there is no thread to write.
+    /// Returns an error if the listener fails, the journal cannot be written any more, or the
+    /// writer thread cannot be started.
     pub async fn serve(
         self,
         listener: TcpListener,
@@ -89,7 +91,7 @@ impl Solo {
         let leases = tokio::spawn(engine.clone().end_leases());
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = server::serve(engine.clone(), listener, client_url, async {
-            // An error means that the sender is gone, which is the end as well.
+            // An error means that the sender is gone, which also means the end.
             let _ = stopped.await;
         });
         tokio::pin!(serving);
@@ -97,21 +99,21 @@ impl Solo {
         let ended = tokio::select! {
             ended = &mut serving => Some(ended),
             () = shutdown => None,
-            // Nobody has stopped it.
+            // Nobody stopped the writer, so its journal is broken.
             () = engine.stopped() => {
                 is_broken = true;
                 None
             }
         };
         leases.abort();
-        // Streams end with the writer; then connections can.
+        // Streams end with the writer; then connections can end.
         engine.stop().await;
         drop(stop);
         let ended = match ended {
             Some(ended) => ended,
             None => tokio::time::timeout(DRAIN, serving).await.unwrap_or(Ok(())),
         };
-        // A panic there has been printed; nothing is left to be written.
+        // A panic of the writer has already been printed, and nothing is left to be written.
         let _ = tokio::task::spawn_blocking(move || writer.join()).await;
         if is_broken {
             return Err(ServeError::Broken);
@@ -120,9 +122,10 @@ impl Solo {
     }
 }
 
-/// What clients are told to use. Where every address is listened on this is the one that works on this machine.
-/// Without a scheme: `etcdctl --cluster` of 3.4 takes it for the name of the server as it stands, and HTTP/2 here does
-/// not take a name with a scheme.
+/// Returns the address that clients are told to use. If the server listens on every address, it is
+/// one that works on this machine. It has no scheme: `etcdctl --cluster` of 3.4 uses the text
+/// unchanged as the name of the server, and the HTTP/2 library here does not accept a name with a
+/// scheme.
 fn client_url(address: SocketAddr) -> String {
     if address.ip().is_unspecified() { format!("localhost:{}", address.port()) } else { address.to_string() }
 }

@@ -1,5 +1,6 @@
-//! `bootstrap`: the first settings of a host, as a file of their own beside those of the site. Nothing is written before the store has
-//! answered with them, if there is to be one already.
+//! `bootstrap`: writes the first settings of a host, in a file of their own next to the settings of
+//! the site. If the store should exist already, nothing is written before it has answered with
+//! these settings.
 
 use super::context::Store;
 use super::hosts::RosterPatch;
@@ -18,29 +19,29 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-/// Where the packaged unit reads its settings.
+/// Directory in which the packaged unit looks for the settings.
 pub(crate) const DIRECTORY: &str = "/etc/orchestrate";
-/// The first fragment by name: what a site writes into others wins.
+/// Name of the written fragment. It sorts first, so settings in the site's other fragments win.
 const FRAGMENT: &str = "00-bootstrap.toml";
 const PASSWORD: &str = "store-password";
 
 const SETTINGS: &str = "# The settings of the orchestrate agent; fragments in agent.d/*.toml are read after this file, in name order.\n";
 
-/// What is wanted.
+/// The arguments of `bootstrap`.
 pub(super) struct BootstrapRequest {
-    /// The host is the first, and its store is on it.
+    /// True if this host is the first of the fleet, and the store is on it.
     pub(super) first: bool,
-    /// Where settings stand.
+    /// Directory of the settings.
     pub(super) directory: PathBuf,
-    /// The name of the host, if it is not the machine's own.
+    /// Name of the host, if it is not the name of the machine.
     pub(super) hostname: Option<String>,
-    /// What is said of it.
+    /// Role, group and labels of the host.
     pub(super) roster: RosterPatch,
-    /// Settings that an earlier invocation wrote may be replaced.
+    /// True if settings of an earlier invocation may be replaced.
     pub(super) replace: bool,
 }
 
-/// Writes the settings, and prints what starts the agent with them.
+/// Writes the settings, and prints the commands that start the agent with them.
 pub(super) async fn bootstrap(
     request: BootstrapRequest,
     store: &Store<'_>,
@@ -52,7 +53,8 @@ pub(super) async fn bootstrap(
             "--first is for a store on this machine, at the default endpoint; another was given"
         )));
     }
-    // A member of the fleet's store, or a proxy to it, may be on every host: what counts is that somebody said so.
+    // Every host may run a member of the fleet's store, or a proxy to it. So the default endpoint
+    // can be right, but it must be given explicitly.
     if !request.first && !store.settings.endpoints_given {
         return Err(Failure::usage(anyhow!(
             "say where the store of the fleet is (--endpoints and its like); if it is on this machine: --first"
@@ -101,7 +103,7 @@ pub(super) async fn bootstrap(
     Ok(Exit::Yes)
 }
 
-/// Says what was done, and what comes next.
+/// Prints the commands that come next, and notes what was done.
 fn print_result(
     files: &Files,
     changed: bool,
@@ -131,19 +133,20 @@ fn print_result(
     }
 }
 
-/// It could not be read or written here.
+/// Returns the failure for a local file that could not be read or written.
 fn local_failure(error: anyhow::Error) -> Failure {
     Failure { exit: Exit::No, error }
 }
 
-/// What the store says.
+/// The content of the store, as far as `bootstrap` needs it.
 struct StoreInspection {
     revision: i64,
-    /// What the fleet shall run, if anything.
+    /// Desired version of the fleet, if one is set; an error if the value is not a version.
     desired: Option<Result<Version, String>>,
 }
 
-/// Asks the store with what the agent will ask it with. `None`: there is none on this machine yet.
+/// Reads the store with the settings that the agent will use. Returns `None` if the store is to be
+/// on this machine and does not run yet.
 async fn inspect_store(
     host: &HostName,
     settings: &AgentSettings,
@@ -166,7 +169,7 @@ async fn inspect_store(
     if let Some(entry) = snapshot.get(&keys[1]) {
         let claim: LiveClaim = codec::read(&entry.value)
             .map_err(|error| Failure::cannot_tell(format!("the claim of the name {host}: {error}")))?;
-        // As the agent has it, also where there is no such file.
+        // The agent does the same: its machine id is `unknown` if the file does not exist.
         let own = local::read(&settings.machine_id_file).ok().flatten().unwrap_or_default();
         let own = Some(own.trim()).filter(|id| !id.is_empty()).unwrap_or("unknown");
         if claim.machine_id != own {
@@ -184,12 +187,12 @@ async fn inspect_store(
     Ok(Some(StoreInspection { revision: snapshot.revision, desired }))
 }
 
-/// The file from which the agent reads the password of its user. Its name has the user, so that one can take the place of
-/// another without a moment at which name and password do not go together.
+/// The file from which the agent reads the password of its user. The file name contains the user,
+/// so that replacing one user by another never leaves a user with the wrong password.
 struct Password<'a> {
     path: PathBuf,
     secret: &'a Secret,
-    /// The file says something else, or is not there.
+    /// True if the file does not exist or holds another password.
     changed: bool,
 }
 
@@ -211,7 +214,7 @@ impl<'a> Password<'a> {
     }
 }
 
-/// What the agent has to be told to reach the store as this invocation does.
+/// Returns the settings with which the agent reaches the store as this invocation does.
 fn store_settings(config: &SessionConfig, password_file: Option<PathBuf>) -> Result<StoreSettings, Failure> {
     let absolute = |path: &Option<PathBuf>| path.as_deref().map(absolute).transpose();
     let mut settings = StoreSettings {
@@ -234,7 +237,7 @@ fn store_settings(config: &SessionConfig, password_file: Option<PathBuf>) -> Res
     Ok(settings)
 }
 
-/// A path as settings have it.
+/// Returns the absolute path, which must be UTF-8 because settings are.
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     let full =
         std::path::absolute(path).with_context(|| path.display().to_string()).map_err(local_failure)?;
@@ -247,7 +250,7 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
 /// The settings on disk, where the agent looks for them.
 struct Files {
     directory: PathBuf,
-    /// Names and texts, in the order in which the agent reads them; without ours.
+    /// Paths and texts of the other settings files, in the order in which the agent reads them.
     others: Vec<(PathBuf, String)>,
     ours: Option<String>,
 }
@@ -276,17 +279,18 @@ impl Files {
         self.directory.join("agent.d").join(FRAGMENT)
     }
 
-    /// What an earlier invocation wrote.
+    /// Reads the settings that an earlier invocation wrote.
     fn existing_settings(&self) -> Result<Option<AgentSettings>, Failure> {
         let ours = self.ours.clone().map(|text| read(&[(self.fragment().display().to_string(), text)]));
         ours.transpose().map_err(|error| local_failure(error.into()))
     }
 
-    /// What the agent is told by all of them, with this one; it has to be what this one says.
+    /// Reads all settings together with the new ones, as the agent will. It is a failure if the
+    /// result differs from the new settings, because other files override or extend them.
     fn check(&self, initial: &Initial, host: &HostName, text: &str) -> Result<AgentSettings, Failure> {
         let mut all = self.others.clone();
         all.push((self.fragment(), text.to_owned()));
-        // As the agent does: the one file first, then fragments by name.
+        // The agent reads the files in this order: agent.toml first, then the fragments by name.
         all.sort_by_key(|(path, _)| (*path != self.settings(), path.clone()));
         let all: Vec<_> = all.into_iter().map(|(path, text)| (path.display().to_string(), text)).collect();
         initial.check(host, &all).map_err(|error| {
@@ -298,7 +302,8 @@ impl Files {
     fn make_directories(&self) -> Result<(), Failure> {
         for name in ["agent.d", "services.d", "templates"] {
             let path = self.directory.join(name);
-            // Commands come from here: whoever may write here may do what the agent may.
+            // The agent runs commands from these files, so write access means the rights of the
+            // agent.
             let made = DirBuilder::new().recursive(true).mode(0o755).create(&path);
             made.with_context(|| path.display().to_string()).map_err(local_failure)?;
         }
@@ -315,7 +320,7 @@ impl Files {
         Ok(())
     }
 
-    /// Removes the password that an earlier invocation wrote for a user who is none any more.
+    /// Removes the password file of an earlier invocation if the settings no longer name it.
     fn forget_password_of(&self, earlier: Option<&AgentSettings>, now: Option<&Password<'_>>) {
         let Some(path) = earlier.and_then(|earlier| earlier.store.password_file.as_ref()) else { return };
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -328,13 +333,13 @@ impl Files {
         }
     }
 
-    /// The commands that start the agent with these settings.
+    /// Returns the commands that start the agent with these settings.
     fn next_steps(&self, without_store: bool) -> Vec<String> {
         let store = without_store.then(|| "systemctl enable --now solo-etcd".to_owned());
         let agent = if self.directory == Path::new(DIRECTORY) {
             vec!["systemctl enable orchestrate-agent".into(), "systemctl restart orchestrate-agent".into()]
         } else {
-            // The unit reads others.
+            // The packaged unit reads the settings in `DIRECTORY`.
             let settings = self.settings().display().to_string();
             vec![format!("orchestrate-agent --config {}", output::shell_word(&settings))]
         };

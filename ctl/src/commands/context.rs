@@ -1,4 +1,4 @@
-//! What verbs are run with, and the words that they are given.
+//! The context in which verbs run, and the parsers of their arguments.
 
 use crate::exit::Failure;
 use crate::settings::Settings;
@@ -7,11 +7,11 @@ use schema::names::{HostName, ServiceName, Version};
 use schema::time::EpochSeconds;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What a verb asks the store with.
+/// Access to the store for one verb.
 pub(super) struct Store<'a> {
     pub(super) settings: &'a Settings,
     pub(super) session: Session,
-    /// For the whole command.
+    /// Deadline of the whole command.
     pub(super) deadline: Deadline,
 }
 
@@ -27,9 +27,9 @@ pub(super) fn host(text: &str) -> Result<HostName, Failure> {
     HostName::new(text).map_err(Failure::usage)
 }
 
-/// The time of day, for display by others.
+/// Returns the current time.
 pub(super) fn now() -> EpochSeconds {
-    // Before 1970 only on a machine without a clock; then any time is as good.
+    // A clock before 1970 means a machine without a clock; any time is as good there.
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     EpochSeconds(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }

@@ -12,18 +12,18 @@ use schema::names::{HostName, Version};
 use schema::records::{Driver, LiveClaim};
 use serde_json::json;
 
-/// What is known of the desired version.
+/// The desired version, as far as it is known.
 #[derive(Debug, PartialEq, Eq)]
 enum Desired {
-    /// The store says so.
+    /// The version that is set in the store.
     Known(Version),
-    /// The store has none, or something that is not a version.
+    /// The store has no version, or the value is not a version.
     NotSet,
-    /// The store does not say.
+    /// The store could not be read.
     Unreadable,
 }
 
-/// Reads the desired version out of a snapshot, and keeps it for times without a store.
+/// Reads the desired version from a snapshot, and remembers it for times when the store is away.
 fn desired(read: &Result<KeySnapshot, StoreError>, memory: &Memory) -> Desired {
     let snapshot = match read {
         Ok(snapshot) => snapshot,
@@ -45,7 +45,7 @@ fn desired(read: &Result<KeySnapshot, StoreError>, memory: &Memory) -> Desired {
     }
 }
 
-/// Keeps the desired version of a snapshot for times without a store.
+/// Remembers the desired version of a snapshot for times when the store is away.
 pub(super) fn remember(snapshot: &KeySnapshot, store: &Store<'_>) {
     let entry = snapshot.get(&Key::CurrentVersion);
     if let Some(Ok(version)) = entry.map(|entry| codec::read_version(&entry.value)) {
@@ -53,8 +53,8 @@ pub(super) fn remember(snapshot: &KeySnapshot, store: &Store<'_>) {
     }
 }
 
-/// Prints the desired version. A configuration run must not abort on it: with the store away the last
-/// value known is good enough, and says so.
+/// Prints the desired version. A configuration run must not abort on it: if the store is away, the
+/// last known version is printed with a warning.
 pub(super) async fn current_version(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let memory = Memory::of(store.settings);
     let read = store.session.read_keys(&[Key::CurrentVersion], store.deadline).await;
@@ -81,7 +81,7 @@ pub(super) async fn current_version(store: &Store<'_>, output: &mut Output) -> R
     Ok(Exit::Yes)
 }
 
-/// The answers of `pending_update`, with their codes and texts.
+/// The answers of `pending_update`, with their exit codes and texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pending {
     Yes,
@@ -121,18 +121,18 @@ impl Pending {
     }
 }
 
-/// Says whether this host is asked to run another version.
+/// Prints whether this host is asked to run another version.
 pub(super) async fn pending_update(
     peek: bool,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    // No agent lives under a name that is not valid, so it need not be looked for.
+    // No agent can claim a host name that is not valid, so there is no claim to read.
     let live = store.settings.host(None).ok().map(Key::Live);
     let keys: Vec<Key> = [Key::CurrentVersion].into_iter().chain(live.clone()).collect();
     let read = store.session.read_keys(&keys, store.deadline).await;
     let desired = desired(&read, &Memory::of(store.settings));
-    // A file that cannot be read says nothing of an update: never "no", and never "nothing is installed".
+    // If the file cannot be read, the answer must be neither "no" nor "nothing is installed".
     let (pending, installed) = match local::installed_version(store.settings) {
         Ok(installed) => (Pending::of(&desired, &installed), Some(installed)),
         Err(error) => {
@@ -153,21 +153,22 @@ pub(super) async fn pending_update(
     });
     output.answer(&answer, |o| o.line(pending.text()));
     if agent_drives && !peek {
-        // Any other code could make a script begin what the agent does.
+        // Any other exit code could make a script start the work that the agent does.
         output::note("the agent on this host applies updates");
         return Ok(Exit::CannotTell);
     }
     Ok(Exit::Own(pending.code()))
 }
 
-/// Who applies versions, by the claim under this key; `None` without a live agent.
+/// Returns the driver of the host, from the claim under the key `live`; `None` without a live
+/// agent.
 pub(super) fn driver(snapshot: &KeySnapshot, live: &Key) -> Option<Driver> {
     let entry = snapshot.get(live)?;
-    // A claim that cannot be read is that of a newer agent: assume that it drives.
+    // A claim that cannot be read was written by a newer agent: assume that the agent drives.
     Some(codec::read::<LiveClaim>(&entry.value).map_or(Driver::Agent, |claim| claim.driver))
 }
 
-/// What to say, and the exit code, where an agent does what a script asks for.
+/// Returns the failure of a verb that is refused because the agent does the same work by itself.
 pub(super) fn refused_by_agent(host: &HostName, what: &str) -> Failure {
     Failure::refused(format!("the agent on {host} {what} by itself; nothing was changed"))
 }

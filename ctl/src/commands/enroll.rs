@@ -1,5 +1,6 @@
-//! `enroll`: the users, roles and grants of the store, as commands of etcdctl. It asks the store nothing: whoever may
-//! make users is the store's root, who need not be known here.
+//! `enroll`: prints etcdctl commands that create users, roles and grants in the store. It does not
+//! access the store: only the store's root can create users, and this program need not know root's
+//! credentials.
 
 use crate::cli::UserKind;
 use crate::exit::{Exit, Failure};
@@ -13,7 +14,7 @@ use std::fmt::Write as _;
 
 const EVERY_AGENT: &str = "orchestrate-agent";
 
-/// Prints the commands.
+/// Prints the commands that create a user with its roles and grants.
 pub(super) fn etcdctl(
     name: &str,
     kind: UserKind,
@@ -26,7 +27,8 @@ pub(super) fn etcdctl(
     if kind != UserKind::Agent && !services.is_empty() {
         return Err(Failure::usage(anyhow!("--service is of hosts: only an agent publishes services")));
     }
-    // A host's name, or a name like those of roles: neither has anything that a shell would read.
+    // The user is a host name, or has the syntax of a role name. Neither can contain a character
+    // that is special to a shell.
     let (user, roles) = match kind {
         UserKind::Agent => {
             let host = HostName::new(name).map_err(Failure::usage)?;
@@ -50,7 +52,7 @@ fn user_name(name: &str) -> Result<String, Failure> {
     Ok(Role::new(name).map_err(Failure::usage)?.to_string())
 }
 
-/// May be run again: what is there already stays.
+/// Returns the script. It can be run again: users and roles that exist are kept.
 fn script(user: &str, roles: &[(String, Vec<Grant>)], namespace: &str) -> String {
     let mut text = String::from("set -e\n");
     let mut line = |words: std::fmt::Arguments<'_>| {

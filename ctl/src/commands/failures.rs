@@ -1,8 +1,9 @@
 //! What failed: `get_failures` and `debug_timeout`.
 //!
-//! Of results the cost follows what is wrong: counts first, then names where a count is not nothing, values only for
-//! hosts that look lost, and for JSON. Whether a service is down for no reason is judged from the whole fleet. Everything
-//! is read at the revision of the counts.
+//! The cost of reading results depends on how much is wrong. First come counts, then the host names
+//! where a count is not zero. Values are read only for hosts that look lost, and for JSON. Deciding
+//! which services are down without an explanation needs the whole fleet. Everything is read at the
+//! revision of the counts.
 
 use super::context::Store;
 use super::fleet;
@@ -22,12 +23,13 @@ use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 
-/// Up to so many hosts are looked up one by one.
+/// Largest number of silent hosts whose roster entries are read before the listings.
 const SILENT_FEW: usize = 1024;
 
-/// Up to so many hosts on the roster are compared with the claims by name. In a larger fleet equal counts
-/// say that nobody is lost: an agent sees to it that its claim has its roster entry, so only keys that
-/// somebody wrote by hand could hide a host, and `status`, which reads every name, still shows it.
+/// Largest roster, in hosts, that is always compared with the claims by name. In a larger fleet
+/// equal counts mean that nobody is lost: an agent makes sure that a claim has its roster entry, so
+/// only keys that somebody wrote by hand could hide a host. `status` reads every name and still
+/// shows such a host.
 const COMPARED_BY_NAME: i64 = 2_000;
 
 /// One host and what is wrong with it.
@@ -40,13 +42,13 @@ struct Problem {
 /// The check that a host fails.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Check {
-    /// A result that it reported.
+    /// A result that the host reported.
     Status(StatusType),
-    /// A result that it used to report and does not any more.
+    /// A result that the host used to report and no longer reports.
     Stale(StatusType),
-    /// On the roster, neither live nor listed.
+    /// The host is on the roster, but neither live nor listed.
     Liveness,
-    /// A service that does not work, or a check of the host itself.
+    /// A service that does not work, or a failing check of the host itself.
     Down(String),
 }
 
@@ -61,7 +63,7 @@ impl std::fmt::Display for Check {
     }
 }
 
-/// Everything that is wrong, at one revision.
+/// All problems of the fleet, at one revision.
 #[derive(Debug, Default)]
 struct Failures {
     revision: i64,
@@ -74,7 +76,7 @@ impl Failures {
         self.failures.iter().filter(move |p| p.check == *wanted).map(|p| p.host.as_str())
     }
 
-    /// The lines of the newer generations.
+    /// Prints the output of the later generations of the original tool.
     fn print(&self, warnings: bool, output: &mut Output) {
         let mut block = |title: &str, problems: &[Problem]| {
             if !problems.is_empty() {
@@ -90,7 +92,7 @@ impl Failures {
         }
     }
 
-    /// The lines of the first generation, which knew two checks.
+    /// Prints the output of the first generation of the original tool, which knew two checks.
     fn print_legacy(&self, output: &mut Output) {
         for (title, kind) in [("Validation", StatusType::validation()), ("Puppet", StatusType::apply())] {
             for host in self.hosts(&Check::Status(kind)) {
@@ -105,7 +107,7 @@ impl Failures {
         }
     }
 
-    /// What the lines on standard output do not name, though it is in the exit code.
+    /// Notes the problems that affect the exit code, but that standard output does not name.
     fn note_rest(&self, warnings: bool) {
         let [validation, apply, others @ ..] = known_types();
         let stale = [Check::Stale(validation), Check::Stale(apply), Check::Liveness];
@@ -126,7 +128,7 @@ impl Failures {
     }
 }
 
-/// Says whether anything in the fleet failed.
+/// Prints whether anything in the fleet failed.
 pub(super) async fn get_failures(
     hosts: bool,
     warnings: bool,
@@ -155,7 +157,7 @@ pub(super) async fn get_failures(
     Ok(found.exit(warnings))
 }
 
-/// Reads the counts, then what they call for.
+/// Reads the counts, then the keys behind the counts that are not zero.
 struct Reader<'a> {
     store: &'a Store<'a>,
     revision: i64,
@@ -204,7 +206,8 @@ impl Reader<'_> {
         Ok(found)
     }
 
-    /// Services that do not work, and failing checks of hosts themselves: what a fleet fails by beside results.
+    /// Returns the services that do not work and the failing checks of the hosts themselves. These
+    /// make a fleet fail too, besides results.
     async fn failed_services(&self) -> Result<Vec<Problem>, StoreError> {
         let (fleet, _) = fleet::read(self.store, Some(self.revision), self.store.deadline).await?;
         let problem = |down: FailedService| Problem { host: down.host, check: Check::Down(down.check) };
@@ -221,8 +224,10 @@ impl Reader<'_> {
         Ok(hosts)
     }
 
-    /// On the roster, neither live nor listed. A few silent hosts are mostly tombstones, and those are told
-    /// apart by their values; many are a fleet without agents, and the listings are the shorter way.
+    /// Returns the hosts that are on the roster and neither live nor listed. A few silent hosts are
+    /// mostly decommissioned: their roster entries are read first, to leave out the tombstones.
+    /// Many silent hosts mean a fleet without agents: then the listings are read first, because
+    /// that leaves fewer entries to read.
     async fn lost(&self) -> Result<Vec<HostName>, StoreError> {
         let roster = self.list(&Prefix::Hosts).await?;
         let live = self.list(&Prefix::Lives).await?;
@@ -260,8 +265,9 @@ impl Reader<'_> {
         Ok(named.into_iter().filter(|(_, key)| !is_out(key)).map(|(host, _)| host).collect())
     }
 
-    /// Hosts that left the trace of reporting a type and have no result of it. One whose agent lives is
-    /// not among them: what an agent writes does not run out, so it has just not come to it yet.
+    /// Returns the hosts that once reported this type and have no result of it now. A host with a
+    /// live agent is left out: results of an agent do not expire, so the agent has just not
+    /// reported this type yet.
     async fn stale(&self, kind: &StatusType) -> Result<Vec<HostName>, StoreError> {
         let traces = self.list(&Prefix::Reporting(kind.clone())).await?;
         let mut silent: HashSet<&str> = traces.suffixes().collect();
@@ -282,7 +288,7 @@ impl Reader<'_> {
     }
 }
 
-/// The problems with what the store says of each.
+/// Returns the problems as JSON, each with the details of its record in the store.
 async fn described(
     problems: &[Problem],
     found: &Failures,
@@ -312,13 +318,13 @@ async fn described(
 }
 
 const DEBUG_TIMEOUT_FILE: &str = "/etc/debug_timeout.ini";
-/// Of each file, if the list does not say another number,
+/// Number of lines that are printed of each file, if the list of files sets no other number.
 const TAIL_LINES: usize = 20;
-/// and at most.
+/// Largest number of lines that are printed of each file.
 const TAIL_LINES_MAX: usize = 10_000;
 
-/// Prints what may explain that a deployment took too long. It is a printer: it always succeeds when it
-/// could read.
+/// Prints what may explain why a deployment took too long. It exits with 0 whenever it could read,
+/// even if there are failures.
 pub(super) async fn debug_timeout(
     version: &Version,
     debug_hosts: bool,
@@ -370,8 +376,10 @@ fn print_tails(output: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The files that an INI file lists, `name = /path, /path` or paths alone, and how many lines of each; and the lines
-/// that say no such number. `lines`, `size` or `tail` counts for what follows, at the top for every section.
+/// Parses an INI file that lists files, as `name = /path, /path` or as paths alone. Returns each
+/// path with the number of lines to print, and the lines whose number of lines is not valid.
+/// `lines`, `size` or `tail` sets the number for the files that follow in its section; before the
+/// first section it sets the number for all sections.
 fn listed_files(text: &str) -> (Vec<(&str, usize)>, Vec<&str>) {
     let (mut files, mut refused) = (Vec::new(), Vec::new());
     let mut everywhere = TAIL_LINES;
@@ -402,7 +410,8 @@ fn listed_files(text: &str) -> (Vec<(&str, usize)>, Vec<&str>) {
     (files, refused)
 }
 
-/// What stands before a comment: a line that begins like one, or what stands behind a space.
+/// Returns the line without its comment, trimmed. A comment starts at the beginning of the line or
+/// after white space.
 fn without_comment(line: &str) -> &str {
     let is_begin = |at: usize| at == 0 || line[..at].ends_with(char::is_whitespace);
     let comment = line.match_indices(['#', ';']).map(|(at, _)| at).find(|at| is_begin(*at));
@@ -474,13 +483,13 @@ mod tests {
         check("files = /a, /b,/c\n  /d\n", &[("/a", 20), ("/b", 20), ("/c", 20), ("/d", 20)], &[]);
         check("lines = 50\n/a\n[one]\n/b\n", &[("/a", 50), ("/b", 50)], &[]);
         check("Lines: 50\na: /a\n", &[("/a", 50)], &[]);
-        // A section ends what the one before said.
+        // A setting in a section ends with the section.
         let sections = "[one]\nlines = 5\n/a\nsize=7\n/b\n[two]\n/c\n[three]\ntail = 9\n/d\n";
         check(sections, &[("/a", 5), ("/b", 7), ("/c", 20), ("/d", 9)], &[]);
         check("lines = 3\n[one]\nlines = 5\n/a\n[two]\n/b\n", &[("/a", 5), ("/b", 3)], &[]);
         check("lines = 1000000\n/a\nlines = 10000\n/b", &[("/a", 10_000), ("/b", 10_000)], &[]);
         check("; /a\nlines = 7 ; of each\n  # /b\na = /a#1 # old\n", &[("/a#1", 7)], &[]);
-        // A file may be called so, too.
+        // A path is a file even if its name is `lines`.
         check("lines = /var/log/lines\n", &[("/var/log/lines", 20)], &[]);
         for wrong in ["lines = many", "tail = 0", "size = -1", "lines ="] {
             check(&format!("{wrong}\n/a\n"), &[("/a", 20)], &[wrong]);

@@ -1,4 +1,4 @@
-//! Reading the fleet at one revision.
+//! Reads the fleet at one revision.
 
 use super::context::{Store, now};
 use crate::output;
@@ -9,7 +9,8 @@ use schema::keys::{Key, Prefix};
 use schema::names::Version;
 use schema::records::{StoreIdentity, certificate_warning};
 
-/// Everything that a verdict depends on, besides [`KEYS`] and the listings, whose keys say all.
+/// The ranges with the values that verdicts depend on. [`KEYS`] are read too. Of the listings only
+/// the keys are read, because the keys hold all of their information.
 const RANGES: [Prefix; 8] = [
     Prefix::Statuses,
     Prefix::Hosts,
@@ -22,14 +23,14 @@ const RANGES: [Prefix; 8] = [
 ];
 const KEYS: [Key; 2] = [Key::CurrentVersion, Key::Store];
 
-/// Reads the whole fleet, at the given revision or now. The revision that was read comes along.
+/// Reads the whole fleet at the given revision, or at the current one. Also returns the revision.
 pub(super) async fn read(
     store: &Store<'_>,
     at: Option<i64>,
     deadline: Deadline,
 ) -> Result<(Fleet, i64), StoreError> {
     match read_at(store, at, deadline).await {
-        // Somebody compacted between two pages: the next revision is as good.
+        // The store was compacted between two pages: a read at the next revision is as good.
         Err(StoreError::Compacted { .. }) if at.is_none() => read_at(store, at, deadline).await,
         other => other,
     }
@@ -48,13 +49,13 @@ async fn read_at(store: &Store<'_>, at: Option<i64>, deadline: Deadline) -> Resu
     Ok((Fleet::new(target(&snapshot), entries.chain(listed)), snapshot.revision))
 }
 
-/// The fleet as far as a snapshot shows it.
+/// Builds the fleet from the part of the store that is in a snapshot.
 pub(super) fn fleet(snapshot: &KeySnapshot) -> Fleet {
     let entries = snapshot.entries.iter().map(|(key, entry)| (key.as_str(), entry.value.as_slice()));
     Fleet::new(target(snapshot), entries)
 }
 
-/// What the fleet is asked to run.
+/// Returns the desired version of the fleet.
 pub(super) fn target(snapshot: &KeySnapshot) -> FleetTarget {
     let current = snapshot.get(&Key::CurrentVersion).map(|e| (e.value.as_slice(), e.mod_revision));
     let store = snapshot.get(&Key::Store);
@@ -62,7 +63,7 @@ pub(super) fn target(snapshot: &KeySnapshot) -> FleetTarget {
     FleetTarget::read(current, identity.as_ref().zip(store.map(|e| e.mod_revision)))
 }
 
-/// Says on standard error what is wrong with the store's content, and which host's certificate ends soon.
+/// Warns of values in the store that are not valid, and of certificates of hosts that end soon.
 pub(super) fn print_warnings(fleet: &Fleet) {
     super::running::warn_of_skipped(fleet.skipped());
     for key in fleet.unreadable().iter().take(10) {
@@ -78,15 +79,16 @@ pub(super) fn print_warnings(fleet: &Fleet) {
     }
 }
 
-/// Says on standard error which listings the hosts do not confirm.
+/// Warns of listings that their hosts do not confirm.
 pub(super) fn warn_of_unconfirmed_listings(fleet: &Fleet) {
     for (version, hosts) in fleet.unconfirmed() {
         warn_of_unconfirmed(version, hosts.iter().map(|host| host.as_str()));
     }
 }
 
-/// Says which hosts are listed under a version that they do not name in their own key. Every agent may write the
-/// list; a script that knows nothing of that key may have written it as well.
+/// Warns of hosts that are listed under a version that their own key does not name. Every agent may
+/// write the listings, and an old script that does not know the hosts' own keys may have written
+/// them too.
 pub(super) fn warn_of_unconfirmed<'a>(version: &Version, hosts: impl ExactSizeIterator<Item = &'a str>) {
     output::note_hosts(&format!("warning: listed under {version}, but not by a key of their own"), hosts);
 }

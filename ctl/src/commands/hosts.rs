@@ -13,7 +13,7 @@ use schema::records::RosterEntry;
 use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
 
-/// What an operator says of a host; what is not said stays.
+/// Changes to a roster entry. Values that are not given stay as they are.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct RosterPatch {
     pub(super) role: Option<Role>,
@@ -22,7 +22,7 @@ pub(super) struct RosterPatch {
 }
 
 impl RosterPatch {
-    /// Checks what was given.
+    /// Parses role, group and labels. Invalid ones are wrong usage.
     pub(super) fn parse(role: Option<&str>, group: Option<&str>, labels: &[String]) -> Result<Self, Failure> {
         let name = |text: Option<&str>| text.map(Role::new).transpose().map_err(Failure::usage);
         let mut patch = Self { role: name(role)?, group: name(group)?, labels: BTreeMap::new() };
@@ -36,7 +36,7 @@ impl RosterPatch {
         Ok(patch)
     }
 
-    /// The entry with this said of it. A host that was taken out begins anew.
+    /// Returns the changed entry. A decommissioned host gets a new entry.
     fn apply_to(self, before: Option<RosterEntry>, since: schema::time::EpochSeconds) -> RosterEntry {
         let fresh = RosterEntry { since, ..RosterEntry::default() };
         let mut entry = before.filter(|e| e.decommissioned.is_none()).unwrap_or(fresh);
@@ -47,7 +47,8 @@ impl RosterPatch {
     }
 }
 
-/// The roster entry of a host; an unreadable one is not overwritten.
+/// Returns the roster entry of a host. An unreadable entry is a failure, so that it is not
+/// overwritten.
 fn entry_of(snapshot: &KeySnapshot, host: &HostName) -> Result<Option<RosterEntry>, Failure> {
     let Some(entry) = snapshot.get(&Key::Host(host.clone())) else { return Ok(None) };
     codec::read(&entry.value)
@@ -55,7 +56,7 @@ fn entry_of(snapshot: &KeySnapshot, host: &HostName) -> Result<Option<RosterEntr
         .map_err(|e| Failure::cannot_tell(format!("the roster entry of {host}: {e}")))
 }
 
-/// Lists the hosts.
+/// Lists the hosts of the roster.
 pub(super) async fn list(all: bool, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let snapshot = store.session.read_ranges(&[Prefix::Hosts], store.deadline).await?;
     let live = store.session.read_key_list(&Prefix::Lives, Some(snapshot.revision), store.deadline).await?;
@@ -114,7 +115,7 @@ pub(super) async fn list(all: bool, store: &Store<'_>, output: &mut Output) -> R
     Ok(Exit::Yes)
 }
 
-/// Adds a host, or changes what is said of it.
+/// Adds a host, or changes its roster entry.
 pub(super) async fn add(
     host: &HostName,
     patch: RosterPatch,
@@ -133,7 +134,7 @@ pub(super) async fn add(
     Ok(Exit::Yes)
 }
 
-/// Takes a host out of the fleet, with everything that it wrote.
+/// Takes a host out of the fleet, and deletes everything that it wrote.
 pub(super) async fn decommission(
     host: &HostName,
     force: bool,
@@ -149,7 +150,7 @@ pub(super) async fn decommission(
     if snapshot.get(&Key::Live(host.clone())).is_some() && !force {
         return Err(Failure::refused(format!("an agent lives on {host}; stop it first, or use --force")));
     }
-    // An entry that cannot be read is given up together with the host.
+    // A roster entry that cannot be read is replaced, because the host leaves the fleet anyway.
     let before = entry_of(&snapshot, host).unwrap_or_default().unwrap_or_default();
     if known == 1
         && before.decommissioned.is_some()

@@ -1,4 +1,4 @@
-//! `lint`: looks at settings and service files before anything runs. It asks nobody.
+//! `lint`: checks settings and service files before they are used. It does not access the store.
 
 use crate::exit::{Exit, Failure};
 use crate::local;
@@ -19,8 +19,9 @@ struct Files {
     services: Vec<PathBuf>,
 }
 
-/// Looks at files and directories. A directory is one kind of host: `agent.toml`, `agent.d`, `services.d`. A settings file
-/// among single files begins a kind of host, and the service files behind it belong to it.
+/// Checks files and directories. A directory is one kind of host: `agent.toml`, `agent.d`,
+/// `services.d`. Among single files, a settings file starts a kind of host, and the service files
+/// after it belong to that kind.
 pub(super) fn files(paths: &[PathBuf], output: &mut Output) -> Result<Exit, Failure> {
     let mut found: Vec<Diagnostic> = Vec::new();
     let mut hosts: Vec<HostConfig> = Vec::new();
@@ -84,7 +85,8 @@ fn group(paths: &[PathBuf]) -> Result<Vec<Files>, Failure> {
     Ok(groups)
 }
 
-/// Our own service files have nothing but services and checks.
+/// True if the file has `[[…]]` tables and all of them are services or checks, as in this project's
+/// own service files.
 fn is_service_file(text: &str) -> bool {
     let tables = text.lines().map(str::trim).filter(|line| line.starts_with("[["));
     let mut tables = tables.peekable();
@@ -131,8 +133,8 @@ fn read(files: &Files, found: &mut Vec<Diagnostic>) -> Result<HostConfig, String
     Ok(HostConfig { source: files.source.clone(), settings, definitions })
 }
 
-/// What of the validation directory does not validate. One that is not on this machine says nothing: settings are
-/// looked at elsewhere too.
+/// Returns the entries of the validation directory that do not validate. A directory that is not on
+/// this machine gives no diagnostics, because settings are also checked on other machines.
 fn of_validation_directory(settings: &Settings) -> Vec<Diagnostic> {
     let Some(path) = &settings.validation_directory else { return Vec::new() };
     let Some(entries) = local::all_entries(path) else { return Vec::new() };

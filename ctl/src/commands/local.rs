@@ -15,7 +15,8 @@ use schema::records::{FailingCheck, Report, StatusRecord};
 use serde_json::json;
 use std::io;
 
-/// The exit code is a number of one byte, and codes from 126 on have meanings of their own in a shell.
+/// Largest count that `local_health` puts into the exit code. The exit code is one byte, and a
+/// shell gives codes from 126 on meanings of their own.
 const HEALTH_MAX: usize = 100;
 
 /// Prints the version installed on this host, or records it.
@@ -24,7 +25,7 @@ pub(super) fn local_version(
     settings: &Settings,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    // The original tool ended with 1 where the system did not let it.
+    // The original tool exited with 1 if the system did not allow reading or writing the file.
     let cannot_tell = |error: io::Error| Failure {
         exit: Exit::No,
         error: anyhow!(error).context(settings.local_version_file.display().to_string()),
@@ -48,19 +49,19 @@ pub(super) fn local_version(
     Ok(Exit::Yes)
 }
 
-/// Types of result that every host may have.
+/// Returns the types of results that every host can have.
 pub(super) fn known_types() -> [StatusType; 3] {
     [StatusType::validation(), StatusType::apply(), StatusType::provisioned()]
 }
 
-/// The result keys of one host.
+/// Returns the keys of the results of one host.
 pub(super) fn status_keys(host: &HostName) -> Vec<Key> {
     let of = |kind: StatusType| StatusState::ALL.map(|state| Key::Status(kind.clone(), state, host.clone()));
     known_types().into_iter().flat_map(of).collect()
 }
 
-/// Counts the failing results of this host in the exit code. A code other than 0 makes the old cron script
-/// begin a configuration run, so what is not known is no failure.
+/// Puts the number of this host's failures into the exit code. A code other than 0 makes the old
+/// cron script start a configuration run, so an unknown result does not count as a failure.
 pub(super) async fn local_health(
     verbose: bool,
     store: &Store<'_>,
@@ -92,8 +93,9 @@ pub(super) async fn local_health(
     Ok(Exit::Own(failing.len().min(HEALTH_MAX) as u8))
 }
 
-/// The types of result that failed, with what their records say, and the checks that do: those that are critical, and
-/// of the two that carry a configuration run's own names, those that warn.
+/// Returns the failed results with their reasons, and the failing checks with their output. A check
+/// counts if it is critical. The checks `puppet` and `validation`, which have the names of a
+/// configuration run's own results, count even if they only warn.
 fn failing(snapshot: &KeySnapshot, host: &HostName) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for kind in known_types() {

@@ -1,4 +1,4 @@
-//! What an operator takes out of use: `maintenance` and `drain`; and `drop-stale`.
+//! `maintenance` and `drain`, which take a host or service out of use, and `drop-stale`.
 
 use super::context::{Store, now};
 use crate::exit::{Exit, Failure};
@@ -10,20 +10,20 @@ use schema::names::{HostName, ServiceName};
 use schema::records::{Maintenance, MaintenanceEntry, MaintenanceMode};
 use serde_json::json;
 
-/// What is asked for.
+/// The arguments of `maintenance` or `drain`.
 pub(super) struct MaintenanceRequest<'a> {
     pub(super) how: MaintenanceMode,
-    /// On, or off again.
+    /// True to take out of use, false to end that.
     pub(super) on: bool,
     pub(super) service: Option<&'a str>,
     pub(super) hostname: Option<&'a str>,
     pub(super) reason: Option<&'a str>,
 }
 
-/// Longest reason.
+/// Longest reason, in bytes.
 const REASON_MAX_BYTES: usize = 256;
 
-/// Takes a host, or a service on it, out of use or into it again.
+/// Takes a host, or a service on it, out of use, or puts it back into use.
 pub(super) async fn set(
     request: MaintenanceRequest<'_>,
     store: &Store<'_>,
@@ -84,7 +84,7 @@ fn change(out: &mut Maintenance, request: &MaintenanceRequest<'_>, service: Opti
             out.services.retain(|name, known| name != service || known.how != request.how);
         }
     }
-    // The same again is no change, whenever it is said.
+    // A repeated request is no change, although its time differs.
     let summary = |m: &Maintenance| {
         let plain = |o: &MaintenanceEntry| (o.how, o.reason.clone());
         let services: Vec<_> = m.services.iter().map(|(n, o)| (n.clone(), plain(o))).collect();
@@ -104,7 +104,7 @@ pub(super) async fn drop_stale(store: &Store<'_>, output: &mut Output) -> Result
     Ok(Exit::Yes)
 }
 
-/// What is out of use, for `status`.
+/// Returns the table rows of `status` for what is out of use on a host.
 pub(super) fn rows(host: &HostName, out: &Maintenance) -> Vec<[String; 5]> {
     let row = |service: &str, o: &MaintenanceEntry| {
         let how = match o.how {

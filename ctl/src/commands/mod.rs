@@ -1,4 +1,5 @@
-//! The verbs. Each asks its question, hands the answer to the output and returns the exit code.
+//! The verbs. Each one reads or writes the store, hands its result to the output, and returns the
+//! exit code.
 
 mod bootstrap;
 mod context;
@@ -56,7 +57,7 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
         Verb::Update(verb) => {
             let most =
                 if matches!(verb, UpdateVerb::Ping) { ping::limit(settings) } else { settings.timeout };
-            // `verify_hosts` reads the store's identity with what it asks for.
+            // `verify_hosts` reads the store's identity in its own requests.
             let about_fleet = matches!(
                 verb,
                 UpdateVerb::RunningVersions
@@ -85,8 +86,9 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
     }
 }
 
-/// Asks the store, which may let each member take so long at most. An answer about the fleet is none if the store is
-/// known to have gone back.
+/// Runs a verb that needs the store. `most` is the time limit of the verb, from which the time
+/// limit of a request to one member follows. If `about_fleet` is set and the store is known to have
+/// gone back, the verb fails instead of giving an answer.
 fn ask(
     settings: &Settings,
     most: Duration,
@@ -109,12 +111,14 @@ fn ask(
             question.await
         }
     });
-    // A look-up of a name, or a read of standard input, may still be waiting: nobody needs it now.
+    // A name lookup or a read of standard input may still be blocked; its result is no longer
+    // needed.
     runtime.shutdown_background();
     exit
 }
 
-/// Where there may be several members, one that is silent leaves time to ask another.
+/// Returns the configuration of the session. If the store may have several members, a silent one
+/// must leave time to ask another.
 fn session_config(most: Duration, settings: &Settings) -> SessionConfig {
     let mut config = settings.session.clone();
     if !matches!(&config.endpoints, EndpointSource::List(list) if list.len() == 1) {
@@ -123,7 +127,7 @@ fn session_config(most: Duration, settings: &Settings) -> SessionConfig {
     config
 }
 
-/// What the fleet runs and shall run.
+/// Runs a verb about versions.
 async fn update(verb: UpdateVerb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     match verb {
         UpdateVerb::TriggerUpdate { version, require_settled, if_different } => {
@@ -161,7 +165,7 @@ async fn update(verb: UpdateVerb, store: &Store<'_>, output: &mut Output) -> Res
     }
 }
 
-/// How hosts and the store stand, and why.
+/// Runs a verb about the state of the hosts or the store.
 async fn state(verb: StateVerb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     match verb {
         StateVerb::Status => status::status(store, output).await,
@@ -185,7 +189,7 @@ async fn state(verb: StateVerb, store: &Store<'_>, output: &mut Output) -> Resul
     }
 }
 
-/// Services.
+/// Runs a verb about services.
 async fn catalog(verb: CatalogVerb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     match verb {
         CatalogVerb::Services { verb: ServicesVerb::List } => services::list(store, output).await,
@@ -223,7 +227,7 @@ async fn catalog(verb: CatalogVerb, store: &Store<'_>, output: &mut Output) -> R
     }
 }
 
-/// Asks a discovery service, not the store.
+/// Gets a token from a discovery service; this does not use the store.
 async fn new_discovery_token(
     endpoint: Option<String>,
     store: &Store<'_>,

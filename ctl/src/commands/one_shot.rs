@@ -1,11 +1,15 @@
-//! What a script reports for its host: `update_own_status` and `update_own_info`.
+//! One-shot reports of a script for its host: `update_own_status` and `update_own_info`.
 //!
-//! With a live agent on the host everything hangs on that agent's lease and is fenced by its claim; an
-//! agent that applies versions by itself is not talked over. Without an agent the listing hangs on a lease
-//! of [`LISTING_SECONDS`], and a success on one as long as its type may stay silent. A success under a
-//! lease leaves the durable key `/orchestrate/reporting/<type>/<host>`. So these facts are told apart:
-//! the trace and no result of the type — the host stopped reporting it, which is a failure; no trace and no
-//! result — it never did. A failure, or "not yet", is durable: it must not mend itself by silence.
+//! With a live agent on the host, the listing and the results of `puppet` and `validation` are
+//! under that agent's lease, and every write is fenced by its claim. If the agent applies versions
+//! by itself, such reports are refused. Without an agent, the listing is under a lease of
+//! [`LISTING_SECONDS`], and a success of these two types is under a lease that lasts as long as the
+//! type may stay silent. All other results are durable: a failure, or "not yet", must not disappear
+//! because the host stays silent.
+//!
+//! A result under a lease leaves the durable key `/orchestrate/reporting/<type>/<host>`. So two
+//! cases can be told apart. If this key exists and the host has no result of the type, the host
+//! stopped reporting it, which is a failure. If neither exists, the host never reported it.
 
 use super::context::{Store, now, version};
 use super::desired::{driver, refused_by_agent};
@@ -23,27 +27,27 @@ use schema::records::{Driver, StatusRecord};
 use serde_json::json;
 use std::fmt::Display;
 
-/// Twice the minute between two reports, and ten seconds.
+/// Lifetime of a listing: twice the minute between two reports, and ten seconds.
 const LISTING_SECONDS: i64 = 130;
 const VALIDATION_SECONDS: i64 = 60 * 60;
 const APPLY_SECONDS: i64 = 24 * 60 * 60;
-/// How often a write is tried again when an agent came or went meanwhile.
+/// Number of times that a write is tried if an agent comes or goes at the same time.
 const TRIES: u32 = 3;
 
-/// The state that an exit code means for a type.
+/// Returns the state that an exit code means for a type of result.
 fn state_of(kind: &StatusType, code: i64) -> StatusState {
     let is_apply = *kind == StatusType::apply();
     match code {
         0 => StatusState::Success,
         -1 if *kind != StatusType::validation() => StatusState::Pending,
-        // What Puppet ends with: 1 could not run, 4 failures, 6 changes and failures.
+        // Exit codes of Puppet: 1 it could not run, 4 failures, 6 changes and failures.
         1 | 4 | 6 if is_apply => StatusState::Failed,
         _ if is_apply => StatusState::Success,
         _ => StatusState::Failed,
     }
 }
 
-/// How long a success of a type may stand without being said again; `None`: for ever.
+/// Returns how many seconds a success of a type lasts if it is not repeated; `None` for no limit.
 fn success_seconds(kind: &StatusType) -> Option<i64> {
     if *kind == StatusType::validation() {
         Some(VALIDATION_SECONDS)
@@ -58,8 +62,9 @@ fn known_type(text: &str) -> Option<StatusType> {
     StatusType::from_caller(text).ok().filter(|kind| known_types().contains(kind))
 }
 
-/// What an exit code means for the TTL check that stands behind a name: those of Puppet and the validation as the
-/// tool's later generations had them (contract C35), others as monitoring plugins end.
+/// Returns the TTL check behind a name, and the result that an exit code means for it. The names of
+/// Puppet and the validation mean the same as in the later generations of the original tool (legacy
+/// contract). For other names the exit codes are those of monitoring plugins.
 fn check_of(name: &str, code: i64) -> Option<(CheckId, CheckResult)> {
     use CheckResult::{Fail, Pass, Warn};
     let is_apply_failure = matches!(code, -1 | 1 | 4 | 6);
@@ -77,7 +82,7 @@ fn check_of(name: &str, code: i64) -> Option<(CheckId, CheckResult)> {
     Some((CheckId::new(id).ok()?, result))
 }
 
-/// Tells the agent of this host a result, if it has such a check.
+/// Reports a result to the agent of this host, if it has a check of this name.
 fn send_result(name: &str, code: i64, store: &Store<'_>) -> std::io::Result<CheckAck> {
     match check_of(name, code) {
         Some((check, result)) => {
@@ -87,7 +92,7 @@ fn send_result(name: &str, code: i64, store: &Store<'_>) -> std::io::Result<Chec
     }
 }
 
-/// A name that is no type of status is a TTL check of the agent on this host.
+/// Reports a result under a name that is no type of result: a TTL check of the agent on this host.
 fn report_check(
     hostname: Option<&str>,
     name: &str,
@@ -116,14 +121,14 @@ fn report_check(
     }
 }
 
-/// A one-shot write of one host.
+/// Writes one-shot reports of one host.
 struct Writer<'a> {
     store: &'a Store<'a>,
     host: HostName,
     memory: Memory,
 }
 
-/// The agent on a host, as far as a one-shot write goes.
+/// The live agent of a host, as far as one-shot writes depend on it.
 struct Agent {
     lease: i64,
     revision: i64,
@@ -142,7 +147,7 @@ impl<'a> Writer<'a> {
         Some(Agent { lease: entry.lease, revision: entry.mod_revision, drives })
     }
 
-    /// The lease for a purpose: the one of the last time if it still lives.
+    /// Returns the lease for a purpose: that of an earlier invocation if it is still alive.
     async fn lease(&self, purpose: Option<&StatusType>, seconds: i64) -> Result<i64, StoreError> {
         let own = self.store.settings.host_name == self.host.as_str();
         let name = LeaseName::new(purpose.map(StatusType::as_str), &self.host, own);
@@ -159,7 +164,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Tries a write again that came between an agent's coming and going, or whose lease ran out just now.
+/// Repeats a write that failed because an agent came or went, or because its lease ended.
 async fn until_written(write: impl AsyncFn() -> Result<bool, Failure>) -> Result<(), Failure> {
     for _ in 0..TRIES {
         match write().await {
@@ -185,7 +190,7 @@ pub(super) async fn update_own_status(
     let writer = Writer::new(hostname, store)?;
     let state = state_of(&kind, code);
     until_written(async || write_status(&writer, &kind, state, code).await).await?;
-    // Most agents have no check of that name, and need none.
+    // Most agents have no check of this name and need none, so only an error is reported.
     if writer.host.as_str() == store.settings.host_name
         && let Err(error) = send_result(name, code, store)
     {
@@ -263,7 +268,7 @@ async fn write_listing(writer: &Writer<'_>, running: &Version) -> Result<bool, F
     }
     let others = match snapshot.get(&announced).map(|entry| codec::read_version(&entry.value)) {
         Some(Ok(version)) => vec![version],
-        // Written by a tool that knows nothing of that key, or not at all.
+        // The listing was written by a tool that does not know that key, or there is no listing.
         _ => listed_under(writer.store, host, snapshot.revision).await?,
     };
     let lease = match &agent {
@@ -274,7 +279,7 @@ async fn write_listing(writer: &Writer<'_>, running: &Version) -> Result<bool, F
     Ok(session.list_one_shot(&shot, running, now(), &others, *deadline).await?)
 }
 
-/// The versions that a host is listed under, by the keys alone.
+/// Returns the versions under which a host is listed, from the keys of the listings alone.
 pub(super) async fn listed_under(
     store: &Store<'_>,
     host: &HostName,

@@ -1,4 +1,4 @@
-//! Who runs what: `running_versions`, `hosts_at_version`, `check_single_version`.
+//! Which hosts run which version: `running_versions`, `hosts_at_version`, `check_single_version`.
 
 use super::context::Store;
 use crate::exit::{Exit, Failure};
@@ -22,7 +22,8 @@ async fn running(store: &Store<'_>) -> Result<Running, StoreError> {
     Ok(Running { versions, revision: list.revision })
 }
 
-/// Counts hosts by version. Keys come in order, so a version is looked at when it changes only.
+/// Returns the number of hosts of each version, and the number of keys with invalid names. The keys
+/// are sorted, so a version is parsed only where it differs from that of the key before.
 fn count_versions<'a>(suffixes: impl Iterator<Item = &'a str>) -> (BTreeMap<Version, usize>, usize) {
     let mut versions = BTreeMap::new();
     let mut passed_over = 0;
@@ -49,14 +50,14 @@ fn count_versions<'a>(suffixes: impl Iterator<Item = &'a str>) -> (BTreeMap<Vers
     (versions, passed_over)
 }
 
-/// Keys with names that are not valid never become part of an answer; that there are some is said.
+/// Warns of keys with names that are not valid. Such keys never become part of an answer.
 pub(super) fn warn_of_skipped(count: usize) {
     if count > 0 {
         output::warn(&format!("{count} keys hold names that are not valid and were passed over"));
     }
 }
 
-/// The valid host names of a list, in its order, and how many others there were.
+/// Returns the valid host names of a list, in its order, and the number of invalid ones.
 pub(super) fn hosts_of(list: &KeyList) -> (Vec<HostName>, usize) {
     let hosts: Vec<HostName> = list.suffixes().filter_map(|text| HostName::new(text).ok()).collect();
     let passed_over = list.len() - hosts.len();
@@ -98,7 +99,7 @@ pub(super) async fn hosts_at_version(
     Ok(Exit::Yes)
 }
 
-/// Says whether hosts run this version and no other.
+/// Checks whether hosts run this version and no other.
 pub(super) async fn check_single_version(
     version: &Version,
     verbose: bool,

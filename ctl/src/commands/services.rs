@@ -1,4 +1,4 @@
-//! The catalog: what there is, and what follows it.
+//! The verbs of the catalog: services, the file that Hiera reads, waiting for services, and DNS.
 
 use super::context::{Store, now};
 use crate::exit::{Exit, Failure};
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 use tokio::sync::mpsc;
 
-/// The catalog as a snapshot shows it.
+/// Returns the catalog that a snapshot holds.
 pub(super) fn view_of(snapshot: &KeySnapshot) -> View {
     let entries =
         snapshot.entries.iter().map(|(key, entry)| (key.as_str(), entry.value.as_slice(), entry.lease != 0));
@@ -36,7 +36,7 @@ fn warn_of_refused(refused: usize) {
     }
 }
 
-/// The catalog of all services, or of one, at one revision.
+/// Reads the catalog of all services, or of one, at one revision. Also returns the revision.
 pub(super) async fn read(
     store: &Store<'_>,
     service: Option<&ServiceName>,
@@ -83,7 +83,7 @@ pub(super) async fn list(store: &Store<'_>, output: &mut Output) -> Result<Exit,
     Ok(Exit::Yes)
 }
 
-/// Shows the instances of a service: 0 if one is functional, 1 if none is.
+/// Shows the instances of a service. Exits with 0 if one is functional, with 1 if none is.
 pub(super) async fn show(
     service: &ServiceName,
     store: &Store<'_>,
@@ -138,7 +138,7 @@ pub(super) async fn show(
     Ok(Exit::of(view.count(service, Level::Functional) > 0))
 }
 
-/// Prints the catalog as the file that Hiera reads.
+/// Prints the catalog in the format of the file that Hiera reads.
 pub(super) async fn get_services(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let (found, revision) = stored_addresses(store).await?;
     if output.is_json() {
@@ -149,7 +149,7 @@ pub(super) async fn get_services(store: &Store<'_>, output: &mut Output) -> Resu
     Ok(Exit::Yes)
 }
 
-/// Addresses alone, as everything for Hiera.
+/// Reads the addresses of all services, which is all that the file for Hiera needs.
 async fn stored_addresses(store: &Store<'_>) -> Result<(StoredAddresses, i64), StoreError> {
     let mut found = StoredAddresses::default();
     let take = |page: &EntryPage| found.add(&mut page.entries());
@@ -159,8 +159,8 @@ async fn stored_addresses(store: &Store<'_>) -> Result<(StoredAddresses, i64), S
     Ok((found, revision))
 }
 
-/// Writes the file that Hiera reads. One that would lose so much that a fault is likelier than the truth is not
-/// written: the old one stays, and the exit code is 2.
+/// Writes the file that Hiera reads. If the new file would lose so many addresses that a fault is
+/// the likelier cause, the old file is kept and the exit code is 2.
 pub(super) async fn cache_services(
     force: bool,
     store: &Store<'_>,
@@ -193,23 +193,23 @@ pub(super) async fn cache_services(
     Ok(Exit::Yes)
 }
 
-/// How often it is said again when an agent came or went meanwhile.
+/// Number of times that a write is tried if an agent comes or goes at the same time.
 const TRIES: u32 = 3;
-/// For so long after it was asked for a release lets a file be written.
+/// Seconds for which a drop-stale request lets the file be written.
 const RELEASED_FOR_SECONDS: u64 = 600;
 
 async fn released_since(store: &Store<'_>, written: SystemTime) -> Result<bool, StoreError> {
     let snapshot = store.session.read_keys(&[Key::DropStale], store.deadline).await?;
     let request = snapshot.get(&Key::DropStale).and_then(|e| codec::read::<DropStaleRequest>(&e.value).ok());
     let written = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    // One that was asked for once must not let everything through for ever.
+    // An old request must not let every later loss through.
     let requested_at = request.map_or(0, |request| u64::try_from(request.at.0).unwrap_or(0));
     let now = u64::try_from(now().0).unwrap_or(0);
     Ok(requested_at >= written && now.saturating_sub(requested_at) < RELEASED_FOR_SECONDS)
 }
 
-/// Publishes the roles of the profile list. With an agent on the host they hang on its lease; without one they
-/// stay until somebody deletes them, as they always did.
+/// Publishes the roles of the profile list. With an agent on the host they are under its lease.
+/// Without one they stay until somebody deletes them, as with the original tool.
 pub(super) async fn publish_service(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let host = store.settings.host(None)?;
     let path = &store.settings.profile_list;
@@ -238,7 +238,8 @@ pub(super) async fn publish_service(store: &Store<'_>, output: &mut Output) -> R
     Ok(Exit::Yes)
 }
 
-/// Waits until so many instances of a service are there: 0 they are, 1 they were not in time, 2 nobody can tell.
+/// Waits until a service has `count` instances. Exits with 0 if it has, with 1 if it did not in
+/// time, and with 2 if that is not known.
 pub(super) async fn wait_for(
     service: &ServiceName,
     count: usize,
@@ -247,7 +248,7 @@ pub(super) async fn wait_for(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let level: Level = level.parse().map_err(|e: String| Failure::usage(anyhow!(e)))?;
-    // One read answers at once where it can, and says at once if the store is away.
+    // One read answers at once if there are enough, and fails at once if the store is away.
     let (mut have, mut revision) = read_count(service, level, store).await?;
     while have < count {
         let seen = wait_until_counted(service, count, level, store).await?;
@@ -255,7 +256,7 @@ pub(super) async fn wait_for(
             have = seen;
             break;
         }
-        // Two watches may be at two revisions: a yes is one read's.
+        // The two feeds may be at two different revisions, so a yes must come from a single read.
         (have, revision) = read_count(service, level, store).await?;
     }
     let answer = json!({
@@ -277,7 +278,7 @@ async fn read_count(
     Ok((view.count(service, level), revision))
 }
 
-/// Follows a service until there are enough, or the time is over; gives how many there were last.
+/// Follows a service until it has enough instances or the time is over. Returns the last count.
 async fn wait_until_counted(
     service: &ServiceName,
     count: usize,
@@ -300,7 +301,8 @@ async fn wait_until_counted(
     loop {
         let Ok(Some((number, event))) = tokio::time::timeout(store.deadline.left(), events.recv()).await
         else {
-            // What was held when the time was over was true then.
+            // Both feeds were listed and connected when the time was over, so the count was true
+            // then.
             return if connected == [true; 2] && listed == [true; 2] {
                 Ok(have)
             } else {
@@ -344,7 +346,8 @@ async fn wait_until_counted(
     }
 }
 
-/// Answers a question as the DNS server of an agent would, from the store: 0 there is something, 1 there is not.
+/// Answers a question as the DNS server of an agent would, from the store. Exits with 0 if there
+/// are records, with 1 if there are none.
 pub(super) async fn dns(
     name: &str,
     kind: &str,

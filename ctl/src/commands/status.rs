@@ -16,7 +16,7 @@ use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-/// Says how the fleet stands.
+/// Prints the state of the fleet.
 pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let (read, alarms) = tokio::join!(fleet::read(store, None, store.deadline), alarms(store));
     let (mut fleet, revision) = read?;
@@ -43,20 +43,22 @@ pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exi
     })
 }
 
-/// Alarms of the store; `None` if that cannot be known, because the user may not ask or the answer does not come soon.
+/// Returns the alarms of the store; `None` if they are not known, because the user may not read
+/// them or the answer does not come soon.
 async fn alarms(store: &Store<'_>) -> Option<Vec<String>> {
     const WITHIN: Duration = Duration::from_secs(1);
     store.session.alarms(Deadline::within(WITHIN.min(store.deadline.left()))).await.ok()
 }
 
-/// What stands beside the verdicts.
+/// The parts of the status besides the verdicts.
 #[derive(Default)]
 struct StatusExtras {
     /// Alarms of the store, if they are known.
     alarms: Option<Vec<String>>,
-    /// Services of which many instances went silent: how many of how many.
+    /// Services with many silent instances: name, number of silent instances, number of all
+    /// instances.
     silent: Vec<(ServiceName, usize, usize)>,
-    /// What operators took out of use.
+    /// Hosts and services that operators took out of use.
     maintenance: Vec<(HostName, Maintenance)>,
 }
 
@@ -162,7 +164,7 @@ fn print_status(fleet: &Fleet, extras: &StatusExtras, revision: i64, output: &mu
         section(o, rows.is_empty());
         o.table(["NOT PUBLISHED", "HOST", "REASON"], rows);
         section(o, extras.silent.is_empty());
-        // Agents serve their last known state; `orchestrate drop-stale` ends that.
+        // Agents serve the last known state of these; `orchestrate drop-stale` ends that.
         let rows = extras.silent.iter().map(|(service, silent, all)| {
             [service.to_string(), format!("{silent} of {all}, served on as they were")]
         });
@@ -172,7 +174,7 @@ fn print_status(fleet: &Fleet, extras: &StatusExtras, revision: i64, output: &mu
     });
 }
 
-/// An empty line in front of a table that has rows.
+/// Adds an empty line before a table that has rows.
 fn section(output: &mut Output, empty: bool) {
     if !empty {
         output.line("");
@@ -183,7 +185,7 @@ fn unaccounted_of<'a>(verdicts: &BTreeMap<&'a HostName, FleetVerdict>) -> Vec<(&
     verdicts.iter().filter_map(|(host, verdict)| Some((*host, verdict.unaccounted()?))).collect()
 }
 
-/// Lists hosts that nobody can account for.
+/// Lists the unaccounted hosts.
 pub(super) async fn unaccounted(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let (fleet, revision) = fleet::read(store, None, store.deadline).await?;
     fleet::print_warnings(&fleet);

@@ -11,13 +11,13 @@ use schema::{codec, server_version};
 use serde_json::json;
 use std::collections::BTreeSet;
 
-/// Prints identity, revision, members and alarms.
+/// Prints identity, revision, members, version and alarms.
 pub(super) async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let snapshot = store.session.read_keys(&[Key::Store, Key::CurrentVersion], store.deadline).await?;
     super::desired::remember(&snapshot, store);
     let identity = snapshot.get(&Key::Store).map(|entry| codec::read::<StoreIdentity>(&entry.value));
     let members = store.session.members(store.deadline).await?;
-    // Not every user may ask for alarms; that is no reason to say nothing.
+    // Some users may not read alarms; the rest of the answer is still useful to them.
     let alarms = store.session.alarms(store.deadline).await.map_err(|e| output::warn(&e.to_string())).ok();
     let version =
         store.session.server_version(store.deadline).await.map_err(|e| output::warn(&e.to_string())).ok();
@@ -94,7 +94,8 @@ pub(super) async fn accept(
     Ok(Exit::Yes)
 }
 
-/// The identity that every host recognises as newer: the fleet's lineage, and an epoch above all known ones.
+/// Returns the identity that every host recognises as newer: the fleet's lineage, with an epoch
+/// above all known ones.
 fn next_identity(
     key: Option<&StoreIdentity>,
     given: Option<Token>,
@@ -145,7 +146,7 @@ mod tests {
         Token::new(text).unwrap()
     }
 
-    /// Expected: lineage and epoch, or the exit code.
+    /// Checks the next identity. `expected` is its lineage and epoch, or the exit code.
     fn check(
         key: Option<(&str, u64)>,
         given: Option<&str>,

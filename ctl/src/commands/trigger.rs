@@ -1,4 +1,4 @@
-//! `trigger_update`.
+//! `trigger_update`: makes the fleet run a version.
 
 use super::context::Store;
 use super::fleet;
@@ -12,7 +12,7 @@ use schema::plan::WaitingOn;
 use serde_json::json;
 use std::time::Duration;
 
-/// Most time for counting after the deed is done.
+/// Time limit of counting unsettled hosts, which happens after the version is written.
 const COUNT_MAX: Duration = Duration::from_secs(3);
 
 /// Makes the fleet run a version.
@@ -36,7 +36,8 @@ pub(super) async fn trigger_update(
         output.answer(&answer, |_| {});
         return Ok(Exit::Yes);
     }
-    // As it was just before: from now on nobody has acted on the new instruction.
+    // The fleet is read as it was just before the write, because no host has acted on the new
+    // instruction yet.
     let deadline = Deadline::within(COUNT_MAX.min(store.deadline.left()));
     let before = fleet::read(store, Some(set.revision - 1), deadline).await;
     let unsettled = before.as_ref().ok().map(|(fleet, _)| unsettled(fleet));
@@ -58,7 +59,8 @@ pub(super) async fn trigger_update(
     Ok(Exit::Yes)
 }
 
-/// A host without a first instruction is not in the middle of anything.
+/// True for a host that is ok. A host that waits for its first instruction is settled too, because
+/// it has not started anything.
 fn is_settled(verdict: &FleetVerdict) -> bool {
     matches!(verdict, FleetVerdict::Ok | FleetVerdict::Waiting(Waiting::On(WaitingOn::Instruction)))
 }
@@ -76,7 +78,8 @@ fn refuse_unsettled(fleet: &Fleet) -> Result<(), Failure> {
         output::note_hosts("unsettled", names.iter().copied());
         return Err(Failure::refused(format!("{} hosts are not settled; nothing was changed", names.len())));
     }
-    // A first instruction has nothing to wait for, so a missing one is no reason to refuse.
+    // A fleet without a desired version is not refused: its first instruction has nothing to wait
+    // for.
     if fleet.unreadable().is_empty() {
         Ok(())
     } else {

@@ -1,5 +1,5 @@
-//! `verify_hosts`: do these hosts run this version? The cost follows the list, not the fleet, while the
-//! list is short.
+//! `verify_hosts`: checks whether these hosts run this version. While the list is short, the cost
+//! depends on the length of the list and not on the size of the fleet.
 
 use super::context::Store;
 use super::fleet;
@@ -21,24 +21,25 @@ use std::io::{BufRead, IsTerminal};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Up to so many hosts are asked for one by one, in one transaction.
+/// Longest list of hosts that is always read host by host, at one revision.
 const POINT_READS_MAX: usize = 128;
-/// Up to so many hosts are asked for one by one if the fleet is so many times larger than the list.
+/// Longest list of hosts that is read host by host if more than [`LARGER_FLEET`] times as many
+/// hosts are listed under the version.
 const SHORT_LIST_MAX: usize = 2048;
 const LARGER_FLEET: usize = 8;
-/// The least time for one question.
+/// Shortest time limit of one request.
 const LAST_QUESTION: Duration = Duration::from_secs(1);
-/// More than any list of hosts.
+/// Longest standard input that is read, in bytes; more than any list of hosts needs.
 const INPUT_MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// The answer at one revision.
+/// The result at one revision.
 struct Verified<'a> {
-    /// In order.
+    /// Hosts that do not run the version, sorted.
     missing: Vec<&'a str>,
-    /// Listed, but not by a key of their own; in order.
+    /// Hosts that are listed under the version, but do not announce it; sorted.
     unconfirmed: Vec<&'a str>,
     revision: i64,
-    /// Holds the store's identity, if it could be read.
+    /// Snapshot with the store's identity, if it could be read.
     store: Option<KeySnapshot>,
 }
 
@@ -56,7 +57,7 @@ impl<'a> Verified<'a> {
     }
 }
 
-/// Says whether these hosts run this version.
+/// Checks whether these hosts run this version.
 pub(super) async fn verify_hosts(
     version: &Version,
     arguments: Vec<String>,
@@ -94,11 +95,11 @@ pub(super) async fn verify_hosts(
     Ok(Exit::of(verified.missing.is_empty()))
 }
 
-/// Everything that stands on standard input, if it comes to its end in time. Nobody types a list of hosts: a
+/// Reads standard input, which must end within the time limit. Nobody types a list of hosts, so a
 /// terminal counts as empty.
 ///
-/// It waits in `poll` on this thread: nothing else runs yet, and a second thread would cost more than the
-/// question itself.
+/// Waits in `poll` on this thread: nothing else runs yet, and a second thread would cost more than
+/// the request itself.
 fn standard_input_within(limit: Duration) -> Result<String, Failure> {
     let deadline = Deadline::within(limit);
     let mut stdin = std::io::stdin().lock();
@@ -125,7 +126,7 @@ fn standard_input_within(limit: Duration) -> Result<String, Failure> {
     }
 }
 
-/// The hosts of a list, one per line; every line must be a host name. One that stands there twice is one.
+/// Parses a list of hosts, one per line. Every line must be a host name; repeated names count once.
 fn hosts(input: &str) -> Result<HashSet<&str>, Failure> {
     let lines = input.trim().lines().map(str::trim).filter(|line| !line.is_empty());
     let mut hosts = HashSet::with_capacity(input.len() / 16);
@@ -139,7 +140,7 @@ fn hosts(input: &str) -> Result<HashSet<&str>, Failure> {
     Ok(hosts)
 }
 
-/// What is asked.
+/// The hosts and the version to check.
 struct Question<'a> {
     version: &'a Version,
     hosts: HashSet<&'a str>,
@@ -156,8 +157,9 @@ impl<'a> Question<'a> {
     }
 }
 
-/// By the list and by what each host says in its own key, at one revision. Any agent may write the list, because the version
-/// stands before the host there; only the host may write its own key.
+/// Checks the listings and what each host announces in its own key, at one revision. Any agent may
+/// write the listings, because in their keys the version comes before the host; only the host may
+/// write its own key.
 async fn verify_both<'a>(
     version: &Version,
     hosts: &HashSet<&'a str>,
@@ -176,7 +178,7 @@ async fn verify_both<'a>(
     Ok(Verified::new(missing.into_iter(), snapshot.revision, Some(snapshot)))
 }
 
-/// By the list alone, as scripts know it.
+/// Checks the listings alone, which is what scripts know.
 async fn verify<'a>(
     version: &Version,
     hosts: &HashSet<&'a str>,
@@ -209,7 +211,8 @@ async fn verify<'a>(
     Ok(verified.with_unconfirmed(unconfirmed.into_iter()))
 }
 
-/// As [`verify`], by all who are listed under the version; `None` if they are many times more than the list.
+/// Checks the same as [`verify`], by reading all listings of the version. Returns `None` if there
+/// are many times more listings than hosts to check.
 async fn verify_by_range<'a>(
     version: &Version,
     hosts: &HashSet<&'a str>,
@@ -225,7 +228,8 @@ async fn verify_by_range<'a>(
         let Some(list) = list else { return Ok(None) };
         (list, Some(snapshot), Some(counts))
     } else {
-        // A long list is worth a second request: the store works on both at the same time.
+        // For a long list a second request is worth its cost: the store works on both requests at
+        // the same time.
         let (list, beside) = tokio::join!(
             store.session.read_key_list(&prefix, None, deadline),
             store.session.read_and_count(&[Key::Store], &both, deadline),
@@ -238,8 +242,9 @@ async fn verify_by_range<'a>(
         absent.remove(found);
     }
     let verified = Verified::new(absent.iter().copied(), list.revision, identity);
-    // A host lists itself and says so in one transaction. As long as there are as many of both no more is read, which
-    // keeps the question cheap; whoever was moved to another version is named when it has listed itself again.
+    // A host writes its listing and announces the version in one transaction. If there are equally
+    // many keys of both kinds, no more is read, which keeps the request cheap. A host whose listing
+    // was moved to another version is found only after it has listed itself again.
     if counts.is_some_and(|counts| counts[0] == counts[1]) {
         return Ok(Some(verified));
     }
@@ -260,13 +265,13 @@ async fn verify_by_range<'a>(
     }
 }
 
-/// What a host says in its own key.
+/// True if a host's own key names the version.
 fn announces(announced: &[u8], version: &Version) -> bool {
     read_version(announced).is_ok_and(|announced_version| announced_version == *version)
 }
 
-/// Asks again until all are there or the time is over. The last answer is the one that counts; without any
-/// answer nobody can tell.
+/// Asks again until all hosts run the version or the time is over. The last answer counts; if no
+/// request was answered, the result is the last error.
 async fn wait_for<'a>(
     question: &Question<'a>,
     store: &Store<'_>,
@@ -279,7 +284,7 @@ async fn wait_for<'a>(
     let mut held: Option<Verified<'a>> = None;
     let mut rounds = 0;
     loop {
-        // A question gets a moment even when there is no time left: the answer of the end counts.
+        // Every request gets some time even if none is left, because the answer at the end counts.
         let left = end.saturating_duration_since(Instant::now());
         let most = left.max(LAST_QUESTION).min(store.settings.timeout);
         let started = Instant::now();
@@ -294,7 +299,8 @@ async fn wait_for<'a>(
             Err(error) => Some(error),
         };
         rounds += 1;
-        // A big list costs the store something: it is left alone nine tenths of the time.
+        // A long list costs the store something, so the store is left alone nine tenths of the
+        // time.
         let delay = pace.delay(rounds, etcd_session::jitter()).max(started.elapsed() * 9);
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -312,7 +318,7 @@ async fn wait_for<'a>(
     }
 }
 
-/// Drawn on a terminal alone.
+/// Returns a progress bar, which is drawn only on a terminal.
 fn progress_bar(hosts: usize) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

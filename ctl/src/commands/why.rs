@@ -1,4 +1,5 @@
-//! One host: `why`, `logs`, `retry`. All work from what the store holds, so also when the host is gone.
+//! One host: `why`, `logs`, `retry`. All use only what the store holds, so they also work if the
+//! host is gone.
 
 use super::context::{Store, now};
 use super::{fleet, services};
@@ -14,7 +15,7 @@ use schema::records::Report;
 use serde_json::json;
 use std::collections::BTreeSet;
 
-/// Everything in the store that is about one host, and the two keys that are about all, at one revision.
+/// Reads everything in the store about one host, and the two keys about the fleet, at one revision.
 pub(super) async fn read_host_keys(store: &Store<'_>, host: &HostName) -> Result<KeySnapshot, StoreError> {
     let Store { session, deadline, .. } = store;
     let mut keys = vec![
@@ -27,7 +28,8 @@ pub(super) async fn read_host_keys(store: &Store<'_>, host: &HostName) -> Result
         Key::Retry(host.clone()),
         Key::Maintenance(host.clone()),
     ];
-    // Versions, types and services stand in front of the host in a key: which there are, the keys alone say.
+    // In these keys a version, type or service comes before the host. So the keys of the host are
+    // found by listing the ranges without values.
     let mut at = None;
     for prefix in
         [Prefix::RunningVersions, Prefix::Statuses, Prefix::ReportingAll, Prefix::Services, Prefix::HealthAll]
@@ -46,7 +48,7 @@ fn unknown(host: &HostName) -> Failure {
     Failure::no(format!("host {host} is not known: it is on no roster and never reported"))
 }
 
-/// Says what a host decided, on which instruction, what it waits for and what would change that.
+/// Prints what a host decided, on which instruction, what it waits for and what would change that.
 pub(super) async fn why(host: &HostName, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let snapshot = read_host_keys(store, host).await?;
     let fleet = fleet::fleet(&snapshot);
@@ -65,7 +67,7 @@ pub(super) async fn why(host: &HostName, store: &Store<'_>, output: &mut Output)
         }
         _ => None,
     };
-    // Who waits for whom is seen in the fleet alone.
+    // A deadlock shows only when the whole fleet is read, so that verdict counts.
     let verdict = waits.as_ref().map_or(verdict, |waits| waits.verdict.clone());
     print_why(
         &Why { host, host_facts, verdict: &verdict, target: fleet.target(), retry, waits },
@@ -75,11 +77,11 @@ pub(super) async fn why(host: &HostName, store: &Store<'_>, output: &mut Output)
     Ok(Exit::Yes)
 }
 
-/// Why a host waits for a service.
+/// The reason why a host waits for a service.
 struct Waits {
     verdict: FleetVerdict,
     chain: Option<Chain>,
-    /// How many hosts wait because of the same.
+    /// Number of hosts that wait because of the same root.
     hosts: usize,
 }
 
@@ -108,14 +110,14 @@ impl Waits {
     }
 }
 
-/// Says why hosts wait for services, each cause once, those that hold most hosts first.
+/// Prints why hosts wait for services: each root once, those with the most hosts first.
 pub(super) async fn roots(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let (mut fleet, revision) = fleet::read(store, None, store.deadline).await?;
     fleet::print_warnings(&fleet);
     let (view, _) = services::read(store, None, Some(revision)).await?;
     fleet.find_deadlocks(&view, now());
     let graph = WaitGraph::of(&fleet, &view, now());
-    // A loop that is a deadlock waits for nothing any more: it is told from the graph all the same.
+    // Hosts in a deadlock have the verdict blocked, but the graph still shows them as waiting.
     let mut roots: Vec<(Root, BTreeSet<HostName>)> = graph.roots().into_iter().collect();
     roots.sort_by_key(|(root, hosts)| (std::cmp::Reverse(hosts.len()), root.clone()));
     let named = |hosts: &BTreeSet<HostName>| -> String {
@@ -139,7 +141,7 @@ pub(super) async fn roots(store: &Store<'_>, output: &mut Output) -> Result<Exit
     Ok(Exit::Yes)
 }
 
-/// What is known of one host.
+/// What is known about one host.
 struct Why<'a> {
     host: &'a HostName,
     host_facts: &'a HostFacts,
@@ -246,7 +248,7 @@ fn print_report(report: &Report, say: &mut impl FnMut(&str, &str)) {
     say("reported at", &rfc3339(report.at).unwrap_or_default());
 }
 
-/// Prints the last lines of the step that failed or holds.
+/// Prints the last lines of the step that failed or was deferred.
 pub(super) async fn logs(host: &HostName, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let key = Key::Report(host.clone());
     let snapshot = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
@@ -263,7 +265,7 @@ pub(super) async fn logs(host: &HostName, store: &Store<'_>, output: &mut Output
     Ok(Exit::Yes)
 }
 
-/// Why a report carries no log.
+/// Returns the reason why a report has no log.
 fn no_log(host: &HostName, verdict: &HostVerdict) -> String {
     match verdict {
         HostVerdict::Failed { .. } => format!("{host} failed: {}; it printed nothing", verdict.message()),

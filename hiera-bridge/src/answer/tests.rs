@@ -14,7 +14,7 @@ const CATALOG: &str = r#"{"format": 1, "revision": 7,
     "my::service": [{"record": {"host": "d1", "interfaces": {"eth0": ["10.0.0.9"]}, "addresses": ["10.0.0.9"]}, "leased": false}]
   }}"#;
 
-/// Asks with no agent on the host.
+/// Asks a question with no agent on the host.
 fn ask(question: &str) -> Result<Option<Value>, String> {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("catalog.json");
@@ -67,7 +67,7 @@ fn every_question_has_its_answer() {
         }),
     );
     let Ok(Some(services)) = ask(r#"{"ask": "services", "name": "web"}"#) else { panic!() };
-    // Text of another host stays on its line.
+    // Line breaks in text from another host are replaced by spaces.
     assert_eq!(
         (&services[0]["meta"]["note"], &services[0]["health"]),
         (&json!("two lines"), &json!("critical"))
@@ -121,7 +121,7 @@ fn one_compile_has_one_catalog_and_the_next_has_the_newest() {
     std::fs::remove_file(&path).expect("removed");
     assert_eq!(revision(Some("a")), Ok(1));
     assert!(revision(Some("c")).is_err_and(|error| error.contains("has not read it from the store yet")));
-    // So many changes while a compile goes on, that it is begun anew with the newest.
+    // The catalog changes so often during a compile that the compile goes on with the newest one.
     for number in 3..9 {
         write(number);
         assert_eq!(revision(Some(&format!("compile {number}"))), Ok(number));

@@ -1,5 +1,5 @@
-//! A balancer and its controllers, each configured with the address of the other, on networks of their own; and a
-//! host that waits for ever beside them.
+//! A balancer and its controllers, each configured with the addresses of the other side, in their
+//! own network namespaces; and a host beside them that waits forever.
 
 use serde_json::Value;
 use tests::etcd::Etcd;
@@ -8,7 +8,8 @@ use tests::network::Network;
 use tests::store::Store;
 use tests::{process, wait};
 
-/// The first step configures a host with the file that its template made of the addresses of the others.
+/// Makes the first apply step configure the host with the file that a template renders from the
+/// addresses of the other hosts.
 fn configured_with(host: Host, other: &str, count: usize) -> Host {
     let at = |name: &str| host.path(name).display().to_string();
     let (template, others) = (at("others.j2"), at("others"));
@@ -29,8 +30,9 @@ fn configured_with(host: Host, other: &str, count: usize) -> Host {
     ))
 }
 
-/// A service of this host that works once the host is configured and reaches every other by the address that it was
-/// configured with. What answers there is the other's agent.
+/// Writes a service that passes its check once the host is configured and reaches all other hosts
+/// at the addresses that it was configured with. The port of each service is the HTTP port of its
+/// host's agent.
 fn write_service_that_reaches_the_others(host: &Host, name: &str) {
     let configured = host.path("configured").display().to_string();
     let reaches = format!("while read -r a p; do exec 3<>/dev/tcp/$a/$p || exit 2; done < {configured}");
@@ -75,7 +77,8 @@ fn hosts_with_each_others_addresses_settle_and_one_that_cannot_start_its_apply_i
         &format!(r#"{{"service": {{"name": "web", "port": {}}}}}"#, stuck.http_port()),
     );
 
-    // One controller is not there yet: nobody can be configured completely, and everybody says for what he waits.
+    // One controller does not exist yet: no host can be configured completely, and the balancer
+    // reports what it waits for.
     balancer.start();
     stuck.start();
     controllers[0].start();
@@ -93,7 +96,7 @@ fn hosts_with_each_others_addresses_settle_and_one_that_cannot_start_its_apply_i
     stuck.wait_for_name(&["controller.service.consul"], &addresses);
     stuck.wait_for_name(&["balancer.service.consul"], &[&places[0].address]);
 
-    // Nothing of it is installed, and yet it is known and reached.
+    // Nothing is installed on this host, but its name and address are known and reachable.
     stuck.wait_for_verdict("waiting");
     assert_eq!(stuck.begins("packages", "1"), 0);
     for host in [&balancer, &controllers[0]] {

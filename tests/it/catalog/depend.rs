@@ -1,4 +1,4 @@
-//! Hosts that need services of others.
+//! Hosts that need services of other hosts.
 
 use serde_json::Value;
 use tests::etcd::Etcd;
@@ -13,7 +13,7 @@ fn wait_for_detail(host: &Host, part: &str) {
     wait::until(&format!("{} says {part:?}", host.name), || host.status().filter(is), || host.describe());
 }
 
-/// What hosts report comes a moment after what they know.
+/// Waits until a command prints `part`: hosts report a moment after they know something.
 fn wait_for_words(host: &Host, command: &[&str], part: &str) {
     let says = || host.command(command, "").out.contains(part).then_some(());
     wait::until(&format!("{command:?} says {part:?}"), says, || format!("{:?}", host.command(command, "")));
@@ -46,13 +46,14 @@ fn a_host_waits_for_a_service_says_for_which_and_goes_on_when_it_works() {
     }
     let roots = db.command(&["why"], "");
     assert!(roots.out.contains("2 hosts wait: mysql on db1 is critical"), "{roots:?}");
-    // It works: everybody goes on by itself.
+    // The database works, so all hosts continue on their own.
     db.write("mysql-works", "");
     web.wait_for_listing(&store, "1");
     web.wait_for_verdict("ok");
     web.write("web-works", "");
     balancer.wait_for_listing(&store, "1");
-    // It dies: who needs it for the proof waits, is installed nowhere again, and stays on the list.
+    // The database fails: the host that needs it for validation waits, is not installed again, and
+    // stays on its list.
     let converged = web.runs("render", "1");
     db.remove("mysql-works");
     wait_for_detail(&web, "waits for mysql: 0 of 1 functional");
@@ -165,7 +166,7 @@ fn a_host_that_waits_before_apply_stays_on_its_list_and_its_eventual_phase_is_of
     wait_for_detail(&web, "waits for mysql: 0 of 2 functional");
     let record = web.wait_for_status(&store, "puppet", "pending");
     assert_eq!(record["version"], "2", "{record}");
-    // What the host sees of the service changes, and the eventual phase follows.
+    // The host's view of the service changes, and converge follows it.
     let rendered = web.runs("render", "1");
     let comes = |host: &str| {
         store.put(&format!("/orchestrate/health/mysql/{host}"), "passing");
@@ -188,7 +189,7 @@ fn a_suspect_host_tries_again_when_what_it_lacked_has_come_though_nobody_declare
     let mut host = Host::new("h1", &etcd.endpoints()).with(
         "[attempts]\nbackoff_min = \"100ms\"\nbackoff_max = \"200ms\"\nsuspect_retry_on_change = \"500ms\"\n",
     );
-    // As a catalog of Puppet fails to compile while the data of another host are not there.
+    // The step fails like the compilation of a Puppet catalog that lacks another host's data.
     host.write(
         "do-packages",
         "grep -q db1 \"$D/state/catalog.json\" 2>/dev/null && echo 0 > \"$D/code-packages\" || echo 1 > \"$D/code-packages\"\n",

@@ -1,4 +1,4 @@
-//! Services that are down are failures, though every host runs its version.
+//! Services that are down count as failures, although every host runs its version.
 
 use std::time::Duration;
 use tests::etcd::Etcd;
@@ -12,7 +12,7 @@ fn wait_for(host: &Host, command: &[&str], is: impl Fn(&CommandOutput) -> bool) 
     })
 }
 
-/// A check of the host that fails while the file `disk-fails` is there.
+/// A check of the host itself that fails while the file `disk-fails` exists.
 const DISK: &str = r#"{"check": {"name": "disk", "script": "test ! -e '@FILE@' || { echo full; exit 2; }", "interval": "200ms"}}"#;
 
 #[test]
@@ -31,7 +31,7 @@ fn a_service_that_is_down_is_a_failure_with_its_check_and_an_update_of_it_is_not
     web.wait_for_listing(&store, "1");
     wait_for(&db, &["status"], |result| result.code == 0);
 
-    // The database dies while nothing is updated.
+    // The database fails while no update is running.
     db.remove("mysql-works");
     let status =
         wait_for(&db, &["status"], |result| result.out.contains("mysql") && result.out.contains("failing"));
@@ -43,12 +43,12 @@ fn a_service_that_is_down_is_a_failure_with_its_check_and_an_update_of_it_is_not
     assert!(failures.out.contains("  Node: db1, Check: mysql\n"), "{failures:?}");
     let counts = db.command(&["get_failures"], "");
     assert_eq!((counts.code, counts.out.as_str()), (1, "Validation failures :0\nPuppet failures :0\n"));
-    // Hosts run what they should; the trigger that repairs is not refused.
+    // Hosts run the desired version, and the trigger that repairs the service is not refused.
     assert_eq!(db.command(&["verify_hosts", "1", "db1", "web1"], "").code, 0);
     let triggered = web.command(&["trigger_update", "2"], "");
     assert_eq!(triggered.code, 0, "{triggered:?}");
     db.wait_for_listing(&store, "2");
-    // An operator takes it out of use: that explains it.
+    // An operator's maintenance mark explains the failure.
     let out = db.command(&["maintenance", "on", "mysql", "--hostname", "db1"], "");
     assert_eq!(out.code, 0, "{out:?}");
     wait_for(&db, &["get_failures", "--hosts"], |result| !result.out.contains("mysql"));
@@ -60,7 +60,8 @@ fn a_service_that_is_down_is_a_failure_with_its_check_and_an_update_of_it_is_not
 #[test]
 fn a_check_of_the_host_itself_goes_by_its_own_name_and_says_what_it_said() {
     let etcd = Etcd::single();
-    // Few reports: the sixth within a minute would wait for the next.
+    // Setting the version first and using one step keeps the number of reports small: a sixth
+    // report within a minute would be delayed.
     etcd.store().put("/current_version", "1");
     let apply = "[[apply]]\nname = \"a\"\ncommand = [\"/bin/true\"]\n";
     let mut db = Host::new("db1", &etcd.endpoints()).with(apply);

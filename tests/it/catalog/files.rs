@@ -22,7 +22,7 @@ fn balancer(etcd: &Etcd) -> Host {
     );
     let host = host.with(&text);
     host.write("backends.j2", TEMPLATE);
-    // Refuses what names a bad host, and counts what is taken in.
+    // The check refuses a text with a bad host; the command logs each text that was accepted.
     host.write_executable("check", "#!/bin/sh\n! grep -q bad \"$1\"\n");
     let log = at_path(&host, "reloads");
     let broken = at_path(&host, "reload-broken");
@@ -74,13 +74,13 @@ fn a_file_follows_is_checked_first_and_comes_back_when_its_command_fails() {
     );
     put("w1", "10.7.0.1");
     wait_for_file(&host, "backends.conf", two);
-    // Its check refuses.
+    // The check refuses the new text.
     put("bad", "10.7.0.9");
     let refused = || trouble(&host).contains("its check refuses the new text").then_some(());
     wait::until("the check refuses", refused, || host.describe());
     assert_eq!(host.read("backends.conf"), two);
     store.delete("/available_services/web/bad");
-    // Its command fails: the old file comes back, and the command runs with it again.
+    // The command fails: the old file is put back, and the command runs again with it.
     host.write("reload-broken", "");
     put("w3", "10.7.0.3");
     let back = || trouble(&host).contains("on_change failed, the old file is back").then_some(());
@@ -124,7 +124,7 @@ fn an_outage_of_the_store_changes_no_file_and_runs_nothing() {
     wait_for_file(&host, "backends.conf", "server w1 127.0.0.1:80\n");
     let listed = || host.read("services.yaml").contains("services::web::lo: [127.0.0.1").then_some(());
     wait::until("the YAML names the service", listed, || host.describe());
-    // The file is there before its command has run.
+    // The file is written before its command has run.
     let reloaded = || host.read("reloads").ends_with("server w1 127.0.0.1:80\n--\n").then_some(());
     wait::until("the command has run", reloaded, || host.describe());
     drop(store);
@@ -182,7 +182,7 @@ fn a_value_that_an_operator_keeps_comes_into_files_and_a_bad_one_leaves_them_as_
     assert_eq!(host.read("motd"), "two\nlines\n");
     store.delete(key);
     wait_for_file(&host, "motd", "none\n");
-    // Without a default its absence is an error, and the file stays.
+    // Without a default a missing key is an error, and the file stays as it is.
     host.write("motd.j2", "{{ key(\"motd\") }}\n");
     let missing =
         |s: &Value| s["templates"][&target]["trouble"].as_str().is_some_and(|trouble| trouble.contains(key));

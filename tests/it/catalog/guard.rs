@@ -1,4 +1,4 @@
-//! What goes silent together is served on (I15).
+//! Instances that stop reporting together stay in the catalog (invariant I15).
 
 use etcd_client::PutOptions;
 use std::time::Duration;
@@ -7,7 +7,8 @@ use tests::host::Host;
 use tests::store::Store;
 use tests::wait;
 
-/// Instances `web` on hosts that have no agent of ours, under two leases as agents have them.
+/// Publishes instances of `web` for hosts without a real agent, under two leases like those of
+/// agents; returns the live lease and the work lease.
 fn publish(store: &Store, count: usize) -> (i64, i64) {
     let (runtime, mut client) = store.parts();
     runtime.block_on(async {
@@ -52,7 +53,7 @@ fn many_that_go_silent_together_are_served_until_an_operator_lets_them_go() {
     wait::stays("they are served on", Duration::from_secs(2), all, || host.describe());
     let result = host.command(&["status"], "");
     assert!(result.out.contains("5 of 5, served on as they were"), "{}", result.out);
-    // A word is believed at once.
+    // An explicit health value takes effect at once.
     store.put("/orchestrate/health/web/w1", "critical");
     wait_for_count(&host, 4);
     let result = host.command(&["drop-stale"], "");
@@ -122,7 +123,7 @@ fn one_word_of_the_only_instance_passes_at_once() {
     wait_for_count(&host, 0);
     store.put("/orchestrate/health/web/w1", "warning");
     wait_for_count(&host, 1);
-    // And its silence is believed as well: it is too few to be a fault.
+    // The deletion of its health key counts too: one instance is too few to suspect a fault.
     store.delete("/orchestrate/health/web/w1");
     wait_for_count(&host, 0);
 }
@@ -153,7 +154,8 @@ fn more_entries_than_the_limit_are_refused_loudly_and_what_was_served_stays() {
     assert!(host.read("agent.log").contains("catalog.entries_max"), "{}", host.describe());
     let served = host.dig(&["web.service.consul"]).len();
     assert!((40..=60).contains(&served), "{served}");
-    // What was listed at once is refused at once.
+    // After a restart the limit applies to the first list, so its excess entries are refused at
+    // once.
     host.kill();
     host.start();
     is_over(&host, true);

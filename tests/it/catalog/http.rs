@@ -1,4 +1,4 @@
-//! The local HTTP among clients that want too much of it.
+//! The agent's local HTTP with clients that use too much of it.
 
 use etcd_client::{Txn, TxnOp};
 use std::io::{Read as _, Write as _};
@@ -11,7 +11,7 @@ use tests::wait;
 
 const CLIENTS: usize = 600;
 const INSTANCES: usize = 5000;
-/// docs/discovery.md: what clients can make the agent hold.
+/// Upper bound in MiB on the memory that clients can make the agent hold; see docs/discovery.md.
 const ADDED_MAX_MIB: usize = 100;
 const BIG: &str = "/v1/services/big?level=addressable";
 
@@ -40,7 +40,7 @@ fn memory_mib(host: &Host) -> usize {
 
 fn ask(host: &Host, path: &str) -> TcpStream {
     let mut stream = host.connect_http();
-    // What is not read must not lie in buffers of the system either.
+    // A small receive buffer keeps the system from storing the unread answer.
     rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 4096).expect("set");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("sent");
     stream
@@ -66,7 +66,8 @@ fn clients_that_do_not_read_take_neither_the_memory_nor_the_places_of_others() {
     wait::until_within(within, "somebody else is answered", all, || host.describe());
     let after = memory_mib(&host);
     assert!(after < before + ADDED_MAX_MIB, "{before} MiB, with {CLIENTS} clients {after} MiB");
-    // Who reads nothing is let go; the connection is there no more when its answer is looked for.
+    // The agent closes the connection of a client that does not read; the connection then
+    // disappears from the system's table.
     let (client, begun) = (connections.last().expect("one"), Instant::now());
     client.set_read_timeout(Some(Duration::from_secs(5))).expect("set");
     let is_let_go = || {
@@ -91,7 +92,8 @@ fn questions_that_wait_keep_nobody_else_from_being_answered() {
         let answer: serde_json::Value = serde_json::from_str(&body).expect("JSON");
         answer["index"].as_u64().expect("a number")
     };
-    // The first question has the health followed as well: what comes of that would answer a question that should wait.
+    // The first request makes the agent follow the health of the service as well; the resulting
+    // change would answer a request that should wait.
     let settled = || {
         let now = index_of(web()?);
         let later = host.http_get(&format!("/v1/services/web?index={now}&wait=500ms"))?;
@@ -102,7 +104,8 @@ fn questions_that_wait_keep_nobody_else_from_being_answered() {
     let mut connections: Vec<_> = (0..CLIENTS).map(|_| ask(&host, &path)).collect();
     let live = || host.http_get("/live");
     wait::until_within(Duration::from_secs(10), "somebody else is answered", live, || host.describe());
-    // More than wait are told when to come again; those who wait hear what is new.
+    // A waiting request beyond the limit is told when to retry; the others are answered when
+    // something changes.
     let last = connections.pop().expect("one");
     assert_eq!(first_line(&last), "HTTP/1.1 503");
     let mut rest = [0; 400];
@@ -158,7 +161,7 @@ fn results_are_told_by_root_the_agents_user_and_the_group_of_the_socket_however_
     let metadata = std::fs::metadata(&socket).expect("there");
     assert_eq!((metadata.mode() & 0o777, metadata.gid()), (0o660, 54321));
     set_mode(host.path(""), 0o711);
-    // Somebody opens it to everybody.
+    // Somebody opens the socket to all users.
     set_mode(socket.clone(), 0o666);
     let ask = |who: &[&str], method: &str, path: &str| {
         let mut command = std::process::Command::new("setpriv");
@@ -174,7 +177,7 @@ fn results_are_told_by_root_the_agents_user_and_the_group_of_the_socket_however_
     for (who, expected) in [(root, "200"), (nobody, "403"), (member, "200"), (own_group, "200")] {
         for verb in ["pass", "warn", "fail", "update"] {
             let path = format!("/v1/agent/check/{verb}/service:web");
-            // An update without a body is refused for that.
+            // An update without a body is refused because of the missing body.
             let expected = if verb == "update" && expected == "200" { "400" } else { expected };
             assert_eq!(ask(who, "PUT", &path), expected, "{who:?} {verb}");
         }

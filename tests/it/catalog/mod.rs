@@ -1,4 +1,4 @@
-//! The catalog: hosts publish, others find, wait and follow.
+//! The catalog: hosts publish services, and other hosts find them, wait for them and follow them.
 
 mod circular;
 mod depend;

@@ -1,4 +1,4 @@
-//! Names: `dig` and `kdig` ask a real agent.
+//! Names: `dig` and `kdig` query a real agent.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use tests::process::{binary, run};
 use tests::store::Store;
 use tests::wait;
 
-/// A record as a host without an agent has it, or one of the original tool.
+/// Writes a record in the form of a host without an agent or of the original tool.
 fn put_record(store: &Store, service: &str, host: &str, record: &str) {
     store.put(&format!("/available_services/{service}/{host}"), record);
 }
@@ -82,7 +82,7 @@ fn every_form_of_name_is_answered() {
             assert!(result.contains(part), "{question:?}: no {part:?} in\n{result}");
         }
     }
-    // Only what works has a name under `service`; the host keeps its own.
+    // Only a working instance has a name under `service`; the name of the host itself remains.
     host.remove("web-works");
     host.wait_for_name(&["web.service.consul"], &[]);
     host.wait_for_name(&["h1.node.consul"], &["10.9.0.1"]);
@@ -119,7 +119,7 @@ fn a_host_without_a_service_has_a_name_while_it_lives() {
     let result = host.command(&["dns", "bare.node.consul"], "");
     assert_eq!((result.code, result.out.as_str()), (0, "10.9.0.3\n"), "{result:?}");
     assert_eq!(host.command(&["dns", "nobody.node.consul"], "").code, 1);
-    // The helper begins with what the agent wrote to disk.
+    // The helper starts from the catalog that the agent wrote to disk.
     let is_written = || host.path("state/catalog.json").exists().then_some(());
     wait::until("the catalog is on disk", is_written, || host.describe());
     let mut helper = host.program(binary("orchestrate-hiera"));
@@ -128,7 +128,7 @@ fn a_host_without_a_service_has_a_name_while_it_lives() {
     let output = run(&mut helper, "{\"ask\": \"dns\", \"name\": \"bare.node.consul\"}\n");
     let result = String::from_utf8_lossy(&output.stdout);
     assert!(result.contains(r#"["10.9.0.3","fd00::3"]"#), "{output:?}");
-    // It is read anew after a moment.
+    // The address is read again after a moment.
     store.put("/orchestrate/live/bare", &claim("10.9.0.4"));
     host.wait_for_name(&["bare.node.consul"], &["10.9.0.4"]);
     store.delete("/orchestrate/live/bare");
@@ -155,7 +155,7 @@ fn a_hundred_instances_fit_by_tcp_and_are_cut_with_a_flag_by_udp() {
         all
     };
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
-    // dig goes on by TCP by itself when it sees the flag.
+    // dig continues over TCP on its own when it sees the truncation flag.
     host.wait_for_name(&["many.service.consul"], &all);
     let count = |program: &str, arguments: &[&str]| {
         let result = query(&host, program, arguments);
@@ -172,7 +172,7 @@ fn a_hundred_instances_fit_by_tcp_and_are_cut_with_a_flag_by_udp() {
     assert_eq!(every, 100, "{result}");
     let (pipelined, _) = count("kdig", &["+tcp", "+keepopen", "many.service.consul", "many.service.consul"]);
     assert_eq!(pipelined, 200);
-    // The first answer is another one now and then.
+    // The first address is not the same in every answer.
     let firsts: std::collections::BTreeSet<String> = (0..40)
         .filter_map(|_| {
             let result = query(&host, "dig", &["many.service.consul", "+short", "+ignore"]);
@@ -182,7 +182,7 @@ fn a_hundred_instances_fit_by_tcp_and_are_cut_with_a_flag_by_udp() {
     assert!(firsts.len() > 5, "{firsts:?}");
 }
 
-/// A question for addresses as TCP carries it (RFC 1035, sections 4.1 and 4.2.2).
+/// Returns a DNS query for addresses, framed for TCP (RFC 1035, sections 4.1 and 4.2.2).
 fn framed(id: u16, name: &str) -> Vec<u8> {
     let mut packet = [&id.to_be_bytes()[..], &[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]].concat();
     for label in name.split('.') {
@@ -204,7 +204,7 @@ fn questions_that_come_at_once_by_tcp_are_answered_in_order_also_those_that_wait
     host.wait_for_name(&["web.service.consul"], &["10.8.0.2"]);
     let mut stream = TcpStream::connect(("127.0.0.1", host.dns_port())).expect("connected");
     stream.set_read_timeout(Some(std::time::Duration::from_secs(10))).expect("set");
-    // The health of db was never asked for, so that one has to wait.
+    // The health of db was never requested before, so its query has to wait.
     let names = ["web.service.consul", "db.service.consul", "example.org", "web.service.consul"];
     let questions: Vec<u8> = (0..).zip(names).flat_map(|(id, name)| framed(id, name)).collect();
     let (most, rest) = questions.split_at(questions.len() - 7);
@@ -232,7 +232,7 @@ fn a_client_that_holds_connections_leaves_places_for_another() {
     tests::wait::until("the first client has places again", again, || host.describe());
 }
 
-/// The id of the next answer, its code, and how many records it has.
+/// Returns the id of the next answer, its response code, and the number of its records.
 fn next_answer(stream: &mut TcpStream) -> (u8, u8, u8) {
     let mut length = [0; 2];
     stream.read_exact(&mut length).expect("a length");

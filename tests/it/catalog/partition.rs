@@ -1,4 +1,4 @@
-//! Hosts with networks of their own that are cut off, or whose store is.
+//! Hosts in their own network namespaces that are cut off, alone or all together.
 
 use std::time::{Duration, Instant};
 use tests::etcd::Etcd;
@@ -7,7 +7,8 @@ use tests::network::{Network, Place};
 use tests::store::Store;
 use tests::{process, wait};
 
-/// The shortest that is taken, and more than four of it: what hangs on a lease is gone in the store meanwhile.
+/// A short work lease; the outage lasts more than five of them, so that keys under the lease expire
+/// in the store meanwhile.
 const WORK_LEASE: Duration = Duration::from_secs(8);
 const OUTAGE: Duration = Duration::from_secs(45);
 const WEBS: u8 = 4;
@@ -16,7 +17,7 @@ struct Fleet {
     network: Network,
     store: Store,
     places: Vec<Place>,
-    /// Hosts with `web`; the last is a balancer.
+    /// The hosts with the service `web`; the last host is a balancer.
     hosts: Vec<Host>,
     _etcd: Etcd,
 }
@@ -88,7 +89,7 @@ impl Fleet {
         format!("{}.\n", names.concat())
     }
 
-    /// Every host answers with every address.
+    /// Asserts that every host answers with every address.
     fn ask_everybody(&self) {
         for host in &self.hosts {
             assert_eq!(host.dig(&["web.service.consul"]), self.addresses(), "{}", host.describe());
@@ -127,7 +128,7 @@ fn an_outage_of_five_work_leases_changes_no_file_restarts_nothing_and_fails_no_q
     }
     let gone = || (fleet.published() == 0).then_some(());
     wait::until("the leases are over", gone, || fleet.describe());
-    // Packets get lost while it heals.
+    // Some packets are lost while the connection returns.
     fleet.network.lose(0.3);
     fleet.network.heal(None);
     let back = || {
@@ -161,7 +162,7 @@ fn one_host_that_is_cut_off_leaves_the_names_and_knows_them_itself_and_comes_bac
     }
     let gone = || (!fleet.balancer().read("backends").contains("web1 ")).then_some(());
     wait::until("the balancer follows", gone, || fleet.describe());
-    // Who is cut off serves what he knew, and says how old it is.
+    // The host that is cut off serves its last known state, and reports its age.
     assert_eq!(cut.dig(&["web.service.consul"]), fleet.addresses(), "{}", cut.describe());
     let alone = |s: &serde_json::Value| s["store"]["connected"] == false && s["catalog"]["age_seconds"] != 0;
     let knows = || cut.status().filter(alone);

@@ -1,4 +1,4 @@
-//! What a host says of its services.
+//! Health and records that a host publishes for its services.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use tests::recorder::Recorder;
 use tests::store::Store;
 use tests::wait;
 
-/// Names are asked for twice a minute.
+/// Time limit for a change of a resolved name; the agent resolves names twice a minute.
 const LOOKS: Duration = Duration::from_secs(75);
 const HEALTH: &str = "/orchestrate/health/";
 const RECORDS: &str = "/available_services/";
@@ -32,7 +32,7 @@ fn a_service_is_addressable_at_once_and_functional_while_its_check_passes() {
     let mut host = Host::new("h1", &etcd.endpoints());
     host.write_switched_service("web", 80);
     host.start();
-    // Before any version is triggered.
+    // Services are published before any version is triggered.
     wait_for_health(&host, &store, "web/h1", Some("critical"));
     let record: Value = serde_json::from_str(&store.get("/available_services/web/h1").unwrap()).unwrap();
     assert_eq!(record["host"], "h1");
@@ -42,14 +42,15 @@ fn a_service_is_addressable_at_once_and_functional_while_its_check_passes() {
     wait_for_health(&host, &store, "web/h1", Some("passing"));
     host.remove("web-works");
     wait_for_health(&host, &store, "web/h1", Some("critical"));
-    // A wrong file breaks only itself, and its last good content stays.
+    // An invalid file affects only its own services, and their last good definition stays in
+    // effect.
     host.write_service("web.json", "{\"service\": {\"name\": \"web\", \"prot\": 1}}");
     host.write_service("other.toml", "[[service]]\nname = \"other\"\n");
     wait_for_health(&host, &store, "other/h1", Some("passing"));
     wait_for_health(&host, &store, "web/h1", Some("critical"));
     let errors = host.status().unwrap()["services"]["errors"].to_string();
     assert!(errors.contains("prot: a service has no such field"), "{errors}");
-    // What is defined no more says so before it goes.
+    // A service that is no longer defined is written as withdrawn before its keys are deleted.
     let (recorder, before) = (Recorder::start(&etcd), store.revision());
     std::fs::remove_file(host.path("services.d/other.toml")).unwrap();
     wait_for_health(&host, &store, "other/h1", None);
@@ -101,7 +102,8 @@ fn an_agent_that_restarts_says_nothing_anew() {
     let of_services = changes.iter().filter(|c| c.key.starts_with(HEALTH) || c.key.starts_with(RECORDS));
     let of_services: Vec<_> = of_services.collect();
     assert!(of_services.is_empty(), "resumed leases cause no event: {of_services:#?}\n{}", host.describe());
-    // After a reboot the addresses stand under their lease, and health is said anew under the new claim.
+    // After a reboot the records still exist under their lease, and health is written again under
+    // the new claim.
     host.remove("web-works");
     host.reboot("boot-2");
     host.start();
@@ -168,7 +170,7 @@ fn an_address_that_is_a_name_is_resolved_and_its_last_addresses_stay() {
     host.write_service("db.json", &service("db").to_string());
     host.write_service("none.json", &service("none").to_string());
     host.start();
-    // One that does not resolve keeps no other back.
+    // A name that does not resolve does not block other services.
     wait_for_health(&host, &store, "db/h1", Some("passing"));
     let record: Value = serde_json::from_str(&store.get("/available_services/db/h1").unwrap()).unwrap();
     assert_eq!(record["addresses"], json!(["10.7.0.1", "10.7.0.2"]));
@@ -228,7 +230,7 @@ fn a_host_without_a_usable_address_says_which_services_it_does_not_publish_and_w
     assert_eq!(host.read("agent.log").matches("services are not published").count(), 1);
 }
 
-/// Tells a result over a Unix socket.
+/// Sends a check result to the agent over its Unix socket; returns the answer.
 fn tell(host: &Host, path: &str) -> String {
     put(host, path, "")
 }
@@ -260,7 +262,7 @@ fn a_ttl_check_is_told_over_the_socket_and_silence_is_critical() {
     wait_for_health(&host, &store, "web/h1", Some("critical"));
     assert!(tell(&host, "/v1/agent/check/warn/service:web").starts_with("HTTP/1.0 200"));
     wait_for_health(&host, &store, "web/h1", Some("warning"));
-    // As Consul's clients do.
+    // Requests as Consul's clients send them.
     for (check, body, code, says) in [
         ("service:web", r#"{"Status": "passing", "Output": "by its client"}"#, "200", ""),
         ("service:nothing", r#"{"Status": "passing"}"#, "404", "there is no check"),
@@ -299,7 +301,7 @@ fn a_work_lease_that_is_gone_is_replaced() {
         let (runtime, mut client) = store.parts();
         runtime.block_on(client.lease_revoke(first)).unwrap();
     }
-    // What it writes next finds out.
+    // The next write of the agent detects that the lease is gone.
     host.write_switched_service("web", 81);
     let again = || lease().filter(|lease| *lease != first);
     wait::until("the record is there under another lease", again, || host.describe());
@@ -310,14 +312,14 @@ fn the_local_http_is_bounded_in_time_size_and_number() {
     let etcd = Etcd::single();
     let host = Host::started("h1", &etcd.endpoints());
     wait::until("it answers", || host.http_get("/live"), || host.describe());
-    // Many that say nothing, or say it slowly, keep nobody else out for longer than they are suffered.
+    // Many idle or slow clients block others only until the agent closes their connections.
     let mut idle: Vec<_> = (0..600).map(|_| host.connect_http()).collect();
     idle[0].write_all(b"GET /live HTTP/1.1\r\nHost: loc").unwrap();
     wait::until("somebody else is answered", || host.http_get("/live"), || host.describe());
     idle[0].set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
     let mut rest = Vec::new();
     idle[0].read_to_end(&mut rest).expect("it is let go");
-    // A page in a browser cannot read it by a name that it made point here.
+    // A web page cannot read it through a host name that it made resolve to this address.
     for (name, code) in
         [("localhost", "200"), ("127.0.0.1:80", "200"), ("evil.example", "403"), ("10.0.0.1", "403")]
     {
@@ -344,8 +346,8 @@ fn an_operator_takes_services_out_of_use_and_hosts_out_of_the_fleet() {
         host.write(&format!("{name}-works"), "");
     }
     host.start();
-    // Both: a service whose first check is still to come is critical too, and the first wait below would take that
-    // for what maintenance did.
+    // The test waits for both services: a service whose first check has not run yet is critical
+    // too, and the first wait below would mistake that for the effect of maintenance.
     wait_for_health(&host, &store, "web/h1", Some("passing"));
     wait_for_health(&host, &store, "db/h1", Some("passing"));
     for (command, web, db) in [

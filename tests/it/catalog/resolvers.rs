@@ -1,4 +1,4 @@
-//! Names through the resolvers that hosts have, set up as the documentation says.
+//! Names through the common resolvers, set up as the documentation describes.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,7 +7,7 @@ use tests::host::Host;
 use tests::process::{Running, binary, in_own_network, run};
 use tests::wait;
 
-/// The samples of docs/discovery.md about resolvers, in their order.
+/// Returns the samples about resolvers in docs/discovery.md, in their order.
 fn samples() -> Vec<String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/discovery.md");
     let text = std::fs::read_to_string(path).expect("the document");
@@ -49,7 +49,7 @@ fn the_resolvers_of_the_documentation_find_names_of_services_and_others() {
         path
     };
     let log = |name: &str| directory.path().join(name);
-    // The rest of the world: one name, at an address of its own.
+    // A DNS server for the rest of the world: it knows one name and has its own address.
     run(Command::new("ip").args(["addr", "add", "192.0.2.53/32", "dev", "lo"]), "");
     let mut world = Command::new("dnsmasq");
     world.args(["-k", "-C", "/dev/null", "--no-resolv", "--no-hosts", "--user=root", "--bind-interfaces"]);
@@ -69,7 +69,7 @@ fn the_resolvers_of_the_documentation_find_names_of_services_and_others() {
     wait_for_answer("@127.0.0.2", "example.org", "192.0.2.7", host_says);
     wait_for_answer("@127.0.0.2", "web.service.consul", "10.9.0.9", host_says);
 
-    // The C library, through a real resolv.conf.
+    // The C library, with a real resolv.conf.
     let path = file("resolv.conf", resolv_conf);
     let mut mount = Command::new("mount");
     assert!(run(mount.arg("--bind").arg(path).arg("/etc/resolv.conf"), "").status.success());
@@ -95,7 +95,8 @@ fn the_resolvers_of_the_documentation_find_names_of_services_and_others() {
     wait_for_answer("@127.0.0.4#5301", "web.service.consul", "10.9.0.9", || read("dnsmasq"));
     wait_for_answer("@127.0.0.4#5301", "example.org", "192.0.2.7", || read("dnsmasq"));
 
-    // One that asks label by label (RFC 9156), and believes "no such name" of everything below (RFC 8020).
+    // A resolver that queries label by label (RFC 9156), and takes "no such name" as the answer for
+    // all names below (RFC 8020).
     let rest = "server:\n    interface: 127.0.0.5@5302\n    username: \"\"\n    chroot: \"\"\n    pidfile: \"\"\n    use-syslog: no\n    qname-minimisation-strict: yes\n";
     let path = file("unbound.conf", &format!("{unbound}{rest}"));
     let _unbound = Running::start(Command::new("unbound").arg("-d").arg("-c").arg(path), &log("unbound"));
@@ -111,12 +112,14 @@ fn the_resolvers_of_the_documentation_find_names_of_services_and_others() {
         ("_web._tcp.service.dc1.consul SRV", "1 1 80 h9.node.consul."),
         ("_web._v1.service.dc1.consul SRV", "1 1 80 h9.node.consul."),
     ] {
-        // The first question counts: the second would find the names above it known.
+        // Only the first query is a test: for a second one the resolver would already know the
+        // names above.
         assert_eq!(ask(unbound, question), [expected], "{question}\n{}", read("unbound"));
     }
 }
 
-/// Installed, or unpacked by `make test`: its package would take over the resolver of the machine.
+/// Returns the path of systemd-resolved: installed, or unpacked by `make test`, because installing
+/// its package would replace the machine's resolver.
 fn resolved() -> Option<PathBuf> {
     let program = "lib/systemd/systemd-resolved";
     let unpacked = binary("orchestrate").ancestors().nth(2)?.join("systemd-resolved").join(program);
@@ -135,7 +138,8 @@ fn systemd_resolved_finds_names_of_services_by_the_agent_and_others_by_the_serve
     let directory = tempfile::tempdir().expect("a directory");
     let (at, sample) = (directory.path().display(), &samples()[0]);
     std::fs::write(directory.path().join("orchestrate.conf"), sample).expect("written");
-    // A link with a server of its own, as the network's configuration leaves it for resolved, and resolved's user.
+    // A link with its own DNS server, in the form in which network configuration leaves it for
+    // resolved; and the user of resolved.
     let prepare = format!(
         "ip link add up0 type veth peer name up1 && ip link set up1 up
          ip addr add 192.0.2.53/24 dev up0 && ip link set up0 up

@@ -1,4 +1,4 @@
-//! The verbs of the command that concern the catalog.
+//! The verbs of the command for the catalog.
 
 use tests::etcd::Etcd;
 use tests::host::Host;
@@ -26,12 +26,12 @@ fn the_original_verbs_publish_print_and_cache() {
     let result = host.command(&["cache_services"], "");
     assert_eq!((result.code, result.out.as_str()), (0, ""), "{result:?}");
     assert_eq!(host.read("services.yaml"), host.command(&["get_services"], "").out);
-    // Hosts without an agent count as working, and say that nobody checks them.
+    // Hosts without an agent count as working, and are shown as unchecked.
     let result = host.command(&["services", "show", "glance"], "");
     assert!(result.code == 0 && result.out.contains("unchecked"), "{result:?}");
     let result = host.command(&["services", "list"], "");
     assert!(result.out.contains("glance"), "{result:?}");
-    // The file is kept when too much is gone at once.
+    // The file is kept if too many entries disappear at once.
     for number in 0..9 {
         store.put(
             &format!("/available_services/glance/w{number}"),
@@ -52,7 +52,8 @@ fn the_original_verbs_publish_print_and_cache() {
     assert!(!host.read("services.yaml").contains("10.5.0.1"));
 }
 
-/// Contract C35: the tools of the later generations told their results to checks of the agent beside them.
+/// The tools of the later generations send their results to checks of the agent on the same host
+/// (legacy contract).
 #[test]
 fn results_that_scripts_report_are_told_to_the_checks_of_the_agent() {
     let etcd = Etcd::single();
@@ -111,7 +112,7 @@ fn whoever_waits_for_a_service_is_told_yes_no_or_that_nobody_can_tell() {
     assert_eq!(wait_for(&["--timeout", "5s"]), 0);
     assert_eq!(wait_for(&["--timeout", "1s", "--count", "2"]), 1);
     assert_eq!(wait_for(&["--level", "some"]), 64);
-    // It comes while somebody waits.
+    // The service appears while the command waits.
     let waiting = std::thread::scope(|scope| {
         let before = proxy.accepted();
         let waiting = scope.spawn(|| wait_for(&["--timeout", "30s", "--count", "2"]));
@@ -174,7 +175,7 @@ fn lint_finds_what_cannot_work_before_it_runs() {
     let broken = host.path("broken.json").display().to_string();
     let result = host.command(&["lint", &broken], "");
     assert!(result.code == 1 && result.out.contains("broken.json:2: kind is not supported"), "{result:?}");
-    // What Consul would read and this does not is no file that nobody sees.
+    // A file that Consul would read but the agent does not is reported instead of being ignored.
     let directory = role("balancer", "controller", "functional");
     host.write("balancer/services.d/web.hcl", "service {}");
     host.write("balancer/services.d/typo.json", "{\"sevice\": {\"name\": \"web\"}}");

@@ -1,4 +1,4 @@
-//! Real Puppet over the catalog that a real agent keeps.
+//! Real Puppet with the catalog that a real agent keeps.
 
 mod newer;
 mod steps;
@@ -10,7 +10,7 @@ use std::process::Command;
 use tests::host::{CommandOutput, Host};
 use tests::process::{binary, run};
 
-/// A site of Puppet in the directory of a host.
+/// A Puppet site in the directory of a host.
 struct Site<'a> {
     host: &'a Host,
 }
@@ -45,12 +45,13 @@ impl<'a> Site<'a> {
             ("--vardir", "puppet/var"),
             ("--environmentpath", "puppet/environments"),
             ("--basemodulepath", "puppet/modules"),
-            // Facter's own directory is the machine's; this is another that it reads external facts from.
+            // Facter's own directory belongs to the machine; this is another one from which Puppet
+            // reads external facts.
             ("--pluginfactdest", "facts.d"),
         ];
         let mut arguments: Vec<String> =
             pairs.iter().flat_map(|(option, name)| [(*option).to_owned(), at(name)]).collect();
-        // As Puppet 8 has it.
+        // The settings that Puppet 8 has by default.
         arguments.extend(["--strict=error", "--strict_variables"].map(str::to_owned));
         arguments
     }
@@ -61,14 +62,14 @@ impl<'a> Site<'a> {
         run(&mut command, "").into()
     }
 
-    /// Applies a manifest; its end is its exit code with `--detailed-exitcodes`.
+    /// Applies a manifest with `--detailed-exitcodes`.
     fn apply(&self, manifest: &str) -> CommandOutput {
         self.host.write("puppet/site.pp", manifest);
         let path = self.host.path("puppet/site.pp").display().to_string();
         self.puppet("apply", &["--detailed-exitcodes", "--color=false", &path])
     }
 
-    /// What a manifest makes of `$found`.
+    /// Evaluates expressions in a manifest; returns their values by name, and the output of Puppet.
     fn found(&self, expressions: &[(&str, &str)]) -> (Value, CommandOutput) {
         let entries: String =
             expressions.iter().map(|(name, code)| format!("'{name}' => {code},\n")).collect();
@@ -111,7 +112,7 @@ fn the_class_writes_settings_that_the_agent_takes_and_keeps_the_old_ones_else() 
 
 #[test]
 fn the_ruby_code_does_what_its_specification_says() {
-    // In a copy: rspec-puppet makes directories where it runs.
+    // The test runs in a copy, because rspec-puppet creates directories where it runs.
     let directory = tempfile::tempdir().expect("a directory");
     let copied = run(Command::new("cp").arg("-R").arg(module()).arg(directory.path()), "");
     assert!(copied.status.success());

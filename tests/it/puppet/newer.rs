@@ -1,14 +1,17 @@
-//! The tests of this subject once more where Puppet 8 is: in a root of the Debian that has it.
+//! Runs the tests of this subject again with Puppet 8, in a root directory of the Debian release
+//! that has it.
 
 use std::path::Path;
 use std::process::Command;
 use tests::process::{binary, run};
 use tests::skip;
 
-/// The beginning of the name of the test that boots a machine like this one: there it has no systemd to boot.
+/// Start of the name of the test that boots a machine like this one; the other root has no systemd
+/// to boot.
 const HERE_ONLY: &str = "the_site_of_the_manual";
 
-/// Sees the directories of this machine that tests use under the same names.
+/// Script that mounts the directories that tests use into the other root under the same names, and
+/// runs a command there.
 const INSIDE: &str = r#"
 root=$1; shift
 # A file system of its own: within it tests make further ones.
@@ -37,7 +40,7 @@ fn all_of_it_holds_on_puppet_8() {
         let programs = binary("orchestrate").with_file_name("").canonicalize().expect("programs");
         command.args(["-m", "sh", "-ec", INSIDE, "sh"]).arg(root.canonicalize().expect("a root")).args(words);
         command.env("REPOSITORY", repository).env("PROGRAMS", programs).env("LANG", "C.UTF-8");
-        // As it is in that root.
+        // Environment as in that root.
         command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env_remove("GEM_HOME").env_remove("RUBYLIB");
         run(&mut command, "")
     };

@@ -13,7 +13,7 @@ use tests::network::Network;
 use tests::process::{self, binary, run};
 use tests::{skip, wait};
 
-/// A host whose steps are runs of Puppet: the whole site to apply, what is tagged to converge.
+/// Makes Puppet the steps of a host: apply runs the whole site, converge only the tagged part.
 fn run_by_puppet(host: Host, role: &str) -> Host {
     let site = Site::new(&host);
     std::fs::create_dir_all(host.path("services.d")).expect("a directory");
@@ -40,8 +40,8 @@ fn run_by_puppet(host: Host, role: &str) -> Host {
     host.with(&settings)
 }
 
-/// One site for all: every host has a file of the version, and the service of its role; the balancer's file follows the
-/// members.
+/// Returns the site of all hosts: every host has a file with the version, and the service of its
+/// role; the balancer's file follows the members.
 fn site_of(host: &Host) -> String {
     let at = |name: &str| host.path(name).display().to_string();
     format!(
@@ -75,7 +75,7 @@ fn wait_for_text(host: &Host, name: &str, expected: &str) {
     });
 }
 
-/// Several runs of Puppet beside each other on few cores.
+/// Time limit for hosts whose Puppet runs share few cores.
 const WITHIN: Duration = Duration::from_secs(120);
 
 #[test]
@@ -86,7 +86,7 @@ fn three_hosts_are_led_from_version_to_version_by_puppet_and_the_balancer_follow
     }
     let (network, etcd) = (Network::new(), Etcd::single_real());
     let (endpoints, store) = ([network.endpoint(&etcd.endpoint(0))], etcd.store());
-    // An operator, on the machine of the store.
+    // The operator works on the machine of the store.
     let operator = Host::new("operator", &etcd.endpoints());
     let command = |arguments: &[&str]| operator.command(arguments, "");
     let host = |name: &str, role: &str, number: u8| {
@@ -104,21 +104,21 @@ fn three_hosts_are_led_from_version_to_version_by_puppet_and_the_balancer_follow
         assert_eq!(result.code, 0, "{result:?}");
     };
 
-    // Version 1: one web host, the balancer waits for it.
+    // Version 1: the balancer waits for the only web host.
     trigger("1");
     balancer.start();
     web[0].start();
     settled(&web[0], "1");
     wait_for_text(&balancer, "backends", "server w1 10.77.0.2:80\n");
     settled(&balancer, "1");
-    // What Puppet wrote was picked up, and is checked.
+    // The service files that Puppet wrote are read, and the services are checked.
     balancer.wait_for_name(&["v1.web.service.consul"], &["10.77.0.2"]);
     balancer.wait_for_name(&["balancer.service.consul"], &["10.77.0.1"]);
     let fact: Value = serde_json::from_str(&balancer.read("facts.d/orchestrate.json")).expect("JSON");
     let fact = &fact["orchestrate"];
     assert_eq!((&fact["role"], &fact["version"]["desired"]), (&json!("balancer"), &json!("1")));
 
-    // Another joins: only the tagged part is applied, and the file follows without an update.
+    // Another host joins: only the tagged part is applied, and the file follows without an update.
     let runs = || balancer.read("runs").lines().count();
     let whole_runs = runs();
     web[1].start();
@@ -126,7 +126,8 @@ fn three_hosts_are_led_from_version_to_version_by_puppet_and_the_balancer_follow
     settled(&web[1], "1");
     assert_eq!(runs(), whole_runs, "only the tagged part was applied");
 
-    // Version 2 does not compile on one host: that one fails with Puppet's own words, the others go on.
+    // Version 2 does not compile on one host: that host fails with Puppet's own message, and the
+    // others continue.
     web[1].write("puppet/site.pp", "this is no manifest {");
     trigger("2");
     settled(&balancer, "2");
@@ -139,11 +140,11 @@ fn three_hosts_are_led_from_version_to_version_by_puppet_and_the_balancer_follow
     assert_eq!(web[1].read("current_version").trim(), "1");
     let hosts = ["verify_hosts", "2", "lb1", "w1", "w2"];
     assert_eq!(command(&hosts).code, 1);
-    // It works as before, and is balanced to.
+    // The failed host works as before and stays in the balancer's file.
     assert_eq!(balancer.read("backends").lines().count(), 2);
     balancer.wait_for_name(&["v1.web.service.consul"], &["10.77.0.3"]);
 
-    // Recovery.
+    // The host recovers.
     web[1].write("puppet/site.pp", &site_of(&web[1]));
     assert_eq!(command(&["retry", "w2"]).code, 0);
     settled(&web[1], "2");
@@ -151,13 +152,14 @@ fn three_hosts_are_led_from_version_to_version_by_puppet_and_the_balancer_follow
     let all = || (command(&hosts).code == 0).then_some(());
     wait::until_within(WITHIN, "all are at 2", all, || web[1].describe());
 
-    // A host is taken out: the file follows.
+    // A host is decommissioned, and the file follows.
     web[1].stop();
     assert_eq!(command(&["hosts", "decommission", "w2", "--force"]).code, 0);
     wait_for_text(&balancer, "backends", "server w1 10.77.0.2:80\n");
 }
 
-/// The files of the manual: a sample whose first line names a path is that file.
+/// Returns the files in the manual: a sample whose first line names a path is the file with that
+/// path.
 fn files_of_the_manual() -> Vec<(String, String)> {
     let text = include_str!("../../../docs/puppet.md");
     let blocks = text.split("\n```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'));
@@ -180,7 +182,7 @@ fn the_site_of_the_manual_is_a_web_host_and_then_a_balancer() {
     let Some(mut machine) = Machine::new() else {
         return skip(name, "no file system can be laid over this machine's own");
     };
-    // An interface beside loopback: what others reach the host by.
+    // An interface other than loopback, at whose address other hosts reach this one.
     let link = "ip link add eth0 type veth peer name other && ip addr add 10.79.0.1/24 dev eth0 && ip link set eth0 up && ip link set other up";
     assert!(run(Command::new("sh").args(["-c", link]), "").status.success());
     let (etcd, operator) = (Etcd::single_real(), Host::new("operator", &[]));
@@ -198,7 +200,7 @@ fn the_site_of_the_manual_is_a_web_host_and_then_a_balancer() {
     let unit = fs::read_to_string(unit).expect("the packaged unit");
     machine.write("/etc/systemd/system/orchestrate-agent.service", &unit);
     for path in ["/var/log/journal", "/var/lib/orchestrate", "/etc/facter/facts.d", "/etc/orchestrate"] {
-        // Nothing of this machine's own.
+        // The container must not have these directories of this machine.
         let _ = fs::remove_dir_all(machine.file(path));
     }
     fs::create_dir_all(machine.file("/etc/facter/facts.d")).expect("made");
@@ -219,7 +221,7 @@ fn the_site_of_the_manual_is_a_web_host_and_then_a_balancer() {
             etcd.endpoint(0)
         ),
     );
-    // What the other role needs is no need of this one.
+    // The requirements of the other role do not apply to this one.
     let other_role = "/etc/orchestrate/agent.d/zz-role.toml";
     machine.write(other_role, "role = \"web\"\nrequires = []\n");
     std::os::unix::fs::symlink("/dev/null", machine.file("/etc/systemd/system/etcd.service"))

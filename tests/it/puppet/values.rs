@@ -1,4 +1,4 @@
-//! What Puppet is told of the catalog, and what waits for it.
+//! Values of the catalog that Puppet reads, and resources that wait for it.
 
 use super::Site;
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ fn put_service(store: &Store, service: &str, host: &str, number: u8) {
     store.put(&format!("/available_services/{service}/{host}"), &record.to_string());
 }
 
-/// A host whose agent follows `web`.
+/// Returns a host whose agent follows `web`.
 fn follower(etcd: &Etcd) -> Host {
     Host::new("h1", &etcd.endpoints()).with("[catalog]\nfollow = [\"web\"]")
 }
@@ -44,7 +44,7 @@ fn wait_for_cache(host: &Host, parts: &[&str]) {
     });
 }
 
-/// Makes the cached catalog look as if the store had been away since.
+/// Makes the cached catalog look as if the store had been unreachable for `age`.
 fn make_old(host: &Host, age: Duration) {
     let file = std::fs::File::options().write(true).open(host.path("state/catalog.json")).expect("a cache");
     file.set_modified(SystemTime::now() - age).expect("a time");
@@ -90,13 +90,13 @@ fn functions_answer_from_the_cached_catalog_in_every_condition() {
         "srv": [{ "target": "w1.node.consul", "port": 8001, "priority": 1, "weight": 1 }],
         "reverse": "w2.node.consul",
         "ready": [true, false, false],
-        // Puppet's own interpolation is not fooled by what another host wrote.
+        // Puppet must not interpolate text that another host wrote.
         "services": [{
             "host": "w1", "address": "10.0.0.1", "addresses": ["10.0.0.1"], "port": 8001, "tags": ["t1"],
             "meta": { "rack": "%{lookup('x')}" }, "health": "unchecked",
         }],
     });
-    // Fresh; what the agent knows alone as well.
+    // The catalog is fresh; values that only the agent knows are available too.
     let live = [
         ("key", "orchestrate::key('backups')"),
         ("no_key", "orchestrate::key('nothing') =~ Undef"),
@@ -110,7 +110,7 @@ fn functions_answer_from_the_cached_catalog_in_every_condition() {
     assert_eq!((found, result.code), (with_live, 2), "{result:?}");
     assert!(!result.err.contains("has not confirmed"), "{result:?}");
 
-    // The agent is down: what is cached is served, what is not is refused with a reason.
+    // The agent is stopped: cached values are served, anything else is refused with a reason.
     host.stop();
     let (found, result) = Site { host: &host }.found(&CACHED);
     assert_eq!((&found, result.code), (&expected, 2), "{result:?}");
@@ -127,7 +127,7 @@ fn functions_answer_from_the_cached_catalog_in_every_condition() {
         assert!(if why.is_empty() { result.code == 2 } else { refused }, "{code}: {result:?}");
     }
 
-    // The store was away for hours.
+    // The store was unreachable for hours.
     make_old(&host, Duration::from_secs(7200));
     let site = Site { host: &host };
     let (found, result) = site.found(&CACHED);
@@ -139,7 +139,7 @@ fn functions_answer_from_the_cached_catalog_in_every_condition() {
     )]);
     assert!(result.code == 1 && result.err.contains("at most 3600 s are allowed"), "{result:?}");
 
-    // There is none.
+    // There is no cached catalog.
     host.remove("state/catalog.json");
     let (_, result) = Site { host: &host }.found(&[("x", "orchestrate::addresses('web')")]);
     assert!(result.code == 1 && result.err.contains("has not read it from the store yet"), "{result:?}");
@@ -188,7 +188,8 @@ fn hiera_finds_addresses_and_old_data_files_mean_what_they_meant() {
         let result = site.puppet("lookup", &["--node", "n1", "--facts", &facts, "--render-as", "json", key]);
         (result.code, serde_json::from_str::<Value>(&result.out).ok(), result.err)
     };
-    // The verb itself; everything else in one compile, because starting Puppet takes a second.
+    // The verb itself is run once; all other keys share one compilation, because starting Puppet
+    // takes a second.
     let (code, value, result) = lookup(&site, "services::web::eth0");
     assert_eq!((code, value), (0, Some(json!(["10.0.0.1"]))), "{result}");
     assert_eq!(lookup(&site, "services::nothing::eth0").0, 1);
@@ -203,7 +204,7 @@ fn hiera_finds_addresses_and_old_data_files_mean_what_they_meant() {
         ("new::array", json!(["10.0.0.1"])),
         ("new::text", json!("http://10.0.0.1/")),
         ("plain", json!("text")),
-        // Asked of the agent's own server of names, as a resolver.
+        // The agent's own DNS server is queried as a resolver.
         ("dns::web", json!(["10.0.0.1"])),
         ("dns::nothing", json!("none")),
     ];
@@ -220,20 +221,21 @@ fn hiera_finds_addresses_and_old_data_files_mean_what_they_meant() {
         let (_, result) = site.found(&[("x", &or_none(key))]);
         assert!(result.code == 1 && result.err.contains(why), "{key}: {result:?}");
     }
-    // A resolver that is away is no missing name.
+    // An unreachable resolver is not the same as a missing name.
     host.stop();
     let site = Site { host: &host };
     let (_, result) = site.found(&[("x", &or_none("dns::web"))]);
     assert!(result.code == 1 && result.err.contains("web.service.consul: no resolver answers"), "{result:?}");
 
-    // All at once; with a catalog that is too old, and with none.
+    // All keys from one hash; with a catalog that is too old, and without one.
     let as_hash = |options: &str| {
         let text = format!(
             "version: 5\nhierarchy:\n  - name: catalog\n    data_hash: orchestrate::data_hash\n    options: {{ {options} }}\n"
         );
         host.write("puppet/hiera.yaml", &text);
     };
-    // Hiera keeps `path` for itself: as an option it is refused, beside the function it is handed on.
+    // Hiera reserves `path`: it is refused as an option, and passed on when given beside the
+    // function.
     let elsewhere = host.path("elsewhere.json");
     std::fs::copy(host.path("state/catalog.json"), &elsewhere).expect("copied");
     let site_settings = host.read("puppet/orchestrate.yaml");
@@ -291,14 +293,14 @@ fn a_run_waits_for_services_and_skips_only_what_needs_them() {
         file("after-other"),
         file("after-fail"),
     );
-    // Looks and does not wait.
+    // With `--noop` Puppet only looks and does not wait.
     host.write("puppet/noop.pp", &manifest);
     let result = site.puppet("apply", &["--noop", "--color=false", &file("puppet/noop.pp")]);
-    // Puppet 7 and 8 have other words for it.
+    // Puppet 7 and 8 word this message differently.
     let looked =
         result.out.lines().any(|l| l.contains("Orchestrate_blocker[web]/ensure") && l.ends_with("(noop)"));
     assert!(result.code == 0 && looked, "{result:?}");
-    // The second comes while the run waits for it.
+    // The second instance appears while the run waits for it.
     let result = std::thread::scope(|scope| {
         let run = scope.spawn(|| site.apply(&manifest));
         wait::until("the run is under way", || host.path("apart").exists().then_some(()), || host.describe());
@@ -309,7 +311,7 @@ fn a_run_waits_for_services_and_skips_only_what_needs_them() {
     let there = |name: &str| host.path(name).exists();
     let names = ["after-web", "after-nothing", "after-schema", "after-other", "after-fail", "apart"];
     assert_eq!(names.map(there), [true, false, true, false, false, true], "{result:?}");
-    // Changes and failures.
+    // Exit code 6 means changes and failures.
     assert_eq!(result.code, 6, "{result:?}");
     for why in [
         "gave up waiting for 1 of nothing functional after 2 looks",
@@ -319,7 +321,7 @@ fn a_run_waits_for_services_and_skips_only_what_needs_them() {
     ] {
         assert!(result.out.contains(why) || result.err.contains(why), "{why}: {result:?}");
     }
-    // With no agent nothing is let through.
+    // Without an agent nothing passes.
     host.stop();
     let site = Site { host: &host };
     let result = site.apply("orchestrate_blocker { 'web': tries => 2, try_sleep => 0.1 }");

@@ -1,4 +1,5 @@
-//! What clients rely on, checked alike on a real etcd and on the embedded store.
+//! Behaviour that clients rely on, checked in the same way on a real etcd and on the embedded
+//! store.
 
 use super::on_both;
 use etcd_client::proto::{
@@ -28,7 +29,7 @@ async fn grant(raw: &Raw, id: i64, ttl: i64) -> Result<PbLeaseGrantResponse, Ref
     raw.call("Lease/LeaseGrant", PbLeaseGrantRequest { id, ttl }).await
 }
 
-/// A watcher on a range; the answer to its creation is taken.
+/// Creates a watcher on a range and takes the answer to its creation from the stream.
 async fn watch(raw: &Raw, key: &str, end: &str, start: i64, fragment: bool) -> WatchStream {
     let mut union = PbWatchRequestUnion::CreateRequest(Default::default());
     if let PbWatchRequestUnion::CreateRequest(request) = &mut union {
@@ -50,14 +51,15 @@ async fn next(stream: &mut WatchStream) -> PbWatchResponse {
 fn a_lease_ends_with_all_its_keys_in_one_revision_and_not_while_it_is_kept_alive() {
     on_both(async |raw| {
         let granted = grant(&raw, 0, 1).await.expect("granted");
-        // The shortest is told; it follows etcd's election time-out, which is short in tests.
+        // The store returns its shortest time to live; it depends on etcd's election time-out,
+        // which is short in tests.
         assert!((1..=2).contains(&granted.ttl), "{}", granted.ttl);
         assert!(granted.id > 0);
         let mut stream = watch(&raw, "k", "l", 0, false).await;
         for key in ["k2", "k1", "k3"] {
             put(&raw, key, b"v", granted.id).await.expect("written");
         }
-        // A put without a lease takes the key off it.
+        // A put without a lease detaches the key from its lease.
         put(&raw, "k3", b"w", 0).await.expect("written");
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_secs(4) {
@@ -203,7 +205,7 @@ fn a_client_that_asks_nothing_more_still_hears() {
     on_both(async |raw| {
         let mut stream = watch(&raw, "k", "", 0, false).await;
         stream.ask_nothing_more();
-        // Time for the store to see it.
+        // Gives the store time to see the end of the requests.
         get(&raw, "k").await;
         put(&raw, "k", b"v", 0).await.expect("written");
         assert_eq!(next(&mut stream).await.events.len(), 1);
@@ -223,7 +225,7 @@ fn one_member_says_who_and_how_it_is() {
             raw.call("Cluster/MemberList", PbMemberListRequest::default()).await.expect("members");
         assert_eq!(members.members.len(), 1);
         assert_eq!(members.members[0].id, header.member_id);
-        // The embedded store leaves the scheme out: see docs/solo-etcd.md.
+        // The embedded store omits the scheme: see docs/solo-etcd.md.
         let url = members.members[0].client_ur_ls[0].trim_start_matches("http://");
         assert!(url.starts_with("127.0.0.1:"), "{url}");
         put(&raw, "k", b"v", 0).await.expect("written");

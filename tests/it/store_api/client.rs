@@ -1,4 +1,4 @@
-//! etcd's own command drives the embedded store.
+//! etcd's own command, run against the embedded store.
 
 use etcd_client::proto::{PbAlarmRequest, PbAlarmResponse};
 use std::process::Command;
@@ -10,14 +10,14 @@ use tests::wait;
 
 fn etcdctl(solo: &Solo, arguments: &[&str]) -> Command {
     let mut command = Command::new("etcdctl");
-    // Without the scheme: see docs/solo-etcd.md.
+    // The endpoint has no scheme: see docs/solo-etcd.md.
     let endpoint = solo.endpoint();
     let endpoint = endpoint.trim_start_matches("http://");
     command.env("ETCDCTL_API", "3").args(["--endpoints", endpoint]).args(arguments);
     command
 }
 
-/// What it said; it must have succeeded.
+/// Runs etcdctl, which must succeed, and returns its output.
 fn result(solo: &Solo, arguments: &[&str], input: &str) -> String {
     let output = run(&mut etcdctl(solo, arguments), input);
     assert!(output.status.success(), "{arguments:?}: {output:?}");
@@ -158,7 +158,7 @@ fn a_watch_sees_puts_and_deletions() {
     let log = solo.directory().join("watch.log");
     let _watch = Running::start(&mut etcdctl(&solo, &["watch", "--prefix", "k"]), &log);
     let text = || std::fs::read_to_string(&log).unwrap_or_default();
-    // Until it watches nothing is seen; a put that it has not seen is repeated.
+    // The watch sees nothing before it is created, so the put is repeated until it is seen.
     let seen = || {
         result(&solo, &["put", "k1", "v"], "");
         text().contains("PUT\nk1\nv\n").then_some(())

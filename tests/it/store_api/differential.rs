@@ -1,5 +1,5 @@
-//! Random histories go to a real etcd and to the embedded store; every answer, every refusal and every
-//! event must be the same. A failure prints the shortest history that was found.
+//! Random histories are sent to a real etcd and to the embedded store; every answer, every error
+//! and every event must be the same. A failure prints the shortest failing history that was found.
 
 use etcd_client::proto::{
     PbCompactionRequest, PbCompactionResponse, PbCompare, PbDeleteRequest, PbDeleteResponse, PbEvent,
@@ -18,13 +18,13 @@ use tests::etcd::Etcd;
 use tests::raw::{Raw, Refused, WatchStream, revision};
 use tests::solo::Solo;
 
-/// etcd looks after watchers that began in the past every 100 ms.
+/// Time within which etcd has served watchers that start in the past; it does so every 100 ms.
 const LATE_WATCHERS_WITHIN: Duration = Duration::from_millis(250);
-/// How long etcd may take to send what the embedded store has sent.
+/// Time limit for etcd to send the events that the embedded store has sent.
 const EVENTS_WITHIN: Duration = Duration::from_secs(5);
 
-/// One step of a history. Revisions are relative to the newest one, so that a history means the same after
-/// any other.
+/// One step of a history. Revisions are relative to the newest one, so that a history means the
+/// same after any other.
 #[derive(Debug, Clone)]
 enum Step {
     Put(PbPutRequest),
@@ -46,7 +46,7 @@ enum Step {
 struct NewWatch {
     key: Vec<u8>,
     range_end: Vec<u8>,
-    /// 0 for "from now on", which is no revision.
+    /// Start revision relative to the newest one; `None` means "from now on", which is sent as 0.
     start: Option<i64>,
     filters: Vec<i32>,
     prev_kv: bool,
@@ -70,7 +70,7 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
     select(vec![&b"1"[..], b"2", b"", b"longer"]).prop_map(<[u8]>::to_vec)
 }
 
-/// 0 is no lease; 9 is never granted.
+/// Lease ids: 0 is no lease; 9 is never granted.
 fn lease() -> impl Strategy<Value = i64> {
     prop_oneof![8 => Just(0i64), 4 => 7i64..9, 1 => Just(9i64)]
 }
@@ -92,7 +92,7 @@ fn put() -> impl Strategy<Value = PbPutRequest> {
     )
 }
 
-/// Revisions of a range: mostly none, else near the newest.
+/// Relative revisions of a range: mostly none, otherwise close to the newest.
 fn back() -> impl Strategy<Value = i64> {
     prop_oneof![12 => Just(0i64), 3 => -6i64..3]
 }
@@ -182,7 +182,8 @@ fn txn(depth: u32) -> BoxedStrategy<PbTxnRequest> {
         .boxed()
 }
 
-/// Deletes all keys from one on: etcd does not count that against a put of the same transaction.
+/// True if the transaction deletes all keys from some key on: etcd does not report such a delete as
+/// a conflict with a put of the same transaction.
 fn deletes_without_bound(txn: &PbTxnRequest) -> bool {
     txn.success.iter().chain(&txn.failure).any(|operation| match &operation.request {
         Some(PbTxnOpRequest::RequestDeleteRange(delete)) => delete.range_end == [0],
@@ -191,8 +192,8 @@ fn deletes_without_bound(txn: &PbTxnRequest) -> bool {
     })
 }
 
-/// A put that keeps the value or lease of a key which the same transaction has deleted ends etcd 3.4 and 3.5
-/// with a panic.
+/// Makes puts keep neither the value nor the lease of their key: if the same transaction has
+/// deleted that key, etcd 3.4 and 3.5 panic.
 fn keeps_nothing(txn: &mut PbTxnRequest) {
     for operation in txn.success.iter_mut().chain(&mut txn.failure) {
         match &mut operation.request {
@@ -238,12 +239,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A message in one line, with bytes as text.
+/// Formats a message on one line, with bytes as text.
 fn short(message: &impl std::fmt::Debug) -> String {
     let text = format!("{message:?}");
     let mut out = String::new();
     let mut rest = text.as_str();
-    // Lists of numbers are bytes here, but for the filters of a watcher, which read as well so.
+    // Lists of numbers are bytes here, except for the filters of a watcher, which are readable in
+    // this form as well.
     while let Some(open) = rest.find('[') {
         let (before, list) = rest.split_at(open);
         out.push_str(before);
@@ -265,14 +267,15 @@ fn short(message: &impl std::fmt::Debug) -> String {
     out
 }
 
-/// What a store said to one step, without what may differ: who said it, and in which term.
+/// The answer of a store to one step, without the parts that may differ: the member and the raft
+/// term.
 type Said = Result<String, Refused>;
 
 /// A store, and one stream of watchers on it.
 struct Subject {
     raw: Raw,
     stream: Option<WatchStream>,
-    /// Everything said to each watcher, in order.
+    /// Everything sent to each watcher, in order.
     heard: BTreeMap<i64, Vec<Heard>>,
 }
 
@@ -295,7 +298,7 @@ impl Subject {
         revision(answer.header.as_ref())
     }
 
-    /// `now` is the newest revision before the step.
+    /// Runs one step; `now` is the newest revision before it.
     async fn run(&mut self, step: &Step, now: i64) -> Said {
         match step {
             Step::Put(request) => {
@@ -342,7 +345,7 @@ impl Subject {
                 let answer: PbLeaseTimeToLiveResponse =
                     self.raw.call("Lease/LeaseTimeToLive", request).await?;
                 let keys: BTreeSet<_> = answer.keys.iter().collect();
-                // The time that is left runs.
+                // Only the sign is compared, because the remaining time changes.
                 let left = answer.ttl.signum();
                 Ok(format!("{} {left} {} {keys:?}", revision(answer.header.as_ref()), answer.granted_ttl))
             }
@@ -391,7 +394,7 @@ impl Subject {
     }
 
     async fn cancel_watch(&mut self, id: i64) -> Said {
-        // One that a compaction has cancelled may be cancelled once more.
+        // A watcher that a compaction has cancelled may be cancelled once more.
         let is_cancelled = |heard: &Heard| matches!(heard, Heard::Cancelled { compact_revision: 0, .. });
         let live = |heard: &Vec<Heard>| !heard.iter().any(is_cancelled) && heard.contains(&Heard::Created);
         if !self.heard.get(&id).is_some_and(live) {
@@ -415,7 +418,7 @@ impl Subject {
         Ok(revision(answer.header.as_ref()).to_string())
     }
 
-    /// Takes answers in until one of this sort comes.
+    /// Receives answers until one satisfies `wanted`.
     async fn hear_until(
         &mut self,
         wanted: impl Fn(&PbWatchResponse) -> bool,
@@ -450,7 +453,7 @@ impl Subject {
         }
     }
 
-    /// Takes in what comes until as much was heard as elsewhere, or the time is over.
+    /// Receives answers until every watcher got as many as in `other`, or until the time limit.
     async fn hear_as_much_as(&mut self, other: &BTreeMap<i64, Vec<Heard>>) {
         let counts = |heard: &BTreeMap<i64, Vec<Heard>>| -> BTreeMap<i64, usize> {
             heard.iter().map(|(id, heard)| (*id, heard.len())).collect()
@@ -466,16 +469,17 @@ impl Subject {
                 self.hear(&answer);
             }
         };
-        // What is missing shows in the comparison.
+        // Missing answers show up in the comparison.
         let _ = tokio::time::timeout(EVENTS_WITHIN, all).await;
     }
 
-    /// The embedded store tells progress only after everything that was written before.
+    /// Receives everything that was written so far: the embedded store sends progress only after
+    /// all earlier events.
     async fn hear_all(&mut self) {
         self.progress().await.expect("an answer");
     }
 
-    /// Takes in what has come.
+    /// Receives answers until none arrives for the time `wait`.
     async fn hear_what_is_there(&mut self, wait: Duration) {
         while self.stream.is_some() {
             let next = self.next();
@@ -484,7 +488,7 @@ impl Subject {
         }
     }
 
-    /// Back to a store without keys, leases and watchers.
+    /// Removes all keys, leases and watchers.
     async fn clean(&mut self) {
         self.stream = None;
         self.heard.clear();
@@ -500,7 +504,7 @@ impl Subject {
     }
 }
 
-/// Relative revisions made absolute. 0 stays "the newest" where that is what 0 says.
+/// Makes relative revisions absolute. 0 stays 0: there it means the newest revision, or no bound.
 fn at(mut request: PbRangeRequest, now: i64) -> PbRangeRequest {
     let absolute = |offset: i64| if offset == 0 { 0 } else { now + offset };
     request.revision = absolute(request.revision);
@@ -529,7 +533,8 @@ fn txn_at(mut request: PbTxnRequest, now: i64) -> PbTxnRequest {
     request
 }
 
-/// etcd's sort leaves the order of equals open, and so which of them a limit cuts off.
+/// Formats the answer to a range. etcd's sort leaves the order of equal entries open, and thus
+/// which of them a limit cuts off.
 fn shown_range(request: &PbRangeRequest, answer: PbRangeResponse) -> String {
     let mut kvs = answer.kvs;
     let order = |kv: &PbKeyValue| match request.sort_target {
@@ -577,12 +582,12 @@ fn shown_txn(request: &PbTxnRequest, answer: PbTxnResponse) -> String {
     text
 }
 
-/// A nested header as it is, or that there is none.
+/// Returns the fields of a nested header, or `None` if there is no header.
 fn header(header: Option<PbResponseHeader>) -> Option<(u64, u64, i64, u64)> {
     header.map(|h| (h.cluster_id, h.member_id, h.revision, h.raft_term))
 }
 
-/// A real etcd and an embedded store that have heard the same so far.
+/// A real etcd and an embedded store that have received the same requests so far.
 struct Pair {
     runtime: tokio::runtime::Runtime,
     etcd: Subject,
@@ -603,7 +608,7 @@ impl Pair {
         Self { runtime, etcd, solo, _processes: processes }
     }
 
-    /// Runs a history on both; the first difference is the error.
+    /// Runs a history on both stores; the error describes the first difference.
     fn run(&mut self, steps: &[Step]) -> Result<(), String> {
         let (etcd, solo) = (&mut self.etcd, &mut self.solo);
         self.runtime.block_on(async {
@@ -611,11 +616,12 @@ impl Pair {
             for (index, step) in steps.iter().enumerate() {
                 let now = etcd.revision().await;
                 if let (Step::Compact(_), Some(at)) = (step, watched) {
-                    // A watcher that began in the past is behind until etcd has looked after it.
+                    // A watcher that starts in the past lags behind until etcd's next round for
+                    // such watchers.
                     tokio::time::sleep_until(at + LATE_WATCHERS_WITHIN).await;
                 }
                 if matches!(step, Step::CancelWatch(_) | Step::Compact(_)) {
-                    // What was written before goes out before.
+                    // Events of earlier writes are received before the step.
                     solo.hear_all().await;
                     etcd.hear_as_much_as(&solo.heard).await;
                 }
@@ -650,7 +656,7 @@ fn same(steps: &[Step]) -> Result<(), String> {
     let pair = guard.get_or_insert_with(Pair::new);
     let result = pair.run(steps);
     if result.is_err() {
-        // They have not heard the same any more.
+        // The stores may differ from now on.
         *guard = None;
     }
     result
@@ -659,7 +665,7 @@ fn same(steps: &[Step]) -> Result<(), String> {
 #[test]
 fn a_random_history_is_told_alike() {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(300);
-    // Each history that fails costs a fresh pair of stores.
+    // Each failing history needs a new pair of stores, which takes time.
     let config = ProptestConfig {
         cases,
         max_shrink_iters: 200,

@@ -1,4 +1,4 @@
-//! The embedded store as a process: what it acknowledged is there whatever happened to it.
+//! The embedded store as a process: acknowledged writes survive every fault.
 
 use etcd_client::proto::{
     PbAlarmRequest, PbAlarmResponse, PbDeleteRequest, PbDeleteResponse, PbPutRequest, PbPutResponse,
@@ -57,7 +57,7 @@ fn killed_again_and_again_it_keeps_what_it_acknowledged() {
         solo.start();
         let found = runtime.block_on(async { count(&Raw::connect(&solo.endpoint())).await });
         let header = found.header.expect("a header");
-        // The one that was under way may be there as well.
+        // The put that was in progress may have been stored as well.
         let found = u64::try_from(found.count).expect("a count");
         assert!(found == written || found == written + 1, "{found} of {written} in round {round}");
         written = found;
@@ -92,7 +92,8 @@ fn the_directory_of_an_etcd_is_refused_with_the_way_out_and_left_as_it_is() {
     let names: Vec<_> =
         std::fs::read_dir(&directory).expect("listed").flatten().map(|e| e.file_name()).collect();
     assert_eq!(names, ["member"], "nothing was written there");
-    // What an earlier version kept beside it is served.
+    // A data directory that also contains a directory `member`, as an earlier version allowed, is
+    // served.
     let mut beside = Solo::on_disk_in(directory.path());
     beside.kill();
     std::fs::create_dir(beside.data().join("member")).expect("made");
@@ -176,7 +177,8 @@ fn a_full_disk_is_told_as_a_full_store_and_heals() {
 fn a_web_page_cannot_write_to_it() {
     let solo = Solo::in_memory();
     let address = solo.endpoint().replace("http://", "");
-    // A put of the key and value "k", as a browser may send it to any port without asking.
+    // A put of the key `k` with the value `k`, as a browser may send it to any port without a
+    // preflight request.
     let body = "\0\0\0\0\u{6}\n\u{1}k\u{12}\u{1}k";
     for kind in ["text/plain", "application/grpc"] {
         let mut command = Command::new("curl");

@@ -1,5 +1,5 @@
-//! The embedded store beside a real etcd: one battery for both, random histories on both, etcd's own
-//! command on the embedded one, and what happens to its files.
+//! The embedded store compared with a real etcd: the same checks on both, random histories on both,
+//! etcd's own command on the embedded store, and faults of its files and process.
 
 mod battery;
 mod client;
@@ -10,12 +10,12 @@ use tests::etcd::Etcd;
 use tests::raw::Raw;
 use tests::solo::Solo;
 
-/// Runs a check on a real etcd and on the embedded store, each empty.
+/// Runs a check on a real etcd and on the embedded store, each of them empty.
 fn on_both(check: impl AsyncFn(Raw)) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let (etcd, solo) = (Etcd::single_real(), Solo::on_disk());
     for endpoint in [etcd.endpoint(0), solo.endpoint()] {
-        // The client of a test wants to be inside of a runtime when it is made.
+        // The client must be created inside a runtime.
         runtime.block_on(async { check(Raw::connect(&endpoint)).await });
     }
 }

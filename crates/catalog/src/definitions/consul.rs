@@ -1,6 +1,7 @@
-//! Consul's JSON, as its agent reads it from its configuration directory. Field list: Consul's
-//! `agent/config/config.go` (ServiceDefinition, CheckDefinition). Names are compared without case and underscores,
-//! as its decoder does. What is not supported here is refused by name.
+//! Consul's JSON, as its agent reads it from its configuration directory. Source of the field list:
+//! Consul's `agent/config/config.go` (ServiceDefinition, CheckDefinition). Names are compared
+//! without case and underscores, as Consul's decoder does. A field that is not supported here is
+//! refused by name.
 
 use crate::definitions::service::{
     CheckDefinition, CheckKind, DefinitionError, Parsed, ServiceAddress, ServiceDefinition, check_id,
@@ -15,7 +16,8 @@ use std::time::Duration;
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 const NETWORK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Fields of a service that are refused, by their names without case and underscores, each with what is so instead.
+/// Refused fields of a service: the name without case and underscores, and an explanation or an
+/// alternative.
 pub(super) const REFUSED_OF_SERVICES: [(&str, &str); 10] = [
     ("connect", "there is no mesh of proxies here"),
     ("kind", "there is no mesh of proxies here"),
@@ -29,7 +31,7 @@ pub(super) const REFUSED_OF_SERVICES: [(&str, &str); 10] = [
     ("taggedaddresses", "a service has the same address for everybody, in the field address"),
 ];
 
-/// The same of a check.
+/// Refused fields of a check, in the same form.
 pub(super) const REFUSED_OF_CHECKS: [(&str, &str); 15] = [
     ("aliasnode", "the checks of a host count for all of its services already"),
     ("aliasservice", "name what is to be checked in a check of this service"),
@@ -48,7 +50,8 @@ pub(super) const REFUSED_OF_CHECKS: [(&str, &str); 15] = [
     ("udp", "args can run a program that asks"),
 ];
 
-/// Keys at the top that configure Consul's agent itself. They are none of ours; every other one is a mistake.
+/// Top-level keys that configure Consul's agent itself. They are ignored; any other unknown key is
+/// a mistake.
 #[rustfmt::skip]
 const OF_CONSUL: &[&str] = &[
     "acl", "acl_agent_master_token", "acl_agent_token", "acl_datacenter", "acl_default_policy", "acl_down_policy",
@@ -78,7 +81,7 @@ const OF_CONSUL: &[&str] = &[
     "version", "version_prerelease", "watches", "xds",
 ];
 
-/// A mistake, and the field that it is about, to find its line.
+/// A mistake, and the field that contains it, by which its line is found.
 struct Mistake {
     field: String,
     message: String,
@@ -88,10 +91,10 @@ fn mistake(field: &str, message: impl Into<String>) -> Mistake {
     Mistake { field: field.to_owned(), message: message.into() }
 }
 
-/// Reads one file.
+/// Parses one file.
 ///
 /// # Errors
-/// The first mistake, with its line where one can be named.
+/// Returns the first mistake, with its line if that is known.
 pub(super) fn parse_consul(file: &str, text: &str) -> Result<Parsed, DefinitionError> {
     let error = |line, message| DefinitionError { file: file.to_owned(), line, message };
     let value: Value = serde_json::from_str(text).map_err(|e| error(Some(e.line()), e.to_string()))?;
@@ -221,7 +224,7 @@ fn read_check(
         None => fields.text("checkid")?,
     };
     let service = fields.text("serviceid")?;
-    // Of people's interest alone.
+    // These fields are only for people and have no effect.
     fields.text("notes")?;
     fields.take("token");
     let initial = match fields.text("status")?.as_deref() {
@@ -274,7 +277,7 @@ fn read_check(
     Ok((service, check))
 }
 
-/// Whatever kinds of check are asked for; one is right.
+/// Returns all kinds of check that the fields define; exactly one is valid.
 fn given_kinds(fields: &mut Fields) -> Result<Vec<(&'static str, CheckKind)>, Mistake> {
     let mut found = Vec::new();
     if let Some(script) = fields.text("script")? {
@@ -284,7 +287,7 @@ fn given_kinds(fields: &mut Fields) -> Result<Vec<(&'static str, CheckKind)>, Mi
     for name in ["args", "scriptargs"] {
         let arguments = fields.texts(name)?;
         if let Some(program) = arguments.first() {
-            // A name is looked up when it is run.
+            // A name without `/` is looked up on `PATH` when the check runs.
             if program.is_empty() || program.contains('/') && !program.starts_with('/') {
                 let message = format!(
                     "the program {} must be an absolute path, or a name without / that is on PATH",
@@ -322,7 +325,8 @@ fn folded(name: &str) -> String {
     name.to_ascii_lowercase().replace('_', "")
 }
 
-/// The fields of an object, by their names without case and underscores; each is taken out when it is read.
+/// The fields of an object, by their names without case and underscores. Reading a field removes
+/// it.
 struct Fields(BTreeMap<String, (String, Value)>);
 
 impl Fields {
@@ -337,12 +341,13 @@ impl Fields {
         self.0.get(name).is_some_and(|(_, value)| !is_empty(value))
     }
 
-    /// As it was written, and its value.
+    /// Removes a field. Returns its name as written in the file, and its value.
     fn take(&mut self, name: &str) -> Option<(String, Value)> {
         self.0.remove(name)
     }
 
-    /// None of these may be there and say something; the default namespace and partition say nothing.
+    /// Refuses the given fields if one of them is present and not empty. The default namespace and
+    /// partition are accepted, because they have no effect.
     fn refuse(&mut self, names: &[(&str, &str)]) -> Result<(), Mistake> {
         for (name, instead) in names {
             if let Some((field, _)) = self.take(name).filter(|(_, v)| !is_empty(v) && v != "default") {
@@ -433,7 +438,7 @@ impl Fields {
         }
     }
 
-    /// Nothing may be left.
+    /// Returns an error if a field is left that was not read.
     fn finish(self, of: &str) -> Result<(), Mistake> {
         match self.0.into_values().next() {
             None => Ok(()),
@@ -450,7 +455,8 @@ fn list<'a>(key: &str, value: &'a Value) -> Result<&'a [Value], Mistake> {
     }
 }
 
-/// A duration as Go writes it: `1m30s`, `1.5h`, `100ms`, `10us` (Go's time.ParseDuration, without signs).
+/// Parses a duration as Go writes it: `1m30s`, `1.5h`, `100ms`, `10us` (Go's `time.ParseDuration`,
+/// without signs).
 fn go_duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);

@@ -1,5 +1,6 @@
-//! What a host is told of its services: definitions read from files of three kinds, Consul's JSON, our own
-//! TOML and the profile list of the original tool. A wrong file breaks only itself.
+//! The services and checks that files define for a host. There are three kinds of files: Consul's
+//! JSON, this program's own TOML, and the profile list of the original tool. A file with a mistake
+//! does not affect the others.
 
 mod consul;
 mod native;
@@ -13,17 +14,17 @@ use native::parse_toml;
 use schema::names::{CheckId, Role, ServiceName, quoted};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Every service and host check of one host.
+/// All services and host checks of one host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Definitions {
-    /// The services.
+    /// The services, by name.
     pub services: BTreeMap<ServiceName, ServiceDefinition>,
-    /// Checks of the host; all of its services depend on them.
+    /// The checks of the host; all of its services depend on them.
     pub host_checks: Vec<CheckDefinition>,
 }
 
-/// The profile list of the original tool: one role per line, each a service. Empty lines count for nothing; a line
-/// that is no name is passed over, with a note.
+/// Parses the profile list of the original tool: one role per line, each of which is a service.
+/// Empty lines are ignored. A line that is not a valid name is skipped, with a note.
 pub fn parse_profile_list(file: &str, text: &str) -> Parsed {
     let mut parsed = Parsed::default();
     let mut seen = BTreeSet::new();
@@ -41,13 +42,13 @@ pub fn parse_profile_list(file: &str, text: &str) -> Parsed {
     parsed
 }
 
-/// How names of service files end.
+/// Extensions of service files. Files in HCL are refused with an error, not ignored.
 pub const FILE_KINDS: [&str; 3] = ["toml", "json", "hcl"];
 
-/// Reads one service file, as its name says.
+/// Parses one service file; the extension of its name decides how.
 ///
 /// # Errors
-/// The first mistake, with its line where one can be named.
+/// Returns the first mistake, with its line if that is known.
 pub fn parse_file(file: &str, text: &str) -> Result<Parsed, DefinitionError> {
     match file.rsplit('.').next() {
         Some("toml") => parse_toml(file, text),
@@ -59,8 +60,8 @@ pub fn parse_file(file: &str, text: &str) -> Result<Parsed, DefinitionError> {
     }
 }
 
-/// Puts the files of a host together, in the order given. What does not fit with the files before is left
-/// out and named.
+/// Combines the files of a host, in the given order. A definition that conflicts with one before it
+/// is left out and reported as an error.
 pub fn assemble<'a>(
     files: impl IntoIterator<Item = (&'a str, &'a Parsed)>,
 ) -> (Definitions, Vec<DefinitionError>) {
@@ -76,7 +77,8 @@ pub fn assemble<'a>(
         for service in &parsed.services {
             let is_bare = *service == ServiceDefinition::bare(service.name.clone());
             match origin.get(&service.name) {
-                // The profile list says that it is there; another file says more.
+                // The profile list only says that the host has the service; another file says more
+                // about it.
                 Some(_) if is_bare => {}
                 Some(other) => {
                     let (name, id) = (&service.name, quoted(&service.id));

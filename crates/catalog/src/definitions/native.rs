@@ -1,4 +1,5 @@
-//! Our own service files: TOML, `[[service]]` with `[[service.check]]`, and `[[check]]` of the host.
+//! This program's own service files: TOML with `[[service]]`, `[[service.check]]`, and `[[check]]`
+//! for checks of the host.
 
 use crate::definitions::service::{
     CheckDefinition, CheckKind, DefinitionError, Parsed, ServiceAddress, ServiceDefinition, check_id,
@@ -55,10 +56,10 @@ struct CheckFragment {
     withdraw_after: Option<Span>,
 }
 
-/// Reads one file.
+/// Parses one file.
 ///
 /// # Errors
-/// The first mistake, with its line where one can be named.
+/// Returns the first mistake, with its line if that is known.
 pub(super) fn parse_toml(file: &str, text: &str) -> Result<Parsed, DefinitionError> {
     let error = |line, message| DefinitionError { file: file.to_owned(), line, message };
     let read: File = toml::from_str(text)

@@ -1,4 +1,4 @@
-//! A service as its file defines it.
+//! The definition of a service and its checks, in a form that all kinds of files share.
 
 use schema::health::CheckStatus;
 use schema::names::{CheckId, HostName, InterfaceName, ServiceName, Tag, quoted};
@@ -11,42 +11,42 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}{}: {message}", .line.map(|n| format!(":{n}")).unwrap_or_default())]
 pub struct DefinitionError {
-    /// The file.
+    /// Name of the file.
     pub file: String,
-    /// The line, from 1, if one can be named.
+    /// The line, counted from 1, if it is known.
     pub line: Option<usize>,
-    /// What is wrong, and what would be right.
+    /// What is wrong, and how to correct it.
     pub message: String,
 }
 
-/// A service as a host is told to have it.
+/// The definition of a service on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceDefinition {
-    /// Its name.
+    /// Name of the service.
     pub name: ServiceName,
-    /// How checks in other files refer to it; Consul's `id`.
+    /// The id by which checks in other files refer to the service; Consul's `id`.
     pub id: String,
-    /// Its port.
+    /// Port of the service, if it has one.
     pub port: Option<u16>,
-    /// Its tags.
+    /// Tags of the instance.
     pub tags: BTreeSet<Tag>,
-    /// Free text by name.
+    /// Metadata: free text by name.
     pub meta: BTreeMap<String, String>,
-    /// The address that others should use, instead of those of the host.
+    /// The address that other hosts should use instead of the addresses of the host.
     pub address: Option<ServiceAddress>,
-    /// The interface whose addresses others should use.
+    /// The interface whose addresses other hosts should use.
     pub interface: Option<InterfaceName>,
-    /// Its checks.
+    /// The checks of the service.
     pub checks: Vec<CheckDefinition>,
 }
 
-/// Where others find a service.
+/// The address of a service if it is not that of its host.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum ServiceAddress {
-    /// Here.
+    /// An IP address.
     Ip(IpAddr),
-    /// Where this name points; its host finds out.
+    /// A name, which the host resolves to IP addresses.
     Name(HostName),
 }
 
@@ -57,7 +57,8 @@ impl TryFrom<String> for ServiceAddress {
         if let Ok(ip) = text.parse() {
             return Ok(Self::Ip(ip));
         }
-        // A name does not end in a number (RFC 3696, section 2): that is a mistyped address.
+        // A host name does not end in a number (RFC 3696, section 2), so such a text is a mistyped
+        // address.
         let ends_in_number =
             text.rsplit('.').next().is_some_and(|end| end.bytes().all(|b| b.is_ascii_digit()));
         match HostName::new(&text) {
@@ -68,7 +69,7 @@ impl TryFrom<String> for ServiceAddress {
 }
 
 impl ServiceDefinition {
-    /// A service of which nothing but the name is known.
+    /// Returns the definition of a service of which only the name is known.
     pub fn bare(name: ServiceName) -> Self {
         Self {
             id: name.as_str().to_owned(),
@@ -83,71 +84,76 @@ impl ServiceDefinition {
     }
 }
 
-/// How it is found out whether something works.
+/// The definition of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckDefinition {
-    /// Unique on the host.
+    /// Id of the check, unique on the host.
     pub id: CheckId,
-    /// For people.
+    /// Name of the check, for people.
     pub name: String,
-    /// What is done.
+    /// What the check does.
     pub kind: CheckKind,
-    /// Time between two runs. For [`CheckKind::Ttl`] the time to live.
+    /// Time between two runs; for [`CheckKind::Ttl`] the time to live.
     pub interval: Duration,
-    /// Most time for one run.
+    /// Longest time that one run may take.
     pub timeout: Duration,
-    /// What it counts as before its first result.
+    /// The status that the check counts as before its first result.
     pub initial: CheckStatus,
-    /// So many good results in a row make it good again; at least 1.
+    /// Number of good results in a row that make the status good again; at least 1.
     pub good_after: u32,
-    /// So many bad results in a row make it critical; at least 1.
+    /// Number of critical results in a row that make the status critical; at least 1.
     pub critical_after: u32,
-    /// After so long without a break in critical the service is withdrawn until it is good again.
+    /// After the check has been critical for this time without a break, the service is withdrawn
+    /// until the check is good again.
     pub withdraw_after: Option<Duration>,
 }
 
 /// What a check does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckKind {
-    /// Runs a program: 0 passing, 1 warning, else critical.
+    /// Runs a program. Exit code 0 is passing, 1 is warning, and any other is critical.
     Command {
-        /// Program and arguments; no shell.
+        /// Program and arguments; they are not passed to a shell.
         arguments: Vec<String>,
     },
-    /// Asks a web server: 2xx passing, 429 warning, else critical.
+    /// Sends an HTTP request. A response of 2xx is passing, 429 is warning, and any other is
+    /// critical.
     Http {
-        /// What.
+        /// URL of the request.
         url: String,
-        /// By this method.
+        /// Method of the request.
         method: String,
-        /// With these headers.
+        /// Headers of the request, by name.
         headers: Vec<(String, String)>,
-        /// With this body.
+        /// Body of the request.
         body: String,
-        /// Its certificate is not looked at.
+        /// True if the certificate of the server is not verified.
         skip_verify: bool,
     },
-    /// Connects.
+    /// Opens a TCP connection.
     Tcp {
-        /// `host:port`.
+        /// Address in the form `host:port`.
         address: String,
     },
-    /// Is told from outside, at least once per interval; silence is critical.
+    /// Receives its results from outside, at least one per interval; without one the check becomes
+    /// critical.
     Ttl,
 }
 
-/// What one file holds.
+/// The content of one file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Parsed {
-    /// Services.
+    /// The services that the file defines.
     pub services: Vec<ServiceDefinition>,
-    /// Checks beside services: of the service with this id, or of the host.
+    /// Checks that the file defines outside of a service. With an id, the check belongs to the
+    /// service with that id; without one, to the host.
     pub checks: Vec<(Option<String>, CheckDefinition)>,
-    /// What was passed over, each with why.
+    /// The parts of the file that were ignored, each with the reason.
     pub notes: Vec<String>,
 }
 
-/// The id that Consul gives a check that has none: `service:<id>`, and a number where there are several.
+/// Returns the id of a check. A check without an id gets the one that Consul gives it:
+/// `service:<id>`, with a number if the service has several checks.
 pub(super) fn check_id(
     given: Option<&str>,
     service: Option<&str>,

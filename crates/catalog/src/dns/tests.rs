@@ -37,14 +37,14 @@ fn view(services: &[(&str, &str, &[&str])]) -> View {
     catalog_at_once(records, [])
 }
 
-/// What a table says of a name.
+/// What a test table expects of a name.
 #[derive(Debug, PartialEq, Eq)]
 enum Expected {
-    /// It has data.
+    /// The name has data.
     Data,
-    /// It is there, and empty.
+    /// The name exists but has no data.
     Empty,
-    /// There is no such name, and none below it.
+    /// The name does not exist, and there is none below it.
     None,
 }
 
@@ -106,7 +106,7 @@ fn a_name_without_data_is_there_exactly_while_a_name_exists_below_it() {
     ] {
         check(name, &full, &ours, expected);
     }
-    // Tags that are no labels have no names, whatever a label may hold.
+    // A tag that is not a valid label has no DNS name, whatever characters a label may contain.
     for tag in ["traefik.enable=true", "a b", "1.0"] {
         let labels = vec![tag, "web", "service", "consul"];
         let below = format!("_{tag}");
@@ -158,11 +158,12 @@ fn a_host_without_a_service_is_where_its_claim_says() {
     check("bare.node.consul", &full, A, &claim(""), NoError, &[]);
     check("bare.node.consul", &full, A, &none, NoSuchName, &[]);
     check("bare.node.consul", &full, A, &Claim::Unknown, NotReady, &[]);
-    // Names below it show that it is there.
+    // The name exists because there are names below it.
     check("example.org.node.consul", &full, A, &both, NoError, &["10.0.0.7"]);
     check("example.org.node.consul", &full, A, &none, NoError, &[]);
     check("example.org.node.consul", &full, A, &Claim::Unknown, NoError, &[]);
-    // A claim counts before the catalog is known; that there is none does not.
+    // A claim is used before the catalog is known. A missing claim is not: the host may still be in
+    // the catalog.
     check("bare.node.consul", &View::default(), A, &both, NoError, &["10.0.0.7"]);
     check("bare.node.consul", &View::default(), A, &none, NotReady, &[]);
     let known = answer(&Question { labels: "web1.node.consul".split('.').collect(), kind: A }, &full, &zone);

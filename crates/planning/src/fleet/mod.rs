@@ -1,8 +1,8 @@
 //! The fleet as a reader sees it at one revision, and exactly one verdict for each of its hosts.
 //!
-//! A host judges itself and says so in its report; a reader knows more in two ways: it sees hosts that
-//! say nothing any more, and it knows the newest instruction. Hosts without an agent, driven by scripts
-//! of the original tool, are judged by their listing and their results.
+//! A host judges itself and writes its verdict in its report. A reader knows more in two ways: it
+//! sees hosts that no longer report, and it knows the newest instruction. Hosts without an agent,
+//! driven by scripts of the original tool, are judged by their listing and their results.
 
 mod services;
 mod state;

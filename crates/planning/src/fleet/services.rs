@@ -1,4 +1,5 @@
-//! Services that do not work though nothing explains that: what makes a fleet fail though every host runs its version.
+//! Services that do not work without an explanation. They make the fleet fail even if every host
+//! runs its version.
 
 use crate::fleet::state::{Fleet, HostFacts};
 use crate::fleet::verdict::{FleetVerdict, Running};
@@ -8,27 +9,28 @@ use schema::plan::Phase;
 use schema::records::UnpublishedService;
 use std::collections::BTreeSet;
 
-/// A check that fails.
+/// A service or a host check that is critical.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FailedService {
-    /// The host.
+    /// The name of the host.
     pub host: HostName,
-    /// The service, or the name of a check of the host itself.
+    /// The name of the service, or of a check of the host itself.
     pub check: String,
-    /// What the check said last, if the host reports it.
+    /// The last output of the check, if the host reports it.
     pub line: String,
 }
 
 impl Fleet {
-    /// The services that hosts define and do not publish, by host.
+    /// Returns the services that live hosts define and do not publish, by host.
     pub fn unpublished(&self) -> impl Iterator<Item = (&HostName, &UnpublishedService)> {
         let live = self.hosts.iter().filter(|(_, facts)| facts.live.is_some());
         live.filter_map(|(host, facts)| Some((host, facts.readable_report()?)))
             .flat_map(|(host, report)| report.unpublished.iter().map(move |service| (host, service)))
     }
 
-    /// The services that are critical, and the checks of hosts themselves that are, each host's in order. Left out is
-    /// what has an explanation: the host is updating, lost, or an operator took it out of use.
+    /// Returns the critical services and the critical checks of hosts themselves, ordered by host.
+    /// Failures with an explanation are left out: the host is updating or lost, or an operator set
+    /// maintenance.
     pub fn failed_services(&self) -> Vec<FailedService> {
         let mut down = BTreeSet::new();
         for (host, service) in &self.services.critical {
@@ -38,7 +40,8 @@ impl Fleet {
                 continue;
             }
             let (host_checks, line) = self.check_outputs(host, service);
-            // A check of the host makes all of its services critical: it is named instead of each of them.
+            // A critical check of the host makes all of its services critical. It is named instead
+            // of the services.
             if host_checks.is_empty() {
                 down.insert(FailedService { host: host.clone(), check: service.to_string(), line });
             }
@@ -59,7 +62,8 @@ impl Fleet {
         down.into_iter().collect()
     }
 
-    /// The failing checks of the host itself, and what the first failing check of the service said.
+    /// Returns the critical checks of the host itself and the output of the first critical check of
+    /// the service. The checks are empty if the service has a critical check of its own.
     fn check_outputs(&self, host: &HostName, service: &ServiceName) -> (Vec<&str>, String) {
         let report = self.hosts.get(host).and_then(HostFacts::readable_report);
         let failing =
@@ -72,7 +76,7 @@ impl Fleet {
         (of_host, own.map(|check| check.line.clone()).unwrap_or_default())
     }
 
-    /// A host that is updating, or gone, has a better word for its services.
+    /// True if the host is updating or lost: its verdict explains its services better.
     fn is_explained(&self, host: &HostName, facts: &HostFacts) -> bool {
         let report = facts.readable_report().filter(|_| facts.live.is_some());
         let is_disturbed = report

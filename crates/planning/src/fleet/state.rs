@@ -10,19 +10,19 @@ use schema::records::{Driver, LiveClaim, Maintenance, Report, RosterEntry, Statu
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// What the fleet is asked to run.
+/// The desired version of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FleetTarget {
-    /// No instruction.
+    /// There is no instruction.
     NotSet,
-    /// `/current_version` is not a version.
+    /// The value of `/current_version` is not a version.
     Invalid {
-        /// The rule that it breaks.
+        /// The naming rule that the value breaks.
         why: String,
     },
     /// An instruction.
     Known {
-        /// The version.
+        /// The desired version.
         version: Version,
         /// The revision of `/current_version`.
         revision: i64,
@@ -30,8 +30,9 @@ pub enum FleetTarget {
 }
 
 impl FleetTarget {
-    /// Reads the target from the value and revision of `/current_version`, and the store's identity with
-    /// its revision. An instruction from before the store's epoch does not count.
+    /// Reads the target from the value and revision of `/current_version`, and from the identity of
+    /// the store and its revision. An instruction from before the epoch of the store does not
+    /// count.
     pub fn read(current_version: Option<(&[u8], i64)>, store: Option<(&StoreIdentity, i64)>) -> Self {
         let Some((value, revision)) = current_version else { return Self::NotSet };
         if store.is_some_and(|(identity, since)| identity.epoch > 0 && revision < since) {
@@ -43,47 +44,48 @@ impl FleetTarget {
         }
     }
 
-    /// The version, if there is a valid one.
+    /// Returns the desired version; `None` if there is no valid one.
     pub fn version(&self) -> Option<&Version> {
         if let Self::Known { version, .. } = self { Some(version) } else { None }
     }
 }
 
-/// Everything that the store says of one host.
+/// Everything that the store contains about one host.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HostFacts {
-    /// Its roster entry; a default one if the entry cannot be read.
+    /// The roster entry; a default entry if it cannot be read.
     pub roster: Option<RosterEntry>,
-    /// The claim of its agent; the inner value is missing if the claim cannot be read.
+    /// The claim of the agent. The inner value is `None` if the claim cannot be read.
     pub live: Option<Option<LiveClaim>>,
-    /// The versions that it is listed under.
+    /// The versions that the host is listed under.
     pub listed: BTreeSet<Version>,
-    /// Its results; without a record where that cannot be read.
+    /// The results, by type and state; `None` for a record that cannot be read.
     pub statuses: BTreeMap<(StatusType, StatusState), Option<StatusRecord>>,
-    /// The types of result that it reports by one-shot verbs.
+    /// The types of the results that the host reports by one-shot verbs.
     pub reporting: BTreeSet<StatusType>,
-    /// Its report, or why that cannot be read.
+    /// The report, or why it cannot be read.
     pub report: Option<Result<Report, String>>,
 }
 
 impl HostFacts {
-    /// An operator took it out.
+    /// True if an operator decommissioned the host.
     pub fn is_decommissioned(&self) -> bool {
         self.roster.as_ref().is_some_and(|entry| entry.decommissioned.is_some())
     }
 
-    /// Its report, if it can be read.
+    /// Returns the report, if it can be read.
     pub fn readable_report(&self) -> Option<&Report> {
         self.report.as_ref().and_then(|report| report.as_ref().ok())
     }
 
-    /// Who applies versions on it; `None` without a live agent.
+    /// Returns who applies versions on the host; `None` without a live agent.
     pub fn driver(&self) -> Option<Driver> {
-        // A claim that cannot be read is that of a newer agent: assume that it drives.
+        // A claim that cannot be read comes from a newer agent, which is assumed to be the driver.
         self.live.as_ref().map(|claim| claim.as_ref().map_or(Driver::Agent, |c| c.driver))
     }
 
-    /// A host that was taken out and is gone is no member; one that still speaks is.
+    /// True if the host is a member of the fleet. A decommissioned host is one only while it is
+    /// live or listed.
     fn is_member(&self) -> bool {
         !self.is_decommissioned() || self.live.is_some() || !self.listed.is_empty()
     }
@@ -92,8 +94,9 @@ impl HostFacts {
         self.report.is_some() || !self.statuses.is_empty() || !self.reporting.is_empty()
     }
 
-    /// The results that count beside the report. An agent that drives says in its report what its own
-    /// results mean now; a result of before the newest attempt stays in the store until that ends.
+    /// Returns the results that count in addition to the report. If an agent is the driver, its
+    /// report says what the results of apply and validation mean now, so these are left out: the
+    /// result of an earlier attempt stays in the store until the newest attempt ends.
     fn results(&self, state: StatusState) -> impl Iterator<Item = (&StatusType, Option<&StatusRecord>)> {
         let report_speaks = self.driver() == Some(Driver::Agent) && self.report.is_some();
         let own = [StatusType::apply(), StatusType::validation()];
@@ -104,16 +107,17 @@ impl HostFacts {
     }
 }
 
-/// The state of the whole in one word.
+/// The state of the whole fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FleetState {
     /// Every host runs the target.
     Settled,
-    /// Some are on their way, none needs a person.
+    /// Some hosts are not at the target yet; none needs an operator.
     Updating,
-    /// At least one is lost, failed or blocked, or a service does not work though nothing explains that.
+    /// At least one host is lost, failed or blocked, or a host at the target waits for a service,
+    /// or a service does not work without an explanation.
     Failing,
-    /// Nobody can tell.
+    /// The state cannot be determined; see [`Fleet::unknown_reason`].
     Unknown,
 }
 
@@ -133,18 +137,18 @@ impl fmt::Display for FleetState {
 pub struct Fleet {
     pub(super) target: FleetTarget,
     pub(super) hosts: BTreeMap<HostName, HostFacts>,
-    /// The version that each host names in its own key.
+    /// The version that each host announces.
     pub(super) announced: BTreeMap<HostName, Version>,
     pub(super) skipped: usize,
     pub(super) unreadable: BTreeSet<String>,
     pub(super) services: Services,
-    /// Hosts that can never go on by themselves, and the loop that holds each.
+    /// Hosts that can never go on by themselves, each with the loop that holds it.
     pub(super) deadlocks: BTreeMap<HostName, Vec<(HostName, ServiceName)>>,
 }
 
 impl Fleet {
-    /// Builds the snapshot from keys and values of one revision, in any order. Keys that are none of ours,
-    /// or that hold names that are not valid, are counted and passed over.
+    /// Builds the fleet from keys and values of one revision, in any order. Keys that do not belong
+    /// to `orchestrate`, or that contain invalid names, are counted and skipped.
     pub fn new<'a>(target: FleetTarget, entries: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Self {
         let mut fleet = Self {
             target,
@@ -170,7 +174,7 @@ impl Fleet {
             Key::RunningVersion(version, host) => {
                 self.host_facts(host).listed.insert(version);
             }
-            // It says nothing of a host that is not listed.
+            // An announcement alone does not make a host known.
             Key::Announced(host) => {
                 self.announced.extend(codec::read_version(value).ok().map(|version| (host, version)));
             }
@@ -219,27 +223,27 @@ impl Fleet {
         }
     }
 
-    /// What the fleet is asked to run.
+    /// Returns the desired version of the fleet.
     pub fn target(&self) -> &FleetTarget {
         &self.target
     }
 
-    /// How many keys were passed over.
+    /// Returns the number of keys that were skipped.
     pub fn skipped(&self) -> usize {
         self.skipped
     }
 
-    /// Keys whose values cannot be read.
+    /// Returns the keys whose values cannot be read.
     pub fn unreadable(&self) -> &BTreeSet<String> {
         &self.unreadable
     }
 
-    /// The hosts and what is known of them.
+    /// Returns the members of the fleet, and what is known of each.
     pub fn hosts(&self) -> &BTreeMap<HostName, HostFacts> {
         &self.hosts
     }
 
-    /// The versions that hosts are listed under, and how many each.
+    /// Returns the versions that hosts are listed under, each with the number of its hosts.
     pub fn versions(&self) -> BTreeMap<&Version, usize> {
         let mut versions = BTreeMap::new();
         for version in self.hosts.values().flat_map(|facts| &facts.listed) {
@@ -248,7 +252,7 @@ impl Fleet {
         versions
     }
 
-    /// Hosts that are listed under a version which they do not name in their own key, by version.
+    /// Returns the hosts with a listing that is not confirmed, by version.
     pub fn unconfirmed(&self) -> BTreeMap<&Version, Vec<&HostName>> {
         let mut unconfirmed: BTreeMap<&Version, Vec<&HostName>> = BTreeMap::new();
         for (host, facts) in &self.hosts {
@@ -259,17 +263,17 @@ impl Fleet {
         unconfirmed
     }
 
-    /// The verdict of every host.
+    /// Returns the verdict of every host.
     pub fn verdicts(&self) -> BTreeMap<&HostName, FleetVerdict> {
         self.hosts.iter().map(|(host, facts)| (host, self.derive_verdict(host, facts))).collect()
     }
 
-    /// The verdict of one host, if it is part of the fleet.
+    /// Returns the verdict of one host; `None` if it is not a member of the fleet.
     pub fn verdict(&self, host: &HostName) -> Option<FleetVerdict> {
         self.hosts.get(host).map(|facts| self.derive_verdict(host, facts))
     }
 
-    /// The state of the whole.
+    /// Returns the state of the whole fleet.
     pub fn state(&self) -> FleetState {
         let verdicts = self.verdicts();
         let any = |test: fn(&FleetVerdict) -> bool| verdicts.values().any(test);
@@ -289,7 +293,8 @@ impl Fleet {
         }
     }
 
-    /// A host that is listed under the target and waits is not on its way anywhere: what it needs has gone.
+    /// True if a host that is listed under the target waits for a service. Such a host is not
+    /// updating: a service that it needs has gone.
     fn lacks_while_settled(&self, verdicts: &BTreeMap<&HostName, FleetVerdict>) -> bool {
         let is_there = |host: &HostName| match self.target.version() {
             Some(version) => self.hosts[host].listed.contains(version),
@@ -299,7 +304,8 @@ impl Fleet {
         verdicts.iter().any(|(host, verdict)| waits(verdict) && is_there(host))
     }
 
-    /// What keeps a reader from saying that the fleet is settled, other than its hosts.
+    /// Returns what, apart from the verdicts of hosts, keeps a reader from calling the fleet
+    /// settled.
     pub fn unknown_reason(&self) -> Option<String> {
         match &self.target {
             FleetTarget::NotSet => return Some("no version has been triggered".into()),
@@ -323,7 +329,8 @@ impl Fleet {
             .unwrap_or(FleetVerdict::Ok)
     }
 
-    /// The report of a live agent, if it decided on the newest instruction.
+    /// Returns the report of a live agent. If there is an instruction, the report counts only if
+    /// the host decided on exactly that instruction.
     pub(super) fn current_report<'e>(&self, facts: &'e HostFacts) -> Option<&'e Report> {
         let report = facts.readable_report().filter(|_| facts.live.is_some())?;
         match &self.target {
@@ -343,7 +350,8 @@ impl Fleet {
         if let Some((kind, record)) = facts.results(StatusState::Failed).next() {
             return Some(FailedBy::Status { kind: kind.clone(), record: record.cloned() });
         }
-        // What an agent writes stays; only a script's success runs out, and leaves the trace that it was there.
+        // The results of an agent are durable. Only the successful result of a script expires; the
+        // key in `/orchestrate/reporting` then shows that it existed.
         let stale = |kind: &&StatusType| !facts.statuses.keys().any(|(found, _)| found == *kind);
         let kind = facts.reporting.iter().find(stale).filter(|_| facts.live.is_none())?;
         Some(FailedBy::Stale { kind: kind.clone() })
@@ -354,7 +362,8 @@ impl Fleet {
         if facts.is_decommissioned() {
             return Some(Blocked::By(BlockedBy::Decommissioned));
         }
-        // What blocks a host is seldom the instruction: it stands also when that has moved on.
+        // The cause is rarely the instruction, so the host also counts as blocked if its report is
+        // about an older instruction.
         match (report.map(|r| &r.verdict), &self.target) {
             (
                 Some(HostVerdict::Blocked { by: BlockedBy::InvalidInstruction { .. } }),
@@ -392,7 +401,8 @@ impl Fleet {
                 Some(Err(why)) => return Some(Running::UnreadableReport { why: why.clone() }),
                 Some(Ok(_)) => {}
             }
-            // It proved the very version before it was triggered once more: there is nothing that it has to do.
+            // The host had already proven this version when it was triggered again, so it has
+            // nothing to do.
             let is_proven = |report: &Report| {
                 let version = self.target.version();
                 report.verdict == HostVerdict::Ok
@@ -410,7 +420,8 @@ impl Fleet {
                 return Some(Running::Towards(version.clone()));
             }
         }
-        // A report that says "ok" is believed together with the listing, which is the proof for everybody else.
+        // A report with the verdict ok counts only together with the listing, which is the proof
+        // for all other readers.
         let wanted = match &self.target {
             FleetTarget::Known { version, .. } => Some(version),
             _ => self.current_report(facts).and_then(|r| r.installed.as_ref()),
@@ -426,7 +437,8 @@ impl Fleet {
     }
 }
 
-/// A host that the roster names, or that once reported, and that says nothing now.
+/// Returns the verdict lost for a host that is on the roster or once reported, and that is now
+/// neither live nor listed.
 fn lost(facts: &HostFacts) -> Option<FleetVerdict> {
     let known = facts.roster.is_some() || facts.report.is_some();
     let silent = facts.live.is_none() && facts.listed.is_empty();
@@ -436,7 +448,7 @@ fn lost(facts: &HostFacts) -> Option<FleetVerdict> {
     })
 }
 
-/// What hosts say of their services, as far as it is bad, and what operators took out of use.
+/// The critical services of hosts, and the maintenance that operators set.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Services {
     pub(super) critical: BTreeSet<(HostName, ServiceName)>,

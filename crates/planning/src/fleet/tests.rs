@@ -102,7 +102,8 @@ fn fleet(target: FleetTarget, facts: &[(String, String)]) -> Fleet {
     Fleet::new(target, facts.iter().map(|(k, v)| (k.as_str(), v.as_bytes())))
 }
 
-/// Judges host `h` by these facts; expected: word and detail of the verdict, and the fleet's word.
+/// Checks the verdict of host `h` by these facts, and the state of the fleet. `expected` is the
+/// verdict in one word and the beginning of its message.
 fn check_with(target: FleetTarget, facts: &[(String, String)], expected: &str, fleet_state: FleetState) {
     let fleet = fleet(target, facts);
     let found =
@@ -124,7 +125,7 @@ fn a_host_with_an_agent_is_judged_by_its_report_and_its_listing() {
     check(&[on_roster(), live(), listed("v1"), ok()], "running: listed under v1", Updating);
     check(&[on_roster(), live(), listed("v1"), listed("v2"), ok()], "running: listed under v1, v2", Updating);
     let old = |verdict| reported(Some(("v1", 10)), verdict);
-    // The version that it has proven was triggered once more: there is nothing to do.
+    // The proven version was triggered again, so the host has nothing to do.
     check(&[on_roster(), live(), listed("v2"), old(HostVerdict::Ok)], "ok: ", Settled);
     check(&[on_roster(), live(), listed("v1"), old(HostVerdict::Ok)], "running: has not acted", Updating);
     check(&[on_roster(), live(), listed("v2"), old(failed(false))], "running: has not acted", Updating);
@@ -203,7 +204,8 @@ fn a_result_that_does_not_come_any_more_is_a_failure() {
     );
     let both = [listed("v2"), reporting("validation"), status("validation", "success")];
     check(&both, "ok: ", FleetState::Settled);
-    // One that never reported it, and one whose agent reports instead.
+    // These hosts do not fail: one never reported a validation, the other has an agent that
+    // reports.
     check(&[listed("v2"), status("puppet", "success"), reporting("puppet")], "ok: ", FleetState::Settled);
     let live = [listed("v2"), live(), reporting("validation"), reported(NOW, HostVerdict::Ok)];
     check(&live, "ok: ", FleetState::Settled);
@@ -237,7 +239,7 @@ fn without_a_version_to_run_nobody_says_settled() {
     check(&[], "none", FleetState::Unknown);
 }
 
-/// A report of a host in this phase whose checks do not pass.
+/// A report of a host in this phase, with these checks that do not pass.
 fn with_checks(phase: Phase, checks: &[(Option<&str>, &str, CheckStatus)]) -> (String, String) {
     let (key, text) = reported(NOW, HostVerdict::Ok);
     let mut report: Report = codec::read(text.as_bytes()).unwrap();
@@ -276,22 +278,22 @@ fn a_fleet_fails_while_a_service_is_critical_unless_that_has_an_explanation() {
     check(&and(settled(idle, &[]), &[health("critical")]), &[("db", "")], FleetState::Failing);
     let expected_messages = [("db", "tcp said no")];
     check(&and(settled(idle, &of_db), &[health("critical")]), &expected_messages, FleetState::Failing);
-    // A check of the host is named by its own name, instead of each service that it makes critical.
+    // A critical check of the host is named instead of each service that it makes critical.
     let disk = [("disk", "disk said no")];
     check(&and(settled(idle, &of_host), &[health("critical")]), &disk, FleetState::Failing);
     check(&settled(idle, &of_host), &disk, FleetState::Failing);
     check(&settled(idle, &[(None, "disk", Warning)]), &[], FleetState::Settled);
-    // It is updating.
+    // The host is updating.
     check(&and(settled(apply, &of_db), &[health("critical")]), &[], FleetState::Settled);
     check(&settled(apply, &of_host), &[], FleetState::Settled);
-    // An operator took it out of use, alone or with the host.
+    // An operator set maintenance for the service or for the host.
     let out = |text: &str| ("/orchestrate/maintenance/h".to_owned(), text.to_owned());
     let since = r#"{"how":"maintenance","reason":"","at":1}"#;
     let service = out(&format!(r#"{{"services":{{"db":{since}}}}}"#));
     let host = out(&format!(r#"{{"host":{since}}}"#));
     check(&and(settled(idle, &of_db), &[health("critical"), service]), &[], FleetState::Settled);
     check(&and(settled(idle, &of_host), &[health("critical"), host]), &[], FleetState::Settled);
-    // It is lost; that is worse already.
+    // The host is lost, which already makes the fleet fail.
     check(&[on_roster(), health("critical")], &[], FleetState::Failing);
 }
 
@@ -346,7 +348,7 @@ fn nobody_accounts_for_late_lost_and_never_seen_hosts() {
     assert_eq!(of(&[listed("v2")]), None);
 }
 
-/// Facts about two hosts, any subset of everything that can be said.
+/// Generates any subset of all possible facts about two hosts.
 fn any_facts() -> impl Strategy<Value = Vec<(String, String)>> {
     let all: Vec<(String, String)> = ["h", "other"]
         .iter()
@@ -375,7 +377,7 @@ fn any_facts() -> impl Strategy<Value = Vec<(String, String)>> {
         })
         .collect();
     prop::sample::subsequence(all.clone(), 0..=all.len()).prop_map(|facts| {
-        // One value per key, as in a store.
+        // There is one value per key, as in a store.
         let unique: BTreeMap<String, String> = facts.into_iter().collect();
         unique.into_iter().collect()
     })
@@ -400,7 +402,7 @@ proptest! {
             let verdict = &verdicts[host];
             prop_assert_eq!(verdict.message().is_empty(), *verdict == FleetVerdict::Ok);
             prop_assert_eq!(verdict.hint().is_empty(), *verdict == FleetVerdict::Ok);
-            // "At the target" is only said of a host that is listed there and nowhere else.
+            // The verdict ok requires that the host is listed under the target and nothing else.
             if *verdict == FleetVerdict::Ok {
                 prop_assert_eq!(host_facts.listed.iter().map(Version::as_str).collect::<Vec<_>>(), vec!["v2"]);
             }

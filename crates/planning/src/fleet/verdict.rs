@@ -1,4 +1,4 @@
-//! The words of a reader's verdict about a host.
+//! The verdict of a reader about a host.
 
 use schema::names::{HostName, ServiceName, StatusType, Version};
 use schema::plan::{BlockedBy, Failure, WaitingOn};
@@ -10,25 +10,25 @@ use std::fmt;
 /// Why a host counts as failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FailedBy {
-    /// It says so.
+    /// The report of the host has the verdict failed.
     Report {
-        /// At this version.
+        /// The version that failed, if it is known.
         version: Option<Version>,
-        /// What failed.
+        /// The failure.
         failure: Failure,
-        /// It makes no further disruptive attempt by itself.
+        /// True if the host is suspect: it only retries slowly.
         suspect: bool,
     },
-    /// A result says so.
+    /// A result of the host has the state failed.
     Status {
-        /// Its type.
+        /// The type of the result.
         kind: StatusType,
-        /// What it says, if that can be read.
+        /// The record of the result, if it can be read.
         record: Option<StatusRecord>,
     },
-    /// A result that it used to report did not come any more.
+    /// A result that the host used to report has expired.
     Stale {
-        /// Its type.
+        /// The type of the result.
         kind: StatusType,
     },
 }
@@ -36,81 +36,84 @@ pub enum FailedBy {
 /// What blocks a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Blocked {
-    /// Something that a host itself can see.
+    /// A cause that the host itself can see.
     By(BlockedBy),
-    /// It decided on an instruction that is newer than the one in the store: the store went back.
+    /// The host decided on an instruction that is newer than the one in the store: the store went
+    /// back.
     NewerInstruction {
-        /// Revision of the instruction that it decided on.
+        /// Revision of the instruction that the host decided on.
         decided: i64,
-        /// Revision of the one in the store.
+        /// Revision of the instruction in the store.
         found: i64,
     },
-    /// It waits in a loop that nothing leads out of, or for one; each host with the service that it waits for.
+    /// The host is in a deadlock or waits for one. The list is the loop: each host with the service
+    /// that it waits for.
     Deadlock(Vec<(HostName, ServiceName)>),
 }
 
 /// What a host waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Waiting {
-    /// Something that it names.
+    /// The cause that the host reports.
     On(WaitingOn),
     /// A result of this type is pending.
     Status(StatusType),
 }
 
-/// Why a host is not there yet.
+/// Why a host is not at the target yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Running {
-    /// It works towards this version.
+    /// The host works towards this version.
     Towards(Version),
-    /// Its report is about an older instruction, or about none.
+    /// The report is about an older instruction, or about none.
     NotActedOn {
-        /// Revision of the instruction that it decided on last.
+        /// Revision of the instruction that the host decided on last, if any.
         decided: Option<i64>,
     },
-    /// Its agent has not reported yet.
+    /// The agent has not reported yet.
     NoReport,
-    /// Its report cannot be read.
+    /// The report cannot be read.
     UnreadableReport {
-        /// Why.
+        /// Why the report cannot be read.
         why: String,
     },
-    /// It is not listed under any version.
+    /// The host is not listed under any version.
     NotListed,
-    /// It is listed, but not under the target alone.
+    /// The host is listed, but not under the target alone.
     ListedUnder(BTreeSet<Version>),
 }
 
-/// The one verdict of a reader about a host. Precedence: as the variants stand here.
+/// The verdict of a reader about a host. Exactly one applies; the variants are in the order of
+/// precedence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FleetVerdict {
-    /// Known to be part of the fleet, and neither live nor listed.
+    /// The host is known to be part of the fleet, and is neither live nor listed.
     Lost {
-        /// It was there once.
+        /// True if the host was ever seen: it has a report or results.
         seen: bool,
-        /// When it reported last.
+        /// When the host reported last, if its report can be read.
         last_report: Option<EpochSeconds>,
     },
-    /// It failed.
+    /// The host failed.
     Failed(FailedBy),
-    /// Something stands in the way.
+    /// The host cannot go on until the cause is removed.
     Blocked(Blocked),
-    /// It would go on, but waits.
+    /// The host would go on, but waits.
     Waiting(Waiting),
-    /// It is on its way.
+    /// The host is on its way to the target.
     Running(Running),
     /// The target is installed and works.
     Ok,
 }
 
-/// Why nobody can account for a host.
+/// Why a host is unaccounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unaccounted {
-    /// It is there, but has not said anything about the newest instruction.
+    /// The host is present, but has not reported about the newest instruction.
     Late,
-    /// It was there, and is gone.
+    /// The host was seen, and is gone.
     Lost,
-    /// It is on the roster and never showed up.
+    /// The host is on the roster and was never seen.
     NeverSeen,
 }
 
@@ -125,7 +128,7 @@ impl fmt::Display for Unaccounted {
 }
 
 impl FleetVerdict {
-    /// The verdict in one word.
+    /// Returns the verdict in one word.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Lost { .. } => "lost",
@@ -138,7 +141,7 @@ impl FleetVerdict {
         }
     }
 
-    /// What is behind the word, in words; empty for ok.
+    /// Returns the details of the verdict as text; empty for ok.
     pub fn message(&self) -> String {
         match self {
             Self::Lost { seen: false, .. } => "on the roster, but never seen".into(),
@@ -158,7 +161,7 @@ impl FleetVerdict {
         }
     }
 
-    /// What would change the verdict, in words; empty for ok.
+    /// Returns what would change the verdict, as text; empty for ok.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Lost { .. } => "the host comes back, or `orchestrate hosts decommission` takes it out",
@@ -220,7 +223,7 @@ impl FleetVerdict {
         }
     }
 
-    /// Whether, and how, nobody can account for the host.
+    /// Returns why the host is unaccounted; `None` if it is not.
     pub fn unaccounted(&self) -> Option<Unaccounted> {
         match self {
             Self::Lost { seen: false, .. } => Some(Unaccounted::NeverSeen),

@@ -1,10 +1,11 @@
-//! Who waits for whom, at one revision: the chain from a host that waits to the root of it, and the loops that
-//! can never end by themselves.
+//! Which host waits for which, at one revision: the chain from a waiting host to the root cause,
+//! and the loops that can never end by themselves.
 //!
-//! A loop of waiting hosts is no deadlock by itself: a service may have other providers, or be addressable while
-//! it does not work. So it is computed who *can* come through, as a least fixpoint: a host can when each of its needs
-//! is met by enough instances that are there or whose hosts can come through. Hosts in motion, never seen, or
-//! gone for a short while may bring anything. Whoever is left, even if every failed host were mended, can
+//! A loop of waiting hosts is not always a deadlock: a service may have other providers, or may be
+//! addressable while it does not work. Therefore a least fixpoint computes which hosts *can* come
+//! through: a host can if each of its needs is met by enough instances that exist or whose hosts
+//! can come through. Hosts that are in motion, were never seen, or have been gone for a short time
+//! may provide anything. A host that cannot come through even if every failed host is repaired can
 //! never come through.
 
 use crate::fleet::state::Fleet;
@@ -19,68 +20,70 @@ use schema::time::EpochSeconds;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A host that is gone for less long may be on its way back.
+/// Time in seconds in which a host that is gone may still come back.
 pub const GRACE_SECONDS: i64 = 15 * 60;
-/// A loop is called one when everybody in it has waited for so long: twice the time between two validations.
+/// Age in seconds from which a loop counts as a deadlock: every host in it has waited this long. It
+/// is twice the default time between two validations.
 pub const LOOP_AGE_SECONDS: i64 = 120;
 
 /// What can be expected of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Prospect {
-    /// It is settled: what it has is there.
+    /// The host is settled: what it provides is already there.
     Settled,
-    /// It is in motion, or nobody knows: it may bring anything.
+    /// The host is in motion, or its state is not known: it may provide anything. The text
+    /// describes the state.
     Open(String),
-    /// It waits for services.
+    /// The host waits for these services.
     Waits(Vec<Wait>),
-    /// It does not go on before somebody mends something.
+    /// The host does not go on until somebody repairs something. The text gives the cause.
     Stuck(String),
 }
 
 /// One host of the graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// What can be expected of it.
+    /// What can be expected of the host.
     pub prospect: Prospect,
-    /// The revision of the instruction that it decided on.
+    /// The revision of the instruction that the host decided on.
     pub target: Option<i64>,
-    /// Since when it has said so.
+    /// Since when the host has reported this: the time of its report.
     pub since: EpochSeconds,
 }
 
-/// Where a chain ends.
+/// The root cause at the end of a chain.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Root {
-    /// Nobody has the service.
+    /// No host has the service.
     NoProvider(ServiceName),
-    /// A host that has it is stuck.
+    /// A host that has the service is stuck.
     Stuck {
-        /// The service that it has.
+        /// The service that the host has.
         service: ServiceName,
-        /// The host.
+        /// The name of the host.
         host: HostName,
-        /// Why, in words.
+        /// The cause, as text.
         why: String,
     },
-    /// A settled host has it, and it does not work there.
+    /// A host that is not expected to change has the service, and the service does not work there.
     NotFunctional {
-        /// The service.
+        /// The service that does not work.
         service: ServiceName,
-        /// The host.
+        /// The name of the host.
         host: HostName,
-        /// What it says of it.
+        /// The health of the service, as text.
         health_text: &'static str,
     },
-    /// A host that has it is on its way.
+    /// A host that has the service is in motion.
     Open {
-        /// The service.
+        /// The service that the host has.
         service: ServiceName,
-        /// The host.
+        /// The name of the host.
         host: HostName,
-        /// What it does, in words.
+        /// What the host does, as text.
         what: String,
     },
-    /// The hosts wait for each other.
+    /// The hosts that wait for each other, each with the service that it waits for.
     Loop(Vec<(HostName, ServiceName)>),
 }
 
@@ -98,7 +101,7 @@ impl fmt::Display for Root {
     }
 }
 
-/// `a waits for x on b, b waits for y on a`.
+/// Returns a text like `a waits for x on b, b waits for y on a`.
 pub(super) fn describe_loop(hosts: &[(HostName, ServiceName)]) -> String {
     let next = |at: usize| &hosts[(at + 1) % hosts.len()].0;
     let parts = hosts.iter().enumerate();
@@ -107,22 +110,23 @@ pub(super) fn describe_loop(hosts: &[(HostName, ServiceName)]) -> String {
     parts.join(", ")
 }
 
-/// Why a host waits: the hosts from it to the root, each with what it waits for.
+/// Why a host waits: the hosts from it to the root cause, each with what it waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
-    /// From the host that was asked for on.
+    /// The waiting hosts, beginning with the host that the chain is about.
     pub links: Vec<(HostName, Wait)>,
-    /// Where it ends.
+    /// The root cause at the end of the chain.
     pub root: Root,
 }
 
-/// For each service and level how many instances there are or will be, and the waiting hosts among those that
-/// will bring one.
+/// For each service and level, the number of instances that exist or will exist, and those waiting
+/// hosts that will provide one of them.
 #[derive(Debug, Default)]
 struct Supply(BTreeMap<(ServiceName, Level), (usize, BTreeSet<HostName>)>);
 
 impl Supply {
-    /// A need may be for a service of the host itself; it does not bring that about by waiting.
+    /// True if there are enough instances for the need. A host that needs its own service cannot
+    /// provide it by waiting, so its own instance does not count then.
     fn meets(&self, wait: &Wait, who: &HostName) -> bool {
         let found = self.0.get(&(wait.service.clone(), wait.level));
         found.is_some_and(|(count, by_waiting)| {
@@ -131,21 +135,21 @@ impl Supply {
     }
 }
 
-/// The graph at one revision.
+/// The graph of waiting hosts at one revision.
 #[derive(Debug)]
 pub struct WaitGraph<'a> {
     members: BTreeMap<HostName, Member>,
     view: &'a View,
-    /// Those who come through if nothing that failed is mended,
+    /// Hosts that come through if no failed host is repaired.
     settling: BTreeSet<HostName>,
-    /// and if everything is.
+    /// Hosts that come through if every failed host is repaired.
     possible: BTreeSet<HostName>,
-    /// What there is for these.
+    /// Supply if the hosts in `possible` come through.
     supply: Supply,
 }
 
 impl<'a> WaitGraph<'a> {
-    /// Of the hosts of a fleet and the catalog of the same revision.
+    /// Builds the graph from the hosts of a fleet and the catalog of the same revision.
     pub fn of(fleet: &Fleet, view: &'a View, now: EpochSeconds) -> Self {
         let members = fleet.hosts.iter().map(|(host, facts)| {
             let report = fleet.current_report(facts);
@@ -169,7 +173,8 @@ impl<'a> WaitGraph<'a> {
                 }
                 FleetVerdict::Waiting(_) | FleetVerdict::Running(_) => Prospect::Open(verdict.message()),
             };
-            // One that only is not listed yet has all that it will have.
+            // A host without an agent that is only not yet listed under the target provides no
+            // further services.
             let prospect = match (&verdict, prospect) {
                 (FleetVerdict::Running(Running::NotListed | Running::ListedUnder(_)), _)
                     if facts.live.is_none() =>
@@ -185,7 +190,7 @@ impl<'a> WaitGraph<'a> {
         Self::new(members.collect(), view)
     }
 
-    /// Of given members.
+    /// Builds the graph from the given members.
     pub fn new(members: BTreeMap<HostName, Member>, view: &'a View) -> Self {
         let (settling, possible, supply) = Default::default();
         let mut graph = Self { members, view, settling, possible, supply };
@@ -195,7 +200,7 @@ impl<'a> WaitGraph<'a> {
         graph
     }
 
-    /// Whether anybody waits for a service.
+    /// Returns the hosts that wait for services, each with its unmet needs.
     pub fn waiting(&self) -> impl Iterator<Item = (&HostName, &[Wait])> {
         self.members.iter().filter_map(|(host, member)| match &member.prospect {
             Prospect::Waits(waits) => Some((host, waits.as_slice())),
@@ -203,12 +208,12 @@ impl<'a> WaitGraph<'a> {
         })
     }
 
-    /// It comes through if nothing that failed is mended.
+    /// True if the host comes through even if no failed host is repaired.
     pub fn can_settle(&self, host: &HostName) -> bool {
         self.settling.contains(host)
     }
 
-    /// The least set of hosts that come through.
+    /// Returns the least set of hosts that come through.
     fn fixpoint(&self, mended: bool) -> BTreeSet<HostName> {
         let mut through = BTreeSet::new();
         let mut functions = BTreeSet::new();
@@ -223,10 +228,11 @@ impl<'a> WaitGraph<'a> {
         }
         loop {
             let before = (through.len(), functions.len());
-            // As of the beginning of the round: who comes through in it counts in the next.
+            // The supply at the beginning of the round. A host that comes through in this round
+            // counts from the next round on.
             let supply = self.supply(&functions, mended);
             for (host, waits) in self.waiting() {
-                // The proof comes after everything that makes a service work.
+                // The needs of the validate phase do not keep the service of the host from working.
                 let works = |wait: &&Wait| wait.phase != StepPhase::Validate;
                 if waits.iter().filter(works).all(|wait| supply.meets(wait, host)) {
                     functions.insert(host.clone());
@@ -241,7 +247,8 @@ impl<'a> WaitGraph<'a> {
         }
     }
 
-    /// What there is of every service that somebody waits for, or comes from hosts that come through.
+    /// Returns the supply of every service and level that some host waits for, if the services on
+    /// the hosts in `functions` work.
     fn supply(&self, functions: &BTreeSet<HostName>, mended: bool) -> Supply {
         let mut supply = Supply::default();
         let wanted = self.waiting().flat_map(|(_, waits)| waits);
@@ -270,7 +277,7 @@ impl<'a> WaitGraph<'a> {
                     Prospect::Settled => count += usize::from(instance.is_some()),
                 }
             }
-            // Hosts that are in the catalog and nowhere else have no agent: what they have is there.
+            // Hosts that are only in the catalog have no agent: their instances count as they are.
             let foreign = service.into_iter().flat_map(|s| s.at(level, None));
             count += foreign.filter(|(host, _)| !self.members.contains_key(*host)).count();
             supply.0.insert((name.clone(), level), (count, by_waiting));
@@ -278,7 +285,8 @@ impl<'a> WaitGraph<'a> {
         supply
     }
 
-    /// The first need of a host that is not met now.
+    /// Returns the first need of a host that is not met now, or else its first need, with the
+    /// current number of instances.
     fn first_wait(&self, host: &HostName) -> Option<Wait> {
         let Prospect::Waits(waits) = &self.members.get(host)?.prospect else { return None };
         let now = |wait: &Wait| Wait {
@@ -289,7 +297,8 @@ impl<'a> WaitGraph<'a> {
         open.or_else(|| waits.first().map(now))
     }
 
-    /// From a host that waits to the root of it; `None` for a host that does not wait for a service.
+    /// Returns the chain from a waiting host to the root cause; `None` if the host does not wait
+    /// for a service.
     pub fn chain(&self, host: &HostName) -> Option<Chain> {
         if let Some(chain) = self.deadlock(host) {
             return Some(chain);
@@ -306,8 +315,8 @@ impl<'a> WaitGraph<'a> {
         None
     }
 
-    /// The host to look at next, or the root. Whoever is stuck explains more than whoever waits, and whoever
-    /// waits more than whoever moves.
+    /// Returns the next host of the chain, or the root cause. A stuck host explains more than a
+    /// waiting host, and a waiting host more than a host in motion.
     fn provider(&self, wait: &Wait, links: &[(HostName, Wait)]) -> Result<HostName, Root> {
         let service = || wait.service.clone();
         let lacking: Vec<(&HostName, &'static str)> = self
@@ -345,8 +354,8 @@ impl<'a> WaitGraph<'a> {
         }
     }
 
-    /// The loop that a host can never leave, or waits for; old enough, and of hosts that work on the same
-    /// instruction.
+    /// Returns the chain of a host that is in a deadlock or waits for one. The loop must be old
+    /// enough, and its hosts must work on the same instruction.
     pub fn proven_deadlock(&self, host: &HostName, now: EpochSeconds) -> Option<Chain> {
         let chain = self.deadlock(host)?;
         let Root::Loop(hosts) = &chain.root else { return None };
@@ -356,7 +365,7 @@ impl<'a> WaitGraph<'a> {
         (old && same).then_some(chain)
     }
 
-    /// Follows needs that can never be met to a host that was there before.
+    /// Follows needs that can never be met, until a host repeats.
     fn deadlock(&self, host: &HostName) -> Option<Chain> {
         let mut links: Vec<(HostName, Wait)> = Vec::new();
         let mut at = host.clone();
@@ -374,7 +383,7 @@ impl<'a> WaitGraph<'a> {
                 let waits = self.members.get(host).map(|member| &member.prospect);
                 matches!(waits, Some(Prospect::Waits(_))) && !self.possible.contains(host)
             };
-            // A need whose providers are themselves without hope.
+            // Find a need whose provider can never come through either.
             let (wait, next) = waits.iter().find_map(|wait| {
                 if self.supply.meets(wait, &at) {
                     return None;
@@ -389,7 +398,7 @@ impl<'a> WaitGraph<'a> {
         }
     }
 
-    /// Every root, and the hosts that wait because of it.
+    /// Returns every root cause, and the hosts that wait because of it.
     pub fn roots(&self) -> BTreeMap<Root, BTreeSet<HostName>> {
         let mut roots: BTreeMap<Root, BTreeSet<HostName>> = BTreeMap::new();
         for (host, _) in self.waiting() {
@@ -400,7 +409,7 @@ impl<'a> WaitGraph<'a> {
     }
 }
 
-/// A loop begins with its first host by name, from wherever it was found.
+/// Rotates a loop so that it begins with its first host by name, wherever it was found.
 fn canonical(root: Root) -> Root {
     let Root::Loop(mut hosts) = root else { return root };
     let first = hosts.iter().enumerate().min_by_key(|(_, (host, _))| host.clone()).map_or(0, |(at, _)| at);
@@ -409,7 +418,7 @@ fn canonical(root: Root) -> Root {
 }
 
 impl Fleet {
-    /// Looks for hosts that wait for each other; their verdict is blocked from then on.
+    /// Finds hosts that are in a deadlock or wait for one. From then on their verdict is blocked.
     pub fn find_deadlocks(&mut self, view: &View, now: EpochSeconds) {
         let graph = WaitGraph::of(self, view, now);
         let found = graph.waiting().filter_map(|(host, _)| {
@@ -437,7 +446,7 @@ mod tests {
         ServiceName::new(name.into()).unwrap()
     }
 
-    /// `mysql 1 functional apply`
+    /// Parses a need like `mysql 1 functional apply`.
     fn wait(text: &str) -> Wait {
         let words: Vec<&str> = text.split(' ').collect();
         Wait {
@@ -455,7 +464,8 @@ mod tests {
         Prospect::Waits(texts.iter().map(|text| wait(text)).collect())
     }
 
-    /// Hosts, each with the service of its own name without the number, what it says of it, and its prospect.
+    /// Builds the members and the catalog from hosts, each with its service, the health of the
+    /// service, and its prospect.
     fn scene(hosts: &[(&str, &str, Option<Health>, Prospect)]) -> (BTreeMap<HostName, Member>, View) {
         let record = Arc::new(ServiceRecord::default());
         let key = |on: &str, has: &str| (service(has), host(on));
@@ -522,9 +532,9 @@ mod tests {
             assert_eq!(graph.proven_deadlock(&host("a1"), EpochSeconds(10)), None, "too young");
         };
         is_deadlock(&[a("b 1 functional apply"), b("a 1 functional apply")], true);
-        // Addresses are there before anything works.
+        // Hosts are addressable before their services work.
         is_deadlock(&[a("b 1 addressable apply"), b("a 1 functional apply")], false);
-        // What is needed for the proof alone keeps no service from working.
+        // The needs of the validate phase do not keep a service from working.
         is_deadlock(&[a("b 1 functional validate"), b("a 1 functional validate")], false);
         is_deadlock(&[a("b 1 functional validate"), b("a 1 functional apply")], false);
         let two = [a("b 1 functional apply"), b("a 1 functional apply")];
@@ -537,7 +547,7 @@ mod tests {
         is_deadlock(&with(("b2", "b", BAD, Prospect::Open("moves".into()))), false);
         is_deadlock(&with(("b2", "b", BAD, Prospect::Stuck("failed".into()))), false);
         is_deadlock(&with(("c1", "c", BAD, waits(&["a 1 functional apply"]))), true);
-        // A host that needs itself.
+        // A host that needs its own service.
         is_deadlock(&[a("a 1 functional apply")], true);
     }
 
@@ -557,7 +567,7 @@ mod tests {
         assert_eq!(described, ["1 no host has nothing", "3 a1 waits for b on b1, b1 waits for a on a1"]);
     }
 
-    /// Hosts settle one after another, in any order that is possible; who ever settles?
+    /// Returns the hosts that settle in at least one order, found by trying every possible order.
     fn brute_force(members: &BTreeMap<HostName, Member>, view: &View, mended: bool) -> BTreeSet<HostName> {
         fn can(
             host: &HostName,
@@ -654,7 +664,7 @@ mod tests {
             let graph = WaitGraph::new(members.clone(), &view);
             prop_assert_eq!(&graph.settling, &brute_force(&members, &view, false));
             prop_assert_eq!(&graph.possible, &brute_force(&members, &view, true));
-            // Whoever is in a loop cannot come through, and every chain ends.
+            // A host in a proven loop cannot come through, and every chain ends.
             for name in members.keys() {
                 if let Some(chain) = graph.proven_deadlock(name, EpochSeconds(1_000)) {
                     let Root::Loop(ring) = &chain.root else { panic!("{chain:?}") };

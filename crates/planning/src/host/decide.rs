@@ -1,5 +1,5 @@
-//! The heart: what a host does next. [`decide`] is a pure function over values; the agent executes
-//! the first action of its plan, records the fact that comes of it, and decides anew.
+//! Decides what a host does next. [`decide`] is a pure function over values. The agent executes the
+//! first action of the plan, records the fact that results from it, and decides again.
 
 use crate::host::input::{Claim, Decision, Desired, Observed, Target};
 use crate::host::state::{Attempt, HostState, Progress, Validation, ValidationResult};
@@ -24,8 +24,9 @@ pub fn decide(desired: &Desired, observed: &Observed, now: Now) -> Decision {
     Decision { plan, verdict }
 }
 
-/// The place of a host in the window over which hosts spread: 0 to 1, the same for the same
-/// instruction or generation of the catalog, another for the next.
+/// Returns the place of a host in the window over which hosts spread, from 0 to 1. It is always the
+/// same for the same `revision` (of an instruction or of the catalog), and differs for the next
+/// one.
 fn place_in_window(host: &str, revision: impl Hash) -> f64 {
     let mut hasher = std::collections::hash_map::DefaultHasher::new();
     (host, revision).hash(&mut hasher);
@@ -86,7 +87,9 @@ impl Decider<'_> {
         }
     }
 
-    /// Periodic validation is no phase of its own: a settled host stays idle in the eyes of others.
+    /// Returns the phase that the host reports during a step of `phase`. Outside an attempt,
+    /// converge and validate are reported as idle, so that a settled host that validates itself
+    /// stays idle for others.
     fn phase_of(&self, phase: StepPhase) -> Phase {
         let under_way = self.state.attempt.as_ref().is_some_and(|a| a.started && a.ended.is_none());
         match phase {
@@ -107,7 +110,7 @@ impl Decider<'_> {
         hold(Phase::Idle, Reason::ExternalDriver, None)
     }
 
-    /// The instruction that counts: never one older than one acted on.
+    /// Returns the target, unless it is older than the observed instruction.
     fn instruction(&self) -> Option<&Instruction> {
         match &self.desired.target {
             Target::Known(target) if Some(target.order) >= self.state.observed_instruction => Some(target),
@@ -126,14 +129,14 @@ impl Decider<'_> {
         self.state.in_progress_version.is_none() && self.state.installed.as_ref() == Some(version)
     }
 
-    /// Begins an attempt when its time in the window has come.
+    /// Begins an attempt when the host's time in the spread window has come.
     fn begin(&self, target: &Instruction, because: Reason) -> Plan {
         if !self.may_start() {
             return self.idle_cycle(Reason::StoreAway, None);
         }
         let place = place_in_window(self.state.host.as_str(), target.order.revision);
         let due = self.desired.target_since.plus(self.policy.spread_window.mul_f64(place));
-        // A host that is disturbed already waits for nothing.
+        // A host that is already disturbed does not wait for its time.
         if self.now.boot < due && self.state.in_progress_version.is_none() {
             return self.idle_cycle(Reason::Spread, Some(due));
         }
@@ -156,7 +159,8 @@ impl Decider<'_> {
         if attempt.ended.is_none() { self.continue_attempt(attempt) } else { self.after_failure(attempt) }
     }
 
-    /// The rest of an attempt as far as it can be foreseen; for whoever reads the plan.
+    /// Adds the rest of an attempt to the plan, as far as it can be foreseen. It serves readers of
+    /// the plan; the agent executes only the first action.
     fn add_expected_steps(&self, plan: &mut Plan, target: &Instruction, started: bool) {
         let because = Reason::AttemptUnderWay;
         let mut push = |action: Action| {
@@ -202,7 +206,8 @@ impl Decider<'_> {
         plan
     }
 
-    /// Before the start transaction: nothing is disturbed, everything may still be dropped.
+    /// Plans the part of an attempt before the start transaction. Nothing is disturbed yet, and the
+    /// attempt may still be dropped.
     fn before_start(&self, attempt: &Attempt) -> Plan {
         let gone = match &self.desired.target {
             Target::NotSet | Target::Invalid { .. } => true,
@@ -218,7 +223,7 @@ impl Decider<'_> {
         if attempt.prefetch.failed.is_some() {
             return act(Phase::Prefetch, Reason::SomethingFailed, [Action::FailAttempt]);
         }
-        // A host that waits stays on its list: what the first step needs holds the start.
+        // The needs of the first apply step hold the start, so that a waiting host stays listed.
         if let Some(wait) = self.unmet_need(StepPhase::Apply, &attempt.apply) {
             let because = Reason::Lacks { service: wait.service.clone() };
             return self
@@ -229,17 +234,18 @@ impl Decider<'_> {
             return self.hold_before_start(hold(Phase::Start, Reason::StoreAway, None));
         }
         let instruction = attempt.instruction.clone();
-        // The report of the start transaction says what begins with it.
+        // The report that the start transaction writes names the phase that begins with it.
         act(Phase::Apply, Reason::AttemptUnderWay, [Action::CommitStart { instruction }])
     }
 
-    /// While an attempt waits before its start, the old version is looked after as ever.
+    /// Keeps converging and validating the old version while an attempt waits before its start.
     fn hold_before_start(&self, waiting: Plan) -> Plan {
         let plan = self.idle_cycle(waiting.because, waiting.requeue_at);
         if plan.actions.is_empty() { Plan { phase: waiting.phase, ..plan } } else { plan }
     }
 
-    /// After the start transaction. What has begun goes on, also while the store is away.
+    /// Plans the part of an attempt after the start transaction. It goes on even if the store is
+    /// not reachable.
     fn after_start(&self, attempt: &Attempt) -> Plan {
         let version = &attempt.instruction.version;
         if self.state.validate_first {
@@ -267,14 +273,15 @@ impl Decider<'_> {
         act(Phase::Validate, Reason::SomethingFailed, [Action::FailAttempt])
     }
 
-    /// Records first that the apply phase waits; a failure of the attempt before stands until this one ends.
+    /// Plans to record that the apply phase waits; `None` if the result of apply is already pending
+    /// or failed. The failure of an earlier attempt remains until this attempt ends.
     fn apply_waits(&self, because: Reason) -> Option<Plan> {
         let status = self.state.statuses.get(&StatusType::apply()).map(|(state, _)| *state);
         let is_said = matches!(status, Some(StatusState::Pending | StatusState::Failed));
         (!is_said).then(|| act(Phase::Start, because, [Action::NoteApplyWaits]))
     }
 
-    /// Converge and validate of an attempt; a validation that said "not yet" is asked again.
+    /// Plans converge and validate of an attempt. A validation without a result is repeated.
     fn check_attempt(&self, version: &Version) -> Plan {
         if self.state.cycle.is_none()
             && let Some(validation) = &self.state.validation
@@ -288,7 +295,7 @@ impl Decider<'_> {
                 (Some(step), _) if self.now.boot < again => {
                     return hold(Phase::Validate, Reason::Held { step: step.clone() }, Some(again));
                 }
-                // Whatever changes of it wakes the host.
+                // Any change of this service wakes the host.
                 (None, Some(wait)) if due.is_none_or(|due| self.now.boot < due) => {
                     return hold(Phase::Validate, Reason::Lacks { service: wait.service.clone() }, due);
                 }
@@ -302,7 +309,8 @@ impl Decider<'_> {
         needs::lacks(self.observed.waits, self.policy.steps.of(phase), phase, progress)
     }
 
-    /// The eventual phase runs on what is installed: not from the start to the end of a successful apply.
+    /// True if the converge phase may run. It runs only on a completely applied version: not
+    /// between the start transaction and the end of a successful apply.
     fn may_converge(&self) -> bool {
         let applied = |a: &Attempt| {
             a.started && a.apply.failed.is_none() && a.apply.due(&self.policy.steps.apply).is_none()
@@ -310,8 +318,9 @@ impl Decider<'_> {
         self.state.in_progress_version.is_none() || self.state.attempt.as_ref().is_some_and(applied)
     }
 
-    /// When the eventual phase follows a change of the services that the host needs; `None` if nothing changed
-    /// since it ran last.
+    /// Returns when the converge phase may follow a change of the services that the host needs.
+    /// `None` if nothing changed since it ran last, if the services are not known, or if the phase
+    /// cannot run now.
     fn converge_due(&self) -> Option<BootMillis> {
         let seen = self.observed.services_seen?;
         let converged = self.state.converged;
@@ -326,7 +335,8 @@ impl Decider<'_> {
         Some(converged.at.map_or(BootMillis(0), |at| at.plus(self.policy.converge_at_most_every)))
     }
 
-    /// The due step of a phase; `None` when the phase is through or failed.
+    /// Plans the due step of a phase, or waits if the step is deferred or lacks a service. `None`
+    /// if the phase is complete or failed.
     fn step(&self, phase: StepPhase, progress: &Progress, because: Reason) -> Option<Plan> {
         if progress.failed.is_some() {
             return None;
@@ -344,7 +354,8 @@ impl Decider<'_> {
         Some(act(shown, because, [Action::RunStep { phase, step }]))
     }
 
-    /// A round of converge and validate. A phase that is held or failed does not hold the other.
+    /// Plans the next action of a cycle. A phase that is deferred or failed does not hold the other
+    /// phase.
     fn cycle(&self, version: &Version, because: Reason) -> Plan {
         let Some(cycle) = self.state.cycle.as_ref().filter(|c| c.version == *version) else {
             let under_way = self.state.attempt.as_ref().is_some_and(|a| a.ended.is_none() && a.started);
@@ -361,7 +372,7 @@ impl Decider<'_> {
             let phase = if under_way { Phase::Converge } else { Phase::Idle };
             return act(phase, because, [begin]);
         };
-        // A service that is missing holds its own phase and not the other.
+        // A missing service holds only the phase that needs it.
         let mut lacking = Vec::new();
         let mut goes_on = |phase, progress: &Progress| {
             let lacks = progress.failed.is_none() && self.unmet_need(phase, progress).is_some();
@@ -440,8 +451,8 @@ impl Decider<'_> {
         plan
     }
 
-    /// When a suspect host tries a failed apply again, and why: what it lacked may have come, on a host that nobody
-    /// declared a need of.
+    /// Returns when and why a suspect host tries a failed apply again. The apply may have failed
+    /// because it needed a service that no requirement declares, and that service may exist by now.
     fn suspect_again(&self, attempt: &Attempt) -> Option<(BootMillis, Reason)> {
         attempt.apply.failed.as_ref()?;
         let (window, every) = (self.policy.suspect_retry_on_change, self.policy.suspect_retry_every);
@@ -489,8 +500,9 @@ impl Decider<'_> {
         self.idle_cycle(Reason::Settled, None)
     }
 
-    /// When a proven version whose validation fails without a break is applied again, if the day's
-    /// budget allows it. Hosts differ, so a broken shared service does not reinstall them together.
+    /// Returns when a proven version whose validation fails without a break is applied again, if
+    /// the budget of the day allows it. The time differs between hosts, so that a broken shared
+    /// service does not make all of them reinstall together.
     fn repair_due(&self) -> Option<BootMillis> {
         let failing_since = self.state.validation.as_ref()?.failing_since?;
         let day = Duration::from_secs(24 * 60 * 60);
@@ -502,7 +514,8 @@ impl Decider<'_> {
         Some(failing_since.plus(self.policy.reapply_after.mul_f64(1.0 + place)))
     }
 
-    /// What a host does when no attempt is under way: it validates what it has, on time.
+    /// Plans what a host does while no attempt can go on: it validates the version that it has
+    /// whenever validation is due.
     fn idle_cycle(&self, because: Reason, requeue_at: Option<BootMillis>) -> Plan {
         let Some(subject) = self.state.subject() else {
             return hold(Phase::Idle, because, requeue_at);
@@ -527,7 +540,8 @@ impl Decider<'_> {
         hold(Phase::Idle, because, Some(requeue_at))
     }
 
-    /// A failing validation is repeated after a delay that grows with the time it has failed.
+    /// Returns the delay before the next validation. While validation fails, the delay grows with
+    /// the time since the first failure, from a twelfth of `validate_every` up to `validate_every`.
     fn validation_delay(&self, validation: &Validation) -> Duration {
         let every = self.policy.validate_every;
         match (validation.result, validation.failing_since) {

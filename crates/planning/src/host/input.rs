@@ -1,4 +1,4 @@
-//! What a decision is made from, and what it gives.
+//! The inputs and the result of a decision.
 
 use crate::host::state::HostState;
 use crate::policy::Policy;
@@ -13,16 +13,17 @@ use schema::store_trust::{Instruction, InstructionOrder, StoreTrust};
 use schema::time::BootMillis;
 use std::collections::BTreeMap;
 
-/// What `/current_version` says.
+/// The desired version, as read from `/current_version`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// It has not been read.
+    /// `/current_version` has not been read.
     Unread,
-    /// It is not there, or older than the store's epoch: no instruction.
+    /// There is no instruction: `/current_version` does not exist, or is older than the epoch of
+    /// the store.
     NotSet,
-    /// It is not a version.
+    /// The value of `/current_version` is not a version.
     Invalid {
-        /// The rule that it breaks.
+        /// The naming rule that the value breaks.
         why: String,
     },
     /// An instruction.
@@ -32,28 +33,28 @@ pub enum Target {
 /// What operators and the site want of a host.
 #[derive(Debug, Clone)]
 pub struct Desired<'a> {
-    /// The version.
+    /// The desired version.
     pub target: Target,
     /// Since when this target is known.
     pub target_since: BootMillis,
-    /// The newest request that this host try again.
+    /// The newest request of an operator that this host tries again.
     pub retry: Option<InstructionOrder>,
-    /// The site's configuration.
+    /// The configuration of the site.
     pub policy: &'a Policy,
 }
 
-/// Who holds the host's name.
+/// Who holds the claim on the host name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
-    /// Not settled yet.
+    /// The claim is not decided yet.
     NotYet,
-    /// This agent.
+    /// This agent holds the claim.
     Held,
-    /// Another agent, which lives.
+    /// Another agent, which is alive, holds the claim.
     Contested {
-        /// Its claim, in words.
+        /// The claim of the other agent, as text.
         holder: String,
-        /// Ours, in words.
+        /// The claim of this agent, as text.
         ours: String,
     },
 }
@@ -61,66 +62,70 @@ pub enum Claim {
 /// What is true on a host and around it.
 #[derive(Debug, Clone)]
 pub struct Observed<'a> {
-    /// Its own past.
+    /// The recorded state of the host.
     pub state: &'a HostState,
-    /// The store.
+    /// Whether the host acts on what the store says.
     pub store_trust: StoreTrust,
-    /// The store can be written now: connected, no back-off running.
+    /// True if the store can be written now: no back-off is running, and the store is connected.
+    /// For a store that went back the connection is not required.
     pub store_ready: bool,
-    /// The name.
+    /// Who holds the claim on the host name.
     pub claim: Claim,
-    /// An operator took the host out.
+    /// True if an operator decommissioned the host.
     pub decommissioned: bool,
-    /// What the version file says.
+    /// The version in the version file.
     pub version_file: Option<Version>,
-    /// Why local state cannot be recorded, if it cannot; and when to try again.
+    /// Why local state cannot be recorded, if it cannot, and when to try again.
     pub cannot_record: Option<(String, BootMillis)>,
-    /// Why the settings may be somebody else's, who would decide what runs here.
+    /// Why the settings are not trusted, if they are not: somebody else may be able to write them
+    /// and would then decide what runs on this host.
     pub settings_untrusted: Option<String>,
-    /// What the store says of this host; `None` if that is not known.
+    /// What the store contains about this host; `None` if that is not known.
     pub published: Option<Published>,
-    /// About the machine.
+    /// Facts about the machine.
     pub facts: &'a MachineInfo,
     /// The needs of the host that are not met.
     pub waits: &'a [Wait],
-    /// What the host sees of the services that it needs; `None` if it needs none, or that is not known.
+    /// Digest of the instances of the services that the host needs, as the host sees them; `None`
+    /// if the host needs no services, or if the instances are not known.
     pub services_seen: Option<u64>,
-    /// What the catalog makes addressable, if that is known.
+    /// Digest of what the catalog makes addressable, if that is known.
     pub addressable: Option<Addressable>,
-    /// What is wrong with its own services.
+    /// The problems of the services of this host.
     pub problems: &'a ServiceProblems,
 }
 
-/// A number that stands for what the catalog makes addressable: every address and port of every service.
+/// What the catalog makes addressable: a digest of the addresses and ports of all services of all
+/// other hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addressable {
-    /// The number.
+    /// The digest.
     pub digest: u64,
-    /// Since when it is known.
+    /// Since when the digest has this value.
     pub since: BootMillis,
 }
 
-/// A plan and the verdict that goes with it.
+/// A plan and the verdict that belongs to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
-    /// What happens next.
+    /// What the host does next.
     pub plan: Plan,
-    /// The host's verdict about itself.
+    /// The verdict of the host about itself.
     pub verdict: HostVerdict,
 }
 
-/// What the store says of a host.
+/// What the store contains about a host.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Published {
-    /// The version that it is listed under.
+    /// The version that the host is listed under.
     pub listing: Option<Version>,
-    /// Its results.
+    /// The results of the host, by type and state.
     pub statuses: BTreeMap<(StatusType, StatusState), StatusRecord>,
-    /// Its report.
+    /// The report of the host.
     pub report: Option<Report>,
 }
 
-/// What is wrong with the services of a host.
+/// The problems of the services of a host.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ServiceProblems {
     /// The checks that do not pass.

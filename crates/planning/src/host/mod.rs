@@ -1,4 +1,5 @@
-//! What a host does next: what goes into a decision, the decision itself, and the past that it rests on.
+//! What a host does next: the inputs of a decision, the decision itself, and the recorded state of
+//! the host that it depends on.
 
 mod decide;
 mod input;

@@ -6,8 +6,8 @@ use schema::names::StepName;
 use schema::records::Wait;
 use schema::steps::StepPhase;
 
-/// What keeps a phase from going on: a need of the phase, of its due step or of one before that. A phase that
-/// is through needs nothing any more.
+/// Returns the first need that keeps a phase from going on: a need of the whole phase, of its due
+/// step, or of a step before that. A complete phase needs nothing any more.
 pub(super) fn lacks<'a>(
     waits: &'a [Wait],
     steps: &[Step],
@@ -23,8 +23,8 @@ pub(super) fn lacks<'a>(
     waits.iter().find(|wait| wait.phase == phase && wait.step.as_ref().is_none_or(is_reached))
 }
 
-/// The needs that hold the host where it is: of the phase that its attempt is in, and of the eventual phase
-/// and the proof, which a settled host repeats.
+/// Returns the needs that hold the host now: those of prefetch or apply while an attempt waits
+/// there, otherwise those of converge and validate, which a settled host repeats.
 pub(super) fn holding(state: &HostState, policy: &Policy, waits: &[Wait]) -> Vec<Wait> {
     let of = |phase: StepPhase| waits.iter().filter(move |wait| wait.phase == phase);
     let open = state.attempt.as_ref().filter(|attempt| attempt.ended.is_none());
@@ -38,7 +38,7 @@ pub(super) fn holding(state: &HostState, policy: &Policy, waits: &[Wait]) -> Vec
         Some(attempt) if attempt.started && held(StepPhase::Apply, &attempt.apply) => {
             of(StepPhase::Apply).cloned().collect()
         }
-        // The needs of the first step hold the start.
+        // The needs of the first apply step hold the start.
         Some(attempt) if !attempt.started => {
             let steps = &policy.steps.apply;
             let first = steps.first().map(|step| &step.name);

@@ -1,4 +1,4 @@
-//! What the store ought to say of a host, and when that is worth a write.
+//! What the store should contain about a host, and when a difference is worth a write.
 
 use crate::host::input::{Claim, Decision, Desired, Observed, Published, ServiceProblems, Target};
 use crate::host::needs::holding;
@@ -12,12 +12,13 @@ use schema::store_trust::StoreTrust;
 use schema::time::Now;
 use std::time::Duration;
 
-/// Most needs that a report names.
+/// Largest number of needs in a report.
 const WAITS_IN_REPORT: usize = 16;
 const BURST_WINDOW: Duration = Duration::from_secs(60);
 
 impl HostState {
-    /// The version that the host may be listed under: one whose proof holds.
+    /// Returns the version that the host may be listed under: the installed version while its proof
+    /// holds.
     pub fn listing(&self) -> Option<&Version> {
         self.installed.as_ref().filter(|_| self.proof_holds && self.in_progress_version.is_none())
     }
@@ -27,7 +28,7 @@ impl HostState {
         policy.driver == Driver::External || self.validation.as_ref().is_some_and(passed)
     }
 
-    /// The report that goes with a decision.
+    /// Builds the report that belongs to a decision.
     #[allow(clippy::too_many_arguments, reason = "the parts of a report, put together once")]
     pub fn report(
         &self,
@@ -56,7 +57,8 @@ impl HostState {
                 _ => None,
             },
             installed: self.installed.clone(),
-            // The write that carries this report is not news; times since boot mean nothing to others.
+            // The plan in the report leaves out the write that carries the report, and times since
+            // boot, which mean nothing to other hosts.
             plan: Plan {
                 actions: plan.actions.iter().skip(usize::from(begins_with_write)).cloned().collect(),
                 requeue_at: None,
@@ -72,15 +74,16 @@ impl HostState {
     }
 }
 
-/// The needs that hold a host where it is, for its report.
+/// Returns the needs that hold a host now, as many as its report may name.
 pub fn waits_of(state: &HostState, policy: &Policy, waits: &[Wait]) -> Vec<Wait> {
     let mut held = holding(state, policy, waits);
     held.truncate(WAITS_IN_REPORT);
     held
 }
 
-/// Puts a write in front of the plan where the store does not say what is true. Local conclusions go
-/// first: they change what is true. The start transaction carries its own report.
+/// Inserts a write at the front of the plan if the store does not contain what is true. Local
+/// conclusions come first, because they change what is true. The start transaction writes its own
+/// report.
 pub(super) fn add(plan: &mut Plan, verdict: &HostVerdict, desired: &Desired, observed: &Observed, now: Now) {
     let settled = match plan.actions.first().map(|p| &p.action) {
         None | Some(Action::RunStep { .. }) => true,
@@ -89,12 +92,14 @@ pub(super) fn add(plan: &mut Plan, verdict: &HostVerdict, desired: &Desired, obs
     let may_write = observed.store_ready && observed.claim == Claim::Held && !observed.decommissioned;
     let (true, true, Some(published)) = (settled, may_write, &observed.published) else { return };
     let action = match observed.store_trust {
-        // What changes the list is journaled first. That local state cannot be written may be said.
+        // A change of the listing must be journaled first. Only a report may be written; it says
+        // that local state cannot be recorded.
         StoreTrust::Trusted if observed.cannot_record.is_some() => {
             report_differs(plan, verdict, desired, observed, published, now)
         }
         StoreTrust::Trusted => differing_action(plan, verdict, desired, observed, published, now),
-        // The listing and the results wait; that it is blocked may be said.
+        // The listing and the results are not written. Only a report may be written; it says that
+        // the host is blocked.
         StoreTrust::WentBack { .. } => report_differs(plan, verdict, desired, observed, published, now),
         _ => None,
     };
@@ -121,13 +126,14 @@ fn differing_action(
     now: Now,
 ) -> Option<Due> {
     match (observed.state.listing(), &published.listing) {
-        // "Not yet" takes nobody off the list, and puts nobody on it either.
+        // A validation without a result neither removes nor adds a listing.
         (Some(version), listed)
             if listed.as_ref() != Some(version) && observed.state.may_announce(desired.policy) =>
         {
             return Some(Due::Now(Action::Announce { version: version.clone() }));
         }
-        // A script that drives announces by itself: what it listed stays until the file says otherwise.
+        // A script that drives the host announces by itself. Its listing stays until the version
+        // file names another version.
         (None, Some(_)) if desired.policy.driver == Driver::Agent => return Some(Due::Now(Action::Withdraw)),
         _ => {}
     }
@@ -146,7 +152,9 @@ fn statuses_differ(state: &HostState, published: &Published) -> bool {
     })
 }
 
-/// A report is written on change of phase, verdict, target or version; what it plans in detail comes along.
+/// Returns when a report is due: on a change of phase, verdict, target, installed version, needs,
+/// checks, unpublished services, machine facts or store identity. A change of other details of the
+/// plan alone writes no report.
 fn report_differs(
     plan: &Plan,
     verdict: &HostVerdict,
@@ -183,7 +191,8 @@ fn report_differs(
     if published.report.as_ref().is_some_and(says) {
         return None;
     }
-    // Whoever asks the fleet must not wait for the pace to learn that the host is blocked for good.
+    // A reader of the fleet must learn without delay that the host is blocked until an operator
+    // acts.
     let stays_blocked =
         matches!(observed.store_trust, StoreTrust::WentBack { .. }) || observed.settings_untrusted.is_some();
     if stays_blocked && published.report.as_ref().is_none_or(|report| report.verdict != *verdict) {
@@ -191,7 +200,7 @@ fn report_differs(
     }
     let recent = state.report_times.iter().filter(|at| now.boot.since(**at) < BURST_WINDOW).count();
     match state.report_times.last() {
-        // A store without any report of this host is told at once.
+        // If the store has no report of this host, the report is written at once.
         Some(last) if recent >= REPORTS_IN_A_BURST && published.report.is_some() => {
             Some(Due::At(last.plus(BURST_WINDOW)))
         }

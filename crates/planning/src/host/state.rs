@@ -1,5 +1,6 @@
-//! What a host knows of its own past, and how each new fact changes it. The agent keeps this value in
-//! its journal; the simulation in the tests keeps it in memory. Both go through [`HostState::record`].
+//! The recorded state of a host, and how each new fact changes it. The agent keeps this value in
+//! its journal; the simulation in the tests keeps it in memory. Both change it through
+//! [`HostState::record`].
 
 use crate::policy::{INTERRUPTIONS_MAX, Policy, Step, StepEnd, StepMeaning};
 use crate::settings::ValidationRule;
@@ -21,15 +22,15 @@ fn boot() -> BootMillis {
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How far a phase has come.
+/// The progress of a phase.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Progress {
-    /// Steps that are done.
+    /// The steps that are done.
     pub done: Vec<StepName>,
-    /// How often the step that is due was interrupted.
+    /// How often the due step was interrupted.
     #[serde(default)]
     pub interruptions: u32,
-    /// The step that said "not yet", and when it is asked again.
+    /// The deferred step, if there is one, and when it runs again.
     #[serde(default)]
     pub held: Option<Deferred>,
     /// The failure that ended the phase.
@@ -37,46 +38,47 @@ pub struct Progress {
     pub failed: Option<Failure>,
 }
 
-/// A step that said "not yet".
+/// A deferred step: it ended with "not yet".
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deferred {
-    /// Which.
+    /// The name of the step.
     pub step: StepName,
-    /// When it runs again.
+    /// When the step runs again.
     pub until: BootMillis,
 }
 
-/// The way of one instruction through prefetch, start and apply.
+/// One way of one instruction through prefetch, start and apply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
-    /// What it works towards.
+    /// The instruction that the attempt works towards.
     pub instruction: Instruction,
-    /// Why it was begun.
+    /// Why the attempt was begun.
     pub cause: AttemptCause,
-    /// Counts disruptive attempts at this instruction, from 1.
+    /// Counts the disruptive attempts at this instruction, from 1.
     pub number: u32,
-    /// Counts all attempts at this instruction, also those that ended before the start.
+    /// Counts all attempts at this instruction, including those that ended before the start.
     pub tries: u32,
-    /// When it began, in this boot.
+    /// When the attempt began, in this boot.
     #[serde(default = "boot")]
     pub began: BootMillis,
-    /// What the catalog made addressable then, if that was known.
+    /// Digest of what the catalog made addressable when the attempt began, if that was known.
     #[serde(default)]
     pub addressable: Option<u64>,
     /// The version that was proven before.
     pub from: Option<Version>,
-    /// Before the host is disturbed.
+    /// Progress of the prefetch phase, which runs before the host is disturbed.
     pub prefetch: Progress,
-    /// The start transaction was committed: the host is off its old version.
+    /// True if the start transaction was committed: the host is off its old version.
     pub started: bool,
-    /// The consistent phase.
+    /// Progress of the apply phase.
     pub apply: Progress,
-    /// Converge and validate have run since apply finished.
+    /// True if a cycle has ended since apply ended. After a successful apply, a cycle without a
+    /// validation result does not count.
     #[serde(default)]
     pub checked: bool,
-    /// Set when it ended without success.
+    /// Set when the attempt ended without success.
     pub ended: Option<AttemptEnd>,
-    /// The failure of the attempt before this one, at the same instruction.
+    /// The failure of the previous attempt at the same instruction.
     #[serde(default)]
     pub last_failure: Option<Failure>,
 }
@@ -84,58 +86,58 @@ pub struct Attempt {
 /// The end of a failed attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptEnd {
-    /// What failed.
+    /// The failure that ended the attempt.
     pub failure: Failure,
     /// When the next attempt may begin.
     pub next_at: BootMillis,
 }
 
-/// One round of converge and validate.
+/// One run of converge and validate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cycle {
-    /// The version that is looked at.
+    /// The version that the cycle is about.
     pub version: Version,
-    /// The eventual phase, if it is part of this round.
+    /// Progress of the converge phase, if it is part of this cycle.
     pub converge: Option<Progress>,
-    /// The proof.
+    /// Progress of the validate phase.
     pub validate: Progress,
 }
 
-/// When the eventual phase ran last, and on what.
+/// When the converge phase ran last, and on which services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Converged {
-    /// What the host saw then of the services that it needs.
+    /// Digest of the needed services as the host saw them when the phase began.
     pub seen: Option<u64>,
-    /// When it began, in this boot.
+    /// When the phase began, in this boot.
     pub at: Option<BootMillis>,
 }
 
-/// What a validation said.
+/// The result of a validation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ValidationResult {
     /// The host works.
     Passed,
-    /// It does not.
+    /// The host does not work.
     Failed,
-    /// It cannot be told yet.
+    /// There is no result yet: a step was deferred, or a service is missing.
     NotYet,
 }
 
 /// The last validation since boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Validation {
-    /// The version that was looked at.
+    /// The version that was validated.
     pub version: Version,
-    /// What it said.
+    /// The result.
     pub result: ValidationResult,
-    /// When it ended.
+    /// When the validation ended.
     pub at: BootMillis,
-    /// Since when it has failed without a break.
+    /// Since when validation has failed without a break.
     pub failing_since: Option<BootMillis>,
-    /// What failed.
+    /// The failure, if validation failed.
     pub failure: Option<Failure>,
-    /// The step that said "not yet".
+    /// The deferred step, if there was one.
     #[serde(default)]
     pub held: Option<StepName>,
 }
@@ -143,138 +145,143 @@ pub struct Validation {
 /// A step whose runner was started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunningStep {
-    /// Names the directory with its lock, its output and its result.
+    /// Names the directory that holds the lock, the output and the result of the run.
     pub run_id: Token,
-    /// Its phase.
+    /// The phase of the step.
     pub phase: StepPhase,
-    /// Its name.
+    /// The name of the step.
     pub step: StepName,
 }
 
-/// Everything a host knows of its own past.
+/// Everything that a host remembers about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostState {
-    /// The host that this is about; a journal of another host is refused.
+    /// The host that this state belongs to. A journal of another host is refused.
     pub host: HostName,
-    /// The boot that deadlines belong to.
+    /// The boot that the times and deadlines in this state belong to.
     pub boot_id: String,
     /// The machine that the journal was written on.
     pub machine_id: String,
-    /// What is remembered of the store.
+    /// What the host remembers of the store.
     pub store: Option<StoreMemory>,
-    /// The version last proven here.
+    /// The installed version: the version that was last proven here.
     pub installed: Option<Version>,
-    /// The version whose disruptive start happened last without being proven since.
+    /// The version whose disruptive start happened last and that is not proven since.
     #[serde(rename = "dirty")]
     pub in_progress_version: Option<Version>,
-    /// The proof of `installed` holds: validation passed in this boot and nothing disturbed it since.
+    /// True if the proof of `installed` holds: validation passed in this boot, and nothing has
+    /// disturbed the version since.
     pub proof_holds: bool,
-    /// The attempt in progress, or the last one if it failed.
+    /// The current attempt, or the last one if it failed.
     pub attempt: Option<Attempt>,
-    /// The round of converge and validate in progress.
+    /// The current cycle.
     pub cycle: Option<Cycle>,
     /// The last validation in this boot.
     pub validation: Option<Validation>,
-    /// The last failure of the eventual phase, until it succeeds.
+    /// The last failure of the converge phase; cleared when the phase succeeds.
     pub converge_failure: Option<Failure>,
-    /// The step of the eventual phase that said "not yet" last.
+    /// The deferred step of the last converge phase, if there was one.
     #[serde(default)]
     pub converge_held: Option<StepName>,
-    /// The last round of the eventual phase.
+    /// When the converge phase ran last, and on which services.
     #[serde(default)]
     pub converged: Converged,
-    /// The step in flight.
+    /// The step that is running.
     pub running: Option<RunningStep>,
-    /// The newest instruction acted on.
+    /// The observed instruction: the newest instruction that the host has acted on.
     #[serde(rename = "acted_on")]
     pub observed_instruction: Option<InstructionOrder>,
-    /// The newest request of an operator to try again that was heeded.
+    /// The newest retry request of an operator that the host has acted on.
     #[serde(rename = "retry_heeded")]
     pub observed_retry: Option<InstructionOrder>,
     /// When proven versions were applied again, in the last 24 hours.
     pub repairs: Vec<BootMillis>,
-    /// The instruction for which the `on_suspect` steps ran.
+    /// The instruction for which the `on_suspect` steps ran, and their progress.
     pub on_suspect: Option<OnSuspect>,
-    /// A step was cut off by a reboot: look before going on.
+    /// True if a reboot cut off a step: the host validates before it goes on.
     #[serde(default)]
     pub validate_first: bool,
     /// Which entries of the validation directory count.
     #[serde(default)]
     pub validation_rule: ValidationRule,
-    /// Results as they should stand in the store.
+    /// The results that the store should contain.
     pub statuses: BTreeMap<StatusType, (StatusState, StatusRecord)>,
-    /// The end of the output of the last step that failed or was held.
+    /// The last lines of the output of the last step that failed or was deferred.
     #[serde(default)]
     pub log: Vec<String>,
-    /// When reports were written, the last few.
+    /// When the last reports were written; at most [`REPORTS_IN_A_BURST`] times.
     #[serde(default)]
     pub report_times: Vec<BootMillis>,
 }
 
-/// The steps that run once when a host becomes suspect.
+/// The run of the steps that run once when a host becomes suspect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OnSuspect {
-    /// For this instruction.
+    /// The instruction that made the host suspect.
     pub order: InstructionOrder,
-    /// How far they are.
+    /// Progress of the steps.
     pub progress: Progress,
 }
 
-/// Something that happened. Facts are results of actions and observations; they are never refused.
+/// Something that happened. Facts are results of actions and observations; recording a fact never
+/// fails.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fact {
-    /// An attempt at an instruction begins; the number stands for what the catalog makes addressable.
+    /// An attempt at an instruction begins. The number is the digest of what the catalog makes
+    /// addressable.
     AttemptBegan(Instruction, AttemptCause, Option<u64>),
     /// The apply phase of the attempt waits.
     ApplyWaits,
     /// The start transaction was committed.
     Started,
-    /// A step's runner is about to be started.
+    /// The runner of a step is about to be started.
     StepStarted(RunningStep),
     /// A step ended.
     StepEnded(StepReport),
-    /// A round of converge and validate begins; the flag says whether converge is part of it, the number what
-    /// the host sees of the services that it needs.
+    /// A cycle of this version begins. The flag is true if converge is part of it. The number is
+    /// the digest of the needed services as the host sees them.
     CycleBegan(Version, bool, Option<u64>),
-    /// The round is over; the phases that could not go on because a service is missing.
+    /// The cycle ended. The list names the phases that could not go on because a service is
+    /// missing.
     CycleEnded(Vec<StepPhase>),
-    /// The attempt is over without success.
+    /// The attempt ended without success.
     AttemptFailed,
-    /// Apply and validation of the attempt's version succeeded.
+    /// Apply and validation of the version of the attempt succeeded.
     Proven,
-    /// An attempt that disturbed nothing yet is dropped.
+    /// An attempt that has not disturbed anything is dropped.
     AttemptDropped,
-    /// An operator asked to try again.
+    /// An operator requested another attempt.
     Rearmed(InstructionOrder),
-    /// The version file says this (driver `external`).
+    /// The host takes over the version in the version file (driver `external`).
     FollowsFile(Option<Version>),
     /// A report was written.
     ReportWritten,
 }
 
-/// How a step ended and what it printed last.
+/// How a step ended, and the last lines of its output.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepReport {
-    /// Which step.
+    /// The phase of the step.
     pub phase: StepPhase,
-    /// Its name.
+    /// The name of the step.
     pub step: StepName,
-    /// How it ended.
+    /// How the step ended.
     pub end: StepEnd,
-    /// The end of its output, bounded and redacted.
+    /// The last lines of its output, bounded and redacted.
     pub log: Vec<String>,
 }
 
 impl Progress {
-    /// The first step that is not done; `None` when the phase is through.
+    /// Returns the first step that is not done; `None` if the phase is complete.
     pub fn due<'a>(&self, steps: &'a [Step]) -> Option<&'a Step> {
         steps.iter().find(|step| !self.done.contains(&step.name))
     }
 }
 
 impl HostState {
-    /// A host without a past. `installed` is what the version file says: a host whose journal is lost
-    /// validates that version; it is not applied again blindly.
+    /// Creates the state of a host without a journal. `installed` is the version in the version
+    /// file: a host that lost its journal validates that version and does not apply it again
+    /// blindly.
     pub fn new(host: HostName, machine_id: String, boot_id: String, installed: Option<Version>) -> Self {
         Self {
             host,
@@ -303,15 +310,16 @@ impl HostState {
         }
     }
 
-    /// Takes note of a reboot: no proof outlives it, and deadlines of the old boot are due. Repairs of
-    /// the old boot count as made at this boot, so a reboot loop never refills the budget.
+    /// Records a reboot. No proof outlives a reboot, and deadlines of the old boot are due now.
+    /// Repairs of the old boot count as made at the beginning of this boot, so that a reboot loop
+    /// never refills the budget.
     pub fn rebooted(&mut self, boot_id: String) {
         self.boot_id = boot_id;
         self.proof_holds = false;
         self.validation = None;
         self.cycle = None;
         self.converged.at = None;
-        // Before the start there is nothing new to look at.
+        // Before the start transaction nothing has changed that should be validated first.
         self.validate_first =
             self.running.is_some() && self.attempt.as_ref().is_none_or(|attempt| attempt.started);
         self.report_times.clear();
@@ -328,14 +336,15 @@ impl HostState {
         }
     }
 
-    /// The version that steps and validation are about: the one a disruptive start was made for, else
-    /// the one last proven.
+    /// Returns the version that steps and validation are about: the in-progress version if there is
+    /// one, else the installed version.
     pub fn subject(&self) -> Option<&Version> {
         self.in_progress_version.as_ref().or(self.installed.as_ref())
     }
 
-    /// True after `suspect_after` failed disruptive attempts at the instruction. A repair whose apply
-    /// worked does not make a host suspect: what is broken may be a service that others share.
+    /// True after `suspect_after` failed disruptive attempts at the instruction. A repair whose
+    /// apply succeeded does not make a host suspect, because the cause may be a service that hosts
+    /// share.
     pub fn is_suspect(&self, policy: &Policy) -> bool {
         self.attempt.as_ref().is_some_and(|attempt| {
             attempt.ended.is_some()
@@ -344,7 +353,7 @@ impl HostState {
         })
     }
 
-    /// Takes note of a fact. `draw` in 0..1 spreads deadlines.
+    /// Records a fact. `jitter`, from 0 to 1, spreads deadlines.
     pub fn record(&mut self, fact: Fact, policy: &Policy, now: Now, jitter: f64) {
         match fact {
             Fact::AttemptBegan(instruction, cause, addressable) => {
@@ -361,7 +370,7 @@ impl HostState {
                     self.proof_holds = false;
                     self.cycle = None;
                     self.validate_first = false;
-                    // What the eventual phase did was for another version.
+                    // The last converge phase was about another version.
                     self.converged = Converged::default();
                 }
             }
@@ -380,7 +389,8 @@ impl HostState {
                 if let Some(attempt) = self.attempt.take() {
                     self.set_status(StatusType::apply(), StatusState::Success, None, now);
                     self.installed = Some(attempt.instruction.version);
-                    // Once for each host: what is proven here first.
+                    // This result is written once for each host, with the first version that is
+                    // proven.
                     if !self.statuses.contains_key(&StatusType::provisioned()) {
                         self.set_status(StatusType::provisioned(), StatusState::Success, None, now);
                     }
@@ -391,7 +401,8 @@ impl HostState {
             }
             Fact::AttemptDropped => {
                 self.attempt = None;
-                // It waited, and nothing was disturbed: what is installed is as good as it was.
+                // The attempt waited and disturbed nothing, so the installed version is as good as
+                // before.
                 if self.apply_is_pending() {
                     match &self.installed {
                         Some(_) => self.set_status(StatusType::apply(), StatusState::Success, None, now),
@@ -414,7 +425,8 @@ impl HostState {
             Fact::FollowsFile(version) => {
                 self.proof_holds = version.is_some();
                 self.installed = version;
-                // What an agent that drove here before had begun is the script's business now.
+                // If an agent was the driver before, the script is now responsible for what it had
+                // begun.
                 self.in_progress_version = None;
                 self.attempt = None;
                 self.cycle = None;
@@ -430,7 +442,7 @@ impl HostState {
         }
     }
 
-    /// The result of the apply phase says that it waits.
+    /// True if the result of the apply phase is pending.
     pub(super) fn apply_is_pending(&self) -> bool {
         self.statuses.get(&StatusType::apply()).is_some_and(|(state, _)| *state == StatusState::Pending)
     }
@@ -443,7 +455,7 @@ impl HostState {
         now: Now,
     ) {
         self.validation_rule = ValidationRule::EveryExecutable;
-        // The same version asked for again while it is under way: only the instruction is newer.
+        // If the same version is triggered again during an attempt, only the instruction changes.
         if let Some(attempt) = &mut self.attempt
             && attempt.ended.is_none()
             && attempt.instruction.version == instruction.version
@@ -509,7 +521,8 @@ impl HostState {
     fn end_step(&mut self, report: StepReport, policy: &Policy, now: Now) {
         self.running = None;
         let StepReport { phase, step, end, log } = report;
-        // A step that left the configuration while it ran ends with the codes that every step has.
+        // A step that was removed from the configuration while it ran has no codes of its own: 0
+        // means done, every other exit code means failed.
         let meaning = policy.steps.of(phase).iter().find(|s| s.name == step).map_or(
             match &end {
                 StepEnd::Exited { code: 0 } => StepMeaning::Done,
@@ -553,7 +566,7 @@ impl HostState {
             self.converge_failure = converge.failed;
             self.converge_held = converge.held.map(|held| held.step);
             if lacking.contains(&StepPhase::Converge) {
-                // It has not followed what was seen.
+                // The converge phase did not run on the services that the host saw.
                 self.converged.seen = None;
             }
         }
@@ -609,7 +622,8 @@ impl HostState {
         let local = attempt.prefetch.failed.clone().or_else(|| attempt.apply.failed.clone());
         let delay = match (&local, attempt.cause) {
             (Some(_), _) => policy.attempt_backoff.delay(attempt.tries, jitter),
-            // Apply worked, validation does not: what is broken may be shared. Slow, and spread.
+            // Apply succeeded but validation fails, so the cause may be a service that hosts share:
+            // the next attempt comes late, and is spread over the hosts.
             (None, AttemptCause::Instruction) => policy.reapply_after.mul_f64(1.0 + jitter),
             (None, AttemptCause::Repair) => DAY / policy.reapply_per_day.max(1),
         };
@@ -627,7 +641,7 @@ impl HostState {
         self.set_status_of(self.subject().cloned(), kind, state, failure, now);
     }
 
-    /// A result is written anew only if it says something else than before.
+    /// Sets a result. A result that does not differ keeps its time, so it is not written again.
     fn set_status_of(
         &mut self,
         version: Option<Version>,
@@ -651,5 +665,5 @@ impl HostState {
     }
 }
 
-/// After so many reports within [`BURST_WINDOW`], one per window is written.
+/// How many reports a host may write within 60 seconds. After that it writes one per 60 seconds.
 pub const REPORTS_IN_A_BURST: usize = 5;

@@ -55,7 +55,7 @@ fn policy() -> Policy {
     }
 }
 
-/// A host and its store in memory: executes plans, with steps that end as the script says.
+/// A host and its store in memory. It executes plans; `ends` and `default_end` say how steps end.
 struct World {
     policy: Policy,
     state: HostState,
@@ -176,7 +176,7 @@ impl World {
             .unwrap_or(StepEnd::Exited { code: 0 })
     }
 
-    /// Executes the first action of a plan; false if there is none.
+    /// Executes the first action of a plan; returns false if the plan has no action.
     fn act(&mut self) -> bool {
         let decision = self.decide();
         let Some(Planned { action, .. }) = decision.plan.actions.first().cloned() else { return false };
@@ -234,7 +234,7 @@ impl World {
         true
     }
 
-    /// A need that is not met, of the phase or of a step no later than this one.
+    /// Returns an unmet need of the phase, of this step or of a step before it.
     fn lacked_by(&self, phase: StepPhase, step: &StepName) -> Option<&Wait> {
         let place = |name: &StepName| self.policy.steps.of(phase).iter().position(|step| step.name == *name);
         let holds = |wait: &&Wait| {
@@ -285,7 +285,7 @@ impl World {
         self.record(Fact::ReportWritten);
     }
 
-    /// Acts until nothing is left to do now.
+    /// Executes plans until nothing is left to do now.
     fn settle(&mut self) {
         for _ in 0..500 {
             if !self.act() {
@@ -299,7 +299,7 @@ impl World {
         );
     }
 
-    /// Lets time pass, acting whenever a plan says to look again.
+    /// Lets time pass and executes plans at each requeue time.
     fn pass(&mut self, duration: Duration) {
         let end = self.now.boot.plus(duration);
         loop {
@@ -502,7 +502,7 @@ fn a_suspect_host_tries_again_when_the_catalog_has_changed_at_most_once_a_minute
     change(&mut world, 100);
     world.pass(Duration::from_secs(61));
     assert_eq!((world.verdict_str(), world.published.listing.clone()), ("ok", Some(version("2"))));
-    // Turned off, nothing but the hour counts.
+    // If the retry on change is turned off, only the hourly retry counts.
     let mut world = settled_at("1");
     world.policy.suspect_retry_on_change = Duration::ZERO;
     world.fails("packages", 1);
@@ -556,7 +556,7 @@ fn a_host_that_waits_before_apply_stays_on_its_list_and_says_that_apply_is_pendi
     let rendered: Vec<&Event> =
         world.history.iter().filter(|e| matches!(e, Event::Step(StepPhase::Converge, ..))).collect();
     assert_eq!(rendered, [&Event::Step(StepPhase::Converge, "render".into(), version("1"), true)]);
-    // Taken back, it is as it was.
+    // If the old version is triggered again, the host is as it was.
     let mut back = World { history: Vec::new(), ..world };
     back.trigger("1");
     back.settle();
@@ -626,7 +626,7 @@ fn not_yet_waits_and_is_asked_again() {
         assert_eq!(world.verdict_str(), "waiting", "{name}");
         let listing = match name {
             "fetch" => Some(version("1")),
-            // The eventual phase never touches the version.
+            // The converge phase does not affect which version is listed.
             "render" => Some(version("2")),
             _ => None,
         };
@@ -806,7 +806,7 @@ fn nothing_starts_without_the_store_or_the_name_or_a_journal() {
 fn a_host_proven_before_validates_by_the_old_rule_until_its_next_instruction() {
     let mut world = settled_at("1");
     assert_eq!(world.state.validation_rule, ValidationRule::EveryExecutable);
-    // As the journal of an agent before this one is read.
+    // A journal of an older agent does not contain this field.
     let mut journal = serde_json::to_value(&world.state).unwrap();
     journal.as_object_mut().unwrap().remove("validation_rule");
     world.state = serde_json::from_value(journal).unwrap();
@@ -843,9 +843,9 @@ fn while_others_can_write_the_settings_nothing_runs_and_listing_proof_and_report
 #[test]
 fn a_list_is_not_changed_while_that_cannot_be_recorded_but_it_is_said() {
     let mut world = settled_at("1");
-    // Past the pace of reports.
+    // The rate limit of reports must not delay the next report.
     world.pass(Duration::from_secs(61));
-    // Its lease was lost, and the listing with it.
+    // The live lease was lost, and the listing with it.
     world.published.listing = None;
     world.cannot_record = Some(("disk full".into(), world.now.boot.plus(Duration::from_secs(5))));
     world.settle();
@@ -1060,7 +1060,7 @@ fn a_retry_request_in_a_store_that_is_not_trusted_is_ignored() {
     assert_eq!(world.state.observed_retry, None);
 }
 
-/// A need of one functional `db`, before a phase or a step of it.
+/// A need of one functional `db`, for a phase or one of its steps.
 fn need(phase: StepPhase, step: Option<&str>) -> Wait {
     Wait {
         service: schema::names::ServiceName::new("db").unwrap(),
@@ -1075,7 +1075,8 @@ fn need(phase: StepPhase, step: Option<&str>) -> Wait {
 
 #[test]
 fn a_missing_service_holds_its_step_and_what_follows_and_no_other_phase() {
-    // What runs of version 2 while the need is not met, beside the steps before the held one.
+    // Each case names the phase and step that the unmet need holds, and the steps of version 2 that
+    // run while the need is unmet.
     for (phase, step, ran) in [
         (StepPhase::Prefetch, None, &[][..]),
         (StepPhase::Apply, None, &["fetch"][..]),
@@ -1097,7 +1098,7 @@ fn a_missing_service_holds_its_step_and_what_follows_and_no_other_phase() {
         assert_eq!(names, ran, "{phase} {step:?}");
         let decision = world.decide();
         assert_eq!(decision.verdict.message(), "waits for db: 0 of 1 functional", "{phase} {step:?}");
-        // What the eventual phase waits for is no part of the proof.
+        // The needs of the converge phase do not affect the proof.
         let listed = if phase == StepPhase::Converge { Some(version("2")) } else { None };
         let is_undisturbed =
             phase == StepPhase::Prefetch || (phase == StepPhase::Apply && step != Some("configuration"));
@@ -1123,7 +1124,7 @@ fn a_change_of_what_is_needed_runs_the_eventual_phase_alone() {
     assert_eq!((world.runs("render"), world.runs("packages")), (1, 0));
     world.pass(Duration::from_secs(30));
     assert_eq!(world.runs("render"), 1, "nothing changed");
-    // Many changes together are followed at the pace that is set.
+    // Many changes together are followed at most every `converge_at_most_every`.
     for seen in 2..12 {
         world.services_seen = Some(seen);
         world.pass(Duration::from_secs(1));
@@ -1133,7 +1134,7 @@ fn a_change_of_what_is_needed_runs_the_eventual_phase_alone() {
     assert_eq!(world.state.converged.seen, Some(11), "the last one is never missed");
     assert_eq!(world.runs("packages"), 0);
     assert_eq!(world.published.listing, Some(version("1")));
-    // What is not known is no change.
+    // Services that are not known do not count as a change.
     let before = world.runs("render");
     world.services_seen = None;
     world.pass(Duration::from_secs(30));
@@ -1147,7 +1148,8 @@ fn an_eventual_phase_that_lacked_something_runs_when_it_is_there_though_nothing_
     world.services_seen = Some(1);
     world.pass(Duration::from_secs(120));
     assert_eq!((world.runs("render"), world.verdict_str()), (0, "waiting"));
-    // A probe passes, or the roster shrinks: the instances are the same.
+    // The need is met because a probe passes or the roster shrinks, while the instances stay the
+    // same.
     world.waits.clear();
     world.pass(Duration::from_secs(30));
     assert_eq!((world.runs("render"), world.verdict_str()), (1, "ok"));
@@ -1215,12 +1217,13 @@ fn a_flapping_host_writes_five_reports_and_then_one_a_minute() {
     assert!(written <= 5 + 4, "{written} reports in two minutes");
 }
 
-/// Hosts with a service each, which works once an apply step of theirs is done; and what their apply steps need.
+/// Hosts with one service each, which works after a certain apply step of its host, and the needs
+/// of their apply steps.
 #[derive(Debug, Clone)]
 struct Circle {
-    /// The step after which each host's service works.
+    /// For each host, the index of the apply step after which its service works.
     works_after: Vec<usize>,
-    /// (host, apply step, host whose service it needs).
+    /// (host, apply step, host whose service the step needs).
     needs: Vec<(usize, usize, usize)>,
 }
 
@@ -1235,8 +1238,8 @@ impl Circle {
         })
     }
 
-    /// How many apply steps of each host come to their end, by the needs alone: a step runs when the one before is done
-    /// and what it needs works.
+    /// Returns how many apply steps each host can complete according to the needs alone: a step
+    /// runs when the step before it is done and the services that it needs work.
     fn reachable(&self) -> Vec<usize> {
         let mut done = vec![0; self.works_after.len()];
         loop {
@@ -1260,7 +1263,7 @@ impl Circle {
     }
 }
 
-/// Puts a fleet together that lets its hosts act in the given order, over and over.
+/// Lets the hosts of a fleet act in the given order, 80 times.
 fn run_in_order(worlds: &mut [World], order: &[usize], mut before: impl FnMut(usize, usize, &mut [World])) {
     for round in 0..80 {
         for host in order {
@@ -1273,7 +1276,8 @@ fn run_in_order(worlds: &mut [World], order: &[usize], mut before: impl FnMut(us
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// That the first step holds the start makes no loop that was none: what its needs allow, a host does.
+    /// That the needs of the first step hold the start creates no new loop: a host completes every
+    /// step that its needs allow.
     #[test]
     fn hosts_that_need_each_other_get_as_far_as_their_steps_allow(circle in Circle::arbitrary()) {
         let mut worlds: Vec<World> = circle.works_after.iter().map(|_| World::new()).collect();
@@ -1297,8 +1301,9 @@ proptest! {
         }
     }
 
-    /// Needs that nobody declared: an apply fails while the service of another host does not work. Where they can be met
-    /// at all every host ends at the version, whoever came first and however long the others took.
+    /// The needs are not declared: an apply fails while the service of another host does not work.
+    /// If the needs can be met, every host ends at the version, in any order and however late the
+    /// others begin.
     #[test]
     fn the_end_of_a_fleet_does_not_depend_on_who_came_first(
         hosts in 2usize..5,
@@ -1306,7 +1311,7 @@ proptest! {
         order in Just((0usize..5).collect::<Vec<_>>()).prop_shuffle(),
         late in prop::collection::vec(0usize..40, 5),
     ) {
-        // Of a lower number only, so that they can be met.
+        // A host needs only hosts with lower numbers, so that all needs can be met.
         let needs: Vec<(usize, usize)> =
             needs.into_iter().filter(|(host, of)| *host < hosts && of < host).collect();
         let mut worlds: Vec<World> = (0..hosts).map(|_| World::new()).collect();
@@ -1346,11 +1351,12 @@ enum Happens {
     Pass(u16),
     Few(u8),
     Unset,
-    /// A phase, or the last step of it, needs three instances and so many are there.
+    /// A phase, or its last step if the flag is set, needs three instances, and the number says how
+    /// many exist.
     Lack(u8, StepPhase, bool),
-    /// Nothing is lacked any more.
+    /// All needs are met.
     Provide,
-    /// The instances of needed services are others.
+    /// The instances of the needed services change.
     OtherInstances,
 }
 
@@ -1412,7 +1418,7 @@ impl World {
         }
     }
 
-    /// I1 and I17 on the whole history.
+    /// Checks the whole history (invariants I1 and I17).
     fn check_history(&self) {
         let mut applied: BTreeMap<Version, Vec<String>> = BTreeMap::new();
         let mut validated: Option<Version> = None;
@@ -1452,7 +1458,7 @@ proptest! {
             world.happen(event);
             world.check_history();
         }
-        // The last fault heals.
+        // All faults end.
         world.store_away = false;
         world.default_end.clear();
         world.ends.clear();
@@ -1463,9 +1469,9 @@ proptest! {
         prop_assert_eq!(world.published.listing.clone(), Some(version("9")), "{:#?}", world.decide());
         prop_assert_eq!(world.verdict_str(), "ok");
         prop_assert!(world.published.report.as_ref().is_some_and(|report| report.waits.is_empty()));
-        // What needed services looked like last is what the eventual phase ran with.
+        // The last converge phase ran on the newest state of the needed services.
         prop_assert_eq!(world.state.converged.seen, world.services_seen);
-        // A plan that was carried out leaves nothing to do.
+        // The executed plans left nothing to do.
         prop_assert!(world.decide().plan.actions.is_empty());
         for kind in [StatusType::apply(), StatusType::validation()] {
             prop_assert_eq!(world.status(kind), vec![StatusState::Success]);

@@ -1,4 +1,5 @@
-//! The host's verdict about itself: exactly one, by precedence failed, blocked, waiting, running, ok.
+//! The verdict of a host about itself. Exactly one applies, in this precedence: failed, blocked,
+//! waiting, running, ok.
 
 use crate::host::input::{Claim, Desired, Observed, Target};
 use crate::host::needs::holding;
@@ -25,7 +26,8 @@ pub(super) fn verdict(desired: &Desired, observed: &Observed, plan: &Plan) -> Ho
     running_towards(desired, state).map_or(HostVerdict::Ok, |version| HostVerdict::Running { version })
 }
 
-/// A failure stands until the attempt that follows it at the same instruction ends.
+/// Returns the failure that counts. The failure of an attempt remains until the next attempt at the
+/// same instruction ends.
 fn failure(state: &HostState) -> Option<(Option<Version>, &Failure)> {
     if let Some(attempt) = &state.attempt {
         let ended = attempt.ended.as_ref().map(|end| &end.failure);
@@ -109,7 +111,7 @@ fn held_step(state: &HostState, policy: &Policy) -> Option<(StepPhase, schema::n
     validation.or(converge).filter(|(phase, step)| policy.steps.of(*phase).iter().any(|s| s.name == *step))
 }
 
-/// The version that the host is not at yet, though it should be.
+/// Returns the version that the host should run and that is not yet proven on it.
 fn running_towards(desired: &Desired, state: &HostState) -> Option<Version> {
     if let Some(attempt) = &state.attempt {
         return Some(attempt.instruction.version.clone());

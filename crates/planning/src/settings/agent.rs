@@ -1,4 +1,4 @@
-//! The settings of the agent: what fragments say, checked.
+//! The settings of the agent, validated.
 
 use crate::policy::{Leftovers, Policy, Step, Steps};
 use crate::settings::command::{absolute, check_placeholders};
@@ -45,7 +45,7 @@ struct Fragment {
     on_suspect: Vec<StepFragment>,
 }
 
-/// etcd grants no lease for less.
+/// Shortest live lease: etcd grants no shorter lease.
 const LIVE_LEASE_MIN: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default, Deserialize)]
@@ -121,7 +121,7 @@ struct StepFragment {
     done_codes: Option<Vec<i32>>,
     not_yet_codes: Option<Vec<i32>>,
     leftovers: Option<Leftovers>,
-    /// Heeded when fragments are merged.
+    /// Known here so that a fragment can contain it; used and removed when fragments are merged.
     #[serde(default, rename = "replace")]
     _replace: bool,
 }
@@ -129,32 +129,32 @@ struct StepFragment {
 /// Where the store is and how to reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreSettings {
-    /// Endpoints, if listed.
+    /// The endpoints, if they are listed.
     pub endpoints: Option<Vec<String>>,
-    /// A file of endpoints.
+    /// A file with one endpoint per line.
     pub endpoints_file: Option<PathBuf>,
-    /// A DNS domain with SRV records.
+    /// A DNS domain with SRV records of the store.
     pub discovery_srv: Option<String>,
     /// A discovery URL with its token.
     pub discovery_url: Option<String>,
-    /// The client port of hosts found by the discovery URL.
+    /// The client port of the hosts that the discovery URL finds.
     pub discovery_port: u16,
-    /// Authorities that may sign the store's certificate.
+    /// File with the authorities that may sign the certificate of the store.
     pub cacert: Option<PathBuf>,
-    /// Client certificate.
+    /// File with the client certificate.
     pub cert: Option<PathBuf>,
-    /// Client key.
+    /// File with the key of the client certificate.
     pub key: Option<PathBuf>,
-    /// User.
+    /// The user name at the store.
     pub user: Option<String>,
-    /// File with the user's password.
+    /// File with the password of the user.
     pub password_file: Option<PathBuf>,
-    /// Put in front of every key.
+    /// Prefix of every key.
     pub namespace: String,
-    /// Mean time between two linearizable reads.
+    /// Mean time between two linearizable reads that check the mirror.
     pub backstop: Duration,
-    /// How long the claim and the listing of a host stay when its agent is gone, in whole seconds. It is kept alive
-    /// three times within.
+    /// How long the claim and the listing of a host remain when its agent is gone, in whole
+    /// seconds. The lease is renewed three times within this time.
     pub live_lease: Duration,
 }
 
@@ -178,59 +178,59 @@ impl Default for StoreSettings {
     }
 }
 
-/// Everything that an agent is told.
+/// All settings of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The name of the host; the machine's own name if not given.
+    /// The name of the host; `None` for the machine's own name.
     pub host: Option<HostName>,
-    /// Its role.
+    /// The role of the host.
     pub role: Option<Role>,
-    /// Its group.
+    /// The group of the host.
     pub group: Option<Role>,
     /// Free labels for the roster.
     pub labels: BTreeMap<String, String>,
-    /// Where the agent keeps its journal.
+    /// The directory of the agent's journal.
     pub state_directory: PathBuf,
-    /// Where the version is recorded for others on the machine.
+    /// The file that tells the installed version to others on the machine.
     pub version_file: PathBuf,
-    /// What Facter reads as an external fact, if anything is written for it.
+    /// The file that Facter reads as an external fact, if one is written.
     pub facts_file: Option<PathBuf>,
-    /// Added to the environment of every step.
+    /// Variables that are added to the environment of every step.
     pub environment: BTreeMap<String, String>,
     /// The store.
     pub store: StoreSettings,
-    /// Where the local HTTP listens.
+    /// The address of the local HTTP server.
     pub http_listen: SocketAddr,
-    /// The Unix socket that takes check results, and its group.
+    /// The Unix socket that takes check results, and the group that may use it.
     pub socket: Option<(PathBuf, Option<String>)>,
-    /// Check results are taken over HTTP on TCP as well.
+    /// True if check results are also taken over HTTP on TCP.
     pub http_takes_results: bool,
-    /// What the host publishes.
+    /// The services that the host publishes.
     pub services: ServicesSettings,
-    /// How the catalog is followed.
+    /// How the agent follows the catalog.
     pub catalog: CatalogSettings,
     /// The DNS server.
     pub dns: DnsSettings,
-    /// Files rendered from the catalog.
+    /// The files that are rendered from the catalog.
     pub templates: Vec<TemplateSettings>,
-    /// Where the machine's identity stands; in containers it may be elsewhere.
+    /// The file with the identity of the machine. In containers it may be elsewhere.
     pub machine_id_file: PathBuf,
-    /// Where the identity of the boot stands.
+    /// The file with the identity of the boot.
     pub boot_id_file: PathBuf,
-    /// Log filter, as tracing's `EnvFilter` reads it.
+    /// The log filter, in the syntax of `EnvFilter` of tracing.
     pub log_level: String,
-    /// A directory of executables that validate.
+    /// The directory of executables that validate.
     pub validation_directory: Option<PathBuf>,
-    /// Time limit of each entry of that directory.
+    /// Time limit of each entry of the validation directory.
     pub validation_timeout: Duration,
-    /// What decisions depend on.
+    /// The configuration that decisions depend on.
     pub policy: Policy,
 }
 
-/// Reads fragments in the order given; each is a file name and its text.
+/// Reads fragments in the given order; each is a file name and its text.
 ///
 /// # Errors
-/// The first mistake.
+/// Returns the first mistake in a fragment or in the merged settings.
 pub fn read(fragments: &[(String, String)]) -> Result<Settings, SettingsError> {
     let files: Vec<&str> = fragments.iter().map(|(file, _)| file.as_str()).collect();
     let whole = |message: String| SettingsError { file: files.join(", "), line: None, message };
@@ -239,10 +239,11 @@ pub fn read(fragments: &[(String, String)]) -> Result<Settings, SettingsError> {
     validate(fragment).map_err(whole)
 }
 
-/// What comes of fragments, as TOML with the file and the line of each value.
+/// Returns the merged fragments as TOML, with the file and line of each value. Values in
+/// `environment` that may be secrets are hidden.
 ///
 /// # Errors
-/// As [`read`].
+/// Returns the same errors as [`read`].
 pub fn show(fragments: &[(String, String)]) -> Result<String, SettingsError> {
     read(fragments)?;
     merged(fragments).map(|tree| tree.show())
@@ -251,7 +252,8 @@ pub fn show(fragments: &[(String, String)]) -> Result<String, SettingsError> {
 fn merged(fragments: &[(String, String)]) -> Result<merge::Tree, SettingsError> {
     let mut merged = merge::Tree::default();
     for (file, text) in fragments {
-        // Once on its own, so that a mistake is named where it stands.
+        // Each fragment is parsed alone first, so that a mistake is reported with its own file and
+        // line.
         toml::from_str::<Fragment>(text).map_err(|e| settings_error(file, text, &e))?;
         merged.merge(merge::Tree::read(file, text)?)?;
     }
@@ -393,7 +395,7 @@ fn steps(phase: &str, fragments: Vec<StepFragment>) -> Result<Vec<Step>, String>
     Ok(steps)
 }
 
-/// What a version file says; `None` if it is empty or holds no version.
+/// Returns the version in a version file; `None` if the text is empty or not a version.
 pub fn read_version_file(text: &str) -> Option<Version> {
     Version::new(text.trim()).ok()
 }

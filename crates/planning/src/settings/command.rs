@@ -1,4 +1,4 @@
-//! Commands in settings.
+//! Checks of the commands in settings.
 
 pub(super) fn absolute(command: &[String]) -> Result<(), String> {
     match command.first() {
@@ -8,11 +8,12 @@ pub(super) fn absolute(command: &[String]) -> Result<(), String> {
     }
 }
 
-/// Stands for the version in a command; see [`check_placeholders`].
+/// Placeholder for the version in a command. It must be a whole argument after `--`.
 pub const VERSION_PLACEHOLDER: &str = "{version}";
 
-/// The version comes in the environment. A command that wants it as an argument names it by a whole
-/// argument of its own after `--`, so that it can never be read as an option.
+/// Checks the use of the version in a command. Steps get the version in the environment. A command
+/// that takes it as an argument must name it as a whole argument after `--`, so that it can never
+/// be read as an option.
 pub(super) fn check_placeholders(command: &[String]) -> Result<(), String> {
     for (index, argument) in command.iter().enumerate().filter(|(_, a)| a.contains(VERSION_PLACEHOLDER)) {
         if argument != VERSION_PLACEHOLDER || !command[..index].iter().any(|a| a == "--") {

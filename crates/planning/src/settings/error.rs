@@ -1,4 +1,4 @@
-//! What is wrong with settings, and where.
+//! Mistakes in settings, and where they are.
 
 use catalog::text::{line_at, with_nearest};
 
@@ -6,11 +6,11 @@ use catalog::text::{line_at, with_nearest};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}{}: {message}", .line.map(|n| format!(":{n}")).unwrap_or_default())]
 pub struct SettingsError {
-    /// The file.
+    /// The name of the file. It names all files if the mistake belongs to the merged settings.
     pub file: String,
-    /// The line, from 1, if one can be named.
+    /// The line, from 1, if it is known.
     pub line: Option<usize>,
-    /// What is wrong, and what would be right.
+    /// What is wrong, and what would be right if that is known.
     pub message: String,
 }
 

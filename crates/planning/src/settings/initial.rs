@@ -1,27 +1,27 @@
-//! The first settings of a host: how it is called, and where its store is.
+//! The first settings of a host: its name, and where its store is.
 
 use crate::settings::agent::{Settings, StoreSettings, read};
 use schema::names::{HostName, Role};
 use std::collections::BTreeMap;
 use toml::{Table, Value};
 
-/// What somebody who sets a host up says of it.
+/// The settings that a host is set up with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Initial {
-    /// Its name, if that has to be said because it is not the machine's own.
+    /// The name of the host, if it differs from the machine's own name.
     pub host: Option<HostName>,
-    /// Its role.
+    /// The role of the host.
     pub role: Option<Role>,
-    /// Its group.
+    /// The group of the host.
     pub group: Option<Role>,
     /// Free labels for the roster.
     pub labels: BTreeMap<String, String>,
-    /// The store. `backstop` is not part of it: it has a default that fits everybody.
+    /// The store. `backstop` and `live_lease` are not written: their defaults fit every host.
     pub store: StoreSettings,
 }
 
 impl Initial {
-    /// With what an earlier one said of the host and this does not.
+    /// Adds the role, the group and the labels of the earlier settings where these do not set them.
     #[must_use]
     pub fn over(mut self, earlier: &Settings) -> Self {
         self.role = self.role.or_else(|| earlier.role.clone());
@@ -32,8 +32,9 @@ impl Initial {
         self
     }
 
-    /// As a settings file, which reads as what it was made of. What has its default is not in it. Its paths have to be UTF-8: a settings file
-    /// has no others.
+    /// Returns these settings as a settings file, which reads back as the same values. Values that
+    /// have their default are left out. Paths have to be UTF-8, because a settings file cannot
+    /// contain others: other paths are left out.
     pub fn to_toml(&self) -> String {
         let mut host = Table::new();
         put(&mut host, "host", self.host.as_ref().map(HostName::as_str));
@@ -88,11 +89,12 @@ impl Initial {
         table
     }
 
-    /// What an agent of this name is told by these fragments, of which one is this, if that is what this says: a file that is read later may
-    /// say something else, and one that is read earlier something more.
+    /// Reads the fragments, which include this one, as an agent with this name does, and checks
+    /// that the result contains these settings. A fragment that is read later may override them,
+    /// and one that is read earlier may add to them.
     ///
     /// # Errors
-    /// What is in the way.
+    /// Returns the mistake in the fragments, or the setting that another fragment changes.
     pub fn check(&self, name: &HostName, fragments: &[(String, String)]) -> Result<Settings, String> {
         let whole = read(fragments).map_err(|error| error.to_string())?;
         let Settings { host, role, group, labels, store, .. } = &whole;
@@ -101,7 +103,7 @@ impl Initial {
         if *store != (StoreSettings { backstop, live_lease, ..self.store.clone() }) {
             return Err(differs("[store]"));
         }
-        // What is not said here may be said elsewhere.
+        // A role or group that is not set here may be set in another file.
         let agrees = |here: &Option<Role>, there: &Option<Role>| here.is_none() || here == there;
         if host.as_ref().is_some_and(|host| host != name) {
             return Err(differs("host"));

@@ -1,5 +1,5 @@
-//! One table out of several files. Tables merge, arrays of tables append in the order of the files, every other value
-//! replaces the one before. Each value knows where it stands.
+//! Merges several files into one table. Tables merge, arrays of tables append in the order of the
+//! files, and every other value replaces the earlier one. Each value remembers its file and line.
 
 use crate::settings::error::{SettingsError, settings_error};
 use catalog::text::line_at;
@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 
-/// The setting of an entry that takes the place of an earlier one.
+/// The setting that makes an entry replace an earlier one.
 const REPLACE: &str = "replace";
 
-/// Where a value stands.
+/// The file and line of a value.
 #[derive(Debug, Clone)]
 struct Place {
     file: String,
@@ -31,7 +31,7 @@ enum Node {
     Entries(Vec<(Tree, Place)>),
 }
 
-/// A table whose values know where they stand.
+/// A table whose values remember their places.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tree(BTreeMap<String, Node>);
 
@@ -39,7 +39,7 @@ impl Tree {
     /// Reads one file.
     ///
     /// # Errors
-    /// It is no TOML.
+    /// Returns an error if the text is not TOML.
     pub(super) fn read(file: &str, text: &str) -> Result<Self, SettingsError> {
         let wrong = |error: toml::de::Error| settings_error(file, text, &error);
         let spans = DeTable::parse(text).map_err(wrong)?;
@@ -58,10 +58,11 @@ impl Tree {
         Self(nodes.collect())
     }
 
-    /// Adds what a later file says.
+    /// Merges the values of a later file.
     ///
     /// # Errors
-    /// An entry that stands already and is not to be replaced; one that is to replace nothing.
+    /// Returns an error for an entry that already exists and is not marked to replace it, and for
+    /// an entry that is to replace another one that does not exist.
     pub(super) fn merge(&mut self, later: Self) -> Result<(), SettingsError> {
         for (name, node) in later.0 {
             match (self.0.get_mut(&name), node) {
@@ -80,7 +81,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The plain table.
+    /// Returns the table without places.
     pub(super) fn into_table(self) -> Table {
         let plain = |node| match node {
             Node::Value(value, _) => value,
@@ -92,7 +93,8 @@ impl Tree {
         self.0.into_iter().map(|(name, node)| (name, plain(node))).collect()
     }
 
-    /// Everything with its place, as TOML. Values that may be secrets are not shown.
+    /// Returns the table as TOML, with the place of each value. Values in `environment` that may be
+    /// secrets are hidden.
     pub(super) fn show(&self) -> String {
         let mut text = String::new();
         self.show_below("", &mut text);
@@ -101,7 +103,7 @@ impl Tree {
 
     fn show_below(&self, path: &str, text: &mut String) {
         let below = |name: &str| if path.is_empty() { key(name) } else { format!("{path}.{}", key(name)) };
-        // Plain values come first: what follows the head of a table belongs to it.
+        // Plain values come first, because values after the head of a table belong to that table.
         for (name, node) in &self.0 {
             if let Node::Value(value, place) = node {
                 let hidden = path == "environment" && is_secret_name(name);
@@ -133,7 +135,7 @@ impl Tree {
         }
     }
 
-    /// What an entry is known by.
+    /// Returns the text that identifies an entry of a list.
     fn identity(&self, list: &str) -> String {
         match list {
             "requires" => {
@@ -146,7 +148,7 @@ impl Tree {
         }
     }
 
-    /// True if this entry is to take the place of an earlier one; `replace` itself is no setting.
+    /// True if this entry is to replace an earlier one. Removes `replace`, which is not a setting.
     fn take_replace(&mut self) -> bool {
         matches!(self.0.remove(REPLACE), Some(Node::Value(Value::Boolean(true), _)))
     }
@@ -209,14 +211,14 @@ fn append(
     Ok(())
 }
 
-/// A key as TOML writes it.
+/// Returns a key as TOML writes it.
 fn key(name: &str) -> String {
     let is_bare =
         !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
     if is_bare { name.to_owned() } else { Value::String(name.to_owned()).to_string() }
 }
 
-/// True if a variable of the environment with this name holds a secret.
+/// True if an environment variable of this name may hold a secret.
 pub fn is_secret_name(name: &str) -> bool {
     const WORDS: [&str; 6] = ["PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "TOKEN", "KEY"];
     let name = name.to_ascii_uppercase();
@@ -270,7 +272,7 @@ mod tests {
             &[&step("apply", "a", "replace = true\n")],
             "0.toml:1: [[apply]] a is to replace an earlier one (`replace = true`), and there is none",
         );
-        // Of another phase, or before another step, it is another one.
+        // Entries of different phases, and needs of different steps, are different entries.
         read(&fragments(&[&a, &step("validate", "a", "")])).unwrap();
         let of_step = format!("{a}{need}[[requires]]\nservice = \"db\"\nphase = \"apply\"\nstep = \"a\"\n");
         read(&fragments(&[&of_step])).unwrap();

@@ -1,6 +1,6 @@
-//! The agent's settings: fragments of TOML, merged in name order (tables merge, arrays of tables append,
-//! other values replace), then validated. Every mistake is reported with its file, its line and, for an unknown
-//! name, the nearest known one.
+//! The settings of the agent. They are TOML fragments that are merged in name order (tables merge,
+//! arrays of tables append, other values replace) and then validated. The first mistake is reported
+//! with its file, its line if that is known and, for an unknown name, the nearest known one.
 
 mod agent;
 mod command;

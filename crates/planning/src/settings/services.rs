@@ -1,4 +1,5 @@
-//! What concerns the catalog: services that the host publishes, names, needs, and files that follow.
+//! The settings of the catalog: services that the host publishes, DNS names, needs, and files that
+//! follow the catalog.
 
 use crate::policy::Steps;
 use crate::settings::command::absolute;
@@ -14,71 +15,76 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What the host publishes, and how it finds out whether that works.
+/// The services that the host publishes, and how it checks them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServicesSettings {
-    /// Directories with service files: `*.json` as Consul reads them, and our own `*.toml`.
+    /// Directories with service files: `*.json` in the format of Consul, and `*.toml` in the format
+    /// of this project.
     pub directories: Vec<PathBuf>,
-    /// The original tool's list of roles; each is a service.
+    /// The list of roles of the original tool. Each role is a service.
     pub profile_list: Option<PathBuf>,
-    /// The interfaces whose addresses others should use, the best first; every one if none is named.
+    /// The interfaces whose addresses others should use, the best first; all interfaces if empty.
     pub interfaces: Vec<InterfaceName>,
-    /// The addresses that others should use, whatever the interfaces have.
+    /// The addresses that others should use, independent of the interfaces.
     pub addresses: Vec<IpAddr>,
-    /// Checks that run at the same time.
+    /// Largest number of checks that run at the same time.
     pub checks_at_once: usize,
-    /// How long the addresses of a host stay when it is gone; longer than a reboot.
+    /// How long the addresses of a host remain in the store when the host is gone. It should be
+    /// longer than a reboot.
     pub work_lease: Duration,
 }
 
-/// How the catalog is followed.
+/// How the agent follows the catalog.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CatalogSettings {
-    /// Services whose health is followed always. Others are followed when they are asked for.
+    /// Services whose health is always followed. The health of other services is followed when
+    /// somebody asks for it.
     pub follow: BTreeSet<ServiceName>,
-    /// The health of a service that nobody asked for so long is followed no more.
+    /// Time without a request after which the health of a service is no longer followed.
     pub forget_after: Duration,
-    /// The YAML that Hiera reads.
+    /// The YAML file that Hiera reads, if one is written.
     pub hiera_file: Option<PathBuf>,
-    /// A catalog with more instances is not taken in: the one before is served on.
+    /// Largest number of instances. A larger catalog is not taken in, and the previous one is still
+    /// served.
     pub entries_max: usize,
-    /// When silence is taken for a fault.
+    /// When the guard retains instances that stopped reporting together.
     pub guard: GuardSettings,
 }
 
-/// The DNS server.
+/// The settings of the DNS server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DnsSettings {
-    /// Where it listens, by UDP and TCP; nowhere if empty.
+    /// The addresses that it listens on, by UDP and TCP; none if empty.
     pub listen: Vec<SocketAddr>,
-    /// The domain, in lower case, without dots at its ends.
+    /// The domain of the names, in lower case, without dots at its ends.
     pub domain: String,
     /// The name of this datacenter, in lower case.
     pub datacenter: Option<String>,
-    /// Time to live of what is answered.
+    /// Time to live of an answer.
     pub ttl: Duration,
-    /// For how long "there is none" may be kept.
+    /// How long others may cache that a name does not exist.
     pub negative_ttl: Duration,
-    /// Where other names are asked; refused if empty.
+    /// The servers that are asked for other names. Other names are refused if empty.
     pub forwarders: Vec<SocketAddr>,
 }
 
 /// A file rendered from the catalog.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateSettings {
-    /// The template.
+    /// The path of the template.
     pub source: PathBuf,
-    /// The file.
+    /// The path of the rendered file.
     pub target: PathBuf,
-    /// Its mode.
+    /// The file mode of the rendered file.
     pub mode: u32,
-    /// Says whether a new file, whose path replaces `{file}`, is good; before it takes its place.
+    /// Command that says whether a new file is good, before it replaces the old one. The path of
+    /// the new file replaces `{file}`.
     pub check: Option<Vec<String>>,
-    /// Runs after the file changed; when it fails the old file comes back.
+    /// Command that runs after the file changed. If it fails, the old file is restored.
     pub on_change: Option<Vec<String>>,
-    /// Most time for either.
+    /// Longest run time of `check`, and of `on_change`.
     pub timeout: Duration,
-    /// Changes within this time are one.
+    /// Time in which several changes count as one.
     pub debounce: Duration,
 }
 
@@ -136,7 +142,7 @@ pub(super) struct RequiresFragment {
     phase: StepPhase,
     step: Option<StepName>,
     probe: Option<Vec<String>>,
-    /// Heeded when fragments are merged.
+    /// Known here so that a fragment can contain it; used and removed when fragments are merged.
     #[serde(default, rename = "replace")]
     _replace: bool,
 }
@@ -151,7 +157,7 @@ pub(super) struct TemplateFragment {
     on_change: Option<Vec<String>>,
     timeout: Option<Span>,
     debounce: Option<Span>,
-    /// Heeded when fragments are merged.
+    /// Known here so that a fragment can contain it; used and removed when fragments are merged.
     #[serde(default, rename = "replace")]
     _replace: bool,
 }
@@ -224,7 +230,7 @@ pub(super) fn requires(fragments: Vec<RequiresFragment>, steps: &Steps) -> Resul
             (None, None) => Count::AtLeast(1),
             (Some(CountFragment::Number(count)), None) => Count::AtLeast(count),
             (Some(CountFragment::Word(word)), role) if word == "all" => {
-                // Where nothing else is said the role is named as its service.
+                // If no role is given, the role has the name of the service.
                 let role = role.map_or_else(|| Role::new(service.as_str()), Ok);
                 Count::All(role.map_err(|e| wrong(e.to_string()))?)
             }

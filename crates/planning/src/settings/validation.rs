@@ -1,4 +1,4 @@
-//! The validation directory: which of its entries validate, and what is said of the others.
+//! The validation directory: which of its entries validate, and why the others do not.
 
 use crate::policy::{Leftovers, Step};
 use schema::names::StepName;
@@ -8,19 +8,19 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-/// What stands under a name in the directory.
+/// The kind of an entry of the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
     /// A regular file that somebody may execute.
     Executable,
     /// A regular file that nobody may execute.
     Plain,
-    /// A directory, or a link to nothing.
+    /// Anything that is not a regular file, for example a directory or a broken link.
     Other,
 }
 
 impl EntryKind {
-    /// Of what `stat` says of it, links followed.
+    /// Returns the kind for the result of `stat`, with links followed.
     pub fn of(is_file: bool, mode: u32) -> Self {
         match (is_file, mode & 0o111) {
             (false, _) => Self::Other,
@@ -34,20 +34,22 @@ impl EntryKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ValidationRule {
-    /// Those that run-parts(8) takes without options; a directory without any proves everything. The rule of agents
-    /// before this one: a host that was proven by it keeps its proof until its next instruction.
+    /// The entries that run-parts(8) runs without options; a directory without any of them proves
+    /// everything. This is the rule of older agents: a host that was proven under it keeps its
+    /// proof until its next instruction.
     #[default]
     RunPartsNames,
-    /// Every executable file but hidden ones and backups; a directory without any fails.
+    /// Every executable file except hidden files and backups. A directory without any of them
+    /// fails.
     EveryExecutable,
 }
 
 /// An entry that does not validate.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Skipped {
-    /// Its name.
+    /// The file name of the entry.
     pub name: String,
-    /// Why.
+    /// Why the entry does not validate.
     pub why: &'static str,
 }
 
@@ -57,26 +59,26 @@ impl fmt::Display for Skipped {
     }
 }
 
-/// The directory as it was read.
+/// The content of the validation directory when it was read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ValidationDirectory {
     /// The entries that validate, in the order of their names.
     steps: Vec<Step>,
-    /// What is left out.
+    /// The entries that do not validate.
     pub skipped: Vec<Skipped>,
-    /// Names of entries that validate and that run-parts would pass over.
+    /// The names of entries that validate and that run-parts would skip.
     pub beyond_run_parts: BTreeSet<String>,
-    /// Why the directory as a whole can only fail.
+    /// Why the directory as a whole can only fail, if so.
     pub problem: Option<String>,
 }
 
-/// Ends of the names of files that editors and package managers leave behind.
+/// Ends of the names of backup files that editors and package managers leave behind.
 const BACKUP_ENDS: [&str; 5] = ["~", ".bak", ".orig", ".rpmsave", ".swp"];
-/// dpkg leaves `NAME.dpkg-old` and its like.
+/// Part of the names of backup files that dpkg leaves behind, like `NAME.dpkg-old`.
 const BACKUP_PART: &str = ".dpkg-";
 
 impl ValidationDirectory {
-    /// Takes the entries of the directory; a name that is no text is `None`.
+    /// Takes the entries of the directory. The name of an entry is `None` if it is not UTF-8.
     pub fn new(
         directory: &Path,
         entries: impl IntoIterator<Item = (Option<String>, EntryKind)>,
@@ -111,13 +113,14 @@ impl ValidationDirectory {
         read
     }
 
-    /// A directory that cannot be read.
+    /// Creates the value for a directory that cannot be read.
     pub fn unreadable(directory: &Path, error: &str) -> Self {
         let trouble = format!("the validation directory {} cannot be read: {error}", directory.display());
         Self { problem: Some(trouble), ..Self::default() }
     }
 
-    /// The steps that count by this rule. Where nothing would be proven there is one that can only fail.
+    /// Returns the steps that count under this rule. Under [`ValidationRule::EveryExecutable`], a
+    /// problem of the directory adds a step that can only fail.
     pub fn steps(&self, rule: ValidationRule) -> Vec<Step> {
         let failing = |why: &String| Step {
             cannot_run: Some(why.clone()),
@@ -137,7 +140,8 @@ impl ValidationDirectory {
         }
     }
 
-    /// What counts from the next instruction on and does not yet, in words; nothing if that is the same.
+    /// Returns a warning about what will count from the next instruction on and does not count yet;
+    /// `None` if nothing changes.
     pub fn warning(&self, rule: ValidationRule) -> Option<String> {
         if rule == ValidationRule::EveryExecutable {
             return None;
@@ -167,12 +171,13 @@ fn why_skipped(name: &str, kind: EntryKind) -> Option<&'static str> {
     (kind == EntryKind::Plain).then_some("not executable")
 }
 
-/// Letters, digits, `_` and `-` alone.
+/// True if the name has only letters, digits, `_` and `-`.
 fn is_run_parts_name(name: &str) -> bool {
     name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
-/// The name of a file as the name of a step: what such a name may not hold becomes `-`, and names stay apart.
+/// Returns the step name for a file name: characters that a step name cannot contain become `-`,
+/// and a number keeps the names unique.
 fn step_name(name: &str, taken: &mut BTreeSet<StepName>) -> StepName {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._+~:-".contains(c);
     let text: String = name.chars().map(|c| if allowed(c) { c } else { '-' }).collect();

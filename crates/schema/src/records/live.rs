@@ -1,36 +1,37 @@
-//! `/orchestrate/live/<host>`: the claim of a name.
+//! `/orchestrate/live/<host>`: the claim of a host name.
 
 use crate::names::{Token, quoted};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Who applies versions on a host.
+/// What applies versions on a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Driver {
     /// The agent.
     #[default]
     Agent,
-    /// An old cron script; the agent follows its files and keeps the leases.
+    /// An external script, typically run by cron. The agent follows the script's files and keeps
+    /// the leases.
     External,
 }
 
-/// `/orchestrate/live/<host>`: one running agent's claim of the name.
+/// `/orchestrate/live/<host>`: the claim of a host name by one running agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveClaim {
-    /// Random, made when a state directory is first used; tells two agents apart.
+    /// Random token, created when a state directory is first used. It tells two agents apart.
     pub instance: Token,
-    /// `/etc/machine-id`.
+    /// Content of `/etc/machine-id`.
     pub machine_id: String,
-    /// `/proc/sys/kernel/random/boot_id`.
+    /// Content of `/proc/sys/kernel/random/boot_id`.
     pub boot_id: String,
-    /// Addresses of the host, without loopback.
+    /// Addresses of the host, without loopback addresses.
     #[serde(default)]
     pub addresses: Vec<String>,
-    /// Version of the program.
+    /// Version of the agent program.
     #[serde(default)]
     pub agent_version: String,
-    /// Who applies versions here.
+    /// What applies versions on this host.
     #[serde(default)]
     pub driver: Driver,
 }

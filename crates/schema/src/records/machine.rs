@@ -6,30 +6,31 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Slow-changing facts about a machine.
+/// Facts about a machine that rarely change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct MachineInfo {
-    /// Operating system and its version.
+    /// Name of the operating system and its version.
     #[serde(default)]
     pub operating_system: String,
     /// Kernel release.
     #[serde(default)]
     pub kernel: String,
-    /// Logical processors.
+    /// Number of logical processors.
     #[serde(default)]
     pub processors: usize,
     /// Memory in MiB.
     #[serde(default)]
     pub memory_mebibytes: u64,
-    /// When the certificates of the connection to the store end, by file.
+    /// End of validity of each certificate that is used for the connection to the store, by file.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub certificates: BTreeMap<String, EpochSeconds>,
 }
 
-/// So long before its end a certificate is spoken of.
+/// How long before the end of its validity a certificate causes a warning.
 pub const CERTIFICATE_WARNING: Duration = Duration::from_secs(14 * 86_400);
 
-/// What to say of a certificate that ends soon or has ended; nothing while there is time.
+/// Returns a warning about a certificate that has expired or expires within
+/// [`CERTIFICATE_WARNING`]; `None` while there is more time left.
 pub fn certificate_warning(file: &str, end: EpochSeconds, now: EpochSeconds) -> Option<String> {
     let left = end.0.saturating_sub(now.0);
     let file = quoted(file);

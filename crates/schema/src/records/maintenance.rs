@@ -1,50 +1,51 @@
-//! `/orchestrate/maintenance/<host>`: what an operator took out of use.
+//! `/orchestrate/maintenance/<host>`: an operator's marks on the instances of a host.
 
 use crate::names::ServiceName;
 use crate::time::EpochSeconds;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// `/orchestrate/maintenance/<host>`: what an operator took out of use on a host.
+/// `/orchestrate/maintenance/<host>`: an operator's marks on the instances of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Maintenance {
-    /// All of its services.
+    /// Mark that holds for all services of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<MaintenanceEntry>,
-    /// Some of them.
+    /// Marks that hold for single services.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub services: BTreeMap<ServiceName, MaintenanceEntry>,
 }
 
-/// One thing taken out of use.
+/// One mark, with its reason and time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MaintenanceEntry {
-    /// How.
+    /// Whether the mark means maintenance or draining.
     pub how: MaintenanceMode,
-    /// Why, as the operator says.
+    /// Reason that the operator gave.
     #[serde(default)]
     pub reason: String,
-    /// Since when.
+    /// When the mark was set.
     pub at: EpochSeconds,
 }
 
-/// How something is out of use.
+/// The kind of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MaintenanceMode {
-    /// It counts as not working.
+    /// The instance counts as critical.
     Maintenance,
-    /// It takes nothing new.
+    /// The instance takes no new work.
     Draining,
 }
 
 impl Maintenance {
-    /// Nothing is out of use.
+    /// True if nothing is marked.
     pub fn is_empty(&self) -> bool {
         self.host.is_none() && self.services.is_empty()
     }
 
-    /// What holds for a service. Maintenance weighs more than draining.
+    /// Returns the mark that holds for a service: its own or that of the host. Maintenance takes
+    /// precedence over draining.
     pub fn of(&self, service: &ServiceName) -> Option<&MaintenanceEntry> {
         let both = [self.services.get(service), self.host.as_ref()];
         let both = || both.into_iter().flatten();

@@ -1,5 +1,5 @@
-//! The JSON values of the store. Each carries a format version; readers pass over fields they do not
-//! know and accept the bare text of the original tool where it wrote one.
+//! The JSON values of the store. Each contains a format version. Readers ignore fields that they do
+//! not know, and accept the plain text of the original tool where it wrote one.
 
 mod live;
 mod machine;

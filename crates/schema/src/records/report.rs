@@ -1,4 +1,4 @@
-//! `/orchestrate/reports/<host>`: what a host decided and why.
+//! `/orchestrate/reports/<host>`: what a host decided, and why.
 
 use crate::codec::{cut, log_tail, write};
 use crate::health::CheckStatus;
@@ -9,11 +9,11 @@ use crate::records::wait::Wait;
 use crate::time::EpochSeconds;
 use serde::{Deserialize, Serialize};
 
-/// Largest report in bytes.
+/// Largest report, in bytes.
 pub const REPORT_MAX_BYTES: usize = 16 * 1024;
 
-/// What a host remembers of the store; stands in its report so that `store accept` can find it when
-/// the store itself has lost it.
+/// What a host remembers of the store. It is part of the report so that `store accept` can find it
+/// when the store itself has lost it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportedStore {
     /// The lineage that the host belongs to.
@@ -22,58 +22,61 @@ pub struct ReportedStore {
     pub epoch: u64,
 }
 
-/// An instruction as a host saw it.
+/// The instruction that a host decided on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportedTarget {
-    /// The version.
+    /// Version that the instruction names.
     pub version: Version,
-    /// The revision of `/current_version`.
+    /// The revision at which `/current_version` was written.
     pub revision: i64,
 }
 
-/// `/orchestrate/reports/<host>`: what a host decided and why. Written on change, with no ages or
-/// counters in it. At most [`REPORT_MAX_BYTES`].
+/// `/orchestrate/reports/<host>`: what a host decided, and why. It is written when it changes, so
+/// it contains no ages or counters. At most [`REPORT_MAX_BYTES`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// When it was written.
+    /// When the report was written.
     pub at: EpochSeconds,
-    /// Random; by it the writer knows its own write again when the answer was lost.
+    /// Random token by which the writer recognises its own write when the answer was lost.
     pub write_id: Token,
-    /// Where in its life the host is.
+    /// The phase that the host is in.
     pub phase: Phase,
-    /// The host's own verdict.
+    /// The verdict of the host about itself.
     pub verdict: HostVerdict,
-    /// The instruction that it decided on.
+    /// The instruction that the host decided on; `None` if it knows none.
     #[serde(default)]
     pub target: Option<ReportedTarget>,
-    /// The version that it has proven, if any.
+    /// The version that is installed and was last proven, if any.
     #[serde(default)]
     pub installed: Option<Version>,
-    /// What it is going to do.
+    /// What the host is going to do.
     pub plan: Plan,
-    /// The store that it belongs to.
+    /// The store that the host belongs to.
     #[serde(default)]
     pub store: Option<ReportedStore>,
-    /// About the machine.
+    /// Facts about the machine.
     #[serde(default)]
     pub facts: MachineInfo,
-    /// The services that hold it where it is.
+    /// The needs that are not met and hold the host in its phase.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<Wait>,
-    /// The checks that do not pass.
+    /// The checks that do not pass; at most [`CHECKS_IN_REPORT`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<FailingCheck>,
-    /// The services that are defined on it and not published.
+    /// The services that are defined on the host but not published; at most
+    /// [`UNPUBLISHED_IN_REPORT`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unpublished: Vec<UnpublishedService>,
-    /// The last lines of the step that failed or holds; at most [`LOG_TAIL_MAX_BYTES`], redacted.
+    /// Last output lines of the step that failed or was deferred; at most
+    /// [`LOG_TAIL_MAX_BYTES`](crate::codec::LOG_TAIL_MAX_BYTES), redacted.
     #[serde(default)]
     pub log: Vec<String>,
 }
 
 impl Report {
-    /// The report as JSON within its bound: the log goes first, then the plan's actions, then what checks said and why
-    /// services are not published.
+    /// Returns the report as JSON, shortened to fit into [`REPORT_MAX_BYTES`]: first the log
+    /// is removed, then the plan's actions after the eighth, then the output of checks and the
+    /// reasons why services are not published.
     pub fn write_bounded(&self) -> String {
         let text = write(self);
         if text.len() <= REPORT_MAX_BYTES {
@@ -99,39 +102,42 @@ impl Report {
 /// A check of a host that does not pass.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailingCheck {
-    /// The service that it is about; none: the host.
+    /// The service that is checked; `None` if the check is one of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceName>,
-    /// Its name.
+    /// Name of the check.
     pub check: String,
-    /// Warning or critical.
+    /// Result of the check: warning or critical.
     pub status: CheckStatus,
-    /// The last line of its output when it began to say so; at most [`CHECK_LINE_MAX_BYTES`], redacted.
+    /// Last line of the check's output when it got this result; at most [`CHECK_LINE_MAX_BYTES`],
+    /// redacted.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub line: String,
 }
 
-/// Most of what a check said that is reported, in bytes.
+/// Longest output of a check in a report, in bytes.
 pub const CHECK_LINE_MAX_BYTES: usize = 256;
 
-/// Most checks in a report.
+/// Largest number of checks in a report.
 pub const CHECKS_IN_REPORT: usize = 16;
 
-/// A service that is defined on a host and not published.
+/// A service that is defined on a host but not published.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnpublishedService {
-    /// The service.
+    /// Name of the service.
     pub service: ServiceName,
-    /// Why, and what would be right; at most [`REASON_MAX_BYTES`].
+    /// Why it is not published, and how to correct that; at most
+    /// [`REASON_MAX_BYTES`](crate::records::REASON_MAX_BYTES).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
 
-/// Most services in a report that are not published.
+/// Largest number of unpublished services in a report.
 pub const UNPUBLISHED_IN_REPORT: usize = 16;
 
 impl FailingCheck {
-    /// The last line of an output, without control characters, within its bound.
+    /// Returns the last line of an output that is not blank, without control characters, in at most
+    /// [`CHECK_LINE_MAX_BYTES`].
     pub fn last_line(output: &str) -> String {
         log_tail(output.lines().rev().find(|line| !line.trim().is_empty()).into_iter())
             .first()
@@ -139,7 +145,8 @@ impl FailingCheck {
             .unwrap_or_default()
     }
 
-    /// It says the same: what it printed is no news.
+    /// True if both have the same service, check and status. The output is not compared: a change
+    /// of it alone is not worth a new report.
     pub fn is_same_as(&self, other: &Self) -> bool {
         (&self.service, &self.check, self.status) == (&other.service, &other.check, other.status)
     }

@@ -1,18 +1,18 @@
-//! What operators ask for once.
+//! Requests that operators make once.
 
 use crate::time::EpochSeconds;
 use serde::{Deserialize, Serialize};
 
-/// `/orchestrate/release_view`: agents stop serving what their guards retain.
+/// `/orchestrate/release_view`: the request that agents end the retained state of the catalog.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DropStaleRequest {
-    /// When it was asked for.
+    /// When the request was made.
     pub at: EpochSeconds,
 }
 
-/// `/orchestrate/retry/<host>`: an operator wants the host to try again.
+/// `/orchestrate/retry/<host>`: the request that a host try again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetryRequest {
-    /// When it was asked for.
+    /// When the request was made.
     pub at: EpochSeconds,
 }

@@ -1,4 +1,4 @@
-//! `/available_services/<service>/<host>`: where a service is.
+//! `/available_services/<service>/<host>`: the record of an instance.
 
 use crate::codec;
 use crate::codec::ValueError;
@@ -11,65 +11,68 @@ use std::sync::Arc;
 /// Longest record that is read, in bytes.
 pub const RECORD_MAX_BYTES: usize = 16 * 1024;
 
-/// Where a service is, and what it says of itself.
+/// The record of an instance: its addresses, port, tags and metadata.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ServiceRecord {
-    /// Who wrote it. A record that names another host than its key is dropped.
+    /// The host that wrote the record. A record that names another host than its key is dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostName>,
-    /// Every address of the host but link-local ones, by interface, sorted.
+    /// Every address of the host except link-local ones, by interface, sorted.
     #[serde(default, with = "as_map")]
     pub interfaces: Interfaces,
-    /// The addresses that others should use, the best first.
+    /// The addresses that other hosts should use, the preferred one first.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
-    /// Its port.
+    /// Port of the service, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// Its tags.
+    /// Tags of the instance.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub tags: BTreeSet<Tag>,
-    /// Free text by name.
+    /// Metadata: free text by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub meta: BTreeMap<String, String>,
 }
 
-/// Interfaces with their addresses, both sorted. Records of one host can share them: there are as many records as
-/// services on all hosts.
+/// Interfaces with their addresses, both sorted. The records of one host can share this value: a
+/// catalog has one record for each service of each host.
 pub type Interfaces = Arc<[(InterfaceName, Box<[IpAddr]>)]>;
 
-/// A record that is not taken in.
+/// The reason why a record is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// It cannot be read.
+    /// The record cannot be parsed.
     #[error(transparent)]
     Value(#[from] ValueError),
-    /// It is too long.
+    /// The record is longer than [`RECORD_MAX_BYTES`].
     #[error("the record has {bytes} bytes, at most {RECORD_MAX_BYTES} are read")]
     TooLong {
-        /// Its length.
+        /// Length of the record, in bytes.
         bytes: usize,
     },
-    /// It stands under another host's name.
+    /// The record names another host than its key.
     #[error("the record was written by {by}")]
     OfAnother {
-        /// Who wrote it, as it says.
+        /// The host that the record names.
         by: HostName,
     },
 }
 
 impl ServiceRecord {
-    /// Reads the record of a host: ours, or the bare map from interface to address of the original tool.
+    /// Reads the record of a host, in the form of this program or as the plain map from interface
+    /// to address of the original tool.
     ///
     /// # Errors
-    /// It is no record, or not that host's.
+    /// Returns an error if the bytes are not a record, are too long, or are the record of another
+    /// host.
     pub fn read(host: &HostName, bytes: &[u8]) -> Result<Self, RecordError> {
         if bytes.len() > RECORD_MAX_BYTES {
             return Err(RecordError::TooLong { bytes: bytes.len() });
         }
         let read = codec::read::<Self>(bytes);
         let is_empty = read.as_ref().is_ok_and(|record| *record == Self::default());
-        // The bare map reads as a record without any field of ours, or as one with a field of the wrong kind.
+        // The plain map parses as a record without any known field, or as one with a field of the
+        // wrong type.
         let mut record = match read {
             Ok(record) if !is_empty => record,
             read => match serde_json::from_slice::<BTreeMap<InterfaceName, IpAddr>>(bytes) {
@@ -85,37 +88,40 @@ impl ServiceRecord {
         };
         match &record.host {
             Some(by) if by != host => return Err(RecordError::OfAnother { by: by.clone() }),
-            // As the key says it, which its other records share.
+            // Use the name from the key: the other records of the host share it.
             _ => record.host = Some(host.clone()),
         }
         record.addresses.shrink_to_fit();
         Ok(record)
     }
 
-    /// A record with every address of a host; those that others can reach are the ones they should use.
+    /// Returns a record with the given interfaces. Its addresses are those that other hosts can
+    /// reach.
     pub fn of_interfaces(interfaces: Interfaces) -> Self {
         let addresses = usable_addresses(interfaces.iter().flat_map(|(_, list)| list.iter().copied()));
         Self { interfaces, addresses, ..Self::default() }
     }
 
-    /// As it is written.
+    /// Returns the record as JSON.
     pub fn write(&self) -> String {
         codec::write(self)
     }
 
-    /// The IPv4 addresses that others should use.
+    /// Returns the IPv4 addresses that other hosts should use.
     pub fn ipv4(&self) -> impl Iterator<Item = std::net::Ipv4Addr> {
         self.addresses.iter().filter_map(|ip| if let IpAddr::V4(ip) = ip { Some(*ip) } else { None })
     }
 
-    /// The IPv6 addresses that others should use.
+    /// Returns the IPv6 addresses that other hosts should use.
     pub fn ipv6(&self) -> impl Iterator<Item = std::net::Ipv6Addr> {
         self.addresses.iter().filter_map(|ip| if let IpAddr::V6(ip) = ip { Some(*ip) } else { None })
     }
 }
 
-/// Gives `take` each interface of a record and its addresses, exactly as [`ServiceRecord::read`] finds them: for files
-/// that are made of all records and keep nothing else of them. False, and nothing is given, if that refuses the record.
+/// Calls `take` for each interface of a record and its addresses, exactly as
+/// [`ServiceRecord::read`] finds them. It is meant for files that are made of all records and keep
+/// nothing else of them. Returns false, without a call of `take`, if [`ServiceRecord::read`]
+/// refuses the record.
 pub fn read_interfaces(host: &str, bytes: &[u8], mut take: impl FnMut(&str, &[IpAddr])) -> bool {
     if let Some(record) = PlainRecord::read(host, bytes) {
         record.interfaces.iter().for_each(|(name, addresses)| take(name, addresses));
@@ -127,8 +133,8 @@ pub fn read_interfaces(host: &str, bytes: &[u8], mut take: impl FnMut(&str, &[Ip
     true
 }
 
-/// A record as most are: written by this program, with interfaces in order. Names are checked where they stand in the
-/// text, and not copied; what only has to be right is read and dropped.
+/// The common form of a record: written by this program, with interfaces in order. Names are
+/// checked in place and not copied. Fields that only have to be valid are parsed and dropped.
 #[derive(Deserialize)]
 struct PlainRecord<'a> {
     #[serde(borrow)]
@@ -146,7 +152,7 @@ struct PlainRecord<'a> {
 }
 
 impl<'a> PlainRecord<'a> {
-    /// `None` for every record that has to be looked at more closely.
+    /// Returns `None` for every record that [`ServiceRecord::read`] has to parse.
     fn read(host: &str, bytes: &'a [u8]) -> Option<Self> {
         if bytes.len() > RECORD_MAX_BYTES || HostName::check(host).is_err() {
             return None;
@@ -157,8 +163,9 @@ impl<'a> PlainRecord<'a> {
     }
 }
 
-/// The interfaces of a host with what is published of them. Link-local addresses are not: they mean nothing on
-/// another link. Nor are interfaces with a name that no key may have.
+/// Returns the interfaces of a host with the addresses that are published. Link-local addresses are
+/// left out because they mean nothing on another link, and so are interfaces whose name is not a
+/// valid [`InterfaceName`].
 pub fn published_interfaces(
     found: impl IntoIterator<Item = (impl AsRef<str>, impl IntoIterator<Item = IpAddr>)>,
 ) -> Interfaces {
@@ -175,7 +182,8 @@ fn is_link_local(address: &IpAddr) -> bool {
     }
 }
 
-/// Addresses that other hosts can reach: no loopback, no link-local.
+/// Returns the addresses that other hosts can reach, sorted: no loopback, unspecified or link-local
+/// addresses.
 pub fn usable_addresses(addresses: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
     let mut found: Vec<IpAddr> =
         addresses.filter(|ip| !ip.is_loopback() && !ip.is_unspecified() && !is_link_local(ip)).collect();
@@ -184,7 +192,7 @@ pub fn usable_addresses(addresses: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> 
     found
 }
 
-/// Pairs that stand in JSON as an object.
+/// Interfaces as a JSON object.
 mod as_map {
     use super::{BTreeMap, InterfaceName, Interfaces, IpAddr, is_link_local};
     use serde::de::{Error, MapAccess, Visitor};
@@ -202,7 +210,7 @@ mod as_map {
         (!addresses.is_empty()).then(|| (name, addresses.into_boxed_slice()))
     }
 
-    /// Without what means nothing elsewhere: older programs published that, too.
+    /// Sorts the addresses and removes link-local ones, which older programs published, too.
     fn bring_in_order(addresses: &mut Vec<IpAddr>) {
         addresses.retain(|ip| !is_link_local(ip));
         addresses.sort_unstable();
@@ -216,7 +224,7 @@ mod as_map {
         serializer.collect_map(interfaces.iter().map(|(name, addresses)| (name, addresses)))
     }
 
-    // Without a map between: there are as many of these as records.
+    // Builds no map in between, for speed: this runs once for each record.
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Interfaces, D::Error> {
         struct Pairs;
         impl<'de> Visitor<'de> for Pairs {
@@ -241,7 +249,8 @@ mod as_map {
         deserializer.deserialize_map(Pairs)
     }
 
-    /// As `deserialize`, with names that stand in the text; none of those that are not in order there, or escaped.
+    /// Does the same as `deserialize` with names that are borrowed from the text. Fails if the
+    /// names are not in order, or if one of them is escaped in the JSON.
     pub(super) fn borrowed<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Vec<(&'de str, Vec<IpAddr>)>, D::Error> {

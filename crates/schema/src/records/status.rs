@@ -1,4 +1,4 @@
-//! `/status/<type>/<state>/<host>`: one result.
+//! `/status/<type>/<state>/<host>`: one result of a host.
 
 use crate::codec::{ValueError, read};
 use crate::names::Version;
@@ -8,27 +8,27 @@ use serde::{Deserialize, Serialize};
 /// Longest reason in a status, in bytes.
 pub const REASON_MAX_BYTES: usize = 256;
 
-/// `/status/<type>/<state>/<host>`: one result.
+/// `/status/<type>/<state>/<host>`: one result of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusRecord {
     /// When the attempt ended.
     pub at: EpochSeconds,
-    /// The version that it was about, if one is known.
+    /// Version that the result is about, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<Version>,
-    /// The exit code of the tool, if it ended with one.
+    /// Exit code of the tool, if it ended with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<i64>,
-    /// Why, in words; at most [`REASON_MAX_BYTES`].
+    /// Reason for the result, in words; at most [`REASON_MAX_BYTES`].
     #[serde(default)]
     pub reason: String,
 }
 
 impl StatusRecord {
-    /// Reads a record, or the epoch seconds that the original tool wrote.
+    /// Reads a record as JSON, or as the epoch seconds that the original tool wrote.
     ///
     /// # Errors
-    /// As [`read`].
+    /// Returns the error of [`read`] if the value is neither.
     pub fn read(bytes: &[u8]) -> Result<Self, ValueError> {
         if let Some(seconds) = std::str::from_utf8(bytes).ok().and_then(|t| t.trim().parse::<f64>().ok()) {
             return Ok(Self {

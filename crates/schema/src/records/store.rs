@@ -1,14 +1,14 @@
-//! `/orchestrate/store`: which store this is.
+//! `/orchestrate/store`: the identity of the store.
 
 use crate::names::Token;
 use serde::{Deserialize, Serialize};
 
-/// `/orchestrate/store`: which store this is. A restored or replaced store can have the same cluster id;
-/// it cannot have the same lineage and epoch and a history that goes on.
+/// `/orchestrate/store`: the identity of the store. A restored or replaced store can have the same
+/// cluster id, but it cannot have the same lineage, the same epoch and a history that continues.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreIdentity {
-    /// Random, made once in the life of a fleet.
+    /// Random token, created once in the life of a fleet.
     pub lineage: Token,
-    /// Goes up by one with each `store accept`.
+    /// How often `store accept` was called in this lineage.
     pub epoch: u64,
 }

@@ -6,29 +6,31 @@ use crate::steps::StepPhase;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A need that is not met. It names what the host waits for, so that a reader can follow it.
+/// A need that is not met. It names the service that the host waits for, so that a reader can
+/// follow the chain of waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wait {
-    /// For this service,
+    /// The service that is needed.
     pub service: ServiceName,
-    /// at this level,
+    /// The level that is needed.
     pub level: Level,
-    /// so many instances of it;
+    /// Number of instances that are needed at this level.
     pub need: u32,
-    /// so many there were when this was written.
+    /// Number of instances at this level when this was written.
     pub have: u32,
-    /// Before this phase,
+    /// The phase that waits.
     pub phase: StepPhase,
-    /// or this step of it.
+    /// The step of the phase that waits, if the need is one of a single step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<StepName>,
-    /// The instances are there, and the probe from this host fails.
+    /// True if enough instances exist but the probe from this host fails.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unreachable: bool,
 }
 
 impl Wait {
-    /// The same need: how many there are is left out, because others see that by themselves.
+    /// True if both are the same need. `have` is not compared, because readers of the store can
+    /// count the instances themselves.
     pub fn is_same_as(&self, other: &Self) -> bool {
         Self { have: 0, ..self.clone() } == Self { have: 0, ..other.clone() }
     }

@@ -1,4 +1,4 @@
-//! No file makes the reader panic, hang or take memory without bound.
+//! Checks that no file makes the reader panic, hang or allocate unbounded memory.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,5 @@
-//! No sequence of requests makes the core panic. The first byte of each piece says what it is.
+//! Checks that no sequence of requests makes the core panic. The first byte of each piece selects
+//! the kind of request.
 #![no_main]
 
 use etcd_client::proto::{PbPutRequest, PbDeleteRequest, PbLeaseGrantRequest, PbCompactionRequest, PbTxnRequest, PbRangeRequest};

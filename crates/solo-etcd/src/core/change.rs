@@ -1,18 +1,18 @@
-//! What one transaction changes: keys, and the leases that they hang on.
+//! The changes of one transaction to keys and to the leases that they are attached to.
 
 use super::lease::Leases;
 use super::mvcc::{Mvcc, Span, Writing};
 use super::read;
 use etcd_client::proto::{PbDeleteRequest, PbDeleteResponse, PbKeyValue, PbPutRequest, PbPutResponse};
 
-/// The changes of one transaction: keys, and the leases that they hang on.
+/// A running transaction that changes keys and leases together.
 pub(super) struct Change<'a> {
     pub(super) writing: Writing<'a>,
     pub(super) leases: &'a mut Leases,
 }
 
 impl Change<'_> {
-    /// The history with the changes so far.
+    /// Returns the history, including the changes made so far.
     pub(super) fn mvcc(&self) -> &Mvcc {
         self.writing.so_far()
     }
@@ -38,7 +38,7 @@ impl Change<'_> {
     pub(super) fn delete_range(&mut self, request: &PbDeleteRequest) -> PbDeleteResponse {
         let span = Span::new(&request.key, &request.range_end);
         let prev_kvs = if request.prev_kv {
-            // The newest state is never compacted.
+            // The newest state is never compacted, so this read does not fail.
             self.mvcc().range(span, 0, 0, false).unwrap_or_default().0
         } else {
             Vec::new()

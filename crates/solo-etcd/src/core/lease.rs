@@ -1,5 +1,5 @@
-//! Leases: a time to live, and the keys that go with it. Time comes in from outside, in milliseconds of a
-//! clock that never goes back.
+//! Leases: a time to live, and the keys that are deleted with it. The caller supplies the time, in
+//! milliseconds of a clock that never goes back.
 
 use super::limits::LEASE_SECONDS_MIN;
 use super::mvcc::Key;
@@ -7,27 +7,28 @@ use super::refusal::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A lease.
+/// A lease with the keys attached to it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Lease {
-    /// As granted, in seconds.
+    /// Time to live as granted, in seconds.
     pub(crate) seconds: i64,
     pub(crate) keys: BTreeSet<Key>,
 }
 
-/// All leases.
+/// All leases and the times at which they end.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     by_id: BTreeMap<i64, Lease>,
-    /// Behind a lock of their own: a lease is kept alive beside readers of the store, however long those take.
+    /// The end times have a lock of their own, so that a lease can be kept alive while readers hold
+    /// the store, however long they take.
     ends: Mutex<Ends>,
 }
 
-/// When leases end, unless they are kept alive.
+/// The times, in milliseconds, at which leases end unless they are kept alive.
 #[derive(Debug, Default)]
 struct Ends {
     by_id: BTreeMap<i64, u64>,
-    /// The next first.
+    /// The lease that ends next comes first.
     in_order: BTreeSet<(u64, i64)>,
 }
 
@@ -54,7 +55,7 @@ impl Leases {
         self.by_id.len()
     }
 
-    /// Grants a lease; gives the seconds granted, which may be more than asked for.
+    /// Grants a lease. Returns the seconds granted, which may be more than requested.
     pub(crate) fn grant(&mut self, id: i64, seconds: i64, now_millis: u64) -> Result<i64, Refusal> {
         if self.by_id.contains_key(&id) {
             return Err(Refusal::LeaseExists);
@@ -65,7 +66,8 @@ impl Leases {
         Ok(seconds)
     }
 
-    /// Gives a lease its full time again; `None` if it is not there or its time is over.
+    /// Gives a lease its full time again and returns that time in seconds. Returns `None` if the
+    /// lease does not exist or its time is over.
     pub(crate) fn keep_alive(&self, id: i64, now_millis: u64) -> Option<i64> {
         let seconds = self.by_id.get(&id)?.seconds;
         let mut ends = self.ends();
@@ -84,7 +86,7 @@ impl Leases {
         }
     }
 
-    /// Takes a lease away, with its keys.
+    /// Removes a lease and returns it with its keys.
     pub(crate) fn remove(&mut self, id: i64) -> Option<Lease> {
         let lease = self.by_id.remove(&id)?;
         self.ends().remove(id);
@@ -92,7 +94,8 @@ impl Leases {
     }
 
     fn ends(&self) -> MutexGuard<'_, Ends> {
-        // Nothing panics between its two halves.
+        // No code panics between the updates of the two fields, so a poisoned lock holds consistent
+        // data.
         self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -108,26 +111,26 @@ impl Leases {
         }
     }
 
-    /// Whole seconds left, as etcd cuts them off.
+    /// Returns the whole seconds left, rounded down as in etcd.
     pub(crate) fn seconds_left(&self, id: i64, now_millis: u64) -> Option<i64> {
         let left = self.ends().by_id.get(&id)?.saturating_sub(now_millis) / 1000;
         Some(i64::try_from(left).unwrap_or(i64::MAX))
     }
 
-    /// Every lease with its seconds, the next to end first.
+    /// Returns every lease with its granted seconds, the one that ends next first.
     pub(crate) fn by_end(&self) -> Vec<(i64, i64)> {
         let ends = self.ends();
         ends.in_order.iter().filter_map(|(_, id)| Some((*id, self.by_id.get(id)?.seconds))).collect()
     }
 
-    /// The leases whose time is over, so many at most.
+    /// Returns at most `most` leases whose time is over.
     pub(crate) fn ended(&self, now_millis: u64, most: usize) -> Vec<i64> {
         let ends = self.ends();
         let ended = ends.in_order.iter().take_while(|(ends, _)| *ends <= now_millis);
         ended.take(most).map(|(_, id)| *id).collect()
     }
 
-    /// When the next one ends.
+    /// Returns the time at which the next lease ends, in milliseconds.
     pub(crate) fn next_end_millis(&self) -> Option<u64> {
         self.ends().in_order.first().map(|(ends, _)| *ends)
     }

@@ -1,5 +1,6 @@
-//! The store without clock or IO: `apply(command, now)` gives the answer, and what changed can be read from
-//! the history. The same commands in the same order give the same state, which is what the journal relies on.
+//! The store without clock or I/O. [`Store::apply`] executes a command and returns its answer; the
+//! changes can be read from the history. The same commands in the same order give the same state,
+//! which the journal relies on.
 
 mod change;
 mod lease;
@@ -22,56 +23,56 @@ use lease::Leases;
 use mvcc::Mvcc;
 pub(crate) use mvcc::Version;
 
-/// What a lease takes, for the quota.
+/// Space that one lease counts for in the quota, in bytes.
 const LEASE_BYTES: u64 = 128;
-/// What changes the store. Each stands in the journal before it is applied.
+/// A change of the store. Every command is written to the journal before it is applied.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// Writes a key.
     Put(PbPutRequest),
-    /// Deletes keys.
+    /// Deletes a key or a range of keys.
     DeleteRange(PbDeleteRequest),
-    /// Compares, then does one of two lists.
+    /// Evaluates comparisons, then executes one of two lists of operations.
     Txn(PbTxnRequest),
-    /// Forgets history.
+    /// Discards the history before a revision.
     Compact(PbCompactionRequest),
-    /// Grants a lease under this id, which is not 0.
+    /// Grants a lease under the id of the request, which is not 0.
     LeaseGrant(PbLeaseGrantRequest),
-    /// Takes a lease away with its keys: asked for, or because its time is over.
+    /// Removes a lease and its keys, on request or because its time is over.
     LeaseRevoke(i64),
-    /// Raises or ends the alarm NOSPACE.
+    /// Raises (true) or clears (false) the alarm NOSPACE.
     NoSpace(bool),
-    /// The process started: the next raft term.
+    /// The process started: increases the raft term by one.
     Start,
 }
 
-/// What a command gave.
+/// Result of a command.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// Of a put.
+    /// Response to a put.
     Put(PbPutResponse),
-    /// Of a deletion.
+    /// Response to a deletion.
     DeleteRange(PbDeleteResponse),
-    /// Of a transaction.
+    /// Response to a transaction.
     Txn(PbTxnResponse),
-    /// The seconds of a lease.
+    /// Time to live of a granted lease, in seconds.
     Granted(i64),
-    /// Nothing but the revision.
+    /// The command has no result besides the revision.
     Done,
 }
 
-/// The whole state.
+/// The whole state of the store: keys with their history, leases, alarm and counters.
 #[derive(Debug, Default)]
 pub struct Store {
     mvcc: Mvcc,
     leases: Leases,
     no_space: bool,
     raft_term: u64,
-    /// Commands applied since the store was made; etcd's raft index.
+    /// Number of commands applied since the store was created; reported as etcd's raft index.
     applied: u64,
 }
 
-/// What a snapshot holds beside the versions of keys.
+/// The part of a snapshot besides keys and leases.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Summary {
     pub(crate) revision: i64,
@@ -82,7 +83,8 @@ pub(crate) struct Summary {
 }
 
 impl Command {
-    /// What is refused whatever the state: nothing of that sort gets into the journal.
+    /// Refuses commands that are invalid in any state. Such a command is never written to the
+    /// journal.
     pub fn check(&self) -> Result<(), Refusal> {
         match self {
             Self::Put(request) => txn::check_put(request),
@@ -93,7 +95,8 @@ impl Command {
         }
     }
 
-    /// What it may add to the store, for the quota; 0 for what frees space or takes none.
+    /// Returns how many bytes the command may add to the store, for the quota. It is 0 for commands
+    /// that free space or take none.
     pub fn cost_bytes(&self) -> u64 {
         match self {
             Self::Put(request) => put_cost(request),
@@ -121,7 +124,8 @@ fn txn_cost(request: &PbTxnRequest) -> u64 {
 }
 
 impl Store {
-    /// Applies one command. Time is in milliseconds of a clock that never goes back; leases alone look at it.
+    /// Applies one command. `now_millis` is in milliseconds of a clock that never goes back; only
+    /// leases use it.
     pub fn apply(&mut self, command: Command, now_millis: u64) -> Result<Answer, Refusal> {
         self.applied += 1;
         match command {
@@ -175,76 +179,78 @@ impl Store {
         read::range(&self.mvcc, request)
     }
 
-    /// Answers a transaction that only reads; `None` if it may write.
+    /// Answers a transaction that only reads. Returns `None` if the transaction may write.
     pub fn read_only_txn(&self, request: &PbTxnRequest) -> Option<Result<PbTxnResponse, Refusal>> {
         txn::is_read_only(request)
             .then(|| txn::check_txn(request).and_then(|()| txn::run_read_only(&self.mvcc, request)))
     }
 
-    /// Keeps a lease alive; its seconds, or `None` if it is not there or its time is over. Not in the journal:
-    /// after a restart every lease has its full time again.
+    /// Keeps a lease alive and returns its time to live in seconds. Returns `None` if the lease
+    /// does not exist or its time is over. Keep-alives are not in the journal, because every lease
+    /// has its full time again after a restart.
     pub fn keep_alive(&self, id: i64, now_millis: u64) -> Option<i64> {
         self.leases.keep_alive(id, now_millis)
     }
 
-    /// Gives every lease its full time: after a start nobody can know how long the store was away.
+    /// Gives every lease its full time again: after a start it is not known how long the store was
+    /// down.
     pub fn renew_all(&mut self, now_millis: u64) {
         self.leases.renew_all(now_millis);
     }
 
-    /// Seconds left, seconds granted and the keys of a lease.
+    /// Returns the seconds left, the seconds granted and the keys of a lease.
     pub fn lease(&self, id: i64, now_millis: u64) -> Option<(i64, i64, Vec<Vec<u8>>)> {
         let lease = self.leases.get(id)?;
         let keys = lease.keys.iter().map(|key| key.to_vec()).collect();
         Some((self.leases.seconds_left(id, now_millis)?, lease.seconds, keys))
     }
 
-    /// All leases, the next to end first, each with the seconds granted.
+    /// Returns the ids of all leases with the seconds granted, the one that ends next first.
     pub fn leases(&self) -> Vec<(i64, i64)> {
         self.leases.by_end()
     }
 
-    /// The leases whose time is over, so many at most.
+    /// Returns the ids of at most `most` leases whose time is over.
     pub fn ended_leases(&self, now_millis: u64, most: usize) -> Vec<i64> {
         self.leases.ended(now_millis, most)
     }
 
-    /// When the next lease ends.
+    /// Returns the time at which the next lease ends, in milliseconds.
     pub fn next_lease_end_millis(&self) -> Option<u64> {
         self.leases.next_end_millis()
     }
 
-    /// The newest revision.
+    /// Returns the newest revision.
     pub fn revision(&self) -> i64 {
         self.mvcc.revision()
     }
 
-    /// The revision of the last compaction; -1 before the first.
+    /// Returns the revision of the last compaction; -1 before the first.
     pub fn compacted(&self) -> i64 {
         self.mvcc.compacted()
     }
 
-    /// What it all takes, roughly.
+    /// Returns the approximate size of the whole store in bytes.
     pub fn bytes(&self) -> u64 {
         self.mvcc.bytes() + self.leases.count() as u64 * LEASE_BYTES
     }
 
-    /// The alarm NOSPACE is raised.
+    /// True if the alarm NOSPACE is raised.
     pub fn no_space(&self) -> bool {
         self.no_space
     }
 
-    /// Goes up by one with every start.
+    /// Returns the raft term, which increases by one with every start.
     pub fn raft_term(&self) -> u64 {
         self.raft_term
     }
 
-    /// Commands applied.
+    /// Returns the number of commands applied since the store was created.
     pub fn applied(&self) -> u64 {
         self.applied
     }
 
-    /// Changes from a revision on, in order.
+    /// Returns the changes from a revision on, in order.
     pub(crate) fn events(&self, from: i64) -> impl Iterator<Item = Event<'_>> {
         self.mvcc.events(from)
     }
@@ -259,7 +265,7 @@ impl Store {
         }
     }
 
-    /// The keys that are there, each with its newest version.
+    /// Returns the existing keys, each with its newest version.
     pub(crate) fn newest(&self) -> impl Iterator<Item = (&[u8], &Version)> {
         self.mvcc.newest_versions()
     }
@@ -268,7 +274,7 @@ impl Store {
         self.mvcc.versions()
     }
 
-    /// A state from the parts of a snapshot. Leases begin with their full time.
+    /// Builds the state from the parts of a snapshot. Leases begin with their full time.
     pub(crate) fn restore(
         summary: &Summary,
         leases: impl Iterator<Item = (i64, i64)>,

@@ -1,8 +1,8 @@
 //! Keys and their history: every version of every key since the last compaction.
 //!
-//! The model is etcd's `mvcc`: one revision per transaction, a number within it for each change, and a
-//! tombstone for a deletion. Nothing is ever changed in place, so any revision since the compaction can be
-//! read, and a watcher that fell behind reads the changes that it missed.
+//! The model is etcd's `mvcc`: one revision per transaction, a number within it for each change,
+//! and a tombstone for a deletion. Nothing is ever changed in place, so any revision since the
+//! compaction can be read, and a watcher that fell behind reads the changes that it missed.
 
 use super::Refusal;
 use etcd_client::proto::{PbEvent, PbKeyValue};
@@ -10,28 +10,28 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// A key; shared between the index and the order of changes.
+/// A key, shared between the index and the order of changes.
 pub(crate) type Key = Arc<[u8]>;
 
-/// What the history of a store begins with.
+/// Revision of an empty store.
 const FIRST_REVISION: i64 = 1;
-/// No compaction yet.
+/// Value of the compacted revision before the first compaction.
 const NEVER: i64 = -1;
-/// What one version takes beside its key and value, for the quota.
+/// Space that one version counts for in the quota besides its key and value, in bytes.
 const VERSION_BYTES: u64 = 128;
 
 /// One version of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Version {
-    /// The transaction.
+    /// Revision of the transaction that wrote this version.
     pub(crate) revision: i64,
-    /// The number of the change within it.
+    /// Number of the change within the transaction.
     pub(crate) sub: i32,
-    /// The revision of the first version since the key was last absent.
+    /// Revision of the first version since the key last did not exist.
     pub(crate) created: i64,
-    /// Counts versions since then, from 1; 0 is a tombstone.
+    /// Number of this version since the key was created, from 1; 0 for a tombstone.
     pub(crate) version: i64,
-    /// 0 for none.
+    /// Id of the lease; 0 for none.
     pub(crate) lease: i64,
     pub(crate) value: Box<[u8]>,
 }
@@ -57,7 +57,7 @@ impl Version {
     }
 }
 
-/// A change in the order of changes; the version itself stands under its key.
+/// An entry in the order of changes. The version itself is stored under its key.
 #[derive(Debug, Clone)]
 struct Change {
     revision: i64,
@@ -65,8 +65,8 @@ struct Change {
     key: Key,
 }
 
-/// The keys that a request is about: one, a range, or all from one on. etcd's rule: no end is one key, an end
-/// of one zero byte has no bound.
+/// The keys that a request concerns: one key, a range, or all keys from one on. The rule is etcd's:
+/// no end means one key, an end of one zero byte means no upper bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span<'a> {
     key: &'a [u8],
@@ -90,7 +90,7 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// Nothing can be in it.
+    /// True if the span cannot contain a key.
     fn is_empty(&self) -> bool {
         !matches!(self.end, [] | [0]) && self.end <= self.key
     }
@@ -105,7 +105,7 @@ impl<'a> Span<'a> {
     }
 }
 
-/// The history.
+/// All keys with their versions, and the order of all changes.
 #[derive(Debug, Clone)]
 pub(crate) struct Mvcc {
     keys: BTreeMap<Key, Vec<Version>>,
@@ -136,22 +136,22 @@ impl Mvcc {
         self.compacted
     }
 
-    /// What all of it takes, roughly; the quota counts this.
+    /// Returns the approximate size of the history in bytes, which the quota counts.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The newest version of a key, if the key is there.
+    /// Returns the newest version of a key, if the key exists.
     pub(crate) fn newest(&self, key: &[u8]) -> Option<&Version> {
         self.keys.get(key)?.last().filter(|v| !v.is_tombstone())
     }
 
-    /// The newest version of a key as clients see it.
+    /// Returns the newest version of a key in the form that clients receive.
     pub(crate) fn newest_key_value(&self, key: &[u8]) -> Option<PbKeyValue> {
         self.newest(key).map(|version| version.key_value(key, false))
     }
 
-    /// Keys of a span with their versions at a revision, in order.
+    /// Returns the keys of a span with their versions at a revision, in order.
     fn at<'a>(&'a self, span: Span<'a>, revision: i64) -> impl Iterator<Item = (&'a Key, &'a Version)> {
         let found = (!span.is_empty()).then(|| self.keys.range::<[u8], _>(span.bounds()));
         let newest = self.revision <= revision;
@@ -161,8 +161,8 @@ impl Mvcc {
         })
     }
 
-    /// Reads a span. The revision of the answer's state is the given one, or the newest if that is 0 or less;
-    /// `limit` 0 is none. The count is that of the whole span.
+    /// Reads a span at a revision; a revision of 0 or less means the newest. A `limit` of 0 means
+    /// no limit. The returned count is that of the whole span.
     pub(crate) fn range(
         &self,
         span: Span<'_>,
@@ -182,7 +182,7 @@ impl Mvcc {
         Ok((found, count))
     }
 
-    /// Counts a span.
+    /// Counts the keys of a span at a revision.
     pub(crate) fn count(&self, span: Span<'_>, revision: i64) -> Result<i64, Refusal> {
         let at = self.readable(revision)?;
         Ok(i64::try_from(self.at(span, at).count()).unwrap_or(i64::MAX))
@@ -199,7 +199,7 @@ impl Mvcc {
         }
     }
 
-    /// Begins a transaction: its changes get one revision together.
+    /// Begins a transaction. All its changes get the same revision.
     pub(crate) fn begin(&mut self) -> Writing<'_> {
         Writing { mvcc: self, changes: 0 }
     }
@@ -209,13 +209,14 @@ impl Mvcc {
         self.changes.push_back(Change { revision: version.revision, sub: version.sub, key: key.clone() });
         let versions = self.keys.entry(key).or_default();
         if versions.is_empty() {
-            // Most keys have one version, and the library's own growth begins with four.
+            // Most keys have one version, and a `Vec` that grows by itself begins with room for
+            // four.
             versions.reserve_exact(1);
         }
         versions.push(version);
     }
 
-    /// Forgets what is older than the newest version of each key at this revision.
+    /// Discards the versions that are older than the newest version of each key at this revision.
     pub(crate) fn compact(&mut self, revision: i64) -> Result<(), Refusal> {
         if revision <= self.compacted {
             return Err(Refusal::Compacted);
@@ -224,8 +225,8 @@ impl Mvcc {
             return Err(Refusal::FutureRevision);
         }
         self.compacted = revision;
-        // Only keys that changed up to there can have something to forget. A key that did not change after
-        // its one version was kept by an earlier compaction stays as it is.
+        // Only keys that changed up to this revision can have versions to discard. A key stays as
+        // it is if an earlier compaction kept its one version and it has not changed since.
         let old = self.changes.partition_point(|change| change.revision <= revision);
         let touched: Vec<Key> = self.changes.range(..old).map(|change| change.key.clone()).collect();
         for key in &touched {
@@ -256,8 +257,8 @@ impl Mvcc {
         }
     }
 
-    /// The changes from a revision on, in order, as events; with the key's version before, where wanted and
-    /// not compacted.
+    /// Returns the changes from a revision on as events, in order. An event can also give the
+    /// previous version of its key, unless that is compacted.
     pub(crate) fn events(&self, from: i64) -> impl Iterator<Item = Event<'_>> {
         let first = self.changes.partition_point(|change| change.revision < from);
         self.changes.range(first..).filter_map(|change| {
@@ -267,13 +268,13 @@ impl Mvcc {
         })
     }
 
-    /// The keys that are there, each with its newest version.
+    /// Returns the existing keys, each with its newest version.
     pub(crate) fn newest_versions(&self) -> impl Iterator<Item = (&[u8], &Version)> {
         let newest = self.keys.iter().filter_map(|(key, versions)| Some((&**key, versions.last()?)));
         newest.filter(|(_, version)| !version.is_tombstone())
     }
 
-    /// The keys that hang on a lease now, each with its lease.
+    /// Returns the keys that are attached to a lease now, each with the id of its lease.
     pub(crate) fn leased(&self) -> impl Iterator<Item = (&Key, i64)> {
         self.keys.iter().filter_map(|(key, versions)| {
             let lease = versions.last()?.lease;
@@ -281,12 +282,12 @@ impl Mvcc {
         })
     }
 
-    /// Every version of every key, for a snapshot; by key, oldest first.
+    /// Returns every version of every key for a snapshot, ordered by key, oldest version first.
     pub(crate) fn versions(&self) -> impl Iterator<Item = (&Key, &Version)> {
         self.keys.iter().flat_map(|(key, versions)| versions.iter().map(move |version| (key, version)))
     }
 
-    /// Puts a history together again from what [`Self::versions`] gave.
+    /// Rebuilds a history from the output of [`Self::versions`].
     pub(crate) fn restore(
         revision: i64,
         compacted: i64,
@@ -313,7 +314,7 @@ fn find(versions: &[Version], revision: i64, sub: i32) -> Option<usize> {
     versions.binary_search_by_key(&(revision, sub), |v| (v.revision, v.sub)).ok()
 }
 
-/// A change, as a watcher sees it.
+/// A change in the form that a watcher sees.
 pub(crate) struct Event<'a> {
     key: &'a Key,
     versions: &'a [Version],
@@ -321,7 +322,7 @@ pub(crate) struct Event<'a> {
     compacted: i64,
 }
 
-/// The number of a deletion in `mvccpb.Event.EventType`; a put is 0.
+/// Value of a deletion in `mvccpb.Event.EventType`; a put is 0.
 const DELETE: i32 = 1;
 
 impl Event<'_> {
@@ -337,13 +338,14 @@ impl Event<'_> {
         self.versions[self.index].is_tombstone()
     }
 
-    /// What it takes in an answer, roughly.
+    /// Returns the approximate size of the event in an answer, in bytes.
     pub(crate) fn bytes(&self, with_previous: bool) -> usize {
         let previous = self.previous().filter(|_| with_previous).map_or(0, |v| v.value.len());
         self.key.len() + self.versions[self.index].value.len() + previous + 64
     }
 
-    /// As etcd, which reads the key at the revision before, but not where the key was made in this one.
+    /// Returns the previous version. Like etcd, it reads the key at the revision before, except for
+    /// a key that was created in this revision.
     fn previous(&self) -> Option<&Version> {
         let version = &self.versions[self.index];
         let was_there = version.created != version.revision && version.revision > self.compacted;
@@ -362,15 +364,15 @@ impl Event<'_> {
     }
 }
 
-/// A transaction that writes. Its changes are seen at once by what it reads; its revision counts when it
-/// ends, if there was a change.
+/// A transaction that writes. Its own reads see its changes at once. The revision increases with
+/// the first change, so a transaction without changes leaves it as it is.
 pub(crate) struct Writing<'a> {
     mvcc: &'a mut Mvcc,
     changes: i32,
 }
 
 impl Writing<'_> {
-    /// The history with the changes so far.
+    /// Returns the history, including the changes made so far.
     pub(crate) fn so_far(&self) -> &Mvcc {
         self.mvcc
     }
@@ -383,7 +385,7 @@ impl Writing<'_> {
         (self.mvcc.revision, self.changes - 1)
     }
 
-    /// Writes a key; gives the key to share, and its lease before, 0 for none.
+    /// Writes a key. Returns the shared key and the id of the lease that it had before, 0 for none.
     pub(crate) fn put(&mut self, key: &[u8], value: Vec<u8>, lease: i64) -> (Key, i64) {
         let (revision, sub) = self.next();
         let known = self.mvcc.keys.get_key_value(key);
@@ -396,7 +398,7 @@ impl Writing<'_> {
         (key, lease_before)
     }
 
-    /// Deletes the keys of a span: which, and the lease of each.
+    /// Deletes the keys of a span. Returns the deleted keys, each with the id of its lease.
     pub(crate) fn delete(&mut self, span: Span<'_>) -> Vec<(Key, i64)> {
         let found: Vec<(Key, i64)> =
             self.mvcc.at(span, self.mvcc.revision).map(|(key, v)| (key.clone(), v.lease)).collect();

@@ -1,4 +1,4 @@
-//! Range requests: filters, order and limit, in etcd's order of doing them.
+//! Range requests: filters, order and limit, applied in the same sequence as in etcd.
 
 use super::Refusal;
 use super::mvcc::{Mvcc, Span};
@@ -13,12 +13,12 @@ const BY_CREATE: i32 = 2;
 const BY_MOD: i32 = 3;
 const BY_VALUE: i32 = 4;
 
-/// What a range request must keep to, whatever the state.
+/// Refuses range requests that are invalid in any state.
 pub(crate) fn check_range(request: &PbRangeRequest) -> Result<(), Refusal> {
     if request.key.is_empty() { Err(Refusal::EmptyKey) } else { Ok(()) }
 }
 
-/// Answers a range request. The header has the revision alone.
+/// Answers a range request. The header contains only the revision.
 pub(crate) fn range(mvcc: &Mvcc, request: &PbRangeRequest) -> Result<PbRangeResponse, Refusal> {
     let span = Span::new(&request.key, &request.range_end);
     if request.count_only {
@@ -27,9 +27,10 @@ pub(crate) fn range(mvcc: &Mvcc, request: &PbRangeRequest) -> Result<PbRangeResp
     }
     let bounds = Bounds::of(request);
     let limit = usize::try_from(request.limit).unwrap_or(0);
-    // What is filtered or sorted is read whole; else one more than wanted tells whether there is more.
+    // A span that is filtered or sorted is read as a whole. Otherwise one more key than the limit
+    // is read, which shows whether there are more.
     let read = if bounds.is_some() || request.sort_order != 0 || limit == 0 { 0 } else { limit + 1 };
-    // Values are needed to sort by them.
+    // Sorting by value needs the values.
     let keys_only = request.keys_only && request.sort_target != BY_VALUE;
     let (mut found, count) = mvcc.range(span, request.revision, read, keys_only)?;
     if let Some(bounds) = bounds {
@@ -50,13 +51,13 @@ fn answer(mvcc: &Mvcc, kvs: Vec<PbKeyValue>, count: i64, more: bool) -> PbRangeR
     PbRangeResponse { header: Some(header(mvcc)), kvs, more, count }
 }
 
-/// A header with the revision alone, as answers within a transaction have it.
+/// Returns a header with only the revision, as in the answers within a transaction.
 pub(crate) fn header(mvcc: &Mvcc) -> PbResponseHeader {
     PbResponseHeader { revision: mvcc.revision(), ..PbResponseHeader::default() }
 }
 
-/// Without an order, another target than the key is sorted upwards. Equal ones stay in the order of keys; etcd's
-/// sort leaves their order open.
+/// Sorts the found keys. Without an order, a target other than the key is sorted in ascending
+/// order. Keys of equal rank stay in key order; etcd's sort does not define their order.
 fn sort(found: &mut [PbKeyValue], request: &PbRangeRequest) {
     let descend = match request.sort_order {
         ASCEND => false,
@@ -76,7 +77,7 @@ fn sort(found: &mut [PbKeyValue], request: &PbRangeRequest) {
     });
 }
 
-/// Bounds on revisions; 0 is none.
+/// Lower and upper bounds on revisions; 0 means no bound.
 struct Bounds {
     modified: (i64, i64),
     created: (i64, i64),

@@ -1,35 +1,37 @@
-//! What the store refuses, in etcd's own words and codes: clients compare the text.
+//! Refusals of the store, with the texts and codes of etcd: clients compare the text.
 
-/// A refusal. Texts and codes: etcd's `api/v3rpc/rpctypes/error.go`; codes are those of google.rpc.Code.
+/// Reason why a request is refused. Texts and codes are those of etcd's
+/// `api/v3rpc/rpctypes/error.go`; the codes are those of google.rpc.Code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// A key is empty.
     EmptyKey,
-    /// `ignore_value` or `ignore_lease` on a key that is not there, or an operation of no kind.
+    /// `ignore_value` or `ignore_lease` is set for a key that does not exist, or an operation of a
+    /// transaction has no kind.
     KeyNotFound,
-    /// A value together with `ignore_value`.
+    /// A value is given together with `ignore_value`.
     ValueProvided,
-    /// A lease together with `ignore_lease`.
+    /// A lease is given together with `ignore_lease`.
     LeaseProvided,
-    /// More operations or comparisons than [`OPERATIONS_MAX`](super::OPERATIONS_MAX).
+    /// There are more operations or comparisons than [`OPERATIONS_MAX`](super::OPERATIONS_MAX).
     TooManyOperations,
     /// A transaction would write a key twice.
     DuplicateKey,
-    /// The history before the compaction is gone.
+    /// The requested revision was compacted.
     Compacted,
-    /// A revision that is not there yet.
+    /// The requested revision does not exist yet.
     FutureRevision,
     /// The quota is used up, or the disk is full.
     NoSpace,
-    /// No such lease.
+    /// The lease does not exist.
     LeaseNotFound,
-    /// The id of a new lease is taken.
+    /// The id requested for a new lease is already in use.
     LeaseExists,
-    /// A time to live beyond [`LEASE_SECONDS_MAX`](super::LEASE_SECONDS_MAX).
+    /// The time to live is longer than [`LEASE_SECONDS_MAX`](super::LEASE_SECONDS_MAX).
     LeaseTooLong,
-    /// A request of more than [`REQUEST_BYTES_MAX`](super::REQUEST_BYTES_MAX).
+    /// The request is larger than [`REQUEST_BYTES_MAX`](super::REQUEST_BYTES_MAX).
     RequestTooLarge,
-    /// Too much waits to be written.
+    /// The commands that wait to be written take too much memory.
     TooManyRequests,
     /// The store is stopping, or its journal cannot be written.
     Stopped,
@@ -43,12 +45,12 @@ const OUT_OF_RANGE: i32 = 11;
 const UNAVAILABLE: i32 = 14;
 
 impl Refusal {
-    /// The code, one of google.rpc.Code.
+    /// Returns the code, one of google.rpc.Code.
     pub fn code(self) -> i32 {
         self.parts().0
     }
 
-    /// etcd's words.
+    /// Returns the text that etcd uses for this refusal.
     pub fn message(self) -> &'static str {
         self.parts().1
     }

@@ -1,4 +1,4 @@
-//! Transactions: what is refused before anything is looked at, which branch is taken, and what it does.
+//! Transactions: refuses invalid ones regardless of the state, selects the branch, and executes it.
 
 use super::change::Change;
 use super::limits::OPERATIONS_MAX;
@@ -14,7 +14,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
-/// What a put must keep to, whatever the state.
+/// Refuses puts that are invalid in any state.
 pub(crate) fn check_put(request: &PbPutRequest) -> Result<(), Refusal> {
     if request.key.is_empty() {
         Err(Refusal::EmptyKey)
@@ -27,21 +27,23 @@ pub(crate) fn check_put(request: &PbPutRequest) -> Result<(), Refusal> {
     }
 }
 
-/// What a deletion must keep to, whatever the state.
+/// Refuses deletions that are invalid in any state.
 pub(crate) fn check_delete(request: &PbDeleteRequest) -> Result<(), Refusal> {
     if request.key.is_empty() { Err(Refusal::EmptyKey) } else { Ok(()) }
 }
 
-/// What a transaction must keep to, whatever the state.
+/// Refuses transactions that are invalid in any state.
 pub(crate) fn check_txn(request: &PbTxnRequest) -> Result<(), Refusal> {
     check_operations(request, OPERATIONS_MAX)?;
-    // After the count, which bounds how deep they nest.
+    // These checks recurse, so they follow the check of the count, which bounds the depth of
+    // nesting.
     writes_once(&request.success)?;
     writes_once(&request.failure)?;
     Ok(())
 }
 
-/// A nested transaction may have as many operations as the longest list around it leaves.
+/// Checks the number of operations and each operation by itself. A nested transaction may have as
+/// many operations as the longest list around it leaves of `most`.
 fn check_operations(request: &PbTxnRequest, most: usize) -> Result<(), Refusal> {
     let count = request.compare.len().max(request.success.len()).max(request.failure.len());
     let left = most.checked_sub(count).ok_or(Refusal::TooManyOperations)?;
@@ -62,7 +64,8 @@ fn check_operations(request: &PbTxnRequest, most: usize) -> Result<(), Refusal> 
 
 type Puts<'a> = BTreeSet<&'a [u8]>;
 
-/// What deletions cover: spans that do not overlap, each from its first key to the first one behind it.
+/// The key ranges that deletions cover. The ranges do not overlap. Each maps its first key to its
+/// end, which is exclusive.
 #[derive(Default)]
 struct Deletes<'a>(BTreeMap<&'a [u8], Cow<'a, [u8]>>);
 
@@ -76,7 +79,9 @@ impl<'a> Deletes<'a> {
         self.add_span(&delete.key, end);
     }
 
-    /// One without an upper bound ends at a single zero byte, before it begins: it covers nothing here.
+    /// Adds a range and merges it with the ranges that it touches. A deletion without an upper
+    /// bound has a single zero byte as its end, which sorts before its start, so it covers nothing
+    /// here.
     fn add_span(&mut self, start: &'a [u8], mut end: Cow<'a, [u8]>) {
         if start >= &*end {
             return;
@@ -100,9 +105,9 @@ impl<'a> Deletes<'a> {
     }
 }
 
-/// No key is put twice, or put and deleted. As in etcd's `checkIntervals`, a deletion without an upper bound
-/// is not counted, and neither are the deletions of a later nested transaction against the puts of an
-/// earlier one.
+/// Refuses operations that put a key twice, or put and delete it. As in etcd's `checkIntervals`, a
+/// deletion without an upper bound is ignored, and the deletions of a later nested transaction are
+/// not compared with the puts of an earlier one.
 fn writes_once(operations: &[PbTxnRequestOp]) -> Result<(Puts<'_>, Deletes<'_>), Refusal> {
     let requests = || operations.iter().filter_map(|operation| operation.request.as_ref());
     let mut deletes = Deletes::default();
@@ -116,7 +121,7 @@ fn writes_once(operations: &[PbTxnRequestOp]) -> Result<(Puts<'_>, Deletes<'_>),
         let PbTxnOpRequest::RequestTxn(nested) = request else { continue };
         let (puts_then, deletes_then) = writes_once(&nested.success)?;
         let (puts_else, deletes_else) = writes_once(&nested.failure)?;
-        // One of the two branches runs: both may put the same key.
+        // Only one of the two branches runs, so both may put the same key.
         if puts_then.iter().chain(&puts_else).any(|key| puts.contains(key) || deletes.covers(key)) {
             return Err(Refusal::DuplicateKey);
         }
@@ -135,14 +140,16 @@ fn writes_once(operations: &[PbTxnRequestOp]) -> Result<(Puts<'_>, Deletes<'_>),
     Ok((puts, deletes))
 }
 
-/// Nothing but reads, and none of them nested: it needs no place in the order of writes.
+/// True if the transaction contains only reads and no nested transactions. It then needs no place
+/// in the order of writes.
 pub(crate) fn is_read_only(request: &PbTxnRequest) -> bool {
     let reads =
         |operation: &PbTxnRequestOp| matches!(operation.request, Some(PbTxnOpRequest::RequestRange(_)));
     request.success.iter().chain(&request.failure).all(reads)
 }
 
-/// The branches that a transaction and those nested in it take, outermost first, each by the state before all.
+/// The branches that a transaction and its nested transactions take, outermost first. All
+/// comparisons are evaluated on the state before the whole transaction.
 pub(crate) struct Path(Vec<bool>);
 
 impl Path {
@@ -162,7 +169,8 @@ impl Path {
         }
     }
 
-    /// The operations that will run, in order, without the transactions around them.
+    /// Returns the operations that will run, in order, with nested transactions replaced by their
+    /// operations.
     fn operations<'a>(&self, request: &'a PbTxnRequest) -> Vec<&'a PbTxnOpRequest> {
         fn add<'a>(
             request: &'a PbTxnRequest,
@@ -197,7 +205,8 @@ const TARGET_MOD: i32 = 2;
 const TARGET_VALUE: i32 = 3;
 const TARGET_LEASE: i32 = 4;
 
-/// Over a range every key must hold. A key that is not there compares as zero, but never by its value.
+/// True if the comparison holds. For a range it must hold for every key. A key that does not exist
+/// compares as zero, but a comparison of its value never holds.
 fn holds(mvcc: &Mvcc, compare: &PbCompare) -> bool {
     let span = Span::new(&compare.key, &compare.range_end);
     let Ok((found, _)) = mvcc.range(span, 0, 0, compare.target != TARGET_VALUE) else { return false };
@@ -232,7 +241,7 @@ fn holds(mvcc: &Mvcc, compare: &PbCompare) -> bool {
     })
 }
 
-/// What the state refuses: first by the puts, then by the reads.
+/// Refuses operations that are invalid in the present state: first checks the puts, then the reads.
 pub(crate) fn check_against(
     mvcc: &Mvcc,
     request: &PbTxnRequest,
@@ -261,7 +270,7 @@ pub(crate) fn check_against(
     Ok(())
 }
 
-/// Runs what [`check_against`] let through.
+/// Executes a transaction that [`check_against`] has accepted.
 pub(crate) fn run(change: &mut Change<'_>, request: &PbTxnRequest, path: &Path) -> PbTxnResponse {
     let mut answer = run_branch(change, request, &mut path.0.iter().copied());
     answer.header = Some(header(change.mvcc()));
@@ -278,7 +287,7 @@ fn run_branch(
     for operation in branch(request, succeeded).iter().filter_map(|o| o.request.as_ref()) {
         let response = match operation {
             PbTxnOpRequest::RequestRange(read) => {
-                // Checked before, and writing compacts nothing.
+                // The read was checked before, and writes do not compact, so it does not fail.
                 PbTxnOpResponse::ResponseRange(range(change.mvcc(), read).unwrap_or_default())
             }
             PbTxnOpRequest::RequestPut(put) => PbTxnOpResponse::ResponsePut(change.put(put.clone())),
@@ -291,7 +300,7 @@ fn run_branch(
         };
         responses.push(PbResponseOp { response: Some(response) });
     }
-    // A nested answer's header is empty.
+    // The header of a nested answer is empty.
     PbTxnResponse { header: Some(PbResponseHeader::default()), succeeded, responses }
 }
 

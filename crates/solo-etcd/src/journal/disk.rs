@@ -1,5 +1,5 @@
-//! The few file operations that the journal needs. Tests put a disk in their place that loses, tears and
-//! fails writes.
+//! The few file operations that the journal needs. Tests replace the disk by one that loses, tears
+//! and fails writes.
 
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
@@ -12,25 +12,25 @@ use std::path::Path;
 pub(crate) trait Disk: Send {
     type File: DiskFile;
 
-    /// The names of the files.
+    /// Returns the names of the files.
     fn list(&self) -> io::Result<Vec<String>>;
     /// Opens a file for reading from its beginning.
     fn read(&self, name: &str) -> io::Result<Box<dyn Read + '_>>;
-    /// Opens a file for writing.
+    /// Opens an existing file for writing.
     fn open(&self, name: &str) -> io::Result<Self::File>;
-    /// Makes a new, empty file in place of what may stand under the name.
+    /// Creates an empty file, or empties the existing file of this name.
     fn create(&self, name: &str) -> io::Result<Self::File>;
-    /// Gives a file another name, durably. When this fails it may have happened.
+    /// Renames a file durably. After an error the rename may or may not have happened.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
 }
 
-/// A file that is written at given places.
+/// A file that is written at given offsets.
 pub(crate) trait DiskFile: Send {
-    /// Writes all bytes there.
+    /// Writes all bytes at the offset.
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
-    /// Returns when everything written is on disk.
+    /// Returns when everything written before is on disk.
     fn sync(&mut self) -> io::Result<()>;
 }
 
@@ -41,14 +41,15 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Opens a directory; makes it, for its owner alone, if it is not there.
+    /// Opens a directory. Creates it, accessible only by its owner, if it does not exist.
     pub(crate) fn open_or_create(path: &Path) -> io::Result<Self> {
         let mut builder = std::fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         let is_new = !path.exists();
         builder.recursive(true).create(path)?;
         if is_new && let Some(parent) = path.canonicalize()?.parent() {
-            // What is acknowledged in it must not go with its name.
+            // Acknowledged data must not be lost because the name of a new directory is not yet on
+            // disk.
             File::open(parent)?.sync_all()?;
         }
         let descriptor =
@@ -56,7 +57,8 @@ impl Directory {
         Ok(Self { path: path.to_owned(), descriptor })
     }
 
-    /// Opens, and makes, the file that one process at a time may hold.
+    /// Opens the file that only one process at a time may lock, and creates it if it does not
+    /// exist.
     pub(crate) fn lock_file(&self) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         Ok(rustix::fs::openat(&self.descriptor, "lock", flags, Mode::RUSR | Mode::WUSR)?.into())

@@ -1,18 +1,19 @@
-//! Frames: what is written to the file in one piece and is on disk as a whole or not at all.
+//! Frames: the units in which the file is written. A frame is on disk as a whole or not at all.
 //!
-//! A frame is a marker, the length of its payload, its number in the file, a checksum, and the payload. Each
-//! is synced before the next is written, so after a crash only the last can be torn; a frame that is whole
-//! behind one that is not means that the file was damaged, not torn. The checksum takes in a random number
-//! of the file, so that no value that a client writes can pass for a frame.
+//! A frame consists of a marker, the length of its payload, its number in the file, a checksum, and
+//! the payload. Each frame is synced before the next is written, so after a crash only the last one
+//! can be torn. A whole frame after one that is not whole means that the file was damaged, not
+//! torn. The checksum includes a random number of the file, so that no value that a client writes
+//! can pass for a frame.
 
 use std::io::{self, Read};
 
-/// Longest payload; a batch of requests stays far below.
+/// Longest payload, in bytes. A batch of requests is far smaller.
 pub(crate) const PAYLOAD_MAX_BYTES: usize = 8 * 1024 * 1024;
 pub(crate) const HEADER_BYTES: usize = 20;
 const MARKER: u32 = 0x4f4c_4f53;
 
-/// Puts header and payload together.
+/// Appends a frame, that is, header and payload, to `out`.
 pub(crate) fn write(nonce: u64, number: u64, payload: &[u8], out: &mut Vec<u8>) {
     let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
     out.extend_from_slice(&MARKER.to_le_bytes());
@@ -30,16 +31,16 @@ fn checksum(nonce: u64, number: u64, payload: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// What stands at a place of the file.
+/// Result of reading at the position of a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// A whole frame: its payload.
+    /// Payload of a whole frame.
     Frame(Vec<u8>),
-    /// None; these bytes were read.
+    /// Bytes that were read but are not a whole frame with the expected number.
     Other(Vec<u8>),
 }
 
-/// Reads the frame of this number.
+/// Reads the frame with this number.
 pub(crate) fn read(nonce: u64, number: u64, file: &mut impl Read) -> io::Result<Found> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES);
     file.take(HEADER_BYTES as u64).read_to_end(&mut bytes)?;
@@ -55,7 +56,7 @@ pub(crate) fn read(nonce: u64, number: u64, file: &mut impl Read) -> io::Result<
     }
 }
 
-/// The number of the frame and the length of its payload, if this is a header.
+/// Returns the number of the frame and the length of its payload, if the bytes begin with a header.
 fn header(bytes: &[u8]) -> Option<(u64, usize)> {
     let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
     let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
@@ -64,14 +65,14 @@ fn header(bytes: &[u8]) -> Option<(u64, usize)> {
     (word(0) == MARKER && length <= PAYLOAD_MAX_BYTES).then_some((number, length))
 }
 
-/// The number of the frame that stands whole at the beginning of these bytes.
+/// Returns the number of the frame, if these bytes begin with a whole one.
 fn whole_number(nonce: u64, bytes: &[u8]) -> Option<u64> {
     let (number, length) = header(bytes)?;
     let payload = bytes.get(HEADER_BYTES..HEADER_BYTES + length)?;
     (bytes[16..HEADER_BYTES] == checksum(nonce, number, payload).to_le_bytes()).then_some(number)
 }
 
-/// True if a frame behind this one stands whole somewhere in these bytes.
+/// True if these bytes contain a whole frame with a higher number than this one.
 pub(crate) fn holds_later(nonce: u64, number: u64, bytes: &[u8]) -> bool {
     let starts = bytes.windows(4).enumerate().filter(|(_, window)| *window == MARKER.to_le_bytes());
     starts.into_iter().any(|(at, _)| whole_number(nonce, &bytes[at..]).is_some_and(|found| found > number))

@@ -1,12 +1,13 @@
-//! The journal: acknowledged means on disk.
+//! The journal: an acknowledged command is on disk.
 //!
-//! One file, `store-N`: a header, a snapshot of the state, then every command since, each batch in a frame
-//! that is synced before anything of it is applied or answered. When the commands have outgrown the snapshot
-//! the state is written to `store-N+1` in full, which takes the place of the old file by a rename. At start
-//! the snapshot is read and the commands are applied again; the same commands give the same state.
+//! The journal is one file, `store-N`: a header, a snapshot of the state, then every command since.
+//! Each batch of commands is a frame that is synced before any of them is applied or answered. When
+//! the commands have outgrown the snapshot, the whole state is written to a new file, which a
+//! rename turns into `store-N+1`; it replaces the old file. At start the snapshot is read and the
+//! commands are applied again; the same commands give the same state.
 //!
-//! A torn end is cut: it was never acknowledged. A file that is damaged anywhere else, or that a newer
-//! program wrote, is refused. It is never taken for an empty one.
+//! A torn end is cut off, because it was never acknowledged. A file that is damaged anywhere else,
+//! or that a newer program wrote, is refused. It is never taken for an empty one.
 
 mod disk;
 mod frame;
@@ -25,55 +26,57 @@ use std::path::{Path, PathBuf};
 
 const MAGIC: [u8; 8] = *b"soloetcd";
 const FORMAT: u32 = 1;
-/// Magic, format, nonce.
+/// Size of the file header in bytes: magic, format and nonce.
 const FILE_HEADER_BYTES: usize = 20;
-/// The file grows by so much at a time: a sync is cheaper while the size stays.
+/// Number of bytes by which the file grows in advance. A sync is cheaper while the file size stays
+/// the same.
 const GROW_BYTES: usize = 1024 * 1024;
-/// Records of a snapshot in one frame.
+/// Size of the records from which a frame of a snapshot is written, in bytes.
 const SNAPSHOT_FRAME_BYTES: usize = 256 * 1024;
-/// The commands may take so much before the file is written anew, and twice what the snapshot takes.
+/// Size, in bytes, that the commands must exceed before the file is rewritten. They must also
+/// exceed twice the size of the snapshot.
 const COMMANDS_MIN_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Why a store cannot be opened.
+/// Reason why a store cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process has it.
+    /// Another process uses the directory.
     #[error("another process uses the store in {0}")]
     InUse(PathBuf),
-    /// An etcd keeps its data there.
+    /// The directory holds the data of an etcd.
     #[error(
         "{} holds the data of an etcd (the directory `member`), which solo-etcd cannot read. It was left as it is. Give solo-etcd another directory. To take the keys over start that etcd, and when nobody writes to it any more: etcdctl --endpoints ETCD make-mirror SOLO-ETCD; see docs/solo-etcd.md",
         .0.display()
     )]
     OfEtcd(PathBuf),
-    /// It is damaged.
+    /// The store file is damaged.
     #[error(
         "the store file {file} is damaged at byte {offset}: {detail}. It was left as it is. Put a copy of it from a backup in its place, or move it away to begin with an empty store; a fleet will then ask for `orchestrate store accept`"
     )]
     Damaged {
-        /// The file.
+        /// Path of the file.
         file: String,
-        /// Where.
+        /// Offset of the damage, in bytes.
         offset: u64,
-        /// What is wrong.
+        /// What is wrong at the offset.
         detail: String,
     },
-    /// A newer program wrote it.
+    /// A newer program wrote the store file.
     #[error(
         "the store file {file} has format {found}, and this program knows none above {FORMAT}: use the newer program that wrote it, or export from there"
     )]
     Newer {
-        /// The file.
+        /// Path of the file.
         file: String,
-        /// Its format.
+        /// Format number in the file.
         found: u32,
     },
-    /// Reading or writing failed.
+    /// Reading or writing the directory failed.
     #[error("the store in {path}: {source}")]
     Io {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
-        /// How.
+        /// Underlying I/O error.
         source: io::Error,
     },
 }
@@ -83,28 +86,28 @@ pub(crate) struct Journal<D: Disk> {
     disk: D,
     identity: Identity,
     file: StoreFile<D::File>,
-    /// A sync failed: what is on disk is not known any more.
+    /// True if it is not known what is on disk, because a sync or a rename failed.
     broken: bool,
     buffer: Vec<u8>,
 }
 
-/// The file in use.
+/// The store file in use.
 struct StoreFile<F: DiskFile> {
     file: F,
     number: u64,
     nonce: u64,
     next_frame: u64,
-    /// Where the next frame goes.
+    /// Offset of the next frame.
     offset: u64,
-    /// Up to here the file is there already.
+    /// Size that the file already has, including zeros written in advance.
     grown: u64,
-    /// Where the commands begin.
+    /// Offset at which the snapshot ends and the commands begin.
     snapshot_end: u64,
 }
 
 impl<D: Disk> Journal<D> {
-    /// Opens what is there, or makes an empty store, and counts the start. `now_millis` is when every lease
-    /// begins anew.
+    /// Opens the store in a directory, or creates an empty one, and records the start. Every lease
+    /// begins with its full time at `now_millis`.
     pub(crate) fn open(disk: D, path: &Path, now_millis: u64) -> Result<(Self, Store), OpenError> {
         let io = |source| OpenError::Io { path: path.to_owned(), source };
         let names = disk.list().map_err(io)?;
@@ -121,17 +124,18 @@ impl<D: Disk> Journal<D> {
             None => number_of(name).is_some_and(|number| number < file.number),
         };
         for name in names.iter().filter(|name| is_left(name)) {
-            // What a crash left behind; if it cannot be removed now, then at the next start.
+            // A crash left this file behind. If it cannot be removed now, the next start tries
+            // again.
             let _ = disk.remove(name);
         }
         let mut journal = Self { disk, identity, file, broken: false, buffer: Vec::new() };
         let mut start = Vec::new();
         write_command(&Command::Start, &mut start);
-        // Neither is refused by anything.
+        // Neither `Start` nor `NoSpace` is ever refused.
         let _ = store.apply(Command::Start, now_millis);
         match journal.append(&start) {
             Ok(()) => {}
-            // What is there can be read, and deletions make room.
+            // On a full disk the store opens nevertheless: it can be read, and deletions make room.
             Err(error) if is_full(&error) && !journal.broken => {
                 let _ = store.apply(Command::NoSpace(true), now_millis);
             }
@@ -145,15 +149,15 @@ impl<D: Disk> Journal<D> {
         self.identity
     }
 
-    /// What the file takes.
+    /// Returns the size of the file in bytes, without the zeros written in advance.
     pub(crate) fn bytes(&self) -> u64 {
         self.file.offset
     }
 
-    /// Appends commands, as records; when this returns they are on disk.
+    /// Appends the records of commands. When this returns, they are on disk.
     ///
     /// # Errors
-    /// They are not; after a failed sync nothing can be written any more.
+    /// Returns an error if the records are not on disk. After a failed sync every later call fails.
     pub(crate) fn append(&mut self, records: &[u8]) -> io::Result<()> {
         if self.broken {
             return Err(io::Error::other("it is not known what is on disk"));
@@ -173,38 +177,41 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// What is on disk is not known, so nothing is written any more.
+    /// True if it is not known what is on disk, so that nothing is written any more.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// The commands have outgrown the snapshot.
+    /// True if the commands have outgrown the snapshot.
     pub(crate) fn should_rewrite(&self) -> bool {
         let commands = self.file.offset - self.file.snapshot_end;
         commands > COMMANDS_MIN_BYTES && commands > 2 * self.file.snapshot_end
     }
 
-    /// Writes the state in full and goes on behind it.
+    /// Writes the whole state to a new file and continues with that file.
     ///
     /// # Errors
-    /// The new file could not be written. The old one is still in use, unless the new one may have got its
-    /// name: then nothing is written any more.
+    /// Returns an error if the new file could not be written. The old one is then still in use,
+    /// unless the new one may already have its final name: in that case nothing is written any
+    /// more.
     pub(crate) fn rewrite(&mut self, store: &Store) -> io::Result<()> {
         let old = self.file.number;
         match write_new(&self.disk, old + 1, self.identity, store) {
             Ok(file) => self.file = file,
             Err(NewFile::MayBeThere(error)) => {
-                // Written on in the old file, the next start might go by the new one.
+                // Commands appended to the old file could be lost, because the next start might use
+                // the new one.
                 self.broken = true;
                 return Err(error);
             }
             Err(NewFile::NotThere(error)) => {
-                // Asked again when twice as much has come.
+                // Delays the next attempt until commands of twice the present file size have been
+                // appended.
                 self.file.snapshot_end = self.file.offset;
                 return Err(error);
             }
         }
-        // If it cannot be removed now, then at the next start.
+        // If the old file cannot be removed now, the next start tries again.
         let _ = self.disk.remove(&file_name(old));
         Ok(())
     }
@@ -215,7 +222,7 @@ impl<F: DiskFile> StoreFile<F> {
         let end = self.offset + frame.len() as u64;
         if end > self.grown {
             let more = (end - self.grown) as usize + GROW_BYTES;
-            // Where there is no room to grow there may be room for the frame.
+            // If there is no room to grow in advance, there may still be room for the frame.
             match self.file.write_at(&vec![0; more], self.grown) {
                 Ok(()) => self.grown += more as u64,
                 Err(error) if is_full(&error) => {}
@@ -223,16 +230,16 @@ impl<F: DiskFile> StoreFile<F> {
             }
         }
         self.file.write_at(frame, self.offset)?;
-        // What is written must not be taken for room to grow into.
+        // The zeros of the next growth must not overwrite this frame.
         self.grown = self.grown.max(end);
         Ok(())
     }
 }
 
-/// Why a new file is not in use.
+/// Reason why a new file is not in use.
 enum NewFile {
     NotThere(io::Error),
-    /// It failed while it got its name.
+    /// The rename to the final name failed, so the file may have either name.
     MayBeThere(io::Error),
 }
 
@@ -244,12 +251,12 @@ impl NewFile {
     }
 }
 
-/// The disk, or the part of it that we may use, is full.
+/// True if the disk is full, or the quota of this process on it.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Writes a file with the whole state, under another name until it is complete.
+/// Writes a file with the whole state, under a temporary name until it is complete.
 fn write_new<D: Disk>(
     disk: &D,
     number: u64,
@@ -260,7 +267,7 @@ fn write_new<D: Disk>(
     let temporary = format!("{name}.new");
     let created = disk.create(&temporary).map_err(NewFile::NotThere)?;
     let file = Snapshot::write(created, number, identity, store).map_err(|error| {
-        // What was begun; if it cannot be removed now, then at the next start.
+        // Removes the incomplete file. If that fails now, the next start tries again.
         let _ = disk.remove(&temporary);
         NewFile::NotThere(error)
     })?;
@@ -296,8 +303,9 @@ fn load<D: Disk>(
         tracing::warn!(file = shown, offset, torn_bytes, "the end of the store file was torn and is cut");
         file.write_at(&vec![0; torn_bytes], offset).and_then(|()| file.sync()).map_err(io)?;
     }
-    // If its sync failed it may be in memory alone, and the kernel will not write it by itself: without it
-    // what follows could not be read after a power cut. The next sync takes it along.
+    // If the sync of the last frame failed before this start, the frame may exist only in memory,
+    // and the kernel will not write it by itself. After a power loss the frames behind it could not
+    // be read. So the frame is written again, and the next sync puts it on disk.
     if let Some(number) = next_frame.checked_sub(1) {
         let mut last = Vec::new();
         frame::write(nonce, number, &last_frame, &mut last);
@@ -307,30 +315,30 @@ fn load<D: Disk>(
     Ok((identity, StoreFile { file, number, nonce, next_frame, offset, grown, snapshot_end }, store))
 }
 
-/// A file as it is read.
+/// State of reading a file.
 #[derive(Default)]
 struct Loading {
     identity: Identity,
     summary: crate::core::Summary,
     leases: Vec<(i64, i64)>,
     versions: Vec<(Vec<u8>, crate::core::Version)>,
-    /// There once the snapshot is complete.
+    /// The state; `None` until the snapshot is complete.
     store: Option<Store>,
     next_frame: u64,
     offset: u64,
     snapshot_end: u64,
-    /// Its payload.
+    /// Payload of the last frame.
     last_frame: Vec<u8>,
 }
 
 enum LoadError {
     Io(io::Error),
-    /// Where, and what is wrong.
+    /// Offset of the damage, and what is wrong there.
     Damaged(u64, String),
 }
 
 impl Loading {
-    /// Reads frames up to the end; gives what stands behind the last: zeros, unless it is torn.
+    /// Reads all frames. Returns the bytes after the last one: zeros, unless the end is torn.
     fn read(&mut self, file: &mut impl Read, nonce: u64, now_millis: u64) -> Result<Vec<u8>, LoadError> {
         loop {
             match frame::read(nonce, self.next_frame, file).map_err(LoadError::Io)? {
@@ -355,7 +363,7 @@ impl Loading {
         for record in record::read_all(payload)? {
             match (record, &mut self.store) {
                 (Record::Command(command), Some(store)) => {
-                    // What was refused then is refused again.
+                    // A command that was refused the first time is refused again.
                     let _ = store.apply(command, now_millis);
                 }
                 (Record::Identity(identity), None) => self.identity = identity,
@@ -378,7 +386,7 @@ impl Loading {
     }
 }
 
-/// A snapshot as it is written.
+/// State of writing a snapshot.
 struct Snapshot<F: DiskFile> {
     file: F,
     nonce: u64,
@@ -389,7 +397,7 @@ struct Snapshot<F: DiskFile> {
 }
 
 impl<F: DiskFile> Snapshot<F> {
-    /// Writes all of it, synced.
+    /// Writes a complete file with header and snapshot, and syncs it.
     fn write(mut file: F, number: u64, identity: Identity, store: &Store) -> io::Result<StoreFile<F>> {
         let nonce = record::random();
         let header = [&MAGIC[..], &FORMAT.to_le_bytes(), &nonce.to_le_bytes()].concat();
@@ -447,7 +455,7 @@ impl HeaderError {
     }
 }
 
-/// Magic and format; gives the nonce.
+/// Checks magic and format of a file. Returns its nonce.
 fn read_file_header(file: &mut impl Read, shown: &str) -> Result<u64, HeaderError> {
     let mut header = Vec::new();
     file.take(FILE_HEADER_BYTES as u64).read_to_end(&mut header).map_err(HeaderError::Io)?;
@@ -478,7 +486,8 @@ fn number_of(name: &str) -> Option<u64> {
     u64::from_str_radix(digits, 16).ok()
 }
 
-/// A checksum over every version up to a revision; equal for equal histories, whatever the files look like.
+/// Returns a checksum over every version up to a revision. It is equal for equal histories,
+/// regardless of the layout of the files.
 pub(crate) fn state_hash(store: &Store, revision: i64) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     let mut bytes = Vec::new();
@@ -490,7 +499,7 @@ pub(crate) fn state_hash(store: &Store, revision: i64) -> u32 {
     hasher.finalize()
 }
 
-/// Doors for the fuzz targets.
+/// Entry points for the fuzz targets.
 #[cfg(fuzzing)]
 pub mod fuzzing {
     use super::{FILE_HEADER_BYTES, Loading, read_file_header};
@@ -502,11 +511,11 @@ pub mod fuzzing {
         let _ = loading.read(&mut bytes, nonce, 0);
     }
 
-    /// Reads records as if their checksum had been right, behind the snapshot of an empty store.
+    /// Reads records as if their checksum were correct, after the snapshot of an empty store.
     pub fn records(bytes: &[u8]) {
         let mut loading = Loading { store: Some(crate::core::Store::default()), ..Loading::default() };
         let _ = loading.take(bytes, 0);
-        // And as parts of a snapshot.
+        // Also reads them as parts of a snapshot.
         let _ = Loading::default().take(bytes, 0);
     }
 }

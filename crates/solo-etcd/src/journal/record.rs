@@ -1,5 +1,5 @@
-//! Records: commands and the parts of a snapshot, as bytes. Messages of etcd's API are written as they are
-//! on the wire, the rest in fixed widths, least byte first.
+//! Records: commands and the parts of a snapshot, as bytes. Messages of etcd's API are written in
+//! their wire format, the rest in fixed widths, little-endian.
 
 use crate::core::{Command, Summary, Version};
 use etcd_client::proto::{
@@ -7,32 +7,32 @@ use etcd_client::proto::{
 };
 use prost::Message;
 
-/// Who this store is. Random, made once.
+/// Identity of this store. It is random and created once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Identity {
-    /// The cluster, of which this is the only member.
+    /// Id of the cluster, of which this store is the only member.
     pub(crate) cluster_id: u64,
-    /// The member.
+    /// Id of the member.
     pub(crate) member_id: u64,
 }
 
 impl Identity {
-    /// A new one.
+    /// Returns a new identity.
     pub(crate) fn random() -> Self {
         Self { cluster_id: random(), member_id: random() }
     }
 }
 
-/// One record.
+/// A decoded record.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Record {
     Command(Command),
     Identity(Identity),
     Summary(Summary),
-    /// A lease and its seconds.
+    /// Id of a lease and its time to live in seconds.
     Lease(i64, i64),
     Version(Vec<u8>, Version),
-    /// The snapshot is complete; what follows are commands.
+    /// The snapshot is complete; commands follow.
     SnapshotEnd,
 }
 
@@ -50,7 +50,7 @@ const LEASE: u8 = 18;
 const VERSION: u8 = 19;
 const SNAPSHOT_END: u8 = 20;
 
-/// Appends a command as a record: its length, its kind, its body.
+/// Appends a command as a record: length, kind and body.
 pub(crate) fn write_command(command: &Command, out: &mut Vec<u8>) {
     match command {
         Command::Put(request) => message(PUT, request, out),
@@ -103,11 +103,11 @@ pub(crate) fn write_snapshot_end(out: &mut Vec<u8>) {
 }
 
 fn message(kind: u8, body: &impl Message, out: &mut Vec<u8>) {
-    // A request is bounded far below the largest length.
+    // The size limit of a request is far below the largest length.
     let length = u32::try_from(body.encoded_len() + 1).unwrap_or(u32::MAX);
     out.extend_from_slice(&length.to_le_bytes());
     out.push(kind);
-    // Writing to a vector cannot fail for want of room.
+    // A `Vec` grows as needed, so encoding into it cannot fail.
     let _ = body.encode(out);
 }
 
@@ -121,7 +121,7 @@ fn fixed(kind: u8, parts: &[&[u8]], out: &mut Vec<u8>) {
 /// Reads the records of a frame.
 ///
 /// # Errors
-/// What is wrong with the first that cannot be read.
+/// Returns what is wrong with the first record that cannot be read.
 pub(crate) fn read_all(mut bytes: &[u8]) -> Result<Vec<Record>, String> {
     let mut records = Vec::new();
     while !bytes.is_empty() {
@@ -200,7 +200,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A random number that is not 0.
+/// Returns a random number that is not 0.
 pub(super) fn random() -> u64 {
     getrandom::u64().unwrap_or_else(|error| panic!("no randomness from the kernel: {error}")).max(1)
 }

@@ -1,4 +1,5 @@
-//! A disk that loses, tears and fails writes stands under the journal; what was acknowledged must survive.
+//! Runs the journal on a disk that loses, tears and fails writes. Acknowledged commands must
+//! survive.
 
 use super::disk::{Disk, DiskFile};
 use super::*;
@@ -10,22 +11,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const SECTOR_BYTES: usize = 512;
 
-/// What the disk does after so many operations.
+/// What the disk does after a given number of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// The machine loses power: unsynced sectors are kept or lost, each by the toss of a coin.
+    /// The machine loses power: each unsynced sector is kept or lost at random.
     PowerLoss,
-    /// The operation fails, once, with nothing or half of it done; the process lives.
+    /// The operation fails once, with none or half of it done; the process continues.
     Error(io::ErrorKind),
 }
 
 #[derive(Debug, Default, Clone)]
 struct Contents {
-    /// What survives the loss of power.
+    /// Contents that survive a power loss.
     durable: Vec<u8>,
-    /// What a running program reads.
+    /// Contents that a running program reads.
     seen: Vec<u8>,
-    /// Sectors that the next sync writes; one that fails forgets them, as Linux does.
+    /// Sectors that the next sync writes. A sync that fails forgets them, as in Linux.
     dirty: BTreeSet<usize>,
 }
 
@@ -39,7 +40,7 @@ impl Contents {
         self.dirty.extend(offset / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES));
     }
 
-    /// Puts on the disk what is dirty, as far as `keeps` says.
+    /// Writes the dirty sectors to the disk; `keeps` decides for each one.
     fn flush(&mut self, mut keeps: impl FnMut() -> bool) {
         self.durable.resize(self.seen.len(), 0);
         for sector in std::mem::take(&mut self.dirty) {
@@ -54,19 +55,20 @@ impl Contents {
 
 #[derive(Debug)]
 struct State {
-    /// Names, and what they stand for; an open file follows its contents, not its name.
+    /// File names and the index of their contents. An open file refers to its contents, not to its
+    /// name.
     names: BTreeMap<String, usize>,
     files: Vec<Contents>,
     operations: usize,
     fault: Option<(usize, Fault)>,
     dead: bool,
-    /// No file grows.
+    /// True if no file can grow.
     is_full: bool,
-    /// For coins.
+    /// State of the random generator [`coin`].
     seed: u64,
 }
 
-/// A disk in memory; clones share it.
+/// A disk in memory. Clones share it.
 #[derive(Debug, Clone)]
 struct Memory(Arc<Mutex<State>>);
 
@@ -91,7 +93,7 @@ impl Memory {
         state.fault = Some((state.operations + operations, fault));
     }
 
-    /// Power comes back: what was synced is there, the rest as the coins fell.
+    /// Restores power: synced data exists, the rest was kept or lost at random.
     fn restart(&self) {
         let mut state = self.lock();
         state.dead = false;
@@ -103,7 +105,8 @@ impl Memory {
         }
     }
 
-    /// The process ends and comes back, but not the machine: by a coin, if there is power.
+    /// Restarts only the process or the whole machine, at random. Without power it is always the
+    /// machine.
     fn restart_or_only_the_process(&self) {
         let mut state = self.lock();
         if !state.dead && coin(&mut state.seed) {
@@ -119,7 +122,7 @@ impl Memory {
     }
 }
 
-/// xorshift64.
+/// Returns a random bit (xorshift64).
 fn coin(seed: &mut u64) -> bool {
     *seed ^= *seed << 13;
     *seed ^= *seed >> 7;
@@ -128,7 +131,7 @@ fn coin(seed: &mut u64) -> bool {
 }
 
 impl State {
-    /// Counts an operation; the fault, if it is its turn.
+    /// Counts an operation. Returns the fault if it is due.
     fn step(&mut self) -> io::Result<Option<Fault>> {
         if self.dead {
             return Err(io::Error::other("no power"));
@@ -185,7 +188,7 @@ impl Disk for Memory {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut state = self.lock();
         let fault = state.step()?;
-        // It may have happened or not.
+        // A rename that fails may have happened or not.
         let happens = fault.is_none() || coin(&mut state.seed);
         if happens {
             let index = state.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
@@ -209,7 +212,7 @@ impl DiskFile for MemoryFile {
         let mut state = self.disk.lock();
         let fault = state.step()?;
         let offset = usize::try_from(offset).expect("small");
-        // A write that fails may have got half way.
+        // A write that fails may be half done.
         let written = if fault.is_some() { &bytes[..bytes.len() / 2] } else { bytes };
         let is_full = state.is_full;
         let contents = &mut state.files[self.index];
@@ -233,7 +236,7 @@ impl DiskFile for MemoryFile {
     }
 }
 
-/// The commands of a run; each changes something that can be seen.
+/// Returns the command of this number in a run. Each changes something visible.
 fn command(number: usize) -> Command {
     let key = format!("key{}", number % 7).into_bytes();
     match number % 11 {
@@ -246,7 +249,7 @@ fn command(number: usize) -> Command {
     }
 }
 
-/// The state that these commands give; each start counts as one.
+/// Returns the state after `count` commands, with a start before each command number in `starts`.
 fn expected(starts: &[usize], count: usize) -> Store {
     let mut store = Store::default();
     for number in 0..=count {
@@ -254,7 +257,7 @@ fn expected(starts: &[usize], count: usize) -> Store {
             let _ = store.apply(Command::Start, 0);
         }
         if number < count {
-            // Some are refused, then as now.
+            // Some commands are refused, in the run and here.
             let _ = store.apply(command(number), 0);
         }
     }
@@ -262,11 +265,11 @@ fn expected(starts: &[usize], count: usize) -> Store {
 }
 
 fn same(found: &Store, expected: &Store) -> bool {
-    // Starts are counted too often or too seldom only where one was cut off.
+    // The number of starts can differ, because a start may have been interrupted.
     let mut summary = expected.summary();
     summary.raft_term = found.summary().raft_term;
     summary.applied = found.summary().applied;
-    // Raised where the start found no room to be counted.
+    // The alarm is raised if a start found no room for its record.
     summary.no_space = found.summary().no_space;
     found.summary() == summary
         && found.leases() == expected.leases()
@@ -277,8 +280,9 @@ fn open(disk: &Memory) -> Result<(Journal<Memory>, Store), OpenError> {
     Journal::open(disk.clone(), Path::new("/test"), 0)
 }
 
-/// Writes until the fault strikes, restarts, and looks: everything acknowledged is there, in order, and at
-/// most the batch that was being written besides. Then goes on.
+/// Writes until the fault occurs, restarts and checks the state: everything acknowledged exists, in
+/// order, and besides it at most the batch that was being written. Then continues. Returns the
+/// number of acknowledged commands.
 fn check(seed: u64, faults: &[(usize, Fault)]) -> usize {
     let disk = Memory::new(seed | 1);
     let mut acknowledged = 0;
@@ -309,7 +313,7 @@ fn check(seed: u64, faults: &[(usize, Fault)]) -> usize {
         first = false;
         for round in 0..40 {
             if round % 13 == 12 {
-                // If it fails the old file is in use.
+                // If this fails, the old file is still in use.
                 let _ = journal.rewrite(&store);
             }
             let commands: Vec<Command> = (acknowledged..acknowledged + batch).map(command).collect();
@@ -351,9 +355,10 @@ fn what_was_read_after_a_failed_sync_outlives_the_power() {
         let disk = Memory::new(seed);
         let (mut journal, _) = open(&disk).expect("opens");
         append(&mut journal, 0..1).expect("is written");
-        // The write goes well, and the sync does not.
+        // The write succeeds, but the sync fails.
         disk.fail_after(1, Fault::Error(io::ErrorKind::Other));
-        // Of many sectors: one that it shared with the next frame would be written with that.
+        // The frame has many sectors: a sector that it shared with the next frame would be written
+        // with that frame.
         append(&mut journal, 1..80).expect_err("fails");
         assert!(journal.is_broken());
         drop(journal);
@@ -367,7 +372,7 @@ fn what_was_read_after_a_failed_sync_outlives_the_power() {
     }
 }
 
-/// So many by default; more where PROPTEST_CASES says so.
+/// Returns the configuration with this number of cases, or with the number in PROPTEST_CASES.
 fn cases(default: u32) -> ProptestConfig {
     let given = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
     ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(given.unwrap_or(default)) }
@@ -403,7 +408,7 @@ impl Memory {
     }
 }
 
-/// A file with a snapshot and some commands.
+/// Returns a disk with a snapshot and some commands, the name of the file, and the expected state.
 fn written() -> (Memory, String, Store) {
     let disk = Memory::new(1);
     let (mut journal, mut store) = open(&disk).expect("an empty store");
@@ -432,7 +437,7 @@ fn a_damaged_file_is_refused_and_left_as_it_is() {
                 refused += 1;
                 assert_eq!(disk.contents(&name), damaged, "byte {at}");
             }
-            // The last frame: it cannot be told from one that was torn.
+            // The damaged frame is the last one, which cannot be told from a torn one.
             Ok((_, found)) => assert!(found.revision() >= store.revision() - 2, "byte {at}"),
             Err(error) => panic!("byte {at}: {error}"),
         }
@@ -470,7 +475,7 @@ fn what_somebody_put_beside_the_store_stays() {
 #[test]
 fn a_full_disk_can_still_be_opened_and_read() {
     let (disk, name, store) = written();
-    // No room to grow: the file ends where its frames end.
+    // There is no room to grow: the file ends where its frames end.
     let mut bytes = disk.contents(&name);
     let used = bytes.iter().rposition(|byte| *byte != 0).expect("something") + 1;
     bytes.truncate(used);

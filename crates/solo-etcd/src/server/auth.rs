@@ -1,6 +1,7 @@
-//! The service Auth, answered as an etcd without users answers. Its generated trait cannot be implemented
-//! outside `etcd-client`, which does not export the messages of `AuthStatus`; so the paths are told apart
-//! here, and one message stands for all answers: they begin with the header, and the rest is empty.
+//! The service Auth, which answers like an etcd without users. Its generated trait cannot be
+//! implemented outside of `etcd-client`, which does not export the messages of `AuthStatus`. So the
+//! methods are told apart by their paths here, and one message serves for all answers: they begin
+//! with the header, and the rest is empty.
 
 use crate::engine::Engine;
 use etcd_client::proto::PbResponseHeader;

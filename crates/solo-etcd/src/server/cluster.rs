@@ -1,4 +1,4 @@
-//! The service Cluster: one member, and no other.
+//! The service Cluster, which has exactly one member.
 
 use crate::engine::Engine;
 use etcd_client::proto::{
@@ -13,7 +13,7 @@ pub(super) struct Cluster {
     pub(super) client_url: String,
 }
 
-/// The member's name.
+/// Name of the only member.
 pub(crate) const MEMBER_NAME: &str = "solo";
 
 fn single_member<T>() -> Result<Response<T>, Status> {

@@ -1,4 +1,4 @@
-//! What etcd answers over plain HTTP on the same port: `/health`, `/version`, `/metrics`.
+//! The plain HTTP paths that etcd serves on the same port: `/health`, `/version` and `/metrics`.
 
 use super::answer::VERSION;
 use super::process;
@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use serde_json::{Value, json};
 
-/// Adds the paths to the router that answers gRPC.
+/// Adds the HTTP paths to the router that answers gRPC.
 pub(super) fn add(router: Router, engine: Engine) -> Router {
     let paths = Router::new()
         .route("/health", get(health))
@@ -21,8 +21,9 @@ pub(super) fn add(router: Router, engine: Engine) -> Router {
     router.merge(paths)
 }
 
-/// A page in a browser can send a request of HTTP/1.1, of a type of its choice among three, to any port of this
-/// machine. gRPC is HTTP/2 and says what it is.
+/// Rejects everything except gRPC. A web page in a browser can send an HTTP/1.1 request, with one
+/// of three content types of its choice, to any port of this machine. A gRPC request uses HTTP/2
+/// and has its own content type.
 pub(super) async fn only_grpc(request: Request, next: Next) -> Response {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let is_grpc = kind.is_some_and(|kind| kind.starts_with("application/grpc"));
@@ -49,7 +50,7 @@ async fn version() -> Json<Value> {
     }))
 }
 
-/// Under etcd's own names, as far as they have a meaning here.
+/// Returns the metrics under etcd's names, as far as they have a meaning here.
 async fn metrics(State(engine): State<Engine>) -> Response {
     let (revision, compacted, bytes) = {
         let store = engine.read();

@@ -21,7 +21,7 @@ impl PbKvService for Kv {
         Ok(Response::new(answer))
     }
 
-    /// Of etcd 3.7; the whole range in one piece, which the API allows.
+    /// Answers a request of etcd 3.7. The whole range is sent in one piece, which the API allows.
     async fn range_stream(
         &self,
         request: Request<PbRangeRequest>,
@@ -77,7 +77,7 @@ impl PbKvService for Kv {
     }
 }
 
-/// A command's answer is of its own kind, or a refusal.
+/// Converts a refusal, or an answer that does not fit the command, into a status.
 fn unexpected(answer: Result<(Answer, i64), crate::core::Refusal>) -> Status {
     match answer {
         Err(refusal) => status(refusal),

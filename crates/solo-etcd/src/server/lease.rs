@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 pub(super) struct Lease(pub(super) Engine);
 
-/// Answers on one stream that the client has not taken yet.
+/// Largest number of answers on one stream that the client has not received yet.
 const ANSWERS_MAX: usize = 16;
 
 #[tonic::async_trait]
@@ -63,13 +63,13 @@ impl PbLeaseService for Lease {
         tokio::spawn(async move {
             loop {
                 let request = tokio::select! {
-                    // Neither loses anything when the other is ready first.
+                    // Neither arm loses data when the other one is ready first.
                     request = requests.message() => request,
                     () = engine.stopped() => return,
                 };
-                // An error ends the stream, as its end does.
+                // Both an error and the end of the requests end the stream.
                 let Ok(Some(PbLeaseKeepAliveRequest { id })) = request else { return };
-                // Of a lease that is not there the time is 0, and no error.
+                // For a lease that does not exist the answer is a time of 0, not an error.
                 let ttl = engine.keep_alive(id).unwrap_or(0);
                 let header = Some(engine.header(engine.read().revision()));
                 if answers.send(Ok(PbLeaseKeepAliveResponse { header, id, ttl })).await.is_err() {
@@ -108,7 +108,7 @@ impl PbLeaseService for Lease {
     }
 }
 
-/// A positive id.
+/// Returns a random positive id.
 fn random_id() -> Result<i64, Status> {
     let random = getrandom::u64().map_err(|error| Status::internal(format!("no randomness: {error}")))?;
     Ok(i64::try_from(random >> 1).unwrap_or(i64::MAX).max(1))

@@ -20,7 +20,8 @@ const ACTIVATE: i32 = 1;
 const DEACTIVATE: i32 = 2;
 
 impl Maintenance {
-    /// Looks at the whole state, which takes long, where no other request waits behind it.
+    /// Inspects the whole state on a blocking thread. This takes long, and no other request must
+    /// wait for it.
     async fn run_blocking<T: Send + 'static>(
         &self,
         inspect: impl FnOnce(&Store) -> T + Send + 'static,
@@ -71,7 +72,7 @@ impl PbMaintenanceService for Maintenance {
         };
         Ok(Response::new(PbStatusResponse {
             header: Some(engine.header(revision)),
-            // The version whose API this is; the rest says that it is not that program.
+            // The version of the API, with a suffix that marks solo-etcd.
             version: format!("{VERSION}+solo"),
             db_size: size(engine.file_bytes().max(in_use)),
             db_size_in_use: size(in_use),
@@ -85,7 +86,7 @@ impl PbMaintenanceService for Maintenance {
         }))
     }
 
-    /// Writes the file anew, without what compactions and deletions left in it.
+    /// Rewrites the store file without what compactions and deletions left in it.
     async fn defragment(
         &self,
         _: Request<PbDefragmentRequest>,

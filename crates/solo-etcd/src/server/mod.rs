@@ -1,4 +1,4 @@
-//! The gRPC and HTTP face: thin, no opinions of its own.
+//! The gRPC and HTTP interface: a thin layer that contains no decisions.
 
 mod answer;
 mod auth;
@@ -19,9 +19,9 @@ use tokio_stream::StreamExt as _;
 use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
 
-/// How long nobody is let in after that failed.
+/// Delay until the next connection is accepted after an accept failed.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// What gRPC takes around a request.
+/// Allowance for the gRPC overhead of a request, in bytes.
 const OVERHEAD_BYTES: usize = 512 * 1024;
 
 /// Serves until `stop` resolves and the open connections are drained.
@@ -44,10 +44,10 @@ pub(crate) async fn serve(
         .add_service(auth::Auth(engine.clone()));
     let grpc = routes.into_axum_router().layer(axum::middleware::from_fn(http::only_grpc));
     let router = http::add(grpc, engine);
-    // A small answer must not wait for the acknowledgement of the one before.
+    // A small answer must not wait for the acknowledgement of the previous one.
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true)).then(|accepted| async {
         if accepted.is_err() {
-            // Without descriptors every try fails at once, until somebody leaves.
+            // Without free file descriptors every accept fails at once, until a client disconnects.
             tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
         }
         accepted

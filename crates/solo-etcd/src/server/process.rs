@@ -1,21 +1,22 @@
-//! What the kernel tells of this process, under the names that every Prometheus library uses; `etcdctl check datascale`
-//! reads the memory there.
+//! Metrics of this process from the kernel, under the names that every Prometheus library uses.
+//! `etcdctl check datascale` reads the memory from them.
 
 use rustix::process::{Resource, getrlimit};
 use std::path::Path;
 
-/// Ticks of the kernel in a second, as it tells them to programs on every machine that this runs on.
+/// Clock ticks per second in `/proc`; the same on every machine on which this program runs.
 const TICKS: f64 = 100.0;
-/// Fields of `/proc/self/stat` behind the name of the program, counted from 0; proc_pid_stat(5) counts from 1, with two before.
+/// Fields of `/proc/self/stat` after the program name, counted from 0. proc_pid_stat(5) counts from
+/// 1 and includes the two fields before.
 const USER_TICKS: usize = 11;
 const SYSTEM_TICKS: usize = 12;
 const START_TICKS: usize = 19;
 
-/// The text for `/metrics`. What cannot be read is left out.
+/// Returns the text for `/metrics`, without the values that cannot be read.
 pub(super) fn metrics() -> String {
     let read = |name: &str| std::fs::read_to_string(Path::new("/proc").join(name)).unwrap_or_default();
     let mut found = metrics_from(&read("self/stat"), &read("self/status"), &read("stat"));
-    // The directory itself is open while it is read.
+    // One of the entries is the directory itself, which is open while it is read.
     let open = std::fs::read_dir("/proc/self/fd").map(|entries| entries.count().saturating_sub(1));
     found.extend(open.ok().map(|open| ("process_open_fds", "gauge", open as f64)));
     let most = |resource| getrlimit(resource).current.map_or(f64::INFINITY, |most| most as f64);
@@ -30,9 +31,9 @@ pub(super) fn metrics() -> String {
 
 type Metric = (&'static str, &'static str, f64);
 
-/// From the texts of `/proc/self/stat`, `/proc/self/status` and `/proc/stat`.
+/// Extracts metrics from the texts of `/proc/self/stat`, `/proc/self/status` and `/proc/stat`.
 fn metrics_from(stat: &str, status: &str, machine: &str) -> Vec<Metric> {
-    // The name may hold spaces and brackets.
+    // The program name may contain spaces and brackets.
     let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
     let fields: Vec<f64> = behind.split_whitespace().map(|field| field.parse().unwrap_or(f64::NAN)).collect();
     let seconds = |field: usize| fields.get(field).filter(|ticks| !ticks.is_nan()).map(|ticks| ticks / TICKS);

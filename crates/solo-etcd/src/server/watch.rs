@@ -1,8 +1,9 @@
 //! The service Watch.
 //!
-//! Nothing is queued for a watcher: the history is the queue. Each watcher remembers the revision that it
-//! has to see next; when the store moved on it reads what it missed, in bounded pieces, as fast as its
-//! client takes them. One that falls behind a compaction is cancelled, as etcd does it.
+//! Nothing is queued for a watcher: the history is the queue. Each watcher remembers the next
+//! revision that it has to see. After a write it reads the changes that it missed in bounded
+//! batches, as fast as its client receives them. A watcher that falls behind a compaction is
+//! cancelled, as in etcd.
 
 use crate::core::{Span, Store};
 use crate::engine::Engine;
@@ -15,16 +16,18 @@ use tonic::{Request, Response, Status, Streaming};
 
 pub(super) struct Watch(pub(super) Engine);
 
-/// Answers on one stream that the client has not taken yet.
+/// Largest number of answers on one stream that the client has not received yet.
 const ANSWERS_MAX: usize = 16;
-/// An answer ends with the revision that reaches one of these.
+/// Limits of one answer, in events and in bytes. An answer ends with the revision that reaches one
+/// of them.
 const EVENTS_IN_ANSWER: usize = 1000;
 const BYTES_IN_ANSWER: usize = 1024 * 1024;
-/// So many changes are looked at in one go, wanted or not: writers wait meanwhile.
+/// Number of changes that are inspected at once, whether a watcher wants them or not. Writers wait
+/// meanwhile.
 const CHANGES_AT_ONCE: usize = 20_000;
-/// What watchers that want to be told of progress are told in; etcd's own.
+/// Interval of progress notifications for watchers that want them; etcd's own value.
 const PROGRESS_EVERY: Duration = Duration::from_secs(600);
-/// Belongs to no watcher.
+/// Watch id of an answer that belongs to no watcher.
 const NO_WATCHER: i64 = -1;
 /// Values of `WatchCreateRequest.FilterType`.
 const NO_PUT: i32 = 0;
@@ -56,35 +59,35 @@ impl PbWatchService for Watch {
 struct Watcher {
     key: Vec<u8>,
     end: Vec<u8>,
-    /// The first revision that it has not seen.
+    /// First revision that the watcher has not seen.
     next: i64,
     no_put: bool,
     no_delete: bool,
     with_previous: bool,
     may_fragment: bool,
     wants_progress: bool,
-    /// Something was sent since progress was last told.
+    /// True if something was sent since the last progress notification.
     spoken: bool,
-    /// Cancelled by a compaction: it is told nothing more, but its id stays taken until the client cancels
-    /// it as well, as in etcd.
+    /// True if a compaction cancelled the watcher. It gets no more answers, but its id stays in use
+    /// until the client cancels it as well, as in etcd.
     compacted: bool,
 }
 
-/// One stream.
+/// State of one stream with its watchers.
 struct Watching {
     engine: Engine,
     answers: mpsc::Sender<Result<PbWatchResponse, Status>>,
     watchers: BTreeMap<i64, Watcher>,
     next_id: i64,
-    /// Some watcher has not been sent everything.
+    /// True if some watcher has not been sent everything.
     is_behind: bool,
-    /// Progress is told when nobody is behind: so often because the client asked,
+    /// Number of open progress requests of the client. They are answered when no watcher is behind.
     progress_asked: usize,
-    /// and because it is time.
+    /// True if it is time for progress notifications. They are sent when no watcher is behind.
     progress_is_due: bool,
 }
 
-/// The client is gone.
+/// The client disconnected, or the store stops.
 struct ClientGone;
 
 impl Watching {
@@ -95,11 +98,11 @@ impl Watching {
         let mut asks_on = true;
         loop {
             let went_on = tokio::select! {
-                // None of these loses anything when another is ready first.
+                // No arm loses data when another one is ready first.
                 request = requests.message(), if asks_on => match request {
                     Ok(Some(PbWatchRequest { request_union: Some(union) })) => self.take(union).await,
                     Ok(Some(_)) => Ok(()),
-                    // A client that asks nothing more may still listen.
+                    // A client that ends its requests may still receive events.
                     Ok(None) => {
                         asks_on = false;
                         Ok(())
@@ -119,7 +122,7 @@ impl Watching {
                     self.progress_is_due = true;
                     Ok(())
                 }
-                // Requests are taken between the pieces.
+                // This arm lets requests be handled between the batches.
                 () = std::future::ready(()), if self.is_behind => Ok(()),
             };
             if went_on.is_err() || self.catch_up().await.is_err() {
@@ -137,7 +140,8 @@ impl Watching {
         PbWatchResponse { header, watch_id, ..PbWatchResponse::default() }
     }
 
-    /// Says that everything up to there was sent; what was written meanwhile is not promised.
+    /// Returns an answer that reports progress up to the revision `seen`. Later writes may not have
+    /// been sent.
     fn answer_up_to(&self, watch_id: i64, seen: Option<i64>) -> PbWatchResponse {
         let revision = self.engine.read().revision();
         self.answer(watch_id, seen.map_or(revision, |seen| seen.min(revision)))
@@ -187,7 +191,8 @@ impl Watching {
             }
             PbWatchRequestUnion::ProgressRequest(_) => {
                 self.progress_asked += 1;
-                // What was written before it was asked counts as seen.
+                // Everything written before the progress request must be sent before it is
+                // answered.
                 self.is_behind = true;
                 Ok(())
             }
@@ -202,8 +207,8 @@ impl Watching {
         self.next_id - 1
     }
 
-    /// Sends every watcher one piece of what it has not seen, so that no one waits for another to see all;
-    /// then tells progress, if nobody is behind.
+    /// Sends every watcher one batch of what it has not seen, so that no watcher waits until
+    /// another has seen everything. Then sends progress, if no watcher is behind.
     async fn catch_up(&mut self) -> Result<(), ClientGone> {
         if std::mem::take(&mut self.is_behind) {
             let ids: Vec<i64> = self.watchers.keys().copied().collect();
@@ -226,7 +231,7 @@ impl Watching {
         match piece {
             Batch::Compacted(compact_revision) => {
                 watcher.compacted = true;
-                // etcd gives no revision with this.
+                // etcd sends no revision with this answer.
                 self.send(PbWatchResponse { canceled: true, compact_revision, ..self.answer(id, 0) }).await
             }
             Batch::Events(events, next) => {
@@ -280,11 +285,11 @@ impl Watching {
     }
 }
 
-/// What a watcher has to be sent next.
+/// The next thing to send to a watcher.
 enum Batch {
-    /// What it needs is gone; the revision of the compaction.
+    /// The needed history was compacted at this revision.
     Compacted(i64),
-    /// Events of whole revisions, and the first revision that is not among them.
+    /// Events of whole revisions, and the first revision that they do not include.
     Events(Vec<PbEvent>, i64),
 }
 
@@ -310,7 +315,7 @@ fn next_batch(store: &Store, watcher: &Watcher) -> Batch {
     Batch::Events(events, store.revision() + 1)
 }
 
-/// Cuts the events of an answer that is too large for one message.
+/// Splits the events of an answer that is too large for one message.
 fn fragments(events: Vec<PbEvent>) -> Vec<Vec<PbEvent>> {
     let size = |event: &PbEvent| prost::Message::encoded_len(event);
     let mut pieces = vec![Vec::new()];

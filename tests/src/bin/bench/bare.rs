@@ -1,4 +1,4 @@
-//! The yardsticks: the least that a program with the same client library can do.
+//! The yardsticks: the minimum that a program with the same client library can do.
 
 use crate::second_bare;
 use etcd_client::{Client, ConnectOptions, GetOptions, Txn, TxnOp};
@@ -40,7 +40,7 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
     })
 }
 
-/// One keys-only range and a comparison of sets.
+/// Reads one keys-only range in pages and compares the keys with the given hosts.
 async fn verify(client: &Client, version: &str) -> ExitCode {
     let mut input = String::new();
     std::io::stdin().read_to_string(&mut input).expect("hosts");
@@ -75,13 +75,13 @@ async fn verify(client: &Client, version: &str) -> ExitCode {
 /// Addresses by service and interface.
 pub(crate) type Entries = BTreeMap<String, BTreeSet<IpAddr>>;
 
-/// The part of a record that the file is made of.
+/// The fields of a record that the file needs.
 #[derive(serde::Deserialize)]
 struct Record {
     interfaces: BTreeMap<String, Vec<IpAddr>>,
 }
 
-/// One range of the records, read.
+/// Reads all records with one range request.
 pub(crate) async fn entries(client: &Client) -> Entries {
     let prefix = "/available_services/";
     let mut kv = client.kv_client().max_decoding_message_size(64 << 20);
@@ -92,7 +92,7 @@ pub(crate) async fn entries(client: &Client) -> Entries {
         let (service, _) = key[prefix.len()..].split_once('/').expect("a host");
         let record: Record = serde_json::from_slice(entry.value()).expect("a record");
         for (interface, addresses) in record.interfaces {
-            // One for each host, and all of them.
+            // One address per host, and all addresses.
             entries
                 .entry(format!("services::{service}::{interface}"))
                 .or_default()
@@ -103,7 +103,7 @@ pub(crate) async fn entries(client: &Client) -> Entries {
     entries
 }
 
-/// The entries as YAML, in place by fsync and rename.
+/// Writes the entries as YAML, put in place by fsync and rename.
 pub(crate) fn dump(entries: &Entries, path: &Path) {
     let mut text = String::new();
     for (key, addresses) in entries {
@@ -117,7 +117,7 @@ pub(crate) fn dump(entries: &Entries, path: &Path) {
     std::fs::rename(&temporary, path).expect("in place");
 }
 
-/// Keys-only ranges of the failing prefixes and counts of the others.
+/// Reads keys-only ranges of the failing prefixes and counts of the others.
 async fn failures(client: Client) -> ExitCode {
     let keys_only = |prefix: &str| TxnOp::get(prefix, Some(GetOptions::new().with_prefix().with_keys_only()));
     let count = |prefix: &str| TxnOp::get(prefix, Some(GetOptions::new().with_prefix().with_count_only()));

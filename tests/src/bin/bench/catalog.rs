@@ -1,4 +1,4 @@
-//! The catalog: renders of all of it, changes of a little, what it costs to hold and to check.
+//! The catalog: full renders, small changes, and the cost of holding and checking it.
 
 use crate::measure::{all_in_turn, cpu_seconds, cpu_seconds_with_children, percentile, resident_mebibytes};
 use crate::names::addresses_of;
@@ -10,11 +10,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Services of a big catalog; its entries are shared out among them.
+/// Number of services of a big catalog; its entries are distributed evenly among them.
 const SERVICES: usize = 100;
 const CHANGES: usize = 10;
 const BLOCKS: usize = 5;
-/// In each block, for each way to see it.
+/// Number of changes in each block, for each of the two ways to observe them.
 const FLIPS: usize = 50;
 const SETTLED_AFTER: Duration = Duration::from_millis(300);
 const CHECKS: usize = 1000;
@@ -33,13 +33,14 @@ pub(crate) fn catalog(report: &mut Report) {
     }
 }
 
-/// The whole catalog into a file, by a program that starts, writes and ends; gives the milliseconds of the first yardstick.
+/// Measures a program that starts, writes the whole catalog into a file and ends; returns the
+/// milliseconds of the first yardstick.
 fn render(report: &mut Report, etcd: &Etcd, entries: usize) -> f64 {
     let directory = tempfile::tempdir().expect("a directory");
     let [ours_file, bare_file, second_file] =
         ["ours.yaml", "bare.yaml", "second.yaml"].map(|name| directory.path().join(name));
     let ours = || {
-        // It is not there the first time.
+        // The file does not exist the first time.
         let _ = std::fs::remove_file(&ours_file);
         let mut command = orchestrate(&etcd.endpoint, &["cache_services"]);
         command.env("ORCHESTRATE_HIERA_FILE", &ours_file);
@@ -49,7 +50,7 @@ fn render(report: &mut Report, etcd: &Etcd, entries: usize) -> f64 {
         |name: &str, file: &Path| bench(&["bare", name, &etcd.endpoint, file.to_str().expect("text")]);
     let bare = || yardstick("render", &bare_file);
     let second = || yardstick("render-again", &second_file);
-    // What takes 30 ms needs more turns than what takes half a second.
+    // A run of 30 ms needs more rounds than a run of half a second.
     let rounds = if entries > 10_000 { 15 } else { 61 };
     let [ours, bare, second] = all_in_turn(rounds, [&ours, &bare, &second]);
     let written = |file: &Path| std::fs::read(file).expect("written");
@@ -77,8 +78,8 @@ fn with_names(port: u16, rest: &str) -> String {
     format!("[dns]\nlisten = [\"127.0.0.1:{port}\"]\n{rest}")
 }
 
-/// From the start of an agent without a cache to its first answer. The bound is 80 ms on a machine where the yardstick
-/// takes 34.
+/// Measures the time from the start of an agent without a cache to its first answer. The bound
+/// corresponds to 80 ms on a machine where the yardstick takes 34 ms.
 fn first_answer(report: &mut Report, etcd: &Etcd, bare: f64) {
     let mut times: Vec<f64> = (0..7)
         .map(|n| {
@@ -101,7 +102,7 @@ fn first_answer(report: &mut Report, etcd: &Etcd, bare: f64) {
     );
 }
 
-/// What it costs to hold 100,000 entries, and to follow when one of them changes.
+/// Measures the cost of holding 100,000 entries, and of following a change of one of them.
 fn one_change(report: &mut Report, etcd: &Etcd) {
     let [port] = tests::process::free_ports();
     let settings = |directory: &Path| {
@@ -119,7 +120,7 @@ fn one_change(report: &mut Report, etcd: &Etcd) {
         let ip = format!("10.200.0.{}", round + 1);
         store.put("/available_services/s007/h00003", &record("h00003", &ip));
         wait(Duration::from_secs(20), || std::fs::read_to_string(&file).ok()?.contains(&ip).then_some(()));
-        // The other file is written after it.
+        // The other file is written after this one.
         std::thread::sleep(Duration::from_secs(1));
     }
     let ours = (cpu_seconds(&agent.child) - before) * 1000.0 / CHANGES as f64;
@@ -141,14 +142,14 @@ fn one_change(report: &mut Report, etcd: &Etcd) {
     );
 }
 
-/// The record of a host without an agent.
+/// Returns the record of a host without an agent.
 pub(crate) fn record(host: &str, ip: &str) -> String {
     format!(
         r#"{{"format":1,"host":"{host}","interfaces":{{"eth0":["{ip}"],"lo":["127.0.0.1"]}},"addresses":["{ip}"],"port":80}}"#
     )
 }
 
-/// Tells the agent a result of one of its checks.
+/// Sends the agent a result of one of its checks.
 fn tell(socket: &Path, result: &str, check: &str) {
     let mut stream = UnixStream::connect(socket).expect("the agent's socket");
     write!(stream, "PUT /v1/agent/check/{result}/{check} HTTP/1.0\r\nHost: agent\r\n\r\n").expect("told");
@@ -157,7 +158,7 @@ fn tell(socket: &Path, result: &str, check: &str) {
     assert!(answer.contains(" 200 "), "{answer}");
 }
 
-/// From the failure of a check on one host to the names and files of another.
+/// Measures the time from the failure of a check on one host to the names and files of another.
 pub(crate) fn failing_check(report: &mut Report) {
     let etcd = Etcd::start();
     let [port] = tests::process::free_ports();
@@ -183,8 +184,8 @@ pub(crate) fn failing_check(report: &mut Report) {
     let target = follower.directory.path().join("backends");
     let named = |count: usize| (addresses_of("db", port)? == count).then_some(());
     let rendered = |text: &str| (std::fs::read_to_string(&target).ok()? == text).then_some(());
-    // In blocks, because the disk of the store is not the same from minute to minute: of each the 99th percentiles, of these
-    // the middle.
+    // The measurement runs in blocks, because the store's disk does not perform the same from
+    // minute to minute. The result is the median of the 99th percentiles of the blocks.
     let mut blocks: [Vec<f64>; 3] = Default::default();
     for _ in 0..BLOCKS {
         let mut delays: [Vec<f64>; 3] = Default::default();
@@ -193,11 +194,11 @@ pub(crate) fn failing_check(report: &mut Report) {
             tell(&socket, "pass", "service:db");
             wait(Duration::from_secs(20), || named(1));
             wait(Duration::from_secs(20), || rendered("db1 .\n"));
-            // What the change before it caused is on disk by then.
+            // Effects of the previous change are on disk by then.
             std::thread::sleep(SETTLED_AFTER);
             let begin = Instant::now();
             tell(&socket, "fail", "service:db");
-            // In turn: looking for one would delay the other.
+            // The two alternate, because polling one would delay the other.
             if flip % 2 == 0 {
                 spin(|| named(0));
             } else {
@@ -227,7 +228,7 @@ pub(crate) fn failing_check(report: &mut Report) {
     }
 }
 
-/// Looks without a pause worth a measure.
+/// Polls with a pause that is too short to matter.
 fn spin(mut look: impl FnMut() -> Option<()>) {
     let begin = Instant::now();
     while look().is_none() {
@@ -236,8 +237,8 @@ fn spin(mut look: impl FnMut() -> Option<()>) {
     }
 }
 
-/// Many checks on one agent beside a loop that runs the same commands at the same time, because what starting a
-/// process costs is not the same from minute to minute.
+/// Measures many checks on one agent, and at the same time a loop that runs the same commands,
+/// because the cost of starting a process is not the same from minute to minute.
 pub(crate) fn checks(report: &mut Report) {
     let etcd = Etcd::start();
     let settings = |directory: &Path| {

@@ -1,4 +1,5 @@
-//! The measurements.
+//! Measurements of a fleet: the command, propagation, the agent, a start of many agents, an outage
+//! of the store, and updates.
 
 use crate::measure::{cpu_seconds, in_turn, once, percentile, resident_mebibytes};
 use crate::processes::{Agent, Etcd, Setup, bench, load, millis, orchestrate, wait};
@@ -63,7 +64,7 @@ pub(crate) fn commands(report: &mut Report) {
     start_up(report);
 }
 
-/// Process start to exit of the smallest questions.
+/// Measures the smallest requests from process start to exit.
 fn start_up(report: &mut Report) {
     let etcd = Etcd::start();
     load(&["fill", &etcd.endpoint, "10"]);
@@ -100,7 +101,7 @@ fn start_up(report: &mut Report) {
 pub(crate) fn propagation(report: &mut Report) {
     let etcd = Etcd::start();
     let watchers = "1000";
-    // In turn, twice each; the better of both counts, for both.
+    // Each kind runs twice, alternating; the better run of each counts.
     let mut best = [f64::MAX; 2];
     for _ in 0..2 {
         for (index, kind) in ["mirrors", "bare"].iter().enumerate() {
@@ -153,7 +154,8 @@ pub(crate) fn agent(report: &mut Report) {
     );
 }
 
-/// From a trigger to the first effect of the first step, over bare watch delivery.
+/// Measures the time from a trigger to the first effect of the first step, minus that of bare watch
+/// delivery.
 fn first_step(report: &mut Report, etcd: &Etcd, agent: &Agent) {
     let watch = load(&["propagation", &etcd.endpoint, "1", "bare", "20", "0"])[0];
     wait(Duration::from_secs(20), || agent.installed("19"));
@@ -162,9 +164,9 @@ fn first_step(report: &mut Report, etcd: &Etcd, agent: &Agent) {
     let mut delays = Vec::new();
     for round in 100..111 {
         let version = round.to_string();
-        // It may not be there.
+        // The file may not exist.
         let _ = std::fs::remove_file(&applied);
-        // From just before the put, as for the bare watch.
+        // The clock starts just before the put, as for the bare watch.
         let begin = Instant::now();
         store.put("/current_version", &version);
         wait(Duration::from_secs(20), || applied.exists().then_some(()));
@@ -201,7 +203,7 @@ pub(crate) fn update(report: &mut Report) {
         };
         trigger("1");
         agents.iter().for_each(|a| wait(Duration::from_secs(300), || a.installed("1")));
-        // Everything that the first version set off is answered when the listing is complete.
+        // When the listing is complete, all requests that the first version caused are answered.
         let complete = |version: &str| {
             let names: Vec<String> = (0..hosts).map(|n| format!("u{n}")).collect();
             let mut words = vec!["verify_hosts", version];
@@ -209,7 +211,7 @@ pub(crate) fn update(report: &mut Report) {
             (once(&|| orchestrate(&etcd.endpoint, &words)).code == 0).then_some(())
         };
         wait(Duration::from_secs(60), || complete("1"));
-        // Keep-alives and backstop reads go on during the update; their rate without one is taken off.
+        // Keep-alives and backstop reads continue during the update; their idle rate is subtracted.
         let (idle, pause) = (etcd.requests(), Duration::from_secs(20));
         std::thread::sleep(pause);
         let rate = (etcd.requests() - idle) / pause.as_secs_f64();
@@ -252,11 +254,12 @@ pub(crate) fn storm(report: &mut Report) {
     );
 }
 
-/// So many follow the catalog while the store is away for a minute.
+/// Number of agents that follow the catalog while the store is stopped for a minute.
 const CUT_OFF: usize = 1000;
 const AWAY: Duration = Duration::from_secs(60);
 
-/// Everybody is cut off, then all are healed at once: they come back apart, and the store can be used meanwhile.
+/// Cuts all agents off and reconnects all of them at once: they must return spread over time, and
+/// the store must stay usable meanwhile.
 pub(crate) fn heal(report: &mut Report) {
     let mut etcd = Etcd::start();
     load(&["services", &etcd.endpoint, "100", "10"]);
@@ -268,13 +271,13 @@ pub(crate) fn heal(report: &mut Report) {
     let write = || {
         let begin = Instant::now();
         store.put("/by/somebody", "else");
-        // At an even pace.
+        // Writes are evenly paced.
         std::thread::sleep(Duration::from_millis(20));
         millis(begin.elapsed()) - 20.0
     };
     let mut before: Vec<f64> = (0..500).map(|_| write()).collect();
     etcd.be_away(AWAY);
-    // The client of the bench comes back as well.
+    // The client of the bench must reconnect as well.
     wait(Duration::from_secs(30), || store.try_put("/by/somebody", b"else").ok());
     let mut meanwhile = Vec::new();
     while !agents.is_finished() {
@@ -293,7 +296,7 @@ pub(crate) fn heal(report: &mut Report) {
         "1000 agents, the store away for a minute: the greatest part that is back within one second",
         format!("{:.1} %", busiest * 100.0),
         format!("{there} are back"),
-        // Who asks while the store starts is answered together with others.
+        // Agents that send requests while the store starts are answered together.
         busiest + (CUT_OFF as f64 - there),
         0.2,
     );

@@ -1,4 +1,4 @@
-//! Heavy work in processes of their own: filling a store, many mirrors, many agents' traffic.
+//! Heavy work in separate processes: filling a store, many mirrors, the traffic of many agents.
 
 use crate::measure::{own_cpu_seconds, percentile};
 use etcd_client::{Client, Compare, CompareOp, ConnectOptions, GetOptions, Txn, TxnOp, WatchOptions};
@@ -61,8 +61,8 @@ async fn connect(endpoint: &str) -> Client {
     Client::connect([endpoint], Some(ConnectOptions::new())).await.expect("lazy")
 }
 
-/// So many clients, each with its own connection, write one after the other for some seconds. Answers
-/// operations each second, the 99th percentile in milliseconds, and how many there were.
+/// Clients with one connection each write one key after the other for some seconds. Prints the
+/// operations per second, the 99th percentile in milliseconds, and the number of operations.
 async fn writes(endpoint: &str, kind: &str, clients: usize, seconds: usize) {
     let end = Instant::now() + Duration::from_secs(seconds as u64);
     let begin = Instant::now();
@@ -105,7 +105,7 @@ async fn writes(endpoint: &str, kind: &str, clients: usize, seconds: usize) {
     answer(&format!("{} {} {count}", count / took, percentile(&times, 99.0)));
 }
 
-/// So many keys of 32 bytes with values of 32 bytes.
+/// Writes keys of 32 bytes with values of 32 bytes.
 async fn keys(endpoint: &str, count: usize) {
     let client = connect(endpoint).await;
     for chunk in (0..count).collect::<Vec<_>>().chunks(100) {
@@ -114,7 +114,7 @@ async fn keys(endpoint: &str, count: usize) {
     }
 }
 
-/// Lists them so many times, without values.
+/// Lists these keys repeatedly, without values.
 async fn list(endpoint: &str, times: usize) {
     let client = connect(endpoint).await;
     for _ in 0..times {
@@ -124,7 +124,7 @@ async fn list(endpoint: &str, times: usize) {
     }
 }
 
-/// So many services, each on the same so many hosts, as hosts without agents write them.
+/// Writes services, each on the same hosts, in the form that hosts without agents write.
 async fn services(endpoint: &str, services: usize, hosts: usize) {
     let client = connect(endpoint).await;
     let hosts: Vec<usize> = (0..hosts).collect();
@@ -143,7 +143,7 @@ async fn services(endpoint: &str, services: usize, hosts: usize) {
     }
 }
 
-/// Writes the file of the whole catalog so many times; answers the CPU for each in milliseconds.
+/// Writes the file of the whole catalog repeatedly; prints the CPU milliseconds for each time.
 async fn dumps(endpoint: &str, times: usize) {
     let entries = crate::bare::entries(&connect(endpoint).await).await;
     let directory = tempfile::tempdir().expect("a directory");
@@ -154,7 +154,7 @@ async fn dumps(endpoint: &str, times: usize) {
     answer(&((own_cpu_seconds() - before) * 1000.0 / times as f64).to_string());
 }
 
-/// Runs a command so many times each second, evenly; gives the seconds of CPU that this and the commands took.
+/// Runs a command at an even rate; returns the CPU seconds that this process and the commands used.
 fn commands(each_second: u32, seconds: u32) -> f64 {
     let begin = Instant::now();
     let before = own_cpu_seconds();
@@ -167,7 +167,8 @@ fn commands(each_second: u32, seconds: u32) -> f64 {
     own_cpu_seconds() - before
 }
 
-/// Hosts `h000000…`, all live, on the roster and at version 1; every hundredth failed validation.
+/// Creates hosts `h000000…`, all live, in the roster and at version 1; every hundredth one failed
+/// validation.
 async fn fill(endpoint: &str, hosts: usize) {
     let client = connect(endpoint).await;
     let names: Vec<String> = (0..hosts).map(|n| format!("h{n:06}")).collect();
@@ -202,8 +203,8 @@ fn session(endpoint: &str) -> Session {
     Session::new(SessionConfig::new(EndpointSource::List(vec![endpoint.to_owned()]))).expect("settings")
 }
 
-/// One write, after a pause, reaches many watchers, each with its own connection; prints the milliseconds of the
-/// 99th percentile and of each.
+/// Writes a key, after a pause in each round, and measures when the change reaches many watchers,
+/// each with its own connection. Prints the 99th percentile and then each time, in milliseconds.
 async fn propagation(endpoint: &str, watchers: usize, mirrors: bool, rounds: usize, pause: Duration) {
     let (sender, mut arrivals) = mpsc::unbounded_channel();
     let (ready_sender, mut ready) = mpsc::unbounded_channel();
@@ -262,7 +263,8 @@ async fn propagation(endpoint: &str, watchers: usize, mirrors: bool, rounds: usi
     std::io::Write::flush(&mut std::io::stdout()).expect("flushed");
 }
 
-/// What an agent has to do with the store: it follows the target and the catalog, and holds its name.
+/// The part of an agent that uses the store: it follows the target and the catalog, and holds its
+/// host name.
 struct StoreSide {
     mirror: Mirror,
     presence: Presence,
@@ -305,8 +307,9 @@ impl StoreSide {
     }
 }
 
-/// Agents that follow the catalog and are cut off together; prints how many are back, the seconds between the first
-/// of them and the last, and the greatest part that is back within one second.
+/// Runs agents that follow the catalog and are cut off together. Prints the number of agents that
+/// came back, the seconds between the first and the last of them, and the largest fraction that
+/// came back within one second.
 async fn heal(endpoint: &str, agents: usize) {
     let (sender, mut back) = mpsc::unbounded_channel();
     for number in 0..agents {
@@ -318,7 +321,7 @@ async fn heal(endpoint: &str, agents: usize) {
                 match event {
                     FeedEvent::Connected(false) => was_cut = true,
                     FeedEvent::Connected(true) if was_cut => {
-                        // It goes on, as agents do.
+                        // The loop continues, as in a real agent.
                         was_cut = false;
                         let _ = sender.send(Instant::now());
                     }
@@ -348,8 +351,8 @@ async fn heal(endpoint: &str, agents: usize) {
     std::io::Write::flush(&mut std::io::stdout()).expect("flushed");
 }
 
-/// What many agents say to the store when all start at once; prints seconds until all are there, the
-/// requests that surfaced an error, and the time over which the first contacts were spread.
+/// Starts many agents at once. Prints the number of agents that got ready, the seconds until the
+/// last and until the first of them was ready, and the number of errors that surfaced.
 async fn storm(endpoint: &str, agents: usize) {
     let (sender, mut held) = mpsc::unbounded_channel();
     let begin = Instant::now();

@@ -1,6 +1,7 @@
-//! `make bench`: speed and memory as ratios against the raw store, measured in the same run. Prints a
-//! table and writes `docs/performance.md`. This process stays small, because what a child inherits of it
-//! would count in the child's peak memory; heavy work is done in children (`bench load …`, `bench bare …`).
+//! `make bench`: speed and memory as ratios to the raw store, measured in the same run. Prints a
+//! table and writes `docs/performance.md`. This process stays small, because the memory that a
+//! child inherits from it would count in the child's peak memory; heavy work is done in child
+//! processes (`bench load …`, `bench bare …`).
 
 mod bare;
 mod catalog;

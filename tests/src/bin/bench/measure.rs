@@ -1,10 +1,10 @@
-//! Wall time, processor time and memory of a child: from start to exit, or so far.
+//! Wall time, processor time and memory of a child process: from start to exit, or so far.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use wait4::Wait4;
 
-/// What a child cost.
+/// Cost of one run of a child process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cost {
     pub(crate) wall: Duration,
@@ -13,7 +13,7 @@ pub(crate) struct Cost {
     pub(crate) code: i32,
 }
 
-/// Runs a command once.
+/// Runs a command once and measures it.
 pub(crate) fn once(make: &dyn Fn() -> Command) -> Cost {
     let mut command = make();
     command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -28,15 +28,16 @@ pub(crate) fn once(make: &dyn Fn() -> Command) -> Cost {
     }
 }
 
-/// The median of several runs of two commands in turn, so that both meet the same machine.
+/// Returns the medians of several runs of two commands. The runs alternate, so that both commands
+/// see the same state of the machine.
 pub(crate) fn in_turn(rounds: usize, one: &dyn Fn() -> Command, other: &dyn Fn() -> Command) -> (Cost, Cost) {
     let [one, other] = all_in_turn(rounds, [one, other]);
     (one, other)
 }
 
-/// The same of any number of commands.
+/// Same as [`in_turn`] for any number of commands.
 pub(crate) fn all_in_turn<const N: usize>(rounds: usize, commands: [&dyn Fn() -> Command; N]) -> [Cost; N] {
-    // Once each for the caches.
+    // The first run of each command only warms the caches.
     for command in commands {
         once(command);
     }
@@ -60,14 +61,14 @@ fn median(mut costs: Vec<Cost>) -> Cost {
     Cost { wall, cpu, peak_mebibytes: costs[middle].peak_mebibytes, code }
 }
 
-/// A point of a sorted distribution.
+/// Returns a percentile of a sorted distribution.
 pub(crate) fn percentile(sorted: &[f64], percent: f64) -> f64 {
     let index = ((sorted.len() as f64 - 1.0) * percent / 100.0).round() as usize;
     sorted[index.min(sorted.len() - 1)]
 }
 
-/// User and system time so far, of a process and of its children that ended; clock ticks are hundredths on every
-/// Linux that etcd runs on.
+/// Returns the user and system time so far, in seconds: of a process, and of its children that
+/// ended. A clock tick is a hundredth of a second on every Linux that etcd supports.
 fn cpu_times(process: &str) -> [f64; 2] {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("the process lives");
     let fields: Vec<&str> = stat[stat.rfind(')').expect("a name") + 2..].split(' ').collect();
@@ -75,17 +76,17 @@ fn cpu_times(process: &str) -> [f64; 2] {
     [seconds(11) + seconds(12), seconds(13) + seconds(14)]
 }
 
-/// What a child has used so far.
+/// Returns the CPU seconds that a child has used so far.
 pub(crate) fn cpu_seconds(child: &Child) -> f64 {
     cpu_times(&child.id().to_string())[0]
 }
 
-/// What a child and its own children have used so far.
+/// Returns the CPU seconds that a child and its own ended children have used so far.
 pub(crate) fn cpu_seconds_with_children(child: &Child) -> f64 {
     cpu_times(&child.id().to_string()).iter().sum()
 }
 
-/// What this process and its children have used so far.
+/// Returns the CPU seconds that this process and its ended children have used so far.
 pub(crate) fn own_cpu_seconds() -> f64 {
     cpu_times("self").iter().sum()
 }

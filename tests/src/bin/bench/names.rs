@@ -1,4 +1,4 @@
-//! DNS against knot and unbound, which serve the same names in the same run.
+//! DNS compared with knot and unbound, which serve the same names in the same run.
 
 use crate::measure::{cpu_seconds, percentile};
 use crate::processes::{Agent, Etcd, Setup, load, wait};
@@ -9,17 +9,18 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Services by their names, each with so many instances.
+/// Name and number of instances of each service.
 const SERVICES: [(&str, usize); 3] = [("one", 1), ("ten", 10), ("hundred", 100)];
-/// How long a load lasts; the load and the server share the cores.
+/// Duration of a load in seconds; the load generator and the server share the cores.
 const SECONDS: &str = "2";
 const ROUNDS: usize = 5;
-/// What the others are compared with.
+/// The question to which the others are compared.
 const ONE: &str = "one.service.consul A";
-/// How often the time to an answer is measured, for a second each: the middle of their 99th percentiles counts.
+/// Number of one-second blocks in which the answer time is measured; the median of their 99th
+/// percentiles counts.
 const BLOCKS: usize = 9;
 
-/// A server of names as a process.
+/// A DNS server process.
 struct Server {
     name: &'static str,
     child: Child,
@@ -29,7 +30,7 @@ struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -39,7 +40,7 @@ fn address(instance: usize) -> String {
     format!("10.1.{}.{}", instance / 250, instance % 250 + 1)
 }
 
-/// The records that all of them serve, as lines of a zone file.
+/// Returns the records that all servers serve, as lines of a zone file.
 fn records() -> Vec<String> {
     let mut lines: Vec<String> =
         (0..100).map(|n| format!("h{n:03}.node.consul. 5 IN A {}", address(n))).collect();
@@ -69,7 +70,7 @@ fn start(
     server
 }
 
-/// True if the server knows the service with most instances.
+/// True if the server knows the service with the most instances.
 fn answers(port: u16) -> bool {
     let result = Command::new("dig")
         .args(["@127.0.0.1", "-p", &port.to_string(), "+tcp", "+tries=1", "+time=1", "+short"])
@@ -117,7 +118,7 @@ fn unbound() -> Server {
     start("unbound", "/usr/sbin/unbound", &["-d", "-c", &settings], port, directory)
 }
 
-/// An agent beside an etcd that holds the same records as hosts without agents write them.
+/// An agent and an etcd that holds the same records, in the form that hosts without agents write.
 struct Ours {
     agent: Agent,
     port: u16,
@@ -143,12 +144,12 @@ fn ours() -> Ours {
     Ours { agent, port, _etcd: etcd }
 }
 
-/// Questions answered for each second of the server's processor time, and for each second.
+/// Answers per second of the server's processor time, and per second of wall time.
 #[derive(Clone, Copy)]
 struct Speed {
     by_cpu: f64,
     by_wall: f64,
-    /// Bytes of an answer.
+    /// Size of an answer, in bytes.
     size: f64,
 }
 
@@ -188,7 +189,8 @@ fn median(mut speeds: Vec<Speed>) -> Speed {
 pub(crate) fn names(report: &mut Report) {
     let ours = ours();
     let peers = [knot(), unbound()];
-    // By turns, each question of one server after the other: the machine is not the same from minute to minute.
+    // The servers alternate, with all questions to one server in a row, because the machine does
+    // not perform the same from minute to minute.
     let measure = |questions: &[(&str, &[&str])]| -> [Vec<Speed>; 3] {
         let servers = [
             (&ours.agent.child, ours.port),
@@ -235,7 +237,8 @@ pub(crate) fn names(report: &mut Report) {
         ("hundred.service.consul A", "a hundred addresses, TCP", &["-m", "tcp"]),
     ] {
         let [ours, knot, unbound] = measure(&[(ONE, options), (question, options)]);
-        // Who gives a shorter answer has not done the same: unbound leaves the addresses of SRV targets out.
+        // A server that gives a shorter answer has not done the same work: unbound omits the
+        // addresses of SRV targets.
         let comparable = [(knot, &peers[0]), (unbound, &peers[1])].into_iter();
         let comparable = comparable.filter(|(speeds, _)| speeds[1].size >= ours[1].size * 0.95);
         let best = comparable.max_by(|(a, _), (b, _)| a[1].by_cpu.total_cmp(&b[1].by_cpu));
@@ -250,7 +253,8 @@ pub(crate) fn names(report: &mut Report) {
         );
     }
     let rate = format!("{:.0}", greatest / 2.0);
-    // In short blocks by turns: what else the machine does for a while must not fall upon one of them.
+    // The blocks are short and alternate, so that other load on the machine does not affect only
+    // one server.
     let mut blocks: [Vec<f64>; 2] = Default::default();
     for _ in 0..BLOCKS {
         for (port, found) in [ours.port, peers[0].port].into_iter().zip(&mut blocks) {
@@ -270,7 +274,7 @@ pub(crate) fn names(report: &mut Report) {
     );
 }
 
-/// The question for the addresses of a service (RFC 1035, section 4.1).
+/// Returns a DNS query for the addresses of a service (RFC 1035, section 4.1).
 fn packet(id: u16, service: &str) -> Vec<u8> {
     let mut packet = id.to_be_bytes().to_vec();
     packet.extend([1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
@@ -282,7 +286,8 @@ fn packet(id: u16, service: &str) -> Vec<u8> {
     packet
 }
 
-/// Asks at an even rate for some seconds; gives the 99th percentile of the time to the answer, in milliseconds.
+/// Sends queries at an even rate; returns the 99th percentile of the time to the answer, in
+/// milliseconds.
 pub(crate) fn latency(address: &str, rate: f64, seconds: f64) -> f64 {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     socket.connect(address).expect("an address");
@@ -290,7 +295,7 @@ pub(crate) fn latency(address: &str, rate: f64, seconds: f64) -> f64 {
     let begin = Instant::now();
     let mut sent_at = vec![begin; 1 << 16];
     let (mut sent, mut delays, mut buffer) = (0u64, Vec::new(), [0; 512]);
-    // What is late by then is lost.
+    // Answers that are late by then count as lost.
     while begin.elapsed().as_secs_f64() < seconds + 0.5 {
         let now = begin.elapsed().as_secs_f64();
         if now < seconds && sent as f64 <= now * rate {
@@ -305,13 +310,13 @@ pub(crate) fn latency(address: &str, rate: f64, seconds: f64) -> f64 {
             delays.push(sent_at[usize::from(id)].elapsed().as_secs_f64() * 1000.0);
         }
     }
-    // An answer that did not come is later than any.
+    // A lost answer counts as later than any other.
     delays.resize(sent as usize, f64::INFINITY);
     delays.sort_by(f64::total_cmp);
     percentile(&delays, 99.0)
 }
 
-/// How many addresses a service has; `None` if nobody answers.
+/// Returns the number of addresses of a service; `None` without an answer or with a DNS error.
 pub(crate) fn addresses_of(service: &str, port: u16) -> Option<usize> {
     let socket = UdpSocket::bind("127.0.0.1:0").ok()?;
     socket.connect(("127.0.0.1", port)).ok()?;

@@ -1,4 +1,4 @@
-//! The programs that are measured, as processes of their own.
+//! The measured programs, each as its own process.
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A single etcd on disk, ended with this value.
+/// A single etcd on disk. Dropping the value ends it.
 pub(crate) struct Etcd {
-    /// There until it is taken out.
+    /// The process; `None` after [`Etcd::into_parts`] or while etcd is stopped.
     child: Option<Child>,
     pub(crate) endpoint: String,
     peer: u16,
@@ -41,7 +41,7 @@ impl Etcd {
         wait(Duration::from_secs(30), || self.metrics().is_some().then_some(()));
     }
 
-    /// Nobody is served for so long, then everybody at once.
+    /// Stops etcd for this time, then starts it again for all clients at once.
     pub(crate) fn be_away(&mut self, time: Duration) {
         self.end();
         std::thread::sleep(time);
@@ -50,13 +50,13 @@ impl Etcd {
 
     fn end(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 
-    /// The process, its endpoint and its directory; whoever takes them ends them.
+    /// Returns the process, its endpoint and its directory; the caller must end and delete them.
     pub(crate) fn into_parts(mut self) -> (Child, String, tempfile::TempDir) {
         let (child, directory) = (self.child.take(), self.directory.take());
         (child.expect("it runs"), self.endpoint.clone(), directory.expect("its directory"))
@@ -66,7 +66,7 @@ impl Etcd {
         http_get(self.endpoint.trim_start_matches("http://"), "/metrics")
     }
 
-    /// Requests answered so far, by etcd's own count.
+    /// Returns the number of requests answered so far, from etcd's own metrics.
     pub(crate) fn requests(&self) -> f64 {
         let text = self.metrics().expect("metrics");
         let handled = text.lines().filter(|l| l.starts_with("grpc_server_handled_total"));
@@ -132,7 +132,7 @@ pub(crate) fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
 
-/// An agent of its own, with one trivial step.
+/// An agent process with one trivial step.
 pub(crate) struct Agent {
     pub(crate) child: Child,
     pub(crate) address: String,
@@ -140,15 +140,15 @@ pub(crate) struct Agent {
     pub(crate) started: Instant,
 }
 
-/// How an agent is set up.
+/// Settings of a measured agent.
 #[derive(Default)]
 pub(crate) struct Setup<'a> {
-    /// How often it validates; by default as the agent does by itself.
+    /// Interval of validation; by default the 60 seconds of the agent.
     pub(crate) validates_every: Option<&'a str>,
-    /// One of many, which is not asked anything.
+    /// True for one of many agents, to which no requests are sent.
     pub(crate) in_crowd: bool,
-    /// More settings, by the agent's directory; without a table of their own names are served nowhere and no
-    /// service files are read.
+    /// Additional settings, given the agent's directory. Without `[dns]` and `[services]` tables in
+    /// them, no names are served and no service files are read.
     pub(crate) settings: Option<&'a dyn Fn(&Path) -> String>,
 }
 
@@ -157,7 +157,7 @@ impl Agent {
         Self::start_in(tempfile::tempdir().expect("a directory"), name, endpoint, setup)
     }
 
-    /// Starts where another has left its state.
+    /// Starts an agent in the directory of an earlier one, with its state.
     pub(crate) fn start_in(
         directory: tempfile::TempDir,
         name: &str,
@@ -165,7 +165,7 @@ impl Agent {
         setup: &Setup<'_>,
     ) -> Self {
         let at = |name: &str| directory.path().join(name);
-        // Of a thousand ports chosen beforehand some are taken by the time.
+        // With a thousand ports chosen beforehand, some would be taken by the time they are used.
         let [port] = if setup.in_crowd { [0] } else { tests::process::free_ports() };
         let address = format!("127.0.0.1:{port}");
         std::fs::write(at("machine-id"), directory.path().display().to_string()).expect("written");
@@ -216,7 +216,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

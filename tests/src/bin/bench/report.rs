@@ -1,4 +1,4 @@
-//! The table of results and the document made of it.
+//! The table of results, and the document that contains it.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,8 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// A row: what, ours, the yardstick in the same run, the ratio or figure that is judged, and its bound.
+    /// Adds a row: what was measured, our result, the yardstick in the same run, and the ratio or
+    /// figure that is judged with its upper bound.
     pub(crate) fn row(&mut self, what: &str, ours: String, yardstick: String, figure: f64, bound: f64) {
         let judged = format!("{figure:.2} (at most {bound})");
         let verdict = if figure <= bound { "yes" } else { "**no**" };
@@ -38,7 +39,8 @@ impl Report {
         Self::say(&self.table());
     }
 
-    /// Takes in what the document says of what was not measured now, in its order.
+    /// Adds the rows of the document that were not measured in this run, and keeps the document's
+    /// order.
     pub(crate) fn keep_others(&mut self) {
         let text = std::fs::read_to_string(DOCUMENT).unwrap_or_default();
         let mut measured = std::mem::take(&mut self.rows);

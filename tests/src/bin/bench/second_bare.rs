@@ -1,5 +1,6 @@
-//! A second yardstick for the file of the catalog, so that the first does not judge alone. It borrows what it can from the
-//! answer, keeps addresses in lists that are sorted once, and leaves nothing else out: the file is the same.
+//! A second yardstick for the file of the catalog, so that the first is not the only one. It
+//! borrows as much as it can from the answer, keeps addresses in lists that are sorted once, and
+//! omits nothing else: the file is the same.
 
 use etcd_client::{Client, GetOptions, KeyValue};
 use std::collections::BTreeMap;
@@ -10,14 +11,14 @@ use std::path::Path;
 
 const PREFIX: &str = "/available_services/";
 
-/// The part of a record that the file is made of.
+/// The fields of a record that the file needs.
 #[derive(serde::Deserialize)]
 struct Record<'a> {
     #[serde(borrow)]
     interfaces: BTreeMap<&'a str, Vec<IpAddr>>,
 }
 
-/// The addresses of one interface: one for each host, and all.
+/// The addresses of one interface: one per host, and all of them.
 #[derive(Default)]
 struct Lists {
     first: Vec<IpAddr>,
@@ -29,12 +30,13 @@ fn service_of(entry: &KeyValue) -> &str {
     key[PREFIX.len()..].split_once('/').expect("a host").0
 }
 
-/// One range of the records, parsed, as YAML, in place by fsync and rename.
+/// Reads the records with one range request, parses them, and writes them as YAML, put in place by
+/// fsync and rename.
 pub(crate) async fn render(client: &Client, path: &Path) {
     let mut kv = client.kv_client().max_decoding_message_size(64 << 20);
     let answer = kv.get(PREFIX, Some(GetOptions::new().with_prefix())).await.expect("a range");
     let mut lines: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
-    // The records of one service stand beside each other.
+    // The records of one service are adjacent.
     for records in answer.kvs().chunk_by(|one, next| service_of(one) == service_of(next)) {
         let service = service_of(&records[0]);
         let mut interfaces: BTreeMap<&str, Lists> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The embedded store against a single etcd, both on the same disk, in turn.
+//! The embedded store compared with a single etcd, on the same disk, one after the other.
 
 use crate::measure::{cpu_seconds, resident_mebibytes};
 use crate::processes::{Etcd, beside, load, wait};
@@ -6,7 +6,7 @@ use crate::report::Report;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// One of the two, as a process.
+/// One of the two stores, as a process.
 struct Server {
     child: Child,
     endpoint: String,
@@ -36,19 +36,20 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Something measured on both: ours, theirs.
+/// Measures both stores; returns the results of solo-etcd and of etcd.
 fn on_both<T>(measure: impl Fn(&Server) -> T) -> (T, T) {
     let theirs = measure(&Server::etcd());
     (measure(&Server::solo()), theirs)
 }
 
-/// Operations each second, the 99th percentile in milliseconds, and the store's CPU for each in microseconds.
+/// Returns the operations per second, the 99th percentile in milliseconds, and the store's CPU time
+/// for each operation in microseconds.
 fn throughput(server: &Server, kind: &str, clients: usize) -> [f64; 3] {
     let before = cpu_seconds(&server.child);
     let numbers = load(&["writes", &server.endpoint, kind, &clients.to_string(), "4"]);
@@ -80,7 +81,7 @@ pub(crate) fn solo(report: &mut Report) {
         load(&["keys", &server.endpoint, "100000"]);
         let before = cpu_seconds(&server.child);
         load(&["list", &server.endpoint, "10"]);
-        // Of ten, in milliseconds.
+        // In milliseconds for each of ten lists.
         let list = (cpu_seconds(&server.child) - before) * 100.0;
         [idle, resident_mebibytes(&server.child), list]
     });
@@ -110,7 +111,7 @@ pub(crate) fn solo(report: &mut Report) {
     first_put(report);
 }
 
-/// From the start of the process to the first put that is answered.
+/// Measures the time from the start of the process to the first put that is answered.
 fn first_put(report: &mut Report) {
     let median = |start: &dyn Fn() -> Server| {
         let mut times: Vec<f64> = (0..7)
