@@ -154,8 +154,8 @@ pub fn check(settings: &Settings) -> Result<Vec<String>> {
     let Some(path) = &settings.validation_directory else { return Ok(Vec::new()) };
     let directory = validation_directory(settings).with_context(|| path.display().to_string())?;
     let directory = directory.unwrap_or_default();
-    if let Some(trouble) = directory.problem {
-        anyhow::bail!(trouble);
+    if let Some(why_not) = directory.problem {
+        anyhow::bail!(why_not);
     }
     Ok(directory
         .skipped

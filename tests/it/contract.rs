@@ -1900,10 +1900,10 @@ fn a_listing_that_the_host_does_not_confirm_is_named_and_the_answer_stays() {
     store.put("/current_version", "43");
     let world = World::new(&etcd.endpoint(0));
     let directory = tempfile::tempdir().expect("a directory");
-    let check = |arguments: &[&str], asked: &[String], code: i32, expected: &str| {
+    let check = |arguments: &[&str], listed: &[String], code: i32, expected: &str| {
         let result: CommandOutput =
-            run(world.command(directory.path()).args(arguments), &asked.join("\n")).into();
-        assert_eq!((result.code, result.err.as_str()), (code, expected), "{arguments:?} {}", asked.len());
+            run(world.command(directory.path()).args(arguments), &listed.join("\n")).into();
+        assert_eq!((result.code, result.err.as_str()), (code, expected), "{arguments:?} {}", listed.len());
     };
     let (all, few, verify) = (&hosts[..], &hosts[..9], ["verify_hosts", "43"]);
     check(&verify, all, 0, "");

@@ -31,9 +31,9 @@ fn a_store_without_space_keeps_the_host_at_work_and_it_recovers_alone() {
         || host.describe(),
     );
     assert!(host.read("agent.log").matches("NOSPACE").count() < lines + 10, "no spin");
-    let trouble =
+    let is_named =
         || host.status().filter(|s| s["store"]["trouble"].as_str().is_some_and(|t| t.contains("NOSPACE")));
-    wait::until("the agent's status names it", trouble, || host.describe());
+    wait::until("the agent's status names it", is_named, || host.describe());
     let result = host.command(&["status"], "");
     assert!(result.err.contains("store alarm: NOSPACE"), "{result:?}");
     let result = host.command(&["status", "-o", "json"], "");
@@ -184,11 +184,11 @@ fn without_descriptors_a_step_fails_and_the_agent_lives() {
     // for standard input, output and error.
     limit(3);
     store.put("/current_version", "2");
-    let trouble = || {
+    let is_named = || {
         let status = std::fs::read_to_string(host.path("agent.log")).unwrap_or_default();
         (status.contains("Too many open files") || status.contains("No file descriptors")).then_some(())
     };
-    wait::until("the trouble is said", trouble, || host.describe());
+    wait::until("the trouble is said", is_named, || host.describe());
     assert!(!host.is_dead());
     limit(1024);
     host.wait_for_listing(&store, "2");

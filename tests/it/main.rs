@@ -1,4 +1,4 @@
-//! Whole-system tests: real binaries, real etcd. One binary; each module is a subject.
+//! Whole-system tests with real binaries and real etcd. One binary; each module is a subject.
 
 mod architecture;
 mod bootstrap;
@@ -10,6 +10,7 @@ mod crash;
 mod demo;
 mod dev;
 mod discovery;
+mod links;
 mod machine;
 mod modules;
 mod network;
@@ -25,3 +26,5 @@ mod steps;
 mod store_api;
 mod store_faults;
 mod update;
+mod wire;
+mod words;

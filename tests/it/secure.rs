@@ -138,8 +138,8 @@ fn without_the_right_certificate_nothing_is_written_and_plain_text_is_never_trie
     let (cert, key) = stranger.issue("h1", 30);
     let mut host = Host::new("h1", &[]).with(&authority.store_settings(&etcd, &cert, &key));
     host.start();
-    let trouble = |s: &serde_json::Value| s["store"]["trouble"].is_string();
-    wait::until("the trouble is shown", || host.status().filter(trouble), || host.describe());
+    let problem = |s: &serde_json::Value| s["store"]["trouble"].is_string();
+    wait::until("the trouble is shown", || host.status().filter(problem), || host.describe());
     assert_eq!(host.http_get("/ready").expect("an answer").0, 503);
     assert!(etcd.etcdctl(&["get", "--prefix", "/", "--keys-only"], "").trim().is_empty());
     let plain = etcd.endpoints()[0].replace("https://", "http://");
@@ -491,7 +491,7 @@ fn an_agent_names_a_file_that_it_cannot_use_once_and_goes_on_when_it_is_mended()
     let troubled = |s: &serde_json::Value| {
         s["store"]["trouble"]
             .as_str()
-            .is_some_and(|trouble| trouble.contains("does not belong to the certificate"))
+            .is_some_and(|problem| problem.contains("does not belong to the certificate"))
     };
     wait::until("the trouble is shown", || host.status().filter(troubled), || host.describe());
     std::fs::write(&cert, good).expect("written");
@@ -660,7 +660,7 @@ fn values_that_may_not_be_read_leave_their_file_waiting_and_the_catalog_goes_on(
     let waits = |s: &serde_json::Value| {
         s["templates"][&target]["trouble"]
             .as_str()
-            .is_some_and(|trouble| trouble.contains("what operators keep"))
+            .is_some_and(|problem| problem.contains("what operators keep"))
     };
     wait::until("the file waits", || host.status().filter(waits), || host.describe());
     for addresses in [&["10.4.0.1"][..], &["10.4.0.1", "10.4.0.2"]] {

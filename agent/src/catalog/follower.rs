@@ -94,13 +94,14 @@ impl Follower {
             ..CatalogSnapshot::default()
         };
         let (sender, receiver) = watch::channel(Arc::new(shown));
-        let asked = Arc::new(Interest::default());
+        let interest = Arc::new(Interest::default());
         // Services that were followed before the restart stay of interest until nobody has asked
         // for them for a while.
         let followed = catalog.view().health_known_services();
-        asked.lock().extend(followed.map(|service| (service.clone(), Instant::now())));
+        interest.lock().extend(followed.map(|service| (service.clone(), Instant::now())));
         let claims = Arc::new(Claims::new(session.clone(), trust.clone()));
-        let reader = Reader { snapshots: receiver, interest: asked.clone(), claims, started: Instant::now() };
+        let reader =
+            Reader { snapshots: receiver, interest: interest.clone(), claims, started: Instant::now() };
         let (sink, events) = mpsc::channel(EVENTS_MAX);
         let feeds = Feeds {
             events,
@@ -121,7 +122,7 @@ impl Follower {
         let follower = Self {
             session,
             settings,
-            interest: asked,
+            interest,
             trust,
             sender,
             catalog,
@@ -155,7 +156,7 @@ impl Follower {
             }
             self.publish(trust);
             let next_check = self.catalog.next_check();
-            let asked = self.interest.clone();
+            let interest = self.interest.clone();
             tokio::select! {
                 // Channels, notifications and timers lose nothing when another branch completes
                 // first.
@@ -167,7 +168,7 @@ impl Follower {
                     }
                 }
                 changed = self.trust.changed() => if changed.is_err() { return },
-                () = asked.changed.notified() => {}
+                () = interest.changed.notified() => {}
                 () = sleep_until(next_check) => {}
                 _ = forget.tick() => {
                     self.forget();
@@ -200,9 +201,9 @@ impl Follower {
         }
         let most = self.settings.forget_after;
         self.interest.lock().retain(|_, at| at.elapsed() < most);
-        let asked: BTreeSet<ServiceName> = self.interest.lock().keys().cloned().collect();
+        let interest: BTreeSet<ServiceName> = self.interest.lock().keys().cloned().collect();
         let follow = &self.settings.follow;
-        let is_wanted = |service: &ServiceName| asked.contains(service) || follow.contains(service);
+        let is_wanted = |service: &ServiceName| interest.contains(service) || follow.contains(service);
         let known = self.catalog.view().health_known_services();
         let dropped: Vec<ServiceName> = known.filter(|service| !is_wanted(service)).cloned().collect();
         self.feeds.health.retain(|_, feed| is_wanted(&feed.service));

@@ -49,7 +49,7 @@ pub struct Diagnostic {
 pub fn lint(hosts: &[HostConfig]) -> Vec<Diagnostic> {
     let mut diagnostics = BTreeSet::new();
     let mut add = |severity, source: &str, message: String| {
-        diagnostics.insert(Diagnostic { severity: severity, source: source.to_owned(), message });
+        diagnostics.insert(Diagnostic { severity, source: source.to_owned(), message });
     };
     for config in hosts {
         for (file, writers) in writers(config) {

@@ -219,8 +219,8 @@ impl Reader<'_> {
     }
 
     async fn hosts(&self, prefix: &Prefix) -> Result<Vec<HostName>, StoreError> {
-        let (hosts, passed_over) = hosts_of(&self.list(prefix).await?);
-        warn_of_skipped(passed_over);
+        let (hosts, skipped) = hosts_of(&self.list(prefix).await?);
+        warn_of_skipped(skipped);
         Ok(hosts)
     }
 
@@ -334,8 +334,8 @@ pub(super) async fn debug_timeout(
     let found = Reader { store, revision: 0 }.failures(false).await?;
     let prefix = Prefix::RunningVersion(version.clone());
     let list = store.session.read_key_list(&prefix, Some(found.revision), store.deadline).await?;
-    let (hosts, passed_over) = hosts_of(&list);
-    warn_of_skipped(passed_over);
+    let (hosts, skipped) = hosts_of(&list);
+    warn_of_skipped(skipped);
     if output.is_json() {
         let failures = described(&found.failures, &found, store).await?;
         output.answer(&json!({ "failures": failures, "hosts": hosts, "revision": found.revision }), |_| {});

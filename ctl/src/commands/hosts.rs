@@ -62,7 +62,7 @@ pub(super) async fn list(all: bool, store: &Store<'_>, output: &mut Output) -> R
     let live = store.session.read_key_list(&Prefix::Lives, Some(snapshot.revision), store.deadline).await?;
     let live: HashSet<&str> = live.suffixes().collect();
     let mut hosts: Vec<(HostName, RosterEntry)> = Vec::new();
-    let mut passed_over = 0;
+    let mut skipped = 0;
     for (key, value) in &snapshot.entries {
         match (Key::parse(key), codec::read(&value.value)) {
             (Ok(Key::Host(host)), Ok(entry)) => hosts.push((host, entry)),
@@ -70,10 +70,10 @@ pub(super) async fn list(all: bool, store: &Store<'_>, output: &mut Output) -> R
                 output::warn(&format!("the roster entry of {host}: {error}"));
                 hosts.push((host, RosterEntry::default()));
             }
-            _ => passed_over += 1,
+            _ => skipped += 1,
         }
     }
-    super::running::warn_of_skipped(passed_over);
+    super::running::warn_of_skipped(skipped);
     hosts.retain(|(_, entry)| all || entry.decommissioned.is_none());
     let state =
         |host: &HostName, entry: &RosterEntry| match (entry.decommissioned, live.contains(host.as_str())) {

@@ -140,8 +140,7 @@ fn of_validation_directory(settings: &Settings) -> Vec<Diagnostic> {
     let Some(entries) = local::all_entries(path) else { return Vec::new() };
     let directory = ValidationDirectory::new(path, entries, settings.validation_timeout);
     let shown = path.display().to_string();
-    let diagnostic =
-        |severity, message: String| Diagnostic { severity: severity, source: shown.clone(), message };
+    let diagnostic = |severity, message: String| Diagnostic { severity, source: shown.clone(), message };
     let problem = directory.problem.map(|why| diagnostic(Severity::Error, why));
     let skipped = directory.skipped.iter();
     let skipped =

@@ -17,8 +17,8 @@ struct Running {
 
 async fn running(store: &Store<'_>) -> Result<Running, StoreError> {
     let list = store.session.read_key_list(&Prefix::RunningVersions, None, store.deadline).await?;
-    let (versions, passed_over) = count_versions(list.suffixes());
-    warn_of_skipped(passed_over);
+    let (versions, skipped) = count_versions(list.suffixes());
+    warn_of_skipped(skipped);
     Ok(Running { versions, revision: list.revision })
 }
 
@@ -26,11 +26,11 @@ async fn running(store: &Store<'_>) -> Result<Running, StoreError> {
 /// are sorted, so a version is parsed only where it differs from that of the key before.
 fn count_versions<'a>(suffixes: impl Iterator<Item = &'a str>) -> (BTreeMap<Version, usize>, usize) {
     let mut versions = BTreeMap::new();
-    let mut passed_over = 0;
+    let mut skipped = 0;
     let mut last: Option<(&str, Option<Version>)> = None;
     for suffix in suffixes {
         let Some((text, host)) = suffix.split_once('/') else {
-            passed_over += 1;
+            skipped += 1;
             continue;
         };
         if last.as_ref().is_none_or(|(known, _)| *known != text) {
@@ -44,10 +44,10 @@ fn count_versions<'a>(suffixes: impl Iterator<Item = &'a str>) -> (BTreeMap<Vers
                     versions.insert(version.clone(), 1);
                 }
             }
-            _ => passed_over += 1,
+            _ => skipped += 1,
         }
     }
-    (versions, passed_over)
+    (versions, skipped)
 }
 
 /// Warns of keys with names that are not valid. Such keys never become part of an answer.
@@ -60,8 +60,8 @@ pub(super) fn warn_of_skipped(count: usize) {
 /// Returns the valid host names of a list, in its order, and the number of invalid ones.
 pub(super) fn hosts_of(list: &KeyList) -> (Vec<HostName>, usize) {
     let hosts: Vec<HostName> = list.suffixes().filter_map(|text| HostName::new(text).ok()).collect();
-    let passed_over = list.len() - hosts.len();
-    (hosts, passed_over)
+    let skipped = list.len() - hosts.len();
+    (hosts, skipped)
 }
 
 fn version_counts(versions: &BTreeMap<Version, usize>) -> Vec<serde_json::Value> {
@@ -91,8 +91,8 @@ pub(super) async fn hosts_at_version(
 ) -> Result<Exit, Failure> {
     let prefix = Prefix::RunningVersion(version.clone());
     let list = store.session.read_key_list(&prefix, None, store.deadline).await?;
-    let (hosts, passed_over) = hosts_of(&list);
-    warn_of_skipped(passed_over);
+    let (hosts, skipped) = hosts_of(&list);
+    warn_of_skipped(skipped);
     output.answer(&json!({ "version": version, "hosts": hosts, "revision": list.revision }), |o| {
         hosts.iter().for_each(|host| o.line(host.as_str()));
     });
@@ -132,10 +132,10 @@ mod tests {
 
     #[test]
     fn hosts_are_counted_by_version_and_garbage_apart() {
-        let (versions, passed_over) =
+        let (versions, skipped) =
             count_versions(["v1/a", "v1/b", "v1/not a host", "v 2/a", "stray", "v3/c"].into_iter());
         let found: Vec<_> = versions.iter().map(|(v, n)| (v.as_str(), *n)).collect();
         assert_eq!(found, [("v1", 2), ("v3", 1)]);
-        assert_eq!(passed_over, 3);
+        assert_eq!(skipped, 3);
     }
 }

@@ -90,7 +90,7 @@ impl StatusExtras {
                 _ => None,
             })
             .collect();
-        Ok(Self { alarms: None, silent, maintenance: maintenance })
+        Ok(Self { alarms: None, silent, maintenance })
     }
 }
 

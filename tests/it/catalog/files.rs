@@ -43,7 +43,7 @@ fn wait_for_file(host: &Host, name: &str, expected: &str) {
     wait::until(&format!("{name} is {expected:?}"), is, || format!("{:?}\n{}", read(), host.describe()));
 }
 
-fn trouble(host: &Host) -> String {
+fn problem(host: &Host) -> String {
     let status = host.status().unwrap_or_default();
     status["templates"].to_string()
 }
@@ -76,14 +76,14 @@ fn a_file_follows_is_checked_first_and_comes_back_when_its_command_fails() {
     wait_for_file(&host, "backends.conf", two);
     // The check refuses the new text.
     put("bad", "10.7.0.9");
-    let refused = || trouble(&host).contains("its check refuses the new text").then_some(());
+    let refused = || problem(&host).contains("its check refuses the new text").then_some(());
     wait::until("the check refuses", refused, || host.describe());
     assert_eq!(host.read("backends.conf"), two);
     store.delete("/available_services/web/bad");
     // The command fails: the old file is put back, and the command runs again with it.
     host.write("reload-broken", "");
     put("w3", "10.7.0.3");
-    let back = || trouble(&host).contains("on_change failed, the old file is back").then_some(());
+    let back = || problem(&host).contains("on_change failed, the old file is back").then_some(());
     wait::until("the old file is back", back, || host.describe());
     assert_eq!(host.read("backends.conf"), two);
     assert!(host.read("reloads").ends_with(&format!("{two}--\n")));
@@ -175,8 +175,8 @@ fn a_value_that_an_operator_keeps_comes_into_files_and_a_bad_one_leaves_them_as_
     store.put(key, "\u{1b}[2J");
     let target = host.path("motd").display().to_string();
     let refused = |s: &Value| {
-        let trouble = s["templates"][&target]["trouble"].as_str().unwrap_or_default();
-        trouble.contains("the value of motd") && trouble.contains("control character")
+        let problem = s["templates"][&target]["trouble"].as_str().unwrap_or_default();
+        problem.contains("the value of motd") && problem.contains("control character")
     };
     wait::until("it is refused", || host.status().filter(refused), || host.describe());
     assert_eq!(host.read("motd"), "two\nlines\n");
@@ -185,7 +185,7 @@ fn a_value_that_an_operator_keeps_comes_into_files_and_a_bad_one_leaves_them_as_
     // Without a default a missing key is an error, and the file stays as it is.
     host.write("motd.j2", "{{ key(\"motd\") }}\n");
     let missing =
-        |s: &Value| s["templates"][&target]["trouble"].as_str().is_some_and(|trouble| trouble.contains(key));
+        |s: &Value| s["templates"][&target]["trouble"].as_str().is_some_and(|problem| problem.contains(key));
     wait::until("it is missed", || host.status().filter(missing), || host.describe());
     assert_eq!(host.read("motd"), "none\n");
 }

@@ -269,7 +269,7 @@ fn short(message: &impl std::fmt::Debug) -> String {
 
 /// The answer of a store to one step, without the parts that may differ: the member and the raft
 /// term.
-type Said = Result<String, Refused>;
+type Outcome = Result<String, Refused>;
 
 /// A store, and one stream of watchers on it.
 struct Subject {
@@ -299,7 +299,7 @@ impl Subject {
     }
 
     /// Runs one step; `now` is the newest revision before it.
-    async fn run(&mut self, step: &Step, now: i64) -> Said {
+    async fn run(&mut self, step: &Step, now: i64) -> Outcome {
         match step {
             Step::Put(request) => {
                 let answer = self.raw.call::<_, PbPutResponse>("KV/Put", request.clone()).await?;
@@ -372,7 +372,7 @@ impl Subject {
         self.stream.as_mut().expect("it is open").next().await
     }
 
-    async fn create_watch(&mut self, watch: &NewWatch, now: i64) -> Said {
+    async fn create_watch(&mut self, watch: &NewWatch, now: i64) -> Outcome {
         let mut union = PbWatchRequestUnion::CreateRequest(Default::default());
         if let PbWatchRequestUnion::CreateRequest(request) = &mut union {
             request.key = watch.key.clone();
@@ -393,7 +393,7 @@ impl Subject {
         ))
     }
 
-    async fn cancel_watch(&mut self, id: i64) -> Said {
+    async fn cancel_watch(&mut self, id: i64) -> Outcome {
         // A watcher that a compaction has cancelled may be cancelled once more.
         let is_cancelled = |heard: &Heard| matches!(heard, Heard::Cancelled { compact_revision: 0, .. });
         let live = |heard: &Vec<Heard>| !heard.iter().any(is_cancelled) && heard.contains(&Heard::Created);
@@ -409,7 +409,7 @@ impl Subject {
         Ok(revision(answer.header.as_ref()).to_string())
     }
 
-    async fn progress(&mut self) -> Said {
+    async fn progress(&mut self) -> Outcome {
         if self.stream.is_none() {
             return Ok("no stream".into());
         }

@@ -42,7 +42,7 @@ struct Decider<'a> {
 }
 
 fn hold(phase: Phase, because: Reason, requeue_at: Option<BootMillis>) -> Plan {
-    Plan { phase, actions: Vec::new(), because, requeue_at: requeue_at }
+    Plan { phase, actions: Vec::new(), because, requeue_at }
 }
 
 fn act(phase: Phase, because: Reason, actions: impl IntoIterator<Item = Action>) -> Plan {

@@ -750,10 +750,10 @@ fn a_newer_instruction_supersedes_at_the_next_safe_point() {
 #[test]
 fn an_older_instruction_is_never_acted_on() {
     let mut world = settled_at("2");
-    let acted_on = world.state.observed_instruction.unwrap();
+    let newest = world.state.observed_instruction.unwrap();
     world.target = Target::Known(Instruction {
         version: version("1"),
-        order: InstructionOrder { revision: acted_on.revision - 1, ..acted_on },
+        order: InstructionOrder { revision: newest.revision - 1, ..newest },
     });
     world.settle();
     assert!(!world.history.iter().any(|e| matches!(e, Event::Start(_))));

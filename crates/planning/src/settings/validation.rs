@@ -115,8 +115,8 @@ impl ValidationDirectory {
 
     /// Creates the value for a directory that cannot be read.
     pub fn unreadable(directory: &Path, error: &str) -> Self {
-        let trouble = format!("the validation directory {} cannot be read: {error}", directory.display());
-        Self { problem: Some(trouble), ..Self::default() }
+        let message = format!("the validation directory {} cannot be read: {error}", directory.display());
+        Self { problem: Some(message), ..Self::default() }
     }
 
     /// Returns the steps that count under this rule. Under [`ValidationRule::EveryExecutable`], a

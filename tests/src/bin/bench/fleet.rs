@@ -279,9 +279,9 @@ pub(crate) fn heal(report: &mut Report) {
     etcd.be_away(AWAY);
     // The client of the bench must reconnect as well.
     wait(Duration::from_secs(30), || store.try_put("/by/somebody", b"else").ok());
-    let mut meanwhile = Vec::new();
+    let mut during = Vec::new();
     while !agents.is_finished() {
-        meanwhile.push(write());
+        during.push(write());
     }
     let numbers = agents.join().expect("the agents");
     let (there, seconds, busiest) = (numbers[0], numbers[1], numbers[2]);
@@ -304,12 +304,12 @@ pub(crate) fn heal(report: &mut Report) {
         times.sort_by(f64::total_cmp);
         percentile(times, 99.0)
     };
-    let (before, meanwhile) = (p99(&mut before), p99(&mut meanwhile));
+    let (before, during) = (p99(&mut before), p99(&mut during));
     report.row(
         "1000 agents come back: a write of somebody else, p99: ms over the yardstick",
-        format!("{meanwhile:.1} ms"),
+        format!("{during:.1} ms"),
         format!("{before:.1} ms before they were cut off"),
-        (meanwhile - before).max(0.0),
+        (during - before).max(0.0),
         100.0,
     );
 }

@@ -363,11 +363,11 @@ async fn storm(endpoint: &str, agents: usize) {
             let mut agent = StoreSide::start(&endpoint, number);
             let mut snapshots = agent.mirror.snapshots();
             let mut states = agent.presence.states();
-            let mut troubles = 0;
+            let mut failure_count = 0;
             let ready = async {
                 loop {
                     let snapshot = snapshots.borrow_and_update().clone();
-                    troubles += usize::from(snapshot.error.is_some());
+                    failure_count += usize::from(snapshot.error.is_some());
                     if snapshot.connected {
                         return;
                     }
@@ -379,23 +379,23 @@ async fn storm(endpoint: &str, agents: usize) {
             ready.await;
             states.wait_for(|s| matches!(s, PresenceState::Held { .. })).await.expect("running");
             while !matches!(agent.events.recv().await.expect("running"), (_, FeedEvent::InitDone(_))) {}
-            let _ = sender.send((Instant::now(), troubles));
+            let _ = sender.send((Instant::now(), failure_count));
             std::future::pending::<()>().await;
             drop(agent);
         });
     }
     let mut times = Vec::new();
-    let mut troubles = 0;
+    let mut failure_count = 0;
     for _ in 0..agents {
         let limit = tokio::time::timeout(Duration::from_secs(180), held.recv()).await;
-        let Ok(Some((at, trouble))) = limit else { break };
+        let Ok(Some((at, failures))) = limit else { break };
         times.push((at - begin).as_secs_f64());
-        troubles += trouble;
+        failure_count += failures;
     }
     times.sort_by(f64::total_cmp);
     let there = times.len();
     answer(&format!(
-        "{there} {:.2} {:.2} {troubles}",
+        "{there} {:.2} {:.2} {failure_count}",
         times.last().copied().unwrap_or(0.0),
         times.first().copied().unwrap_or(0.0)
     ));
