@@ -1,33 +1,57 @@
-# What each target does stands in README.md and CONTRIBUTING.md.
-.PHONY: check build test test-long bench deb demo demo-puppet install-tools format
+# `make help` lists the targets.
+.PHONY: help check check-format check-lints check-scripts check-docs check-dependencies check-commits \
+	build demo demo-puppet test test-long bench deb hooks format
 
-check: ## format, lints, dependency law, unit tests; seconds
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "%-20s %s\n", $$1, $$2 }'
+
+check: check-format check-lints ## format, lints, dependency law, unit tests; takes seconds
+	cargo nextest run --workspace --exclude orchestrate-tests
+	cargo nextest run -p orchestrate-tests -E 'test(architecture::) or test(modules::) or test(links::) or test(words::)'
+
+check-format: ## is the code formatted?
 	cargo fmt --all --check
+
+check-lints: ## clippy, with warnings denied
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	cargo clippy -p solo-etcd --no-default-features --lib --quiet -- -D warnings
-	cargo nextest run --workspace --exclude orchestrate-tests
-	cargo nextest run -p orchestrate-tests -E 'test(architecture::) or test(modules::)'
 
-build:
+check-scripts: ## shellcheck
+	packaging/scripts/check-scripts
+
+check-docs: ## rustdoc, with warnings denied
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --quiet
+
+check-dependencies: ## licences, bans, sources, yanked versions and advisories of dependencies
+	packaging/scripts/check-dependencies
+
+check-commits: ## length of commit subjects
+	packaging/scripts/check-commits
+
+build: ## debug build of everything
 	cargo build --workspace
 
-demo: ## the main job in front of your eyes
+demo: ## install what is missing, build, and show the main job
 	packaging/scripts/demo
 
-demo-puppet: ## the same with Puppet as the steps
+demo-puppet: ## the same with Puppet as the steps; needs root
 	packaging/scripts/demo-puppet
 
-test: ## installs what is missing, runs everything
+test: ## install what is missing and run all tests
 	packaging/scripts/test
 
-test-long: ## what takes longer than the everyday run
+test-long: ## tests that take an hour
 	packaging/scripts/test-long
 
-bench: ## speed and memory, as ratios against the raw store in the same run
+bench: ## measure speed and memory, as ratios against the raw store in the same run
 	packaging/scripts/bench
 
-deb: ## Debian packages in target/deb
+deb: ## build Debian packages in target/deb
 	packaging/scripts/deb
 
-format:
+hooks: ## run `make check` before each push
+	printf '#!/bin/sh\nexec make check\n' >"$$(git rev-parse --git-path hooks)/pre-push"
+	chmod +x "$$(git rev-parse --git-path hooks)/pre-push"
+
+format: ## format the code
 	cargo fmt --all
