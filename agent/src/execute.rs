@@ -104,7 +104,7 @@ impl Executor {
     }
 
     /// Executes an action. Returns false if there is nothing to do until the next wake-up.
-    #[allow(clippy::too_many_arguments, reason = "borrows of the reconciler's parts, one caller")]
+    #[expect(clippy::too_many_arguments, reason = "borrows of the reconciler's parts, one caller")]
     pub(crate) async fn execute(
         &mut self,
         state: &mut HostState,
@@ -176,7 +176,7 @@ impl Executor {
     }
 
     /// Commits one transaction of the host, which includes the report of this decision.
-    #[allow(clippy::too_many_arguments, reason = "as `execute`")]
+    #[expect(clippy::too_many_arguments, reason = "as `execute`")]
     async fn write(
         &self,
         state: &mut HostState,
@@ -242,6 +242,7 @@ impl Executor {
         Ok(())
     }
 
+    #[expect(clippy::too_many_arguments, reason = "as `execute`")]
     async fn run_step(
         &mut self,
         state: &mut HostState,

@@ -114,7 +114,7 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     /// Creates the task and loads the saved state.
-    #[allow(clippy::too_many_arguments, reason = "the parts of the agent, put together once")]
+    #[expect(clippy::too_many_arguments, reason = "the parts of the agent, put together once")]
     pub(crate) fn new(
         host: HostName,
         session: Session,
@@ -397,6 +397,7 @@ impl Publisher {
 
     /// Returns the changes to write: only the removals if `removing` is true, else only records and
     /// health.
+    #[expect(clippy::too_many_arguments, reason = "borrows of what the caller computed, with one caller")]
     fn changes(
         &self,
         wanted: &BTreeMap<ServiceName, ServiceRecord>,

@@ -130,7 +130,7 @@ impl ParsedQuery {
         can_wait: bool,
         forwards: bool,
     ) -> (Reply, Option<ServiceName>) {
-        let AnswerSource { view, zone, serial, claim } = *known;
+        let AnswerSource { view, zone, claim, .. } = *known;
         let name = self.query.name.to_lowercase();
         // Bytes that are not UTF-8 become a character that no name of this server has.
         let labels: Vec<_> = name.iter().map(String::from_utf8_lossy).collect();
@@ -168,10 +168,11 @@ impl ParsedQuery {
         // flag.
         found.records.truncate(if self.limit > UDP_MAX_BYTES { RECORDS_MAX_TCP } else { RECORDS_MAX_UDP });
         let service = found.service.clone();
-        (self.encode(found, code, zone, serial, forwards), service)
+        (self.encode(found, code, known, forwards), service)
     }
 
-    fn encode(&self, found: Answer, code: ResponseCode, zone: &Zone, serial: u32, forwards: bool) -> Reply {
+    fn encode(&self, found: Answer, code: ResponseCode, source: &AnswerSource<'_>, forwards: bool) -> Reply {
+        let (zone, serial) = (source.zone, source.serial);
         let mut message = response(&self.message, code);
         // No server has the authority for all classes together (RFC 1035, section 6.2).
         let is_one_class = self.query.query_class == DNSClass::IN;

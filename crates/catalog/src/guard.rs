@@ -103,6 +103,9 @@ pub(super) struct Change<'a> {
     pub(super) after: &'a InstanceFacts,
     /// True if the health of the service is followed.
     pub(super) followed: bool,
+    /// The number of instances of the service after the change; where health is followed, only
+    /// functional ones count.
+    pub(super) left: usize,
 }
 
 /// The vanished instances, and which of them are retained.
@@ -119,17 +122,15 @@ impl Guard {
     }
 
     /// Records a change. Returns the hosts of the service whose instances are retained because of
-    /// it. `left` is the number of instances of the service after the change; where health is
-    /// followed, only functional ones count.
+    /// it.
     pub(super) fn note(
         &mut self,
         service: &ServiceName,
         host: &HostName,
         change: Change<'_>,
-        left: usize,
         now: BootMillis,
     ) -> Vec<HostName> {
-        let Change { before, after, followed } = change;
+        let Change { before, after, followed, left } = change;
         if after.health.is_some_and(|health| after.record.is_some() || !health.is_functional()) {
             self.note_report(service, host);
             return Vec::new();

@@ -77,8 +77,8 @@ impl Catalog {
         // Where health is not followed, every instance with a record counts.
         let followed = self.view.health_known(service);
         let left = if followed { known.functional } else { known.records };
-        let change = guard::Change { before: &before, after: &after, followed };
-        let held = self.guard.note(service, host, change, left, now);
+        let change = guard::Change { before: &before, after: &after, followed, left };
+        let held = self.guard.note(service, host, change, now);
         let changed = self.changed.entry(service.clone()).or_default();
         changed.insert(host.clone());
         changed.extend(held);

@@ -300,6 +300,7 @@ impl Session {
     ///
     /// # Errors
     /// Returns the store's error.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one transaction, with one caller")]
     pub async fn list_one_shot(
         &self,
         shot: &OneShot,

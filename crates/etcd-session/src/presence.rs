@@ -308,6 +308,7 @@ impl Claimant {
 
     /// Writes the claim under the lease, if the claim is still as it was read. A claim under a new
     /// lease also deletes the old listing, whose version was proven before this claim.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one transaction")]
     async fn write_claim(
         &self,
         lease: i64,

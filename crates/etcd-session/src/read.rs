@@ -123,7 +123,8 @@ impl Session {
         }
         for prefix in prefixes {
             let at = (snapshot.revision > 0).then_some(snapshot.revision);
-            let (pages, read) = self.pages(prefix, at, VALUES_PER_PAGE, false, deadline).await?;
+            let (pages, read) =
+                self.pages(Paging::new(self, prefix, at, VALUES_PER_PAGE, false), deadline).await?;
             snapshot.revision = read.revision;
             snapshot.raft_term = read.raft_term;
             for page in &pages {
@@ -145,7 +146,8 @@ impl Session {
         at: Option<i64>,
         deadline: Deadline,
     ) -> Result<KeyList, StoreError> {
-        let (pages, snapshot) = self.pages(prefix, at, KEYS_PER_PAGE, true, deadline).await?;
+        let paging = Paging::new(self, prefix, at, KEYS_PER_PAGE, true);
+        let (pages, snapshot) = self.pages(paging, deadline).await?;
         Ok(KeyList { revision: snapshot.revision, prefix_bytes: self.full(prefix).len(), pages })
     }
 
@@ -170,16 +172,15 @@ impl Session {
         Ok(paging.snapshot.revision)
     }
 
-    /// Reads the keys of a range without their values, if there are no more than `limit`; otherwise
-    /// [`Survey::list`] is `None`. The same transaction reads `keys` and counts the keys of the
-    /// ranges in `counted`.
+    /// Reads the keys of a range without their values, if there are no more than the limit beside
+    /// it; otherwise [`Survey::list`] is `None`. The same transaction reads `keys` and counts the
+    /// keys of the ranges in `counted`.
     ///
     /// # Errors
     /// Returns the store's error; a part of the range is never returned.
     pub async fn survey(
         &self,
-        prefix: &Prefix,
-        limit: usize,
+        (prefix, limit): (&Prefix, usize),
         keys: &[Key],
         counted: &[Prefix],
         deadline: Deadline,
@@ -212,8 +213,7 @@ impl Session {
         self.read_all(&[], prefixes, None, deadline).await
     }
 
-    /// Reads keys and counts the keys of ranges, in one transaction of at most [`OPERATIONS_MAX`]
-    /// operations.
+    /// Reads keys and counts the keys of ranges, in one transaction of at most 128 operations.
     ///
     /// # Errors
     /// Returns the store's error.
@@ -265,13 +265,9 @@ impl Session {
 
     async fn pages(
         &self,
-        prefix: &Prefix,
-        at: Option<i64>,
-        limit: i64,
-        keys_only: bool,
+        mut paging: Paging,
         deadline: Deadline,
     ) -> Result<(Vec<etcd_client::GetResponse>, KeySnapshot), StoreError> {
-        let mut paging = Paging::new(self, prefix, at, limit, keys_only);
         let mut pages = Vec::new();
         while let Some(page) = paging.next(self, deadline).await? {
             pages.push(page);

@@ -81,7 +81,7 @@ pub fn write<T: Serialize>(value: &T) -> String {
         .unwrap_or_else(|e| unreachable!("values of the store have text keys and finite numbers: {e}"))
 }
 
-/// Writes a value as [`write`] does, for values that are too large to keep as text in memory.
+/// Writes a value as [`write()`] does, for values that are too large to keep as text in memory.
 ///
 /// # Errors
 /// Returns the error of the writer.

@@ -74,6 +74,7 @@ pub(crate) type WriterThread = std::thread::JoinHandle<()>;
 impl Engine {
     /// Starts the writer thread. Without a journal all data is only in memory. The lock is held as
     /// long as the writer exists.
+    #[expect(clippy::too_many_arguments, reason = "the parts of an engine, put together once")]
     pub(crate) fn start(
         store: Store,
         journal: Option<Journal<Directory>>,

@@ -145,8 +145,8 @@ async fn update(verb: UpdateVerb, store: &Store<'_>, output: &mut Output) -> Res
         }
         UpdateVerb::RunningVersions => running::running_versions(store, output).await,
         UpdateVerb::VerifyHosts { version, hosts, wait, strict } => {
-            let (version, wait) = (context::version(&version)?, wait.as_deref());
-            verify_hosts::verify_hosts(&version, hosts, wait, strict, store, output).await
+            let options = verify_hosts::Options { wait: wait.as_deref(), strict };
+            verify_hosts::verify_hosts(&context::version(&version)?, hosts, options, store, output).await
         }
         UpdateVerb::CheckSingleVersion { verbose, version } => {
             running::check_single_version(&context::version(&version)?, verbose, store, output).await

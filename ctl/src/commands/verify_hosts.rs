@@ -57,12 +57,19 @@ impl<'a> Verified<'a> {
     }
 }
 
+/// How hosts are verified.
+pub(super) struct Options<'a> {
+    /// For how long to ask again until all hosts are there.
+    pub(super) wait: Option<&'a str>,
+    /// Whether each host must also announce the version itself.
+    pub(super) strict: bool,
+}
+
 /// Checks whether these hosts run this version.
 pub(super) async fn verify_hosts(
     version: &Version,
     arguments: Vec<String>,
-    wait: Option<&str>,
-    strict: bool,
+    Options { wait, strict }: Options<'_>,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
@@ -224,7 +231,7 @@ async fn verify_by_range<'a>(
     let (list, identity, counts) = if hosts.len() <= SHORT_LIST_MAX {
         let limit = hosts.len() * LARGER_FLEET;
         let Survey { list, keys: snapshot, counts } =
-            store.session.survey(&prefix, limit, &[Key::Store], &both, deadline).await?;
+            store.session.survey((&prefix, limit), &[Key::Store], &both, deadline).await?;
         let Some(list) = list else { return Ok(None) };
         (list, Some(snapshot), Some(counts))
     } else {

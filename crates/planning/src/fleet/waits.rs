@@ -567,26 +567,27 @@ mod tests {
         assert_eq!(described, ["1 no host has nothing", "3 a1 waits for b on b1, b1 waits for a on a1"]);
     }
 
-    /// Returns the hosts that settle in at least one order, found by trying every possible order.
-    fn brute_force(members: &BTreeMap<HostName, Member>, view: &View, mended: bool) -> BTreeSet<HostName> {
-        fn can(
-            host: &HostName,
-            validates: bool,
-            works: &BTreeSet<HostName>,
-            members: &BTreeMap<HostName, Member>,
-            view: &View,
-            mended: bool,
-        ) -> bool {
-            let Prospect::Waits(needs) = &members[host].prospect else { return false };
+    /// Finds the hosts that settle in at least one order by trying every possible order.
+    struct BruteForce<'a> {
+        members: &'a BTreeMap<HostName, Member>,
+        view: &'a View,
+        mended: bool,
+        seen: BTreeSet<BTreeSet<HostName>>,
+        through: BTreeSet<HostName>,
+    }
+
+    impl BruteForce<'_> {
+        fn can(&self, host: &HostName, validates: bool, works: &BTreeSet<HostName>) -> bool {
+            let Prospect::Waits(needs) = &self.members[host].prospect else { return false };
             needs.iter().filter(|w| validates || w.phase != StepPhase::Validate).all(|need| {
-                let there = members.iter().filter(|(other, member)| {
-                    let found = view.service(&need.service).and_then(|s| s.instances().get(*other));
+                let there = self.members.iter().filter(|(other, member)| {
+                    let found = self.view.service(&need.service).and_then(|s| s.instances().get(*other));
                     found.is_some_and(|i| i.is_at(need.level))
                         || match member.prospect {
                             Prospect::Open(_) => true,
                             Prospect::Settled => found.is_some(),
                             Prospect::Stuck(_) => {
-                                mended && (found.is_some() || need.level == Level::Addressable)
+                                self.mended && (found.is_some() || need.level == Level::Addressable)
                             }
                             Prospect::Waits(_) => *other != host && works.contains(*other),
                         }
@@ -594,29 +595,27 @@ mod tests {
                 there.count() >= need.need as usize
             })
         }
-        fn explore(
-            works: BTreeSet<HostName>,
-            seen: &mut BTreeSet<BTreeSet<HostName>>,
-            through: &mut BTreeSet<HostName>,
-            members: &BTreeMap<HostName, Member>,
-            view: &View,
-            mended: bool,
-        ) {
-            if !seen.insert(works.clone()) {
+
+        fn explore(&mut self, works: BTreeSet<HostName>) {
+            if !self.seen.insert(works.clone()) {
                 return;
             }
+            let members = self.members;
             for host in members.keys() {
-                if can(host, true, &works, members, view, mended) {
-                    through.insert(host.clone());
+                if self.can(host, true, &works) {
+                    self.through.insert(host.clone());
                 }
-                if !works.contains(host) && can(host, false, &works, members, view, mended) {
+                if !works.contains(host) && self.can(host, false, &works) {
                     let mut next = works.clone();
                     next.insert(host.clone());
-                    explore(next, seen, through, members, view, mended);
+                    self.explore(next);
                 }
             }
         }
-        let mut through: BTreeSet<HostName> = members
+    }
+
+    fn brute_force(members: &BTreeMap<HostName, Member>, view: &View, mended: bool) -> BTreeSet<HostName> {
+        let through = members
             .iter()
             .filter(|(_, m)| match m.prospect {
                 Prospect::Settled | Prospect::Open(_) => true,
@@ -625,8 +624,9 @@ mod tests {
             })
             .map(|(host, _)| host.clone())
             .collect();
-        explore(BTreeSet::new(), &mut BTreeSet::new(), &mut through, members, view, mended);
-        through
+        let mut search = BruteForce { members, view, mended, seen: BTreeSet::new(), through };
+        search.explore(BTreeSet::new());
+        search.through
     }
 
     fn prospect() -> impl Strategy<Value = Prospect> {

@@ -29,7 +29,7 @@ impl HostState {
     }
 
     /// Builds the report that belongs to a decision.
-    #[allow(clippy::too_many_arguments, reason = "the parts of a report, put together once")]
+    #[expect(clippy::too_many_arguments, reason = "the parts of a report, put together once")]
     pub fn report(
         &self,
         decision: &Decision,
@@ -91,16 +91,15 @@ pub(super) fn add(plan: &mut Plan, verdict: &HostVerdict, desired: &Desired, obs
     };
     let may_write = observed.store_ready && observed.claim == Claim::Held && !observed.decommissioned;
     let (true, true, Some(published)) = (settled, may_write, &observed.published) else { return };
+    let truth = Truth { plan, verdict, desired, observed, now };
     let action = match observed.store_trust {
         // A change of the listing must be journaled first. Only a report may be written; it says
         // that local state cannot be recorded.
-        StoreTrust::Trusted if observed.cannot_record.is_some() => {
-            report_differs(plan, verdict, desired, observed, published, now)
-        }
-        StoreTrust::Trusted => differing_action(plan, verdict, desired, observed, published, now),
+        StoreTrust::Trusted if observed.cannot_record.is_some() => truth.report_differs(published),
+        StoreTrust::Trusted => truth.differing_action(published),
         // The listing and the results are not written. Only a report may be written; it says that
         // the host is blocked.
-        StoreTrust::WentBack { .. } => report_differs(plan, verdict, desired, observed, published, now),
+        StoreTrust::WentBack { .. } => truth.report_differs(published),
         _ => None,
     };
     match action {
@@ -117,30 +116,88 @@ enum Due {
     At(schema::time::BootMillis),
 }
 
-fn differing_action(
-    plan: &Plan,
-    verdict: &HostVerdict,
-    desired: &Desired,
-    observed: &Observed,
-    published: &Published,
+/// What is true on the host now, to be compared with what the store contains.
+#[derive(Clone, Copy)]
+struct Truth<'a> {
+    plan: &'a Plan,
+    verdict: &'a HostVerdict,
+    desired: &'a Desired<'a>,
+    observed: &'a Observed<'a>,
     now: Now,
-) -> Option<Due> {
-    match (observed.state.listing(), &published.listing) {
-        // A validation without a result neither removes nor adds a listing.
-        (Some(version), listed)
-            if listed.as_ref() != Some(version) && observed.state.may_announce(desired.policy) =>
-        {
-            return Some(Due::Now(Action::Announce { version: version.clone() }));
+}
+
+impl Truth<'_> {
+    /// Returns the first write that is due.
+    fn differing_action(&self, published: &Published) -> Option<Due> {
+        let Self { desired, observed, .. } = *self;
+        match (observed.state.listing(), &published.listing) {
+            // A validation without a result neither removes nor adds a listing.
+            (Some(version), listed)
+                if listed.as_ref() != Some(version) && observed.state.may_announce(desired.policy) =>
+            {
+                return Some(Due::Now(Action::Announce { version: version.clone() }));
+            }
+            // A script that drives the host announces by itself. Its listing stays until the version
+            // file names another version.
+            (None, Some(_)) if desired.policy.driver == Driver::Agent => {
+                return Some(Due::Now(Action::Withdraw));
+            }
+            _ => {}
         }
-        // A script that drives the host announces by itself. Its listing stays until the version
-        // file names another version.
-        (None, Some(_)) if desired.policy.driver == Driver::Agent => return Some(Due::Now(Action::Withdraw)),
-        _ => {}
+        if desired.policy.driver == Driver::Agent && statuses_differ(observed.state, published) {
+            return Some(Due::Now(Action::Report));
+        }
+        self.report_differs(published)
     }
-    if desired.policy.driver == Driver::Agent && statuses_differ(observed.state, published) {
-        return Some(Due::Now(Action::Report));
+
+    /// Returns when a report is due: on a change of phase, verdict, target, installed version, needs,
+    /// checks, unpublished services, machine facts or store identity. A change of other details of the
+    /// plan alone writes no report.
+    fn report_differs(&self, published: &Published) -> Option<Due> {
+        let Self { plan, verdict, desired, observed, now } = *self;
+        let state = observed.state;
+        let waits = waits_of(state, desired.policy, observed.waits);
+        let says = |r: &Report| {
+            r.phase == plan.phase
+                && r.verdict.is_same_as(verdict)
+                && r.waits.len() == waits.len()
+                && r.waits.iter().zip(&waits).all(|(reported, wait)| reported.is_same_as(wait))
+                && r.checks.len() == observed.problems.reported_checks().count()
+                && r.checks
+                    .iter()
+                    .zip(observed.problems.reported_checks())
+                    .all(|(reported, c)| reported.is_same_as(c))
+                && r.unpublished.iter().eq(observed.problems.reported_unpublished())
+                && r.installed == state.installed
+                && r.facts == *observed.facts
+                && r.store.as_ref().map(|s| (&s.lineage, s.epoch))
+                    == state.store.as_ref().map(|s| (&s.lineage, s.epoch))
+                && match &desired.target {
+                    Target::Known(t) => r.target.as_ref().is_some_and(|found| {
+                        found.version == t.version && found.revision == t.order.revision
+                    }),
+                    _ => r.target.is_none(),
+                }
+        };
+        if published.report.as_ref().is_some_and(says) {
+            return None;
+        }
+        // A reader of the fleet must learn without delay that the host is blocked until an operator
+        // acts.
+        let stays_blocked = matches!(observed.store_trust, StoreTrust::WentBack { .. })
+            || observed.settings_untrusted.is_some();
+        if stays_blocked && published.report.as_ref().is_none_or(|report| report.verdict != *verdict) {
+            return Some(Due::Now(Action::Report));
+        }
+        let recent = state.report_times.iter().filter(|at| now.boot.since(**at) < BURST_WINDOW).count();
+        match state.report_times.last() {
+            // If the store has no report of this host, the report is written at once.
+            Some(last) if recent >= REPORTS_IN_A_BURST && published.report.is_some() => {
+                Some(Due::At(last.plus(BURST_WINDOW)))
+            }
+            _ => Some(Due::Now(Action::Report)),
+        }
     }
-    report_differs(plan, verdict, desired, observed, published, now)
 }
 
 fn statuses_differ(state: &HostState, published: &Published) -> bool {
@@ -150,60 +207,4 @@ fn statuses_differ(state: &HostState, published: &Published) -> bool {
             if state == wanted { found != Some(record) } else { found.is_some() }
         })
     })
-}
-
-/// Returns when a report is due: on a change of phase, verdict, target, installed version, needs,
-/// checks, unpublished services, machine facts or store identity. A change of other details of the
-/// plan alone writes no report.
-fn report_differs(
-    plan: &Plan,
-    verdict: &HostVerdict,
-    desired: &Desired,
-    observed: &Observed,
-    published: &Published,
-    now: Now,
-) -> Option<Due> {
-    let state = observed.state;
-    let waits = waits_of(state, desired.policy, observed.waits);
-    let says = |r: &Report| {
-        r.phase == plan.phase
-            && r.verdict.is_same_as(verdict)
-            && r.waits.len() == waits.len()
-            && r.waits.iter().zip(&waits).all(|(reported, wait)| reported.is_same_as(wait))
-            && r.checks.len() == observed.problems.reported_checks().count()
-            && r.checks
-                .iter()
-                .zip(observed.problems.reported_checks())
-                .all(|(reported, c)| reported.is_same_as(c))
-            && r.unpublished.iter().eq(observed.problems.reported_unpublished())
-            && r.installed == state.installed
-            && r.facts == *observed.facts
-            && r.store.as_ref().map(|s| (&s.lineage, s.epoch))
-                == state.store.as_ref().map(|s| (&s.lineage, s.epoch))
-            && match &desired.target {
-                Target::Known(t) => r
-                    .target
-                    .as_ref()
-                    .is_some_and(|found| found.version == t.version && found.revision == t.order.revision),
-                _ => r.target.is_none(),
-            }
-    };
-    if published.report.as_ref().is_some_and(says) {
-        return None;
-    }
-    // A reader of the fleet must learn without delay that the host is blocked until an operator
-    // acts.
-    let stays_blocked =
-        matches!(observed.store_trust, StoreTrust::WentBack { .. }) || observed.settings_untrusted.is_some();
-    if stays_blocked && published.report.as_ref().is_none_or(|report| report.verdict != *verdict) {
-        return Some(Due::Now(Action::Report));
-    }
-    let recent = state.report_times.iter().filter(|at| now.boot.since(**at) < BURST_WINDOW).count();
-    match state.report_times.last() {
-        // If the store has no report of this host, the report is written at once.
-        Some(last) if recent >= REPORTS_IN_A_BURST && published.report.is_some() => {
-            Some(Due::At(last.plus(BURST_WINDOW)))
-        }
-        _ => Some(Due::Now(Action::Report)),
-    }
 }

@@ -361,7 +361,7 @@ impl HostState {
             }
             Fact::ApplyWaits => {
                 let version = self.attempt.as_ref().map(|attempt| attempt.instruction.version.clone());
-                self.set_status_of(version, StatusType::apply(), StatusState::Pending, None, now);
+                self.set_status_of(version, (StatusType::apply(), StatusState::Pending), None, now);
             }
             Fact::Started => {
                 if let Some(attempt) = &mut self.attempt {
@@ -638,15 +638,14 @@ impl HostState {
     }
 
     fn set_status(&mut self, kind: StatusType, state: StatusState, failure: Option<&Failure>, now: Now) {
-        self.set_status_of(self.subject().cloned(), kind, state, failure, now);
+        self.set_status_of(self.subject().cloned(), (kind, state), failure, now);
     }
 
     /// Sets a result. A result that does not differ keeps its time, so it is not written again.
     fn set_status_of(
         &mut self,
         version: Option<Version>,
-        kind: StatusType,
-        state: StatusState,
+        (kind, state): (StatusType, StatusState),
         failure: Option<&Failure>,
         now: Now,
     ) {
