@@ -1,0 +1,130 @@
+//! Every verb on an empty store.
+
+use super::fleet::{assert_every_verb, discovery_service};
+use super::rows::{Row, World, check_all, check_writes, row};
+use tests::etcd::Etcd;
+
+pub(super) fn reads_of_an_empty_store() -> Vec<Row> {
+    vec![
+        row("no desired version", "current_version", 0, "None\n"),
+        row("no desired version, whatever was known once", "current_version", 0, "None\n").remembered("41"),
+        row("no desired version, first generation", "current_version", 1, "").first_generation(),
+        row("a member answers", "ping", 0, "Connection succesful\n"),
+        row("nothing desired, nothing installed", "pending_update", 3, NEITHER),
+        row("nothing desired, something installed", "pending_update", 2, NOT_READ).installed("42"),
+        row("nothing desired, first generation", "pending_update", 2, NOT_READ)
+            .installed("42")
+            .first_generation(),
+        row("looking only", "pending_update --peek", 3, NEITHER),
+        row("nothing installed", "local_version", 0, "\n"),
+        row("nobody runs anything", "running_versions", 0, "\n"),
+        row("hosts are not there", "verify_hosts 43", 1, "")
+            .input("web-1\nweb-2\n")
+            .says("not at 43 (2): web-1 web-2"),
+        row("hosts as arguments are not there", "verify_hosts 43 web-1", 1, ""),
+        row("hosts do not come", "verify_hosts 43 web-1 --wait 300ms", 1, ""),
+        row("no hosts are no yes", "verify_hosts 43", 1, "").says("no hosts given"),
+        row("no version at all", "check_single_version 43", 1, ""),
+        row(
+            "no version at all, in words",
+            "check_single_version -v 43",
+            1,
+            "Wanted version found: False\nUnwanted versions found: \n",
+        ),
+        row("nothing failed", "get_failures", 0, "Validation failures :0\nPuppet failures :0\n"),
+        row("nothing failed, by host", "get_failures --hosts", 0, ""),
+        row("nothing failed or pending", "get_failures --hosts --show_warnings", 0, ""),
+        row("nothing failed, first generation", "get_failures --hosts", 0, "").first_generation(),
+        row("nobody runs it", "hosts_at_version 43", 0, ""),
+        row("nothing is known of this host", "local_health -v", 0, "").says("no result of web-1 is known"),
+        row("nobody is registered", "debug_timeout 43", 0, "No Hosts registered!\n"),
+        row("nobody can tell", "status", 2, "fleet: unknown\ndesired: none\nhosts: 0, not ok: 0\n")
+            .says("no version has been triggered"),
+        row("everybody is accounted for", "unaccounted", 0, ""),
+        row("an empty roster", "hosts list", 0, ""),
+        row("no such host", "why web-1", 1, "").says("web-1 is not known"),
+        row("nobody waits", "why", 0, "").says("no host waits for a service"),
+        row("no services", "services list", 0, ""),
+        row("no such service", "services show web", 1, "").says("no host has web"),
+        row("no addresses", "get_services", 0, "{}\n"),
+        // The time-out is long enough for "no" on a busy machine; with less the answer is "cannot
+        // tell".
+        row("a service that does not come", "wait_for web --timeout 2s", 1, "")
+            .says("web: 0 of 1 functional"),
+        row("nothing to wait for", "wait_for web --count 0", 0, ""),
+        row("no such name", "dns web.service.consul", 1, "").says("NoSuchName"),
+        row("a name of others", "dns example.org", 1, "").says("Refused"),
+        row("no roles", "publish_service", 0, "").with("ORCHESTRATE_PROFILE_LIST", "@HOST/none"),
+        row("an empty file", "cache_services", 0, "").with("ORCHESTRATE_HIERA_FILE", "@HOST/services.yaml"),
+        row("a file that cannot be written", "cache_services", 2, "")
+            .with("ORCHESTRATE_HIERA_FILE", "@HOST/none/services.yaml"),
+        row("nobody to work on", "maintenance on", 1, "").says("web-1 is not known"),
+        row("nobody to drain", "drain --hostname db-9", 1, "").says("db-9 is not known"),
+        row("lint needs no store", "lint @HOST", 0, "").says("kinds of host: 1, errors: 0"),
+        row("no report", "logs web-1", 1, "").says("has not reported"),
+        row("nobody to try again", "retry web-1", 1, "").says("web-1 is not known"),
+        row("nobody to take out", "hosts decommission web-1", 1, "").says("web-1 is not known"),
+        row("nobody to report for", "update_own_info", 0, "").says("nothing was changed"),
+        row("a new token", "new_discovery_token --endpoint @DISCOVERY/", 0, TOKEN),
+        row("a new token, without a slash", "new_discovery_token --endpoint @DISCOVERY", 0, TOKEN),
+        row("no token without a service", "new_discovery_token", 2, "")
+            .says("the public etcd discovery service is gone, and --endpoint URL names another"),
+        row("no token where nobody is", "new_discovery_token --endpoint http://127.0.0.1:1", 2, "")
+            .says("http://127.0.0.1:1/new: "),
+        row("a store without an identity", "store show", 0, "").contains("lineage:  none\nepoch:    none\n"),
+        row("a first host of a fleet", "bootstrap --directory @HOST/etc", 0, "")
+            .contains("orchestrate-agent --config '")
+            .says("00-bootstrap.toml: written")
+            .says("nothing is triggered yet"),
+        row("completion needs no store", "completion bash", 0, "").contains("complete"),
+        row("a host that is enrolled", "enroll web-9 --service web --print-etcdctl", 0, "")
+            .contains("grant-permission orchestrate-agent-web-9 readwrite '/orchestrate/live/web-9'"),
+    ]
+}
+
+pub(super) const YES: &str = "Yes, there is an update pending\n";
+pub(super) const NO: &str = "No updates pending\n";
+pub(super) const NOT_READ: &str = "Could not get current_version\n";
+pub(super) const NEITHER: &str = "Could not get current_version, but there's also no local version set\n";
+pub(super) const TOKEN: &str = "3e86b59982e49066c5d813af1c2e2579cbf573de\n";
+
+/// Returns the rows that write to an empty store.
+pub(super) fn writes_to_an_empty_store() -> Vec<Row> {
+    vec![
+        row("retained instances are dropped", "drop-stale", 0, "")
+            .something_stands("/orchestrate/release_view"),
+        row("a first trigger", "trigger_update 43", 0, "").stands("/current_version", "43"),
+        row("a first trigger waits for nobody", "trigger_update 43 --require-settled", 0, "")
+            .stands("/current_version", "43"),
+        row("a success", "update_own_status puppet 0", 0, "")
+            .something_stands("/status/puppet/success/web-1")
+            .something_stands("/orchestrate/reporting/puppet/web-1"),
+        row("a failure", "update_own_status --hostname db-1 puppet_service 4", 0, "")
+            .something_stands("/status/puppet/failed/db-1")
+            .gone("/status/puppet/success/db-1"),
+        row("a listing", "update_own_info", 0, "")
+            .installed("42\n")
+            .something_stands("/running_version/42/web-1"),
+        row("a listing as told", "update_own_info --interval 60 --hostname db-1 --version 43", 0, "")
+            .something_stands("/running_version/43/db-1")
+            .stands("/orchestrate/announced/db-1", "43"),
+        row("a host on the roster", "hosts add web-1 --role web --label rack=r1", 0, "")
+            .something_stands("/orchestrate/hosts/web-1"),
+        row("a store is accepted", "store accept --version 43 --lineage abc", 0, "")
+            .stands("/current_version", "43")
+            .stands("/orchestrate/store", r#"{"format":1,"lineage":"abc","epoch":1}"#),
+        row("local_version needs no store", "local_version 43", 0, "43\n"),
+    ]
+}
+
+#[test]
+fn every_verb_on_an_empty_store() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let world = World { discovery: discovery_service(), ..World::new(&etcd.endpoint(0)) };
+    let (reads, writes) = (reads_of_an_empty_store(), writes_to_an_empty_store());
+    assert_every_verb(&[&reads, &writes]);
+    check_all(&world, &reads);
+    assert!(store.list("/").is_empty(), "questions write nothing");
+    check_writes(&world, &store, &[], &writes);
+}

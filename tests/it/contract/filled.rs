@@ -1,0 +1,259 @@
+//! Every verb on a filled store.
+
+use super::empty::{NO, TOKEN, YES};
+use super::fleet::{FLEET, assert_every_verb, discovery_service, fill};
+use super::rows::{Row, World, check_all, check_writes, row};
+use std::time::Duration;
+use tests::etcd::Etcd;
+use tests::proxy::{Behaviour, Proxy};
+
+const FAILURES: &str = "Failures:
+  Node: db-1, Check: puppet
+  Node: db-1, Check: validation (stale)
+  Node: lost-1, Check: liveness
+  Node: web-2, Check: validation
+";
+
+pub(super) fn reads_of_a_filled_store() -> Vec<Row> {
+    let with = |text: &str| format!("{FAILURES}{text}");
+    vec![
+        row("the desired version, without its newline", "current_version", 0, "43\n").installed("42"),
+        row("the desired version, first generation", "current_version", 0, "43\n").first_generation(),
+        row("a member answers", "ping", 0, "Connection succesful\n"),
+        row("another version is desired", "pending_update", 0, YES).installed("42\n"),
+        row("nothing is installed", "pending_update", 0, YES),
+        row("the desired version is installed", "pending_update", 1, NO).installed("43\n"),
+        row("the desired version, by an old tool without newline", "pending_update", 1, NO).installed("43"),
+        row("looking only", "pending_update --peek", 0, YES).installed("42"),
+        row("the installed version, stripped", "local_version", 0, "42\n").installed(" 42 \n"),
+        row("each version once", "running_versions", 0, "42\n43\n"),
+        row("all there", "verify_hosts 43", 0, "").input("web-1\nweb-2\n"),
+        row("all there, as sent from elsewhere", "verify_hosts 43", 0, "")
+            .input("\n  web-1\r\nweb-2\n web-1\n\n"),
+        row("all there, as arguments", "verify_hosts 43 web-2 web-1", 0, ""),
+        row("all there at once", "verify_hosts --wait 10s 43", 0, "").input("web-1"),
+        row("arguments win over standard input", "verify_hosts 43 web-1", 0, "").input("db-1\n"),
+        row("one is elsewhere", "verify_hosts 43", 1, "").input("web-1\ndb-1\n").says("not at 43 (1): db-1"),
+        row("one stays elsewhere", "verify_hosts --wait 300ms 43 db-1", 1, "").says("not at 43 (1): db-1"),
+        row("a part of a name is no name", "verify_hosts 43", 1, "").input("web\n"),
+        row("a part of a version is no version", "verify_hosts 4 web-1", 1, ""),
+        row("no hosts", "verify_hosts 43", 1, "").input(" \n\n\t\n").says("no hosts given"),
+        row("a line that is no host", "verify_hosts 43", 1, "").input("web-1\nweb_2\n").says("\"web_2\""),
+        row("a line that would steer a terminal", "verify_hosts 43", 1, "")
+            .input("web-1\n\u{1b}[2J\n")
+            .says("u{1b}"),
+        row("two versions run", "check_single_version 43", 1, ""),
+        row(
+            "two versions run, in words",
+            "check_single_version -v 43",
+            1,
+            "Wanted version found: True\nUnwanted versions found: 42\n",
+        ),
+        row(
+            "neither is wanted",
+            "check_single_version --verbose 44",
+            1,
+            "Wanted version found: False\nUnwanted versions found: 42, 43\n",
+        ),
+        row("counts of failures", "get_failures", 1, "Validation failures :1\nPuppet failures :1\n")
+            .says("validation (stale) (1): db-1")
+            .says("liveness (1): lost-1"),
+        row("counts, first generation", "get_failures", 1, "Validation failures :1\nPuppet failures :1\n")
+            .first_generation(),
+        row("failures by host", "get_failures --hosts", 1, FAILURES),
+        row(
+            "with what is pending",
+            "get_failures --hosts --show_warnings",
+            1,
+            &with("Warnings:\n  Node: db-2, Check: puppet\n"),
+        ),
+        row(
+            "failures by host, first generation",
+            "get_failures --hosts",
+            1,
+            "Validation failure:web-2\nPuppet failure:db-1\n",
+        )
+        .first_generation(),
+        row("hosts of a version", "hosts_at_version 43", 0, "web-1\nweb-2\n"),
+        row("hosts of a version that nobody runs", "hosts_at_version 4", 0, ""),
+        row("this host is healthy", "local_health -v", 0, ""),
+        row("a result failed", "local_health", 1, "").with("ORCHESTRATE_HOSTNAME", "web-2"),
+        row("a result failed, in words", "local_health -v", 1, "validation: http does not answer\n")
+            .with("ORCHESTRATE_HOSTNAME", "web-2"),
+        row("a result failed, by an old tool", "local_health --verbose", 1, "puppet: failed\n")
+            .with("ORCHESTRATE_HOSTNAME", "db-1"),
+        row("pending is no failure", "local_health -v", 0, "").with("ORCHESTRATE_HOSTNAME", "db-2"),
+        row(
+            "what may explain it",
+            "debug_timeout 43",
+            0,
+            &with("Registered hosts in consul with key name Running_Versions are:\n   web-1\n   web-2\n"),
+        ),
+        row("what may explain that nobody runs it", "debug_timeout 44", 0, &with("No Hosts registered!\n")),
+        row(
+            "the files of this machine are no part of the answer's code",
+            "debug_timeout 44 --debug_hosts",
+            0,
+            "",
+        )
+        .contains("No Hosts registered!\n"),
+        row("the fleet", "status", 1, FLEET_STATUS),
+        row(
+            "nobody knows of one",
+            "unaccounted",
+            1,
+            "HOST    HOW   REASON                                   LAST REPORT
+lost-1  lost  neither live nor listed under a version  2014-11-18T08:40:00Z
+",
+        ),
+        row("the roster", "hosts list", 0, ROSTER),
+        row("the roster with tombstones", "hosts list --all", 0, "")
+            .contains("gone-1  -     -      -        2014-11-18T08:40:00Z  decommissioned\n"),
+        row("why a host is ok", "why web-1", 0, "").contains("verdict:      ok\n"),
+        row("why a host failed", "why web-2", 0, "")
+            .contains("because:      validation failed with code 1: http does not answer\n"),
+        row("why a host failed, by an old tool", "why db-1", 0, "").contains("because:      puppet failed\n"),
+        row("why a host waits", "why db-2", 0, "").contains("because:      puppet said \"not yet\"\n"),
+        row("why a lost host is lost", "why lost-1", 0, "")
+            .contains("verdict:      lost\nbecause:      neither live nor listed under a version\n"),
+        row("why a host is none any more", "why gone-1", 1, "").says("decommissioned"),
+        row("no such host", "why nobody", 1, "").says("nobody is not known"),
+        row("nobody waits for a service", "why", 0, ""),
+        row("no services", "services list", 0, ""),
+        row("no addresses", "get_services", 0, "{}\n"),
+        row("no such service", "services show mysql", 1, ""),
+        // The time-out is long enough for "no" on a busy machine; with less the answer is "cannot
+        // tell".
+        row("a service that does not come", "wait_for mysql --timeout 2s", 1, ""),
+        row("no such name", "dns web-1.node.consul", 1, ""),
+        row("no roles", "publish_service", 0, "").with("ORCHESTRATE_PROFILE_LIST", "@HOST/none"),
+        row("an empty file", "cache_services", 0, "").with("ORCHESTRATE_HIERA_FILE", "@HOST/services.yaml"),
+        row("lint needs no store", "lint @HOST", 0, ""),
+        row("the last lines of a host that is gone", "logs lost-1", 0, "apply: first\napply: second\n"),
+        row("no report", "logs web-1", 1, ""),
+        row("a new token", "new_discovery_token --endpoint @DISCOVERY/", 0, TOKEN),
+        row("the store", "store show", 0, "").contains("lineage:  abc\nepoch:    3\n"),
+        row("a host that joins", "bootstrap --directory @HOST/etc --hostname web-9 --role web", 0, "")
+            .contains("/etc/agent.toml'")
+            .says("the fleet shall run 43"),
+        row("completion needs no store", "completion fish", 0, "").contains("complete"),
+        row("an operator", "enroll alice --as operator --print-etcdctl", 0, "")
+            .contains("grant-permission orchestrate-operator readwrite '/current_version'"),
+    ]
+}
+
+const FLEET_STATUS: &str = "fleet: failing
+desired: 43 (revision 2)
+hosts: 5, not ok: 4
+
+VERSION  HOSTS
+42       1
+43       2
+
+HOST    VERDICT  REASON
+db-1    failed   puppet failed
+db-2    waiting  puppet said \"not yet\"
+lost-1  lost     neither live nor listed under a version
+web-2   failed   validation failed with code 1: http does not answer
+
+UNACCOUNTED  HOW
+lost-1       lost
+";
+
+const ROSTER: &str = "HOST    ROLE  GROUP  LABELS   SINCE                 STATE
+db-1    -     -      -        2014-11-18T08:40:00Z  no agent
+lost-1  -     -      -        2014-11-18T08:40:00Z  no agent
+web-1   web   front  rack=r1  2014-11-18T08:40:00Z  no agent
+web-2   web   -      -        2014-11-18T08:40:00Z  no agent
+";
+
+/// Returns the rows that write to a filled store.
+pub(super) fn writes_to_a_filled_store() -> Vec<Row> {
+    vec![
+        row("a host is worked on", "maintenance on --reason disk", 0, "")
+            .something_stands("/orchestrate/maintenance/web-1"),
+        row("a host was not worked on", "maintenance off", 0, "").gone("/orchestrate/maintenance/web-1"),
+        row("a service takes nothing new", "drain web --hostname web-2", 0, "")
+            .something_stands("/orchestrate/maintenance/web-2"),
+        row("retained instances are dropped", "drop-stale", 0, "").something_stands("/orchestrate/release_view"),
+        row("the next version", "trigger_update 44", 0, "").stands("/current_version", "44").says("4 of 5 hosts were unsettled"),
+        row("the same version again", "trigger_update 43", 0, "").stands("/current_version", "43"),
+        row("not while others are on their way", "trigger_update --require-settled 44", 3, "")
+            .stands("/current_version", "43\n")
+            .says("unsettled (4): db-1 db-2 lost-1 web-2"),
+        row("a failure replaces a success", "update_own_status puppet 6", 0, "")
+            .something_stands("/status/puppet/failed/web-1")
+            .gone("/status/puppet/success/web-1"),
+        row("a success replaces a failure", "update_own_status --hostname db-1 puppet_service 2", 0, "")
+            .something_stands("/status/puppet/success/db-1")
+            .gone("/status/puppet/failed/db-1"),
+        row("not yet", "update_own_status puppet -1", 0, "")
+            .something_stands("/status/puppet/pending/web-1")
+            .gone("/status/puppet/success/web-1"),
+        row("an odd code of the old tool is a success", "update_own_status puppet 255", 0, "")
+            .something_stands("/status/puppet/success/web-1"),
+        row("any code but 0 fails a validation", "update_own_status validation_service -1", 0, "")
+            .something_stands("/status/validation/failed/web-1")
+            .gone("/status/validation/success/web-1"),
+        row("a success leaves a trace", "update_own_status --hostname web-2 validation 0", 0, "")
+            .something_stands("/status/validation/success/web-2")
+            .something_stands("/orchestrate/reporting/validation/web-2")
+            .gone("/status/validation/failed/web-2"),
+        row("the old listing goes", "update_own_info --hostname db-1 --version 43", 0, "")
+            .something_stands("/running_version/43/db-1")
+            .gone("/running_version/42/db-1")
+            .something_stands("/running_version/43/web-1"),
+        row("the old listing of an old tool goes", "update_own_info", 0, "")
+            .installed("44")
+            .something_stands("/running_version/44/web-1")
+            .gone("/running_version/43/web-1"),
+        row("a file that holds no version is not announced", "update_own_info", 2, "")
+            .installed("4 4")
+            .something_stands("/running_version/43/web-1"),
+        row("a host tries again", "retry web-1", 0, "").something_stands("/orchestrate/retry/web-1").says("no agent lives"),
+        row("a host without an entry is not known", "retry db-2", 1, "").gone("/orchestrate/retry/db-2"),
+        row("what is not said stays", "hosts add web-1 --label zone=a", 0, "").stands(
+            "/orchestrate/hosts/web-1",
+            r#"{"format":1,"role":"web","group":"front","labels":{"rack":"r1","zone":"a"},"since":1416300000}"#,
+        ),
+        row("a host is taken out with all it wrote", "hosts decommission db-1", 0, "")
+            .something_stands("/orchestrate/hosts/db-1")
+            .gone("/running_version/42/db-1")
+            .gone("/status/puppet/failed/db-1")
+            .gone("/orchestrate/announced/db-1")
+            .gone("/orchestrate/reporting/validation/db-1")
+            .something_stands("/running_version/43/web-1"),
+        row("a store is accepted", "store accept --version 44", 0, "")
+            .stands("/current_version", "44")
+            .stands("/orchestrate/store", r#"{"format":1,"lineage":"abc","epoch":4}"#),
+        row("another fleet's store is not", "store accept --version 44 --lineage other", 3, "")
+            .stands("/current_version", "43\n")
+            .stands("/orchestrate/store", r#"{"format":1,"lineage":"abc","epoch":3}"#),
+        row("local_version writes the file alone", "local_version 44", 0, "44\n").stands("/current_version", "43\n"),
+    ]
+}
+
+#[test]
+fn every_verb_on_a_filled_store() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    fill(&store, &FLEET);
+    let world = World { discovery: discovery_service(), ..World::new(&etcd.endpoint(0)) };
+    let (reads, writes) = (reads_of_a_filled_store(), writes_to_a_filled_store());
+    assert_every_verb(&[&reads, &writes]);
+    check_all(&world, &reads);
+    assert_eq!(store.revision(), 2, "questions write nothing");
+    check_writes(&world, &store, &FLEET, &writes);
+}
+
+#[test]
+fn a_slow_store_gives_the_same_answers() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    fill(&store, &FLEET);
+    let proxy = Proxy::start(&etcd.endpoint(0));
+    proxy.set(Behaviour::Delay(Duration::from_millis(15)));
+    let world = World { discovery: discovery_service(), ..World::new(&proxy.endpoint()) };
+    check_all(&world, &reads_of_a_filled_store());
+    check_writes(&world, &store, &FLEET, &writes_to_a_filled_store());
+}

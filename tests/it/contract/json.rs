@@ -1,0 +1,200 @@
+//! The form of JSON answers.
+
+use super::empty::{TOKEN, reads_of_an_empty_store, writes_to_an_empty_store};
+use super::filled::{reads_of_a_filled_store, writes_to_a_filled_store};
+use super::fleet::{FLEET, clear, discovery_service, fill};
+use super::rows::{NOWHERE, Out, Row, SHORT, World, check_all, check_writes, row};
+use serde_json::{Value, json};
+use tests::etcd::Etcd;
+
+/// Fields that are lists, or the number of entries of the list with that name.
+const LISTS: [&str; 18] = [
+    "alarms",
+    "failing",
+    "failures",
+    "hosts",
+    "lines",
+    "listed_under",
+    "members",
+    "missing",
+    "not_ok",
+    "plan",
+    "statuses",
+    "unaccounted",
+    "unconfirmed",
+    "unpublished",
+    "unwanted",
+    "versions",
+    "warnings",
+    "labels",
+];
+const TIMES: [&str; 5] = ["at", "decommissioned", "last_report", "reported_at", "since"];
+
+/// Returns a violation of the rules for all printed JSON.
+pub(super) fn wrong_json(text: &str) -> Option<String> {
+    match serde_json::from_str::<Value>(text) {
+        Ok(value) if value.is_object() => wrong_in(&value),
+        Ok(_) => Some("not an object".into()),
+        Err(error) => Some(format!("not one JSON value: {error}")),
+    }
+}
+
+fn wrong_in(value: &Value) -> Option<String> {
+    match value {
+        Value::Array(items) => items.iter().find_map(wrong_in),
+        Value::Object(fields) => fields.iter().find_map(|(name, value)| {
+            let snake = name.starts_with(|c: char| c.is_ascii_lowercase())
+                && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+            if !snake {
+                return Some(format!("{name:?} is not lower_snake"));
+            }
+            if LISTS.contains(&name.as_str()) && value.is_null() {
+                return Some(format!("{name:?} is null"));
+            }
+            if TIMES.contains(&name.as_str()) && !value.is_null() && !value.as_str().is_some_and(is_rfc3339) {
+                return Some(format!("{name:?} is no time: {value}"));
+            }
+            wrong_in(value)
+        }),
+        _ => None,
+    }
+}
+
+fn is_rfc3339(text: &str) -> bool {
+    let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    shape == "0000-00-00T00:00:00Z"
+}
+
+pub(super) fn differs(text: &str, wanted: &Value) -> Option<String> {
+    let mut found: Value = serde_json::from_str(text).expect("checked");
+    // Only the presence of a revision is compared, not its value.
+    if let Some(revision) = found.get_mut("revision").filter(|revision| revision.is_i64()) {
+        *revision = json!("any");
+    }
+    (found != *wanted).then(|| format!("wanted {wanted:#}"))
+}
+
+#[test]
+fn json_is_one_value_in_one_form() {
+    let etcd = Etcd::single_real();
+    let store = etcd.store();
+    let world = World { discovery: discovery_service(), ..World::new(&etcd.endpoint(0)) };
+    // Every answer in text is also an answer in JSON, with the same exit code. Commands
+    // without an answer only print an error, so their rows are left out.
+    let as_json = |rows: Vec<Row>| -> Vec<Row> {
+        let has_json = |row: &Row| {
+            let script = ["completion", "enroll"].contains(&row.verb());
+            let failed = matches!(row.code, 1..=3)
+                && matches!(&row.out, Out::Exactly(text) if text.is_empty())
+                && !row.err.iter().any(|part| part.starts_with("not at"));
+            let health = row.verb() == "local_health";
+            !script && (!failed || health) && !row.err.contains(&"nothing was changed")
+        };
+        let json_row = |row: Row| {
+            let arguments = [row.arguments.clone(), vec!["-o".into(), "json".into()]].concat();
+            Row { arguments, out: Out::AnyJson, err: Vec::new(), ..row }
+        };
+        rows.into_iter().filter(has_json).map(json_row).collect()
+    };
+    check_all(&world, &as_json(reads_of_an_empty_store()));
+    check_writes(&world, &store, &[], &as_json(writes_to_an_empty_store()));
+    check_writes(&world, &store, &FLEET, &as_json(writes_to_a_filled_store()));
+    clear(&store);
+    fill(&store, &FLEET);
+    check_all(&world, &as_json(reads_of_a_filled_store()));
+    let problem = |host: &str, check: &str, of: Value| {
+        let mut value = json!({ "host": host, "check": check, "at": null, "version": null, "code": null, "reason": null });
+        value.as_object_mut().expect("an object").extend(of.as_object().expect("an object").clone());
+        value
+    };
+    let at = "2014-11-18T08:40:00Z";
+    let failures = json!([
+        problem("db-1", "puppet", json!({ "at": at })),
+        problem("db-1", "validation (stale)", json!({})),
+        problem("lost-1", "liveness", json!({})),
+        problem(
+            "web-2",
+            "validation",
+            json!({ "at": at, "version": "43", "code": 1, "reason": "http does not answer" })
+        ),
+    ]);
+    let warnings = json!([problem("db-2", "puppet", json!({ "at": at }))]);
+    let json_row = |line: &str, code: i32, value: Value| row("exact JSON", line, code, "").json(value);
+    let rows = [
+        json_row("-o json current_version", 0, json!({ "version": "43", "revision": "any", "from_store": true })),
+        json_row("ping -w json", 0, json!({ "connected": true, "members": ["m0"] })),
+        json_row(
+            "pending_update --output json",
+            0,
+            json!({ "pending": true, "desired": "43", "installed": "42", "agent_drives": false }),
+        )
+        .installed("42"),
+        json_row("local_version -o=json", 0, json!({ "version": null })),
+        json_row(
+            "running_versions -o json",
+            0,
+            json!({ "versions": [{ "version": "42", "hosts": 1 }, { "version": "43", "hosts": 2 }], "revision": "any" }),
+        ),
+        json_row(
+            "verify_hosts -o json 43 web-1 db-1",
+            1,
+            json!({
+                "version": "43", "wanted": 2, "present": 1, "missing": ["db-1"], "unconfirmed": ["web-1"], "revision": "any",
+            }),
+        ),
+        json_row(
+            "check_single_version -o json 42",
+            1,
+            json!({
+                "version": "42", "wanted_found": true, "unwanted": ["43"], "revision": "any",
+                "versions": [{ "version": "42", "hosts": 1 }, { "version": "43", "hosts": 2 }],
+            }),
+        ),
+        json_row(
+            "get_failures -o json --show_warnings",
+            1,
+            json!({ "failures": failures, "warnings": warnings, "revision": "any" }),
+        ),
+        json_row("get_failures -o json", 1, json!({ "failures": failures, "warnings": [], "revision": "any" })),
+        json_row("hosts_at_version -o json 9", 0, json!({ "version": "9", "hosts": [], "revision": "any" })),
+        json_row(
+            "local_health -o json",
+            1,
+            json!({ "host": "web-2", "known": true, "failing": [{ "check": "validation", "output": "http does not answer" }] }),
+        )
+        .with("ORCHESTRATE_HOSTNAME", "web-2"),
+        json_row(
+            "logs -o json lost-1",
+            0,
+            json!({ "host": "lost-1", "lines": ["apply: first", "apply: second"], "reported_at": at }),
+        ),
+        json_row(
+            "unaccounted -o json",
+            1,
+            json!({
+                "unaccounted": [{
+                    "host": "lost-1", "how": "lost", "reason": "neither live nor listed under a version", "last_report": at,
+                }],
+                "revision": "any",
+            }),
+        ),
+        json_row("new_discovery_token -o json --endpoint @DISCOVERY/", 0, json!({ "token": TOKEN.trim() })),
+    ];
+    check_all(&world, &rows);
+    let away = [
+        json_row(
+            "current_version -o json",
+            0,
+            json!({ "version": "43", "revision": null, "from_store": false }),
+        )
+        .remembered("43"),
+        json_row("ping -o json", 1, json!({ "connected": false, "members": [] })),
+        json_row(
+            "pending_update -o json",
+            3,
+            json!({ "pending": null, "desired": null, "installed": null, "agent_drives": false }),
+        ),
+        json_row("local_health -o json", 0, json!({ "host": "web-1", "known": false, "failing": [] })),
+    ];
+    check_all(&World::new(NOWHERE).within(SHORT), &away);
+}

@@ -1,0 +1,17 @@
+//! The contract of the command line as a table: the output and exit code of every verb, with an
+//! empty, a filled, an unreachable and a slow store.
+//!
+//! A row is one invocation on its own host: arguments, standard input and the host's files, and the
+//! expected standard output, exit code and store entries. Every row also checks that the command
+//! does not panic and takes at most its time-out plus one second.
+
+mod away;
+mod empty;
+mod filled;
+mod fleet;
+mod garbage;
+mod json;
+mod local;
+mod lost;
+mod rows;
+mod usage;

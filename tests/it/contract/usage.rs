@@ -1,0 +1,299 @@
+//! Wrong usage, help, completion, and options before the verb.
+
+use super::fleet::{FLEET, fill, verbs};
+use super::rows::{NOWHERE, Row, World, check_all, row};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::process::Command;
+use tests::etcd::Etcd;
+use tests::host::CommandOutput;
+use tests::process::{binary, run};
+use tests::proxy::Proxy;
+
+const NAME_RULE: &str = "must be 1 to 128 of A-Z a-z 0-9 . _ + ~ : - and begin with a letter or a digit";
+const HOST_RULE: &str = "must be DNS labels";
+
+/// Returns rows with wrong arguments, and the part of the message that names the error.
+fn wrong_usage() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for verb in verbs() {
+        let unknown = row("an unknown option", &format!("{verb} --no-such-option"), 64, "");
+        rows.push(unknown.says("--no-such-option"));
+    }
+    for line in [
+        "",
+        "nonsense",
+        "trigger_update",
+        "trigger_update 43 44",
+        "current_version 43",
+        "ping pong",
+        "pending_update 43",
+        "local_version 43 44",
+        "update_own_status",
+        "update_own_status puppet",
+        "update_own_status puppet 0 0",
+        "update_own_info 43",
+        "update_own_info --interval soon",
+        "running_versions 43",
+        "verify_hosts",
+        "check_single_version",
+        "check_single_version -v",
+        "get_failures 43",
+        "new_discovery_token 3",
+        "hosts_at_version",
+        "local_health web-1",
+        "debug_timeout",
+        "status web-1",
+        "hosts",
+        "hosts list web-1",
+        "hosts add",
+        "hosts decommission",
+        "unaccounted web-1",
+        "why web-1 web-2",
+        "services",
+        "services show",
+        "services list web",
+        "publish_service web",
+        "get_services web",
+        "cache_services web",
+        "wait_for",
+        "wait_for web --count many",
+        "wait_for web --level some",
+        "maintenance",
+        "maintenance maybe",
+        "drop-stale web",
+        "lint",
+        "dns",
+        "dns a.b MX",
+        "logs",
+        "retry",
+        "store",
+        "store show 1",
+        "store accept",
+        "completion",
+        "completion tcl",
+        "bootstrap --first",
+        "bootstrap --hostname web_9",
+        "bootstrap --role a/b",
+        "bootstrap --label rack",
+        "enroll web-9",
+        "enroll web_9 --print-etcdctl",
+        "enroll web-9 --service a/b --print-etcdctl",
+        "enroll alice --as operator --service web --print-etcdctl",
+        "enroll alice --as root --print-etcdctl",
+        "status -o yaml",
+        "status --port many",
+        "status --endpoints a --discovery-srv b",
+    ] {
+        rows.push(row("wrong arguments", line, 64, ""));
+    }
+    for code in ["x", "", "1.5", "0x1", "99999999999999999999"] {
+        rows.push(row("a code that is no integer", "update_own_status puppet", 64, "").argument(code));
+    }
+    for kind in ["nonsense", "", "../puppet", "puppet/failed"] {
+        rows.push(
+            row("a type that is none", "update_own_status", 64, "")
+                .argument(kind)
+                .argument("0")
+                .says("status type"),
+        );
+    }
+    let long = "v".repeat(129);
+    for version in
+        ["", " ", "4 3", "../43", "-43", "43\n", "4/3", "43;reboot", "\u{1b}[2J", "é", ".43", &long]
+    {
+        for line in [
+            "trigger_update --",
+            "local_version --",
+            "verify_hosts --",
+            "check_single_version --",
+            "hosts_at_version --",
+            "debug_timeout --",
+        ] {
+            rows.push(row("a version that is none", line, 64, "").argument(version).says(NAME_RULE));
+        }
+        rows.push(
+            row("a version that is none", "store accept", 64, "")
+                .argument(&format!("--version={version}"))
+                .says(NAME_RULE),
+        );
+        if !version.is_empty() {
+            rows.push(
+                row("a version that is none", "update_own_info", 64, "")
+                    .argument(&format!("--version={version}"))
+                    .says(NAME_RULE),
+            );
+        }
+    }
+    for host in ["", "a b", "a_b", "-a", "a-", "a..b", "a/b", "../a", "\u{1b}[2J", &"a".repeat(64)] {
+        for line in ["why --", "logs --", "retry --", "hosts add --", "hosts decommission --"] {
+            rows.push(row("a host that is none", line, 64, "").argument(host).says(HOST_RULE));
+        }
+        for line in ["update_own_status puppet 0", "update_own_info --version 43"] {
+            rows.push(
+                row("a host that is none", line, 64, "")
+                    .argument(&format!("--hostname={host}"))
+                    .says(HOST_RULE),
+            );
+        }
+    }
+    rows.extend([
+        row("this host has no name", "local_health", 64, "")
+            .with("ORCHESTRATE_HOSTNAME", "web_1")
+            .says(HOST_RULE),
+        row("a role that is none", "hosts add web-1 --role a/b", 64, "").says("role"),
+        row("a label that is none", "hosts add web-1 --label rack", 64, "").says("NAME=VALUE"),
+        row("a lineage that is none", "store accept --version 43 --lineage a/b", 64, ""),
+        row("a time to wait that is none", "verify_hosts 43 web-1 --wait soon", 64, "").says("--wait"),
+        row("a time-out that is none", "status --timeout soon", 64, "").says("--timeout"),
+        row("no time at all", "status", 64, "").with("ORCHESTRATE_TIMEOUT", "0s"),
+        row("a time-out in the environment that is none", "status", 64, "").with("ORCHESTRATE_TIMEOUT", "10"),
+        row("a time-out for connecting that is none", "status --dial-timeout 1", 64, ""),
+        row("a flavour that is none", "status", 64, "").with("ORCHESTRATE_FLAVOUR", "vanilla"),
+        row("a namespace that is none", "status --namespace site", 64, ""),
+        row("half a certificate", "status --cert c", 64, ""),
+        row("a user without a password", "status --user a", 64, ""),
+    ]);
+    rows
+}
+
+#[test]
+fn wrong_usage_ends_with_64_before_anybody_is_asked() {
+    let proxy = Proxy::start(NOWHERE);
+    let world = World { discovery: proxy.endpoint(), ..World::new(&proxy.endpoint()) };
+    check_all(&world, &wrong_usage());
+    assert_eq!(proxy.accepted(), 0, "no connection was made");
+}
+
+#[test]
+fn help_and_version_are_answers() {
+    let mut rows = vec![
+        row("help", "--help", 0, "").contains("Exit codes: 0 yes, 1 no, 2 cannot tell"),
+        row("short help", "-h", 0, "").contains("trigger_update"),
+        row("version", "--version", 0, "").contains("orchestrate "),
+    ];
+    for verb in verbs() {
+        rows.push(row("help for a verb", &format!("help {verb}"), 0, "").contains("Usage: orchestrate"));
+        rows.push(row("help behind a verb", &format!("{verb} --help"), 0, "").contains("Usage: orchestrate"));
+    }
+    check_all(&World::new(NOWHERE), &rows);
+}
+
+#[test]
+fn words_are_completed_from_the_definition_and_the_catalog_on_this_host() {
+    let world = World::new(NOWHERE);
+    let directory = tempfile::tempdir().expect("a directory");
+    let script: CommandOutput = run(world.command(directory.path()).args(["completion", "bash"]), "").into();
+    let programs = binary("orchestrate").parent().expect("a directory").to_owned();
+    let path = format!("{}:/usr/bin:/bin", programs.display());
+    // Runs the completion as bash does for the last of these words.
+    let completed = |line: &str| -> BTreeSet<String> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let ask = format!(
+            "COMP_WORDS=({}); COMP_CWORD={}; COMP_TYPE=9; _clap_complete_orchestrate orchestrate {:?} x
+            for word in \"${{COMPREPLY[@]}}\"; do echo \"$word\"; done",
+            words.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(" "),
+            words.len() - 1,
+            words.last().expect("a word"),
+        );
+        let mut bash = Command::new("bash");
+        bash.env_clear().env("PATH", &path).env("ORCHESTRATE_STATE_DIR", directory.path().join("state"));
+        let output = run(bash.args(["-c", &format!("{}\n{ask}", script.out)]), "");
+        assert!(output.stderr.is_empty(), "{output:?}");
+        String::from_utf8(output.stdout).expect("text").lines().map(str::to_owned).collect()
+    };
+    let set = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<BTreeSet<String>>();
+    let among = |line: &str, words: &[&str]| {
+        let found = completed(line);
+        assert!(set(words).is_subset(&found), "{line}: {found:?}");
+        found
+    };
+    assert!(verbs().iter().all(|verb| verb == "help" || completed("orchestrate ").contains(verb)));
+    among("orchestrate ho", &["hosts", "hosts_at_version"]);
+    among("orchestrate trigger_update --req", &["--require-settled"]);
+    assert_eq!(completed("orchestrate wait_for w"), set(&[]), "there is no catalog");
+    let instance =
+        |host: &str| json!({ "record": { "host": host, "addresses": ["10.0.0.1"] }, "leased": true });
+    let services = json!({ "web": [instance("web-1"), instance("web-2")], "mysql": [instance("db-1")] });
+    let catalog = json!({ "revision": 7, "services": services });
+    std::fs::create_dir_all(directory.path().join("state")).expect("made");
+    std::fs::write(directory.path().join("state/catalog.json"), catalog.to_string()).expect("written");
+    assert_eq!(completed("orchestrate wait_for w"), set(&["web"]));
+    among("orchestrate services show ", &["web", "mysql"]);
+    assert_eq!(completed("orchestrate why web"), set(&["web-1", "web-2"]));
+    among("orchestrate verify_hosts 43 web-1 ", &["db-1", "web-1", "web-2"]);
+    among("orchestrate maintenance on mysql --hostname d", &["db-1"]);
+    std::fs::write(directory.path().join("state/catalog.json"), "{").expect("written");
+    assert_eq!(completed("orchestrate wait_for w"), set(&[]), "a damaged catalog is none");
+    // The variable alone does not request a completion.
+    let mut verb = world.command(directory.path());
+    let result: CommandOutput =
+        run(verb.args(["trigger_update"]).env("_ORCHESTRATE_COMPLETE", ""), "").into();
+    assert_eq!(result.code, 64, "{result:?}");
+}
+
+#[test]
+fn completion_scripts_are_read_by_their_shell() {
+    let world = World::new(NOWHERE);
+    let directory = tempfile::tempdir().expect("a directory");
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let result: CommandOutput =
+            run(world.command(directory.path()).args(["completion", shell]), "").into();
+        assert_eq!((result.code, result.err.as_str()), (0, ""), "{shell}");
+        let script = directory.path().join(shell);
+        std::fs::write(&script, &result.out).expect("written");
+        let reads = Command::new(shell).arg("-n").arg(&script).output();
+        // Not every machine has every shell, but bash is always installed.
+        if let Ok(output) = reads.inspect_err(|e| assert_ne!(shell, "bash", "{e}")) {
+            assert!(output.status.success(), "{shell}: {output:?}");
+        }
+    }
+}
+
+#[test]
+fn options_of_the_original_tool_stand_before_the_verb() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    fill(&store, &FLEET);
+    let endpoint = etcd.endpoint(0);
+    let port = endpoint.rsplit(':').next().expect("a port");
+    let old = |line: &str| row("the store of the old options", &line.replace("PORT", port), 0, "43\n");
+    let rows = [
+        old("--host 127.0.0.1 --port PORT current_version"),
+        old("--host=127.0.0.1 --port=PORT current_version"),
+        old("--port PORT --host localhost current_version"),
+        old("--port PORT current_version"),
+        old("--discovery_token= --host 127.0.0.1 --port PORT current_version"),
+        old("current_version --port PORT"),
+        old("--endpoints http://127.0.0.1:PORT current_version"),
+        old("--endpoints 127.0.0.1:PORT --host nowhere.invalid current_version"),
+        row("an empty token means none", "--discovery_token", 0, "43\n")
+            .argument("")
+            .argument(&format!("--port={port}"))
+            .argument("current_version"),
+        row("a verb with options of its own", &format!("--port {port} check_single_version -v 43"), 1, "")
+            .contains("Wanted version found: True\n"),
+        row(
+            "the host of the store is not this host",
+            &format!("--host 127.0.0.1 --port {port} local_health -v"),
+            1,
+            "",
+        )
+        .contains("validation: http does not answer\n")
+        .with("ORCHESTRATE_HOSTNAME", "web-2"),
+    ];
+    check_all(&World::new(NOWHERE), &rows);
+    let by_environment = [
+        row("by the environment", "current_version", 0, "43\n").with("ORCHESTRATE_ENDPOINTS", &endpoint),
+        row("as of etcdctl", "current_version", 0, "43\n")
+            .with("ORCHESTRATE_ENDPOINTS", "")
+            .with("ETCDCTL_ENDPOINTS", &endpoint),
+        row("ours wins over that of etcdctl", "current_version", 0, "43\n")
+            .with("ORCHESTRATE_ENDPOINTS", &endpoint)
+            .with("ETCDCTL_ENDPOINTS", NOWHERE),
+        row("in a namespace of its own there is nothing", "current_version", 0, "None\n")
+            .with("ORCHESTRATE_ENDPOINTS", &endpoint)
+            .with("ORCHESTRATE_NAMESPACE", "/site"),
+    ];
+    check_all(&World::new(NOWHERE), &by_environment);
+}
