@@ -1,5 +1,7 @@
 //! The reconcile loop of the host: wake up, observe, decide, execute one action, decide again. It
 //! owns the journal and the host's state; all other parts of the agent hand it snapshots.
+//!
+//! This file is long because observing the store and executing actions still share one context.
 
 use crate::catalog::{Fencing, Needs, PublishedServices, Reader, Trust};
 use crate::certificates::Certificates;

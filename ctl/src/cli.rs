@@ -1,5 +1,7 @@
 //! The definition of the command line for clap. Names are taken as plain text and each verb checks
 //! its own, so that an error message states the rule and shows the given name escaped.
+//!
+//! This file is long because it lists every verb and option with its help text.
 
 use crate::completion;
 use crate::output::Format;

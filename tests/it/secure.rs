@@ -1,4 +1,6 @@
 //! TLS, users and permissions, on a real etcd that requires them.
+//!
+//! This file is long because its tests share one store with TLS, users and permissions.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

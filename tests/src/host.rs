@@ -1,5 +1,7 @@
 //! A host of a test: a directory with the settings of an agent, its state, and steps that log their
 //! runs.
+//!
+//! This file is long because it is the one harness that starts and observes a host.
 
 use crate::checker::{StepLine, parse_steps};
 use crate::network::Place;

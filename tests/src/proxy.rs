@@ -1,4 +1,6 @@
 //! A TCP proxy in front of a store, which simulates network faults when a test asks for them.
+//!
+//! This file is long because it holds every network fault that tests ask for.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};

@@ -1,5 +1,7 @@
 //! Follows the store and owns the catalog snapshot. All records are followed. Health is followed
 //! for each service that somebody asks for.
+//!
+//! This file is long because it is one state machine that owns the catalog.
 
 use super::claims::Claims;
 use super::config::{ConfigFeed, ConfigValues};

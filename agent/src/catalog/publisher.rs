@@ -1,6 +1,9 @@
 //! Writes the services of this host into the store, and keeps the lease of their records alive. The
 //! store is read before anything is written, so an agent that restarts while its leases are alive
 //! writes nothing.
+//!
+//! This file is long because it is one state machine that owns the service keys of this host and
+//! their lease.
 
 use super::addresses::Addresses;
 use super::definitions::Loaded;

@@ -4,6 +4,9 @@
 //! The names are those of Consul: `[tag.]service.service[.datacenter].domain`,
 //! `_service._tag-or-proto.service…` (RFC 2782), `host.node[.datacenter].domain`, and the reverse
 //! names of every known address. Names are compared without case (RFC 4343).
+//!
+//! This file is long because the cases of one question share their helpers, and its tests are
+//! beside them.
 
 use crate::instance::Instance;
 use crate::view::{ServiceView, View};

@@ -2,6 +2,8 @@
 //! interruption, and lists again after a compaction. An open watch alone does not prove that the
 //! connection works, so every 30 s ± 50 % one linearizable read checks the same keys. That read
 //! also detects a store that went back, on which a watch stays silent for ever.
+//!
+//! This file is long because it is one state machine.
 
 use crate::error::StoreError;
 use crate::key_snapshot::{Entry, KeySnapshot};

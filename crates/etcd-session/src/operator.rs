@@ -1,4 +1,7 @@
 //! The transactions of operators and of one-shot verbs, one function for each.
+//!
+//! This file is long because it holds all transactions of operators, so that a reader can compare
+//! them.
 
 use crate::error::{Class, StoreError};
 use crate::host_write::add_statuses;

@@ -10,6 +10,8 @@
 //! lease is valid only in one history of the store. Before the lease is kept alive on a new
 //! connection, one read proves that this is the store in which it was granted. In a store that went
 //! back, the name is claimed under a new lease, and the old listing is deleted.
+//!
+//! This file is long because it is one state machine that owns the claim and its lease.
 
 use crate::error::{Class, StoreError};
 use crate::key_snapshot::KeySnapshot;

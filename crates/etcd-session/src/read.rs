@@ -1,4 +1,6 @@
 //! Linearizable reads, each at one revision, regardless of the number of pages.
+//!
+//! This file is long because all reads share the rules for pages and revisions.
 
 use crate::error::StoreError;
 use crate::key_snapshot::{Entry, KeySnapshot};

@@ -1,5 +1,7 @@
 //! The types of a decision: phases, actions, reasons and verdicts. All are plain values: they are
 //! tested, logged, served by `/status`, stored in the report and printed by `orchestrate why`.
+//!
+//! This file is long because it lists every action, reason and verdict with its text.
 
 use crate::names::{ServiceName, StepName, Token, Version};
 use crate::records::Wait;

@@ -1,6 +1,8 @@
 //! The single writer. Commands queue here. A thread takes the queued commands as a batch, writes
 //! them to disk with one sync, applies them and answers. Readers use the state at the same time; it
 //! holds nothing that is not on disk.
+//!
+//! This file is long because the writer thread and its handle are two ends of one protocol.
 
 use crate::core::{Answer, Command, REQUEST_BYTES_MAX, Refusal, Store};
 use crate::journal::{Directory, Identity, Journal, is_full, write_command};

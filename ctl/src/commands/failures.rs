@@ -4,6 +4,9 @@
 //! where a count is not zero. Values are read only for hosts that look lost, and for JSON. Deciding
 //! which services are down without an explanation needs the whole fleet. Everything is read at the
 //! revision of the counts.
+//!
+//! This file is long because the cheap way to read failures needs many steps that only make sense
+//! together.
 
 use super::context::Store;
 use super::fleet;

@@ -1,4 +1,6 @@
 //! The verbs of the catalog: services, the file that Hiera reads, waiting for services, and DNS.
+//!
+//! This file is long because it holds six small verbs that share how they read the catalog.
 
 use super::context::{Store, now};
 use crate::exit::{Exit, Failure};

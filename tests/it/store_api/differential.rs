@@ -1,5 +1,8 @@
 //! Random histories are sent to a real etcd and to the embedded store; every answer, every error
 //! and every event must be the same. A failure prints the shortest failing history that was found.
+//!
+//! This file is long because it holds the generator, the two stores and the comparison of one
+//! property test.
 
 use etcd_client::proto::{
     PbCompactionRequest, PbCompactionResponse, PbCompare, PbDeleteRequest, PbDeleteResponse, PbEvent,

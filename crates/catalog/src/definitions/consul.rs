@@ -2,6 +2,8 @@
 //! Consul's `agent/config/config.go` (ServiceDefinition, CheckDefinition). Names are compared
 //! without case and underscores, as Consul's decoder does. A field that is not supported here is
 //! refused by name.
+//!
+//! This file is long because it lists every field of Consul's format.
 
 use crate::definitions::service::{
     CheckDefinition, CheckKind, DefinitionError, Parsed, ServiceAddress, ServiceDefinition, check_id,

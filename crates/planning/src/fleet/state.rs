@@ -1,4 +1,6 @@
 //! What is known of each host, and its verdict.
+//!
+//! This file is long because the facts of a host and the verdict about them are read together.
 
 use crate::fleet::verdict::{Blocked, FailedBy, FleetVerdict, Running, Waiting};
 use schema::codec;

@@ -1,3 +1,7 @@
+//! Fleets and their verdicts.
+//!
+//! This file is long because it is one table of fleets and their verdicts.
+
 use super::*;
 use proptest::prelude::*;
 use schema::codec;

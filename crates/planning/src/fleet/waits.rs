@@ -7,6 +7,8 @@
 //! can come through. Hosts that are in motion, were never seen, or have been gone for a short time
 //! may provide anything. A host that cannot come through even if every failed host is repaired can
 //! never come through.
+//!
+//! This file is long because the fixpoint and its proof by brute force are kept together.
 
 use crate::fleet::state::Fleet;
 use crate::fleet::verdict::{FleetVerdict, Running, Waiting};

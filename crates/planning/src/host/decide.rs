@@ -1,5 +1,8 @@
 //! Decides what a host does next. [`decide`] is a pure function over values. The agent executes the
 //! first action of the plan, records the fact that results from it, and decides again.
+//!
+//! This file is long because a decision is read from the top to the bottom, and its cases exclude
+//! each other.
 
 use crate::host::input::{Claim, Decision, Desired, Observed, Target};
 use crate::host::state::{Attempt, HostState, Progress, Validation, ValidationResult};

@@ -1,6 +1,8 @@
 //! The recorded state of a host, and how each new fact changes it. The agent keeps this value in
 //! its journal; the simulation in the tests keeps it in memory. Both change it through
 //! [`HostState::record`].
+//!
+//! This file is long because every change of the recorded state happens here.
 
 use crate::policy::{INTERRUPTIONS_MAX, Policy, Step, StepEnd, StepMeaning};
 use crate::settings::ValidationRule;

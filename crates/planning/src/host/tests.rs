@@ -1,4 +1,7 @@
 //! Table tests of single decisions, and a simulated host that is driven through random histories.
+//!
+//! This file is long because it holds the simulated host, the table of decisions and the random
+//! histories.
 
 use super::*;
 use crate::policy::{Leftovers, Policy, Step, StepEnd, Steps};

@@ -1,4 +1,6 @@
 //! The settings of the agent, validated.
+//!
+//! This file is long because it lists every setting twice, as written in a file and as validated.
 
 use crate::policy::{Leftovers, Policy, Step, Steps};
 use crate::settings::command::{absolute, check_placeholders};

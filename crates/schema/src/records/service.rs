@@ -1,4 +1,6 @@
 //! `/available_services/<service>/<host>`: the record of an instance.
+//!
+//! This file is long because two readers of one format, which must agree, are kept side by side.
 
 use crate::codec;
 use crate::codec::ValueError;

@@ -3,6 +3,8 @@
 //! The model is etcd's `mvcc`: one revision per transaction, a number within it for each change,
 //! and a tombstone for a deletion. Nothing is ever changed in place, so any revision since the
 //! compaction can be read, and a watcher that fell behind reads the changes that it missed.
+//!
+//! This file is long because all operations on the history keep the same invariants.
 
 use super::Refusal;
 use etcd_client::proto::{PbEvent, PbKeyValue};

@@ -8,6 +8,9 @@
 //!
 //! A torn end is cut off, because it was never acknowledged. A file that is damaged anywhere else,
 //! or that a newer program wrote, is refused. It is never taken for an empty one.
+//!
+//! This file is long because writing, rewriting and loading keep the same invariants of one file
+//! format.
 
 mod disk;
 mod frame;

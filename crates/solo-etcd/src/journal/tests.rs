@@ -1,5 +1,7 @@
 //! Runs the journal on a disk that loses, tears and fails writes. Acknowledged commands must
 //! survive.
+//!
+//! This file is long because it holds a simulated disk and the histories that run on it.
 
 use super::disk::{Disk, DiskFile};
 use super::*;

@@ -1,4 +1,6 @@
 //! Heavy work in separate processes: filling a store, many mirrors, the traffic of many agents.
+//!
+//! This file is long because it holds every load program of the benchmark, each of which is short.
 
 use crate::measure::{own_cpu_seconds, percentile};
 use etcd_client::{Client, Compare, CompareOp, ConnectOptions, GetOptions, Txn, TxnOp, WatchOptions};
