@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 /// closed.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 /// Pause after a connection could not be accepted.
-const AGAIN_AFTER: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Size of the read buffer, in bytes: queries that arrive together are read together.
 const READ_BYTES: usize = 4096;
 /// Size of pending answers at which they are sent, in bytes.
@@ -65,7 +65,7 @@ pub(super) async fn serve(
             }
             Err(error) => {
                 tracing::debug!(%error, "DNS: a connection could not be accepted");
-                tokio::time::sleep(AGAIN_AFTER).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }

@@ -20,7 +20,7 @@ use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
 
 /// Delay until the next connection is accepted after an accept failed.
-const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Allowance for the gRPC overhead of a request, in bytes.
 const OVERHEAD_BYTES: usize = 512 * 1024;
 
@@ -48,7 +48,7 @@ pub(crate) async fn serve(
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true)).then(|accepted| async {
         if accepted.is_err() {
             // Without free file descriptors every accept fails at once, until a client disconnects.
-            tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
+            tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
         }
         accepted
     });
