@@ -9,7 +9,7 @@ use crate::secrets::Secrets;
 use crate::step::{RUN_ID_VARIABLE, RunResult, Runs};
 use crate::{clock, failpoint, journal, trust};
 use etcd_session::{
-    Deadline, Fence, HostWrite, Listing, PresenceState, Refusal, Session, StoreError, Written, jitter,
+    Deadline, Fence, HostWrite, Listing, PresenceState, Session, StoreError, WriteRefusal, Written, jitter,
 };
 use planning::host::{Decision, Fact, HostState, RunningStep};
 use planning::policy::{Step, StepEnd};
@@ -33,11 +33,11 @@ const VERSION_FILE_MAX_BYTES: u64 = 4096;
 
 /// Why an action was not executed.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum ExecuteError {
     /// Local state could not be written.
     Record(io::Error),
     /// A comparison of the transaction failed.
-    Refused(Refusal),
+    Refused(WriteRefusal),
     /// The store could not be written.
     Store(StoreError),
 }
@@ -114,7 +114,7 @@ impl Executor {
         facts: &MachineInfo,
         decision: &Decision,
         action: Action,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, ExecuteError> {
         let fact = match action {
             Action::Rearm { order } => Fact::Rearmed(order),
             Action::NoteApplyWaits => Fact::ApplyWaits,
@@ -133,7 +133,7 @@ impl Executor {
             }
             Action::WriteVersionFile { version } => {
                 save(state, context, directory)?;
-                self.write_version_file(&version).map_err(Failure::Record)?;
+                self.write_version_file(&version).map_err(ExecuteError::Record)?;
                 failpoint::reach("agent-after-version-file");
                 return Ok(true);
             }
@@ -186,9 +186,9 @@ impl Executor {
         decision: &Decision,
         listing: Listing,
         target_revision: Option<i64>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ExecuteError> {
         let PresenceState::Held { lease, live_revision } = context.presence else {
-            return Err(Failure::Refused(Refusal::Claim));
+            return Err(ExecuteError::Refused(WriteRefusal::Claim));
         };
         let store = context.snapshot.keys.get(&schema::keys::Key::Store);
         let fence = Fence { live_revision, store_revision: store.map_or(0, |e| e.mod_revision) };
@@ -214,9 +214,9 @@ impl Executor {
             statuses: statuses.iter().map(|(kind, (s, record))| (kind.clone(), *s, record.clone())).collect(),
             report: &report,
         };
-        let revision = match session.write_host(&write, self.deadline()).await.map_err(Failure::Store)? {
+        let revision = match session.write_host(&write, self.deadline()).await.map_err(ExecuteError::Store)? {
             Written::Done(revision) => revision,
-            Written::Refused(refusal) => return Err(Failure::Refused(refusal)),
+            Written::Refused(refusal) => return Err(ExecuteError::Refused(refusal)),
         };
         context.store_failures = 0;
         context.write_error = None;
@@ -224,7 +224,7 @@ impl Executor {
             if revision < memory.revision {
                 // The store went back before this write. The next read shows that, which this lower
                 // revision must not hide by becoming the remembered one.
-                return Err(Failure::Refused(Refusal::Store));
+                return Err(ExecuteError::Refused(WriteRefusal::Store));
             }
             memory.revision = revision;
             memory.report_revision = Some(revision);
@@ -251,7 +251,7 @@ impl Executor {
         session: &Session,
         phase: StepPhase,
         name: &str,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, ExecuteError> {
         let Some(step) = context.policy.steps.of(phase).iter().find(|s| s.name.as_str() == name).cloned()
         else {
             return Ok(true);
@@ -391,9 +391,9 @@ fn replace_statuses(
 }
 
 /// Saves the journal if it is out of date, before anything outside this process changes.
-fn save(state: &HostState, context: &mut Context, directory: &Directory) -> Result<(), Failure> {
+fn save(state: &HostState, context: &mut Context, directory: &Directory) -> Result<(), ExecuteError> {
     if context.unsaved {
-        journal::save(directory, state).map_err(Failure::Record)?;
+        journal::save(directory, state).map_err(ExecuteError::Record)?;
         context.recorded();
     }
     Ok(())

@@ -599,14 +599,14 @@ impl Reconciler {
             .await
         {
             Ok(go_on) => go_on,
-            Err(crate::execute::Failure::Record(error)) => {
+            Err(crate::execute::ExecuteError::Record(error)) => {
                 self.state = before;
                 context.record_failed(&error);
                 true
             }
-            Err(crate::execute::Failure::Refused(refusal)) => {
+            Err(crate::execute::ExecuteError::Refused(refusal)) => {
                 tracing::info!(?refusal, "the transaction was refused");
-                if refusal == etcd_session::Refusal::Claim {
+                if refusal == etcd_session::WriteRefusal::Claim {
                     self.presence.check_now();
                 }
                 self.mirror.request_resync();
@@ -614,7 +614,7 @@ impl Reconciler {
                 context.store_failed();
                 true
             }
-            Err(crate::execute::Failure::Store(error)) => {
+            Err(crate::execute::ExecuteError::Store(error)) => {
                 tracing::warn!(%error, "the store could not be written");
                 context.write_error = Some(error.to_string());
                 // It is not known whether the write was applied, so the store is read again.

@@ -34,11 +34,11 @@ pub(crate) fn record_installed_version(settings: &Settings, version: &Version) -
 /// What this host remembers between invocations. Nothing depends on it: if the directory does not
 /// exist or cannot be written, nothing is remembered.
 #[derive(Debug, Clone)]
-pub(crate) struct Memory {
+pub(crate) struct LocalState {
     directory: PathBuf,
 }
 
-impl Memory {
+impl LocalState {
     /// Returns the memory in the state directory.
     pub(crate) fn of(settings: &Settings) -> Self {
         Self { directory: settings.state_directory.clone() }
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_missing_directory_only_costs_the_memory() {
-        let memory = Memory { directory: "/nonexistent/orchestrate".into() };
+        let memory = LocalState { directory: "/nonexistent/orchestrate".into() };
         memory.keep_current_version(&Version::new("v1").unwrap());
         assert_eq!(memory.current_version(), None);
         assert_eq!(read(Path::new("/nonexistent/file")).unwrap(), None);
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn what_is_remembered_is_checked_when_it_is_read() {
         let directory = Directory::new("memory");
-        let memory = Memory { directory: directory.0.clone() };
+        let memory = LocalState { directory: directory.0.clone() };
         memory.keep_current_version(&Version::new("v1").unwrap());
         assert_eq!(memory.current_version().unwrap().as_str(), "v1");
         fs::write(directory.0.join("current_version"), "rm -rf /").unwrap();

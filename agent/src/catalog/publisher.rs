@@ -104,7 +104,7 @@ pub(crate) struct Publisher {
     presence: watch::Receiver<PresenceState>,
     fencing: watch::Receiver<Fencing>,
     sender: watch::Sender<Arc<PublishedServices>>,
-    memory: SavedServices,
+    saved: SavedServices,
     /// The services in the store; `None` until they have been read.
     stored: Option<BTreeMap<ServiceName, StoredService>>,
     addresses: Addresses,
@@ -145,7 +145,7 @@ impl Publisher {
             presence,
             fencing,
             sender,
-            memory,
+            saved: memory,
             stored: None,
             addresses: Addresses::read().unwrap_or_default(),
             resolved: Resolved::default(),
@@ -215,7 +215,7 @@ impl Publisher {
 
     /// Returns when the lease must be kept alive next: three times within its time to live.
     fn lease_due(&self) -> Option<BootMillis> {
-        let third = Duration::from_secs(u64::try_from(self.memory.seconds).unwrap_or(0)) / 3;
+        let third = Duration::from_secs(u64::try_from(self.saved.seconds).unwrap_or(0)) / 3;
         self.lease_kept.map(|at| at.plus(third))
     }
 
@@ -237,7 +237,7 @@ impl Publisher {
             // new lease.
             self.forget_lease();
             self.stored = None;
-            self.save(self.memory.services.clone())?;
+            self.save(self.saved.services.clone())?;
             self.history = fencing.history;
         }
         self.keep_lease().await?;
@@ -252,7 +252,7 @@ impl Publisher {
                 .collect()
         };
         self.read(&wanted).await?;
-        if wanted.is_empty() && self.memory.services.is_empty() {
+        if wanted.is_empty() && self.saved.services.is_empty() {
             return Ok(false);
         }
         self.ensure_lease(&wanted).await?;
@@ -290,7 +290,7 @@ impl Publisher {
     /// Reads from the store the services that are not known yet.
     async fn read(&mut self, wanted: &BTreeMap<ServiceName, ServiceRecord>) -> Result<(), String> {
         let known = self.stored.as_ref();
-        let services: BTreeSet<ServiceName> = wanted.keys().chain(&self.memory.services).cloned().collect();
+        let services: BTreeSet<ServiceName> = wanted.keys().chain(&self.saved.services).cloned().collect();
         let missing: Vec<&ServiceName> = services
             .iter()
             .filter(|service| known.is_none_or(|known_services| !known_services.contains_key(*service)))
@@ -323,14 +323,14 @@ impl Publisher {
     /// Ensures that the records have a lease: the saved one only if it still holds a key of this
     /// host, else a new one.
     async fn ensure_lease(&mut self, wanted: &BTreeMap<ServiceName, ServiceRecord>) -> Result<(), String> {
-        let lease = self.memory.work_lease;
+        let lease = self.saved.work_lease;
         let holds = |known_services: &StoredService| {
             known_services.record.as_ref().is_some_and(|(_, l)| *l == lease && *l != 0)
         };
         let is_ours = self.stored.iter().flat_map(BTreeMap::values).any(holds);
         // A lease with another time to live than the settings say is given up. Its keys move to a
         // new lease.
-        let fits = self.memory.seconds == self.work_lease_seconds();
+        let fits = self.saved.seconds == self.work_lease_seconds();
         if lease != 0 && fits && (is_ours || self.lease_kept.is_some()) {
             if self.lease_kept.is_none() {
                 self.keep(lease).await?;
@@ -342,16 +342,16 @@ impl Publisher {
         }
         let seconds = self.work_lease_seconds();
         let deadline = Deadline::within(REQUEST_TIMEOUT);
-        self.memory.work_lease =
+        self.saved.work_lease =
             self.session.grant_lease(seconds, deadline).await.map_err(|e| e.to_string())?;
-        self.memory.seconds = seconds;
+        self.saved.seconds = seconds;
         self.lease_kept = Some(clock::boot_millis());
         self.remember(wanted.keys())
     }
 
     async fn keep_lease(&mut self) -> Result<(), String> {
         let due = self.lease_due().is_some_and(|at| clock::boot_millis() >= at);
-        if due { self.keep(self.memory.work_lease).await } else { Ok(()) }
+        if due { self.keep(self.saved.work_lease).await } else { Ok(()) }
     }
 
     async fn keep(&mut self, lease: i64) -> Result<(), String> {
@@ -375,26 +375,26 @@ impl Publisher {
     }
 
     fn forget_lease(&mut self) {
-        self.memory.work_lease = 0;
+        self.saved.work_lease = 0;
         self.lease_kept = None;
     }
 
     /// Saves the names on disk before the store is written, so that a later agent finds every key
     /// that exists there.
     fn remember<'a>(&mut self, wanted: impl Iterator<Item = &'a ServiceName>) -> Result<(), String> {
-        let mut services = self.memory.services.clone();
+        let mut services = self.saved.services.clone();
         services.extend(wanted.cloned());
         self.save(services)
     }
 
     fn save(&mut self, services: BTreeSet<ServiceName>) -> Result<(), String> {
-        let memory = SavedServices { services, ..self.memory };
+        let memory = SavedServices { services, ..self.saved };
         let text = serde_json::to_vec(&memory).map_err(|e| e.to_string())?;
         let on_disk = self.directory.read(MEMORY, MEMORY_MAX_BYTES).map_err(|e| e.to_string())?;
         if on_disk.as_deref() != Some(&text[..]) {
             self.directory.replace(MEMORY, &text, 0o600).map_err(|e| e.to_string())?;
         }
-        self.memory = memory;
+        self.saved = memory;
         Ok(())
     }
 
@@ -424,7 +424,7 @@ impl Publisher {
             let (record, health) = match (wanted.get(name), definitions.services.get(name)) {
                 (Some(record), Some(definition)) => {
                     let text = record.write();
-                    let lease = self.memory.work_lease;
+                    let lease = self.saved.work_lease;
                     let is_written = in_store.record.as_ref().is_some_and(|(t, l)| *t == text && *l == lease);
                     let before = in_store.health.filter(|(_, lease)| *lease == live_lease);
                     let mode = maintenance.of(name).map(|o| o.how);
@@ -454,7 +454,7 @@ impl Publisher {
         fence: Fence,
         live_lease: i64,
     ) -> Result<(), String> {
-        let work_lease = self.memory.work_lease;
+        let work_lease = self.saved.work_lease;
         let host = self.host.clone();
         let write = ServiceWrite { host: &host, fence, work_lease, live_lease, changes: changes.to_vec() };
         let written = self.session.write_services(&write, Deadline::within(REQUEST_TIMEOUT)).await;
@@ -463,7 +463,7 @@ impl Publisher {
             Written::Refused(refusal) => return Err(format!("refused: {refusal:?}")),
         }
         let known_services = self.stored.get_or_insert_default();
-        let mut services = self.memory.services.clone();
+        let mut services = self.saved.services.clone();
         for (name, change) in changes {
             match change {
                 ServiceChange::Say { record, health } => {
@@ -501,7 +501,7 @@ impl Publisher {
                 .filter(|(_, known_services)| known_services.record.is_some())
                 .map(|(name, known_services)| (name.clone(), known_services.health.map(|(health, _)| health)))
                 .collect(),
-            work_lease: (self.memory.work_lease != 0).then(|| format!("{:x}", self.memory.work_lease)),
+            work_lease: (self.saved.work_lease != 0).then(|| format!("{:x}", self.saved.work_lease)),
             held_back: without.collect(),
             unresolved: self.resolved.problems(),
         };

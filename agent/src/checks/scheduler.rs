@@ -14,12 +14,12 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// A running check; dropping it ends the check.
-struct Running {
+struct RunningCheck {
     definition: CheckDefinition,
     task: JoinHandle<()>,
 }
 
-impl Drop for Running {
+impl Drop for RunningCheck {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -31,7 +31,7 @@ pub(crate) struct Scheduler {
     loaded: watch::Receiver<Arc<Loaded>>,
     permits: Arc<Semaphore>,
     untrusted: watch::Receiver<Option<String>>,
-    running: BTreeMap<CheckId, Running>,
+    running: BTreeMap<CheckId, RunningCheck>,
 }
 
 impl Scheduler {
@@ -69,7 +69,7 @@ impl Scheduler {
                         self.permits.clone(),
                         self.untrusted.clone(),
                     ));
-                    self.running.insert(id, Running { definition, task });
+                    self.running.insert(id, RunningCheck { definition, task });
                 }
             }
             if self.loaded.changed().await.is_err() {

@@ -2,7 +2,7 @@
 //! one is rendered at a time. Their total size is bounded, because a client that does not read
 //! keeps its answer in memory until its connection is closed.
 
-use super::refusal::Refusal;
+use super::refusal::ErrorResponse;
 use axum::body::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl AnswerCache {
         moment: CatalogVersion,
         question: String,
         render: impl FnOnce() -> Vec<u8> + Send + 'static,
-    ) -> Result<Bytes, Refusal> {
+    ) -> Result<Bytes, ErrorResponse> {
         let mut kept = self.cached.clone().lock_owned().await;
         if kept.moment == moment
             && let Some(body) = kept.bodies.get(&question)
@@ -86,25 +86,25 @@ impl AnswerCache {
                 kept.bodies.clear();
                 answers
                     .metered(bytes)
-                    .map_err(|_| Refusal::Busy("too much of other answers is still being read"))
+                    .map_err(|_| ErrorResponse::Busy("too much of other answers is still being read"))
             })?;
             if size <= CACHED_MAX_KIB {
                 kept.bodies.insert(question, body.clone());
             }
             Ok(body)
         });
-        rendering.await.unwrap_or_else(|_| Err(Refusal::Busy("the answer could not be made")))
+        rendering.await.unwrap_or_else(|_| Err(ErrorResponse::Busy("the answer could not be made")))
     }
 
     /// Returns an answer for one client, which is not cached.
-    pub(super) async fn body(&self, body: &serde_json::Value) -> Result<Bytes, Refusal> {
+    pub(super) async fn body(&self, body: &serde_json::Value) -> Result<Bytes, ErrorResponse> {
         let bytes = body.to_string().into_bytes();
         match self.metered(bytes) {
             Ok(body) => Ok(body),
             Err(bytes) => {
                 self.cached.lock().await.bodies.clear();
                 self.metered(bytes)
-                    .map_err(|_| Refusal::Busy("too much of other answers is still being read"))
+                    .map_err(|_| ErrorResponse::Busy("too much of other answers is still being read"))
             }
         }
     }

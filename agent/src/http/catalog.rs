@@ -1,6 +1,6 @@
 //! The catalog over HTTP.
 
-use super::refusal::Refusal;
+use super::refusal::ErrorResponse;
 use super::server::Connection;
 use super::shared::{Shared, json_body};
 use crate::catalog::CatalogSnapshot;
@@ -40,16 +40,16 @@ pub(super) struct ServiceQuery {
     service: Option<String>,
 }
 
-fn refused(error: impl std::fmt::Display) -> Refusal {
-    Refusal::Rejected(StatusCode::BAD_REQUEST, error.to_string())
+fn refused(error: impl std::fmt::Display) -> ErrorResponse {
+    ErrorResponse::Rejected(StatusCode::BAD_REQUEST, error.to_string())
 }
 
 impl ServiceQuery {
-    fn level(&self, default: Level) -> Result<Level, Refusal> {
+    fn level(&self, default: Level) -> Result<Level, ErrorResponse> {
         self.level.as_deref().map_or(Ok(default), str::parse).map_err(refused)
     }
 
-    fn tag(&self) -> Result<Option<Tag>, Refusal> {
+    fn tag(&self) -> Result<Option<Tag>, ErrorResponse> {
         self.tag.clone().map(Tag::new).transpose().map_err(refused)
     }
 
@@ -58,7 +58,7 @@ impl ServiceQuery {
         &self,
         shared: &Shared,
         client: Arc<Connection>,
-    ) -> Result<Arc<CatalogSnapshot>, Refusal> {
+    ) -> Result<Arc<CatalogSnapshot>, ErrorResponse> {
         let wait = self.wait.as_deref().map(parse_duration).transpose().map_err(refused)?;
         let (Some(index), Some(wait)) = (self.index, wait) else { return Ok(shared.reader.snapshot()) };
         let mut changes = shared.reader.changes();
@@ -81,7 +81,7 @@ async fn answer(
     question: String,
     name: &'static str,
     list: impl FnOnce(&CatalogSnapshot) -> Value + Send + 'static,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorResponse> {
     let (age, to_render) = (shared.reader.age().as_secs(), shown.clone());
     let moment = (shown.generation, shown.revision, age);
     let render = move || {
@@ -102,12 +102,12 @@ fn with_age(shown: &CatalogSnapshot, age: u64, body: Bytes) -> Response {
     (headers, json_body(body)).into_response()
 }
 
-fn not_read_yet() -> Refusal {
-    Refusal::Rejected(StatusCode::SERVICE_UNAVAILABLE, "the catalog has not been read yet".into())
+fn not_read_yet() -> ErrorResponse {
+    ErrorResponse::Rejected(StatusCode::SERVICE_UNAVAILABLE, "the catalog has not been read yet".into())
 }
 
-fn unknown_service(name: &ServiceName) -> Refusal {
-    Refusal::Rejected(StatusCode::NOT_FOUND, format!("no host has {name}"))
+fn unknown_service(name: &ServiceName) -> ErrorResponse {
+    ErrorResponse::Rejected(StatusCode::NOT_FOUND, format!("no host has {name}"))
 }
 
 /// Lists every service with the numbers of its instances.
@@ -115,7 +115,7 @@ pub(super) async fn services(
     State(shared): State<Shared>,
     Extension(client): Extension<Arc<Connection>>,
     Query(wanted): Query<ServiceQuery>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorResponse> {
     let shown = wanted.newest(&shared, client).await?;
     if !shown.view.records_known() {
         return Err(not_read_yet());
@@ -155,7 +155,7 @@ pub(super) async fn service(
     Extension(client): Extension<Arc<Connection>>,
     Path(name): Path<String>,
     Query(wanted): Query<ServiceQuery>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorResponse> {
     let name = ServiceName::new(name).map_err(refused)?;
     let (level, tag) = (wanted.level(Level::Addressable)?, wanted.tag()?);
     let is_there =
@@ -194,7 +194,7 @@ pub(super) async fn nodes(
     State(shared): State<Shared>,
     Extension(client): Extension<Arc<Connection>>,
     Query(wanted): Query<ServiceQuery>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorResponse> {
     let shown = wanted.newest(&shared, client).await?;
     if !shown.view.records_known() {
         return Err(not_read_yet());
@@ -214,7 +214,7 @@ fn list_nodes(shown: &CatalogSnapshot) -> Value {
 pub(super) async fn node(
     State(shared): State<Shared>,
     Path(name): Path<String>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorResponse> {
     let host = HostName::new(name).map_err(refused)?;
     let shown = shared.reader.snapshot();
     let mut addresses: Vec<IpAddr> = shown.view.nodes().addresses(&host).collect();
@@ -223,12 +223,12 @@ pub(super) async fn node(
             Claim::Of(claimed) => addresses = claimed.to_vec(),
             Claim::Nobody if shown.view.records_known() => {
                 let why = format!("{host} has no service and does not live");
-                return Err(Refusal::Rejected(StatusCode::NOT_FOUND, why));
+                return Err(ErrorResponse::Rejected(StatusCode::NOT_FOUND, why));
             }
             Claim::Nobody => return Err(not_read_yet()),
             Claim::Unknown => {
                 let why = format!("{host} has no service, and its claim cannot be read");
-                return Err(Refusal::Rejected(StatusCode::SERVICE_UNAVAILABLE, why));
+                return Err(ErrorResponse::Rejected(StatusCode::SERVICE_UNAVAILABLE, why));
             }
         }
     }
@@ -248,14 +248,17 @@ pub(super) async fn node(
 pub(super) async fn config(
     State(shared): State<Shared>,
     Path(name): Path<String>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorResponse> {
     let name = ConfigName::new(name).map_err(refused)?;
     let shown = shared.reader.with_config(HEALTH_WITHIN).await;
     // The answer includes the age of the catalog. If there is no value, the age tells whether none
     // exists or none is known.
     let value = match shown.config.as_ref().ok_or_else(not_read_yet)?.get(&name) {
         Some(Err(error)) => {
-            return Err(Refusal::Rejected(StatusCode::BAD_GATEWAY, format!("the value of {name}: {error}")));
+            return Err(ErrorResponse::Rejected(
+                StatusCode::BAD_GATEWAY,
+                format!("the value of {name}: {error}"),
+            ));
         }
         found => found.and_then(|value| value.as_ref().ok()),
     };
@@ -268,16 +271,19 @@ pub(super) async fn config(
 
 /// Lists the checks of this host without their output, because any user of the machine may ask on
 /// TCP.
-pub(super) async fn checks(State(shared): State<Shared>) -> Result<Response, Refusal> {
+pub(super) async fn checks(State(shared): State<Shared>) -> Result<Response, ErrorResponse> {
     list_checks(&shared, |_| None).await
 }
 
 /// Lists the checks of this host with their output, from which secrets are removed.
-pub(super) async fn checks_with_output(State(shared): State<Shared>) -> Result<Response, Refusal> {
+pub(super) async fn checks_with_output(State(shared): State<Shared>) -> Result<Response, ErrorResponse> {
     list_checks(&shared, |output| Some(shared.secrets.redact(output))).await
 }
 
-async fn list_checks(shared: &Shared, output: impl Fn(&str) -> Option<String>) -> Result<Response, Refusal> {
+async fn list_checks(
+    shared: &Shared,
+    output: impl Fn(&str) -> Option<String>,
+) -> Result<Response, ErrorResponse> {
     let show = |check: CheckView| {
         let mut value = json!({
             "id": check.id, "name": check.name, "service": check.service,
@@ -298,7 +304,7 @@ async fn list_checks(shared: &Shared, output: impl Fn(&str) -> Option<String>) -
 pub(super) async fn http_sd(
     State(shared): State<Shared>,
     Query(wanted): Query<ServiceQuery>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorResponse> {
     let name = wanted.service.as_deref().ok_or_else(|| refused("service=NAME is missing"))?;
     let name = ServiceName::new(name).map_err(refused)?;
     let (level, tag) = (wanted.level(Level::Addressable)?, wanted.tag()?);

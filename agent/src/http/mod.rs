@@ -44,7 +44,7 @@ use axum::{Extension, Router};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use refusal::Refusal;
+use refusal::ErrorResponse;
 use rustix::fs::Gid;
 use server::Connection;
 use shared::json_body;
@@ -127,7 +127,7 @@ async fn require_reporter(
                 peer.as_ref().map_or_else(|| "this user".to_owned(), |peer| format!("user {}", peer.uid()));
             let right = "root, the agent's user and members of the socket's group do";
             let text = format!("{who} may not tell results of checks: {right}");
-            Refusal::Rejected(StatusCode::FORBIDDEN, text).into_response()
+            ErrorResponse::Rejected(StatusCode::FORBIDDEN, text).into_response()
         }
     }
 }
@@ -160,7 +160,7 @@ fn is_local(host: &str, bound: IpAddr) -> bool {
     has_port && (is_address || name.eq_ignore_ascii_case("localhost"))
 }
 
-async fn show_status(State(shared): State<Shared>) -> Result<Response, Refusal> {
+async fn show_status(State(shared): State<Shared>) -> Result<Response, ErrorResponse> {
     let mut json = shared.status.borrow().clone().json();
     let (shown, loaded) = (shared.reader.snapshot(), shared.loaded.borrow().clone());
     json["catalog"] = serde_json::json!({

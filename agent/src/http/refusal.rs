@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 
 /// An error as the answer to a request.
 #[derive(Debug)]
-pub(super) enum Refusal {
+pub(super) enum ErrorResponse {
     /// The request is refused with a status code and the reason.
     Rejected(StatusCode, String),
     /// There is no room for the request now.
@@ -15,7 +15,7 @@ pub(super) enum Refusal {
 /// How long a client must wait before the next attempt, in seconds.
 const LATER_SECONDS: &str = "5";
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ErrorResponse {
     fn into_response(self) -> Response {
         match self {
             Self::Rejected(code, text) => (code, format!("{text}\n")).into_response(),

@@ -1,6 +1,6 @@
 //! Results of TTL checks, reported over HTTP.
 
-use super::refusal::Refusal;
+use super::refusal::ErrorResponse;
 use super::shared::Shared;
 use crate::checks::UnknownCheck;
 use axum::body::Bytes;
@@ -31,14 +31,14 @@ pub(super) async fn report_result(
     State(shared): State<Shared>,
     Path((result, check)): Path<(String, String)>,
     Query(query): Query<ResultQuery>,
-) -> Result<&'static str, Refusal> {
+) -> Result<&'static str, ErrorResponse> {
     let result = match result.as_str() {
         "pass" => CheckStatus::Passing,
         "warn" => CheckStatus::Warning,
         "fail" => CheckStatus::Critical,
         other => {
             let text = format!("{}: pass, warn, fail or update", schema::names::quoted(other));
-            return Err(Refusal::Rejected(StatusCode::NOT_FOUND, text));
+            return Err(ErrorResponse::Rejected(StatusCode::NOT_FOUND, text));
         }
     };
     record(&shared, &check, result, &query.note)
@@ -50,23 +50,29 @@ pub(super) async fn update_result(
     State(shared): State<Shared>,
     Path(check): Path<String>,
     body: Bytes,
-) -> Result<&'static str, Refusal> {
+) -> Result<&'static str, ErrorResponse> {
     let update: Update = serde_json::from_slice(&body).map_err(|error| {
         let right = r#"{"Status": "passing", "Output": "fine"}, or warning, or critical"#;
         let text = format!("the body is no result ({error}): it must be like {right}");
-        Refusal::Rejected(StatusCode::BAD_REQUEST, text)
+        ErrorResponse::Rejected(StatusCode::BAD_REQUEST, text)
     })?;
     record(&shared, &check, update.status, &update.output)
 }
 
-fn record(shared: &Shared, check: &str, result: CheckStatus, output: &str) -> Result<&'static str, Refusal> {
-    let check = CheckId::new(check).map_err(|e| Refusal::Rejected(StatusCode::BAD_REQUEST, e.to_string()))?;
+fn record(
+    shared: &Shared,
+    check: &str,
+    result: CheckStatus,
+    output: &str,
+) -> Result<&'static str, ErrorResponse> {
+    let check =
+        CheckId::new(check).map_err(|e| ErrorResponse::Rejected(StatusCode::BAD_REQUEST, e.to_string()))?;
     shared.registry.report_result(&check, result, output).map_err(|error| {
         let code = match error {
             UnknownCheck::NoSuch(_) => StatusCode::NOT_FOUND,
             UnknownCheck::NotTtl(_) => StatusCode::CONFLICT,
         };
-        Refusal::Rejected(code, error.to_string())
+        ErrorResponse::Rejected(code, error.to_string())
     })?;
     Ok("")
 }

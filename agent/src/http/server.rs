@@ -1,7 +1,7 @@
 //! Connections, with limits on their number, on the time for a request and its answer, and on
 //! sizes.
 
-use super::refusal::Refusal;
+use super::refusal::ErrorResponse;
 use crate::socket::Peer;
 use axum::Router;
 use hyper::service::{Service, service_fn};
@@ -94,9 +94,9 @@ impl Connection {
 
     /// Marks the connection as waiting because its client asked to wait, so that this time does not
     /// count.
-    pub(super) fn wait(self: Arc<Self>) -> Result<Waiting, Refusal> {
+    pub(super) fn wait(self: Arc<Self>) -> Result<Waiting, ErrorResponse> {
         let place = self.waits.clone().try_acquire_owned();
-        let place = place.map_err(|_| Refusal::Busy("too many questions wait already"))?;
+        let place = place.map_err(|_| ErrorResponse::Busy("too many questions wait already"))?;
         self.since.send_replace(None);
         Ok(Waiting { connection: self, _place: place })
     }

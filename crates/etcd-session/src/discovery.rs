@@ -110,7 +110,7 @@ fn http_get(url: &str) -> Result<String, StoreError> {
 /// under the token. Returns the hosts with the given port.
 fn parse_discovery(text: &str, port: u16) -> Result<Vec<String>, String> {
     #[derive(serde::Deserialize)]
-    struct Answer {
+    struct DiscoveryAnswer {
         node: Node,
     }
     #[derive(serde::Deserialize)]
@@ -120,7 +120,7 @@ fn parse_discovery(text: &str, port: u16) -> Result<Vec<String>, String> {
         #[serde(default)]
         nodes: Vec<Node>,
     }
-    let answer: Answer =
+    let answer: DiscoveryAnswer =
         serde_json::from_str(text).map_err(|e| format!("not the answer of a discovery service: {e}"))?;
     let hosts: Vec<String> = answer.node.nodes.iter().filter_map(|n| host_of(&n.value)).collect();
     Ok(hosts.into_iter().map(|host| format!("{host}:{port}")).collect())

@@ -78,12 +78,12 @@ impl Feed {
         number: u64,
         sender: mpsc::Sender<(u64, FeedEvent)>,
     ) -> Self {
-        let follower = Follower { session, prefix, options, number, sender, resume: None };
+        let follower = FeedTask { session, prefix, options, number, sender, resume: None };
         Self { task: tokio::spawn(follower.run()) }
     }
 }
 
-struct Follower {
+struct FeedTask {
     session: Session,
     prefix: Prefix,
     options: FeedOptions,
@@ -101,7 +101,7 @@ enum WatchEnd {
     Done,
 }
 
-impl Follower {
+impl FeedTask {
     async fn run(mut self) {
         let backoff = Backoff::new(self.options.backoff.0, self.options.backoff.1);
         let mut failures = 0u32;

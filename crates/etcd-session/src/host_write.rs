@@ -58,7 +58,7 @@ pub struct HostWrite<'a> {
 
 /// The comparison by which a transaction failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum WriteRefusal {
     /// The claim no longer belongs to this agent.
     Claim,
     /// The store's identity changed.
@@ -73,7 +73,7 @@ pub enum Written {
     /// The transaction was committed at this revision.
     Done(i64),
     /// A comparison failed, so nothing was written.
-    Refused(Refusal),
+    Refused(WriteRefusal),
 }
 
 impl Session {
@@ -141,13 +141,13 @@ impl Session {
             }
             let revision_of = |key: &Key| snapshot.get(key).map_or(0, |e| e.mod_revision);
             if revision_of(&keys[1]) != write.fence.live_revision {
-                return Ok(Written::Refused(Refusal::Claim));
+                return Ok(Written::Refused(WriteRefusal::Claim));
             }
             if revision_of(&keys[2]) != write.fence.store_revision {
-                return Ok(Written::Refused(Refusal::Store));
+                return Ok(Written::Refused(WriteRefusal::Store));
             }
             if write.target_revision.is_some_and(|r| r != revision_of(&keys[3])) {
-                return Ok(Written::Refused(Refusal::Target));
+                return Ok(Written::Refused(WriteRefusal::Target));
             }
             // The transaction was not applied yet, or the listing was not as expected: repeat it
             // with the listing found now.

@@ -27,7 +27,7 @@ pub use config::{ConfigError, EndpointSource, Secret, SessionConfig, TlsFiles};
 pub use discovery::{DEFAULT_DISCOVERY_URL, new_discovery_token};
 pub use error::{Class, StoreError};
 pub use feed::{Feed, FeedEvent, FeedOptions};
-pub use host_write::{Fence, HostWrite, Listing, Refusal, Written};
+pub use host_write::{Fence, HostWrite, Listing, WriteRefusal, Written};
 pub use key_snapshot::{Entry, KeySnapshot};
 pub use marks::{Marks, Regress, store_seen, trust_keys};
 pub use mirror::{Mirror, MirrorOptions, Scope, Snapshot};

@@ -96,8 +96,9 @@ impl Mirror {
         let (sender, snapshots) = watch::channel(Arc::new(Snapshot::default()));
         let (resync_requests, requests) = tokio::sync::mpsc::channel(1);
         let (polled_also, also) = watch::channel(scope.polled_also.clone());
-        let task =
-            tokio::spawn(Follower { session, scope, options, sender, resync_requests: requests, also }.run());
+        let task = tokio::spawn(
+            MirrorTask { session, scope, options, sender, resync_requests: requests, also }.run(),
+        );
         Self { snapshots, resync_requests, polled_also, task }
     }
 
@@ -130,7 +131,7 @@ impl Mirror {
     }
 }
 
-struct Follower {
+struct MirrorTask {
     session: Session,
     scope: Scope,
     options: MirrorOptions,
@@ -149,7 +150,7 @@ enum WatchEnd {
     Compacted,
 }
 
-impl Follower {
+impl MirrorTask {
     async fn run(mut self) {
         let backoff = Backoff::new(self.options.backoff.0, self.options.backoff.1);
         let mut failures = 0u32;

@@ -2,7 +2,7 @@
 //! of an agent is fenced by the host's claim and the store's identity.
 
 use crate::error::{Class, StoreError};
-use crate::host_write::{Fence, Refusal, Written};
+use crate::host_write::{Fence, WriteRefusal, Written};
 use crate::key_snapshot::KeySnapshot;
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
@@ -160,7 +160,8 @@ impl Session {
         let mut snapshot = KeySnapshot::default();
         self.merge(&answer, &mut snapshot)?;
         let live = snapshot.get(&Key::Live(host.clone())).map_or(0, |entry| entry.mod_revision);
-        let refusal = if live == write.fence.live_revision { Refusal::Store } else { Refusal::Claim };
+        let refusal =
+            if live == write.fence.live_revision { WriteRefusal::Store } else { WriteRefusal::Claim };
         Ok(Written::Refused(refusal))
     }
 }

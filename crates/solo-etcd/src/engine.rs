@@ -4,7 +4,7 @@
 //!
 //! This file is long because the writer thread and its handle are two ends of one protocol.
 
-use crate::core::{Answer, Command, REQUEST_BYTES_MAX, Refusal, Store};
+use crate::core::{Command, CommandResult, REQUEST_BYTES_MAX, Refusal, Store};
 use crate::journal::{Directory, Identity, Journal, is_full, write_command};
 use etcd_client::proto::PbResponseHeader;
 use std::io;
@@ -40,7 +40,7 @@ impl Clock {
 
 /// The channel for the answer to a command, and the memory reserved for the waiting command.
 struct Reply {
-    answer: oneshot::Sender<Result<(Answer, i64), Refusal>>,
+    answer: oneshot::Sender<Result<(CommandResult, i64), Refusal>>,
     _waits: OwnedSemaphorePermit,
 }
 
@@ -118,7 +118,7 @@ impl Engine {
     }
 
     /// Commits a command. Returns its answer and the revision after it.
-    pub(crate) async fn commit(&self, command: Command) -> Result<(Answer, i64), Refusal> {
+    pub(crate) async fn commit(&self, command: Command) -> Result<(CommandResult, i64), Refusal> {
         let mut record = Vec::new();
         write_command(&command, &mut record);
         if record.len() > REQUEST_BYTES_MAX {
@@ -375,7 +375,7 @@ impl Writer {
     }
 }
 
-fn answer_to(reply: Option<Reply>, answer: Result<(Answer, i64), Refusal>) {
+fn answer_to(reply: Option<Reply>, answer: Result<(CommandResult, i64), Refusal>) {
     if let Some(reply) = reply {
         // The requester may be gone.
         let _ = reply.answer.send(answer);

@@ -2,7 +2,7 @@
 
 use super::context::Store;
 use crate::exit::{Exit, Failure};
-use crate::local::{self, Memory};
+use crate::local::{self, LocalState};
 use crate::output::{self, Output};
 use crate::settings::Flavour;
 use etcd_session::{KeySnapshot, StoreError};
@@ -24,7 +24,7 @@ enum Desired {
 }
 
 /// Reads the desired version from a snapshot, and remembers it for times when the store is away.
-fn desired(read: &Result<KeySnapshot, StoreError>, memory: &Memory) -> Desired {
+fn desired(read: &Result<KeySnapshot, StoreError>, memory: &LocalState) -> Desired {
     let snapshot = match read {
         Ok(snapshot) => snapshot,
         Err(error) => {
@@ -49,14 +49,14 @@ fn desired(read: &Result<KeySnapshot, StoreError>, memory: &Memory) -> Desired {
 pub(super) fn remember(snapshot: &KeySnapshot, store: &Store<'_>) {
     let entry = snapshot.get(&Key::CurrentVersion);
     if let Some(Ok(version)) = entry.map(|entry| codec::read_version(&entry.value)) {
-        Memory::of(store.settings).keep_current_version(&version);
+        LocalState::of(store.settings).keep_current_version(&version);
     }
 }
 
 /// Prints the desired version. A configuration run must not abort on it: if the store is away, the
 /// last known version is printed with a warning.
 pub(super) async fn current_version(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let memory = Memory::of(store.settings);
+    let memory = LocalState::of(store.settings);
     let read = store.session.read_keys(&[Key::CurrentVersion], store.deadline).await;
     let revision = read.as_ref().ok().and_then(|p| p.get(&Key::CurrentVersion)).map(|e| e.mod_revision);
     let (version, from_store) = match desired(&read, &memory) {
@@ -131,7 +131,7 @@ pub(super) async fn pending_update(
     let live = store.settings.host(None).ok().map(Key::Live);
     let keys: Vec<Key> = [Key::CurrentVersion].into_iter().chain(live.clone()).collect();
     let read = store.session.read_keys(&keys, store.deadline).await;
-    let desired = desired(&read, &Memory::of(store.settings));
+    let desired = desired(&read, &LocalState::of(store.settings));
     // If the file cannot be read, the answer must be neither "no" nor "nothing is installed".
     let (pending, installed) = match local::installed_version(store.settings) {
         Ok(installed) => (Pending::of(&desired, &installed), Some(installed)),

@@ -16,7 +16,7 @@ use super::desired::{driver, refused_by_agent};
 use super::local::known_types;
 use crate::agent::{self, CheckAck, CheckResult};
 use crate::exit::{Exit, Failure};
-use crate::local::{self, LeaseName, Memory};
+use crate::local::{self, LeaseName, LocalState};
 use crate::output::{self, Output};
 use anyhow::anyhow;
 use etcd_session::{KeySnapshot, OneShot, StatusWrite, StoreError};
@@ -125,7 +125,7 @@ fn report_check(
 struct Writer<'a> {
     store: &'a Store<'a>,
     host: HostName,
-    memory: Memory,
+    memory: LocalState,
 }
 
 /// The live agent of a host, as far as one-shot writes depend on it.
@@ -137,7 +137,7 @@ struct Agent {
 
 impl<'a> Writer<'a> {
     fn new(given: Option<&str>, store: &'a Store<'a>) -> Result<Self, Failure> {
-        Ok(Self { store, host: store.settings.host(given)?, memory: Memory::of(store.settings) })
+        Ok(Self { store, host: store.settings.host(given)?, memory: LocalState::of(store.settings) })
     }
 
     fn agent(&self, snapshot: &KeySnapshot) -> Option<Agent> {

@@ -10,16 +10,16 @@ use serde_json::json;
 use std::collections::BTreeMap;
 
 /// The versions that hosts run, with the number of hosts, at one revision.
-struct Running {
+struct VersionCounts {
     versions: BTreeMap<Version, usize>,
     revision: i64,
 }
 
-async fn running(store: &Store<'_>) -> Result<Running, StoreError> {
+async fn running(store: &Store<'_>) -> Result<VersionCounts, StoreError> {
     let list = store.session.read_key_list(&Prefix::RunningVersions, None, store.deadline).await?;
     let (versions, skipped) = count_versions(list.suffixes());
     warn_of_skipped(skipped);
-    Ok(Running { versions, revision: list.revision })
+    Ok(VersionCounts { versions, revision: list.revision })
 }
 
 /// Returns the number of hosts of each version, and the number of keys with invalid names. The keys

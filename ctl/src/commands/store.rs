@@ -2,7 +2,7 @@
 
 use super::context::Store;
 use crate::exit::{Exit, Failure};
-use crate::local::Memory;
+use crate::local::LocalState;
 use crate::output::{self, Output};
 use schema::keys::{Key, Prefix};
 use schema::names::{Token, Version};
@@ -78,7 +78,7 @@ pub(super) async fn accept(
         reports.filter_map(|(_, entry)| codec::read::<Report>(&entry.value).ok()?.store).collect();
     let identity = next_identity(key.as_ref(), lineage, &reported)?;
     let accepted = store.session.accept_store(&found, identity, version, store.deadline).await?;
-    Memory::of(store.settings).keep_current_version(version);
+    LocalState::of(store.settings).keep_current_version(version);
     let identity = &accepted.identity;
     output::note(&format!(
         "accepted at revision {}: lineage {}, epoch {}, version {version}",

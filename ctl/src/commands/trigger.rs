@@ -3,7 +3,7 @@
 use super::context::Store;
 use super::fleet;
 use crate::exit::{Exit, Failure};
-use crate::local::Memory;
+use crate::local::LocalState;
 use crate::output::{self, Output};
 use etcd_session::Deadline;
 use planning::fleet::{Fleet, FleetVerdict, Waiting};
@@ -28,7 +28,7 @@ pub(super) async fn trigger_update(
         refuse_unsettled(&fleet)?;
     }
     let set = store.session.set_target(version, if_different, store.deadline).await?;
-    Memory::of(store.settings).keep_current_version(version);
+    LocalState::of(store.settings).keep_current_version(version);
     if !set.changed {
         output::note(&format!("{version} stands since revision {}; nothing was written", set.revision));
         let answer =

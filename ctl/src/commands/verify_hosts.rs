@@ -81,7 +81,7 @@ pub(super) async fn verify_hosts(
         arguments.join("\n")
     };
     let hosts = hosts(&input)?;
-    let question = Question { version, hosts, strict };
+    let question = Verification { version, hosts, strict };
     let verified = match wait {
         None => question.ask(store, store.deadline).await?,
         Some(limit) => wait_for(&question, store, limit).await?,
@@ -148,13 +148,13 @@ fn hosts(input: &str) -> Result<HashSet<&str>, Failure> {
 }
 
 /// The hosts and the version to check.
-struct Question<'a> {
+struct Verification<'a> {
     version: &'a Version,
     hosts: HashSet<&'a str>,
     strict: bool,
 }
 
-impl<'a> Question<'a> {
+impl<'a> Verification<'a> {
     async fn ask(&self, store: &Store<'_>, deadline: Deadline) -> Result<Verified<'a>, StoreError> {
         if self.strict {
             verify_both(self.version, &self.hosts, store, deadline).await
@@ -280,7 +280,7 @@ fn announces(announced: &[u8], version: &Version) -> bool {
 /// Asks again until all hosts run the version or the time is over. The last answer counts; if no
 /// request was answered, the result is the last error.
 async fn wait_for<'a>(
-    question: &Question<'a>,
+    question: &Verification<'a>,
     store: &Store<'_>,
     limit: Duration,
 ) -> Result<Verified<'a>, Failure> {

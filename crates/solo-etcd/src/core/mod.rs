@@ -48,7 +48,7 @@ pub enum Command {
 
 /// Result of a command.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
+pub enum CommandResult {
     /// Response to a put.
     Put(PbPutResponse),
     /// Response to a deletion.
@@ -126,7 +126,7 @@ fn txn_cost(request: &PbTxnRequest) -> u64 {
 impl Store {
     /// Applies one command. `now_millis` is in milliseconds of a clock that never goes back; only
     /// leases use it.
-    pub fn apply(&mut self, command: Command, now_millis: u64) -> Result<Answer, Refusal> {
+    pub fn apply(&mut self, command: Command, now_millis: u64) -> Result<CommandResult, Refusal> {
         self.applied += 1;
         match command {
             Command::Put(request) => {
@@ -137,18 +137,20 @@ impl Store {
                 {
                     return Err(Refusal::KeyNotFound);
                 }
-                Ok(Answer::Put(self.change().put(request)))
+                Ok(CommandResult::Put(self.change().put(request)))
             }
-            Command::DeleteRange(request) => Ok(Answer::DeleteRange(self.change().delete_range(&request))),
+            Command::DeleteRange(request) => {
+                Ok(CommandResult::DeleteRange(self.change().delete_range(&request)))
+            }
             Command::Txn(request) => {
                 let path = txn::Path::of(&self.mvcc, &request);
                 let leases = &self.leases;
                 txn::check_against(&self.mvcc, &request, &path, |id| leases.get(id).is_some())?;
-                Ok(Answer::Txn(txn::run(&mut self.change(), &request, &path)))
+                Ok(CommandResult::Txn(txn::run(&mut self.change(), &request, &path)))
             }
-            Command::Compact(request) => self.mvcc.compact(request.revision).map(|()| Answer::Done),
+            Command::Compact(request) => self.mvcc.compact(request.revision).map(|()| CommandResult::Done),
             Command::LeaseGrant(request) => {
-                self.leases.grant(request.id, request.ttl, now_millis).map(Answer::Granted)
+                self.leases.grant(request.id, request.ttl, now_millis).map(CommandResult::Granted)
             }
             Command::LeaseRevoke(id) => {
                 let lease = self.leases.remove(id).ok_or(Refusal::LeaseNotFound)?;
@@ -156,15 +158,15 @@ impl Store {
                 for key in &lease.keys {
                     writing.delete(Span::one(key));
                 }
-                Ok(Answer::Done)
+                Ok(CommandResult::Done)
             }
             Command::NoSpace(raised) => {
                 self.no_space = raised;
-                Ok(Answer::Done)
+                Ok(CommandResult::Done)
             }
             Command::Start => {
                 self.raft_term += 1;
-                Ok(Answer::Done)
+                Ok(CommandResult::Done)
             }
         }
     }

@@ -33,7 +33,7 @@ fn checksum(nonce: u64, number: u64, payload: &[u8]) -> u32 {
 
 /// Result of reading at the position of a frame.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum FoundFrame {
     /// Payload of a whole frame.
     Frame(Vec<u8>),
     /// Bytes that were read but are not a whole frame with the expected number.
@@ -41,18 +41,18 @@ pub(crate) enum Found {
 }
 
 /// Reads the frame with this number.
-pub(crate) fn read(nonce: u64, number: u64, file: &mut impl Read) -> io::Result<Found> {
+pub(crate) fn read(nonce: u64, number: u64, file: &mut impl Read) -> io::Result<FoundFrame> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES);
     file.take(HEADER_BYTES as u64).read_to_end(&mut bytes)?;
     let Some((_, length)) = header(&bytes).filter(|(found, _)| *found == number) else {
-        return Ok(Found::Other(bytes));
+        return Ok(FoundFrame::Other(bytes));
     };
     file.take(length as u64).read_to_end(&mut bytes)?;
     if whole_number(nonce, &bytes) == Some(number) {
         bytes.drain(..HEADER_BYTES);
-        Ok(Found::Frame(bytes))
+        Ok(FoundFrame::Frame(bytes))
     } else {
-        Ok(Found::Other(bytes))
+        Ok(FoundFrame::Other(bytes))
     }
 }
 
@@ -91,21 +91,21 @@ mod tests {
     #[test]
     fn a_frame_reads_back_under_its_own_number_and_file_alone() {
         let bytes = frame(3, b"payload");
-        assert_eq!(read(7, 3, &mut &bytes[..]).unwrap(), Found::Frame(b"payload".to_vec()));
-        assert!(matches!(read(7, 4, &mut &bytes[..]).unwrap(), Found::Other(_)));
-        assert!(matches!(read(8, 3, &mut &bytes[..]).unwrap(), Found::Other(_)));
+        assert_eq!(read(7, 3, &mut &bytes[..]).unwrap(), FoundFrame::Frame(b"payload".to_vec()));
+        assert!(matches!(read(7, 4, &mut &bytes[..]).unwrap(), FoundFrame::Other(_)));
+        assert!(matches!(read(8, 3, &mut &bytes[..]).unwrap(), FoundFrame::Other(_)));
     }
 
     #[test]
     fn every_cut_and_every_flipped_bit_is_found() {
         let bytes = frame(1, b"some payload");
         for length in 1..bytes.len() {
-            assert!(matches!(read(7, 1, &mut &bytes[..length]).unwrap(), Found::Other(_)), "{length}");
+            assert!(matches!(read(7, 1, &mut &bytes[..length]).unwrap(), FoundFrame::Other(_)), "{length}");
         }
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(matches!(read(7, 1, &mut &flipped[..]).unwrap(), Found::Other(_)), "bit {bit}");
+            assert!(matches!(read(7, 1, &mut &flipped[..]).unwrap(), FoundFrame::Other(_)), "bit {bit}");
         }
     }
 

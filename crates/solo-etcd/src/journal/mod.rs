@@ -22,7 +22,7 @@ pub(crate) use record::write_command;
 
 use crate::core::{Command, Store};
 use disk::DiskFile;
-use frame::Found;
+use frame::FoundFrame;
 use record::Record;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -345,12 +345,12 @@ impl Loading {
     fn read(&mut self, file: &mut impl Read, nonce: u64, now_millis: u64) -> Result<Vec<u8>, LoadError> {
         loop {
             match frame::read(nonce, self.next_frame, file).map_err(LoadError::Io)? {
-                Found::Frame(payload) => {
+                FoundFrame::Frame(payload) => {
                     let at = self.offset;
                     self.take(&payload, now_millis).map_err(|detail| LoadError::Damaged(at, detail))?;
                     self.last_frame = payload;
                 }
-                Found::Other(mut bytes) => {
+                FoundFrame::Other(mut bytes) => {
                     file.read_to_end(&mut bytes).map_err(LoadError::Io)?;
                     if frame::holds_later(nonce, self.next_frame, &bytes) {
                         let detail = "a frame is damaged, and later ones are whole".to_owned();

@@ -1,7 +1,7 @@
 //! The service KV.
 
 use super::answer::{complete, status};
-use crate::core::{Answer, Command};
+use crate::core::{Command, CommandResult};
 use crate::engine::Engine;
 use etcd_client::proto::{
     PbCompactionRequest, PbCompactionResponse, PbDeleteRequest, PbDeleteResponse, PbKvService, PbPutRequest,
@@ -33,7 +33,7 @@ impl PbKvService for Kv {
 
     async fn put(&self, request: Request<PbPutRequest>) -> Result<Response<PbPutResponse>, Status> {
         match self.0.commit(Command::Put(request.into_inner())).await {
-            Ok((Answer::Put(mut answer), _)) => {
+            Ok((CommandResult::Put(mut answer), _)) => {
                 complete(&self.0, &mut answer.header);
                 Ok(Response::new(answer))
             }
@@ -46,7 +46,7 @@ impl PbKvService for Kv {
         request: Request<PbDeleteRequest>,
     ) -> Result<Response<PbDeleteResponse>, Status> {
         match self.0.commit(Command::DeleteRange(request.into_inner())).await {
-            Ok((Answer::DeleteRange(mut answer), _)) => {
+            Ok((CommandResult::DeleteRange(mut answer), _)) => {
                 complete(&self.0, &mut answer.header);
                 Ok(Response::new(answer))
             }
@@ -60,7 +60,7 @@ impl PbKvService for Kv {
         let mut answer = match read {
             Some(answer) => answer.map_err(status)?,
             None => match self.0.commit(Command::Txn(request)).await {
-                Ok((Answer::Txn(answer), _)) => answer,
+                Ok((CommandResult::Txn(answer), _)) => answer,
                 other => return Err(unexpected(other)),
             },
         };
@@ -78,7 +78,7 @@ impl PbKvService for Kv {
 }
 
 /// Converts a refusal, or an answer that does not fit the command, into a status.
-fn unexpected(answer: Result<(Answer, i64), crate::core::Refusal>) -> Status {
+fn unexpected(answer: Result<(CommandResult, i64), crate::core::Refusal>) -> Status {
     match answer {
         Err(refusal) => status(refusal),
         Ok((answer, _)) => Status::internal(format!("an answer of another kind: {answer:?}")),

@@ -1,7 +1,7 @@
 //! The service Lease.
 
 use super::answer::status;
-use crate::core::{Answer, Command, Refusal};
+use crate::core::{Command, CommandResult, Refusal};
 use crate::engine::Engine;
 use etcd_client::proto::{
     PbLeaseGrantRequest, PbLeaseGrantResponse, PbLeaseKeepAliveRequest, PbLeaseKeepAliveResponse,
@@ -33,7 +33,7 @@ impl PbLeaseService for Lease {
             }
             match self.0.commit(Command::LeaseGrant(request)).await {
                 Err(Refusal::LeaseExists) if !chosen => {}
-                Ok((Answer::Granted(ttl), revision)) => {
+                Ok((CommandResult::Granted(ttl), revision)) => {
                     let header = Some(self.0.header(revision));
                     let error = String::new();
                     return Ok(Response::new(PbLeaseGrantResponse { header, id: request.id, ttl, error }));
