@@ -7,8 +7,8 @@ use schema::records::{MachineInfo, certificate_warning};
 use schema::time::{BootMillis, Now};
 use std::time::Duration;
 
-const READ_EVERY: Duration = Duration::from_secs(60);
-const WARN_EVERY: Duration = Duration::from_secs(86_400);
+const READ_INTERVAL: Duration = Duration::from_secs(60);
+const WARN_INTERVAL: Duration = Duration::from_secs(86_400);
 
 /// The TLS files, and the times of the next read and the next warning.
 pub(crate) struct Certificates {
@@ -31,7 +31,7 @@ impl Certificates {
             return None;
         }
         if now.boot >= self.read_again {
-            self.read_again = now.boot.plus(READ_EVERY);
+            self.read_again = now.boot.plus(READ_INTERVAL);
             self.log_problem();
             facts.certificates = certificate_ends(&self.files);
             let mut warned = false;
@@ -42,7 +42,7 @@ impl Certificates {
                 }
             }
             if warned {
-                self.warn_again = now.boot.plus(WARN_EVERY);
+                self.warn_again = now.boot.plus(WARN_INTERVAL);
             }
         }
         Some(self.read_again)

@@ -13,7 +13,7 @@ use tokio::net::unix::pipe;
 use tokio::process::Command;
 
 /// Longest wait for the end of a killed command.
-const REAPED_WITHIN: Duration = Duration::from_secs(1);
+const REAP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,7 +130,7 @@ async fn follow(
         Some(Err(error)) => End::NotStarted(error.to_string()),
         None => {
             // The command was killed above. If the kernel delays its end, it is reaped later.
-            let _ = tokio::time::timeout(REAPED_WITHIN, child.wait()).await;
+            let _ = tokio::time::timeout(REAP_TIMEOUT, child.wait()).await;
             End::TimedOut
         }
     };

@@ -47,7 +47,7 @@ pub struct StateDirectoryInUse(PathBuf);
 /// Interval at which the agent checks who can write the settings.
 const SETTINGS_POLL_INTERVAL: std::time::Duration = std::time::Duration::from_secs(10);
 /// Time limit of the request for the store's version, and the delay before a new request.
-const STORE_VERSION_EVERY: std::time::Duration = std::time::Duration::from_secs(30);
+const STORE_VERSION_INTERVAL: std::time::Duration = std::time::Duration::from_secs(30);
 /// Time that open requests to the local HTTP server have to finish when the agent stops.
 const HTTP_DRAIN: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -268,7 +268,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
 /// Logs a warning once if the store runs a version of etcd that does not enforce all permissions.
 async fn warn_of_old_store(session: Session) {
     loop {
-        match session.server_version(Deadline::within(STORE_VERSION_EVERY)).await {
+        match session.server_version(Deadline::within(STORE_VERSION_INTERVAL)).await {
             Ok(version) => {
                 schema::server_version::warning(&version).iter().for_each(|text| tracing::warn!("{text}"));
                 return;
@@ -277,7 +277,7 @@ async fn warn_of_old_store(session: Session) {
             // shows in other requests.
             Err(error) => tracing::debug!(%error, "the version of the store is not known yet"),
         }
-        tokio::time::sleep(STORE_VERSION_EVERY).await;
+        tokio::time::sleep(STORE_VERSION_INTERVAL).await;
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Longest wait for one read or write. The agent answers from memory, so it never needs this long.
-const WITHIN: Duration = Duration::from_secs(3);
+const AGENT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest answer that is read, in bytes.
 const ANSWER_MAX_BYTES: u64 = 4096;
 
@@ -48,8 +48,8 @@ pub(crate) fn report_result(
         }
         Err(error) => return Err(error),
     };
-    stream.set_read_timeout(Some(WITHIN))?;
-    stream.set_write_timeout(Some(WITHIN))?;
+    stream.set_read_timeout(Some(AGENT_TIMEOUT))?;
+    stream.set_write_timeout(Some(AGENT_TIMEOUT))?;
     let result = match result {
         CheckResult::Pass => "pass",
         CheckResult::Warn => "warn",

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Longest wait for one read or write. The agent waits up to 5 s for the health of a service that
 /// nobody asked for before.
-const WITHIN: Duration = Duration::from_secs(8);
+const AGENT_TIMEOUT: Duration = Duration::from_secs(8);
 /// Longest answer that is read, in bytes.
 const ANSWER_MAX_BYTES: u64 = 64 * 1024 * 1024;
 
@@ -95,7 +95,7 @@ impl Agent {
     /// Sends a question and returns the answer; `None` if the agent answers with 404.
     fn get<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<Option<T>, String> {
         let wrong = |error: &dyn std::fmt::Display| {
-            format!("the agent could not be asked on {}: {error}", self.socket.display())
+            format!("the agent could not be reached on {}: {error}", self.socket.display())
         };
         let answer = self.exchange(path).map_err(|error| wrong(&error))?;
         let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n");
@@ -111,8 +111,8 @@ impl Agent {
 
     fn exchange(&self, path: &str) -> std::io::Result<Vec<u8>> {
         let mut stream = UnixStream::connect(&self.socket)?;
-        stream.set_read_timeout(Some(WITHIN))?;
-        stream.set_write_timeout(Some(WITHIN))?;
+        stream.set_read_timeout(Some(AGENT_TIMEOUT))?;
+        stream.set_write_timeout(Some(AGENT_TIMEOUT))?;
         write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
         let mut answer = Vec::new();
         stream.take(ANSWER_MAX_BYTES).read_to_end(&mut answer)?;

@@ -84,7 +84,7 @@ pub(crate) fn answer(
                     .collect::<BTreeMap<_, _>>()
             )
         }
-        Question::Key { .. } => return Err("the agent is asked for that".into()),
+        Question::Key { .. } => return Err("only the agent can answer that".into()),
     };
     Ok(Some(value))
 }

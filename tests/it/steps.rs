@@ -315,7 +315,7 @@ fn without_its_validation_directory_nothing_is_proven() {
     std::fs::create_dir(&directory).expect("made");
     let empty = || {
         let text = store.get("/status/validation/failed/h1")?;
-        text.contains("holds nothing to run").then_some(())
+        text.contains("contains no executable file").then_some(())
     };
     wait::until("an empty one proves nothing either, and says so", empty, || host.describe());
     host.write_executable("validate.d/check", "#!/bin/sh\nexit 0\n");

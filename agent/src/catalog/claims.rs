@@ -19,7 +19,7 @@ const KEPT_FOR: Duration = Duration::from_secs(5);
 /// claims of further names are unknown until cached ones expire.
 const NAMES_MAX: usize = 1000;
 /// Time limit for one read.
-const WITHIN: Duration = Duration::from_secs(2);
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 struct CachedClaim {
     since: Instant,
@@ -83,7 +83,7 @@ impl Claims {
 
     async fn ask(&self, host: &HostName) -> Claim {
         let key = Key::Live(host.clone());
-        match self.session.read_keys(std::slice::from_ref(&key), Deadline::within(WITHIN)).await {
+        match self.session.read_keys(std::slice::from_ref(&key), Deadline::within(READ_TIMEOUT)).await {
             Ok(snapshot) => {
                 self.failure_logged.store(false, Ordering::Relaxed);
                 let claim = Claim::read(snapshot.get(&key).map(|entry| &entry.value[..]));

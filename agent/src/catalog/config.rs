@@ -75,7 +75,7 @@ fn name_of(key: &str) -> Option<ConfigName> {
 
 fn value_of(entry: &Entry) -> Result<String, String> {
     if entry.value.len() > VALUE_MAX_BYTES {
-        return Err(format!("it has {} bytes, at most {VALUE_MAX_BYTES} are taken", entry.value.len()));
+        return Err(format!("it has {} bytes; at most {VALUE_MAX_BYTES} are allowed", entry.value.len()));
     }
     let text = std::str::from_utf8(&entry.value).map_err(|_| "it is not UTF-8".to_owned())?;
     match text.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t')) {

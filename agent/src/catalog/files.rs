@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 /// Name of the cache in the state directory.
 const CACHE: &str = "catalog.json";
 const CACHE_MAX_BYTES: u64 = 256 * 1024 * 1024;
-const TOUCH_EVERY: Duration = Duration::from_secs(60);
+const TOUCH_INTERVAL: Duration = Duration::from_secs(60);
 /// Time to wait for further changes before the files are written.
 const SETTLE: Duration = Duration::from_millis(200);
 /// Pause after a write of the cache, as a multiple of the duration of that write. The pause is
@@ -49,7 +49,7 @@ pub(crate) fn read_cache(directory: &Directory) -> Option<(CachedCatalog, Durati
 }
 
 /// Longest time that a step waits for the files.
-const WANTED_WITHIN: Duration = Duration::from_secs(5);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A handle to have the files written now.
 #[derive(Debug, Clone)]
@@ -65,7 +65,7 @@ impl FilesHandle {
             let _ = self.0.send(done).await;
             let _ = is_done.await;
         };
-        if tokio::time::timeout(WANTED_WITHIN, first_read).await.is_err() {
+        if tokio::time::timeout(FLUSH_TIMEOUT, first_read).await.is_err() {
             tracing::warn!("a step starts although the files of the catalog are out of date");
         }
     }
@@ -144,7 +144,7 @@ impl Files {
     pub(crate) async fn run(mut self) {
         let mut shown = self.reader.changes();
         let mut touched = Instant::now();
-        let mut minute = tokio::time::interval(TOUCH_EVERY);
+        let mut minute = tokio::time::interval(TOUCH_INTERVAL);
         loop {
             let now = shown.borrow_and_update().clone();
             // A catalog that is not known yet must not replace a known one on disk.
@@ -158,7 +158,7 @@ impl Files {
             }
             let is_behind = self.cache.generation != Some(now.generation);
             // A cache that shows an older catalog must not look fresh.
-            if now.connected && !is_behind && touched.elapsed() >= TOUCH_EVERY {
+            if now.connected && !is_behind && touched.elapsed() >= TOUCH_INTERVAL {
                 touched = Instant::now();
                 self.touch();
             }
@@ -230,7 +230,7 @@ impl Files {
             }
             Err(error) => {
                 tracing::warn!(%error, "the cache of the catalog could not be written");
-                TOUCH_EVERY
+                TOUCH_INTERVAL
             }
         };
         self.cache.not_before = Some(Instant::now() + pause);
@@ -254,7 +254,7 @@ impl Files {
             }
             Err(error) => {
                 tracing::warn!(%error, "the file for Hiera could not be written");
-                self.hiera.not_before = Some(Instant::now() + TOUCH_EVERY);
+                self.hiera.not_before = Some(Instant::now() + TOUCH_INTERVAL);
             }
         }
     }

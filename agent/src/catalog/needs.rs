@@ -30,7 +30,7 @@ pub(crate) struct Needs {
 
 /// Time between two runs of a probe. A probe that succeeded runs again as well, because it may fail
 /// later.
-const PROBE_EVERY: Duration = Duration::from_secs(10);
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 const PROBE_OUTPUT_MAX_BYTES: usize = 1024;
 
@@ -126,7 +126,7 @@ impl NeedsTask {
         let mut feed: Option<Feed> = None;
         let mut epoch = None;
         let mut number = 0;
-        let mut probe = tokio::time::interval(PROBE_EVERY);
+        let mut probe = tokio::time::interval(PROBE_INTERVAL);
         loop {
             let policy = self.policy();
             let needs_roster = policy.requires.iter().any(|r| matches!(r.count, Count::All(_)));

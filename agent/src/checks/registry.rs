@@ -29,7 +29,7 @@ pub(crate) enum UnknownCheck {
     #[error("there is no check {0} on this host")]
     NoSuch(CheckId),
     /// The check is not a TTL check: the agent runs it.
-    #[error("check {0} is no TTL check: it is not told from outside")]
+    #[error("check {0} is not a TTL check: the agent runs it and accepts no results for it")]
     NotTtl(CheckId),
 }
 

@@ -88,9 +88,9 @@ async fn run_repeatedly(
     untrusted: watch::Receiver<Option<String>>,
 ) {
     /// Longest delay of the first run, in seconds, because it should not wait for a long interval.
-    const FIRST_WITHIN_SECONDS: f64 = 1.0;
+    const FIRST_RUN_WINDOW_SECONDS: f64 = 1.0;
     let interval = definition.interval;
-    let first = interval.as_secs_f64().min(FIRST_WITHIN_SECONDS) * jitter();
+    let first = interval.as_secs_f64().min(FIRST_RUN_WINDOW_SECONDS) * jitter();
     let mut next = Instant::now() + std::time::Duration::from_secs_f64(first);
     let mut is_first = true;
     loop {

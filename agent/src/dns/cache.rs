@@ -24,7 +24,7 @@ const ORDERS: usize = 8;
 /// always gets a new order, and a busy server encodes little.
 const FRESH_FOR: Duration = Duration::from_millis(100);
 /// Minimum time between two registrations of interest in one service.
-const SAY_EVERY: Duration = Duration::from_secs(20);
+const INTEREST_INTERVAL: Duration = Duration::from_secs(20);
 
 struct CachedAnswer {
     orders: Vec<(Vec<u8>, Instant)>,
@@ -93,7 +93,7 @@ impl AnswerCache {
                 out.extend_from_slice(id);
                 out.extend_from_slice(&bytes[2..]);
                 if let Some((service, refreshed_at)) = &mut kept.service
-                    && now.duration_since(*refreshed_at) > SAY_EVERY
+                    && now.duration_since(*refreshed_at) > INTEREST_INTERVAL
                 {
                     *refreshed_at = now;
                     self.reader.follow(service);

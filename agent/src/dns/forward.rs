@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 
 /// Time limit for the answer of one forwarder.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 const HEADER_BYTES: usize = 12;
 
 /// Asks one forwarder after the other, in the given order, and returns the first answer.
@@ -21,7 +21,7 @@ pub(super) async fn ask(packet: &[u8], transport: Transport, forwarders: &[Socke
                 Transport::Tcp => by_tcp(packet, *forwarder).await,
             }
         };
-        match tokio::time::timeout(ANSWER_WITHIN, asking).await {
+        match tokio::time::timeout(ANSWER_TIMEOUT, asking).await {
             Ok(Ok(answer)) => return Some(answer),
             Ok(Err(error)) => tracing::debug!(%error, %forwarder, "DNS: a forwarder failed"),
             Err(_) => tracing::debug!(%forwarder, "DNS: a forwarder does not answer"),

@@ -15,12 +15,12 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 /// Time after which a thread that receives nothing looks whether it must stop.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of waiting queries of one thread. Further ones get no answer, and their clients
 /// ask again.
 const WAITING_MAX: usize = 128;
 /// How long the first query for a service waits for the health of the service.
-pub(super) const HEALTH_WITHIN: Duration = Duration::from_secs(2);
+pub(super) const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A thread that answers queries.
 pub(super) struct Thread {
@@ -36,7 +36,7 @@ impl Thread {
         reader: Reader,
         is_open: bool,
     ) -> io::Result<Self> {
-        socket.set_read_timeout(Some(LOOK_EVERY))?;
+        socket.set_read_timeout(Some(STOP_POLL_INTERVAL))?;
         let stops = Arc::new(AtomicBool::new(false));
         let worker = Worker {
             socket: Arc::new(socket),
@@ -139,7 +139,7 @@ pub(super) async fn answer_with_reads(
     let reply = match answers.compute(packet, true).0 {
         Reply::Later(awaited) => {
             match awaited {
-                PendingRead::Health(service) => drop(reader.with_health(&service, HEALTH_WITHIN).await),
+                PendingRead::Health(service) => drop(reader.with_health(&service, HEALTH_TIMEOUT).await),
                 PendingRead::Claim(host) => drop(reader.claim(&host).await),
             }
             answers.compute(packet, false).0

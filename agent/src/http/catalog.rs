@@ -24,7 +24,7 @@ use std::time::Duration;
 const WAIT_MAX: Duration = Duration::from_secs(300);
 /// How long the first request for a service waits for its health, and the first request for a value
 /// of operators waits for the values.
-const HEALTH_WITHIN: Duration = Duration::from_secs(5);
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The query parameters of a request.
 #[derive(Debug, Default, Deserialize)]
@@ -165,7 +165,7 @@ pub(super) async fn service(
         // any name.
         return Err(unknown_service(&name));
     }
-    shared.reader.with_health(&name, HEALTH_WITHIN).await;
+    shared.reader.with_health(&name, HEALTH_TIMEOUT).await;
     let shown = wanted.newest(&shared, client).await?;
     if !shown.view.records_known() || !shown.view.health_known(&name) {
         return Err(not_read_yet());
@@ -250,7 +250,7 @@ pub(super) async fn config(
     Path(name): Path<String>,
 ) -> Result<Response, ErrorResponse> {
     let name = ConfigName::new(name).map_err(refused)?;
-    let shown = shared.reader.with_config(HEALTH_WITHIN).await;
+    let shown = shared.reader.with_config(HEALTH_TIMEOUT).await;
     // The answer includes the age of the catalog. If there is no value, the age tells whether none
     // exists or none is known.
     let value = match shown.config.as_ref().ok_or_else(not_read_yet)?.get(&name) {
@@ -312,7 +312,7 @@ pub(super) async fn http_sd(
     if shown.view.records_known() && shown.view.service(&name).is_none() {
         return Ok(json_body(Bytes::from_static(b"[]")));
     }
-    let shown = shared.reader.with_health(&name, HEALTH_WITHIN).await;
+    let shown = shared.reader.with_health(&name, HEALTH_TIMEOUT).await;
     if !shown.view.records_known() || !shown.view.health_known(&name) {
         return Err(not_read_yet());
     }

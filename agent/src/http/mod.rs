@@ -126,7 +126,7 @@ async fn require_reporter(
             let who =
                 peer.as_ref().map_or_else(|| "this user".to_owned(), |peer| format!("user {}", peer.uid()));
             let right = "root, the agent's user and members of the socket's group do";
-            let text = format!("{who} may not tell results of checks: {right}");
+            let text = format!("{who} may not report results of checks: {right}");
             ErrorResponse::Rejected(StatusCode::FORBIDDEN, text).into_response()
         }
     }
@@ -204,7 +204,7 @@ async fn metrics(State(shared): State<Shared>) -> Response {
         registry.register(name, help, metric);
     };
     let flag = |yes: bool| f64::from(u8::from(yes));
-    gauge("store_connected", "1 while the watch on the store stands", flag(status.snapshot.connected));
+    gauge("store_connected", "1 while the watch on the store is open", flag(status.snapshot.connected));
     gauge("store_revision", "Revision of the snapshot of the store", status.snapshot.keys.revision as f64);
     gauge("store_reads", "Linearizable reads since start", status.snapshot.reads as f64);
     if let Some(seconds) = status.seconds_since_contact() {
@@ -230,11 +230,7 @@ async fn metrics(State(shared): State<Shared>) -> Response {
         retained as f64,
     );
     gauge("steps", "Steps started since start", status.steps_run as f64);
-    gauge(
-        "passes",
-        "Passes of the host's loop since start, each of which decides anew",
-        status.passes as f64,
-    );
+    gauge("passes", "Passes of the reconcile loop since start", status.passes as f64);
     gauge("step_running", "1 while a step is in flight", flag(status.running.is_some()));
     for verdict in ["ok", "running", "waiting", "blocked", "failed", "suspect"] {
         let current = status.decision.as_ref().is_some_and(|d| d.verdict.as_str() == verdict);

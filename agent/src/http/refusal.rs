@@ -21,7 +21,7 @@ impl IntoResponse for ErrorResponse {
             Self::Rejected(code, text) => (code, format!("{text}\n")).into_response(),
             Self::Busy(why) => {
                 let headers = [(header::RETRY_AFTER, LATER_SECONDS)];
-                let text = format!("{why}; ask again in {LATER_SECONDS} seconds\n");
+                let text = format!("{why}; try again in {LATER_SECONDS} seconds\n");
                 (StatusCode::SERVICE_UNAVAILABLE, headers, text).into_response()
             }
         }

@@ -21,18 +21,18 @@ const CONNECTIONS_MAX: usize = 512;
 /// Maximum number of connections that wait for a change of the catalog.
 const WAITING_MAX: usize = 64;
 /// Time limit for the head of a request.
-const HEAD_WITHIN: Duration = Duration::from_secs(10);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit from the end of the head to the last byte of the answer, without the time that the
 /// client asked to wait.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time after which a request may be ended while other connections wait to be accepted.
-const ANSWER_WITHIN_IF_FULL: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT_IF_FULL: Duration = Duration::from_secs(1);
 /// Time between two searches for a request to end, while other connections wait to be accepted.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Longest head of a request, and size of the read and write buffers, in bytes.
 const BUFFER_MAX_BYTES: usize = 32 * 1024;
 /// Pause after a connection could not be accepted.
-const AGAIN_AFTER: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// A listener that accepts connections.
 pub(super) trait Source {
@@ -106,7 +106,7 @@ impl Connection {
         let mut since = self.since.subscribe();
         let out_of_time = async {
             loop {
-                let until = since.borrow_and_update().map(|since| since + ANSWER_WITHIN);
+                let until = since.borrow_and_update().map(|since| since + ANSWER_TIMEOUT);
                 let changed = since.changed();
                 match until {
                     Some(until) => match tokio::time::timeout_at(until, changed).await {
@@ -161,7 +161,7 @@ impl OpenConnections {
             Some((since, index))
         });
         if let Some((since, index)) = began.min()
-            && since.elapsed() >= ANSWER_WITHIN_IF_FULL
+            && since.elapsed() >= ANSWER_TIMEOUT_IF_FULL
             && let Some(connection) = self.all.swap_remove(index).upgrade()
         {
             connection.let_go.notify_one();
@@ -197,7 +197,7 @@ pub(super) async fn serve<S: Source>(source: S, router: Router, mut stop: watch:
             Ok(stream) => stream,
             Err(error) => {
                 tracing::debug!(%error, "a connection could not be accepted");
-                tokio::time::sleep(AGAIN_AFTER).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 continue;
             }
         };
@@ -224,7 +224,7 @@ async fn serve_connection(
     });
     let talking = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_WITHIN)
+        .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(BUFFER_MAX_BYTES)
         .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(talking);

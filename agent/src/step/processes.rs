@@ -132,9 +132,9 @@ pub(super) fn signal(pids: &BTreeSet<i32>, signal: Signal) {
 }
 
 /// Delay between two checks whether killed processes, or a busy control group, are gone.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval at which processes that do not end are logged again.
-const SAID_EVERY: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest time that a control group may stay busy after its last process has ended.
 const GROUP_BUSY: Duration = Duration::from_millis(200);
 
@@ -163,12 +163,12 @@ impl RunnerTrace {
             if left.is_empty() {
                 break;
             }
-            if logged_at.is_none_or(|at| boot_millis().since(at) >= SAID_EVERY) {
+            if logged_at.is_none_or(|at| boot_millis().since(at) >= LOG_INTERVAL) {
                 tracing::warn!(run = %self.run_id, processes = ?left, "ending processes of a run whose runner is gone");
                 logged_at = Some(boot_millis());
             }
             signal(&left, Signal::KILL);
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(POLL_INTERVAL);
         }
         self.remove_group();
     }
@@ -181,7 +181,7 @@ impl RunnerTrace {
             match std::fs::remove_dir(path) {
                 Ok(()) => return,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-                Err(_) if boot_millis().since(begin) < GROUP_BUSY => std::thread::sleep(LOOK_AGAIN),
+                Err(_) if boot_millis().since(begin) < GROUP_BUSY => std::thread::sleep(POLL_INTERVAL),
                 Err(error) => {
                     tracing::warn!(group = %path.display(), %error, "the control group of a run cannot be removed");
                     return;

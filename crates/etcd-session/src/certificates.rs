@@ -128,8 +128,8 @@ fn read_certificates(what: &str, path: &Path) -> Result<(Vec<u8>, Vec<Certificat
     let text = read_file(what, path)?;
     match CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>() {
         Ok(certificates) if !certificates.is_empty() => Ok((text, certificates)),
-        Ok(_) => Err(format!("{what} {}: no certificate in PEM is in it", path.display())),
-        Err(error) => Err(format!("{what} {}: the PEM in it is broken: {error}", path.display())),
+        Ok(_) => Err(format!("{what} {}: it contains no PEM certificate", path.display())),
+        Err(error) => Err(format!("{what} {}: its PEM data is invalid: {error}", path.display())),
     }
 }
 

@@ -99,7 +99,7 @@ fn tls(error: &rustls::Error, files: &TlsFiles) -> Option<String> {
     Some(match error {
         rustls::Error::InvalidCertificate(error) => server_certificate(error, files),
         error @ rustls::Error::AlertReceived(_) => return alert(&error.to_string(), files),
-        rustls::Error::InvalidMessage(_) => "what answers there does not speak TLS".to_owned(),
+        rustls::Error::InvalidMessage(_) => "the server does not speak TLS".to_owned(),
         _ => return None,
     })
 }

@@ -211,7 +211,7 @@ impl FeedTask {
                 }
                 () = tokio::time::sleep_until(silence) => {
                     self.session.move_on(generation).await;
-                    return WatchEnd::Disconnected(cut("the member does not say how far it is"));
+                    return WatchEnd::Disconnected(cut("the member does not send progress notifications"));
                 }
                 () = self.sender.closed() => return WatchEnd::Done,
             }

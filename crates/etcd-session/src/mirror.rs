@@ -362,7 +362,7 @@ impl MirrorTask {
                 resume.fill(revision + 1);
                 Some(WatchEnd::Disconnected(StoreError::Unreachable {
                     operation: "watch",
-                    detail: "a read showed what the watch had not".into(),
+                    detail: "a read returned changes that the watch had not delivered".into(),
                 }))
             }
             Ok((_, false)) => None,

@@ -134,7 +134,7 @@ impl Session {
                     return Ok(TargetSet { revision, changed: true });
                 }
                 let detail =
-                    "another instruction stands there now; whether this one came before it is not known";
+                    "another instruction is stored now; it is unknown whether this one was stored before it";
                 return Err(StoreError::Unknown { operation, detail: detail.into() });
             }
             before = now;
@@ -191,7 +191,8 @@ impl Session {
                 return Ok(Accepted { identity, revision });
             }
             if revision != found_revision {
-                let detail = "the store's identity changed meanwhile; look at it again".into();
+                let detail =
+                    "the store's identity changed during the command; check it and repeat the command".into();
                 return Err(StoreError::Refused { operation, detail });
             }
         }
@@ -264,7 +265,7 @@ impl Session {
     ) -> Result<i64, StoreError> {
         let key = self.full(Key::Retry(host.clone()));
         let operations = vec![TxnOp::put(key, codec::write(&RetryRequest { at }), None)];
-        self.write_idempotent("ask for a retry", Vec::new(), operations, deadline).await.map(|(_, r)| r)
+        self.write_idempotent("request a retry", Vec::new(), operations, deadline).await.map(|(_, r)| r)
     }
 
     /// Returns a lease for a host without an agent: the remembered lease, kept alive, if it still

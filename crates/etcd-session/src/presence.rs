@@ -116,7 +116,7 @@ impl Drop for Presence {
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
 /// Time between two looks at the remaining time of another instance's lease.
-const CONTEST_LOOK_EVERY: Duration = Duration::from_secs(3);
+const CONTEST_POLL_INTERVAL: Duration = Duration::from_secs(3);
 
 impl Presence {
     /// Starts a task that claims the name once the gate is open.
@@ -199,7 +199,7 @@ impl Claimant {
                         self.publish(PresenceState::Contested { holder });
                     }
                     contest = left.map(|left| (lease, left));
-                    self.pause(CONTEST_LOOK_EVERY.mul_f64(0.8 + 0.4 * jitter())).await;
+                    self.pause(CONTEST_POLL_INTERVAL.mul_f64(0.8 + 0.4 * jitter())).await;
                 }
                 Err(error) => {
                     failures += 1;
@@ -253,7 +253,7 @@ impl Claimant {
         let (_, after) = self.session.client().await?;
         if after != generation {
             // A read on another connection proves nothing about this one.
-            let detail = "connected anew meanwhile".into();
+            let detail = "the connection changed during the request".into();
             return Err(StoreError::Unreachable { operation: "read", detail });
         }
         Ok((snapshot, generation, marks))

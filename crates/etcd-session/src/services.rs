@@ -74,7 +74,7 @@ impl Session {
         let kept = tokio::time::timeout(limit, async {
             let (mut client, generation) = self.client().await?;
             if self.proven().wait_for(|proven| *proven == generation).await.is_err() {
-                return Err(unreachable("the claim is kept no more"));
+                return Err(unreachable("the claim is not kept any more"));
             }
             // Opening the stream sends one keep-alive and waits for its answer.
             let kept = client.lease_keep_alive(lease).await.map_err(|e| self.error(operation, &e));
@@ -83,8 +83,7 @@ impl Session {
             }
             kept.map(drop)
         });
-        kept.await
-            .unwrap_or_else(|_| Err(unreachable("the claim could not be looked at, or no answer in time")))
+        kept.await.unwrap_or_else(|_| Err(unreachable("the claim could not be read in time")))
     }
 
     /// Reads the records and the health of these services of a host.
@@ -196,7 +195,7 @@ impl Session {
         let operation =
             if out.is_empty() { TxnOp::delete(key, None) } else { TxnOp::put(key, codec::write(out), None) };
         let answer = self
-            .call("change what is out of use", Repeat::IfNotApplied, deadline, |mut client| {
+            .call("change the maintenance marks", Repeat::IfNotApplied, deadline, |mut client| {
                 let txn = Txn::new().when([compare.clone()]).and_then([operation.clone()]);
                 async move { client.txn(txn).await }
             })

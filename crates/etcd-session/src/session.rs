@@ -22,9 +22,9 @@ use tokio::time::Instant;
 
 /// Interval of HTTP/2 pings. A half-open connection is noticed within 15 s. etcd answers pings that
 /// come more often than every 5 s with GOAWAY.
-const PING_EVERY: Duration = Duration::from_secs(10);
+const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
-const TLS_FILES_LOOKED_AT_EVERY: Duration = Duration::from_secs(10);
+const TLS_FILES_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 struct Connection {
     endpoints: Vec<String>,
@@ -178,7 +178,7 @@ impl Session {
             // Agents that share a list begin with different members.
             connection.index = (jitter() * connection.endpoints.len() as f64) as usize;
         }
-        if !config.tls.is_empty() && connection.tls_looked_at.elapsed() > TLS_FILES_LOOKED_AT_EVERY {
+        if !config.tls.is_empty() && connection.tls_looked_at.elapsed() > TLS_FILES_POLL_INTERVAL {
             connection.tls_looked_at = Instant::now();
             if connection.tls_stamp != tls_stamp(config) {
                 tracing::info!("TLS files changed, reconnecting");
@@ -301,9 +301,9 @@ fn tls_stamp(config: &SessionConfig) -> Vec<Option<SystemTime>> {
 fn connect_options(config: &SessionConfig) -> Result<ConnectOptions, StoreError> {
     let mut options = ConnectOptions::new()
         .with_connect_timeout(config.dial_timeout)
-        .with_keep_alive(PING_EVERY, PING_TIMEOUT)
+        .with_keep_alive(PING_INTERVAL, PING_TIMEOUT)
         .with_keep_alive_while_idle(true)
-        .with_tcp_keepalive(PING_EVERY)
+        .with_tcp_keepalive(PING_INTERVAL)
         .with_require_leader(true);
     if let Some((name, password)) = &config.user {
         options = options.with_user(name, password.reveal()).with_auto_token_refresh(true);

@@ -224,14 +224,14 @@ impl fmt::Display for Reason {
             Self::TryAgain => "the last attempt failed and its delay is over",
             Self::CatalogChanged => "the catalog has changed since the failed apply began",
             Self::Repair => "validation of the proven version has failed for long",
-            Self::AttemptUnderWay => "the attempt goes on",
-            Self::InstructionGone => "the instruction was taken back before anything was disturbed",
-            Self::OperatorAsked => "an operator asked for another try",
+            Self::AttemptUnderWay => "the attempt continues",
+            Self::InstructionGone => "the instruction was removed before anything disruptive started",
+            Self::OperatorAsked => "an operator requested a retry",
             Self::ValidationDue => "it is time to validate",
             Self::AfterBoot => "no proof outlives a restart of the machine",
             Self::Succeeded => "apply and validation succeeded",
             Self::SomethingFailed => "a step failed",
-            Self::StoreDiffers => "the store does not say yet what is true here",
+            Self::StoreDiffers => "the store does not contain the current state of this host yet",
             Self::BecameSuspect => "the host became suspect",
             Self::StepRunning { run_id } => return write!(f, "a step is running (run {run_id})"),
             Self::Settled => "the target is installed and works",
@@ -241,13 +241,13 @@ impl fmt::Display for Reason {
             Self::Spread => "the start of hosts is spread over the configured window",
             Self::BackingOff => "the next attempt waits for its delay",
             Self::Suspect => {
-                "too many attempts failed; it tries again when the catalog changes, now and then, or when it is told"
+                "too many attempts failed; the host retries when the catalog changes, from time to time, or on request"
             }
             Self::Held { step } => return write!(f, "step {step} said \"not yet\""),
             Self::Lacks { service } => return write!(f, "it needs {service}"),
             Self::ServicesChanged => "a service that it needs has changed",
             Self::ExternalDriver => "versions are applied by a script here (driver = \"external\")",
-            Self::Blocked => "something stands in the way",
+            Self::Blocked => "the host is blocked",
         })
     }
 }

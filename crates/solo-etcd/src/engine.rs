@@ -151,12 +151,12 @@ impl Engine {
     pub(crate) async fn end_leases(self) {
         // Interval of the checks, the same as in etcd. A lease that ends earlier is checked when it
         // ends.
-        const LOOK_EVERY_MILLIS: u64 = 500;
-        const AGAIN_AFTER_MILLIS: u64 = 50;
+        const LEASE_POLL_MILLIS: u64 = 500;
+        const LEASE_RETRY_MILLIS: u64 = 50;
         loop {
             let next = self.read().next_lease_end_millis();
-            let wait = next.map_or(LOOK_EVERY_MILLIS, |at| at.saturating_sub(self.clock.millis()));
-            tokio::time::sleep(Duration::from_millis(wait.clamp(1, LOOK_EVERY_MILLIS))).await;
+            let wait = next.map_or(LEASE_POLL_MILLIS, |at| at.saturating_sub(self.clock.millis()));
+            tokio::time::sleep(Duration::from_millis(wait.clamp(1, LEASE_POLL_MILLIS))).await;
             let is_due = self.read().next_lease_end_millis().is_some_and(|at| at <= self.clock.millis());
             if is_due {
                 if self.work.send(Work::EndLeases).await.is_err() {
@@ -164,7 +164,7 @@ impl Engine {
                 }
                 // If the journal cannot be written, the lease stays due; the delay avoids a busy
                 // loop.
-                tokio::time::sleep(Duration::from_millis(AGAIN_AFTER_MILLIS)).await;
+                tokio::time::sleep(Duration::from_millis(LEASE_RETRY_MILLIS)).await;
             }
         }
     }
@@ -250,7 +250,7 @@ impl Writer {
             }
             let stops = batch.stops;
             self.commit(batch);
-            // If it is not known what is on disk, no command can be acknowledged any more.
+            // If the content of the disk is unknown, no command can be acknowledged any more.
             if stops || self.journal.as_ref().is_some_and(Journal::is_broken) {
                 return;
             }
@@ -345,7 +345,7 @@ impl Writer {
     }
 
     /// Refuses a batch that could not be written. A full disk is reported as a full store. After
-    /// any other error it is not known what is on disk.
+    /// any other error the content of the disk is unknown.
     fn refuse(&mut self, commands: Vec<(Command, Option<Reply>)>, error: &io::Error) {
         let full = is_full(error) && !self.journal.as_ref().is_some_and(Journal::is_broken);
         if !std::mem::replace(&mut self.is_failing, true) {

@@ -86,7 +86,7 @@ async fn write(client: &mut Client, batch: &[(&[u8], &[u8])]) -> anyhow::Result<
         }
         let found = client.get(*key, None).await.context("reading from the other store")?;
         if found.kvs().first().is_none_or(|kv| kv.value() != *value) {
-            bail!("the other store holds another value under {}", key.escape_ascii());
+            bail!("the other store has a different value under {}", key.escape_ascii());
         }
     }
     Ok(batch.len())

@@ -99,7 +99,9 @@ async fn serve(options: Serve) -> anyhow::Result<()> {
         .map_err(|error| anyhow::anyhow!("listening on {}: {error}", options.listen))?;
     let address = listener.local_addr()?;
     if !address.ip().is_loopback() {
-        warn(&format!("{address} is no loopback address: whoever reaches it may read and write everything"));
+        warn(&format!(
+            "{address} is not a loopback address: everybody who can reach it can read and write all data"
+        ));
     }
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

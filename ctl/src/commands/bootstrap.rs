@@ -87,7 +87,7 @@ pub(super) async fn bootstrap(
     let changed = files.ours.as_deref() != Some(&text) || password.as_ref().is_some_and(|p| p.changed);
     if changed && earlier.is_some() && !request.replace {
         return Err(Failure::refused(format!(
-            "{} says something else; --replace replaces it",
+            "{} has other content; --replace overwrites it",
             files.fragment().display()
         )));
     }

@@ -52,7 +52,7 @@ pub(super) async fn set(
         let (done, revision) = store.session.set_maintenance(&host, &out, revision, store.deadline).await?;
         if !done {
             return Err(Failure::cannot_tell(
-                "somebody else changed it at the same time; look, and say it again",
+                "it was changed at the same time by another command; check it and repeat the command",
             ));
         }
         revision

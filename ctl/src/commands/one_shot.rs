@@ -107,7 +107,7 @@ fn report_check(
         Failure::usage(anyhow!("status type {shown}: {types}; {why}"))
     };
     if host.as_str() != store.settings.host_name {
-        return Err(unknown("checks of other hosts are told there"));
+        return Err(unknown("report results of checks on the host that runs them"));
     }
     let socket = store.settings.agent_socket.display();
     match send_result(name, code, store) {
@@ -174,7 +174,7 @@ async fn until_written(write: impl AsyncFn() -> Result<bool, Failure>) -> Result
             Err(failure) => return Err(failure),
         }
     }
-    Err(Failure::cannot_tell("an agent comes and goes on this host; nothing was written"))
+    Err(Failure::cannot_tell("an agent on this host starts and stops repeatedly; nothing was written"))
 }
 
 /// Reports a result by the exit code of the tool that ran.

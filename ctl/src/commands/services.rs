@@ -233,7 +233,7 @@ pub(super) async fn publish_service(store: &Store<'_>, output: &mut Output) -> R
             break;
         }
         if tries == TRIES {
-            return Err(Failure::cannot_tell("an agent comes and goes on this host"));
+            return Err(Failure::cannot_tell("an agent on this host starts and stops repeatedly"));
         }
     }
     output.answer(&json!({ "services": names }), |o| names.iter().for_each(|name| o.line(name.as_str())));

@@ -46,8 +46,8 @@ pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exi
 /// Returns the alarms of the store; `None` if they are not known, because the user may not read
 /// them or the answer does not come soon.
 async fn alarms(store: &Store<'_>) -> Option<Vec<String>> {
-    const WITHIN: Duration = Duration::from_secs(1);
-    store.session.alarms(Deadline::within(WITHIN.min(store.deadline.left()))).await.ok()
+    const ALARMS_TIMEOUT: Duration = Duration::from_secs(1);
+    store.session.alarms(Deadline::within(ALARMS_TIMEOUT.min(store.deadline.left()))).await.ok()
 }
 
 /// The parts of the status besides the verdicts.

@@ -30,7 +30,10 @@ pub(super) async fn trigger_update(
     let set = store.session.set_target(version, if_different, store.deadline).await?;
     LocalState::of(store.settings).keep_current_version(version);
     if !set.changed {
-        output::note(&format!("{version} stands since revision {}; nothing was written", set.revision));
+        output::note(&format!(
+            "{version} is the desired version since revision {}; nothing was written",
+            set.revision
+        ));
         let answer =
             json!({ "version": version, "revision": set.revision, "changed": false, "unsettled": null });
         output.answer(&answer, |_| {});

@@ -265,7 +265,7 @@ async fn verify_by_range<'a>(
     match store.session.read_entry_pages(announced, Some(list.revision), deadline, take).await {
         Ok(_) => Ok(Some(verified.with_unconfirmed(unconfirmed.into_iter()))),
         Err(error) => {
-            let error = anyhow!(error).context("whether the hosts confirm what the list says");
+            let error = anyhow!(error).context("reading whether the hosts confirm their listings");
             output::warn(&format!("{error:#}"));
             Ok(Some(verified))
         }

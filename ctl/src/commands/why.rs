@@ -272,7 +272,7 @@ fn no_log(host: &HostName, verdict: &HostVerdict) -> String {
         HostVerdict::Waiting { on: WaitingOn::Step { .. } } => {
             format!("{host} {}; it printed nothing", verdict.message())
         }
-        _ => format!("the last report of {host} carries no log: nothing failed or holds"),
+        _ => format!("the last report of {host} has no log, because no step failed or was deferred"),
     }
 }
 
@@ -312,7 +312,7 @@ mod tests {
         let failed = HostVerdict::Failed { version: Version::new("v1").ok(), failure, suspect: false };
         let on = WaitingOn::Step { phase: StepPhase::Validate, step: StepName::new("look").unwrap() };
         for (verdict, expected) in [
-            (HostVerdict::Ok, "the last report of h carries no log: nothing failed or holds"),
+            (HostVerdict::Ok, "the last report of h has no log, because no step failed or was deferred"),
             (
                 failed,
                 "h failed: apply step pkg could not be started: no such file (version v1); it printed nothing",

@@ -93,7 +93,7 @@ fn results_that_scripts_report_are_told_to_the_checks_of_the_agent() {
     let result = host.command(&["update_own_status", "nonsense", "0"], "");
     assert!(result.code == 64 && result.err.contains("there is no check nonsense"), "{result:?}");
     let result = host.command(&["update_own_status", "--hostname", "h2", "service:db", "0"], "");
-    assert!(result.code == 64 && result.err.contains("told there"), "{result:?}");
+    assert!(result.code == 64 && result.err.contains("on the host that runs them"), "{result:?}");
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn functions_answer_from_the_cached_catalog_in_every_condition() {
     let (found, result) = Site { host: &host }.found(&CACHED);
     assert_eq!((&found, result.code), (&expected, 2), "{result:?}");
     for (code, why) in [
-        ("orchestrate::key('backups')", "the agent could not be asked on"),
+        ("orchestrate::key('backups')", "the agent could not be reached on"),
         ("orchestrate::ready('nobody-asked')", ""),
         ("orchestrate::dns('www.example.org')", "is not below consul"),
         ("orchestrate::addresses('no such name')", "service"),
@@ -325,7 +325,7 @@ fn a_run_waits_for_services_and_skips_only_what_needs_them() {
     host.stop();
     let site = Site { host: &host };
     let result = site.apply("orchestrate_blocker { 'web': tries => 2, try_sleep => 0.1 }");
-    assert!(result.code == 4 && result.err.contains("the agent could not be asked on"), "{result:?}");
+    assert!(result.code == 4 && result.err.contains("the agent could not be reached on"), "{result:?}");
     let result = site.apply("orchestrate_gate { 'schema': value => 'go' }");
-    assert!(result.code == 4 && result.err.contains("the agent could not be asked on"), "{result:?}");
+    assert!(result.code == 4 && result.err.contains("the agent could not be reached on"), "{result:?}");
 }

@@ -249,5 +249,5 @@ fn a_stopped_store_is_exported_into_an_etcd_and_again_without_harm() {
     let mut command = Command::new(binary("solo-etcd"));
     let output = run(command.args(["export", "--to", &etcd.endpoint(0), "--data-dir"]).arg(solo.data()), "");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("another value under /k/007"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("a different value under /k/007"), "{output:?}");
 }

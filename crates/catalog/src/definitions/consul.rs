@@ -23,9 +23,9 @@ const NETWORK_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) const REFUSED_OF_SERVICES: [(&str, &str); 10] = [
     ("connect", "there is no mesh of proxies here"),
     ("kind", "there is no mesh of proxies here"),
-    ("locality", "no place goes into an answer; a tag or meta can say it"),
-    ("namespace", "there is one namespace; put what tells them apart into the name"),
-    ("partition", "there is one partition; put what tells them apart into the name"),
+    ("locality", "answers contain no locality; use a tag or meta"),
+    ("namespace", "there is only one namespace; make the name unique"),
+    ("partition", "there is only one partition; make the name unique"),
     ("peer", "services come from this fleet alone"),
     ("ports", "a service has one port, in the field port"),
     ("proxy", "there is no mesh of proxies here"),
@@ -36,8 +36,8 @@ pub(super) const REFUSED_OF_SERVICES: [(&str, &str); 10] = [
 /// Refused fields of a check, in the same form.
 pub(super) const REFUSED_OF_CHECKS: [(&str, &str); 15] = [
     ("aliasnode", "the checks of a host count for all of its services already"),
-    ("aliasservice", "name what is to be checked in a check of this service"),
-    ("disableredirects", "redirects are followed; curl in args can say otherwise"),
+    ("aliasservice", "add a check to this service instead"),
+    ("disableredirects", "redirects are always followed; use args with curl for other behaviour"),
     ("dockercontainerid", "args can run docker exec"),
     ("failuresbeforewarning", "a warning counts at once; failures_before_critical is read"),
     ("grpc", "args can run a program such as grpc_health_probe"),
@@ -45,11 +45,11 @@ pub(super) const REFUSED_OF_CHECKS: [(&str, &str); 15] = [
     ("h2ping", "tcp, http or a program in args can check the port"),
     ("h2pingusetls", "tcp, http or a program in args can check the port"),
     ("osservice", "args can run systemctl is-active"),
-    ("outputmaxsize", "the last 4096 bytes of an output are kept"),
+    ("outputmaxsize", "the output is limited to its last 4096 bytes"),
     ("shell", "script runs in /bin/sh; args can name another shell"),
-    ("tcpusetls", "tcp only connects; args can run a program that speaks TLS"),
-    ("tlsservername", "the name in the URL is the one that is asked for; curl in args can ask for another"),
-    ("udp", "args can run a program that asks"),
+    ("tcpusetls", "tcp only connects; use args with a program that speaks TLS"),
+    ("tlsservername", "the host name of the URL is used; use args with curl for another name"),
+    ("udp", "use args with a program that sends the request"),
 ];
 
 /// Top-level keys that configure Consul's agent itself. They are ignored; any other unknown key is
@@ -162,7 +162,7 @@ impl Parsed {
             self.notes.push(format!("service {name}: {field} counts for nothing: there are no ACLs here"));
         }
         if let Some((field, Value::Bool(true))) = fields.take("enabletagoverride") {
-            return Err(unsupported(&field, "the files of a host alone say its tags"));
+            return Err(unsupported(&field, "only the files of a host set its tags"));
         }
         if let Some((field, weights)) = fields.take("weights")
             && !matches!(&weights, Value::Object(w) if w.values().all(|n| *n == 1))
@@ -399,8 +399,7 @@ impl Fields {
 
     fn map(&mut self, name: &str) -> Result<BTreeMap<String, String>, Mistake> {
         let Some((field, value)) = self.take(name) else { return Ok(BTreeMap::new()) };
-        let wrong =
-            || mistake(&field, format!("{field} must be an object of texts: numbers too stand in quotes"));
+        let wrong = || mistake(&field, format!("{field} must be an object of strings; quote numbers"));
         match value {
             Value::Null => Ok(BTreeMap::new()),
             Value::Object(map) => map

@@ -445,7 +445,10 @@ mod tests {
     #[test]
     fn what_cannot_work_together_is_refused() {
         let step = |name: &str, command: &str| format!("[[apply]]\nname = \"{name}\"\ncommand = {command}\n");
-        check_refused(&(step("a", "[\"/x\"]") + &step("a", "[\"/y\"]")), "stands already in agent.toml:1");
+        check_refused(
+            &(step("a", "[\"/x\"]") + &step("a", "[\"/y\"]")),
+            "is already defined in agent.toml:1",
+        );
         check_refused(&step("a", "[\"x\"]"), "must be an absolute path");
         check_refused(&step("a", "[]"), "the command is empty");
         check_refused(&(step("a", "[\"/x\"]") + "done_codes = [75]\n"), "cannot mean done and not yet");

@@ -98,7 +98,7 @@ impl Initial {
     pub fn check(&self, name: &HostName, fragments: &[(String, String)]) -> Result<Settings, String> {
         let whole = read(fragments).map_err(|error| error.to_string())?;
         let Settings { host, role, group, labels, store, .. } = &whole;
-        let differs = |name: &str| format!("other settings of this host say something else of {name}");
+        let differs = |name: &str| format!("other settings of this host set {name} differently");
         let (backstop, live_lease) = (store.backstop, store.live_lease);
         if *store != (StoreSettings { backstop, live_lease, ..self.store.clone() }) {
             return Err(differs("[store]"));

@@ -198,12 +198,12 @@ fn append(
             (Some(existing), true) => *existing = (tree, place),
             (Some((_, first)), false) => {
                 return wrong(format!(
-                    "[[{list}]] {identity} stands already in {first}; `replace = true` here would replace it"
+                    "[[{list}]] {identity} is already defined in {first}; `replace = true` here would replace it"
                 ));
             }
             (None, true) => {
                 return wrong(format!(
-                    "[[{list}]] {identity} is to replace an earlier one (`replace = true`), and there is none"
+                    "[[{list}]] {identity} has `replace = true`, but there is no earlier entry"
                 ));
             }
         }
@@ -261,7 +261,7 @@ mod tests {
             assert_eq!(error_text, expected);
         };
         let a = step("apply", "a", "");
-        let already = "stands already in 0.toml:1; `replace = true` here would replace it";
+        let already = "is already defined in 0.toml:1; `replace = true` here would replace it";
         check(&[&a, &format!("role = \"x\"\n\n{a}")], &format!("1.toml:3: [[apply]] a {already}"));
         check(&[&format!("{a}{a}")], &format!("0.toml:4: [[apply]] a {already}"));
         let need = "[[requires]]\nservice = \"db\"\nphase = \"apply\"\n";
@@ -270,7 +270,7 @@ mod tests {
         check(&[template, template], &format!("1.toml:1: [[template]] /t {already}"));
         check(
             &[&step("apply", "a", "replace = true\n")],
-            "0.toml:1: [[apply]] a is to replace an earlier one (`replace = true`), and there is none",
+            "0.toml:1: [[apply]] a has `replace = true`, but there is no earlier entry",
         );
         // Entries of different phases, and needs of different steps, are different entries.
         read(&fragments(&[&a, &step("validate", "a", "")])).unwrap();

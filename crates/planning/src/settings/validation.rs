@@ -91,7 +91,7 @@ impl ValidationDirectory {
         for (name, kind) in entries {
             let Some(name) = name else {
                 read.problem = Some(format!(
-                    "the validation directory {} holds a file whose name is not UTF-8",
+                    "the validation directory {} contains a file whose name is not UTF-8",
                     directory.display()
                 ));
                 continue;
@@ -108,7 +108,7 @@ impl ValidationDirectory {
         }
         if read.steps.is_empty() && read.problem.is_none() {
             read.problem =
-                Some(format!("the validation directory {} holds nothing to run", directory.display()));
+                Some(format!("the validation directory {} contains no executable file", directory.display()));
         }
         read
     }
@@ -256,7 +256,7 @@ mod tests {
             assert_eq!(steps.len(), 1);
             assert_eq!(
                 steps[0].cannot_run.as_deref(),
-                Some("the validation directory /v holds nothing to run")
+                Some("the validation directory /v contains no executable file")
             );
         }
         let unreadable = ValidationDirectory::unreadable("/v".as_ref(), "no such file");
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(
             empty.warning(ValidationRule::RunPartsNames).as_deref(),
             Some(
-                "validation fails from the next instruction on: the validation directory /v holds nothing to run"
+                "validation fails from the next instruction on: the validation directory /v contains no executable file"
             )
         );
     }

@@ -89,7 +89,7 @@ pub(crate) struct Journal<D: Disk> {
     disk: D,
     identity: Identity,
     file: StoreFile<D::File>,
-    /// True if it is not known what is on disk, because a sync or a rename failed.
+    /// True if the content of the disk is unknown, because a sync or a rename failed.
     broken: bool,
     buffer: Vec<u8>,
 }
@@ -163,7 +163,7 @@ impl<D: Disk> Journal<D> {
     /// Returns an error if the records are not on disk. After a failed sync every later call fails.
     pub(crate) fn append(&mut self, records: &[u8]) -> io::Result<()> {
         if self.broken {
-            return Err(io::Error::other("it is not known what is on disk"));
+            return Err(io::Error::other("the content of the disk is unknown"));
         }
         if records.len() > frame::PAYLOAD_MAX_BYTES {
             return Err(io::Error::other("too much for one frame"));
@@ -180,7 +180,7 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// True if it is not known what is on disk, so that nothing is written any more.
+    /// True if the content of the disk is unknown, so that nothing is written any more.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken
     }

@@ -80,7 +80,7 @@ impl Method {
                 precondition("etcdserver: role name not found")
             }
             "UserAdd" | "RoleAdd" => Err(Status::unimplemented(
-                "solo-etcd keeps no users: it is for one machine; a fleet uses etcd",
+                "solo-etcd has no users: it is for one machine; use etcd for a fleet",
             )),
             other => Err(Status::unimplemented(format!("unknown method {other}"))),
         }

@@ -26,7 +26,7 @@ const BYTES_IN_ANSWER: usize = 1024 * 1024;
 /// meanwhile.
 const CHANGES_AT_ONCE: usize = 20_000;
 /// Interval of progress notifications for watchers that want them; etcd's own value.
-const PROGRESS_EVERY: Duration = Duration::from_secs(600);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(600);
 /// Watch id of an answer that belongs to no watcher.
 const NO_WATCHER: i64 = -1;
 /// Values of `WatchCreateRequest.FilterType`.
@@ -93,7 +93,7 @@ struct ClientGone;
 impl Watching {
     async fn run(mut self, mut requests: Streaming<PbWatchRequest>) {
         let mut revisions = self.engine.revisions();
-        let mut progress = tokio::time::interval(PROGRESS_EVERY);
+        let mut progress = tokio::time::interval(PROGRESS_INTERVAL);
         progress.reset();
         let mut asks_on = true;
         loop {
