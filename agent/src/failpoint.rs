@@ -1,6 +1,7 @@
 //! Named points at which a test kills the process like `kill -9`. They exist in debug builds only.
 
 /// All points, in the order in which an update passes them. The crash tests use the same list.
+#[cfg(debug_assertions)]
 pub(crate) const ALL: [&str; 12] = [
     "agent-before-journal",
     "agent-after-journal",
@@ -27,7 +28,7 @@ pub(crate) fn is_wanted(name: &str) -> bool {
 
 /// Returns false in release builds.
 #[cfg(not(debug_assertions))]
-pub fn is_wanted(_name: &str) -> bool {
+pub(crate) fn is_wanted(_name: &str) -> bool {
     false
 }
 
@@ -56,4 +57,4 @@ pub(crate) fn reach(name: &str) {
 
 /// Does nothing in release builds.
 #[cfg(not(debug_assertions))]
-pub fn reach(_name: &str) {}
+pub(crate) fn reach(_name: &str) {}
