@@ -134,7 +134,7 @@ impl Session {
                     return Ok(TargetSet { revision, changed: true });
                 }
                 let detail =
-                    "another instruction is stored now; it is unknown whether this one was stored before it";
+                    "another instruction stands there now; whether this one came before it is not known";
                 return Err(StoreError::Unknown { operation, detail: detail.into() });
             }
             before = now;
