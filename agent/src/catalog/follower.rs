@@ -266,8 +266,7 @@ impl Follower {
                     self.catalog.apply(&service, &host, CatalogFact::Record(record), now);
                 }
                 self.feeds.revision = self.feeds.revision.max(revision);
-                let services = self.catalog.view().services().values();
-                self.check_limit(services.map(|service| service.instances().len()).sum());
+                self.check_limit(self.catalog.records());
             }
             FeedEvent::Connected(connected) => {
                 self.feeds.connected = connected;

@@ -164,6 +164,12 @@ impl Catalog {
         }
     }
 
+    /// Returns the number of records that the store contains. Unlike the view, it is up to date before
+    /// [`Catalog::settle`].
+    pub fn records(&self) -> usize {
+        self.services.values().map(|service| service.records).sum()
+    }
+
     /// Updates the catalog snapshot with everything that changed. If the store is connected
     /// (`seen`), also ends the retained state of instances whose linger time is over. Returns true
     /// if consumers see a difference.

@@ -379,3 +379,17 @@ fn the_window_is_a_setting() {
     catalog.settle(at(20), true);
     assert_eq!(catalog.view().count(&web, Level::Functional), 0);
 }
+
+#[test]
+fn records_are_counted_before_the_view_is_updated() {
+    let mut catalog = Catalog::new(GuardSettings::default());
+    let web = service("web");
+    let mut put = |number: usize, record| {
+        catalog.apply(&web, &host(&format!("h{number}")), CatalogFact::Record(record), at(0));
+        (catalog.records(), catalog.view().count(&web, Level::Addressable))
+    };
+    for number in 0..3 {
+        assert_eq!(put(number, Some((record("10.0.0.1"), true))), (number + 1, 0));
+    }
+    assert_eq!(put(1, None), (2, 0));
+}
