@@ -8,9 +8,7 @@ use crate::files::Directory;
 use crate::secrets::Secrets;
 use crate::step::{RUN_ID_VARIABLE, RunResult, Runs};
 use crate::{clock, failpoint, journal, trust};
-use etcd_session::{
-    Deadline, Fence, HostWrite, Listing, PresenceState, Session, StoreError, WriteRefusal, Written, jitter,
-};
+use etcd_session::{Deadline, PresenceState, Session, StoreError, Written, jitter};
 use planning::host::{Decision, Fact, HostState, RunningStep};
 use planning::policy::{Step, StepEnd};
 use planning::settings::{Settings, VERSION_PLACEHOLDER};
@@ -20,6 +18,8 @@ use schema::plan::Action;
 use schema::records::{MachineInfo, StatusRecord};
 use schema::steps::StepPhase;
 use schema::store_trust::StoreTrust;
+use schema::writes::host::{HostWrite, Listing};
+use schema::writes::{Fence, WriteRefusal};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,6 @@ pub(crate) enum ExecuteError {
     Store(StoreError),
 }
 
-/// Executes actions.
 pub(crate) struct Executor {
     settings: watch::Receiver<Arc<Settings>>,
     program: PathBuf,
@@ -209,12 +208,12 @@ impl Executor {
             lease,
             fence,
             target_revision,
-            listed: published.listing.as_ref(),
             listing: listing.clone(),
             statuses: statuses.iter().map(|(kind, (s, record))| (kind.clone(), *s, record.clone())).collect(),
             report: &report,
         };
-        let revision = match session.write_host(&write, self.deadline()).await.map_err(ExecuteError::Store)? {
+        let written = session.write_host(&write, published.listing.as_ref(), self.deadline()).await;
+        let revision = match written.map_err(ExecuteError::Store)? {
             Written::Done(revision) => revision,
             Written::Refused(refusal) => return Err(ExecuteError::Refused(refusal)),
         };
@@ -268,8 +267,7 @@ impl Executor {
         save(state, context, directory)?;
         self.steps_run.fetch_add(1, Ordering::Relaxed);
         tracing::info!(%phase, step = %running.step, run = %running.run_id, "step starts");
-        let started = self.start_run(&running, &step, environment);
-        match started {
+        match self.start_run(&running, &step, environment) {
             Ok(child) => {
                 self.await_run(running, Some(child));
                 Ok(false)

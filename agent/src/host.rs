@@ -606,7 +606,7 @@ impl Reconciler {
             }
             Err(crate::execute::ExecuteError::Refused(refusal)) => {
                 tracing::info!(?refusal, "the transaction was refused");
-                if refusal == etcd_session::WriteRefusal::Claim {
+                if refusal == schema::writes::WriteRefusal::Claim {
                     self.presence.check_now();
                 }
                 self.mirror.request_resync();

@@ -1,12 +1,13 @@
 //! Reads from a snapshot of the mirror what a host needs: the marks by which it judges the store,
 //! the target, and what the store holds for this host.
 
-use etcd_session::{Entry, Regress, Scope, Snapshot, store_seen};
+use etcd_session::{Regress, Scope, Snapshot, store_seen};
 use planning::host::{Published, Target};
 use schema::codec;
 use schema::keys::{Key, StatusState};
 use schema::names::{HostName, StatusType, Version};
 use schema::records::{RosterEntry, StatusRecord};
+use schema::snapshot::Entry;
 use schema::store_trust::{Instruction, InstructionOrder, StoreMemory, StoreSeen};
 
 /// Returns the keys that an agent mirrors: the target, the store's identity and its own keys.

@@ -5,10 +5,11 @@
 use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::settings::Settings;
-use etcd_session::{Deadline, KeySnapshot, Marks, Session};
+use etcd_session::{Deadline, Marks, Session};
 use schema::codec;
 use schema::keys::Key;
 use schema::records::StoreIdentity;
+use schema::snapshot::KeySnapshot;
 use schema::store_trust::{StoreMemory, StoreSeen, StoreTrust, WentBack, assess};
 use std::path::PathBuf;
 use std::pin::pin;
@@ -106,7 +107,7 @@ mod tests {
 
     fn snapshot(lineage: &str, epoch: u64) -> KeySnapshot {
         let value = format!(r#"{{"format":1,"lineage":"{lineage}","epoch":{epoch}}}"#).into_bytes();
-        let entry = etcd_session::Entry { value, create_revision: 1, mod_revision: 1, lease: 0 };
+        let entry = schema::snapshot::Entry { value, create_revision: 1, mod_revision: 1, lease: 0 };
         KeySnapshot { entries: [(Key::Store.to_string(), entry)].into(), ..KeySnapshot::default() }
     }
 

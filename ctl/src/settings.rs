@@ -21,7 +21,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// All environment variables that are read.
 #[cfg(test)]
-pub(crate) const VARIABLES: [&str; 22] = [
+pub(crate) const VARIABLES: [&str; 25] = [
     "ORCHESTRATE_SOCKET",
     "ORCHESTRATE_HIERA_FILE",
     "ORCHESTRATE_PROFILE_LIST",
@@ -44,6 +44,9 @@ pub(crate) const VARIABLES: [&str; 22] = [
     "ETCDCTL_USER",
     "ETCDCTL_PASSWORD",
     "ORCHESTRATE_DIAL_TIMEOUT",
+    "SUDO_USER",
+    "LOGNAME",
+    "USER",
 ];
 
 /// The generation of the original tool whose output is wanted, where the generations differ.
@@ -80,6 +83,8 @@ pub(crate) struct Settings {
     pub(crate) state_directory: PathBuf,
     /// Name of this host, from the environment or the kernel; not validated yet.
     pub(crate) host_name: String,
+    /// Name of the person or job that runs the command, for events. Nobody verifies it.
+    pub(crate) operator: String,
 }
 
 impl Settings {
@@ -137,6 +142,10 @@ impl Settings {
             state_directory: get("ORCHESTRATE_STATE_DIR").unwrap_or(STATE_DIRECTORY.into()).into(),
             host_name: get("ORCHESTRATE_HOSTNAME")
                 .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned()),
+            operator: ["SUDO_USER", "LOGNAME", "USER"]
+                .into_iter()
+                .find_map(get)
+                .unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw())),
         })
     }
 

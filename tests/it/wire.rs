@@ -1,6 +1,6 @@
 //! Values that an earlier version of the programs wrote. `wire/store.json` holds every kind of key,
 //! `wire/journal.json` the state of a host, `wire/catalog.json` the cached catalog; all were written by
-//! the agent and the command before the identifiers of the code were renamed.
+//! the agent and the command before the identifiers of the code were renamed, except for the event.
 
 use catalog::CachedCatalog;
 use planning::host::HostState;
@@ -8,8 +8,8 @@ use schema::codec;
 use schema::health::Health;
 use schema::keys::Key;
 use schema::records::{
-    DropStaleRequest, LiveClaim, Maintenance, Report, RetryRequest, RosterEntry, ServiceRecord, StatusRecord,
-    StoreIdentity,
+    DropStaleRequest, Event, LiveClaim, Maintenance, Report, RetryRequest, RosterEntry, ServiceRecord,
+    StatusRecord, StoreIdentity,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -38,6 +38,7 @@ fn rewrite(key: &str, value: &str) -> (&'static str, String) {
         Key::Maintenance(_) => ("maintenance", again::<Maintenance>(value)),
         Key::DropStale => ("drop stale", again::<DropStaleRequest>(value)),
         Key::Config(_) => ("config", value.to_owned()),
+        Key::Event(_) => ("event", again::<Event>(value)),
     }
 }
 
@@ -51,7 +52,7 @@ fn values_of_the_store_that_an_earlier_version_wrote_are_read_and_written_alike(
         assert_eq!(Key::parse(key).expect(key).to_string(), *key);
         kinds.insert(kind);
     }
-    assert_eq!(kinds.len(), 15, "{kinds:?}");
+    assert_eq!(kinds.len(), 16, "{kinds:?}");
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! The values that operators keep in the store for files on the hosts. There are few of them, so
 //! all are followed as soon as a template or a request needs one.
 
-use etcd_session::{Entry, Feed, FeedEvent};
+use etcd_session::{Feed, FeedEvent};
 use schema::keys::Key;
 use schema::names::ConfigName;
+use schema::snapshot::Entry;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

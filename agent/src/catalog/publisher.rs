@@ -13,10 +13,7 @@ use crate::clock;
 use crate::files::Directory;
 use catalog::checks::health;
 use catalog::definitions::{Definitions, ServiceAddress, ServiceDefinition};
-use etcd_session::{
-    Deadline, Fence, PresenceState, SERVICES_IN_WRITE, ServiceChange, ServiceWrite, Session, StoreError,
-    Written, jitter,
-};
+use etcd_session::{Deadline, PresenceState, Session, StoreError, Written, jitter};
 use planning::settings::Settings;
 use schema::codec::cut;
 use schema::health::Health;
@@ -24,6 +21,8 @@ use schema::keys::Key;
 use schema::names::{HostName, ServiceName};
 use schema::records::{Maintenance, REASON_MAX_BYTES, ServiceRecord, UnpublishedService};
 use schema::time::{Backoff, BootMillis};
+use schema::writes::Fence;
+use schema::writes::services::{SERVICES_IN_WRITE, ServiceChange, ServiceWrite};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -7,13 +7,13 @@
 //! is not handed out, because that store went back.
 
 use crate::error::StoreError;
-use crate::key_snapshot::Entry;
 use crate::random::jitter;
-use crate::read::ANSWER_MAX_BYTES;
+use crate::read::{ANSWER_MAX_BYTES, entry_of};
 use crate::request::Deadline;
 use crate::session::Session;
 use etcd_client::{EventType, WatchOptions, WatchResponse, WatchStream};
 use schema::keys::Prefix;
+use schema::snapshot::Entry;
 use schema::time::Backoff;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -250,7 +250,7 @@ impl FeedTask {
     fn change(&self, event: &etcd_client::Event) -> Option<(String, Option<Entry>)> {
         let kv = event.kv()?;
         let key = self.session.strip(kv.key())?.to_owned();
-        let entry = (event.event_type() == EventType::Put).then(|| Entry::from(kv));
+        let entry = (event.event_type() == EventType::Put).then(|| entry_of(kv));
         Some((key, entry))
     }
 }

@@ -1,17 +1,17 @@
 //! Access to etcd: finds endpoints, connects, fails over and retries; mirrors and follows keys by
-//! list and watch; claims a host name and keeps its lease alive; commits the transactions of hosts
-//! and operators, one function for each. Only the export of solo-etcd uses `etcd-client` as a
+//! list and watch; claims a host name and keeps its lease alive; sends the transactions that
+//! `schema::writes` builds. Only the export of solo-etcd uses `etcd-client` as a
 //! client as well.
 
 mod certificates;
 mod classify;
+mod commit;
 mod config;
 mod connecting;
 mod discovery;
 mod error;
 mod feed;
 mod host_write;
-mod key_snapshot;
 mod marks;
 mod mirror;
 mod operator;
@@ -23,18 +23,17 @@ mod services;
 mod session;
 
 pub use certificates::{certificate_ends, check_certificates};
+pub use commit::Committed;
 pub use config::{ConfigError, EndpointSource, Secret, SessionConfig, TlsFiles};
 pub use discovery::{DEFAULT_DISCOVERY_URL, new_discovery_token};
 pub use error::{Class, StoreError};
 pub use feed::{Feed, FeedEvent, FeedOptions};
-pub use host_write::{Fence, HostWrite, Listing, WriteRefusal, Written};
-pub use key_snapshot::{Entry, KeySnapshot};
+pub use host_write::Written;
 pub use marks::{Marks, Regress, store_seen, trust_keys};
 pub use mirror::{Mirror, MirrorOptions, Scope, Snapshot};
-pub use operator::{Accepted, OneShot, StatusWrite, TargetSet};
+pub use operator::TargetSet;
 pub use presence::{Gate, Presence, PresenceConfig, PresenceState};
 pub use random::{jitter, random_token};
 pub use read::{EntryPage, KeyList, Survey};
 pub use request::Deadline;
-pub use services::{OneShotService, SERVICES_IN_WRITE, ServiceChange, ServiceWrite};
 pub use session::Session;

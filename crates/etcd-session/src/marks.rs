@@ -2,11 +2,11 @@
 //! store answers with lower values, and a watch on it stays silent. So each read is compared with
 //! the marks taken before it began.
 
-use crate::key_snapshot::KeySnapshot;
 use schema::codec;
 use schema::keys::Key;
 use schema::names::HostName;
 use schema::records::StoreIdentity;
+use schema::snapshot::KeySnapshot;
 use schema::store_trust::StoreSeen;
 use std::sync::{Mutex, PoisonError};
 

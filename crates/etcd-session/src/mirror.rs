@@ -6,15 +6,16 @@
 //! This file is long because it is one state machine.
 
 use crate::error::StoreError;
-use crate::key_snapshot::{Entry, KeySnapshot};
 use crate::marks::Regress;
 use crate::random::jitter;
-use crate::read::OPERATIONS_MAX;
+use crate::read::entry_of;
 use crate::request::Deadline;
 use crate::session::Session;
 use etcd_client::{EventType, WatchOptions, WatchResponse, WatchStream};
 use schema::keys::Key;
+use schema::snapshot::{Entry, KeySnapshot};
 use schema::time::Backoff;
+use schema::transaction::OPERATIONS_MAX;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -425,7 +426,7 @@ fn apply_event(
     }
     match event {
         EventType::Put => {
-            entries.insert(key.to_owned(), Entry::from(kv));
+            entries.insert(key.to_owned(), entry_of(kv));
         }
         EventType::Delete => {
             entries.remove(key);

@@ -14,18 +14,18 @@
 //! This file is long because it is one state machine that owns the claim and its lease.
 
 use crate::error::{Class, StoreError};
-use crate::key_snapshot::KeySnapshot;
 use crate::marks::{Marks, store_seen, trust_keys};
 use crate::random::jitter;
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
-use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use schema::codec;
 use schema::keys::Key;
 use schema::names::HostName;
 use schema::records::{LiveClaim, RosterEntry};
+use schema::snapshot::KeySnapshot;
 use schema::store_trust::{StoreMemory, StoreTrust, assess};
 use schema::time::Backoff;
+use schema::writes::claim::ClaimWrite;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -282,11 +282,10 @@ impl Claimant {
             && self.may_resume(live.lease, gate)
             && self.session.keep_own_lease(live.lease, deadline).await.is_ok()
         {
-            return self.write_claim(live.lease, live.mod_revision, gate, &snapshot, true, deadline).await;
+            return self.write_claim((live.lease, true), gate, &snapshot, deadline).await;
         }
         let lease = self.session.grant_lease(config.lease.as_secs().cast_signed(), deadline).await?;
-        let live_revision = live.map_or(0, |e| e.mod_revision);
-        let outcome = self.write_claim(lease, live_revision, gate, &snapshot, false, deadline).await;
+        let outcome = self.write_claim((lease, false), gate, &snapshot, deadline).await;
         if !matches!(outcome, Ok(ClaimOutcome::Held(_))) {
             // A lease without keys has no use. If the revocation fails, the lease expires by
             // itself.
@@ -308,66 +307,30 @@ impl Claimant {
         lease != 0 && (as_left || self.held == Some((lease, gate.history)))
     }
 
-    /// Writes the claim under the lease, if the claim is still as it was read. A claim under a new
-    /// lease also deletes the old listing, whose version was proven before this claim.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one transaction")]
+    /// Writes the claim under the lease, if the claim is still as it was read.
     async fn write_claim(
         &self,
-        lease: i64,
-        live_revision: i64,
+        (lease, resumed): (i64, bool),
         gate: &Gate,
         snapshot: &KeySnapshot,
-        resumed: bool,
         deadline: Deadline,
     ) -> Result<ClaimOutcome, StoreError> {
-        let host = &self.config.host;
-        let (live, store) = (self.session.full(Key::Live(host.clone())), self.session.full(Key::Store));
-        let roster = self.session.full(Key::Host(host.clone()));
-        let under_lease = || Some(PutOptions::new().with_lease(lease));
-        let mut compares = vec![
-            Compare::mod_revision(live.clone(), CompareOp::Equal, live_revision),
-            Compare::mod_revision(store, CompareOp::Equal, gate.store_revision),
-        ];
-        let claim = codec::write(&self.config.claim);
-        let says_so = |e: &crate::key_snapshot::Entry| e.value == claim.as_bytes();
-        let unchanged = resumed
-            && snapshot.get(&Key::Live(host.clone())).is_some_and(says_so)
-            && snapshot.get(&Key::Host(host.clone())).is_some();
-        let mut operations = vec![TxnOp::put(live.clone(), claim, under_lease())];
-        let absent = Compare::version(roster.clone(), CompareOp::Equal, 0);
-        let enlist = TxnOp::put(roster, codec::write(&self.config.roster), None);
-        operations.push(TxnOp::txn(Txn::new().when([absent]).and_then([enlist])));
-        let announced = Key::Announced(host.clone());
-        if let Some(entry) = snapshot.get(&announced).filter(|_| !resumed) {
-            let key = self.session.full(&announced);
-            compares.push(Compare::mod_revision(key.clone(), CompareOp::Equal, entry.mod_revision));
-            operations.push(TxnOp::delete(key, None));
-            if let Ok(version) = codec::read_version(&entry.value) {
-                operations
-                    .push(TxnOp::delete(self.session.full(Key::RunningVersion(version, host.clone())), None));
-            }
-        }
-        if unchanged {
-            // The comparison alone proves that the claim is still ours, so a restart writes
-            // nothing.
-            compares.push(Compare::lease(live, CompareOp::Equal, lease));
-            operations.clear();
-        }
-        // A repetition after a lost answer writes the same values under the same lease, or it is
-        // refused and the claim is read again.
-        let answer = self
-            .session
-            .call("claim the name", Repeat::Freely, deadline, |mut client| {
-                let txn = Txn::new().when(compares.clone()).and_then(operations.clone());
-                async move { client.txn(txn).await }
-            })
-            .await?;
-        let revision = answer.header().map_or(0, |h| h.revision());
-        if !answer.succeeded() {
+        let write = ClaimWrite {
+            host: &self.config.host,
+            claim: &self.config.claim,
+            roster: &self.config.roster,
+            lease,
+            resumed,
+            store_revision: gate.store_revision,
+        };
+        let transaction = write.transaction(snapshot);
+        let committed = self.session.commit(&transaction, deadline).await?;
+        if !committed.applied {
             return Ok(ClaimOutcome::Raced);
         }
-        self.session.note_revision(revision);
-        let live_revision = if unchanged { live_revision } else { revision };
+        let unchanged = transaction.operations.is_empty();
+        let found = snapshot.revision_of(&Key::Live(self.config.host.clone()));
+        let live_revision = if unchanged { found } else { committed.revision };
         Ok(ClaimOutcome::Held(HeldClaim { lease, live_revision, history: gate.history }))
     }
 

@@ -3,11 +3,12 @@
 //! This file is long because all reads share the rules for pages and revisions.
 
 use crate::error::StoreError;
-use crate::key_snapshot::{Entry, KeySnapshot};
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
 use etcd_client::{GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use schema::keys::{Key, Prefix};
+use schema::snapshot::{Entry, KeySnapshot};
+use schema::transaction::OPERATIONS_MAX;
 use std::collections::BTreeMap;
 
 /// Number of keys in one page of a keys-only read. Pages are large because etcd walks the whole
@@ -21,8 +22,6 @@ const PAGE_BYTES: usize = 4 * 1024 * 1024;
 /// Largest answer that is decoded, in bytes. The library's default of 4 MiB is too small for
 /// 100,000 keys.
 pub(crate) const ANSWER_MAX_BYTES: usize = 64 * 1024 * 1024;
-/// Largest number of operations in one transaction; etcd's own limit.
-pub(crate) const OPERATIONS_MAX: usize = 128;
 
 /// The keys of a range at one revision, without their values.
 #[derive(Debug)]
@@ -296,7 +295,7 @@ impl Session {
 
     fn insert(&self, kv: &KeyValue, entries: &mut BTreeMap<String, Entry>) {
         if let Some(key) = self.strip(kv.key()) {
-            entries.insert(key.to_owned(), Entry::from(kv));
+            entries.insert(key.to_owned(), entry_of(kv));
         }
     }
 
@@ -406,7 +405,7 @@ impl Listing<'_> {
         let entries = page
             .kvs()
             .iter()
-            .filter_map(|kv| self.session.strip(kv.key()).map(|key| (key.to_owned(), Entry::from(kv))));
+            .filter_map(|kv| self.session.strip(kv.key()).map(|key| (key.to_owned(), entry_of(kv))));
         Ok(Some(entries.collect()))
     }
 
@@ -416,9 +415,19 @@ impl Listing<'_> {
     }
 }
 
+/// Returns the value and metadata of a key that was read.
+pub(crate) fn entry_of(kv: &KeyValue) -> Entry {
+    Entry {
+        value: kv.value().to_vec(),
+        create_revision: kv.create_revision(),
+        mod_revision: kv.mod_revision(),
+        lease: kv.lease(),
+    }
+}
+
 /// Returns the first key after all keys with this prefix. Prefixes end in a slash here, so the last
 /// byte has a successor.
-fn range_end(prefix: &[u8]) -> Vec<u8> {
+pub(crate) fn range_end(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     if let Some(last) = end.last_mut() {
         *last = last.saturating_add(1);

@@ -102,6 +102,7 @@ fn all(access: Access) -> Vec<Grant> {
         Prefix::ReportingAll,
         Prefix::Maintenances,
         Prefix::Config,
+        Prefix::Events,
     ];
     grant(access, ones.into_iter().chain(below.map(Keys::Below)))
 }

@@ -4,7 +4,7 @@
 //! original tool, with their leading slash, so that a reader who only knows those sees correct
 //! lists. A session may put a namespace in front of every key; the keys here do not contain it.
 
-use crate::names::{ConfigName, HostName, NameError, ServiceName, StatusType, Version};
+use crate::names::{ConfigName, EventId, HostName, NameError, ServiceName, StatusType, Version};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -70,6 +70,8 @@ pub enum Key {
     DropStale,
     /// A value that operators keep for the templates of hosts.
     Config(ConfigName),
+    /// What an operator did. Bounded in number and age.
+    Event(EventId),
 }
 
 /// A key that is unknown or contains an invalid name.
@@ -104,6 +106,7 @@ const HEALTH: &str = "/orchestrate/health/";
 const MAINTENANCE: &str = "/orchestrate/maintenance/";
 const DROP_STALE: &str = "/orchestrate/release_view";
 const CONFIG: &str = "/orchestrate/config/";
+const EVENTS: &str = "/orchestrate/events/";
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -123,6 +126,7 @@ impl fmt::Display for Key {
             Self::Maintenance(host) => write!(f, "{MAINTENANCE}{host}"),
             Self::DropStale => f.write_str(DROP_STALE),
             Self::Config(value) => write!(f, "{CONFIG}{value}"),
+            Self::Event(id) => write!(f, "{EVENTS}{id}"),
         }
     }
 }
@@ -133,6 +137,25 @@ type PerHost = (&'static str, fn(HostName) -> Key);
 type PerService = (&'static str, fn(ServiceName, HostName) -> Key);
 
 impl Key {
+    /// Returns the host to which the key belongs; `None` for a key of the whole fleet. All keys of
+    /// a host are deleted when it is decommissioned.
+    pub fn host(&self) -> Option<&HostName> {
+        match self {
+            Self::RunningVersion(_, host)
+            | Self::Status(_, _, host)
+            | Self::Host(host)
+            | Self::Live(host)
+            | Self::Announced(host)
+            | Self::Report(host)
+            | Self::Retry(host)
+            | Self::Reporting(_, host)
+            | Self::Service(_, host)
+            | Self::Health(_, host)
+            | Self::Maintenance(host) => Some(host),
+            Self::CurrentVersion | Self::Store | Self::DropStale | Self::Config(_) | Self::Event(_) => None,
+        }
+    }
+
     /// Parses a key of the store.
     ///
     /// # Errors
@@ -164,6 +187,9 @@ impl Key {
         }
         if let Some(rest) = text.strip_prefix(CONFIG) {
             return Ok(Self::Config(ConfigName::new(rest).map_err(name)?));
+        }
+        if let Some(rest) = text.strip_prefix(EVENTS) {
+            return Ok(Self::Event(EventId::new(rest).map_err(name)?));
         }
         let per_service: [PerService; 2] = [(SERVICES, Self::Service), (HEALTH, Self::Health)];
         for (prefix, make) in per_service {
@@ -232,6 +258,8 @@ pub enum Prefix {
     Maintenances,
     /// The values that operators keep for the templates of hosts.
     Config,
+    /// What operators did.
+    Events,
 }
 
 impl fmt::Display for Prefix {
@@ -254,6 +282,7 @@ impl fmt::Display for Prefix {
             Self::Health(service) => write!(f, "{HEALTH}{service}/"),
             Self::Maintenances => f.write_str(MAINTENANCE),
             Self::Config => f.write_str(CONFIG),
+            Self::Events => f.write_str(EVENTS),
         }
     }
 }
@@ -278,6 +307,7 @@ pub fn documented() -> Vec<(String, &'static str)> {
         (format!("{MAINTENANCE}{host}"), "durable"),
         (DROP_STALE.into(), "durable"),
         (format!("{CONFIG}<name>"), "durable"),
+        (format!("{EVENTS}<ms>-<random>"), "30 days, at most 10,000"),
     ]
 }
 
@@ -316,6 +346,7 @@ mod tests {
                 Key::Maintenance(host),
                 Key::DropStale,
                 Key::Config(ConfigName::new(v).unwrap()),
+                Key::Event(EventId::new(format!("{s}-a")).unwrap()),
             ] {
                 prop_assert_eq!(Key::parse(&key.to_string()).unwrap(), key);
             }
@@ -355,6 +386,9 @@ mod tests {
             "/orchestrate/health/web/a/b",
             "/orchestrate/maintenance/",
             "/orchestrate/release_view/",
+            "/orchestrate/events/17",
+            "/orchestrate/events/-a",
+            "/orchestrate/events/99999999999999999999-a",
             "/running_version/1/h\n",
         ] {
             Key::parse(bad).unwrap_err();

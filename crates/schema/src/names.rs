@@ -2,6 +2,8 @@
 //! types before it is used. For that reason every name can be part of a key, a path or a line of
 //! output.
 //!
+//! This file is long because it holds every kind of name with its rule.
+//!
 //! Host names follow the DNS label rules of RFC 1123, section 2.1. A tag can be any printable text.
 //! All other names share one character set.
 
@@ -77,6 +79,20 @@ fn check_host(what: &'static str, text: &str) -> Result<(), NameError> {
             text,
             "must be DNS labels: 1 to 63 of A-Z a-z 0-9 and inner hyphens each, separated by dots",
         ))
+    }
+}
+
+fn check_event_id(what: &'static str, text: &str) -> Result<(), NameError> {
+    let parts = text.split_once('-');
+    let is_id = |(millis, random)| {
+        let plain = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+        let (millis, random): (&str, &str) = (millis, random);
+        !millis.is_empty() && plain(millis) && millis.parse::<u64>().is_ok() && check_name("", random).is_ok()
+    };
+    if text.len() <= NAME_MAX_BYTES && parts.is_some_and(is_id) {
+        Ok(())
+    } else {
+        Err(NameError::new(what, text, "must be milliseconds, a hyphen and a token"))
     }
 }
 
@@ -240,6 +256,27 @@ name!(
     "token",
     check_name
 );
+
+name!(
+    /// The id of an event: the milliseconds since the Unix epoch by the clock of the operator's
+    /// machine, a hyphen, and a random token.
+    EventId,
+    "event id",
+    check_event_id
+);
+
+impl EventId {
+    /// Returns the id of an event at this time, in milliseconds since the Unix epoch.
+    pub fn of(millis: u64, random: &Token) -> Self {
+        let text: String = format!("{millis}-{random}").chars().take(NAME_MAX_BYTES).collect();
+        Self(text.into())
+    }
+
+    /// Returns the time in the id, in milliseconds since the Unix epoch.
+    pub fn millis(&self) -> u64 {
+        self.0.split_once('-').and_then(|(millis, _)| millis.parse().ok()).unwrap_or(0)
+    }
+}
 
 impl ServiceName {
     /// True if the name can be one label of a DNS name, also with `_` in front of it (RFC 2782).

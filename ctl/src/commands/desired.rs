@@ -5,11 +5,12 @@ use crate::exit::{Exit, Failure};
 use crate::local::{self, LocalState};
 use crate::output::{self, Output};
 use crate::settings::Flavour;
-use etcd_session::{KeySnapshot, StoreError};
+use etcd_session::StoreError;
 use schema::codec;
 use schema::keys::Key;
 use schema::names::{HostName, Version};
 use schema::records::{Driver, LiveClaim};
+use schema::snapshot::KeySnapshot;
 use serde_json::json;
 
 /// The desired version, as far as it is known.

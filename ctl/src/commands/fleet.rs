@@ -2,12 +2,13 @@
 
 use super::context::{Store, now};
 use crate::output;
-use etcd_session::{Deadline, KeySnapshot, StoreError};
+use etcd_session::{Deadline, StoreError};
 use planning::fleet::{Fleet, FleetTarget};
 use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::names::Version;
 use schema::records::{StoreIdentity, certificate_warning};
+use schema::snapshot::KeySnapshot;
 
 /// The ranges with the values that verdicts depend on. [`KEYS`] are read too. Of the listings only
 /// the keys are read, because the keys hold all of their information.

@@ -5,11 +5,12 @@ use super::why::read_host_keys;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
 use anyhow::anyhow;
-use etcd_session::KeySnapshot;
 use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Role, quoted};
 use schema::records::RosterEntry;
+use schema::snapshot::KeySnapshot;
+use schema::writes::operator;
 use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
 
@@ -128,7 +129,10 @@ pub(super) async fn add(
     let unchanged = snapshot.get(&Key::Host(host.clone())).filter(|_| before.as_ref() == Some(&entry));
     let revision = match unchanged {
         Some(unchanged) => unchanged.mod_revision,
-        None => store.session.add_host(host, &entry, store.deadline).await?,
+        None => {
+            let act = store.act("hosts add", None).await?;
+            store.commit(&operator::add_host(host, &entry, &snapshot, &act)).await?
+        }
     };
     output.answer(&json!({ "host": host, "revision": revision, "changed": unchanged.is_none() }), |_| {});
     Ok(Exit::Yes)
@@ -161,7 +165,11 @@ pub(super) async fn decommission(
         return Ok(Exit::Yes);
     }
     let tombstone = RosterEntry { decommissioned: Some(before.decommissioned.unwrap_or_else(now)), ..before };
-    let revision = store.session.decommission_host(host, &tombstone, &snapshot, store.deadline).await?;
+    let act = store.act("hosts decommission", None).await?;
+    let mut revision = 0;
+    for transaction in operator::decommission(host, &tombstone, &snapshot, &act) {
+        revision = store.commit(&transaction).await?;
+    }
     output.answer(&json!({ "host": host, "revision": revision, "changed": true }), |_| {});
     Ok(Exit::Yes)
 }

@@ -6,12 +6,12 @@ use crate::local;
 use crate::output::{self, Output};
 use crate::settings::Settings;
 use anyhow::anyhow;
-use etcd_session::KeySnapshot;
 use schema::codec;
 use schema::health::CheckStatus;
 use schema::keys::{Key, StatusState};
 use schema::names::{HostName, StatusType};
 use schema::records::{FailingCheck, Report, StatusRecord};
+use schema::snapshot::KeySnapshot;
 use serde_json::json;
 use std::io;
 

@@ -8,6 +8,7 @@ use schema::codec;
 use schema::keys::Key;
 use schema::names::{HostName, ServiceName};
 use schema::records::{Maintenance, MaintenanceEntry, MaintenanceMode};
+use schema::writes::operator;
 use serde_json::json;
 
 /// The arguments of `maintenance` or `drain`.
@@ -47,17 +48,22 @@ pub(super) async fn set(
         None => Maintenance::default(),
     };
     let changed = change(&mut out, &request, service.as_ref());
-    let revision = before.map_or(0, |entry| entry.mod_revision);
     let revision = if changed {
-        let (done, revision) = store.session.set_maintenance(&host, &out, revision, store.deadline).await?;
-        if !done {
+        let verb = match request.how {
+            MaintenanceMode::Maintenance => "maintenance",
+            MaintenanceMode::Draining => "drain",
+        };
+        let act = store.act(verb, request.reason).await?;
+        let transaction = operator::set_maintenance(&host, &out, &snapshot, &act);
+        let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
+        if !committed.applied {
             return Err(Failure::cannot_tell(
                 "it was changed at the same time by another command; check it and repeat the command",
             ));
         }
-        revision
+        committed.revision
     } else {
-        revision
+        before.map_or(0, |entry| entry.mod_revision)
     };
     if snapshot.get(&keys[1]).is_none() {
         output::warn(&format!("no agent lives on {host}: it counts when one comes"));
@@ -99,7 +105,9 @@ fn change(out: &mut Maintenance, request: &MaintenanceRequest<'_>, service: Opti
 
 /// Asks every agent to stop serving retained instances.
 pub(super) async fn drop_stale(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let revision = store.session.request_drop_stale(now(), store.deadline).await?;
+    let found = store.session.read_keys(&[Key::DropStale], store.deadline).await?;
+    let act = store.act("drop-stale", None).await?;
+    let revision = store.commit(&operator::request_drop_stale(now(), &found, &act)).await?;
     output.answer(&json!({ "revision": revision }), |_| {});
     Ok(Exit::Yes)
 }

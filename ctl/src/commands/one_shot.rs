@@ -19,11 +19,13 @@ use crate::exit::{Exit, Failure};
 use crate::local::{self, LeaseName, LocalState};
 use crate::output::{self, Output};
 use anyhow::anyhow;
-use etcd_session::{KeySnapshot, OneShot, StatusWrite, StoreError};
+use etcd_session::StoreError;
 use schema::codec;
 use schema::keys::{Key, Prefix, StatusState};
 use schema::names::{CheckId, HostName, StatusType, Version, quoted};
 use schema::records::{Driver, StatusRecord};
+use schema::snapshot::KeySnapshot;
+use schema::writes::one_shot::OneShot;
 use serde_json::json;
 use std::fmt::Display;
 
@@ -227,8 +229,8 @@ async fn write_status(
         reason: String::new(),
     };
     let shot = OneShot { host: writer.host.clone(), lease, live_revision: agent.map(|a| a.revision) };
-    let status = StatusWrite { kind: kind.clone(), state, record, lease };
-    Ok(session.status_one_shot(&shot, &status, *deadline).await?)
+    let transaction = shot.status(&(kind.clone(), state, record));
+    Ok(session.commit(&transaction, *deadline).await?.applied)
 }
 
 /// Reports the version that a host runs.
@@ -276,7 +278,7 @@ async fn write_listing(writer: &Writer<'_>, running: &Version) -> Result<bool, F
         None => writer.lease(None, LISTING_SECONDS).await?,
     };
     let shot = OneShot { host: host.clone(), lease, live_revision: agent.map(|a| a.revision) };
-    Ok(session.list_one_shot(&shot, running, now(), &others, *deadline).await?)
+    Ok(session.commit(&shot.list(running, now(), &others), *deadline).await?.applied)
 }
 
 /// Returns the versions under which a host is listed, from the keys of the listings alone.

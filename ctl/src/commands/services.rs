@@ -12,12 +12,14 @@ use catalog::{
     Claim, Data, GuardSettings, Instance, QueryType, Question, StoredAddresses, View, Zone, answer,
     catalog_from_store, vanished_entries,
 };
-use etcd_session::{EntryPage, Feed, FeedEvent, FeedOptions, KeySnapshot, OneShotService, StoreError};
+use etcd_session::{EntryPage, Feed, FeedEvent, FeedOptions, StoreError};
 use schema::codec;
 use schema::health::Level;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, ServiceName, Tag};
 use schema::records::{DropStaleRequest, Maintenance, ServiceRecord, published_interfaces};
+use schema::snapshot::KeySnapshot;
+use schema::writes::services::{OneShotServices, SERVICES_IN_WRITE};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -227,9 +229,9 @@ pub(super) async fn publish_service(store: &Store<'_>, output: &mut Output) -> R
         }));
     let record = ServiceRecord { host: Some(host.clone()), ..ServiceRecord::of_interfaces(interfaces) };
     let names: Vec<ServiceName> = list.services.iter().map(|service| service.name.clone()).collect();
-    let shot = OneShotService { host, record: record.write(), services: names.clone() };
+    let record = record.write();
     for tries in 1.. {
-        if names.is_empty() || store.session.publish_one_shot(&shot, store.deadline).await? {
+        if write_once(&host, &record, &names, store).await? {
             break;
         }
         if tries == TRIES {
@@ -238,6 +240,24 @@ pub(super) async fn publish_service(store: &Store<'_>, output: &mut Output) -> R
     }
     output.answer(&json!({ "services": names }), |o| names.iter().for_each(|name| o.line(name.as_str())));
     Ok(Exit::Yes)
+}
+
+/// Publishes services of a host. Returns false if an agent came or went meanwhile: nothing, or only
+/// a part, was written, and the call can be repeated.
+async fn write_once(
+    host: &HostName,
+    record: &str,
+    names: &[ServiceName],
+    store: &Store<'_>,
+) -> Result<bool, StoreError> {
+    for services in names.chunks(SERVICES_IN_WRITE) {
+        let write = OneShotServices { host, record, services };
+        let found = store.session.read_keys(&write.keys(), store.deadline).await?;
+        if !store.session.commit(&write.transaction(&found), store.deadline).await?.applied {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Waits until a service has `count` instances. Exits with 0 if it has, with 1 if it did not in

@@ -7,6 +7,7 @@ use crate::output::{self, Output};
 use schema::keys::{Key, Prefix};
 use schema::names::{Token, Version};
 use schema::records::{Report, ReportedStore, StoreIdentity};
+use schema::writes::operator;
 use schema::{codec, server_version};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -77,9 +78,15 @@ pub(super) async fn accept(
     let reported: Vec<ReportedStore> =
         reports.filter_map(|(_, entry)| codec::read::<Report>(&entry.value).ok()?.store).collect();
     let identity = next_identity(key.as_ref(), lineage, &reported)?;
-    let accepted = store.session.accept_store(&found, identity, version, store.deadline).await?;
+    let act = store.act("store accept", None).await?;
+    let transaction = operator::accept_store(&identity, version, &found, &act);
+    let accepted = store.session.commit_act(&transaction, &act, store.deadline).await?;
+    if !accepted.applied {
+        return Err(Failure::cannot_tell(
+            "the store's identity changed during the command; check it and repeat the command",
+        ));
+    }
     LocalState::of(store.settings).keep_current_version(version);
-    let identity = &accepted.identity;
     output::note(&format!(
         "accepted at revision {}: lineage {}, epoch {}, version {version}",
         accepted.revision, identity.lineage, identity.epoch

@@ -27,7 +27,8 @@ pub(super) async fn trigger_update(
         let (fleet, _) = fleet::read(store, None, store.deadline).await?;
         refuse_unsettled(&fleet)?;
     }
-    let set = store.session.set_target(version, if_different, store.deadline).await?;
+    let act = store.act("trigger_update", None).await?;
+    let set = store.session.set_target(version, if_different, &act, store.deadline).await?;
     LocalState::of(store.settings).keep_current_version(version);
     if !set.changed {
         output::note(&format!(

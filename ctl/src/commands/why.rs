@@ -5,13 +5,15 @@ use super::context::{Store, now};
 use super::{fleet, services};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
-use etcd_session::{KeySnapshot, StoreError};
+use etcd_session::StoreError;
 use planning::fleet::{Chain, FleetTarget, FleetVerdict, HostFacts, Root, WaitGraph, Waiting};
 use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::names::HostName;
 use schema::plan::{HostVerdict, WaitingOn};
 use schema::records::Report;
+use schema::snapshot::KeySnapshot;
+use schema::writes::operator;
 use serde_json::json;
 use std::collections::BTreeSet;
 
@@ -278,12 +280,14 @@ fn no_log(host: &HostName, verdict: &HostVerdict) -> String {
 
 /// Asks a host to try again.
 pub(super) async fn retry(host: &HostName, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let keys = [Key::Host(host.clone()), Key::Live(host.clone()), Key::Report(host.clone())];
+    let known_by = [Key::Host(host.clone()), Key::Live(host.clone()), Key::Report(host.clone())];
+    let keys = [&known_by[..], &[Key::Retry(host.clone())]].concat();
     let snapshot = store.session.read_keys(&keys, store.deadline).await?;
-    if snapshot.entries.is_empty() {
+    if known_by.iter().all(|key| snapshot.get(key).is_none()) {
         return Err(unknown(host));
     }
-    let revision = store.session.ask_retry(host, now(), store.deadline).await?;
+    let act = store.act("retry", None).await?;
+    let revision = store.commit(&operator::request_retry(host, now(), &snapshot, &act)).await?;
     if snapshot.get(&keys[1]).is_none() {
         output::warn(&format!("no agent lives on {host}: it tries again when one comes"));
     }

@@ -317,8 +317,12 @@ fn the_local_http_is_bounded_in_time_size_and_number() {
     idle[0].write_all(b"GET /live HTTP/1.1\r\nHost: loc").unwrap();
     wait::until("somebody else is answered", || host.http_get("/live"), || host.describe());
     idle[0].set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
-    let mut rest = Vec::new();
-    idle[0].read_to_end(&mut rest).expect("it is let go");
+    match idle[0].read_to_end(&mut Vec::new()) {
+        Ok(_) => {}
+        // The agent closed the connection before it read the request.
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+        Err(error) => panic!("the connection is not closed: {error}"),
+    }
     // A web page cannot read it through a host name that it made resolve to this address.
     for (name, code) in
         [("localhost", "200"), ("127.0.0.1:80", "200"), ("evil.example", "403"), ("10.0.0.1", "403")]

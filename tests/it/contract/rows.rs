@@ -2,7 +2,11 @@
 
 use super::fleet::{clear, fill};
 use super::json::{differs, wrong_json};
+use schema::codec;
+use schema::keys::Key;
+use schema::records::Event;
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -274,9 +278,56 @@ pub(super) fn check_writes(world: &World, store: &Store, facts: &[(&str, &str)],
     for row in rows {
         clear(store);
         fill(store, facts);
+        let before = store.list("/");
         wrong.extend(check(world, Some(store), row).err());
+        wrong.extend(wrong_event(row, &before, &store.list("/")));
     }
     report(&wrong);
+}
+
+/// Checks that the verb left one event if it changed more than what a host says of itself, and none
+/// otherwise. Returns what is wrong.
+fn wrong_event(
+    row: &Row,
+    before: &BTreeMap<String, String>,
+    after: &BTreeMap<String, String>,
+) -> Option<String> {
+    let of_host = |key: &&String| match Key::parse(key).expect("a key") {
+        Key::RunningVersion(..)
+        | Key::Status(..)
+        | Key::Announced(_)
+        | Key::Reporting(..)
+        | Key::Service(..)
+        | Key::Health(..) => true,
+        Key::CurrentVersion
+        | Key::Store
+        | Key::Host(_)
+        | Key::Live(_)
+        | Key::Report(_)
+        | Key::Retry(_)
+        | Key::Maintenance(_)
+        | Key::DropStale
+        | Key::Config(_)
+        | Key::Event(_) => false,
+    };
+    let keys = before.keys().chain(after.keys()).filter(|key| before.get(*key) != after.get(*key));
+    let (events, changed): (BTreeSet<&String>, BTreeSet<&String>) =
+        keys.filter(|key| !of_host(key)).partition(|key| key.starts_with("/orchestrate/events/"));
+    let read = |key: &String| codec::read::<Event>(after[key].as_bytes()).expect("an event");
+    let events: Vec<Event> = events.into_iter().map(read).collect();
+    let fits = match &events[..] {
+        [] => changed.is_empty(),
+        [event] => {
+            changed.contains(&event.what)
+                && event.from.as_ref() == before.get(&event.what)
+                && event.to.as_ref() == after.get(&event.what)
+                && row.arguments.join(" ").starts_with(&event.verb)
+                && event.client.starts_with(HERE)
+                && !event.user.is_empty()
+        }
+        _ => false,
+    };
+    (!fits).then(|| format!("== {}: changed {changed:?}, events {events:#?}", row.name))
 }
 
 pub(super) fn report(wrong: &[String]) {

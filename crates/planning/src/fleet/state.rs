@@ -211,7 +211,8 @@ impl Fleet {
             | Key::Retry(_)
             | Key::Service(..)
             | Key::DropStale
-            | Key::Config(_) => {}
+            | Key::Config(_)
+            | Key::Event(_) => {}
         }
     }
 

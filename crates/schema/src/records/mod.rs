@@ -1,6 +1,7 @@
 //! The JSON values of the store. Each contains a format version. Readers ignore fields that they do
 //! not know, and accept the plain text of the original tool where it wrote one.
 
+mod event;
 mod live;
 mod machine;
 mod maintenance;
@@ -12,6 +13,7 @@ mod status;
 mod store;
 mod wait;
 
+pub use event::{EVENT_TEXT_MAX_BYTES, Event};
 pub use live::{Driver, LiveClaim};
 pub use machine::{CERTIFICATE_WARNING, MachineInfo, certificate_warning};
 pub use maintenance::{Maintenance, MaintenanceEntry, MaintenanceMode};

@@ -1,7 +1,6 @@
 //! Keys of the store and their entries at one revision.
 
-use etcd_client::KeyValue;
-use schema::keys::Key;
+use crate::keys::Key;
 use std::collections::BTreeMap;
 
 /// Value and metadata of one key.
@@ -15,17 +14,6 @@ pub struct Entry {
     pub mod_revision: i64,
     /// Lease that the key is attached to; 0 for none.
     pub lease: i64,
-}
-
-impl From<&KeyValue> for Entry {
-    fn from(kv: &KeyValue) -> Self {
-        Self {
-            value: kv.value().to_vec(),
-            create_revision: kv.create_revision(),
-            mod_revision: kv.mod_revision(),
-            lease: kv.lease(),
-        }
-    }
 }
 
 /// Keys and their entries at one revision.
@@ -43,5 +31,10 @@ impl KeySnapshot {
     /// Returns the entry of a key, or `None` if the key does not exist.
     pub fn get(&self, key: &Key) -> Option<&Entry> {
         self.entries.get(&key.to_string())
+    }
+
+    /// Returns the revision at which a key was last written; 0 if it does not exist.
+    pub fn revision_of(&self, key: &Key) -> i64 {
+        self.get(key).map_or(0, |entry| entry.mod_revision)
     }
 }

@@ -1,0 +1,88 @@
+//! Sends transactions. What they compare and change is decided in `schema::writes`.
+
+use crate::error::StoreError;
+use crate::request::{Deadline, Repeat};
+use crate::session::Session;
+use etcd_client::{CompareOp, PutOptions, Txn, TxnOp};
+use schema::snapshot::KeySnapshot;
+use schema::transaction::{Compare, Operation, Transaction};
+
+/// The store's answer to a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Committed {
+    /// True if all comparisons held and the operations were applied.
+    pub applied: bool,
+    /// Revision of the store after the transaction.
+    pub revision: i64,
+    /// The keys that the transaction read because a comparison did not hold.
+    pub found: KeySnapshot,
+}
+
+impl Session {
+    /// Sends a transaction.
+    ///
+    /// # Errors
+    /// Returns the store's error. It is of class [`Class::Unknown`](crate::Class::Unknown) if the
+    /// answer was lost and the transaction is not idempotent.
+    pub async fn commit(
+        &self,
+        transaction: &Transaction,
+        deadline: Deadline,
+    ) -> Result<Committed, StoreError> {
+        let operation = transaction.name;
+        let refused = |error| StoreError::Refused { operation, detail: format!("{error}") };
+        transaction.check().map_err(refused)?;
+        let request = self.request_of(transaction);
+        let repeat = if transaction.idempotent { Repeat::Freely } else { Repeat::IfNotApplied };
+        let answer = self
+            .call(operation, repeat, deadline, |mut client| {
+                let request = request.clone();
+                async move { client.txn(request).await }
+            })
+            .await?;
+        let mut found = KeySnapshot::default();
+        let applied = answer.succeeded();
+        if !applied && !transaction.reads.is_empty() {
+            self.merge(&answer, &mut found)?;
+        }
+        let revision = answer.header().map_or(0, |header| header.revision());
+        self.note_revision(revision);
+        Ok(Committed { applied, revision, found })
+    }
+
+    fn request_of(&self, transaction: &Transaction) -> Txn {
+        let compares: Vec<etcd_client::Compare> =
+            transaction.compares.iter().map(|compare| self.compare_of(compare)).collect();
+        let operations: Vec<TxnOp> =
+            transaction.operations.iter().map(|operation| self.operation_of(operation)).collect();
+        let reads: Vec<TxnOp> =
+            transaction.reads.iter().map(|key| TxnOp::get(self.full(key), None)).collect();
+        Txn::new().when(compares).and_then(operations).or_else(reads)
+    }
+
+    fn compare_of(&self, compare: &Compare) -> etcd_client::Compare {
+        use etcd_client::Compare as Etcd;
+        match compare {
+            Compare::Revision(key, revision) => {
+                Etcd::mod_revision(self.full(key), CompareOp::Equal, *revision)
+            }
+            Compare::Value(key, value) => Etcd::value(self.full(key), CompareOp::Equal, value.as_slice()),
+            Compare::Lease(key, lease) => Etcd::lease(self.full(key), CompareOp::Equal, *lease),
+        }
+    }
+
+    fn operation_of(&self, operation: &Operation) -> TxnOp {
+        match operation {
+            Operation::Put { key, value, lease } => {
+                let options = (*lease != 0).then(|| PutOptions::new().with_lease(*lease));
+                TxnOp::put(self.full(key), value.as_slice(), options)
+            }
+            Operation::PutIfAbsent { key, value } => {
+                let absent = self.compare_of(&Compare::absent(key.clone()));
+                let put = TxnOp::put(self.full(key), value.as_slice(), None);
+                TxnOp::txn(Txn::new().when([absent]).and_then([put]))
+            }
+            Operation::Delete(key) => TxnOp::delete(self.full(key), None),
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The record of an operator's act.
+
+use serde::{Deserialize, Serialize};
+
+/// Longest text of an event, in bytes: each of its fields is cut to it.
+pub const EVENT_TEXT_MAX_BYTES: usize = 1024;
+
+/// `/orchestrate/events/<id>`: what an operator did. It is written in the transaction of the act
+/// itself. The time is part of the id. Nobody verifies the user and the client: they are what the
+/// operator's machine says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// Name of the person or job that acted.
+    pub user: String,
+    /// The machine and the program from which it acted.
+    pub client: String,
+    /// The verb of the command.
+    pub verb: String,
+    /// The key that was changed.
+    pub what: String,
+    /// The value of that key before; `None` if it did not exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// The value of that key after; `None` if it was deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// The reason that was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}

@@ -1,0 +1,178 @@
+//! An act of an operator, and the event that its transaction carries.
+//!
+//! The events of a fleet are bounded: each act deletes the oldest ones that are too many or too
+//! old. The ids order nothing, because the clocks of operators differ; readers order events by
+//! their revisions.
+
+use crate::codec::{self, cut};
+use crate::keys::Key;
+use crate::names::EventId;
+use crate::records::{EVENT_TEXT_MAX_BYTES, Event};
+use crate::snapshot::KeySnapshot;
+use crate::transaction::{Operation, Transaction};
+use std::time::Duration;
+
+/// Largest number of events that are kept.
+pub const EVENTS_MAX: usize = 10_000;
+/// Time for which an event is kept.
+pub const EVENT_AGE_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Number of the oldest events that an act reads, and so the largest number that it deletes.
+pub const EVENTS_TO_READ: usize = 10;
+
+/// The events as they stood before an act. The default is an empty list, for which nothing is
+/// deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EventLog {
+    /// Number of events.
+    pub count: usize,
+    /// Ids of the oldest events by revision of creation, at most [`EVENTS_TO_READ`].
+    pub oldest: Vec<EventId>,
+}
+
+/// An act of an operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Act {
+    /// Id of the event.
+    pub id: EventId,
+    /// Name of the person or job that acts.
+    pub user: String,
+    /// The machine and the program from which it acts.
+    pub client: String,
+    /// The verb of the command.
+    pub verb: &'static str,
+    /// The reason that was given.
+    pub reason: Option<String>,
+    /// The events before the act.
+    pub log: EventLog,
+}
+
+impl Act {
+    /// Adds the event of a change of `key` to its transaction, and the deletion of old events.
+    /// `found` holds the key as it was before.
+    pub(super) fn add_event(
+        &self,
+        mut transaction: Transaction,
+        key: &Key,
+        found: &KeySnapshot,
+    ) -> Transaction {
+        let text = |bytes: &[u8]| cut(&String::from_utf8_lossy(bytes), EVENT_TEXT_MAX_BYTES);
+        let to = transaction.operations.iter().find(|operation| operation.key() == key);
+        let event = Event {
+            user: cut(&self.user, EVENT_TEXT_MAX_BYTES),
+            client: cut(&self.client, EVENT_TEXT_MAX_BYTES),
+            verb: self.verb.to_owned(),
+            what: key.to_string(),
+            from: found.get(key).map(|entry| text(&entry.value)),
+            to: to.and_then(|operation| match operation {
+                Operation::Put { value, .. } | Operation::PutIfAbsent { value, .. } => Some(text(value)),
+                Operation::Delete(_) => None,
+            }),
+            reason: self.reason.as_deref().map(|reason| cut(reason, EVENT_TEXT_MAX_BYTES)),
+        };
+        transaction.put(Key::Event(self.id.clone()), codec::write(&event), 0);
+        for outdated in self.outdated() {
+            transaction.delete(Key::Event(outdated.clone()));
+        }
+        transaction
+    }
+
+    /// Returns the events to delete: those that are too many, and those that are too old by the
+    /// clock of this act.
+    fn outdated(&self) -> impl Iterator<Item = &EventId> {
+        let too_many = (self.log.count + 1).saturating_sub(EVENTS_MAX);
+        let age_max = u64::try_from(EVENT_AGE_MAX.as_millis()).unwrap_or(u64::MAX);
+        let oldest_kept = self.id.millis().saturating_sub(age_max);
+        let oldest = self.log.oldest.iter().take(EVENTS_TO_READ).enumerate();
+        oldest.filter(move |(n, id)| *n < too_many || id.millis() < oldest_kept).map(|(_, id)| id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::{HostName, Token, Version};
+    use crate::records::RosterEntry;
+    use crate::snapshot::Entry;
+    use crate::time::EpochSeconds;
+    use crate::writes::operator;
+
+    const DAY: u64 = 24 * 3600 * 1000;
+
+    fn id(millis: u64, random: &str) -> EventId {
+        EventId::of(millis, &Token::new(random).unwrap())
+    }
+
+    fn act(at: u64, count: usize, oldest: &[u64]) -> Act {
+        Act {
+            id: id(at, "new"),
+            user: "ann".into(),
+            client: "ops1".into(),
+            verb: "test",
+            reason: Some("x".repeat(5000)),
+            log: EventLog { count, oldest: oldest.iter().map(|at| id(*at, "old")).collect() },
+        }
+    }
+
+    fn check(at: u64, count: usize, oldest: &[u64], deleted: &[u64]) {
+        let act = act(at, count, oldest);
+        let found: Vec<u64> = act.outdated().map(EventId::millis).collect();
+        assert_eq!(found, deleted, "at {at}, {count} events, oldest {oldest:?}");
+    }
+
+    #[test]
+    fn events_are_bounded_by_age_and_number() {
+        let now = 1000 * DAY;
+        check(now, 0, &[], &[]);
+        check(now, 2, &[now - 31 * DAY, now - 29 * DAY], &[now - 31 * DAY]);
+        check(now, EVENTS_MAX - 1, &[now - 2, now - 1], &[]);
+        check(now, EVENTS_MAX, &[now - 2, now - 1], &[now - 2]);
+        check(now, EVENTS_MAX + 1, &[now - 2, now - 1], &[now - 2, now - 1]);
+        // The clock that wrote an event may have been ahead; such an event goes by number.
+        check(now, 1, &[now + 900 * DAY], &[]);
+        // Each act deletes a bounded number.
+        let many: Vec<u64> = (0..30).collect();
+        check(now, EVENTS_MAX * 2, &many, &many[..EVENTS_TO_READ]);
+    }
+
+    #[test]
+    fn every_transaction_of_an_operator_carries_one_event_and_can_be_sent() {
+        let host = HostName::new("h").unwrap();
+        let (version, at) = (Version::new("v2").unwrap(), EpochSeconds(7));
+        let identity = crate::records::StoreIdentity { lineage: Token::new("abc").unwrap(), epoch: 1 };
+        let entry =
+            |value: &str| Entry { value: value.into(), create_revision: 1, mod_revision: 4, lease: 0 };
+        let mut found = KeySnapshot { revision: 9, ..KeySnapshot::default() };
+        found.entries.insert(Key::CurrentVersion.to_string(), entry("v1"));
+        found.entries.insert(Key::Live(host.clone()).to_string(), entry("{}"));
+        found.entries.insert("/available_services/web/h".into(), entry("{}"));
+        found.entries.insert("/available_services/web/other".into(), entry("{}"));
+        let act = act(1000 * DAY, EVENTS_MAX + 50, &(0..20).collect::<Vec<_>>());
+        let (roster, marks) = (RosterEntry::default(), crate::records::Maintenance::default());
+        let mut transactions = vec![
+            operator::set_target(&version, true, &found, &act),
+            operator::accept_store(&identity, &version, &found, &act),
+            operator::add_host(&host, &roster, &found, &act),
+            operator::request_retry(&host, at, &found, &act),
+            operator::set_maintenance(&host, &marks, &found, &act),
+            operator::request_drop_stale(at, &found, &act),
+        ];
+        let mut decommission = operator::decommission(&host, &roster, &found, &act);
+        assert_eq!(decommission.len(), 3, "withdrawn, deleted, decommissioned");
+        transactions.extend(decommission.pop());
+        for transaction in transactions {
+            assert_eq!(transaction.check(), Ok(()), "{}", transaction.name);
+            let events: Vec<Event> = transaction
+                .operations
+                .iter()
+                .filter_map(|operation| match operation {
+                    Operation::Put { key: Key::Event(_), value, lease: 0 } => codec::read(value).ok(),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(events.len(), 1, "{}", transaction.name);
+            assert!(codec::write(&events[0]).len() < 8 * 1024, "{}", transaction.name);
+            let changes_what = |o: &Operation| o.key().to_string() == events[0].what;
+            assert!(transaction.operations.iter().any(changes_what), "{}", transaction.name);
+        }
+    }
+}

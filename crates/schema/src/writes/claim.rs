@@ -1,0 +1,68 @@
+//! The transactions by which an agent claims the name of its host, and by which the first agent
+//! gives the store its identity.
+
+use crate::codec;
+use crate::keys::Key;
+use crate::names::HostName;
+use crate::records::{LiveClaim, RosterEntry, StoreIdentity};
+use crate::snapshot::KeySnapshot;
+use crate::transaction::{Compare, Operation, Transaction};
+
+/// A claim of a host's name.
+#[derive(Debug, Clone)]
+pub struct ClaimWrite<'a> {
+    /// Name of the host to claim.
+    pub host: &'a HostName,
+    /// Value of the claim.
+    pub claim: &'a LiveClaim,
+    /// Entry that is written to the roster if the host is not on it.
+    pub roster: &'a RosterEntry,
+    /// Live lease, to which the claim is attached.
+    pub lease: i64,
+    /// True if the claim under this lease already exists and is resumed.
+    pub resumed: bool,
+    /// Revision of `/orchestrate/store`; 0 if the key does not exist.
+    pub store_revision: i64,
+}
+
+impl ClaimWrite<'_> {
+    /// Returns the transaction that claims the name if the claim is still as it was found. A claim
+    /// under a new lease also deletes the old listing, whose version was proven before this claim.
+    ///
+    /// The transaction has no operations if it resumes a claim that is complete: its comparisons
+    /// alone prove that the claim is still ours, so a restart writes nothing.
+    pub fn transaction(&self, found: &KeySnapshot) -> Transaction {
+        let (live, roster) = (Key::Live(self.host.clone()), Key::Host(self.host.clone()));
+        // A repetition after a lost answer writes the same values under the same lease, or it is
+        // refused and the claim is read again.
+        let mut transaction = Transaction::idempotent("claim the name")
+            .when(Compare::Revision(live.clone(), found.revision_of(&live)))
+            .when(Compare::Revision(Key::Store, self.store_revision));
+        let claim = codec::write(self.claim);
+        let says_so = found.get(&live).is_some_and(|entry| entry.value == claim.as_bytes());
+        if self.resumed && says_so && found.get(&roster).is_some() {
+            return transaction.when(Compare::Lease(live, self.lease));
+        }
+        transaction.put(live, claim, self.lease);
+        let entry = codec::write(self.roster).into_bytes();
+        transaction.operations.push(Operation::PutIfAbsent { key: roster, value: entry });
+        let announced = Key::Announced(self.host.clone());
+        if let Some(entry) = found.get(&announced).filter(|_| !self.resumed) {
+            transaction.compares.push(Compare::Revision(announced.clone(), entry.mod_revision));
+            transaction.delete(announced);
+            if let Ok(version) = codec::read_version(&entry.value) {
+                transaction.delete(Key::RunningVersion(version, self.host.clone()));
+            }
+        }
+        transaction
+    }
+}
+
+/// Returns the transaction that creates the store's identity, unless it already exists.
+pub fn create_identity(identity: &StoreIdentity) -> Transaction {
+    // Only the first write creates the identity, so a repeated attempt does no harm.
+    let mut transaction =
+        Transaction::idempotent("create the store's identity").when(Compare::absent(Key::Store));
+    transaction.put(Key::Store, codec::write(identity), 0);
+    transaction
+}

@@ -1,0 +1,129 @@
+//! The transaction of a host: start, done, withdraw, report. It is fenced: it compares the
+//! revisions of the host's own claim and of the store's identity, so a host that lost either writes
+//! nothing.
+
+use super::{Fence, WriteRefusal, add_status};
+use crate::codec;
+use crate::keys::{Key, StatusState};
+use crate::names::{HostName, StatusType, Version};
+use crate::records::{Report, StatusRecord};
+use crate::snapshot::KeySnapshot;
+use crate::time::EpochSeconds;
+use crate::transaction::{Compare, Transaction};
+
+/// What the transaction does with the listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listing {
+    /// Leaves the listing unchanged.
+    Keep,
+    /// Removes the listing.
+    Remove,
+    /// Lists the host under this version, since this time, and under no other version.
+    Set(Version, EpochSeconds),
+}
+
+/// The content of one transaction of a host. It always includes the report, because the host
+/// recognises its own write by the report's `write_id` after a lost answer.
+#[derive(Debug, Clone)]
+pub struct HostWrite<'a> {
+    /// Name of the host that writes.
+    pub host: &'a HostName,
+    /// Live lease, for keys that must be deleted when the host's agent ends.
+    pub lease: i64,
+    /// Revisions that must be unchanged.
+    pub fence: Fence,
+    /// Revision that `/current_version` must still have, if given. The start transaction uses it.
+    pub target_revision: Option<i64>,
+    /// Change of the listing.
+    pub listing: Listing,
+    /// Results to write. Each written state removes the other states of its type.
+    pub statuses: Vec<(StatusType, StatusState, StatusRecord)>,
+    /// Report to write with the transaction.
+    pub report: &'a Report,
+}
+
+/// What became of a transaction of a host whose answer was lost, or whose comparisons did not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was applied at this revision.
+    Applied(i64),
+    /// A comparison failed, so nothing was written.
+    Refused(WriteRefusal),
+    /// It was not applied, or the listing was not the expected one. It can be repeated with the
+    /// announced version that was found.
+    Repeat {
+        /// Value of the host's `announced` key; `None` if the key does not exist.
+        announced: Option<Vec<u8>>,
+    },
+}
+
+impl HostWrite<'_> {
+    /// Returns the transaction. `announced` is the value that the host's `announced` key is
+    /// expected to have; the transaction compares it if it changes the listing.
+    pub fn transaction(&self, announced: Option<&[u8]>) -> Transaction {
+        let mut transaction = Transaction::once("write the host's state");
+        self.fence.add_to(&mut transaction, self.host);
+        if let Some(revision) = self.target_revision {
+            transaction.compares.push(Compare::Revision(Key::CurrentVersion, revision));
+        }
+        transaction.put(Key::Report(self.host.clone()), self.report.write_bounded(), 0);
+        if self.listing != Listing::Keep {
+            self.add_listing(&mut transaction, announced);
+        }
+        for status in &self.statuses {
+            add_status(&mut transaction, self.host, status, 0);
+        }
+        transaction.reads = self.keys_to_judge();
+        transaction
+    }
+
+    fn add_listing(&self, transaction: &mut Transaction, announced: Option<&[u8]>) {
+        let host = self.host;
+        let key = Key::Announced(host.clone());
+        transaction.compares.push(match announced {
+            Some(value) => Compare::Value(key.clone(), value.to_vec()),
+            None => Compare::absent(key.clone()),
+        });
+        let new = if let Listing::Set(version, _) = &self.listing { Some(version) } else { None };
+        let old = announced.and_then(|value| codec::read_version(value).ok());
+        if let Some(old) = old.filter(|old| Some(old) != new) {
+            transaction.delete(Key::RunningVersion(old, host.clone()));
+        }
+        match &self.listing {
+            Listing::Set(version, at) => {
+                let listing = Key::RunningVersion(version.clone(), host.clone());
+                transaction.put(listing, at.0.to_string(), self.lease);
+                transaction.put(key, version.as_str(), self.lease);
+            }
+            _ if announced.is_some() => transaction.delete(key),
+            _ => {}
+        }
+    }
+
+    /// Returns the keys from which [`HostWrite::outcome`] judges.
+    pub fn keys_to_judge(&self) -> Vec<Key> {
+        let host = || self.host.clone();
+        vec![Key::Announced(host()), Key::Live(host()), Key::Store, Key::CurrentVersion, Key::Report(host())]
+    }
+
+    /// Judges what became of the transaction, by the keys that were found after it.
+    pub fn outcome(&self, found: &KeySnapshot) -> Outcome {
+        if let Some(revision) = self.own_write(found) {
+            return Outcome::Applied(revision);
+        }
+        if let Some(refusal) = self.fence.broken(self.host, found) {
+            return Outcome::Refused(refusal);
+        }
+        if self.target_revision.is_some_and(|revision| revision != found.revision_of(&Key::CurrentVersion)) {
+            return Outcome::Refused(WriteRefusal::Target);
+        }
+        let announced = found.get(&Key::Announced(self.host.clone()));
+        Outcome::Repeat { announced: announced.map(|entry| entry.value.clone()) }
+    }
+
+    fn own_write(&self, found: &KeySnapshot) -> Option<i64> {
+        let entry = found.get(&Key::Report(self.host.clone()))?;
+        let report: Report = codec::read(&entry.value).ok()?;
+        (report.write_id == self.report.write_id).then_some(entry.mod_revision)
+    }
+}

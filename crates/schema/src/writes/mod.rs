@@ -1,0 +1,72 @@
+//! Every transaction of hosts and operators, as a function from values to a
+//! [`Transaction`](crate::transaction::Transaction). Nothing else writes keys, except for leases
+//! and the export of solo-etcd.
+
+pub mod act;
+pub mod claim;
+pub mod host;
+pub mod one_shot;
+pub mod operator;
+pub mod services;
+
+use crate::codec;
+use crate::keys::{Key, StatusState};
+use crate::names::{HostName, StatusType};
+use crate::records::StatusRecord;
+use crate::snapshot::KeySnapshot;
+use crate::transaction::{Compare, Transaction};
+
+/// Revisions that every transaction of a host compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fence {
+    /// Revision of the host's claim `/orchestrate/live/<host>`.
+    pub live_revision: i64,
+    /// Revision of `/orchestrate/store`; 0 if the key does not exist.
+    pub store_revision: i64,
+}
+
+impl Fence {
+    fn add_to(self, transaction: &mut Transaction, host: &HostName) {
+        transaction.compares.push(Compare::Revision(Key::Live(host.clone()), self.live_revision));
+        transaction.compares.push(Compare::Revision(Key::Store, self.store_revision));
+    }
+
+    /// Returns the comparison that does not hold in what was found.
+    fn broken(self, host: &HostName, found: &KeySnapshot) -> Option<WriteRefusal> {
+        if found.revision_of(&Key::Live(host.clone())) != self.live_revision {
+            return Some(WriteRefusal::Claim);
+        }
+        (found.revision_of(&Key::Store) != self.store_revision).then_some(WriteRefusal::Store)
+    }
+}
+
+/// The comparison by which a transaction of a host failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteRefusal {
+    /// The claim no longer belongs to this agent.
+    Claim,
+    /// The store's identity changed.
+    Store,
+    /// `/current_version` changed.
+    Target,
+}
+
+/// Adds the write of one result. It deletes the other states of its type, by exact key.
+fn add_status(
+    transaction: &mut Transaction,
+    host: &HostName,
+    (kind, state, record): &(StatusType, StatusState, StatusRecord),
+    lease: i64,
+) {
+    for other in StatusState::ALL {
+        let key = Key::Status(kind.clone(), other, host.clone());
+        if other == *state {
+            transaction.put(key, codec::write(record), lease);
+        } else {
+            transaction.delete(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,55 @@
+//! The transactions of `update_own_info` and `update_own_status`, which write for a host from
+//! outside of its agent.
+
+use super::add_status;
+use crate::keys::{Key, StatusState};
+use crate::names::{HostName, StatusType, Version};
+use crate::records::StatusRecord;
+use crate::time::EpochSeconds;
+use crate::transaction::{Compare, Operation, Transaction};
+
+/// The host for which a one-shot verb writes, with its lease and fence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OneShot {
+    /// Name of the host.
+    pub host: HostName,
+    /// Lease that the written keys are attached to; 0 for durable keys.
+    pub lease: i64,
+    /// Revision of the claim of a live agent; `None` if no agent holds the name. Every write
+    /// compares it.
+    pub live_revision: Option<i64>,
+}
+
+impl OneShot {
+    fn fenced(&self, name: &'static str) -> Transaction {
+        let live = Key::Live(self.host.clone());
+        Transaction::idempotent(name).when(Compare::Revision(live, self.live_revision.unwrap_or(0)))
+    }
+
+    /// Returns the transaction that lists the host under a version and under no other. `others` are
+    /// the versions under which the host is listed now.
+    pub fn list(&self, version: &Version, at: EpochSeconds, others: &[Version]) -> Transaction {
+        let mut transaction = self.fenced("list the host");
+        let listing = |version: &Version| Key::RunningVersion(version.clone(), self.host.clone());
+        transaction.put(listing(version), at.0.to_string(), self.lease);
+        transaction.put(Key::Announced(self.host.clone()), version.as_str(), self.lease);
+        others.iter().filter(|other| *other != version).for_each(|other| transaction.delete(listing(other)));
+        transaction
+    }
+
+    /// Returns the transaction that writes one result and removes the other states of its type. A
+    /// result under a lease also leaves a durable key, so that a host that stopped reporting can be
+    /// told from one that never reported.
+    pub fn status(&self, status: &(StatusType, StatusState, StatusRecord)) -> Transaction {
+        let mut transaction = self.fenced("write the status");
+        add_status(&mut transaction, &self.host, status, self.lease);
+        if self.lease != 0 {
+            let (kind, _, record) = status;
+            transaction.operations.push(Operation::PutIfAbsent {
+                key: Key::Reporting(kind.clone(), self.host.clone()),
+                value: record.at.0.to_string().into_bytes(),
+            });
+        }
+        transaction
+    }
+}

@@ -1,0 +1,120 @@
+//! The transactions of operators. Each carries the event that tells who did what.
+
+use super::act::Act;
+use crate::codec;
+use crate::keys::Key;
+use crate::names::{HostName, ServiceName, Version};
+use crate::records::{DropStaleRequest, Maintenance, RetryRequest, RosterEntry, StoreIdentity};
+use crate::snapshot::{Entry, KeySnapshot};
+use crate::store_trust::predates_epoch;
+use crate::time::EpochSeconds;
+use crate::transaction::{Compare, Transaction};
+use std::collections::BTreeSet;
+
+/// True if this version is the instruction in force. An instruction that was written before the
+/// store was accepted does not count, and none counts while the identity of the store cannot be
+/// read.
+pub fn is_in_force(found: &KeySnapshot, version: &Version) -> bool {
+    let identity = found.get(&Key::Store);
+    let epoch =
+        identity.map_or(Ok(0), |e| codec::read::<StoreIdentity>(&e.value).map(|identity| identity.epoch));
+    let accepted_at = identity.map_or(0, |e| e.mod_revision);
+    let is_this = |e: &&Entry| e.value == version.as_str().as_bytes();
+    let target = found.get(&Key::CurrentVersion).filter(is_this);
+    target.zip(epoch.ok()).is_some_and(|(e, epoch)| !predates_epoch(epoch, accepted_at, e.mod_revision))
+}
+
+/// Returns the transaction that writes the desired version. With `only_if_unchanged` it replaces
+/// only the instruction that was found.
+pub fn set_target(version: &Version, only_if_unchanged: bool, found: &KeySnapshot, act: &Act) -> Transaction {
+    let mut transaction = Transaction::once("set /current_version");
+    if only_if_unchanged {
+        let revision = found.revision_of(&Key::CurrentVersion);
+        transaction.compares.push(Compare::Revision(Key::CurrentVersion, revision));
+    }
+    transaction.put(Key::CurrentVersion, version.as_str(), 0);
+    act.add_event(transaction, &Key::CurrentVersion, found)
+}
+
+/// Returns the transaction that accepts the store for the whole fleet: it writes the identity with
+/// the next epoch, and the desired version, if the identity is still the one that was found.
+pub fn accept_store(
+    identity: &StoreIdentity,
+    version: &Version,
+    found: &KeySnapshot,
+    act: &Act,
+) -> Transaction {
+    let mut transaction = Transaction::once("accept the store")
+        .when(Compare::Revision(Key::Store, found.revision_of(&Key::Store)));
+    transaction.put(Key::Store, codec::write(identity), 0);
+    transaction.put(Key::CurrentVersion, version.as_str(), 0);
+    act.add_event(transaction, &Key::Store, found)
+}
+
+/// Returns the transaction that puts a host on the roster.
+pub fn add_host(host: &HostName, entry: &RosterEntry, found: &KeySnapshot, act: &Act) -> Transaction {
+    let key = Key::Host(host.clone());
+    let mut transaction = Transaction::idempotent("add the host");
+    transaction.put(key.clone(), codec::write(entry), 0);
+    act.add_event(transaction, &key, found)
+}
+
+/// Returns the transactions that decommission a host, in order: they withdraw its services, then
+/// replace its roster entry by a tombstone and delete its other keys. `found` holds its keys.
+pub fn decommission(
+    host: &HostName,
+    tombstone: &RosterEntry,
+    found: &KeySnapshot,
+    act: &Act,
+) -> Vec<Transaction> {
+    let keys = || found.entries.keys().filter_map(|key| Key::parse(key).ok());
+    let of_host = || keys().filter(|key| key.host() == Some(host));
+    let service = |key| match key {
+        Key::Service(service, _) | Key::Health(service, _) => Some(service),
+        _ => None,
+    };
+    let services: BTreeSet<ServiceName> = of_host().filter_map(service).collect();
+    let services: Vec<ServiceName> = services.into_iter().collect();
+    let mut transactions = super::services::withdraw_all(host, &services);
+    let mut last = Transaction::idempotent("decommission the host");
+    let roster = Key::Host(host.clone());
+    last.put(roster.clone(), codec::write(tombstone), 0);
+    let others = of_host().filter(|key| *key != roster && !matches!(key, Key::Service(..) | Key::Health(..)));
+    others.for_each(|key| last.delete(key));
+    transactions.push(act.add_event(last, &roster, found));
+    transactions
+}
+
+/// Returns the transaction that requests that a host try again.
+pub fn request_retry(host: &HostName, at: EpochSeconds, found: &KeySnapshot, act: &Act) -> Transaction {
+    let key = Key::Retry(host.clone());
+    let mut transaction = Transaction::idempotent("request a retry");
+    transaction.put(key.clone(), codec::write(&RetryRequest { at }), 0);
+    act.add_event(transaction, &key, found)
+}
+
+/// Returns the transaction that writes which services of a host are in maintenance, if that is
+/// still as it was found.
+pub fn set_maintenance(
+    host: &HostName,
+    maintenance: &Maintenance,
+    found: &KeySnapshot,
+    act: &Act,
+) -> Transaction {
+    let key = Key::Maintenance(host.clone());
+    let mut transaction = Transaction::once("change the maintenance marks")
+        .when(Compare::Revision(key.clone(), found.revision_of(&key)));
+    if maintenance.is_empty() {
+        transaction.delete(key.clone());
+    } else {
+        transaction.put(key.clone(), codec::write(maintenance), 0);
+    }
+    act.add_event(transaction, &key, found)
+}
+
+/// Returns the transaction that requests that agents stop serving retained instances.
+pub fn request_drop_stale(at: EpochSeconds, found: &KeySnapshot, act: &Act) -> Transaction {
+    let mut transaction = Transaction::idempotent("release the view");
+    transaction.put(Key::DropStale, codec::write(&DropStaleRequest { at }), 0);
+    act.add_event(transaction, &Key::DropStale, found)
+}

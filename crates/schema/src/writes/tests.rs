@@ -1,0 +1,249 @@
+//! The transactions, applied to a store that is a map.
+
+use super::claim::ClaimWrite;
+use super::host::{HostWrite, Listing, Outcome};
+use super::services::{OneShotServices, ServiceChange, ServiceWrite};
+use super::{Fence, WriteRefusal};
+use crate::codec;
+use crate::health::Health;
+use crate::keys::{Key, StatusState};
+use crate::names::{HostName, ServiceName, StatusType, Token, Version};
+use crate::plan::{HostVerdict, Phase, Plan, Reason};
+use crate::records::{LiveClaim, MachineInfo, Report, RosterEntry, StatusRecord};
+use crate::snapshot::{Entry, KeySnapshot};
+use crate::time::EpochSeconds;
+use crate::transaction::{Compare, Operation, Transaction};
+use proptest::prelude::*;
+
+/// A store without leases: a lease is only a number on a key.
+#[derive(Default)]
+struct Store(KeySnapshot);
+
+impl Store {
+    fn put(&mut self, key: &Key, value: &[u8], lease: i64) {
+        self.0.revision += 1;
+        self.write(key, value, lease);
+    }
+
+    fn write(&mut self, key: &Key, value: &[u8], lease: i64) {
+        let revision = self.0.revision;
+        let create_revision = self.0.get(key).map_or(revision, |entry| entry.create_revision);
+        let entry = Entry { value: value.to_vec(), create_revision, mod_revision: revision, lease };
+        self.0.entries.insert(key.to_string(), entry);
+    }
+
+    /// Applies a transaction as etcd does. Returns false if a comparison did not hold.
+    fn apply(&mut self, transaction: &Transaction) -> bool {
+        assert_eq!(transaction.check(), Ok(()), "{transaction:?}");
+        let holds = |compare: &Compare| match compare {
+            Compare::Revision(key, revision) => self.0.revision_of(key) == *revision,
+            Compare::Value(key, value) => self.0.get(key).is_some_and(|entry| entry.value == *value),
+            Compare::Lease(key, lease) => self.0.get(key).is_some_and(|entry| entry.lease == *lease),
+        };
+        if !transaction.compares.iter().all(holds) {
+            return false;
+        }
+        if !transaction.operations.is_empty() {
+            self.0.revision += 1;
+        }
+        for operation in &transaction.operations {
+            match operation {
+                Operation::Put { key, value, lease } => self.write(key, value, *lease),
+                Operation::PutIfAbsent { key, value } if self.0.get(key).is_none() => {
+                    self.write(key, value, 0);
+                }
+                Operation::PutIfAbsent { .. } => {}
+                Operation::Delete(key) => {
+                    self.0.entries.remove(&key.to_string());
+                }
+            }
+        }
+        true
+    }
+
+    fn keys(&self, kind: &str) -> Vec<&str> {
+        self.0.entries.keys().map(String::as_str).filter(|key| key.starts_with(kind)).collect()
+    }
+}
+
+const LEASE: i64 = 7;
+
+fn host() -> HostName {
+    HostName::new("h").unwrap()
+}
+
+fn version(text: &str) -> Version {
+    Version::new(text).unwrap()
+}
+
+fn report(write_id: &str) -> Report {
+    Report {
+        at: EpochSeconds(1),
+        write_id: Token::new(write_id).unwrap(),
+        phase: Phase::Idle,
+        verdict: HostVerdict::Ok,
+        target: None,
+        installed: None,
+        plan: Plan { phase: Phase::Idle, actions: Vec::new(), because: Reason::Settled, requeue_at: None },
+        store: None,
+        facts: MachineInfo::default(),
+        waits: Vec::new(),
+        checks: Vec::new(),
+        unpublished: Vec::new(),
+        log: Vec::new(),
+    }
+}
+
+fn claimed() -> (Store, Fence) {
+    let mut store = Store::default();
+    store.put(&Key::Store, b"{}", 0);
+    store.put(&Key::Live(host()), b"{}", LEASE);
+    store.put(&Key::CurrentVersion, b"v2", 0);
+    let fence = Fence {
+        live_revision: store.0.revision_of(&Key::Live(host())),
+        store_revision: store.0.revision_of(&Key::Store),
+    };
+    (store, fence)
+}
+
+fn status(state: StatusState) -> (StatusType, StatusState, StatusRecord) {
+    let record = StatusRecord { at: EpochSeconds(1), version: None, code: Some(0), reason: String::new() };
+    (StatusType::apply(), state, record)
+}
+
+/// Commits a write as the session does: a refused one is judged, and repeated if it can be.
+fn commit(store: &mut Store, write: &HostWrite<'_>, mut announced: Option<Vec<u8>>) -> Outcome {
+    for _ in 0..3 {
+        if store.apply(&write.transaction(announced.as_deref())) {
+            return Outcome::Applied(store.0.revision);
+        }
+        match write.outcome(&store.0) {
+            Outcome::Repeat { announced: found } => announced = found,
+            judged => return judged,
+        }
+    }
+    panic!("{write:?} is repeated for ever")
+}
+
+fn write<'a>(host: &'a HostName, report: &'a Report, fence: Fence, listing: Listing) -> HostWrite<'a> {
+    HostWrite { host, lease: LEASE, fence, target_revision: None, listing, statuses: Vec::new(), report }
+}
+
+#[test]
+fn a_write_is_refused_by_what_changed_and_recognised_by_its_id() {
+    let (host, ours) = (host(), report("ours"));
+    let check = |change: &dyn Fn(&mut Store), expected: &Outcome| {
+        let (mut store, fence) = claimed();
+        let mut write = write(&host, &ours, fence, Listing::Remove);
+        write.target_revision = Some(store.0.revision_of(&Key::CurrentVersion));
+        change(&mut store);
+        assert_eq!(&commit(&mut store, &write, None), expected);
+        let written = store.keys("/orchestrate/reports/").len();
+        assert_eq!(written == 1, matches!(expected, Outcome::Applied(_)), "{expected:?}");
+    };
+    check(&|_| {}, &Outcome::Applied(4));
+    let touch = |key: Key| move |store: &mut Store| store.put(&key, b"{}", 0);
+    check(&touch(Key::Live(host.clone())), &Outcome::Refused(WriteRefusal::Claim));
+    check(&touch(Key::Store), &Outcome::Refused(WriteRefusal::Store));
+    check(&touch(Key::CurrentVersion), &Outcome::Refused(WriteRefusal::Target));
+    // Listed under a version that the host does not know of: repeated with the version found.
+    check(&|store| store.put(&Key::Announced(host.clone()), b"v0", LEASE), &Outcome::Applied(5));
+    // After a lost answer the report shows that the write was applied, also if the claim is gone.
+    let (mut store, fence) = claimed();
+    let write = write(&host, &ours, fence, Listing::Keep);
+    assert!(store.apply(&write.transaction(None)));
+    let at = store.0.revision;
+    store.put(&Key::Live(host.clone()), b"{}", 8);
+    assert_eq!(write.outcome(&store.0), Outcome::Applied(at));
+}
+
+#[test]
+fn a_claim_under_a_new_lease_ends_the_old_listing_and_a_resumed_one_writes_nothing() {
+    let host = host();
+    let claim = r#"{"instance":"i","machine_id":"m","boot_id":"b","addresses":[]}"#;
+    let claim: LiveClaim = codec::read(claim.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+    let roster = RosterEntry::default();
+    let write = |lease, resumed| ClaimWrite {
+        host: &host,
+        claim: &claim,
+        roster: &roster,
+        lease,
+        resumed,
+        store_revision: 0,
+    };
+    let mut store = Store::default();
+    store.put(&Key::Announced(host.clone()), b"v1", 1);
+    store.put(&Key::RunningVersion(version("v1"), host.clone()), b"1", 1);
+    assert!(store.apply(&write(2, false).transaction(&store.0)));
+    assert_eq!(store.keys("/running_version/"), [""; 0]);
+    assert_eq!(store.keys("/orchestrate/"), ["/orchestrate/hosts/h", "/orchestrate/live/h"]);
+    let resumed = write(2, true).transaction(&store.0);
+    assert!(resumed.operations.is_empty());
+    assert!(store.apply(&resumed));
+    // A claim under another lease is not the one that is resumed.
+    assert!(!store.apply(&write(3, true).transaction(&store.0)));
+    store.put(&Key::Store, b"{}", 0);
+    assert!(!store.apply(&write(2, true).transaction(&store.0)), "the store was accepted meanwhile");
+}
+
+#[test]
+fn services_of_an_agent_are_left_to_it() {
+    let (mut store, fence) = claimed();
+    let (host, web) = (host(), ServiceName::new("web").unwrap());
+    let services = [web.clone(), ServiceName::new("db").unwrap()];
+    let say = ServiceChange::Say { record: Some("{}".into()), health: Some(Health::Critical) };
+    let changes = vec![(web, say)];
+    let write = ServiceWrite { host: &host, fence, work_lease: 9, live_lease: LEASE, changes };
+    assert!(store.apply(&write.transaction()));
+    let one_shot = OneShotServices { host: &host, record: "{\"a\":1}", services: &services };
+    assert!(store.apply(&one_shot.transaction(&store.0)));
+    let record = |store: &Store, name| store.0.entries[&format!("/available_services/{name}/h")].lease;
+    assert_eq!((record(&store, "web"), record(&store, "db")), (9, LEASE));
+    store.put(&Key::Live(host.clone()), b"{}", 8);
+    assert!(!store.apply(&write.transaction()));
+    assert_eq!(write.refusal(&store.0), WriteRefusal::Claim);
+}
+
+proptest! {
+    /// I1, I2: whatever a host writes in whatever order, and whatever it believes to be listed
+    /// under, it is listed at most once and in at most one state for each type of result.
+    #[test]
+    fn a_host_is_listed_once_and_has_one_result(
+        acts in prop::collection::vec((0usize..3, 1u8..4, 0usize..4, prop::option::of(0u8..4)), 1..30),
+    ) {
+        let (mut store, fence) = claimed();
+        let host = host();
+        for (n, (listing, version_number, state, believed)) in acts.into_iter().enumerate() {
+            let listing = match listing {
+                0 => Listing::Keep,
+                1 => Listing::Remove,
+                _ => Listing::Set(version(&format!("v{version_number}")), EpochSeconds(1)),
+            };
+            let report = report(&format!("w{n}"));
+            let mut write = write(&host, &report, fence, listing.clone());
+            write.statuses.extend(StatusState::ALL.get(state).map(|state| status(*state)));
+            let believed = believed.map(|v| format!("v{v}").into_bytes());
+            let applied = matches!(commit(&mut store, &write, believed), Outcome::Applied(_));
+            prop_assert!(applied);
+            prop_assert!(store.keys("/running_version/").len() <= 1);
+            prop_assert!(store.keys("/status/").len() <= 1);
+            let listed = store.keys("/running_version/");
+            let announced = store.0.get(&Key::Announced(host.clone()));
+            let announced = announced.map(|e| String::from_utf8_lossy(&e.value).into_owned());
+            prop_assert_eq!(listed.is_empty(), announced.is_none());
+            if let (Listing::Set(version, _), [listed]) = (&listing, &listed[..]) {
+                prop_assert_eq!(*listed, format!("/running_version/{version}/h"));
+                prop_assert_eq!(announced, Some(version.to_string()));
+            }
+        }
+    }
+}
+
+#[test]
+fn an_identity_is_created_once() {
+    let mut store = Store::default();
+    let identity =
+        |lineage| crate::records::StoreIdentity { lineage: Token::new(lineage).unwrap(), epoch: 0 };
+    assert!(store.apply(&super::claim::create_identity(&identity("a"))));
+    assert!(!store.apply(&super::claim::create_identity(&identity("b"))));
+}
