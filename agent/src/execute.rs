@@ -1,4 +1,4 @@
-//! Executes the actions of a plan. It decides nothing: each action is executed as it is, the
+//! Executes the effects of a plan. It decides nothing: each effect is executed as it is, the
 //! journal is on disk before anything outside this process changes (only a report is written
 //! without that), and the outcome is recorded as a fact.
 
@@ -14,7 +14,7 @@ use planning::policy::{Step, StepEnd};
 use planning::settings::{Settings, VERSION_PLACEHOLDER};
 use schema::keys::StatusState;
 use schema::names::{StatusType, Version};
-use schema::plan::Action;
+use schema::plan::Effect;
 use schema::records::{MachineInfo, StatusRecord};
 use schema::steps::StepPhase;
 use schema::store_trust::StoreTrust;
@@ -31,7 +31,7 @@ use tokio::sync::{mpsc, watch};
 const STORE_TIMEOUT: Duration = Duration::from_secs(8);
 const VERSION_FILE_MAX_BYTES: u64 = 4096;
 
-/// Why an action was not executed.
+/// Why an effect was not executed.
 #[derive(Debug)]
 pub(crate) enum ExecuteError {
     /// Local state could not be written.
@@ -102,7 +102,7 @@ impl Executor {
         Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
 
-    /// Executes an action. Returns false if there is nothing to do until the next wake-up.
+    /// Executes an effect. Returns false if there is nothing to do until the next wake-up.
     #[expect(clippy::too_many_arguments, reason = "borrows of the reconciler's parts, one caller")]
     pub(crate) async fn execute(
         &mut self,
@@ -112,60 +112,39 @@ impl Executor {
         session: &Session,
         facts: &MachineInfo,
         decision: &Decision,
-        action: Action,
+        effect: Effect,
     ) -> Result<bool, ExecuteError> {
-        let fact = match action {
-            Action::Rearm { order } => Fact::Rearmed(order),
-            Action::NoteApplyWaits => Fact::ApplyWaits,
-            Action::BeginAttempt { instruction, cause, addressable } => {
-                tracing::info!(version = %instruction.version, revision = instruction.order.revision, "an attempt begins");
-                Fact::AttemptBegan(instruction, cause, addressable)
-            }
-            Action::DropAttempt => Fact::AttemptDropped,
-            Action::BeginCycle { version, converge, seen } => Fact::CycleBegan(version, converge, seen),
-            Action::EndCycle { lacking } => Fact::CycleEnded(lacking),
-            Action::FailAttempt => Fact::AttemptFailed,
-            Action::FollowFile { version } => Fact::FollowsFile(version),
-            Action::RecordProven { version } => {
-                tracing::info!(%version, "the version is proven");
-                Fact::Proven
-            }
-            Action::WriteVersionFile { version } => {
+        match effect {
+            Effect::WriteVersionFile { version } => {
                 save(state, context, directory)?;
                 self.write_version_file(&version).map_err(ExecuteError::Record)?;
                 failpoint::reach("agent-after-version-file");
-                return Ok(true);
             }
-            Action::RunStep { phase, step } => {
+            Effect::RunStep { phase, step } => {
                 return self.run_step(state, context, directory, session, phase, step.as_str()).await;
             }
-            Action::CommitStart { instruction } => {
+            Effect::CommitStart { instruction } => {
                 save(state, context, directory)?;
                 failpoint::reach("agent-before-start-transaction");
                 let target = Some(instruction.order.revision);
                 self.write(state, context, session, facts, decision, Listing::Remove, target).await?;
                 failpoint::reach("agent-after-start-transaction");
-                Fact::Started
+                state.record(Fact::Started, &context.policy, clock::now(), jitter());
             }
-            Action::Announce { version } => {
+            Effect::Announce { version } => {
                 save(state, context, directory)?;
                 let listing = Listing::Set(version, clock::now().wall);
                 self.write(state, context, session, facts, decision, listing, None).await?;
                 failpoint::reach("agent-after-done-transaction");
-                return Ok(true);
             }
-            Action::Withdraw => {
+            Effect::Withdraw => {
                 save(state, context, directory)?;
                 self.write(state, context, session, facts, decision, Listing::Remove, None).await?;
-                return Ok(true);
             }
-            Action::Report => {
+            Effect::Report => {
                 self.write(state, context, session, facts, decision, Listing::Keep, None).await?;
-                return Ok(true);
             }
-        };
-        state.record(fact, &context.policy, clock::now(), jitter());
-        context.unsaved = true;
+        }
         Ok(true)
     }
 
@@ -264,7 +243,11 @@ impl Executor {
         let step = with_version(step, environment.get("ORCHESTRATE_STEP_VERSION"));
         state.record(Fact::StepStarted(running.clone()), &context.policy, clock::now(), jitter());
         context.unsaved = true;
-        save(state, context, directory)?;
+        if let Err(error) = save(state, context, directory) {
+            // The step does not start, because its start could not be recorded.
+            state.running = None;
+            return Err(error);
+        }
         self.steps_run.fetch_add(1, Ordering::Relaxed);
         tracing::info!(%phase, step = %running.step, run = %running.run_id, "step starts");
         match self.start_run(&running, &step, environment) {

@@ -1,7 +1,7 @@
-//! The reconcile loop of the host: wake up, observe, decide, execute one action, decide again. It
+//! The reconcile loop of the host: wake up, observe, decide, execute one effect, decide again. It
 //! owns the journal and the host's state; all other parts of the agent hand it snapshots.
 //!
-//! This file is long because observing the store and executing actions still share one context.
+//! This file is long because observing the store and executing effects still share one context.
 
 use crate::catalog::{Fencing, Needs, PublishedServices, Reader, Trust};
 use crate::certificates::Certificates;
@@ -15,12 +15,13 @@ use crate::{clock, config, failpoint, journal, store_view};
 use etcd_session::{Gate, Mirror, Presence, PresenceState, Session, Snapshot, StoreError, jitter};
 use planning::host::{
     Addressable, Claim, Decision, Desired, Fact, HostState, Observed, Published, RunningStep,
-    ServiceProblems, StepReport, Target, decide,
+    ServiceProblems, StepReport, Target, advance,
 };
 use planning::policy::Policy;
 use planning::settings::{Settings, ValidationDirectory, read_version_file};
 use schema::codec::{cut, log_tail};
 use schema::names::Version;
+use schema::plan::{Action, Conclusion, Effect, Planned};
 use schema::records::{CHECK_LINE_MAX_BYTES, Driver, FailingCheck, LiveClaim, MachineInfo, Maintenance};
 use schema::store_trust::{StoreMemory, StoreTrust, assess};
 use schema::time::BootMillis;
@@ -230,13 +231,13 @@ impl Reconciler {
                 unpublished: self.services.borrow_and_update().unpublished(),
             };
             let certificates_again = self.certificates.check(&mut self.facts, now);
-            let decision = self.decide(context);
+            let Some(decision) = self.advance(context) else { continue };
             context.passes += 1;
             self.publish_status(context, &decision);
             let mut requeue_at = decision.plan.requeue_at;
-            if let Some(planned) = decision.plan.actions.first().cloned() {
-                tracing::debug!(action = %planned.action, because = %planned.because, "acting");
-                if self.execute_one(context, &decision, planned.action).await {
+            if let Some(Planned { action: Action::Do(effect), because }) = decision.plan.actions.first() {
+                tracing::debug!(%effect, %because, "acting");
+                if self.execute_one(context, &decision, effect.clone()).await {
                     continue;
                 }
             }
@@ -332,7 +333,9 @@ impl Reconciler {
         self.state.attempt.is_some() || (wanted.is_some() && wanted != self.state.installed.as_ref())
     }
 
-    fn decide(&self, context: &Context) -> Decision {
+    /// Decides, and records the conclusions of the decisions. `None` if the policy has to be
+    /// computed again before the next decision.
+    fn advance(&mut self, context: &mut Context) -> Option<Decision> {
         let now = clock::now();
         let epoch = self.state.store.as_ref().map_or(0, |s| s.epoch);
         let desired = Desired {
@@ -349,7 +352,6 @@ impl Reconciler {
             }
         };
         let observed = Observed {
-            state: &self.state,
             store_trust: context.store_trust.clone(),
             store_ready: self.is_store_ready(context, now.boot),
             claim,
@@ -364,7 +366,17 @@ impl Reconciler {
             addressable: context.addressable.map(|(_, now)| now),
             problems: &context.problems,
         };
-        decide(&desired, &observed, now)
+        let advance = advance(&mut self.state, &desired, &observed, now, jitter());
+        for Planned { action, because } in &advance.recorded {
+            match action {
+                Action::Record(Conclusion::AttemptBegan { .. } | Conclusion::Proven { .. }) => {
+                    tracing::info!(conclusion = %action, %because, "decided");
+                }
+                _ => tracing::debug!(conclusion = %action, %because, "decided"),
+            }
+            context.unsaved = true;
+        }
+        advance.decision
     }
 
     /// True if the store can be written now. For a store that went back the mirror need not be
@@ -585,22 +597,15 @@ impl Reconciler {
         }
     }
 
-    /// Executes one action and records its result. Returns false if the pass is over.
-    async fn execute_one(
-        &mut self,
-        context: &mut Context,
-        decision: &Decision,
-        action: schema::plan::Action,
-    ) -> bool {
-        let before = self.state.clone();
+    /// Executes one effect and records its result. Returns false if the pass is over.
+    async fn execute_one(&mut self, context: &mut Context, decision: &Decision, effect: Effect) -> bool {
         match self
             .executor
-            .execute(&mut self.state, context, &self.directory, &self.session, &self.facts, decision, action)
+            .execute(&mut self.state, context, &self.directory, &self.session, &self.facts, decision, effect)
             .await
         {
             Ok(go_on) => go_on,
             Err(crate::execute::ExecuteError::Record(error)) => {
-                self.state = before;
                 context.record_failed(&error);
                 true
             }

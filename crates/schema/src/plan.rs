@@ -43,17 +43,41 @@ impl fmt::Display for Phase {
     }
 }
 
-/// One thing that the executor does.
+/// One action of a plan. Both kinds have the same form in JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "action", rename_all = "snake_case")]
+#[serde(untagged)]
 pub enum Action {
-    /// Acts on an operator's request to try again.
-    Rearm {
+    /// Records a conclusion in the host's state. Nothing else changes.
+    Record(Conclusion),
+    /// Changes something outside of the host's state: a file, the store, or what a step changes.
+    Do(Effect),
+}
+
+impl From<Conclusion> for Action {
+    fn from(conclusion: Conclusion) -> Self {
+        Self::Record(conclusion)
+    }
+}
+
+impl From<Effect> for Action {
+    fn from(effect: Effect) -> Self {
+        Self::Do(effect)
+    }
+}
+
+/// A conclusion of a decision, which the host records about itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "action")]
+pub enum Conclusion {
+    /// The host acts on an operator's request to try again.
+    #[serde(rename = "rearm")]
+    Rearmed {
         /// The order of the request.
         order: InstructionOrder,
     },
-    /// Begins an attempt at an instruction.
-    BeginAttempt {
+    /// An attempt at an instruction begins.
+    #[serde(rename = "begin_attempt")]
+    AttemptBegan {
         /// The instruction to attempt.
         instruction: Instruction,
         /// Why the attempt begins.
@@ -62,10 +86,51 @@ pub enum Action {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         addressable: Option<u64>,
     },
-    /// Records that the apply phase waits.
-    NoteApplyWaits,
-    /// Drops an attempt that has disturbed nothing.
-    DropAttempt,
+    /// The apply phase of the attempt waits.
+    #[serde(rename = "note_apply_waits")]
+    ApplyWaits,
+    /// An attempt that has disturbed nothing is dropped.
+    #[serde(rename = "drop_attempt")]
+    AttemptDropped,
+    /// A cycle of converge and validate begins.
+    #[serde(rename = "begin_cycle")]
+    CycleBegan {
+        /// The version that the cycle checks.
+        version: Version,
+        /// Whether the eventual phase is part of the cycle.
+        converge: bool,
+        /// Digest of what the host sees of the services that it needs, if that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seen: Option<u64>,
+    },
+    /// The cycle ended.
+    #[serde(rename = "end_cycle")]
+    CycleEnded {
+        /// Phases that could not continue because a needed service is missing.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        lacking: Vec<StepPhase>,
+    },
+    /// The attempt ended without success.
+    #[serde(rename = "fail_attempt")]
+    AttemptFailed,
+    /// Apply and validation of the version of the attempt succeeded.
+    #[serde(rename = "record_proven")]
+    Proven {
+        /// The version that is proven.
+        version: Version,
+    },
+    /// The host takes over the content of the version file (driver `external`).
+    #[serde(rename = "follow_file")]
+    FollowsFile {
+        /// The version in the file; `None` if there is none.
+        version: Option<Version>,
+    },
+}
+
+/// An effect of a plan, which the executor carries out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub enum Effect {
     /// Commits the start transaction: it takes the host off its old version if the target is still
     /// the one that the host decided on.
     CommitStart {
@@ -79,38 +144,10 @@ pub enum Action {
         /// Name of the step.
         step: StepName,
     },
-    /// Begins a cycle of converge and validate.
-    BeginCycle {
-        /// The version that the cycle checks.
-        version: Version,
-        /// Whether the eventual phase is part of the cycle.
-        converge: bool,
-        /// Digest of what the host sees of the services that it needs, if that is known.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        seen: Option<u64>,
-    },
-    /// Concludes the cycle.
-    EndCycle {
-        /// Phases that could not continue because a needed service is missing.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        lacking: Vec<StepPhase>,
-    },
-    /// Concludes an attempt that failed.
-    FailAttempt,
-    /// Records that apply and validation of the version succeeded.
-    RecordProven {
-        /// The version that is proven.
-        version: Version,
-    },
     /// Writes the version file.
     WriteVersionFile {
         /// The version to write.
         version: Version,
-    },
-    /// Adopts the content of the version file (driver `external`).
-    FollowFile {
-        /// The version in the file; `None` if there is none.
-        version: Option<Version>,
     },
     /// Lists the host under this version: the done transaction.
     Announce {
@@ -126,19 +163,35 @@ pub enum Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Rearm { .. } => f.write_str("arm again"),
-            Self::BeginAttempt { instruction, .. } => write!(f, "begin version {}", instruction.version),
-            Self::NoteApplyWaits => f.write_str("record that apply waits"),
-            Self::DropAttempt => f.write_str("drop the attempt"),
+            Self::Record(conclusion) => conclusion.fmt(f),
+            Self::Do(effect) => effect.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Conclusion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rearmed { .. } => f.write_str("arm again"),
+            Self::AttemptBegan { instruction, .. } => write!(f, "begin version {}", instruction.version),
+            Self::ApplyWaits => f.write_str("record that apply waits"),
+            Self::AttemptDropped => f.write_str("drop the attempt"),
+            Self::CycleBegan { version, converge: true, .. } => write!(f, "converge and validate {version}"),
+            Self::CycleBegan { version, converge: false, .. } => write!(f, "validate {version}"),
+            Self::CycleEnded { .. } => f.write_str("conclude validation"),
+            Self::AttemptFailed => f.write_str("conclude the attempt as failed"),
+            Self::Proven { version } => write!(f, "record version {version} as proven"),
+            Self::FollowsFile { .. } => f.write_str("follow the version file"),
+        }
+    }
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::CommitStart { instruction } => write!(f, "start version {}", instruction.version),
             Self::RunStep { phase, step } => write!(f, "run {phase} step {step}"),
-            Self::BeginCycle { version, converge: true, .. } => write!(f, "converge and validate {version}"),
-            Self::BeginCycle { version, converge: false, .. } => write!(f, "validate {version}"),
-            Self::EndCycle { .. } => f.write_str("conclude validation"),
-            Self::FailAttempt => f.write_str("conclude the attempt as failed"),
-            Self::RecordProven { version } => write!(f, "record version {version} as proven"),
             Self::WriteVersionFile { version } => write!(f, "write {version} to the version file"),
-            Self::FollowFile { .. } => f.write_str("follow the version file"),
             Self::Announce { version } => write!(f, "announce version {version}"),
             Self::Withdraw => f.write_str("withdraw the announcement"),
             Self::Report => f.write_str("report"),

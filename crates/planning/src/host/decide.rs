@@ -1,16 +1,17 @@
-//! Decides what a host does next. [`decide`] is a pure function over values. The agent executes the
-//! first action of the plan, records the fact that results from it, and decides again.
+//! Decides what a host does next. [`decide`] is a pure function over values. The agent calls
+//! [`advance`], executes the effect that the plan begins with, records the fact that results from
+//! it, and decides again.
 //!
 //! This file is long because a decision is read from the top to the bottom, and its cases exclude
 //! each other.
 
 use crate::host::input::{Claim, Decision, Desired, Observed, Target};
-use crate::host::state::{Attempt, HostState, Progress, Validation, ValidationResult};
+use crate::host::state::{Attempt, Fact, HostState, Progress, Validation, ValidationResult};
 use crate::host::{needs, publish, verdict};
 use crate::policy::{Policy, Step};
 use schema::keys::StatusState;
 use schema::names::{StatusType, Version};
-use schema::plan::{Action, AttemptCause, Phase, Plan, Planned, Reason};
+use schema::plan::{Action, AttemptCause, Conclusion, Effect, Phase, Plan, Planned, Reason};
 use schema::records::{Driver, Wait};
 use schema::steps::StepPhase;
 use schema::store_trust::{Instruction, StoreTrust};
@@ -19,12 +20,49 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 /// Decides what a host does next.
-pub fn decide(desired: &Desired, observed: &Observed, now: Now) -> Decision {
-    let decider = Decider { desired, observed, state: observed.state, policy: desired.policy, now };
+pub fn decide(state: &HostState, desired: &Desired, observed: &Observed, now: Now) -> Decision {
+    let decider = Decider { desired, observed, state, policy: desired.policy, now };
     let mut plan = decider.plan();
-    let verdict = verdict::verdict(desired, observed, &plan);
-    publish::add(&mut plan, &verdict, desired, observed, now);
+    let verdict = verdict::verdict(state, desired, observed, &plan);
+    publish::add(&mut plan, &verdict, (state, desired, observed), now);
     Decision { plan, verdict }
+}
+
+/// Result of [`advance`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Advance {
+    /// The conclusions that were recorded, in order.
+    pub recorded: Vec<Planned>,
+    /// The last decision: its plan begins with an effect, or does nothing. `None` if the conclusions
+    /// changed which steps the host has, so that the policy must be computed again first.
+    pub decision: Option<Decision>,
+}
+
+/// Decides and records the conclusions of the decision, until a decision begins with an effect or
+/// does nothing. `jitter`, from 0 to 1, spreads deadlines.
+pub fn advance(
+    state: &mut HostState,
+    desired: &Desired,
+    observed: &Observed,
+    now: Now,
+    jitter: f64,
+) -> Advance {
+    let rule = state.validation_rule;
+    let mut recorded = Vec::new();
+    loop {
+        let decision = decide(state, desired, observed, now);
+        let conclusion = match decision.plan.actions.first() {
+            Some(planned @ Planned { action: Action::Record(conclusion), .. }) => {
+                recorded.push(planned.clone());
+                conclusion.clone()
+            }
+            _ => return Advance { recorded, decision: Some(decision) },
+        };
+        state.record(Fact::Concluded(conclusion), desired.policy, now, jitter);
+        if state.validation_rule != rule {
+            return Advance { recorded, decision: None };
+        }
+    }
 }
 
 /// Returns the place of a host in the window over which hosts spread, from 0 to 1. It is always the
@@ -48,8 +86,8 @@ fn hold(phase: Phase, because: Reason, requeue_at: Option<BootMillis>) -> Plan {
     Plan { phase, actions: Vec::new(), because, requeue_at }
 }
 
-fn act(phase: Phase, because: Reason, actions: impl IntoIterator<Item = Action>) -> Plan {
-    let actions = actions.into_iter().map(|action| Planned { action, because: because.clone() }).collect();
+fn act(phase: Phase, because: Reason, action: impl Into<Action>) -> Plan {
+    let actions = vec![Planned { action: action.into(), because: because.clone() }];
     Plan { phase, actions, because, requeue_at: None }
 }
 
@@ -75,14 +113,14 @@ impl Decider<'_> {
             && self.observed.store_trust == StoreTrust::Trusted
             && Some(request) > self.state.observed_retry
         {
-            return act(Phase::Idle, Reason::OperatorAsked, [Action::Rearm { order: request }]);
+            return act(Phase::Idle, Reason::OperatorAsked, Conclusion::Rearmed { order: request });
         }
         if let Some(installed) = &self.state.installed
             && self.state.in_progress_version.is_none()
             && self.observed.version_file.as_ref() != Some(installed)
         {
             let version = installed.clone();
-            return act(Phase::Idle, Reason::Succeeded, [Action::WriteVersionFile { version }]);
+            return act(Phase::Idle, Reason::Succeeded, Effect::WriteVersionFile { version });
         }
         match self.state.attempt.as_ref() {
             Some(attempt) => self.with_attempt(attempt),
@@ -108,7 +146,7 @@ impl Decider<'_> {
         let left_over = self.state.attempt.is_some() || self.state.in_progress_version.is_some();
         if left_over || self.state.installed != self.observed.version_file {
             let version = self.observed.version_file.clone();
-            return act(Phase::Idle, Reason::ExternalDriver, [Action::FollowFile { version }]);
+            return act(Phase::Idle, Reason::ExternalDriver, Conclusion::FollowsFile { version });
         }
         hold(Phase::Idle, Reason::ExternalDriver, None)
     }
@@ -144,7 +182,7 @@ impl Decider<'_> {
             return self.idle_cycle(Reason::Spread, Some(due));
         }
         let begin = self.begin_attempt(target, AttemptCause::Instruction);
-        let mut plan = act(Phase::Start, because, [begin]);
+        let mut plan = act(Phase::Start, because, begin);
         self.add_expected_steps(&mut plan, target, false);
         plan
     }
@@ -157,7 +195,7 @@ impl Decider<'_> {
                 }
                 return self.begin(target, Reason::NewInstruction);
             }
-            return act(Phase::Idle, Reason::BackToInstalled, [Action::DropAttempt]);
+            return act(Phase::Idle, Reason::BackToInstalled, Conclusion::AttemptDropped);
         }
         if attempt.ended.is_none() { self.continue_attempt(attempt) } else { self.after_failure(attempt) }
     }
@@ -184,19 +222,19 @@ impl Decider<'_> {
         };
         for phase in [StepPhase::Prefetch, StepPhase::Apply, StepPhase::Converge, StepPhase::Validate] {
             if phase == StepPhase::Apply && !started {
-                push(Action::CommitStart { instruction: target.clone() });
+                push(Effect::CommitStart { instruction: target.clone() }.into());
             }
             for step in self.policy.steps.of(phase) {
                 let over = started && phase == StepPhase::Prefetch;
                 if !over && !done(phase, step) {
-                    push(Action::RunStep { phase, step: step.name.clone() });
+                    push(Effect::RunStep { phase, step: step.name.clone() }.into());
                 }
             }
         }
         let version = target.version.clone();
-        push(Action::RecordProven { version: version.clone() });
-        push(Action::WriteVersionFile { version: version.clone() });
-        push(Action::Announce { version });
+        push(Conclusion::Proven { version: version.clone() }.into());
+        push(Effect::WriteVersionFile { version: version.clone() }.into());
+        push(Effect::Announce { version }.into());
     }
 
     fn continue_attempt(&self, attempt: &Attempt) -> Plan {
@@ -218,13 +256,13 @@ impl Decider<'_> {
             Target::Unread => false,
         };
         if gone {
-            return act(Phase::Idle, Reason::InstructionGone, [Action::DropAttempt]);
+            return act(Phase::Idle, Reason::InstructionGone, Conclusion::AttemptDropped);
         }
         if let Some(plan) = self.step(StepPhase::Prefetch, &attempt.prefetch, Reason::AttemptUnderWay) {
             return if plan.actions.is_empty() { self.hold_before_start(plan) } else { plan };
         }
         if attempt.prefetch.failed.is_some() {
-            return act(Phase::Prefetch, Reason::SomethingFailed, [Action::FailAttempt]);
+            return act(Phase::Prefetch, Reason::SomethingFailed, Conclusion::AttemptFailed);
         }
         // The needs of the first apply step hold the start, so that a waiting host stays listed.
         if let Some(wait) = self.unmet_need(StepPhase::Apply, &attempt.apply) {
@@ -238,7 +276,7 @@ impl Decider<'_> {
         }
         let instruction = attempt.instruction.clone();
         // The report that the start transaction writes names the phase that begins with it.
-        act(Phase::Apply, Reason::AttemptUnderWay, [Action::CommitStart { instruction }])
+        act(Phase::Apply, Reason::AttemptUnderWay, Effect::CommitStart { instruction })
     }
 
     /// Keeps converging and validating the old version while an attempt waits before its start.
@@ -267,13 +305,9 @@ impl Decider<'_> {
         }
         let passed = self.state.validation.as_ref().is_some_and(|v| v.result == ValidationResult::Passed);
         if attempt.apply.failed.is_none() && passed {
-            return act(
-                Phase::Validate,
-                Reason::Succeeded,
-                [Action::RecordProven { version: version.clone() }],
-            );
+            return act(Phase::Validate, Reason::Succeeded, Conclusion::Proven { version: version.clone() });
         }
-        act(Phase::Validate, Reason::SomethingFailed, [Action::FailAttempt])
+        act(Phase::Validate, Reason::SomethingFailed, Conclusion::AttemptFailed)
     }
 
     /// Plans to record that the apply phase waits; `None` if the result of apply is already pending
@@ -281,7 +315,7 @@ impl Decider<'_> {
     fn apply_waits(&self, because: Reason) -> Option<Plan> {
         let status = self.state.statuses.get(&StatusType::apply()).map(|(state, _)| *state);
         let is_said = matches!(status, Some(StatusState::Pending | StatusState::Failed));
-        (!is_said).then(|| act(Phase::Start, because, [Action::NoteApplyWaits]))
+        (!is_said).then(|| act(Phase::Start, because, Conclusion::ApplyWaits))
     }
 
     /// Plans converge and validate of an attempt. A validation without a result is repeated.
@@ -354,7 +388,7 @@ impl Decider<'_> {
             return Some(hold(shown, Reason::Lacks { service: wait.service.clone() }, None));
         }
         let step = progress.due(self.policy.steps.of(phase))?.name.clone();
-        Some(act(shown, because, [Action::RunStep { phase, step }]))
+        Some(act(shown, because, Effect::RunStep { phase, step }))
     }
 
     /// Plans the next action of a cycle. A phase that is deferred or failed does not hold the other
@@ -371,9 +405,9 @@ impl Decider<'_> {
                     || self.state.converge_held.is_some()
                     || self.converge_due().is_some());
             let seen = self.observed.services_seen;
-            let begin = Action::BeginCycle { version: version.clone(), converge, seen };
+            let begin = Conclusion::CycleBegan { version: version.clone(), converge, seen };
             let phase = if under_way { Phase::Converge } else { Phase::Idle };
-            return act(phase, because, [begin]);
+            return act(phase, because, begin);
         };
         // A missing service holds only the phase that needs it.
         let mut lacking = Vec::new();
@@ -396,7 +430,7 @@ impl Decider<'_> {
         {
             return plan;
         }
-        act(self.phase_of(StepPhase::Validate), because, [Action::EndCycle { lacking }])
+        act(self.phase_of(StepPhase::Validate), because, Conclusion::CycleEnded { lacking })
     }
 
     fn after_failure(&self, attempt: &Attempt) -> Plan {
@@ -410,7 +444,7 @@ impl Decider<'_> {
                 .as_ref()
                 .is_some_and(|v| v.version == *version && v.result == ValidationResult::Passed);
         if healed {
-            return act(Phase::Idle, Reason::Succeeded, [Action::RecordProven { version: version.clone() }]);
+            return act(Phase::Idle, Reason::Succeeded, Conclusion::Proven { version: version.clone() });
         }
         if self.state.is_suspect(self.policy) {
             let order = attempt.instruction.order;
@@ -442,14 +476,14 @@ impl Decider<'_> {
         self.try_again(attempt, Reason::TryAgain)
     }
 
-    fn begin_attempt(&self, instruction: &Instruction, cause: AttemptCause) -> Action {
+    fn begin_attempt(&self, instruction: &Instruction, cause: AttemptCause) -> Conclusion {
         let addressable = self.observed.addressable.map(|now| now.digest);
-        Action::BeginAttempt { instruction: instruction.clone(), cause, addressable }
+        Conclusion::AttemptBegan { instruction: instruction.clone(), cause, addressable }
     }
 
     fn try_again(&self, attempt: &Attempt, because: Reason) -> Plan {
         let begin = self.begin_attempt(&attempt.instruction, attempt.cause);
-        let mut plan = act(Phase::Start, because, [begin]);
+        let mut plan = act(Phase::Start, because, begin);
         self.add_expected_steps(&mut plan, &attempt.instruction, false);
         plan
     }
@@ -496,7 +530,7 @@ impl Decider<'_> {
         if let Some(due) = self.repair_due() {
             if self.now.boot >= due && self.may_start() && self.state.cycle.is_none() {
                 let begin = self.begin_attempt(target, AttemptCause::Repair);
-                return act(Phase::Start, Reason::Repair, [begin]);
+                return act(Phase::Start, Reason::Repair, begin);
             }
             return self.idle_cycle(Reason::SomethingFailed, Some(due));
         }

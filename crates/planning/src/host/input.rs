@@ -1,6 +1,5 @@
 //! The inputs and the result of a decision.
 
-use crate::host::state::HostState;
 use crate::policy::Policy;
 use schema::keys::StatusState;
 use schema::names::{StatusType, Version};
@@ -62,8 +61,6 @@ pub enum Claim {
 /// What is true on a host and around it.
 #[derive(Debug, Clone)]
 pub struct Observed<'a> {
-    /// The recorded state of the host.
-    pub state: &'a HostState,
     /// Whether the host acts on what the store says.
     pub store_trust: StoreTrust,
     /// True if the store can be written now: no back-off is running, and the store is connected.

@@ -10,7 +10,7 @@ mod state;
 mod tests;
 mod verdict;
 
-pub use decide::decide;
+pub use decide::{Advance, advance, decide};
 pub use input::{Addressable, Claim, Decision, Desired, Observed, Published, ServiceProblems, Target};
 pub use publish::waits_of;
 pub use state::{

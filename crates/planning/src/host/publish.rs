@@ -6,7 +6,7 @@ use crate::host::state::{HostState, REPORTS_IN_A_BURST, Validation, ValidationRe
 use crate::policy::Policy;
 use schema::keys::StatusState;
 use schema::names::{Token, Version};
-use schema::plan::{Action, HostVerdict, Plan, Planned, Reason};
+use schema::plan::{Action, Effect, HostVerdict, Plan, Planned, Reason};
 use schema::records::{Driver, MachineInfo, Report, ReportedStore, ReportedTarget, Wait};
 use schema::store_trust::StoreTrust;
 use schema::time::Now;
@@ -41,8 +41,9 @@ impl HostState {
         write_id: Token,
     ) -> Report {
         let Decision { plan, verdict } = decision;
-        let writes =
-            |p: &Planned| matches!(p.action, Action::Announce { .. } | Action::Withdraw | Action::Report);
+        let writes = |p: &Planned| {
+            matches!(p.action, Action::Do(Effect::Announce { .. } | Effect::Withdraw | Effect::Report))
+        };
         let begins_with_write = plan.actions.first().is_some_and(writes);
         Report {
             at: now.wall,
@@ -84,15 +85,20 @@ pub fn waits_of(state: &HostState, policy: &Policy, waits: &[Wait]) -> Vec<Wait>
 /// Inserts a write at the front of the plan if the store does not contain what is true. Local
 /// conclusions come first, because they change what is true. The start transaction writes its own
 /// report.
-pub(super) fn add(plan: &mut Plan, verdict: &HostVerdict, desired: &Desired, observed: &Observed, now: Now) {
+pub(super) fn add(
+    plan: &mut Plan,
+    verdict: &HostVerdict,
+    (state, desired, observed): (&HostState, &Desired, &Observed),
+    now: Now,
+) {
     let settled = match plan.actions.first().map(|p| &p.action) {
-        None | Some(Action::RunStep { .. }) => true,
+        None | Some(Action::Do(Effect::RunStep { .. })) => true,
         Some(_) => false,
     };
     let may_write = observed.store_ready && observed.claim == Claim::Held && !observed.decommissioned;
     let (true, true, Some(published)) = (settled, may_write, &observed.published) else { return };
-    let truth = Truth { plan, verdict, desired, observed, now };
-    let action = match observed.store_trust {
+    let truth = Truth { plan, verdict, state, desired, observed, now };
+    let write = match observed.store_trust {
         // A change of the listing must be journaled first. Only a report may be written; it says
         // that local state cannot be recorded.
         StoreTrust::Trusted if observed.cannot_record.is_some() => truth.report_differs(published),
@@ -102,9 +108,9 @@ pub(super) fn add(plan: &mut Plan, verdict: &HostVerdict, desired: &Desired, obs
         StoreTrust::WentBack { .. } => truth.report_differs(published),
         _ => None,
     };
-    match action {
-        Some(Due::Now(action)) => {
-            plan.actions.insert(0, Planned { action, because: Reason::StoreDiffers });
+    match write {
+        Some(Due::Now(write)) => {
+            plan.actions.insert(0, Planned { action: write.into(), because: Reason::StoreDiffers });
         }
         Some(Due::At(at)) => plan.requeue_at = Some(plan.requeue_at.map_or(at, |other| other.min(at))),
         None => {}
@@ -112,7 +118,7 @@ pub(super) fn add(plan: &mut Plan, verdict: &HostVerdict, desired: &Desired, obs
 }
 
 enum Due {
-    Now(Action),
+    Now(Effect),
     At(schema::time::BootMillis),
 }
 
@@ -121,6 +127,7 @@ enum Due {
 struct Truth<'a> {
     plan: &'a Plan,
     verdict: &'a HostVerdict,
+    state: &'a HostState,
     desired: &'a Desired<'a>,
     observed: &'a Observed<'a>,
     now: Now,
@@ -129,23 +136,23 @@ struct Truth<'a> {
 impl Truth<'_> {
     /// Returns the first write that is due.
     fn differing_action(&self, published: &Published) -> Option<Due> {
-        let Self { desired, observed, .. } = *self;
-        match (observed.state.listing(), &published.listing) {
+        let Self { state, desired, .. } = *self;
+        match (state.listing(), &published.listing) {
             // A validation without a result neither removes nor adds a listing.
             (Some(version), listed)
-                if listed.as_ref() != Some(version) && observed.state.may_announce(desired.policy) =>
+                if listed.as_ref() != Some(version) && state.may_announce(desired.policy) =>
             {
-                return Some(Due::Now(Action::Announce { version: version.clone() }));
+                return Some(Due::Now(Effect::Announce { version: version.clone() }));
             }
             // A script that drives the host announces by itself. Its listing stays until the version
             // file names another version.
             (None, Some(_)) if desired.policy.driver == Driver::Agent => {
-                return Some(Due::Now(Action::Withdraw));
+                return Some(Due::Now(Effect::Withdraw));
             }
             _ => {}
         }
-        if desired.policy.driver == Driver::Agent && statuses_differ(observed.state, published) {
-            return Some(Due::Now(Action::Report));
+        if desired.policy.driver == Driver::Agent && statuses_differ(state, published) {
+            return Some(Due::Now(Effect::Report));
         }
         self.report_differs(published)
     }
@@ -154,8 +161,7 @@ impl Truth<'_> {
     /// checks, unpublished services, machine facts or store identity. A change of other details of the
     /// plan alone writes no report.
     fn report_differs(&self, published: &Published) -> Option<Due> {
-        let Self { plan, verdict, desired, observed, now } = *self;
-        let state = observed.state;
+        let Self { plan, verdict, state, desired, observed, now } = *self;
         let waits = waits_of(state, desired.policy, observed.waits);
         let says = |r: &Report| {
             r.phase == plan.phase
@@ -187,7 +193,7 @@ impl Truth<'_> {
         let stays_blocked = matches!(observed.store_trust, StoreTrust::WentBack { .. })
             || observed.settings_untrusted.is_some();
         if stays_blocked && published.report.as_ref().is_none_or(|report| report.verdict != *verdict) {
-            return Some(Due::Now(Action::Report));
+            return Some(Due::Now(Effect::Report));
         }
         let recent = state.report_times.iter().filter(|at| now.boot.since(**at) < BURST_WINDOW).count();
         match state.report_times.last() {
@@ -195,7 +201,7 @@ impl Truth<'_> {
             Some(last) if recent >= REPORTS_IN_A_BURST && published.report.is_some() => {
                 Some(Due::At(last.plus(BURST_WINDOW)))
             }
-            _ => Some(Due::Now(Action::Report)),
+            _ => Some(Due::Now(Effect::Report)),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::settings::ValidationRule;
 use schema::codec::cut;
 use schema::keys::StatusState;
 use schema::names::{HostName, StatusType, StepName, Token, Version};
-use schema::plan::{AttemptCause, Failure};
+use schema::plan::{AttemptCause, Conclusion, Failure};
 use schema::records::{REASON_MAX_BYTES, StatusRecord};
 use schema::steps::StepPhase;
 use schema::store_trust::{Instruction, InstructionOrder, StoreMemory};
@@ -225,37 +225,17 @@ pub struct OnSuspect {
     pub progress: Progress,
 }
 
-/// Something that happened. Facts are results of actions and observations; recording a fact never
-/// fails.
+/// Something that happened to the host. Recording a fact never fails.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fact {
-    /// An attempt at an instruction begins. The number is the digest of what the catalog makes
-    /// addressable.
-    AttemptBegan(Instruction, AttemptCause, Option<u64>),
-    /// The apply phase of the attempt waits.
-    ApplyWaits,
+    /// A decision came to a conclusion.
+    Concluded(Conclusion),
     /// The start transaction was committed.
     Started,
     /// The runner of a step is about to be started.
     StepStarted(RunningStep),
     /// A step ended.
     StepEnded(StepReport),
-    /// A cycle of this version begins. The flag is true if converge is part of it. The number is
-    /// the digest of the needed services as the host sees them.
-    CycleBegan(Version, bool, Option<u64>),
-    /// The cycle ended. The list names the phases that could not go on because a service is
-    /// missing.
-    CycleEnded(Vec<StepPhase>),
-    /// The attempt ended without success.
-    AttemptFailed,
-    /// Apply and validation of the version of the attempt succeeded.
-    Proven,
-    /// An attempt that has not disturbed anything is dropped.
-    AttemptDropped,
-    /// An operator requested another attempt.
-    Rearmed(InstructionOrder),
-    /// The host takes over the version in the version file (driver `external`).
-    FollowsFile(Option<Version>),
     /// A report was written.
     ReportWritten,
 }
@@ -358,13 +338,7 @@ impl HostState {
     /// Records a fact. `jitter`, from 0 to 1, spreads deadlines.
     pub fn record(&mut self, fact: Fact, policy: &Policy, now: Now, jitter: f64) {
         match fact {
-            Fact::AttemptBegan(instruction, cause, addressable) => {
-                self.begin_attempt(instruction, cause, addressable, now);
-            }
-            Fact::ApplyWaits => {
-                let version = self.attempt.as_ref().map(|attempt| attempt.instruction.version.clone());
-                self.set_status_of(version, (StatusType::apply(), StatusState::Pending), None, now);
-            }
+            Fact::Concluded(conclusion) => self.conclude(conclusion, policy, now, jitter),
             Fact::Started => {
                 if let Some(attempt) = &mut self.attempt {
                     attempt.started = true;
@@ -378,16 +352,33 @@ impl HostState {
             }
             Fact::StepStarted(running) => self.running = Some(running),
             Fact::StepEnded(report) => self.end_step(report, policy, now),
-            Fact::CycleBegan(version, with_converge, seen) => {
+            Fact::ReportWritten => {
+                self.report_times.push(now.boot);
+                let excess = self.report_times.len().saturating_sub(super::REPORTS_IN_A_BURST);
+                self.report_times.drain(..excess);
+            }
+        }
+    }
+
+    fn conclude(&mut self, conclusion: Conclusion, policy: &Policy, now: Now, jitter: f64) {
+        match conclusion {
+            Conclusion::AttemptBegan { instruction, cause, addressable } => {
+                self.begin_attempt(instruction, cause, addressable, now);
+            }
+            Conclusion::ApplyWaits => {
+                let version = self.attempt.as_ref().map(|attempt| attempt.instruction.version.clone());
+                self.set_status_of(version, (StatusType::apply(), StatusState::Pending), None, now);
+            }
+            Conclusion::CycleBegan { version, converge: with_converge, seen } => {
                 let converge = with_converge.then(Progress::default);
                 if with_converge {
                     self.converged = Converged { seen: seen.or(self.converged.seen), at: Some(now.boot) };
                 }
                 self.cycle = Some(Cycle { version, converge, validate: Progress::default() });
             }
-            Fact::CycleEnded(lacking) => self.end_cycle(&lacking, policy, now),
-            Fact::AttemptFailed => self.end_attempt(policy, now, jitter),
-            Fact::Proven => {
+            Conclusion::CycleEnded { lacking } => self.end_cycle(&lacking, policy, now),
+            Conclusion::AttemptFailed => self.end_attempt(policy, now, jitter),
+            Conclusion::Proven { .. } => {
                 if let Some(attempt) = self.attempt.take() {
                     self.set_status(StatusType::apply(), StatusState::Success, None, now);
                     self.installed = Some(attempt.instruction.version);
@@ -401,7 +392,7 @@ impl HostState {
                     self.log.clear();
                 }
             }
-            Fact::AttemptDropped => {
+            Conclusion::AttemptDropped => {
                 self.attempt = None;
                 // The attempt waited and disturbed nothing, so the installed version is as good as
                 // before.
@@ -412,7 +403,7 @@ impl HostState {
                     }
                 }
             }
-            Fact::Rearmed(order) => {
+            Conclusion::Rearmed { order } => {
                 self.observed_retry = Some(order);
                 self.repairs.clear();
                 self.on_suspect = None;
@@ -424,7 +415,7 @@ impl HostState {
                     end.next_at = now.boot;
                 }
             }
-            Fact::FollowsFile(version) => {
+            Conclusion::FollowsFile { version } => {
                 self.proof_holds = version.is_some();
                 self.installed = version;
                 // If an agent was the driver before, the script is now responsible for what it had
@@ -435,11 +426,6 @@ impl HostState {
                 self.validation = None;
                 self.converge_failure = None;
                 self.converge_held = None;
-            }
-            Fact::ReportWritten => {
-                self.report_times.push(now.boot);
-                let excess = self.report_times.len().saturating_sub(super::REPORTS_IN_A_BURST);
-                self.report_times.drain(..excess);
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::settings::ValidationRule;
 use proptest::prelude::*;
 use schema::keys::StatusState;
 use schema::names::{HostName, StatusType, StepName, Token, Version};
-use schema::plan::{Action, Planned, Reason};
+use schema::plan::{Action, Effect, Reason};
 use schema::records::{Driver, MachineInfo, Report, Wait};
 use schema::steps::StepPhase;
 use schema::store_trust::{Instruction, InstructionOrder, StoreMemory, StoreTrust, WentBack};
@@ -142,14 +142,34 @@ impl World {
     }
 
     fn decide(&self) -> Decision {
-        let desired = Desired {
+        let (desired, problems) = (self.desired(), ServiceProblems::default());
+        decide(&self.state, &desired, &self.observed(&problems), self.now)
+    }
+
+    /// Decides and records conclusions, until a decision begins with an effect or does nothing.
+    fn advance(&mut self) -> Decision {
+        loop {
+            let mut state = self.state.clone();
+            let (desired, problems) = (self.desired(), ServiceProblems::default());
+            let advanced = advance(&mut state, &desired, &self.observed(&problems), self.now, 0.5);
+            self.state = state;
+            if let Some(decision) = advanced.decision {
+                return decision;
+            }
+        }
+    }
+
+    fn desired(&self) -> Desired<'_> {
+        Desired {
             target: self.target.clone(),
             target_since: self.target_since,
             retry: self.retry,
             policy: &self.policy,
-        };
-        let observed = Observed {
-            state: &self.state,
+        }
+    }
+
+    fn observed<'a>(&'a self, problems: &'a ServiceProblems) -> Observed<'a> {
+        Observed {
             store_trust: self.store_trust.clone(),
             store_ready: !self.store_away,
             claim: self.claim.clone(),
@@ -162,9 +182,8 @@ impl World {
             waits: &self.waits,
             services_seen: self.services_seen,
             addressable: self.addressable,
-            problems: &ServiceProblems::default(),
-        };
-        decide(&desired, &observed, self.now)
+            problems,
+        }
     }
 
     fn record(&mut self, fact: Fact) {
@@ -179,18 +198,17 @@ impl World {
             .unwrap_or(StepEnd::Exited { code: 0 })
     }
 
-    /// Executes the first action of a plan; returns false if the plan has no action.
+    /// Records what is decided, and executes the effect that the plan begins with; returns false if
+    /// the plan does nothing.
     fn act(&mut self) -> bool {
-        let decision = self.decide();
-        let Some(Planned { action, .. }) = decision.plan.actions.first().cloned() else { return false };
-        match action {
-            Action::Rearm { order } => self.record(Fact::Rearmed(order)),
-            Action::BeginAttempt { instruction, cause, addressable } => {
-                self.record(Fact::AttemptBegan(instruction, cause, addressable))
-            }
-            Action::NoteApplyWaits => self.record(Fact::ApplyWaits),
-            Action::DropAttempt => self.record(Fact::AttemptDropped),
-            Action::CommitStart { instruction } => {
+        let decision = self.advance();
+        let effect = match decision.plan.actions.first().map(|planned| planned.action.clone()) {
+            Some(Action::Do(effect)) => effect,
+            Some(Action::Record(conclusion)) => panic!("{conclusion} was not recorded"),
+            None => return false,
+        };
+        match effect {
+            Effect::CommitStart { instruction } => {
                 assert!(!self.store_away, "a start without a store");
                 assert_eq!(
                     self.target,
@@ -202,7 +220,7 @@ impl World {
                 self.write_report(&decision);
                 self.record(Fact::Started);
             }
-            Action::RunStep { phase, step } => {
+            Effect::RunStep { phase, step } => {
                 assert_eq!(self.lacked_by(phase, &step), None, "{phase} {step} runs without what it needs");
                 let run_id = Token::new("run").unwrap();
                 self.record(Fact::StepStarted(RunningStep { run_id, phase, step: step.clone() }));
@@ -213,26 +231,19 @@ impl World {
                 let log = vec![format!("output of {step}")];
                 self.record(Fact::StepEnded(StepReport { phase, step, end, log }));
             }
-            Action::BeginCycle { version, converge, seen } => {
-                self.record(Fact::CycleBegan(version, converge, seen));
-            }
-            Action::EndCycle { lacking } => self.record(Fact::CycleEnded(lacking)),
-            Action::FailAttempt => self.record(Fact::AttemptFailed),
-            Action::RecordProven { .. } => self.record(Fact::Proven),
-            Action::WriteVersionFile { version } => {
+            Effect::WriteVersionFile { version } => {
                 self.history.push(Event::File(version.clone()));
                 self.file = Some(version);
             }
-            Action::FollowFile { version } => self.record(Fact::FollowsFile(version)),
-            Action::Announce { version } => {
+            Effect::Announce { version } => {
                 self.list(Some(version));
                 self.write_report(&decision);
             }
-            Action::Withdraw => {
+            Effect::Withdraw => {
                 self.list(None);
                 self.write_report(&decision);
             }
-            Action::Report => self.write_report(&decision),
+            Effect::Report => self.write_report(&decision),
         }
         true
     }
@@ -404,6 +415,34 @@ fn the_start_takes_the_host_off_its_old_version_before_anything_is_disturbed() {
     assert!(off < position(&Event::Step(StepPhase::Apply, "packages".into(), version("2"), true)));
     assert!(off > position(&Event::Step(StepPhase::Prefetch, "fetch".into(), version("2"), true)));
     assert_eq!(world.published.listing, Some(version("2")));
+}
+
+#[test]
+fn conclusions_are_recorded_in_one_pass_until_something_outside_changes() {
+    let mut world = settled_at("1");
+    world.trigger("2");
+    world.default_end.insert("http".into(), StepEnd::Exited { code: 1 });
+    while world.runs("http") == 0 {
+        world.act();
+    }
+    let (desired, problems) = (world.desired(), ServiceProblems::default());
+    let mut state = world.state.clone();
+    let advanced = advance(&mut state, &desired, &world.observed(&problems), world.now, 0.5);
+    let recorded: Vec<String> = advanced.recorded.iter().map(|p| p.action.to_string()).collect();
+    assert_eq!(recorded, ["conclude validation", "conclude the attempt as failed"]);
+    let plan = advanced.decision.expect("the steps are the same").plan;
+    assert_eq!(plan.actions.first().map(|p| p.action.clone()), Some(Effect::Report.into()));
+}
+
+#[test]
+fn a_plan_reads_back_as_written() {
+    let mut world = World::new();
+    world.trigger("1");
+    let plan = world.decide().plan;
+    let text = serde_json::to_string(&plan).unwrap();
+    assert!(text.contains(r#"{"action":"begin_attempt","instruction":{"#), "{text}");
+    assert!(text.contains(r#"{"action":"run_step","phase":"prefetch","step":"fetch","because":"#), "{text}");
+    assert_eq!(serde_json::from_str::<schema::plan::Plan>(&text).unwrap(), plan);
 }
 
 #[test]
@@ -690,8 +729,9 @@ fn not_yet_after_done_withdraws_nothing() {
 fn v1_v2_v1_applies_nothing_on_a_host_that_had_not_started_v2() {
     let mut world = settled_at("1");
     world.trigger("2");
-    assert!(world.act(), "took up version 2");
-    assert!(world.act(), "fetches");
+    while world.runs("fetch") == 0 {
+        assert!(world.act());
+    }
     world.trigger("1");
     world.settle();
     assert_eq!(world.runs("packages"), 0);

@@ -11,8 +11,7 @@ use schema::records::Driver;
 use schema::steps::StepPhase;
 use schema::store_trust::StoreTrust;
 
-pub(super) fn verdict(desired: &Desired, observed: &Observed, plan: &Plan) -> HostVerdict {
-    let state = observed.state;
+pub(super) fn verdict(state: &HostState, desired: &Desired, observed: &Observed, plan: &Plan) -> HostVerdict {
     if let Some((version, failure)) = failure(state) {
         let suspect = state.is_suspect(desired.policy);
         return HostVerdict::Failed { version, failure: failure.clone(), suspect };
@@ -20,7 +19,7 @@ pub(super) fn verdict(desired: &Desired, observed: &Observed, plan: &Plan) -> Ho
     if let Some(by) = blocked_by(desired, observed) {
         return HostVerdict::Blocked { by };
     }
-    if let Some(on) = waiting_on(desired, observed, plan) {
+    if let Some(on) = waiting_on(state, desired, observed, plan) {
         return HostVerdict::Waiting { on };
     }
     running_towards(desired, state).map_or(HostVerdict::Ok, |version| HostVerdict::Running { version })
@@ -75,8 +74,7 @@ fn blocked_by(desired: &Desired, observed: &Observed) -> Option<BlockedBy> {
     }
 }
 
-fn waiting_on(desired: &Desired, observed: &Observed, plan: &Plan) -> Option<WaitingOn> {
-    let state = observed.state;
+fn waiting_on(state: &HostState, desired: &Desired, observed: &Observed, plan: &Plan) -> Option<WaitingOn> {
     if let Some(wait) = holding(state, desired.policy, observed.waits).into_iter().next() {
         return Some(WaitingOn::Service(wait));
     }
