@@ -78,10 +78,12 @@ pub fn free_ports<const N: usize>() -> [u16; N] {
     listeners.map(|l| l.local_addr().expect("its address").port())
 }
 
-/// True if the process is alive; a zombie is dead.
+/// True if the process is alive; a zombie is dead. The first thread of a process that is killed can
+/// be a zombie while other threads still hold its files and locks; such a process is alive.
 pub fn lives(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    !stat.is_empty() && !stat.contains(") Z")
+    let threads = || std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    !stat.is_empty() && (!stat.contains(") Z") || threads() > 1)
 }
 
 /// Runs one test of this binary again, as root, in its own network and mount namespaces. Returns
