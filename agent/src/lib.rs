@@ -8,10 +8,8 @@ mod checks;
 mod clock;
 mod command;
 pub mod config;
-mod context;
 pub mod dev;
 pub mod dns;
-mod execute;
 mod facts;
 mod failpoint;
 mod files;
@@ -23,7 +21,6 @@ mod secrets;
 mod socket;
 mod status;
 pub mod step;
-mod store_view;
 mod systemd;
 mod templates;
 mod trust;
@@ -104,14 +101,9 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let (untrusted_sender, untrusted) = watch::channel(config::untrusted(&config_path));
     untrusted.borrow().iter().for_each(|why| log_untrusted(why));
     let (ends_sender, ends) = mpsc::channel(4);
-    let mut executor = execute::Executor::new(
-        settings_receiver.clone(),
-        std::env::current_exe().context("the path of this program")?,
-        step::Runs::open(&settings.state_directory)?,
-        secrets.clone(),
-        ends_sender,
-    );
-    let (state, cloned) = load_state(&directory, &identity, &executor)?;
+    let program = std::env::current_exe().context("the path of this program")?;
+    let runs = step::Runs::open(&settings.state_directory)?;
+    let (state, cloned) = load_state(&directory, &identity, &settings)?;
     let instance = identity::instance(&directory, cloned)?;
     let claim = identity.claim(instance, &settings);
 
@@ -133,7 +125,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         None => {}
     }
     let options = MirrorOptions { backstop: settings.store.backstop, ..MirrorOptions::default() };
-    let mirror = Mirror::start(session.clone(), store_view::scope(&identity.host, state.listing()), options);
+    let mirror = Mirror::start(session.clone(), host::scope(&identity.host, state.listing()), options);
     let (gate, gate_receiver) = watch::channel(Gate::default());
     let presence_config = PresenceConfig {
         host: identity.host.clone(),
@@ -184,7 +176,6 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let names = dns.names();
     let (files, files_handle) =
         catalog::Files::new(directory.try_clone()?, settings_receiver.clone(), reader.clone(), names);
-    executor.keep_up(files_handle);
     let (template_sender, templates) = watch::channel(Arc::default());
     tasks.spawn(loader.run());
     tasks.spawn(scheduler.run());
@@ -209,7 +200,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         loaded,
         published: published.clone(),
         templates,
-        secrets,
+        secrets: secrets.clone(),
         answers: http::AnswerCache::default(),
     };
     if let Some((socket, group)) = socket {
@@ -219,16 +210,23 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     tracing::info!(host = %identity.host, version = env!("CARGO_PKG_VERSION"), "agent starts");
     systemd::ready();
 
+    let executor = host::Executor {
+        session,
+        directory,
+        settings: settings_receiver.clone(),
+        program,
+        runs,
+        secrets: secrets.clone(),
+        ends: ends_sender,
+        files: files_handle,
+        steps_run: 0,
+    };
     let reconciler = host::Reconciler {
         settings: settings_receiver,
-        directory,
-        state,
-        session,
         mirror,
         presence,
         gate,
         claim,
-        facts: identity::machine_info(),
         certificates,
         executor,
         status: status_sender,
@@ -248,7 +246,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         // An error means that the sender was dropped; the agent stops then as well.
         let _ = stop.wait_for(|stop| *stop).await;
     };
-    let ended = reconciler.run(stopped).await;
+    let ended = reconciler.run(state, identity::machine_info(), stopped).await;
     if let Err(error) = &ended {
         tracing::error!(%error, "the agent ends with an error; the service manager should restart it");
     }
@@ -286,11 +284,12 @@ async fn warn_of_old_store(session: Session) {
 fn load_state(
     directory: &files::Directory,
     identity: &identity::Identity,
-    executor: &execute::Executor,
+    settings: &Settings,
 ) -> Result<(HostState, bool)> {
     let (host, machine) = (&identity.host, &identity.machine_id);
     let fresh = || {
-        let installed = executor.read_version_file().ok().flatten().and_then(|text| read_version_file(&text));
+        let installed =
+            host::read_version_file(settings).ok().flatten().and_then(|text| read_version_file(&text));
         HostState::new(host.clone(), machine.clone(), identity.boot_id.clone(), installed)
     };
     match journal::load(directory, host, machine)? {

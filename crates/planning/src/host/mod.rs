@@ -8,6 +8,7 @@ mod publish;
 mod state;
 #[cfg(test)]
 mod tests;
+mod trust;
 mod verdict;
 
 pub use decide::{Advance, advance, decide};
@@ -17,3 +18,4 @@ pub use state::{
     Attempt, AttemptEnd, Converged, Cycle, Deferred, Fact, HostState, OnSuspect, Progress,
     REPORTS_IN_A_BURST, RunningStep, StepReport, Validation, ValidationResult,
 };
+pub use trust::{HighestSeen, TrustChange, reassess};

@@ -30,7 +30,7 @@ pub(crate) fn scope(host: &HostName, listing: Option<&Version>) -> Scope {
 
 /// Returns the key of the listing that the host should have. It is polled, because every agent may
 /// write listings and the host's own could be missing.
-pub(crate) fn listing_keys(host: &HostName, listing: Option<&Version>) -> Vec<Key> {
+pub(super) fn listing_keys(host: &HostName, listing: Option<&Version>) -> Vec<Key> {
     listing.map(|version| Key::RunningVersion(version.clone(), host.clone())).into_iter().collect()
 }
 
@@ -42,7 +42,7 @@ fn revision(entry: Option<&Entry>) -> Option<i64> {
 ///
 /// The snapshot shows the host's report as of the last read, so for a report written since then the
 /// remembered revision is used. A [`Regress`] from an earlier history is ignored.
-pub(crate) fn seen(
+pub(super) fn seen(
     snapshot: &Snapshot,
     host: &HostName,
     memory: Option<&StoreMemory>,
@@ -59,7 +59,7 @@ pub(crate) fn seen(
 }
 
 /// Returns the target in `/current_version`. Instructions older than `store accept` do not count.
-pub(crate) fn target(snapshot: &Snapshot, epoch: u64) -> Target {
+pub(super) fn target(snapshot: &Snapshot, epoch: u64) -> Target {
     let keys = &snapshot.keys;
     if snapshot.reads == 0 {
         return Target::Unread;
@@ -84,7 +84,7 @@ fn predates_epoch(snapshot: &Snapshot, entry: &Entry, epoch: u64) -> bool {
 }
 
 /// Returns the order of an operator's request that the host tries again, if there is one.
-pub(crate) fn retry(snapshot: &Snapshot, host: &HostName, epoch: u64) -> Option<InstructionOrder> {
+pub(super) fn retry(snapshot: &Snapshot, host: &HostName, epoch: u64) -> Option<InstructionOrder> {
     let entry = snapshot.keys.get(&Key::Retry(host.clone()))?;
     if predates_epoch(snapshot, entry, epoch) {
         return None;
@@ -93,16 +93,33 @@ pub(crate) fn retry(snapshot: &Snapshot, host: &HostName, epoch: u64) -> Option<
 }
 
 /// True if an operator decommissioned the host.
-pub(crate) fn decommissioned(snapshot: &Snapshot, host: &HostName) -> bool {
+pub(super) fn decommissioned(snapshot: &Snapshot, host: &HostName) -> bool {
     let entry = snapshot.keys.get(&Key::Host(host.clone()));
     entry
         .and_then(|e| codec::read::<RosterEntry>(&e.value).ok())
         .is_some_and(|roster| roster.decommissioned.is_some())
 }
 
-/// Returns what the store holds for the host. Values that cannot be read count as missing, so they
-/// are written again.
-pub(crate) fn published(snapshot: &Snapshot, host: &HostName) -> Published {
+/// Returns what the store holds for the host: what the host last wrote, or what was read since.
+/// `written` is the last write and its revision. `None` if both are older than the host's claim: an
+/// earlier claim may have written since.
+pub(super) fn published(
+    snapshot: &Snapshot,
+    host: &HostName,
+    written: Option<&(i64, Published)>,
+    live_revision: i64,
+) -> Option<Published> {
+    match written {
+        Some((at, published)) if *at > snapshot.read_revision && *at > live_revision => {
+            Some(published.clone())
+        }
+        _ => (snapshot.read_revision >= live_revision).then(|| read(snapshot, host)),
+    }
+}
+
+/// Returns what a snapshot shows of the host's keys. Values that cannot be read count as missing, so
+/// they are written again.
+fn read(snapshot: &Snapshot, host: &HostName) -> Published {
     let keys = &snapshot.keys;
     let mut statuses = std::collections::BTreeMap::new();
     for kind in StatusType::of_agents() {
@@ -113,12 +130,8 @@ pub(crate) fn published(snapshot: &Snapshot, host: &HostName) -> Published {
             }
         }
     }
-    let read = |key: Key| keys.get(&key);
-    Published {
-        listing: listing(snapshot, host),
-        statuses,
-        report: read(Key::Report(host.clone())).and_then(|e| codec::read(&e.value).ok()),
-    }
+    let report = keys.get(&Key::Report(host.clone())).and_then(|e| codec::read(&e.value).ok());
+    Published { listing: listing(snapshot, host), statuses, report }
 }
 
 /// Returns the version that the host is listed under.
@@ -131,4 +144,38 @@ fn listing(snapshot: &Snapshot, host: &HostName) -> Option<Version> {
     let key = Key::RunningVersion(version.clone(), host.clone());
     let is_listed = || snapshot.keys.get(&key).is_some_and(|listed| listed.lease == announced.lease);
     (!snapshot.polled_also.contains(&key) || is_listed()).then_some(version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(read_at: i64, written_at: Option<i64>, live_revision: i64, expected: Option<&str>) {
+        let host = HostName::new("h").unwrap();
+        let (read, written) = (Version::new("read").unwrap(), Version::new("written").unwrap());
+        let mut snapshot = Snapshot { read_revision: read_at, ..Snapshot::default() };
+        let entry = Entry { value: read.as_str().into(), create_revision: 1, mod_revision: 1, lease: 1 };
+        snapshot.keys.entries.insert(Key::Announced(host.clone()).to_string(), entry);
+        let written =
+            written_at.map(|at| (at, Published { listing: Some(written.clone()), ..Published::default() }));
+        let found = published(&snapshot, &host, written.as_ref(), live_revision);
+        let found = found.map(|published| published.listing.expect("listed").to_string());
+        assert_eq!(
+            found.as_deref(),
+            expected,
+            "read {read_at}, written {written_at:?}, claim {live_revision}"
+        );
+    }
+
+    #[test]
+    fn the_newer_of_read_and_written_counts_unless_both_are_older_than_the_claim() {
+        check(10, None, 5, Some("read"));
+        check(10, Some(8), 5, Some("read"));
+        check(10, Some(12), 5, Some("written"));
+        // The name was claimed again since the write, under which another one may have written.
+        check(10, Some(12), 14, None);
+        check(15, Some(12), 14, Some("read"));
+        check(10, None, 14, None);
+        check(10, Some(16), 14, Some("written"));
+    }
 }

@@ -1,0 +1,151 @@
+//! The values that the reconcile loop works on: the recorded state of the host, and what was
+//! observed last.
+
+use crate::clock;
+use crate::files::Directory;
+use crate::journal;
+use etcd_session::{PresenceState, Snapshot, jitter};
+use planning::host::{Addressable, HostState, Published, ServiceProblems, Target};
+use planning::policy::Policy;
+use planning::settings::ValidationDirectory;
+use schema::names::Version;
+use schema::records::{MachineInfo, Wait};
+use schema::store_trust::StoreTrust;
+use schema::time::{Backoff, BootMillis};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Pause of local writes after a failed one.
+const RECORD_RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// Interval at which the same error of local writes is logged again.
+const RECORD_FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The values that the reconcile loop works on. Only `state` outlives a restart.
+pub(crate) struct Context {
+    /// The host's state, which the journal keeps.
+    pub(super) state: HostState,
+    /// True if the journal on disk is older than the state.
+    pub(super) unsaved: bool,
+    pub(super) policy: Policy,
+    /// The facts about the machine, for reports.
+    pub(super) facts: MachineInfo,
+    /// The validation directory as last read.
+    pub(super) directory: Option<ValidationDirectory>,
+    /// Why the validation directory could not be read last.
+    pub(super) directory_unreadable: Option<String>,
+    /// The last warning that was logged about the validation directory.
+    pub(super) directory_logged: Option<String>,
+    /// The version in the version file; an error if the file could not be read.
+    pub(super) version_file: Result<Option<Version>, ()>,
+    pub(super) store_trust: StoreTrust,
+    pub(super) target: Target,
+    pub(super) target_since: BootMillis,
+    /// The version in the file of the last known target.
+    pub(super) remembered_target: Option<Version>,
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) presence: PresenceState,
+    /// What the store holds for this host after its last write, and the revision of that write.
+    pub(super) written: Option<(i64, Published)>,
+    pub(super) store_failures: u32,
+    /// The store's error at the last write.
+    pub(super) write_error: Option<String>,
+    pub(super) store_retry_at: BootMillis,
+    pub(super) record_failure: Option<(String, BootMillis)>,
+    /// The unmet needs of the host.
+    pub(super) waits: Vec<Wait>,
+    pub(super) services_seen: Option<u64>,
+    /// The problems of the services of this host.
+    pub(super) problems: ServiceProblems,
+    /// The generation of the catalog snapshot that was read last, and what it makes addressable.
+    pub(super) addressable: Option<(u64, Addressable)>,
+    /// Number of passes since this process started.
+    pub(super) passes: u64,
+    /// The last error of a local write that was logged, and when.
+    record_failure_logged: Option<(String, BootMillis)>,
+}
+
+impl Context {
+    /// Returns the context of a host of which nothing was observed yet.
+    pub(super) fn new(state: HostState, policy: Policy, facts: MachineInfo) -> Self {
+        Self {
+            state,
+            unsaved: true,
+            policy,
+            facts,
+            directory: None,
+            directory_unreadable: None,
+            directory_logged: None,
+            version_file: Ok(None),
+            store_trust: StoreTrust::Unread,
+            target: Target::Unread,
+            target_since: clock::boot_millis(),
+            remembered_target: None,
+            snapshot: Arc::default(),
+            presence: PresenceState::NotYet,
+            written: None,
+            store_failures: 0,
+            write_error: None,
+            store_retry_at: BootMillis(0),
+            record_failure: None,
+            waits: Vec::new(),
+            services_seen: None,
+            problems: ServiceProblems::default(),
+            addressable: None,
+            passes: 0,
+            record_failure_logged: None,
+        }
+    }
+
+    /// Returns the epoch of the store that the host remembers.
+    pub(super) fn epoch(&self) -> u64 {
+        self.state.store.as_ref().map_or(0, |store| store.epoch)
+    }
+
+    /// Saves the journal if it is out of date. It must be saved before anything outside of this
+    /// process changes.
+    pub(super) fn save(&mut self, directory: &Directory) -> io::Result<()> {
+        if self.unsaved {
+            journal::save(directory, &self.state)?;
+            self.recorded();
+        }
+        Ok(())
+    }
+
+    /// Records that local state cannot be written. Logs a new error at once and the same error at
+    /// intervals.
+    pub(super) fn record_failed(&mut self, error: &io::Error) {
+        let (why, now) = (error.to_string(), clock::boot_millis());
+        let is_old = |(logged, at): &(String, BootMillis)| {
+            *logged == why && now.since(*at) < RECORD_FAILURE_LOG_INTERVAL
+        };
+        if !self.record_failure_logged.as_ref().is_some_and(is_old) {
+            tracing::error!(%error, "local state cannot be written: nothing disruptive starts");
+            self.record_failure_logged = Some((why.clone(), now));
+        }
+        self.record_failure = Some((why, now.plus(RECORD_RETRY_DELAY)));
+    }
+
+    /// Records that local state was written.
+    fn recorded(&mut self) {
+        self.unsaved = false;
+        self.record_failure = None;
+        if self.record_failure_logged.take().is_some() {
+            tracing::info!("local state can be written again");
+        }
+    }
+
+    /// Records that the store could not be written, and delays the next write.
+    pub(super) fn store_failed(&mut self) {
+        self.store_failures += 1;
+        let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+        self.store_retry_at = clock::boot_millis().plus(backoff.delay(self.store_failures, jitter()));
+    }
+
+    /// Records that the store was written.
+    pub(super) fn store_written(&mut self) {
+        self.store_failures = 0;
+        self.write_error = None;
+    }
+}

@@ -1,0 +1,258 @@
+//! Executes the effects of a plan. It decides nothing: each effect is executed as it is, the
+//! journal is on disk before anything outside this process changes (only a report is written
+//! without that), and the outcome is recorded as a fact. `announce.rs` has the writes to the store.
+
+use super::context::Context;
+use crate::catalog::FilesHandle;
+use crate::files::Directory;
+use crate::secrets::Secrets;
+use crate::step::{RUN_ID_VARIABLE, RunResult, Runs};
+use crate::{clock, failpoint, trust};
+use etcd_session::{Deadline, Session, StoreError, jitter};
+use planning::host::{Decision, Fact, HostState, RunningStep};
+use planning::policy::{Step, StepEnd};
+use planning::settings::{Settings, VERSION_PLACEHOLDER};
+use schema::names::Version;
+use schema::plan::Effect;
+use schema::steps::StepPhase;
+use schema::writes::WriteRefusal;
+use schema::writes::host::Listing;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+const STORE_TIMEOUT: Duration = Duration::from_secs(8);
+const VERSION_FILE_MAX_BYTES: u64 = 4096;
+
+/// Why an effect was not executed.
+#[derive(Debug)]
+pub(crate) enum ExecuteError {
+    /// Local state could not be written.
+    Record(io::Error),
+    /// A comparison of the transaction failed.
+    Refused(WriteRefusal),
+    /// The store could not be written.
+    Store(StoreError),
+}
+
+/// Executes effects. It owns what effects need.
+pub(crate) struct Executor {
+    pub(crate) session: Session,
+    /// The state directory.
+    pub(crate) directory: Directory,
+    pub(crate) settings: watch::Receiver<Arc<Settings>>,
+    /// This program, which is also the runner of each step.
+    pub(crate) program: PathBuf,
+    pub(crate) runs: Runs,
+    pub(crate) secrets: Secrets,
+    /// Sends the results of steps to the loop.
+    pub(crate) ends: mpsc::Sender<(RunningStep, RunResult)>,
+    /// Writes the catalog's files. Each step starts after they were brought up to date.
+    pub(crate) files: FilesHandle,
+    /// Number of steps started since this process started.
+    pub(crate) steps_run: u64,
+}
+
+/// Returns the directory and the name of the version file.
+fn version_file(settings: &Settings) -> (PathBuf, String) {
+    let path = &settings.version_file;
+    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    (path.parent().map(Path::to_owned).unwrap_or_default(), name)
+}
+
+/// Reads the version file. Returns `None` if it does not exist.
+pub(crate) fn read_version_file(settings: &Settings) -> io::Result<Option<String>> {
+    let (directory, name) = version_file(settings);
+    let bytes = match Directory::open(&directory) {
+        Ok(directory) => directory.read(&name, VERSION_FILE_MAX_BYTES)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+impl Executor {
+    /// Returns the deadline of a write to the store that starts now.
+    pub(super) fn deadline(&self) -> Deadline {
+        Deadline::within(STORE_TIMEOUT)
+    }
+
+    /// Removes the known secrets from the output of a step.
+    pub(super) fn redact(&self, text: &str) -> String {
+        self.secrets.redact(text)
+    }
+
+    /// Executes an effect. Returns false if there is nothing to do until the next wake-up.
+    pub(super) async fn execute(
+        &mut self,
+        context: &mut Context,
+        decision: &Decision,
+        effect: Effect,
+    ) -> Result<bool, ExecuteError> {
+        match effect {
+            Effect::WriteVersionFile { version } => {
+                self.save(context)?;
+                self.write_version_file(&version).map_err(ExecuteError::Record)?;
+                failpoint::reach("agent-after-version-file");
+                context.version_file = Ok(Some(version));
+            }
+            Effect::RunStep { phase, step } => {
+                return self.run_step(context, phase, step.as_str()).await;
+            }
+            Effect::CommitStart { instruction } => {
+                self.save(context)?;
+                failpoint::reach("agent-before-start-transaction");
+                let target = Some(instruction.order.revision);
+                self.announce(context, decision, Listing::Remove, target).await?;
+                failpoint::reach("agent-after-start-transaction");
+                context.state.record(Fact::Started, &context.policy, clock::now(), jitter());
+            }
+            Effect::Announce { version } => {
+                self.save(context)?;
+                let listing = Listing::Set(version, clock::now().wall);
+                self.announce(context, decision, listing, None).await?;
+                failpoint::reach("agent-after-done-transaction");
+            }
+            Effect::Withdraw => {
+                self.save(context)?;
+                self.announce(context, decision, Listing::Remove, None).await?;
+            }
+            // A report alone changes nothing that the journal must know of before.
+            Effect::Report => self.announce(context, decision, Listing::Keep, None).await?,
+        }
+        Ok(true)
+    }
+
+    /// Saves the journal if it is out of date.
+    fn save(&self, context: &mut Context) -> Result<(), ExecuteError> {
+        context.save(&self.directory).map_err(ExecuteError::Record)
+    }
+
+    fn write_version_file(&self, version: &Version) -> io::Result<()> {
+        let (directory, name) = version_file(&self.settings.borrow());
+        Directory::open(&directory)?.replace(&name, version.as_str().as_bytes(), 0o644)
+    }
+
+    async fn run_step(
+        &mut self,
+        context: &mut Context,
+        phase: StepPhase,
+        name: &str,
+    ) -> Result<bool, ExecuteError> {
+        let Some(step) = context.policy.steps.of(phase).iter().find(|s| s.name.as_str() == name).cloned()
+        else {
+            return Ok(true);
+        };
+        let running = RunningStep { run_id: etcd_session::random_token(), phase, step: step.name.clone() };
+        self.secrets.learn_settings(&self.settings.borrow().clone());
+        let environment = self.environment(&context.state, phase, &running).await;
+        self.files.flush().await;
+        let step = with_version(step, environment.get("ORCHESTRATE_STEP_VERSION"));
+        context.state.record(Fact::StepStarted(running.clone()), &context.policy, clock::now(), jitter());
+        context.unsaved = true;
+        if let Err(error) = self.save(context) {
+            // The step does not start, because its start could not be recorded.
+            context.state.running = None;
+            return Err(error);
+        }
+        self.steps_run += 1;
+        tracing::info!(%phase, step = %running.step, run = %running.run_id, "step starts");
+        match self.start_run(&running, &step, environment) {
+            Ok(child) => self.await_run(running, Some(child)),
+            Err(why) => {
+                let result =
+                    RunResult { end: StepEnd::NotStarted { why }, leftovers: 0, output: String::new() };
+                // The queue has room, because at most one step runs at a time.
+                let _ = self.ends.try_send((running, result));
+            }
+        }
+        Ok(false)
+    }
+
+    fn start_run(
+        &self,
+        running: &RunningStep,
+        step: &Step,
+        environment: BTreeMap<String, String>,
+    ) -> Result<tokio::process::Child, String> {
+        if let Some(why) = &step.cannot_run {
+            return Err(why.clone());
+        }
+        trust::check_command(Path::new(&step.command[0]))?;
+        let prepared = self.runs.prepare(&running.run_id, step, environment).map_err(|e| e.to_string())?;
+        prepared.start(&self.program).map_err(|e| format!("its runner could not be started: {e}"))
+    }
+
+    /// Sends the result of a run to the loop when it ends, whichever process started the run.
+    pub(super) fn await_run(&self, running: RunningStep, child: Option<tokio::process::Child>) {
+        let runs = self.runs.clone();
+        let ends = self.ends.clone();
+        tokio::spawn(async move {
+            if let Some(mut child) = child {
+                // Reaps the runner. The result file says how the step ended.
+                let _ = child.wait().await;
+            }
+            let waiting = running.clone();
+            let result = tokio::task::spawn_blocking(move || runs.wait(&waiting)).await;
+            if let Ok(result) = result {
+                // This fails only when the agent stops; the next agent finds the result on disk.
+                let _ = ends.send((running, result)).await;
+            }
+        });
+    }
+
+    /// Returns the complete environment of a step.
+    async fn environment(
+        &self,
+        state: &HostState,
+        phase: StepPhase,
+        running: &RunningStep,
+    ) -> BTreeMap<String, String> {
+        let settings = self.settings.borrow().clone();
+        let attempt = state.attempt.as_ref();
+        let version = match phase {
+            StepPhase::Prefetch | StepPhase::OnSuspect => attempt.map(|a| &a.instruction.version),
+            _ => state.subject(),
+        };
+        let from = attempt.and_then(|a| a.from.as_ref()).or(state.installed.as_ref());
+        let mut environment = BTreeMap::from([
+            ("PATH".to_owned(), crate::trust::PATH.to_owned()),
+            ("LANG".into(), "C.UTF-8".into()),
+        ]);
+        let mut set = |name: &str, value: String| environment.insert(name.to_owned(), value);
+        set("ORCHESTRATE_STEP_VERSION", version.map(ToString::to_string).unwrap_or_default());
+        set("ORCHESTRATE_STEP_FROM", from.map(ToString::to_string).unwrap_or_default());
+        set("ORCHESTRATE_STEP_PHASE", phase.to_string());
+        set("ORCHESTRATE_STEP_HOST", state.host.to_string());
+        set("ORCHESTRATE_STEP_ROLE", settings.role.as_ref().map(ToString::to_string).unwrap_or_default());
+        set(RUN_ID_VARIABLE, running.run_id.to_string());
+        set("ORCHESTRATE_STEP_ATTEMPT", attempt.map_or(0, |a| a.number).to_string());
+        // These make the `orchestrate` command work inside a step.
+        set("ORCHESTRATE_ENDPOINTS", self.session.endpoints().await.join(","));
+        set("ORCHESTRATE_NAMESPACE", settings.store.namespace.clone());
+        set("ORCHESTRATE_HOSTNAME", state.host.to_string());
+        set("ORCHESTRATE_STATE_DIR", settings.state_directory.display().to_string());
+        set("ORCHESTRATE_LOCAL_VERSION_FILE", settings.version_file.display().to_string());
+        if let Some((socket, _)) = &settings.socket {
+            set("ORCHESTRATE_SOCKET", socket.display().to_string());
+        }
+        let tls = &settings.store;
+        for (name, path) in [("CACERT", &tls.cacert), ("CERT", &tls.cert), ("KEY", &tls.key)] {
+            if let Some(path) = path {
+                set(&format!("ORCHESTRATE_{name}"), path.display().to_string());
+            }
+        }
+        environment.extend(settings.environment.clone());
+        environment
+    }
+}
+
+fn with_version(mut step: Step, version: Option<&String>) -> Step {
+    for argument in step.command.iter_mut().filter(|a| *a == VERSION_PLACEHOLDER) {
+        *argument = version.cloned().unwrap_or_default();
+    }
+    step
+}

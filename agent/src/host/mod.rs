@@ -1,0 +1,344 @@
+//! The reconcile loop of the host: wake up, observe, decide, execute one effect, decide again. It
+//! owns the host's state; all other parts of the agent hand it snapshots.
+//!
+//! `observe` reads what a decision depends on, `store` follows the store and its trust, `execute`
+//! carries out effects, `announce` writes to the store, `context` holds what is known.
+
+mod announce;
+mod context;
+mod execute;
+mod observe;
+mod store;
+mod store_view;
+
+pub(crate) use execute::{Executor, read_version_file};
+pub(crate) use store_view::scope;
+
+use crate::catalog::{Fencing, Needs, PublishedServices, Reader, Trust};
+use crate::certificates::Certificates;
+use crate::checks::CheckRegistry;
+use crate::status::Status;
+use crate::step::RunResult;
+use crate::{clock, failpoint};
+use context::Context;
+use etcd_session::{Gate, Mirror, Presence, PresenceState, Snapshot, jitter};
+use execute::ExecuteError;
+use planning::host::{Decision, Desired, Fact, HostState, Observed, RunningStep, StepReport, advance};
+use planning::settings::Settings;
+use schema::codec::log_tail;
+use schema::plan::{Action, Conclusion, Effect, Planned};
+use schema::records::{Driver, LiveClaim, MachineInfo};
+use schema::time::BootMillis;
+use schema::writes::WriteRefusal;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// Why the loop woke up. It carries no data, so ten changes can be one wake-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wake {
+    StoreChanged,
+    ClaimChanged,
+    StepEnded,
+    TimeCame,
+    SettingsChanged,
+    ServicesChanged,
+    CatalogChanged,
+    ChecksChanged,
+}
+
+/// The error if a task that the loop depends on has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the task that {0} has ended")]
+pub(crate) struct TaskEnded(&'static str);
+
+/// The parts of the reconcile loop.
+pub(crate) struct Reconciler {
+    /// The settings, replaced as a whole on SIGHUP.
+    pub settings: watch::Receiver<Arc<Settings>>,
+    /// The mirror of the keys in [`scope`].
+    pub mirror: Mirror,
+    pub presence: Presence,
+    /// Tells presence whether the store may be written.
+    pub gate: watch::Sender<Gate>,
+    /// The claim of this host, for messages.
+    pub claim: LiveClaim,
+    /// The certificates of the connection to the store.
+    pub certificates: Certificates,
+    pub executor: Executor,
+    /// The status that other tasks show.
+    pub status: watch::Sender<Arc<Status>>,
+    /// Steps that ended, with their results.
+    pub ends: mpsc::Receiver<(RunningStep, RunResult)>,
+    /// The checks of this host and their results.
+    pub registry: Arc<CheckRegistry>,
+    /// The catalog, for what it makes addressable.
+    pub reader: Reader,
+    /// The unmet needs of this host.
+    pub needs: watch::Receiver<Arc<Needs>>,
+    /// The services that this host publishes.
+    pub services: watch::Receiver<Arc<PublishedServices>>,
+    /// Why the settings are not trusted; `None` if only root and the agent's user can write them.
+    pub untrusted: watch::Receiver<Option<String>>,
+    /// Tells the catalog's tasks whether the catalog of this store counts.
+    pub trust: watch::Sender<Trust>,
+    /// Tells the publisher whether and how services may be published.
+    pub fencing: watch::Sender<Fencing>,
+    /// Interval between two pings of the service manager's watchdog; `None` without a watchdog.
+    pub watchdog: Option<Duration>,
+}
+
+/// Interval at which the version file of an external driver is read.
+const VERSION_FILE_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Reconciler {
+    /// Runs until `stop` resolves. It never waits for a step: the runner of a step needs no agent.
+    ///
+    /// # Errors
+    /// Returns an error if a task that this one depends on has ended: its messages would never
+    /// arrive, so the process has to end.
+    pub(crate) async fn run(
+        mut self,
+        state: HostState,
+        facts: MachineInfo,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), TaskEnded> {
+        tokio::pin!(stop);
+        let mut snapshots = self.mirror.snapshots();
+        let mut presences = self.presence.states();
+        let mut catalog = self.reader.changes();
+        let mut checks = self.registry.status_changes();
+        let policy = self.settings.borrow().policy.clone();
+        let mut context = Context::new(state, policy, facts);
+        if let Some(running) = &context.state.running {
+            tracing::info!(run = %running.run_id, step = %running.step, "a step was running: waiting for its end");
+            self.executor.await_run(running.clone(), None);
+        }
+        if failpoint::is_wanted(failpoint::MIRROR_ENDS) {
+            self.mirror.end();
+        }
+        let mut watchdog = tokio::time::interval(self.watchdog.unwrap_or(Duration::from_secs(3600)));
+        let ended = loop {
+            // Marked as seen before the pass, so that a change during it wakes the loop again.
+            catalog.borrow_and_update();
+            checks.borrow_and_update();
+            let requeue_at = self.reconcile_once(&mut context, &mut snapshots, &mut presences).await;
+            let follows_catalog = context.follows_catalog();
+            let wake = async {
+                tokio::select! {
+                    // All branches are cancel safe: receivers of watch channels, the queue of ended
+                    // steps and timers lose nothing when dropped. A channel whose sender was
+                    // dropped would be ready for ever, so that is an error and no wake-up.
+                    changed = snapshots.changed() => {
+                        changed.map(|()| Wake::StoreChanged).map_err(|_| TaskEnded("follows the store"))
+                    }
+                    changed = presences.changed() => {
+                        changed.map(|()| Wake::ClaimChanged).map_err(|_| TaskEnded("holds the name of the host"))
+                    }
+                    Some((running, result)) = self.ends.recv() => {
+                        end_step(&mut context, &self.executor, running, result);
+                        Ok(Wake::StepEnded)
+                    }
+                    () = sleep_until(requeue_at) => Ok(Wake::TimeCame),
+                    changed = self.settings.changed() => {
+                        changed.map(|()| Wake::SettingsChanged).map_err(|_| TaskEnded("reads the settings"))
+                    }
+                    changed = self.untrusted.changed() => {
+                        changed.map(|()| Wake::SettingsChanged).map_err(|_| TaskEnded("reads the settings"))
+                    }
+                    changed = self.needs.changed() => {
+                        changed.map(|()| Wake::ServicesChanged).map_err(|_| TaskEnded("follows what the host needs"))
+                    }
+                    changed = self.services.changed() => {
+                        changed.map(|()| Wake::ServicesChanged).map_err(|_| TaskEnded("publishes the services"))
+                    }
+                    changed = catalog.changed(), if follows_catalog => {
+                        changed.map(|()| Wake::CatalogChanged).map_err(|_| TaskEnded("follows the catalog"))
+                    }
+                    changed = checks.changed() => {
+                        changed.map(|()| Wake::ChecksChanged).map_err(|_| TaskEnded("runs the checks"))
+                    }
+                    _ = watchdog.tick() => {
+                        crate::systemd::ping();
+                        Ok(Wake::TimeCame)
+                    }
+                }
+            };
+            tokio::select! {
+                // Stopping comes first, because the signal to stop also ends some of these tasks.
+                biased;
+                () = &mut stop => break Ok(()),
+                reason = wake => match reason {
+                    Ok(reason) => tracing::trace!(?reason, "awake"),
+                    Err(ended) => break Err(ended),
+                }
+            }
+        };
+        if let Err(error) = context.save(&self.executor.directory) {
+            tracing::error!(%error, "the journal could not be written");
+        }
+        ended
+    }
+
+    /// Runs passes until the plan has nothing to do now; returns when to run the next one.
+    async fn reconcile_once(
+        &mut self,
+        context: &mut Context,
+        snapshots: &mut watch::Receiver<Arc<Snapshot>>,
+        presences: &mut watch::Receiver<PresenceState>,
+    ) -> Option<BootMillis> {
+        self.observe_files(context);
+        loop {
+            let now = clock::boot_millis();
+            context.record_failure.take_if(|(_, at)| *at <= now);
+            context.snapshot = snapshots.borrow_and_update().clone();
+            context.presence = presences.borrow_and_update().clone();
+            self.observe_store(context).await;
+            self.observe_tasks(context);
+            let certificates_again = self.certificates.check(&mut context.facts, clock::now());
+            let decision = self.decide(context);
+            context.passes += 1;
+            self.publish_status(context, &decision);
+            if let Some(Planned { action: Action::Do(effect), because }) = decision.plan.actions.first() {
+                tracing::debug!(%effect, %because, "acting");
+                if self.execute_one(context, &decision, effect.clone()).await {
+                    continue;
+                }
+            }
+            self.save_if_needed(context);
+            let now = clock::boot_millis();
+            let is_external = context.policy.driver == Driver::External;
+            let times = [
+                decision.plan.requeue_at,
+                Some(context.store_retry_at).filter(|at| *at > now),
+                context.record_failure.as_ref().map(|(_, at)| *at),
+                certificates_again,
+                is_external.then(|| now.plus(VERSION_FILE_POLL_INTERVAL)),
+            ];
+            return times.into_iter().flatten().min();
+        }
+    }
+
+    /// Decides, and records the conclusions of the decisions.
+    fn decide(&self, context: &mut Context) -> Decision {
+        let now = clock::now();
+        let (claim, published) = (self.claim_of(&context.presence), self.published(context));
+        let retry = store_view::retry(&context.snapshot, &context.state.host, context.epoch());
+        let decommissioned = store_view::decommissioned(&context.snapshot, &context.state.host);
+        let (store_ready, version_file) = (context.is_store_ready(now.boot), context.version_file());
+        let observed = Observed {
+            store_trust: context.store_trust.clone(),
+            store_ready,
+            claim,
+            decommissioned,
+            version_file,
+            cannot_record: context.record_failure.clone().filter(|(_, at)| *at > now.boot),
+            settings_untrusted: self.untrusted.borrow().clone(),
+            published,
+            facts: &context.facts,
+            waits: &context.waits,
+            services_seen: context.services_seen,
+            addressable: context.addressable.map(|(_, now)| now),
+            problems: &context.problems,
+        };
+        loop {
+            let (target, target_since) = (context.target.clone(), context.target_since);
+            let desired = Desired { target, target_since, retry, policy: &context.policy };
+            let advance = advance(&mut context.state, &desired, &observed, now, jitter());
+            for Planned { action, because } in &advance.recorded {
+                match action {
+                    Action::Record(Conclusion::AttemptBegan { .. } | Conclusion::Proven { .. }) => {
+                        tracing::info!(conclusion = %action, %because, "decided");
+                    }
+                    _ => tracing::debug!(conclusion = %action, %because, "decided"),
+                }
+                context.unsaved = true;
+            }
+            match advance.decision {
+                Some(decision) => return decision,
+                None => context.policy = self.policy(&context.state, context.directory.as_ref()),
+            }
+        }
+    }
+
+    /// Executes one effect and records its result. Returns false if the pass is over.
+    async fn execute_one(&mut self, context: &mut Context, decision: &Decision, effect: Effect) -> bool {
+        match self.executor.execute(context, decision, effect).await {
+            Ok(go_on) => return go_on,
+            Err(ExecuteError::Record(error)) => {
+                context.record_failed(&error);
+                return true;
+            }
+            Err(ExecuteError::Refused(refusal)) => {
+                tracing::info!(?refusal, "the transaction was refused");
+                if refusal == WriteRefusal::Claim {
+                    self.presence.check_now();
+                }
+            }
+            Err(ExecuteError::Store(error)) => {
+                tracing::warn!(%error, "the store could not be written");
+                context.write_error = Some(error.to_string());
+            }
+        }
+        // It is not known what the store holds now, so it is read again.
+        context.written = None;
+        self.mirror.request_resync();
+        context.store_failed();
+        true
+    }
+
+    /// Saves the journal if it is out of date, except during the pause after a failed local write.
+    fn save_if_needed(&self, context: &mut Context) {
+        if context.record_failure.is_none()
+            && let Err(error) = context.save(&self.executor.directory)
+        {
+            context.record_failed(&error);
+        }
+    }
+
+    fn publish_status(&self, context: &Context, decision: &Decision) {
+        let before = self.status.borrow().clone();
+        if before.decision.as_ref().map(|d| &d.verdict) != Some(&decision.verdict) {
+            let verdict = decision.verdict.as_str();
+            tracing::info!(verdict, detail = decision.verdict.message(), "the verdict of this host");
+            crate::systemd::status(&format!("{verdict} {}", decision.verdict.message()));
+        }
+        let state = &context.state;
+        self.status.send_replace(Arc::new(Status {
+            host: Some(state.host.clone()),
+            decision: Some(decision.clone()),
+            target: context.target.clone().into(),
+            installed: state.installed.clone(),
+            listed: state.listing().cloned(),
+            running: state.running.clone(),
+            store_trust: context.store_trust.clone(),
+            presence: context.presence.clone(),
+            snapshot: context.snapshot.clone(),
+            write_trouble: context.write_error.clone(),
+            steps_run: self.executor.steps_run,
+            passes: context.passes,
+            validation: context.directory.clone(),
+            validation_rule: state.validation_rule,
+            certificates: context.facts.certificates.clone(),
+        }));
+    }
+}
+
+/// Logs the end of a step and records it in the host's state.
+fn end_step(context: &mut Context, executor: &Executor, running: RunningStep, result: RunResult) {
+    let RunningStep { phase, step, .. } = running;
+    tracing::info!(%phase, %step, end = %result.end, leftovers = result.leftovers, "step ended");
+    let log = log_tail(executor.redact(&result.output).lines());
+    let report = StepReport { phase, step, end: result.end, log };
+    context.state.record(Fact::StepEnded(report), &context.policy, clock::now(), jitter());
+    context.unsaved = true;
+}
+
+async fn sleep_until(at: Option<BootMillis>) {
+    match at {
+        // tokio's timers do not count the time that the machine is suspended, so the loop reads the
+        // clock that does at least once a minute.
+        Some(at) => tokio::time::sleep(at.since(clock::boot_millis()).min(Duration::from_secs(60))).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,168 @@
+//! Observes what a decision depends on: files of this machine, the keys of the store, the catalog,
+//! the checks. What was observed is kept in the context.
+
+use super::Reconciler;
+use super::context::Context;
+use super::execute::read_version_file;
+use super::store_view;
+use crate::{clock, config};
+use etcd_session::PresenceState;
+use planning::host::{Addressable, Claim, HostState, Published, ServiceProblems, Target};
+use planning::policy::Policy;
+use planning::settings::{ValidationDirectory, read_version_file as parse_version_file};
+use schema::codec::cut;
+use schema::names::Version;
+use schema::records::{CHECK_LINE_MAX_BYTES, Driver, FailingCheck};
+use schema::store_trust::StoreTrust;
+use schema::time::BootMillis;
+
+impl Reconciler {
+    /// Reads the files of this machine. Others change them at any time, so they are read at each
+    /// wake-up.
+    pub(super) fn observe_files(&self, context: &mut Context) {
+        let settings = self.settings.borrow().clone();
+        context.directory_unreadable = None;
+        match (config::validation_directory(&settings), &settings.validation_directory) {
+            (Ok(read), _) => context.directory = read,
+            // The last known entries stay in use.
+            (Err(error), Some(path)) => {
+                let empty = ValidationDirectory::unreadable(path, &error.to_string());
+                context.directory_unreadable = empty.problem.clone();
+                context.directory.get_or_insert(empty);
+            }
+            (Err(_), None) => {}
+        }
+        warn_of_directory(context);
+        context.version_file = match read_version_file(&settings) {
+            Ok(text) => Ok(text.and_then(|text| parse_version_file(&text))),
+            Err(error) => {
+                tracing::warn!(%error, "the version file cannot be read");
+                Err(())
+            }
+        };
+    }
+
+    /// Takes over the newest values of the other tasks.
+    pub(super) fn observe_tasks(&mut self, context: &mut Context) {
+        context.policy = self.policy(&context.state, context.directory.as_ref());
+        let needs = self.needs.borrow_and_update().clone();
+        context.waits = needs.waits.clone();
+        context.services_seen = needs.seen;
+        self.observe_catalog(context);
+        context.problems = ServiceProblems {
+            checks: self.failing_checks(),
+            unpublished: self.services.borrow_and_update().unpublished(),
+        };
+    }
+
+    /// Returns the policy of the settings together with the entries of the validation directory.
+    pub(super) fn policy(&self, state: &HostState, directory: Option<&ValidationDirectory>) -> Policy {
+        let mut policy = self.settings.borrow().policy.clone();
+        if let Some(directory) = directory {
+            policy.steps.validate.extend(directory.steps(state.validation_rule));
+        }
+        policy
+    }
+
+    /// Updates what the catalog makes addressable, while an attempt may depend on that. A settled
+    /// host does not read the catalog.
+    fn observe_catalog(&self, context: &mut Context) {
+        if !context.follows_catalog() {
+            context.addressable = None;
+            return;
+        }
+        let shown = self.reader.snapshot();
+        if context.addressable.is_some_and(|(generation, _)| generation == shown.generation) {
+            return;
+        }
+        let digest = shown.view.addressable(&context.state.host);
+        let before = context.addressable.map(|(_, before)| before);
+        context.addressable = digest.map(|digest| {
+            let same = before.filter(|before| before.digest == digest);
+            let since = clock::boot_millis();
+            (shown.generation, same.unwrap_or(Addressable { digest, since }))
+        });
+    }
+
+    /// Returns the checks that do not pass, each with the last line of its output. Checks without a
+    /// result yet are left out.
+    fn failing_checks(&self) -> Vec<FailingCheck> {
+        let failing = self.registry.failing().into_iter();
+        failing
+            .map(|check| FailingCheck {
+                service: check.service,
+                check: cut(&check.name, CHECK_LINE_MAX_BYTES),
+                status: check.state.status,
+                line: FailingCheck::last_line(&self.executor.redact(&check.state.output)),
+            })
+            .collect()
+    }
+
+    /// Returns who holds the name of this host.
+    pub(super) fn claim_of(&self, presence: &PresenceState) -> Claim {
+        match presence {
+            PresenceState::NotYet => Claim::NotYet,
+            PresenceState::Held { .. } => Claim::Held,
+            PresenceState::Contested { holder } => {
+                Claim::Contested { holder: holder.clone(), ours: self.claim.to_string() }
+            }
+        }
+    }
+
+    /// Returns what the store holds for this host. `None` without a claim, and while that is not
+    /// known.
+    pub(super) fn published(&self, context: &Context) -> Option<Published> {
+        let PresenceState::Held { live_revision, .. } = context.presence else { return None };
+        let (snapshot, host) = (&context.snapshot, &context.state.host);
+        let published = store_view::published(snapshot, host, context.written.as_ref(), live_revision);
+        // Without a connection the mirror retries by itself, at its own pace.
+        if published.is_none() && snapshot.connected {
+            self.mirror.request_resync();
+        }
+        published
+    }
+}
+
+/// Logs what is wrong with the validation directory, if that has changed.
+fn warn_of_directory(context: &mut Context) {
+    let Some(directory) = &context.directory else { return };
+    let skipped = (!directory.skipped.is_empty()).then(|| {
+        let names: Vec<String> = directory.skipped.iter().map(ToString::to_string).collect();
+        format!("these files of the validation directory do not validate: {}", names.join(", "))
+    });
+    let unreadable = context.directory_unreadable.clone();
+    let warnings = [unreadable, directory.warning(context.state.validation_rule), skipped];
+    let warnings: Vec<String> = warnings.into_iter().flatten().collect();
+    let warnings = (!warnings.is_empty()).then(|| warnings.join("; "));
+    if context.directory_logged != warnings {
+        warnings.iter().for_each(|warnings| tracing::warn!("{warnings}"));
+        context.directory_logged = warnings;
+    }
+}
+
+impl Context {
+    /// True if the store can be written now. For a store that went back the mirror need not be
+    /// connected, so that the host reports as soon as possible that it is blocked.
+    pub(super) fn is_store_ready(&self, now: BootMillis) -> bool {
+        let followed = self.snapshot.connected || matches!(self.store_trust, StoreTrust::WentBack { .. });
+        followed && now >= self.store_retry_at
+    }
+
+    pub(super) fn version_file(&self) -> Option<Version> {
+        match (&self.version_file, self.policy.driver) {
+            (Ok(version), _) => version.clone(),
+            // A file that cannot be read does not mean that the host has another version.
+            (Err(()), Driver::Agent) => self.state.installed.clone(),
+            (Err(()), Driver::External) => None,
+        }
+    }
+
+    /// True while an attempt may depend on what the catalog makes addressable.
+    pub(super) fn follows_catalog(&self) -> bool {
+        let wanted = match &self.target {
+            Target::Known(instruction) => Some(&instruction.version),
+            _ => None,
+        };
+        self.state.attempt.is_some() || (wanted.is_some() && wanted != self.state.installed.as_ref())
+    }
+}
