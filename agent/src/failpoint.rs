@@ -17,6 +17,26 @@ pub(crate) const ALL: [&str; 12] = [
     "agent-after-done-transaction",
 ];
 
+/// Waits until a test wants this task to end, then returns or panics. `ORCHESTRATE_FAILPOINT` is
+/// `task-returns:TASK:FILE` or `task-panics:TASK:FILE`; it happens when FILE exists.
+#[cfg(debug_assertions)]
+pub(crate) async fn task_fault(task: &str) {
+    let wanted = std::env::var("ORCHESTRATE_FAILPOINT").unwrap_or_default();
+    let mut parts = wanted.splitn(3, ':');
+    let (kind, name, file) = (parts.next(), parts.next(), parts.next());
+    let Some(file) = file.filter(|_| name == Some(task)) else { return std::future::pending().await };
+    while !std::path::Path::new(file).exists() {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert_ne!(kind, Some("task-panics"), "a test wants this");
+}
+
+/// Never returns in release builds.
+#[cfg(not(debug_assertions))]
+pub(crate) async fn task_fault(_task: &str) {
+    std::future::pending().await
+}
+
 /// Name of the fault that ends the task that follows the store, once.
 pub(crate) const MIRROR_ENDS: &str = "mirror-ends";
 

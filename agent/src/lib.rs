@@ -21,6 +21,7 @@ mod secrets;
 mod socket;
 mod status;
 pub mod step;
+mod supervise;
 mod systemd;
 mod templates;
 mod trust;
@@ -33,6 +34,8 @@ use rustix::fs::{FlockOperation, flock};
 use schema::records::RosterEntry;
 use std::path::PathBuf;
 use std::sync::Arc;
+pub use supervise::TaskEnded;
+use supervise::Tasks;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
@@ -143,8 +146,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let presence = Presence::start(session.clone(), presence_config, gate_receiver);
     let (trust_sender, trust) = watch::channel(catalog::Trust::default());
     let (fencing_sender, fencing) = watch::channel(catalog::Fencing::default());
-    // All tasks besides the reconciler. They end when this function returns and drops the set.
-    let mut tasks = tokio::task::JoinSet::new();
+    let mut tasks = Tasks::new();
     let (loader, loaded) = catalog::Loader::new(settings_receiver.clone());
     let registry = Arc::new(checks::CheckRegistry::default());
     let scheduler = checks::Scheduler::new(
@@ -177,22 +179,19 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let (files, files_handle) =
         catalog::Files::new(directory.try_clone()?, settings_receiver.clone(), reader.clone(), names);
     let (template_sender, templates) = watch::channel(Arc::default());
-    tasks.spawn(loader.run());
-    tasks.spawn(scheduler.run());
-    tasks.spawn(publisher.run());
-    tasks.spawn(follower.run());
-    tasks.spawn(needs_task.run());
-    tasks.spawn(files.run());
-    tasks.spawn(templates::run(
-        settings_receiver.clone(),
-        reader.clone(),
-        template_sender,
-        untrusted.clone(),
-    ));
+    tasks.spawn("definitions", loader.run());
+    tasks.spawn("checks", scheduler.run());
+    tasks.spawn("publisher", publisher.run());
+    tasks.spawn("catalog", follower.run());
+    tasks.spawn("needs", needs_task.run());
+    tasks.spawn("files", files.run());
+    let rendering =
+        templates::run(settings_receiver.clone(), reader.clone(), template_sender, untrusted.clone());
+    tasks.spawn("templates", rendering);
     tracing::info!(addresses = ?dns.addresses(), "the DNS server listens");
-    let _dns = dns.serve(reader.clone())?;
-    tasks.spawn(warn_of_old_store(session.clone()));
-    tasks.spawn(facts::run(settings_receiver.clone(), status.clone()));
+    tasks.spawn("dns", dns.serve(reader.clone())?.run());
+    tasks.spawn("store-version", warn_of_old_store(session.clone()));
+    tasks.spawn("facts", facts::run(settings_receiver.clone(), status.clone()));
     let shared = http::Shared {
         status,
         reader: reader.clone(),
@@ -204,9 +203,11 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         answers: http::AnswerCache::default(),
     };
     if let Some((socket, group)) = socket {
-        tasks.spawn(http::serve_socket(socket, group, shared.clone(), stop.clone()));
+        tasks.spawn("socket", http::serve_socket(socket, group, shared.clone(), stop.clone()));
     }
-    let http = tokio::spawn(http::serve(listener, shared, settings.http_takes_results, stop.clone()));
+    tasks.spawn("http", http::serve(listener, shared, settings.http_takes_results, stop.clone())?);
+    let signals = watch_signals(config_path, settings_sender, untrusted_sender, stop_sender.clone())?;
+    tasks.spawn("signals", signals);
     tracing::info!(host = %identity.host, version = env!("CARGO_PKG_VERSION"), "agent starts");
     systemd::ready();
 
@@ -240,25 +241,22 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         fencing: fencing_sender,
         watchdog: systemd::watchdog_interval(),
     };
-    let signals = tokio::spawn(watch_signals(config_path, settings_sender, untrusted_sender, stop_sender));
     let mut stop = stop;
     let stopped = async {
-        // An error means that the sender was dropped; the agent stops then as well.
-        let _ = stop.wait_for(|stop| *stop).await;
+        tokio::select! {
+            // `stop_sender` is dropped later, so this resolves only when a signal came.
+            _ = stop.wait_for(|stop| *stop) => Ok(()),
+            ended = tasks.first_end() => Err(ended),
+        }
     };
     let ended = reconciler.run(state, identity::machine_info(), stopped).await;
     if let Err(error) = &ended {
         tracing::error!(%error, "the agent ends with an error; the service manager should restart it");
     }
     systemd::stopping();
-    signals.abort();
-    tasks.abort_all();
+    stop_sender.send_replace(true);
     // A client that keeps its connection open delays the end of the agent only for this time.
-    let mut http = http;
-    match tokio::time::timeout(HTTP_DRAIN, &mut http).await {
-        Ok(ended) => ended.context("the HTTP task")??,
-        Err(_) => http.abort(),
-    }
+    tasks.stop(&["http", "socket"], HTTP_DRAIN).await;
     tracing::info!("agent stopped");
     Ok(ended?)
 }
@@ -269,7 +267,7 @@ async fn warn_of_old_store(session: Session) {
         match session.server_version(Deadline::within(STORE_VERSION_INTERVAL)).await {
             Ok(version) => {
                 schema::server_version::warning(&version).iter().for_each(|text| tracing::warn!("{text}"));
-                return;
+                return std::future::pending().await;
             }
             // Logged as debug only: the store may be unreachable, and a missing permission also
             // shows in other requests.
@@ -314,27 +312,27 @@ fn log_untrusted(why: &str) {
 
 /// Handles signals: SIGTERM and SIGINT stop the agent, SIGHUP reads the settings again. The
 /// settings are also read again when they become trusted again.
-async fn watch_signals(
+fn watch_signals(
     path: PathBuf,
     settings: watch::Sender<Arc<Settings>>,
     untrusted: watch::Sender<Option<String>>,
     stop: watch::Sender<bool>,
-) -> std::io::Result<()> {
+) -> std::io::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
     let mut poll = tokio::time::interval(SETTINGS_POLL_INTERVAL);
-    loop {
-        tokio::select! {
-            // Signal streams keep a signal that arrived while another arm ran.
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
-            _ = hangup.recv() => check_settings(&path, &settings, &untrusted, true),
-            _ = poll.tick() => check_settings(&path, &settings, &untrusted, false),
+    Ok(async move {
+        loop {
+            tokio::select! {
+                // Signal streams keep a signal that arrived while another arm ran.
+                _ = terminate.recv() => drop(stop.send_replace(true)),
+                _ = interrupt.recv() => drop(stop.send_replace(true)),
+                _ = hangup.recv() => check_settings(&path, &settings, &untrusted, true),
+                _ = poll.tick() => check_settings(&path, &settings, &untrusted, false),
+            }
         }
-    }
-    stop.send_replace(true);
-    Ok(())
+    })
 }
 
 /// Checks who can write the settings, and reads them again if a signal asked for it (`is_asked`).

@@ -1,6 +1,6 @@
 //! The program `orchestrate-agent`: command line, logging, start of the agent, exit codes.
 
-use agent::{NameInUse, StateDirectoryInUse, config, dev, run, step};
+use agent::{NameInUse, StateDirectoryInUse, TaskEnded, config, dev, run, step};
 use clap::{Parser, Subcommand};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -12,6 +12,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 const EX_USAGE: u8 = 64;
 const EX_CANNOT: u8 = 2;
+/// A part of the agent has ended by a fault of the program (`EX_SOFTWARE` of sysexits).
+const EX_SOFTWARE: u8 = 70;
 
 /// The orchestrate agent.
 #[derive(Parser)]
@@ -113,6 +115,7 @@ fn run_to_end(agent: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_in_use(&error) => report_error(&error.to_string(), EX_CANNOT),
+        Err(error) if error.is::<TaskEnded>() => report_error(&error.to_string(), EX_SOFTWARE),
         Err(error) => report_error(&format!("{error:#}"), 1),
     }
 }

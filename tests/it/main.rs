@@ -25,6 +25,7 @@ mod settings_trust;
 mod steps;
 mod store_api;
 mod store_faults;
+mod supervise;
 mod update;
 mod wire;
 mod words;

@@ -190,7 +190,7 @@ impl Publisher {
                 changed = self.loaded.changed() => if changed.is_err() { return },
                 changed = self.fencing.changed(), if failures == 0 => if changed.is_err() { return },
                 changed = self.presence.changed() => if changed.is_err() { return } else { self.stored = None },
-                _ = checks.changed() => {}
+                changed = checks.changed() => if changed.is_err() { return },
                 () = self.resolved.answered() => {}
                 () = tokio::time::sleep(pause) => {}
                 _ = poll.tick() => {

@@ -10,13 +10,13 @@ use schema::names::CheckId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 /// A running check; dropping it ends the check.
 struct RunningCheck {
     definition: CheckDefinition,
-    task: JoinHandle<()>,
+    task: AbortHandle,
 }
 
 impl Drop for RunningCheck {
@@ -32,6 +32,7 @@ pub(crate) struct Scheduler {
     permits: Arc<Semaphore>,
     untrusted: watch::Receiver<Option<String>>,
     running: BTreeMap<CheckId, RunningCheck>,
+    tasks: JoinSet<()>,
 }
 
 impl Scheduler {
@@ -46,7 +47,7 @@ impl Scheduler {
     ) -> Self {
         registry.define(&loaded.borrow().definitions);
         let permits = Arc::new(Semaphore::new(at_once));
-        Self { registry, loaded, permits, untrusted, running: BTreeMap::new() }
+        Self { registry, loaded, permits, untrusted, running: BTreeMap::new(), tasks: JoinSet::new() }
     }
 
     /// Runs until the task is dropped.
@@ -63,7 +64,7 @@ impl Scheduler {
             self.running.retain(|id, running| wanted.get(id) == Some(&running.definition));
             for (id, definition) in wanted {
                 if !self.running.contains_key(&id) {
-                    let task = tokio::spawn(run_repeatedly(
+                    let task = self.tasks.spawn(run_repeatedly(
                         self.registry.clone(),
                         definition.clone(),
                         self.permits.clone(),
@@ -72,8 +73,15 @@ impl Scheduler {
                     self.running.insert(id, RunningCheck { definition, task });
                 }
             }
-            if self.loaded.changed().await.is_err() {
-                return;
+            tokio::select! {
+                changed = self.loaded.changed() => if changed.is_err() { return },
+                Some(ended) = self.tasks.join_next() => match ended {
+                    Err(error) if error.is_cancelled() => {}
+                    // A check runs again and again, so that this is a fault. It must not stay
+                    // unnoticed that a check does not run.
+                    Err(error) => std::panic::resume_unwind(error.into_panic()),
+                    Ok(()) => return,
+                },
             }
         }
     }

@@ -106,7 +106,7 @@ impl Dns {
             let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
             let (zone, forwarders) = (self.zone.clone(), self.forwarders.clone());
             for _ in 0..threads {
-                let thread = udp::Thread::start(
+                let (thread, ended) = udp::Thread::start(
                     udp.try_clone()?,
                     zone.clone(),
                     forwarders.clone(),
@@ -114,6 +114,8 @@ impl Dns {
                     is_open,
                 )?;
                 serving.threads.push(thread);
+                // An error means the same: the thread has ended.
+                serving.tasks.spawn(async { drop(ended.await) });
             }
             serving.tasks.spawn(tcp::serve(tcp, zone, forwarders, reader.clone()));
         }
@@ -121,9 +123,19 @@ impl Dns {
     }
 }
 
+impl Serving {
+    /// Serves until a thread or task of the server ends, which only a fault can cause.
+    pub async fn run(mut self) {
+        if self.tasks.join_next().await.is_none() {
+            // There is no address to listen on.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
 impl Drop for Serving {
     fn drop(&mut self) {
         self.tasks.abort_all();
-        self.threads.iter_mut().for_each(udp::Thread::stop);
+        self.threads.iter().for_each(udp::Thread::stop);
     }
 }

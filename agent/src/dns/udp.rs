@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 /// Time after which a thread that receives nothing looks whether it must stop.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -25,17 +25,17 @@ pub(super) const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 /// A thread that answers queries.
 pub(super) struct Thread {
     stops: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Thread {
+    /// Starts a thread. The receiver resolves when the thread has ended.
     pub(super) fn start(
         socket: UdpSocket,
         zone: Arc<Zone>,
         forwarders: Arc<[SocketAddr]>,
         reader: Reader,
         is_open: bool,
-    ) -> io::Result<Self> {
+    ) -> io::Result<(Self, oneshot::Receiver<()>)> {
         socket.set_read_timeout(Some(STOP_POLL_INTERVAL))?;
         let stops = Arc::new(AtomicBool::new(false));
         let worker = Worker {
@@ -49,15 +49,19 @@ impl Thread {
             limit: is_open.then(Limit::new),
         };
         let stopping = stops.clone();
-        let thread =
-            std::thread::Builder::new().name("dns-udp".into()).spawn(move || worker.run(&stopping))?;
-        Ok(Self { stops, thread: Some(thread) })
+        let (alive, ended) = oneshot::channel();
+        let run = move || {
+            // Dropped when the thread ends, also by a panic.
+            let _alive = alive;
+            worker.run(&stopping);
+        };
+        std::thread::Builder::new().name("dns-udp".into()).spawn(run)?;
+        Ok((Self { stops }, ended))
     }
 
-    pub(super) fn stop(&mut self) {
-        self.stops.store(true, Ordering::Relaxed);
+    pub(super) fn stop(&self) {
         // The thread ends by itself within half a second; nothing waits for it.
-        drop(self.thread.take());
+        self.stops.store(true, Ordering::Relaxed);
     }
 }
 

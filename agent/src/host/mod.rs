@@ -19,6 +19,7 @@ use crate::certificates::Certificates;
 use crate::checks::CheckRegistry;
 use crate::status::Status;
 use crate::step::RunResult;
+use crate::supervise::TaskEnded;
 use crate::{clock, failpoint};
 use context::Context;
 use etcd_session::{Gate, Mirror, Presence, PresenceState, Snapshot, jitter};
@@ -46,11 +47,6 @@ enum Wake {
     CatalogChanged,
     ChecksChanged,
 }
-
-/// The error if a task that the loop depends on has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the task that {0} has ended")]
-pub(crate) struct TaskEnded(&'static str);
 
 /// The parts of the reconcile loop.
 pub(crate) struct Reconciler {
@@ -88,11 +84,13 @@ pub(crate) struct Reconciler {
     pub watchdog: Option<Duration>,
 }
 
+/// Time that the supervisor has to say which task ended.
+const SUPERVISOR_DELAY: Duration = Duration::from_secs(1);
 /// Interval at which the version file of an external driver is read.
 const VERSION_FILE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Reconciler {
-    /// Runs until `stop` resolves. It never waits for a step: the runner of a step needs no agent.
+    /// Runs until `stop` resolves, and returns its result. It never waits for a step: the runner of a step needs no agent.
     ///
     /// # Errors
     /// Returns an error if a task that this one depends on has ended: its messages would never
@@ -101,7 +99,7 @@ impl Reconciler {
         mut self,
         state: HostState,
         facts: MachineInfo,
-        stop: impl Future<Output = ()>,
+        stop: impl Future<Output = Result<(), TaskEnded>>,
     ) -> Result<(), TaskEnded> {
         tokio::pin!(stop);
         let mut snapshots = self.mirror.snapshots();
@@ -130,10 +128,10 @@ impl Reconciler {
                     // steps and timers lose nothing when dropped. A channel whose sender was
                     // dropped would be ready for ever, so that is an error and no wake-up.
                     changed = snapshots.changed() => {
-                        changed.map(|()| Wake::StoreChanged).map_err(|_| TaskEnded("follows the store"))
+                        changed.map(|()| Wake::StoreChanged).map_err(|_| TaskEnded::of("mirror"))
                     }
                     changed = presences.changed() => {
-                        changed.map(|()| Wake::ClaimChanged).map_err(|_| TaskEnded("holds the name of the host"))
+                        changed.map(|()| Wake::ClaimChanged).map_err(|_| TaskEnded::of("presence"))
                     }
                     Some((running, result)) = self.ends.recv() => {
                         end_step(&mut context, &self.executor, running, result);
@@ -141,22 +139,22 @@ impl Reconciler {
                     }
                     () = sleep_until(requeue_at) => Ok(Wake::TimeCame),
                     changed = self.settings.changed() => {
-                        changed.map(|()| Wake::SettingsChanged).map_err(|_| TaskEnded("reads the settings"))
+                        changed.map(|()| Wake::SettingsChanged).map_err(|_| TaskEnded::of("signals"))
                     }
                     changed = self.untrusted.changed() => {
-                        changed.map(|()| Wake::SettingsChanged).map_err(|_| TaskEnded("reads the settings"))
+                        changed.map(|()| Wake::SettingsChanged).map_err(|_| TaskEnded::of("signals"))
                     }
                     changed = self.needs.changed() => {
-                        changed.map(|()| Wake::ServicesChanged).map_err(|_| TaskEnded("follows what the host needs"))
+                        changed.map(|()| Wake::ServicesChanged).map_err(|_| TaskEnded::of("needs"))
                     }
                     changed = self.services.changed() => {
-                        changed.map(|()| Wake::ServicesChanged).map_err(|_| TaskEnded("publishes the services"))
+                        changed.map(|()| Wake::ServicesChanged).map_err(|_| TaskEnded::of("publisher"))
                     }
                     changed = catalog.changed(), if follows_catalog => {
-                        changed.map(|()| Wake::CatalogChanged).map_err(|_| TaskEnded("follows the catalog"))
+                        changed.map(|()| Wake::CatalogChanged).map_err(|_| TaskEnded::of("catalog"))
                     }
                     changed = checks.changed() => {
-                        changed.map(|()| Wake::ChecksChanged).map_err(|_| TaskEnded("runs the checks"))
+                        changed.map(|()| Wake::ChecksChanged).map_err(|_| TaskEnded::of("checks"))
                     }
                     _ = watchdog.tick() => {
                         crate::systemd::ping();
@@ -167,10 +165,13 @@ impl Reconciler {
             tokio::select! {
                 // Stopping comes first, because the signal to stop also ends some of these tasks.
                 biased;
-                () = &mut stop => break Ok(()),
+                stopped = &mut stop => break stopped,
                 reason = wake => match reason {
                     Ok(reason) => tracing::trace!(?reason, "awake"),
-                    Err(ended) => break Err(ended),
+                    // If a supervised task has ended, the supervisor knows which one ended first.
+                    Err(ended) => break tokio::time::timeout(SUPERVISOR_DELAY, &mut stop)
+                        .await
+                        .unwrap_or(Err(ended)),
                 }
             }
         };

@@ -80,19 +80,18 @@ fn report_routes() -> Router<Shared> {
 ///
 /// # Errors
 /// The address of the listener cannot be read.
-pub(crate) async fn serve(
+pub(crate) fn serve(
     listener: TcpListener,
     shared: Shared,
     takes_results: bool,
     stop: watch::Receiver<bool>,
-) -> std::io::Result<()> {
+) -> std::io::Result<impl Future<Output = ()>> {
     let bound = listener.local_addr()?;
     let open = read_routes().route("/v1/checks", get(catalog::checks));
     let router = if takes_results { open.merge(report_routes()) } else { open };
     let router = router.layer(from_fn_with_state(bound, require_local_host_header));
-    server::serve(listener, router.layer(DefaultBodyLimit::max(BODY_MAX_BYTES)).with_state(shared), stop)
-        .await;
-    Ok(())
+    let router = router.layer(DefaultBodyLimit::max(BODY_MAX_BYTES)).with_state(shared);
+    Ok(server::serve(listener, router, stop))
 }
 
 /// Serves on a Unix socket of a group until `stop` is true. Every user that may open the socket may
