@@ -2,31 +2,55 @@
 //! executable at each of its runs and wait for it.
 
 use crate::files::replace_if_different;
+use crate::reconcile::{Reconcile, Wake};
 use crate::status::{Status, StatusTarget};
 use planning::settings::Settings;
 use serde_json::json;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-/// Keeps the file up to date until the task is dropped. After a failed write, the file is written
-/// again when its path or content next changes.
-pub(crate) async fn run(settings: watch::Receiver<Arc<Settings>>, mut status: watch::Receiver<Arc<Status>>) {
-    let mut written = None;
-    loop {
-        let now =
-            (settings.borrow().facts_file.clone(), text(&settings.borrow(), &status.borrow_and_update()));
+/// The task that keeps the file up to date. After a failed write, the file is written again when its
+/// path or content next changes.
+pub(crate) struct Facts {
+    settings: watch::Receiver<Arc<Settings>>,
+    status: watch::Receiver<Arc<Status>>,
+    /// The path and the content that were written last.
+    written: Option<(Option<PathBuf>, String)>,
+}
+
+impl Facts {
+    pub(crate) fn new(
+        settings: watch::Receiver<Arc<Settings>>,
+        status: watch::Receiver<Arc<Status>>,
+    ) -> Self {
+        Self { settings, status, written: None }
+    }
+}
+
+impl Reconcile for Facts {
+    /// The status has changed.
+    type Event = ();
+
+    async fn next_event(&mut self) -> Option<()> {
+        self.status.changed().await.ok()
+    }
+
+    async fn pass(&mut self, _: Wake<()>) -> Option<Instant> {
+        let status = self.status.borrow_and_update().clone();
+        let settings = self.settings.borrow().clone();
+        let now = (settings.facts_file.clone(), text(&settings, &status));
         // Before the first read of the store, the file of the last run is better than this one.
-        if status.borrow().is_ready() && written.as_ref() != Some(&now) {
+        if status.is_ready() && self.written.as_ref() != Some(&now) {
             if let (Some(path), text) = &now
                 && let Err(error) = replace_if_different(path, text)
             {
                 tracing::warn!(%error, path = %path.display(), "the fact for Facter could not be written");
             }
-            written = Some(now);
+            self.written = Some(now);
         }
-        if status.changed().await.is_err() {
-            return;
-        }
+        None
     }
 }
 

@@ -17,6 +17,7 @@ mod host;
 mod http;
 mod identity;
 mod journal;
+mod reconcile;
 mod secrets;
 mod socket;
 mod status;
@@ -177,21 +178,20 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     );
     let names = dns.names();
     let (files, files_handle) =
-        catalog::Files::new(directory.try_clone()?, settings_receiver.clone(), reader.clone(), names);
-    let (template_sender, templates) = watch::channel(Arc::default());
-    tasks.spawn("definitions", loader.run());
-    tasks.spawn("checks", scheduler.run());
-    tasks.spawn("publisher", publisher.run());
-    tasks.spawn("catalog", follower.run());
-    tasks.spawn("needs", needs_task.run());
-    tasks.spawn("files", files.run());
-    let rendering =
-        templates::run(settings_receiver.clone(), reader.clone(), template_sender, untrusted.clone());
-    tasks.spawn("templates", rendering);
+        catalog::Files::new(directory.try_clone()?, settings_receiver.clone(), &reader, names);
+    let (rendering, templates) =
+        templates::Templates::new(settings_receiver.clone(), reader.clone(), untrusted.clone());
+    tasks.spawn("definitions", reconcile::run(loader));
+    tasks.spawn("checks", reconcile::run(scheduler));
+    tasks.spawn("publisher", reconcile::run(publisher));
+    tasks.spawn("catalog", reconcile::run(follower));
+    tasks.spawn("needs", reconcile::run(needs_task));
+    tasks.spawn("files", reconcile::run(files));
+    tasks.spawn("templates", reconcile::run(rendering));
     tracing::info!(addresses = ?dns.addresses(), "the DNS server listens");
     tasks.spawn("dns", dns.serve(reader.clone())?.run());
     tasks.spawn("store-version", warn_of_old_store(session.clone()));
-    tasks.spawn("facts", facts::run(settings_receiver.clone(), status.clone()));
+    tasks.spawn("facts", reconcile::run(facts::Facts::new(settings_receiver.clone(), status.clone())));
     let shared = http::Shared {
         status,
         reader: reader.clone(),

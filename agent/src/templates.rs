@@ -3,6 +3,7 @@
 
 use crate::catalog::{CatalogSnapshot, Reader};
 use crate::files::Directory;
+use crate::reconcile::{self, Reconcile, Wake};
 use crate::{command, trust};
 use catalog::InstanceView;
 use minijinja::syntax::SyntaxConfig;
@@ -19,7 +20,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 
 /// Longest template and longest file, in bytes.
 const SOURCE_MAX_BYTES: u64 = 1024 * 1024;
@@ -44,39 +46,109 @@ pub(crate) struct TemplateState {
 /// The states of all templates, by target.
 pub(crate) type TemplateStates = BTreeMap<PathBuf, TemplateState>;
 
-/// Follows the settings and runs one task for each template.
-pub(crate) async fn run(
-    mut settings: watch::Receiver<Arc<Settings>>,
+/// The task that runs a renderer for each template of the settings.
+pub(crate) struct Templates {
+    settings: watch::Receiver<Arc<Settings>>,
     reader: Reader,
     states: watch::Sender<Arc<TemplateStates>>,
     untrusted: watch::Receiver<Option<String>>,
-) {
-    loop {
-        let templates = settings.borrow_and_update().templates.clone();
-        states.send_replace(Arc::default());
-        let mut tasks = JoinSet::new();
-        for template in templates {
-            let (reader, states, untrusted) = (reader.clone(), states.clone(), untrusted.clone());
-            let renderer = Renderer { template, reader, states, untrusted };
-            tasks.spawn(renderer.run());
-        }
-        loop {
-            let old = settings.borrow_and_update().templates.clone();
-            if settings.changed().await.is_err() {
-                return;
-            }
-            if settings.borrow().templates != old {
-                break;
-            }
-        }
+    /// The templates that are rendered; `None` at the start.
+    rendered: Option<Vec<TemplateSettings>>,
+    renderers: JoinSet<()>,
+}
+
+/// What wakes the task.
+#[derive(Debug)]
+pub(crate) enum TemplatesEvent {
+    Settings,
+    /// A renderer has ended.
+    Ended(Result<(), JoinError>),
+}
+
+impl Templates {
+    pub(crate) fn new(
+        settings: watch::Receiver<Arc<Settings>>,
+        reader: Reader,
+        untrusted: watch::Receiver<Option<String>>,
+    ) -> (Self, watch::Receiver<Arc<TemplateStates>>) {
+        let (states, receiver) = watch::channel(Arc::default());
+        let (rendered, renderers) = (None, JoinSet::new());
+        (Self { settings, reader, states, untrusted, rendered, renderers }, receiver)
     }
 }
 
+impl Reconcile for Templates {
+    type Event = TemplatesEvent;
+
+    async fn next_event(&mut self) -> Option<TemplatesEvent> {
+        tokio::select! {
+            changed = self.settings.changed() => changed.ok().map(|()| TemplatesEvent::Settings),
+            Some(ended) = self.renderers.join_next() => Some(TemplatesEvent::Ended(ended)),
+        }
+    }
+
+    async fn pass(&mut self, wake: Wake<TemplatesEvent>) -> Option<Instant> {
+        if let Wake::Event(TemplatesEvent::Ended(ended)) = wake {
+            // A renderer runs until the agent stops, so this is a fault.
+            match ended {
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                _ => panic!("a template is not rendered any more"),
+            }
+        }
+        let templates = self.settings.borrow_and_update().templates.clone();
+        if self.rendered.as_ref() != Some(&templates) {
+            self.states.send_replace(Arc::default());
+            self.renderers = JoinSet::new();
+            for template in templates.clone() {
+                self.renderers.spawn(reconcile::run(Renderer {
+                    template,
+                    reader: self.reader.clone(),
+                    changes: self.reader.changes(),
+                    states: self.states.clone(),
+                    untrusted: self.untrusted.clone(),
+                    refused: None,
+                }));
+            }
+            self.rendered = Some(templates);
+        }
+        None
+    }
+}
+
+/// The task that renders one template.
 struct Renderer {
     template: TemplateSettings,
     reader: Reader,
+    changes: watch::Receiver<Arc<CatalogSnapshot>>,
     states: watch::Sender<Arc<TemplateStates>>,
     untrusted: watch::Receiver<Option<String>>,
+    /// The last text if it was refused; it is not tried again until it differs.
+    refused: Option<String>,
+}
+
+impl Reconcile for Renderer {
+    /// The catalog has changed.
+    type Event = ();
+
+    async fn next_event(&mut self) -> Option<()> {
+        self.changes.changed().await.ok()
+    }
+
+    fn debounce(&self, (): &()) -> Duration {
+        self.template.debounce
+    }
+
+    async fn pass(&mut self, _: Wake<()>) -> Option<Instant> {
+        let shown = self.changes.borrow_and_update().clone();
+        let mut refused = self.refused.take();
+        let state = match self.bring_up_to_date(&shown, &mut refused).await {
+            Ok(()) => TemplateState { up_to_date: true, problem: None },
+            Err(why) => TemplateState { up_to_date: false, problem: Some(why) },
+        };
+        self.refused = refused;
+        self.publish_state(state);
+        Some(Instant::now() + POLL_INTERVAL)
+    }
 }
 
 /// The result of a rendering.
@@ -87,30 +159,6 @@ enum Rendered {
 }
 
 impl Renderer {
-    async fn run(self) {
-        let mut changes = self.reader.changes();
-        // The last text if it was refused; it is not tried again until it differs.
-        let mut refused: Option<String> = None;
-        loop {
-            let shown = changes.borrow_and_update().clone();
-            let state = match self.bring_up_to_date(&shown, &mut refused).await {
-                Ok(()) => TemplateState { up_to_date: true, problem: None },
-                Err(why) => TemplateState { up_to_date: false, problem: Some(why) },
-            };
-            self.publish_state(state);
-            tokio::select! {
-                // Neither branch loses anything when the other completes first.
-                changed = changes.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                    tokio::time::sleep(self.template.debounce).await;
-                }
-                () = tokio::time::sleep(POLL_INTERVAL) => {}
-            }
-        }
-    }
-
     fn publish_state(&self, state: TemplateState) {
         let target = &self.template.target;
         self.states.send_if_modified(|states| {

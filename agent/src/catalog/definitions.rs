@@ -2,6 +2,7 @@
 //! file becomes invalid, its last good content stays in use.
 
 use crate::files::Directory;
+use crate::reconcile::{Reconcile, Wake};
 use crate::trust;
 use catalog::definitions::{
     DefinitionError, Definitions, FILE_KINDS, Parsed, assemble, parse_file, parse_profile_list,
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 /// Largest accepted service file, in bytes.
 const FILE_MAX_BYTES: u64 = 256 * 1024;
@@ -37,37 +39,54 @@ pub(crate) struct Loader {
     sender: watch::Sender<Arc<Loaded>>,
     /// The last good content of each file.
     good: BTreeMap<PathBuf, Parsed>,
+    changed: mpsc::Sender<()>,
+    changes: mpsc::Receiver<()>,
+    /// Watches the files while it exists; `None` if that is not possible.
+    watcher: Option<notify::RecommendedWatcher>,
+}
+
+/// What wakes the loader.
+#[derive(Debug)]
+pub(crate) enum LoaderEvent {
+    Files,
+    Settings,
+}
+
+impl Reconcile for Loader {
+    type Event = LoaderEvent;
+
+    async fn next_event(&mut self) -> Option<LoaderEvent> {
+        tokio::select! {
+            Some(()) = self.changes.recv() => Some(LoaderEvent::Files),
+            changed = self.settings.changed() => changed.ok().map(|()| LoaderEvent::Settings),
+        }
+    }
+
+    fn debounce(&self, event: &LoaderEvent) -> Duration {
+        match event {
+            LoaderEvent::Files => SETTLE,
+            LoaderEvent::Settings => Duration::ZERO,
+        }
+    }
+
+    async fn pass(&mut self, wake: Wake<LoaderEvent>) -> Option<Instant> {
+        if matches!(wake, Wake::Started | Wake::Event(LoaderEvent::Settings)) {
+            self.watcher = None;
+            self.watcher = watch_files(&self.settings.borrow().services.clone(), self.changed.clone());
+        }
+        self.load();
+        Some(Instant::now() + POLL_INTERVAL)
+    }
 }
 
 impl Loader {
     /// Creates the loader and reads the files once.
     pub(crate) fn new(settings: watch::Receiver<Arc<Settings>>) -> (Self, watch::Receiver<Arc<Loaded>>) {
         let (sender, receiver) = watch::channel(Arc::new(Loaded::default()));
-        let mut loader = Self { settings, sender, good: BTreeMap::new() };
+        let (changed, changes) = mpsc::channel(1);
+        let mut loader = Self { settings, sender, good: BTreeMap::new(), changed, changes, watcher: None };
         loader.load();
         (loader, receiver)
-    }
-
-    /// Follows the files until the task is dropped.
-    pub(crate) async fn run(mut self) {
-        let (changed, mut changes) = mpsc::channel(1);
-        let mut watcher = watch_files(&self.settings.borrow().services.clone(), changed.clone());
-        let mut poll = tokio::time::interval(POLL_INTERVAL);
-        loop {
-            tokio::select! {
-                // Channels and timers lose nothing when another branch completes first.
-                _ = changes.recv() => tokio::time::sleep(SETTLE).await,
-                ended = self.settings.changed() => {
-                    if ended.is_err() {
-                        return;
-                    }
-                    drop(watcher);
-                    watcher = watch_files(&self.settings.borrow().services.clone(), changed.clone());
-                }
-                _ = poll.tick() => {}
-            }
-            self.load();
-        }
     }
 
     fn load(&mut self) {
@@ -260,7 +279,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (_settings, receiver) = watch::channel(settings(directory.path()));
         let (loader, mut loaded) = Loader::new(receiver);
-        let task = tokio::spawn(loader.run());
+        let task = tokio::spawn(crate::reconcile::run(loader));
         std::fs::write(directory.path().join("a.json"), r#"{"service": {"name": "a"}}"#).unwrap();
         let seen = loaded.wait_for(|loaded| !loaded.definitions.services.is_empty());
         tokio::time::timeout(Duration::from_secs(20), seen).await.expect("in time").unwrap();

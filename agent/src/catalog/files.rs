@@ -4,6 +4,7 @@
 
 use super::reader::{CatalogSnapshot, Reader};
 use crate::files::{Directory, replace_if_different};
+use crate::reconcile::{Reconcile, Wake};
 use catalog::{CachedCatalog, CachedNames, HieraFile};
 use planning::settings::Settings;
 use schema::codec;
@@ -75,8 +76,10 @@ impl FilesHandle {
 pub(crate) struct Files {
     directory: Directory,
     settings: watch::Receiver<Arc<Settings>>,
-    reader: Reader,
+    changes: watch::Receiver<Arc<CatalogSnapshot>>,
     names: CachedNames,
+    /// When the cache was last touched.
+    touched: Instant,
     wanted: mpsc::Receiver<oneshot::Sender<()>>,
     cache: WriteRecord,
     hiera: WriteRecord,
@@ -96,8 +99,11 @@ struct WriteRecord {
 }
 
 impl WriteRecord {
-    fn is_due(&self, generation: u64) -> bool {
-        self.generation != Some(generation) && self.not_before.is_none_or(|at| at <= Instant::now())
+    /// True if the file has to be written: it shows another catalog, and its pause is over or is
+    /// not to be kept.
+    fn is_due(&self, generation: u64, at_once: bool) -> bool {
+        let pause_is_over = || self.not_before.is_none_or(|at| at <= Instant::now());
+        self.generation != Some(generation) && (at_once || pause_is_over())
     }
 }
 
@@ -125,81 +131,81 @@ impl<W: Write> Write for ChecksumWriter<W> {
     }
 }
 
+/// What wakes the task.
+#[derive(Debug)]
+pub(crate) enum FilesEvent {
+    Catalog,
+    Settings,
+    /// A step waits for the files.
+    Flush(oneshot::Sender<()>),
+}
+
+impl Reconcile for Files {
+    type Event = FilesEvent;
+
+    async fn next_event(&mut self) -> Option<FilesEvent> {
+        tokio::select! {
+            changed = self.changes.changed() => changed.ok().map(|()| FilesEvent::Catalog),
+            changed = self.settings.changed() => changed.ok().map(|()| FilesEvent::Settings),
+            Some(done) = self.wanted.recv() => Some(FilesEvent::Flush(done)),
+        }
+    }
+
+    fn debounce(&self, event: &FilesEvent) -> Duration {
+        match event {
+            FilesEvent::Catalog => SETTLE,
+            FilesEvent::Settings | FilesEvent::Flush(_) => Duration::ZERO,
+        }
+    }
+
+    async fn pass(&mut self, wake: Wake<FilesEvent>) -> Option<tokio::time::Instant> {
+        let shown = self.changes.borrow_and_update().clone();
+        // A catalog that is not known yet must not replace a known one on disk.
+        let is_known = shown.view.records_known() && shown.confirmed.is_some();
+        let mut waiting = None;
+        match wake {
+            Wake::Event(FilesEvent::Settings) => self.hiera = WriteRecord::default(),
+            Wake::Event(FilesEvent::Flush(done)) => waiting = Some(done),
+            Wake::Started | Wake::TimeCame | Wake::Event(FilesEvent::Catalog) => {}
+        }
+        let at_once = waiting.is_some();
+        if is_known && self.hiera.is_due(shown.generation, at_once) {
+            self.write_hiera(&shown).await;
+        }
+        if is_known && self.cache.is_due(shown.generation, at_once) {
+            self.write_cache(&shown).await;
+        }
+        if let Some(done) = waiting {
+            // The step that waited may have given up.
+            let _ = done.send(());
+        }
+        let is_behind = self.cache.generation != Some(shown.generation);
+        // A cache that shows an older catalog must not look fresh.
+        if shown.connected && !is_behind && self.touched.elapsed() >= TOUCH_INTERVAL {
+            self.touched = Instant::now();
+            self.touch();
+        }
+        let soon = Instant::now() + TOUCH_INTERVAL;
+        let cache_due = self.cache.not_before.filter(|_| is_behind);
+        Some(cache_due.map_or(soon, |at| at.min(soon)).into())
+    }
+}
+
 impl Files {
     /// Creates the task and the handle to it.
     pub(crate) fn new(
         directory: Directory,
         settings: watch::Receiver<Arc<Settings>>,
-        reader: Reader,
+        reader: &Reader,
         names: CachedNames,
     ) -> (Self, FilesHandle) {
         let text = directory.read(CACHE, CACHE_MAX_BYTES).ok().flatten().map(|bytes| checksum(&bytes));
         let cache = WriteRecord { text, ..WriteRecord::default() };
         let (hiera, lines) = (WriteRecord::default(), HieraFile::default());
         let (sender, wanted) = mpsc::channel(1);
-        (Self { directory, settings, reader, names, wanted, cache, hiera, lines }, FilesHandle(sender))
-    }
-
-    /// Runs until the task is dropped.
-    pub(crate) async fn run(mut self) {
-        let mut shown = self.reader.changes();
-        let mut touched = Instant::now();
-        let mut minute = tokio::time::interval(TOUCH_INTERVAL);
-        loop {
-            let now = shown.borrow_and_update().clone();
-            // A catalog that is not known yet must not replace a known one on disk.
-            if now.view.records_known() && now.confirmed.is_some() {
-                if self.hiera.is_due(now.generation) {
-                    self.write_hiera(&now).await;
-                }
-                if self.cache.is_due(now.generation) {
-                    self.write_cache(&now).await;
-                }
-            }
-            let is_behind = self.cache.generation != Some(now.generation);
-            // A cache that shows an older catalog must not look fresh.
-            if now.connected && !is_behind && touched.elapsed() >= TOUCH_INTERVAL {
-                touched = Instant::now();
-                self.touch();
-            }
-            let cache_due = self.cache.not_before.filter(|_| is_behind);
-            tokio::select! {
-                // Channels and timers lose nothing when another branch completes first.
-                changed = shown.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                    tokio::time::sleep(SETTLE).await;
-                }
-                changed = self.settings.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                    self.hiera = WriteRecord::default();
-                }
-                () = tokio::time::sleep_until(cache_due.unwrap_or_else(Instant::now).into()), if cache_due.is_some() => {}
-                _ = minute.tick() => {}
-                Some(done) = self.wanted.recv() => {
-                    let now = shown.borrow_and_update().clone();
-                    self.write_at_once(&now).await;
-                    // The step that waited may have given up.
-                    let _ = done.send(());
-                }
-            }
-        }
-    }
-
-    /// Writes the files that are out of date, without a pause.
-    async fn write_at_once(&mut self, shown: &Arc<CatalogSnapshot>) {
-        if !shown.view.records_known() || shown.confirmed.is_none() {
-            return;
-        }
-        if self.hiera.generation != Some(shown.generation) {
-            self.write_hiera(shown).await;
-        }
-        if self.cache.generation != Some(shown.generation) {
-            self.write_cache(shown).await;
-        }
+        let (changes, touched) = (reader.changes(), Instant::now());
+        let task = Self { directory, settings, changes, names, touched, wanted, cache, hiera, lines };
+        (task, FilesHandle(sender))
     }
 
     async fn write_cache(&mut self, shown: &Arc<CatalogSnapshot>) {

@@ -8,6 +8,7 @@ use super::config::{ConfigFeed, ConfigValues};
 use super::reader::{CatalogSnapshot, Interest, Reader};
 use super::trust::Trust;
 use crate::clock;
+use crate::reconcile::{Reconcile, Wake};
 use catalog::{CachedCatalog, Catalog, CatalogFact, Common};
 use etcd_session::{Feed, FeedEvent, FeedOptions, Session};
 use planning::settings::CatalogSettings;
@@ -51,6 +52,10 @@ pub(crate) struct Follower {
     config_differs: bool,
     /// The revision up to which drop-stale requests have been handled.
     released: i64,
+    /// The epoch of the store that is followed; `None` if the store is not trusted.
+    epoch: Option<u64>,
+    /// When to look next for services that nobody asks for any more.
+    forget_at: Instant,
     feeds: Feeds,
 }
 
@@ -72,6 +77,64 @@ struct Feeds {
     is_over: bool,
     listing_is_over: bool,
     revision: i64,
+}
+
+/// What wakes the follower.
+#[derive(Debug)]
+pub(crate) enum FollowerEvent {
+    /// An event of the feed with this number.
+    Feed(u64, FeedEvent),
+    Trust,
+    /// Somebody asks for a service.
+    Interest,
+}
+
+impl Reconcile for Follower {
+    type Event = FollowerEvent;
+
+    async fn next_event(&mut self) -> Option<FollowerEvent> {
+        tokio::select! {
+            Some((number, event)) = self.feeds.events.recv() => Some(FollowerEvent::Feed(number, event)),
+            changed = self.trust.changed() => changed.ok().map(|()| FollowerEvent::Trust),
+            () = self.interest.changed.notified() => Some(FollowerEvent::Interest),
+        }
+    }
+
+    async fn pass(&mut self, wake: Wake<FollowerEvent>) -> Option<tokio::time::Instant> {
+        if let Wake::Event(FollowerEvent::Feed(number, event)) = wake {
+            self.take(number, event);
+            for _ in 0..EVENTS_AT_ONCE {
+                let Ok((number, event)) = self.feeds.events.try_recv() else { break };
+                self.take(number, event);
+            }
+        }
+        if self.forget_at <= Instant::now() {
+            self.forget_at = Instant::now() + FORGET_INTERVAL;
+            self.forget();
+            if self.epoch.is_some() && self.feeds.is_over {
+                self.feeds.start_records(&self.session);
+            }
+        }
+        let trust = *self.trust.borrow_and_update();
+        if trust.epoch != self.epoch {
+            // Nothing is believed in a store that went back or belongs to another fleet; the
+            // served view stays.
+            self.feeds.stop();
+            if trust.epoch.is_some() {
+                self.feeds.start_records(&self.session);
+            }
+            // Earlier drop-stale requests belong to another history.
+            self.released = trust.release;
+            self.epoch = trust.epoch;
+        }
+        if self.epoch.is_some() {
+            self.follow_interest();
+        }
+        self.publish(trust);
+        let next_check = self.catalog.next_check();
+        let next_check = next_check.map(|at| Instant::now() + at.since(clock::boot_millis()));
+        Some(next_check.map_or(self.forget_at, |at| at.min(self.forget_at)).into())
+    }
 }
 
 impl Follower {
@@ -132,55 +195,11 @@ impl Follower {
             config: None,
             config_differs: false,
             released: revision,
+            epoch: None,
+            forget_at: Instant::now() + FORGET_INTERVAL,
             feeds,
         };
         (follower, reader)
-    }
-
-    /// Runs until the task is dropped.
-    pub(crate) async fn run(mut self) {
-        let mut epoch = None;
-        let mut forget = tokio::time::interval(FORGET_INTERVAL);
-        loop {
-            let trust = *self.trust.borrow_and_update();
-            if trust.epoch != epoch {
-                // Nothing is believed in a store that went back or belongs to another fleet; the
-                // served view stays.
-                self.feeds.stop();
-                if trust.epoch.is_some() {
-                    self.feeds.start_records(&self.session);
-                }
-                // Earlier drop-stale requests belong to another history.
-                self.released = trust.release;
-                epoch = trust.epoch;
-            }
-            if epoch.is_some() {
-                self.follow_interest();
-            }
-            self.publish(trust);
-            let next_check = self.catalog.next_check();
-            let interest = self.interest.clone();
-            tokio::select! {
-                // Channels, notifications and timers lose nothing when another branch completes
-                // first.
-                Some((number, event)) = self.feeds.events.recv() => {
-                    self.take(number, event);
-                    for _ in 0..EVENTS_AT_ONCE {
-                        let Ok((number, event)) = self.feeds.events.try_recv() else { break };
-                        self.take(number, event);
-                    }
-                }
-                changed = self.trust.changed() => if changed.is_err() { return },
-                () = interest.changed.notified() => {}
-                () = sleep_until(next_check) => {}
-                _ = forget.tick() => {
-                    self.forget();
-                    if epoch.is_some() && self.feeds.is_over {
-                        self.feeds.start_records(&self.session);
-                    }
-                }
-            }
-        }
     }
 
     fn follow_interest(&mut self) {
@@ -437,12 +456,5 @@ impl Feeds {
                 None
             }
         }
-    }
-}
-
-async fn sleep_until(at: Option<schema::time::BootMillis>) {
-    match at {
-        Some(at) => tokio::time::sleep(at.since(clock::boot_millis())).await,
-        None => std::future::pending().await,
     }
 }

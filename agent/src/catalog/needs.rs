@@ -1,9 +1,10 @@
 //! The needs of this host that are not met. They are computed whenever the catalog changes, and
 //! passed to the reconciler only when the result differs.
 
-use super::reader::Reader;
+use super::reader::{CatalogSnapshot, Reader};
 use super::trust::Trust;
 use crate::command;
+use crate::reconcile::{Reconcile, Wake};
 use catalog::requires::{Count, Requirement, RosterContext, RosterCount, digest, unmet};
 use etcd_session::{Feed, FeedEvent, FeedOptions, Session};
 use planning::policy::Policy;
@@ -17,6 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 
 /// The needs as the reconciler sees them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -89,17 +92,78 @@ pub(crate) struct NeedsTask {
     session: Session,
     sender: watch::Sender<Arc<Needs>>,
     roster: Roster,
-    /// The service, level and command of each probe that succeeded last.
-    passed: BTreeSet<(ServiceName, Level, Vec<String>)>,
+    /// The probes that succeeded last.
+    passed: BTreeSet<Probe>,
+    /// The probes that run now, and their results.
+    probing: BTreeSet<Probe>,
+    probes: JoinSet<(Probe, command::Outcome)>,
+    /// When the probes run again.
+    probe_at: Instant,
+    catalog: watch::Receiver<Arc<CatalogSnapshot>>,
     trust: watch::Receiver<Trust>,
     /// Why the settings are not trusted, if somebody else can write them.
     untrusted: watch::Receiver<Option<String>>,
+    /// The epoch of the store that the roster is read from; `None` if the store is not trusted.
+    epoch: Option<u64>,
+    /// The feed of the roster, with its number.
+    feed: (u64, Option<Feed>),
+    sink: mpsc::Sender<(u64, FeedEvent)>,
+    events: mpsc::Receiver<(u64, FeedEvent)>,
 }
 
-/// Returns what identifies a probe independently of its place in the settings.
-fn probe_of(requirement: &Requirement) -> Option<(ServiceName, Level, Vec<String>)> {
+/// The service, level and command of a probe. They identify it independently of its place in the
+/// settings.
+type Probe = (ServiceName, Level, Vec<String>);
+
+/// What wakes the task.
+#[derive(Debug)]
+pub(crate) enum NeedsEvent {
+    Catalog,
+    Trust,
+    Settings,
+    Roster(u64, FeedEvent),
+    Probed(Result<(Probe, command::Outcome), JoinError>),
+}
+
+fn probe_of(requirement: &Requirement) -> Option<Probe> {
     let command = requirement.probe.clone()?;
     Some((requirement.service.clone(), requirement.level, command))
+}
+
+impl Reconcile for NeedsTask {
+    type Event = NeedsEvent;
+
+    async fn next_event(&mut self) -> Option<NeedsEvent> {
+        tokio::select! {
+            changed = self.catalog.changed() => changed.ok().map(|()| NeedsEvent::Catalog),
+            changed = self.trust.changed() => changed.ok().map(|()| NeedsEvent::Trust),
+            changed = self.settings.changed() => changed.ok().map(|()| NeedsEvent::Settings),
+            Some((number, event)) = self.events.recv() => Some(NeedsEvent::Roster(number, event)),
+            Some(probed) = self.probes.join_next() => Some(NeedsEvent::Probed(probed)),
+        }
+    }
+
+    async fn pass(&mut self, wake: Wake<NeedsEvent>) -> Option<Instant> {
+        self.settings.borrow_and_update();
+        self.catalog.borrow_and_update();
+        let policy = self.policy();
+        match wake {
+            Wake::Event(NeedsEvent::Roster(number, event)) if number == self.feed.0 => {
+                self.roster.take(event);
+            }
+            Wake::Event(NeedsEvent::Probed(Ok((probe, outcome)))) => self.end_probe(probe, &outcome),
+            Wake::Event(NeedsEvent::Probed(Err(error))) => std::panic::resume_unwind(error.into_panic()),
+            Wake::Event(NeedsEvent::Catalog) if self.is_probe_due(&policy) => self.start_probes(&policy),
+            _ => {}
+        }
+        if self.probe_at <= Instant::now() {
+            self.probe_at = Instant::now() + PROBE_INTERVAL;
+            self.start_probes(&policy);
+        }
+        self.follow_roster(&policy);
+        self.publish();
+        Some(self.probe_at)
+    }
 }
 
 impl NeedsTask {
@@ -113,49 +177,42 @@ impl NeedsTask {
         untrusted: watch::Receiver<Option<String>>,
     ) -> (Self, watch::Receiver<Arc<Needs>>) {
         let (sender, receiver) = watch::channel(Arc::new(Needs::default()));
-        let (roster, passed) = (Roster::default(), BTreeSet::new());
-        let task = Self { settings, reader, session, sender, roster, passed, trust, untrusted };
+        let (sink, events) = mpsc::channel(8);
+        let task = Self {
+            catalog: reader.changes(),
+            settings,
+            reader,
+            session,
+            sender,
+            roster: Roster::default(),
+            passed: BTreeSet::new(),
+            probing: BTreeSet::new(),
+            probes: JoinSet::new(),
+            probe_at: Instant::now(),
+            trust,
+            untrusted,
+            epoch: None,
+            feed: (0, None),
+            sink,
+            events,
+        };
         task.publish();
         (task, receiver)
     }
 
-    /// Runs until the task is dropped.
-    pub(crate) async fn run(mut self) {
-        let mut shown = self.reader.changes();
-        let (sink, mut events) = mpsc::channel(8);
-        let mut feed: Option<Feed> = None;
-        let mut epoch = None;
-        let mut number = 0;
-        let mut probe = tokio::time::interval(PROBE_INTERVAL);
-        loop {
-            let policy = self.policy();
-            let needs_roster = policy.requires.iter().any(|r| matches!(r.count, Count::All(_)));
-            let trusted = self.trust.borrow_and_update().epoch;
-            if trusted != epoch || (needs_roster && feed.is_none() && trusted.is_some()) {
-                // Nothing in an untrusted store is believed; the last known roster stays.
-                epoch = trusted;
-                number += 1;
-                feed = (needs_roster && epoch.is_some()).then(|| {
-                    let options = FeedOptions::default();
-                    Feed::start(self.session.clone(), Prefix::Hosts, options, number, sink.clone())
-                });
-            }
-            self.publish();
-            tokio::select! {
-                // Channels and timers lose nothing when another branch completes first.
-                changed = shown.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                    if self.is_probe_due(&policy) {
-                        self.probe(&policy).await;
-                    }
-                }
-                Some((from, event)) = events.recv() => if from == number { self.roster.take(event) },
-                changed = self.trust.changed() => if changed.is_err() { return },
-                changed = self.settings.changed() => if changed.is_err() { return },
-                _ = probe.tick() => self.probe(&policy).await,
-            }
+    /// Follows the roster if the host needs it and the store is trusted. Nothing in an untrusted
+    /// store is believed; the last known roster stays.
+    fn follow_roster(&mut self, policy: &Policy) {
+        let needs_roster = policy.requires.iter().any(|r| matches!(r.count, Count::All(_)));
+        let trusted = self.trust.borrow_and_update().epoch;
+        let (number, feed) = &mut self.feed;
+        if trusted != self.epoch || (needs_roster && feed.is_none() && trusted.is_some()) {
+            self.epoch = trusted;
+            *number += 1;
+            *feed = (needs_roster && trusted.is_some()).then(|| {
+                let (options, sink) = (FeedOptions::default(), self.sink.clone());
+                Feed::start(self.session.clone(), Prefix::Hosts, options, *number, sink)
+            });
         }
     }
 
@@ -194,22 +251,35 @@ impl NeedsTask {
         policy.requires.iter().filter_map(probe_of).any(|probe| !self.passed.contains(&probe))
     }
 
-    async fn probe(&mut self, policy: &Policy) {
+    /// Starts every probe that does not run already.
+    fn start_probes(&mut self, policy: &Policy) {
         if self.untrusted.borrow().is_some() {
             return;
         }
         for requirement in &policy.requires {
             let Some(probe) = probe_of(requirement) else { continue };
+            if !self.probing.insert(probe.clone()) {
+                continue;
+            }
             let environment = BTreeMap::from([
                 ("ORCHESTRATE_PROBE_SERVICE".to_owned(), requirement.service.to_string()),
                 ("ORCHESTRATE_PROBE_LEVEL".into(), requirement.level.to_string()),
             ]);
-            let outcome = command::run(&probe.2, &environment, PROBE_TIMEOUT, PROBE_OUTPUT_MAX_BYTES).await;
-            if outcome.succeeded() {
-                self.passed.insert(probe);
-            } else if self.passed.remove(&probe) {
-                tracing::info!(service = %requirement.service, probe = outcome.describe(), "a probe fails");
-            }
+            self.probes.spawn(async move {
+                let outcome =
+                    command::run(&probe.2, &environment, PROBE_TIMEOUT, PROBE_OUTPUT_MAX_BYTES).await;
+                (probe, outcome)
+            });
+        }
+    }
+
+    fn end_probe(&mut self, probe: Probe, outcome: &command::Outcome) {
+        self.probing.remove(&probe);
+        let service = probe.0.clone();
+        if outcome.succeeded() {
+            self.passed.insert(probe);
+        } else if self.passed.remove(&probe) {
+            tracing::info!(%service, probe = outcome.describe(), "a probe fails");
         }
     }
 }

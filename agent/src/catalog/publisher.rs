@@ -11,6 +11,7 @@ use super::resolved::Resolved;
 use crate::checks::CheckRegistry;
 use crate::clock;
 use crate::files::Directory;
+use crate::reconcile::{Reconcile, Wake};
 use catalog::checks::health;
 use catalog::definitions::{Definitions, ServiceAddress, ServiceDefinition};
 use etcd_session::{Deadline, PresenceState, Session, StoreError, Written, jitter};
@@ -28,6 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// What the reconciler tells the publisher about writing to the store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -112,6 +114,83 @@ pub(crate) struct Publisher {
     lease_kept: Option<BootMillis>,
     /// The history of the store that the lease belongs to.
     history: u64,
+    /// Changes of the results of checks.
+    checks: watch::Receiver<u64>,
+    /// Number of attempts to write that failed in a row.
+    failures: u32,
+    /// When addresses and store are read again.
+    poll_at: Instant,
+}
+
+/// What wakes the publisher.
+#[derive(Debug)]
+pub(crate) enum PublisherEvent {
+    Definitions,
+    Fencing,
+    Presence,
+    Checks,
+    /// A name was resolved.
+    Resolved,
+}
+
+impl Reconcile for Publisher {
+    type Event = PublisherEvent;
+
+    async fn next_event(&mut self) -> Option<PublisherEvent> {
+        // After a failure, a change of the fencing alone is no reason to write before the delay is
+        // over.
+        let follows_fencing = self.failures == 0;
+        let (loaded, fencing, presence) = (&mut self.loaded, &mut self.fencing, &mut self.presence);
+        tokio::select! {
+            changed = loaded.changed() => changed.ok().map(|()| PublisherEvent::Definitions),
+            changed = fencing.changed(), if follows_fencing => {
+                changed.ok().map(|()| PublisherEvent::Fencing)
+            }
+            changed = presence.changed() => changed.ok().map(|()| PublisherEvent::Presence),
+            changed = self.checks.changed() => changed.ok().map(|()| PublisherEvent::Checks),
+            () = self.resolved.answered() => Some(PublisherEvent::Resolved),
+        }
+    }
+
+    async fn pass(&mut self, wake: Wake<PublisherEvent>) -> Option<Instant> {
+        let definitions = self.loaded.borrow_and_update().definitions.clone();
+        if matches!(wake, Wake::Event(PublisherEvent::Presence)) {
+            self.stored = None;
+        }
+        let polls = self.poll_at <= Instant::now();
+        if polls {
+            self.poll_at = Instant::now() + POLL_INTERVAL;
+            // If the addresses cannot be read, the last known ones stay.
+            self.addresses = Addresses::read().unwrap_or_else(|| self.addresses.clone());
+            // Somebody may have deleted what was written, so the store is read again.
+            self.stored = None;
+        }
+        self.resolved.follow(&definitions, polls);
+        self.fencing.borrow_and_update();
+        self.presence.borrow_and_update();
+        self.checks.borrow_and_update();
+        let pause = match self.publish().await {
+            Ok(true) => {
+                self.failures = 0;
+                self.until_next()
+            }
+            // The event that makes writing possible wakes the task.
+            Ok(false) => {
+                self.failures = 0;
+                POLL_INTERVAL
+            }
+            Err(error) => {
+                self.failures += 1;
+                tracing::debug!(error, "services could not be published");
+                // Whether the write took effect is not known, so the store is read again.
+                self.stored = None;
+                let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+                backoff.delay(self.failures, jitter())
+            }
+        };
+        self.show();
+        Some(self.poll_at.min(Instant::now() + pause))
+    }
 }
 
 impl Publisher {
@@ -134,6 +213,7 @@ impl Publisher {
             .flatten()
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())
             .unwrap_or_default();
+        let checks = registry.changes();
         let publisher = Self {
             host,
             session,
@@ -150,58 +230,11 @@ impl Publisher {
             resolved: Resolved::default(),
             lease_kept: None,
             history: 0,
+            checks,
+            failures: 0,
+            poll_at: Instant::now(),
         };
         (publisher, receiver)
-    }
-
-    /// Runs until the task is dropped.
-    pub(crate) async fn run(mut self) {
-        let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
-        let mut failures = 0u32;
-        let mut checks = self.registry.changes();
-        let mut poll = tokio::time::interval(POLL_INTERVAL);
-        loop {
-            let definitions = self.loaded.borrow_and_update().definitions.clone();
-            self.resolved.follow(&definitions, false);
-            self.fencing.borrow_and_update();
-            self.presence.borrow_and_update();
-            checks.borrow_and_update();
-            let pause = match self.publish().await {
-                Ok(true) => {
-                    failures = 0;
-                    self.until_next()
-                }
-                // The event that makes writing possible wakes the task.
-                Ok(false) => {
-                    failures = 0;
-                    POLL_INTERVAL
-                }
-                Err(error) => {
-                    failures += 1;
-                    tracing::debug!(error, "services could not be published");
-                    // Whether the write took effect is not known, so the store is read again.
-                    self.stored = None;
-                    backoff.delay(failures, jitter())
-                }
-            };
-            self.show();
-            tokio::select! {
-                // Channels and timers lose nothing when another branch completes first.
-                changed = self.loaded.changed() => if changed.is_err() { return },
-                changed = self.fencing.changed(), if failures == 0 => if changed.is_err() { return },
-                changed = self.presence.changed() => if changed.is_err() { return } else { self.stored = None },
-                changed = checks.changed() => if changed.is_err() { return },
-                () = self.resolved.answered() => {}
-                () = tokio::time::sleep(pause) => {}
-                _ = poll.tick() => {
-                    // If the addresses cannot be read, the last known ones stay.
-                    self.addresses = Addresses::read().unwrap_or_else(|| self.addresses.clone());
-                    self.resolved.follow(&definitions, true);
-                    // Somebody may have deleted what was written, so the store is read again.
-                    self.stored = None;
-                }
-            }
-        }
     }
 
     /// Returns the time until the lease must be kept alive or a check changes through time alone.

@@ -4,13 +4,14 @@
 use super::registry::CheckRegistry;
 use super::run::run;
 use crate::catalog::Loaded;
+use crate::reconcile::{Reconcile, Wake};
 use catalog::definitions::{CheckDefinition, CheckKind};
 use etcd_session::jitter;
 use schema::names::CheckId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, watch};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::Instant;
 
 /// A running check; dropping it ends the check.
@@ -49,39 +50,60 @@ impl Scheduler {
         let permits = Arc::new(Semaphore::new(at_once));
         Self { registry, loaded, permits, untrusted, running: BTreeMap::new(), tasks: JoinSet::new() }
     }
+}
 
-    /// Runs until the task is dropped.
-    pub(crate) async fn run(mut self) {
-        loop {
-            let loaded = self.loaded.borrow_and_update().clone();
-            self.registry.define(&loaded.definitions);
-            let of_services = loaded.definitions.services.values().flat_map(|service| &service.checks);
-            let wanted: BTreeMap<CheckId, CheckDefinition> = of_services
-                .chain(&loaded.definitions.host_checks)
-                .filter(|check| check.kind != CheckKind::Ttl)
-                .map(|check| (check.id.clone(), check.clone()))
-                .collect();
-            self.running.retain(|id, running| wanted.get(id) == Some(&running.definition));
-            for (id, definition) in wanted {
-                if !self.running.contains_key(&id) {
-                    let task = self.tasks.spawn(run_repeatedly(
-                        self.registry.clone(),
-                        definition.clone(),
-                        self.permits.clone(),
-                        self.untrusted.clone(),
-                    ));
-                    self.running.insert(id, RunningCheck { definition, task });
-                }
-            }
-            tokio::select! {
-                changed = self.loaded.changed() => if changed.is_err() { return },
-                Some(ended) = self.tasks.join_next() => match ended {
-                    Err(error) if error.is_cancelled() => {}
-                    // A check runs again and again, so that this is a fault. It must not stay
-                    // unnoticed that a check does not run.
-                    Err(error) => std::panic::resume_unwind(error.into_panic()),
-                    Ok(()) => return,
-                },
+/// What wakes the scheduler.
+#[derive(Debug)]
+pub(crate) enum SchedulerEvent {
+    Definitions,
+    /// The task of a check has ended.
+    Ended(Result<(), JoinError>),
+}
+
+impl Reconcile for Scheduler {
+    type Event = SchedulerEvent;
+
+    async fn next_event(&mut self) -> Option<SchedulerEvent> {
+        tokio::select! {
+            changed = self.loaded.changed() => changed.ok().map(|()| SchedulerEvent::Definitions),
+            Some(ended) = self.tasks.join_next() => Some(SchedulerEvent::Ended(ended)),
+        }
+    }
+
+    async fn pass(&mut self, wake: Wake<SchedulerEvent>) -> Option<Instant> {
+        match wake {
+            Wake::Event(SchedulerEvent::Ended(Err(error))) if error.is_cancelled() => {}
+            // A check runs again and again, so that this is a fault. It must not stay unnoticed that
+            // a check does not run.
+            Wake::Event(SchedulerEvent::Ended(Err(error))) => std::panic::resume_unwind(error.into_panic()),
+            Wake::Event(SchedulerEvent::Ended(Ok(()))) => panic!("a check does not run any more"),
+            Wake::Started | Wake::TimeCame | Wake::Event(SchedulerEvent::Definitions) => self.run_defined(),
+        }
+        None
+    }
+}
+
+impl Scheduler {
+    /// Runs exactly the checks that are defined.
+    fn run_defined(&mut self) {
+        let loaded = self.loaded.borrow_and_update().clone();
+        self.registry.define(&loaded.definitions);
+        let of_services = loaded.definitions.services.values().flat_map(|service| &service.checks);
+        let wanted: BTreeMap<CheckId, CheckDefinition> = of_services
+            .chain(&loaded.definitions.host_checks)
+            .filter(|check| check.kind != CheckKind::Ttl)
+            .map(|check| (check.id.clone(), check.clone()))
+            .collect();
+        self.running.retain(|id, running| wanted.get(id) == Some(&running.definition));
+        for (id, definition) in wanted {
+            if !self.running.contains_key(&id) {
+                let task = self.tasks.spawn(run_repeatedly(
+                    self.registry.clone(),
+                    definition.clone(),
+                    self.permits.clone(),
+                    self.untrusted.clone(),
+                ));
+                self.running.insert(id, RunningCheck { definition, task });
             }
         }
     }

@@ -1,0 +1,114 @@
+//! The shape of the agent's loops. A pass brings everything up to date, whatever woke the loop. Then
+//! the loop waits until an event comes or the time that the pass named. Passes never overlap, and
+//! nothing waits inside of the selection of events, so that no event holds up another one.
+
+use std::fmt::Debug;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Why a pass runs.
+#[derive(Debug)]
+pub(crate) enum Wake<E> {
+    /// The loop begins.
+    Started,
+    /// The time that the last pass named has come.
+    TimeCame,
+    /// An event came.
+    Event(E),
+}
+
+/// A loop of the agent.
+pub(crate) trait Reconcile: Send {
+    /// What can wake the loop.
+    type Event: Debug + Send;
+
+    /// Waits for the next event. `None` means that a task on which this one depends has ended. The
+    /// future is dropped if the time of the next pass comes first, so it must not lose an event
+    /// then.
+    fn next_event(&mut self) -> impl Future<Output = Option<Self::Event>> + Send;
+
+    /// Returns how long to wait after an event, so that one pass handles those that follow as well.
+    fn debounce(&self, _event: &Self::Event) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Runs one pass. Returns when to run the next one if no event comes before.
+    fn pass(&mut self, wake: Wake<Self::Event>) -> impl Future<Output = Option<Instant>> + Send;
+}
+
+/// Runs a loop until a task on which it depends has ended.
+pub(crate) async fn run(mut task: impl Reconcile) {
+    let mut wake = Wake::Started;
+    loop {
+        let requeue_at = task.pass(wake).await;
+        let next = tokio::select! {
+            event = task.next_event() => match event {
+                Some(event) => Wake::Event(event),
+                None => return,
+            },
+            () = sleep_until(requeue_at) => Wake::TimeCame,
+        };
+        if let Wake::Event(event) = &next {
+            let debounce = task.debounce(event);
+            if !debounce.is_zero() {
+                tokio::time::sleep(debounce).await;
+            }
+        }
+        wake = next;
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::mpsc;
+
+    /// A loop that notes why each pass ran, and at which second.
+    struct Notes {
+        events: mpsc::Receiver<&'static str>,
+        notes: mpsc::UnboundedSender<String>,
+        began: Instant,
+    }
+
+    impl Reconcile for Notes {
+        type Event = &'static str;
+
+        async fn next_event(&mut self) -> Option<&'static str> {
+            self.events.recv().await
+        }
+
+        fn debounce(&self, event: &&'static str) -> Duration {
+            Duration::from_secs(if *event == "slow" { 5 } else { 0 })
+        }
+
+        async fn pass(&mut self, wake: Wake<&'static str>) -> Option<Instant> {
+            let _ = self.notes.send(format!("{wake:?} {}", self.began.elapsed().as_secs()));
+            Some(Instant::now() + Duration::from_secs(60))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_loop_runs_for_events_and_times_and_ends_with_its_events() {
+        let (sender, events) = mpsc::channel(4);
+        let (notes, mut seen) = mpsc::unbounded_channel();
+        let task = tokio::spawn(run(Notes { events, notes, began: Instant::now() }));
+        tokio::time::sleep(Duration::from_secs(70)).await;
+        sender.send("fast").await.unwrap();
+        sender.send("slow").await.unwrap();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        drop(sender);
+        task.await.unwrap();
+        let mut all = Vec::new();
+        while let Ok(note) = seen.try_recv() {
+            all.push(note);
+        }
+        assert_eq!(all, ["Started 0", "TimeCame 60", "Event(\"fast\") 70", "Event(\"slow\") 75"]);
+    }
+}
