@@ -1,7 +1,7 @@
 //! The values that operators keep in the store for files on the hosts. There are few of them, so
 //! all are followed as soon as a template or a request needs one.
 
-use etcd_session::{Feed, FeedEvent};
+use etcd_session::{Collected, Collector, Feed, FeedEvent};
 use schema::keys::Key;
 use schema::names::ConfigName;
 use schema::snapshot::Entry;
@@ -19,42 +19,35 @@ const VALUES_MAX: usize = 10_000;
 /// The running feed of the values.
 pub(super) struct ConfigFeed {
     pub(super) number: u64,
-    _feed: Feed,
-    listing: ConfigValues,
+    pub(super) feed: Feed,
+    collector: Collector<ConfigName, Result<String, String>>,
 }
 
 impl ConfigFeed {
     pub(super) fn new((number, feed): (u64, Feed)) -> Self {
-        Self { number, _feed: feed, listing: ConfigValues::new() }
+        Self { number, feed, collector: Collector::default() }
     }
 
     /// Applies an event to `known`. Returns true if `known` may have changed.
-    pub(super) fn take(&mut self, event: FeedEvent, known: &mut Option<Arc<ConfigValues>>) -> bool {
-        match event {
-            FeedEvent::InitApply(part) => {
-                for (key, entry) in part {
-                    if self.listing.len() < VALUES_MAX
-                        && let Some(name) = name_of(&key)
-                    {
-                        self.listing.insert(name, value_of(&entry));
-                    }
-                }
-                false
-            }
-            FeedEvent::InitDone(_) => {
-                let listing = Some(Arc::new(std::mem::take(&mut self.listing)));
-                let differs = *known != listing;
-                *known = listing;
+    pub(super) fn take(&mut self, mut event: FeedEvent, known: &mut Option<Arc<ConfigValues>>) -> bool {
+        if let FeedEvent::InitApply(part) = &mut event {
+            part.truncate(VALUES_MAX.saturating_sub(self.collector.len()));
+        }
+        let collected = self.collector.take(event, |key, entry| Some((name_of(key)?, entry.map(value_of))));
+        match collected {
+            Some(Collected::Replaced(values, _)) => {
+                let values = Some(Arc::new(values));
+                let differs = *known != values;
+                *known = values;
                 differs
             }
-            FeedEvent::Apply(_, changes) => {
+            Some(Collected::Changed(changes, _)) => {
                 // The feed delivers a list before any change.
                 let values = Arc::make_mut(known.get_or_insert_default());
-                for (key, entry) in changes {
-                    let Some(name) = name_of(&key) else { continue };
-                    match entry {
-                        Some(entry) if values.len() < VALUES_MAX || values.contains_key(&name) => {
-                            values.insert(name, value_of(&entry));
+                for (name, value) in changes {
+                    match value {
+                        Some(value) if values.len() < VALUES_MAX || values.contains_key(&name) => {
+                            values.insert(name, value);
                         }
                         Some(_) => {}
                         None => drop(values.remove(&name)),
@@ -62,10 +55,7 @@ impl ConfigFeed {
                 }
                 true
             }
-            FeedEvent::Connected(_) => {
-                self.listing.clear();
-                false
-            }
+            Some(Collected::Connected(_)) | None => false,
         }
     }
 }

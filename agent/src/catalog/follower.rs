@@ -10,7 +10,7 @@ use super::trust::Trust;
 use crate::clock;
 use crate::reconcile::{Reconcile, Wake};
 use catalog::{CachedCatalog, Catalog, CatalogFact, Common};
-use etcd_session::{Feed, FeedEvent, FeedOptions, Session};
+use etcd_session::{Collected, Collector, Feed, FeedEvent, FeedOptions, Session};
 use planning::settings::CatalogSettings;
 use schema::health::Health;
 use schema::keys::{Key, Prefix};
@@ -32,11 +32,14 @@ const EVENTS_AT_ONCE: usize = 256;
 const FORGET_INTERVAL: Duration = Duration::from_secs(30);
 const RECORDS: u64 = 0;
 
+/// A record, and whether it is attached to a lease.
+type StoredRecord = (Arc<ServiceRecord>, bool);
+
 /// The feed of the health of one service.
 struct HealthFeed {
     service: ServiceName,
-    _feed: Feed,
-    listing: BTreeMap<HostName, Health>,
+    feed: Feed,
+    collector: Collector<HostName, Health>,
     connected: bool,
 }
 
@@ -65,7 +68,7 @@ struct Feeds {
     sink: mpsc::Sender<(u64, FeedEvent)>,
     next_number: u64,
     records: Option<(u64, Feed)>,
-    listing: BTreeMap<(ServiceName, HostName), (Arc<ServiceRecord>, bool)>,
+    collector: Collector<(ServiceName, HostName), StoredRecord>,
     health: BTreeMap<u64, HealthFeed>,
     config: Option<ConfigFeed>,
     common: Common,
@@ -110,6 +113,7 @@ impl Reconcile for Follower {
         }
         if self.forget_at <= Instant::now() {
             self.forget_at = Instant::now() + FORGET_INTERVAL;
+            assert!(!self.feeds.has_fault(), "a feed of the catalog has ended");
             self.forget();
             if self.epoch.is_some() && self.feeds.is_over {
                 self.feeds.start_records(&self.session);
@@ -174,7 +178,7 @@ impl Follower {
             sink,
             next_number: RECORDS,
             records: None,
-            listing: BTreeMap::new(),
+            collector: Collector::default(),
             health: BTreeMap::new(),
             config: None,
             common: Common::default(),
@@ -244,29 +248,24 @@ impl Follower {
     }
 
     fn take_records(&mut self, event: FeedEvent, now: schema::time::BootMillis) {
-        match event {
-            FeedEvent::InitApply(part) => {
-                let count = self.feeds.listing.len() + part.len();
-                self.check_limit(count);
-                if self.feeds.listing_is_over {
-                    return;
-                }
-                for (key, entry) in part {
-                    if let Some((service, host, record)) = self.feeds.record(&key, &entry) {
-                        self.feeds.listing.insert((service, host), (record, entry.lease != 0));
-                    }
-                }
+        if let FeedEvent::InitApply(part) = &event {
+            self.check_limit(self.feeds.collector.len() + part.len());
+            if self.feeds.listing_is_over {
+                return;
             }
-            FeedEvent::InitDone(revision) => {
-                let listing = std::mem::take(&mut self.feeds.listing);
-                if self.feeds.listing_is_over {
-                    return;
-                }
+        }
+        let mut collector = std::mem::take(&mut self.feeds.collector);
+        let collected = collector.take(event, |key, entry| self.feeds.read_record(key, entry));
+        self.feeds.collector = collector;
+        match collected {
+            None => {}
+            Some(Collected::Replaced(..)) if self.feeds.listing_is_over => {}
+            Some(Collected::Replaced(records, revision)) => {
                 self.feeds.is_over = false;
                 // Otherwise the names and addresses of hosts that are gone would stay in memory
                 // forever.
                 self.feeds.common.forget();
-                self.catalog.replace_records(listing, now);
+                self.catalog.replace_records(records, now);
                 // Hosts that were cut off together with this one get the full time to come back,
                 // from now on.
                 self.catalog.wait_again(now);
@@ -275,20 +274,15 @@ impl Follower {
             }
             // Applying only a part of the changes would give neither the old catalog nor the new
             // one.
-            FeedEvent::Apply(..) if self.feeds.is_over => {}
-            FeedEvent::Apply(revision, changes) => {
-                for (key, entry) in changes {
-                    let Ok(Key::Service(service, host)) = Key::parse(&key) else { continue };
-                    let record = entry.and_then(|entry| {
-                        let (_, _, record) = self.feeds.record(&key, &entry)?;
-                        Some((record, entry.lease != 0))
-                    });
+            Some(Collected::Changed(..)) if self.feeds.is_over => {}
+            Some(Collected::Changed(changes, revision)) => {
+                for ((service, host), record) in changes {
                     self.catalog.apply(&service, &host, CatalogFact::Record(record), now);
                 }
                 self.feeds.revision = self.feeds.revision.max(revision);
                 self.check_limit(self.catalog.records());
             }
-            FeedEvent::Connected(connected) => {
+            Some(Collected::Connected(connected)) => {
                 self.feeds.connected = connected;
                 self.feeds.begin_listing();
             }
@@ -307,39 +301,29 @@ impl Follower {
         }
         self.feeds.is_over = true;
         self.feeds.listing_is_over = true;
-        self.feeds.listing.clear();
+        self.feeds.collector.clear();
     }
 
     fn take_health(&mut self, number: u64, event: FeedEvent, now: schema::time::BootMillis) {
         let Some(feed) = self.feeds.health.get_mut(&number) else { return };
         let service = feed.service.clone();
-        match event {
-            FeedEvent::InitApply(part) => {
-                for (key, entry) in part {
-                    if let (Ok(Key::Health(_, host)), Some(health)) =
-                        (Key::parse(&key), Health::read(&entry.value))
-                    {
-                        feed.listing.insert(host, health);
-                    }
-                }
-            }
-            FeedEvent::InitDone(revision) => {
-                let listing = std::mem::take(&mut feed.listing);
-                self.catalog.replace_health(&service, listing, now);
+        let collected = feed.collector.take(event, |key, entry| match Key::parse(key) {
+            Ok(Key::Health(_, host)) => Some((host, entry.and_then(|entry| Health::read(&entry.value)))),
+            _ => None,
+        });
+        match collected {
+            None => {}
+            Some(Collected::Replaced(healths, revision)) => {
+                self.catalog.replace_health(&service, healths, now);
                 self.feeds.revision = self.feeds.revision.max(revision);
             }
-            FeedEvent::Apply(revision, changes) => {
-                for (key, entry) in changes {
-                    let Ok(Key::Health(service, host)) = Key::parse(&key) else { continue };
-                    let health = entry.and_then(|entry| Health::read(&entry.value));
+            Some(Collected::Changed(changes, revision)) => {
+                for (host, health) in changes {
                     self.catalog.apply(&service, &host, CatalogFact::Health(health), now);
                 }
                 self.feeds.revision = self.feeds.revision.max(revision);
             }
-            FeedEvent::Connected(connected) => {
-                feed.connected = connected;
-                feed.listing.clear();
-            }
+            Some(Collected::Connected(connected)) => feed.connected = connected,
         }
     }
 
@@ -391,6 +375,13 @@ impl Follower {
 }
 
 impl Feeds {
+    /// True if the task of a feed has ended, which only a fault can cause.
+    fn has_fault(&self) -> bool {
+        let records = self.records.iter().map(|(_, feed)| feed);
+        let config = self.config.iter().map(|config| &config.feed);
+        records.chain(config).chain(self.health.values().map(|health| &health.feed)).any(Feed::has_ended)
+    }
+
     /// True while every watch on the catalog is connected and the catalog is within its limit. The
     /// values of operators are not part of the catalog: an agent that may not read them must not
     /// count as disconnected.
@@ -411,7 +402,7 @@ impl Feeds {
 
     /// Discards a listing that did not complete.
     fn begin_listing(&mut self) {
-        self.listing.clear();
+        self.collector.clear();
         self.listing_is_over = false;
         self.refused_in_listing = 0;
     }
@@ -424,37 +415,43 @@ impl Feeds {
     fn start_health(&mut self, session: &Session, service: ServiceName) {
         let (number, feed) = self.start(session, Prefix::Health(service.clone()));
         self.health
-            .insert(number, HealthFeed { service, _feed: feed, listing: BTreeMap::new(), connected: false });
+            .insert(number, HealthFeed { service, feed, collector: Collector::default(), connected: false });
     }
 
     fn stop(&mut self) {
         self.records = None;
         self.health.clear();
         self.config = None;
-        self.listing.clear();
+        self.collector.clear();
         self.connected = false;
     }
 
-    /// Reads a record and its key. Counts a record that cannot be read.
-    fn record(&mut self, key: &str, entry: &Entry) -> Option<(ServiceName, HostName, Arc<ServiceRecord>)> {
-        let read = match Key::parse(key) {
-            Ok(Key::Service(mut service, mut host)) => match ServiceRecord::read(&host, &entry.value) {
-                Ok(mut record) => {
-                    self.common.share(&mut service, &mut host, &mut record);
-                    Ok((service, host, Arc::new(record)))
-                }
-                Err(error) => Err(error.to_string()),
-            },
-            Ok(_) => return None,
-            Err(error) => Err(error.to_string()),
+    /// Reads a key and its record. Counts a record that cannot be read.
+    fn read_record(
+        &mut self,
+        key: &str,
+        entry: Option<&Entry>,
+    ) -> Option<((ServiceName, HostName), Option<StoredRecord>)> {
+        let Ok(Key::Service(mut service, mut host)) = Key::parse(key) else {
+            self.count_refused(key, "the key is not valid");
+            return None;
         };
-        match read {
-            Ok(found) => Some(found),
+        let Some(entry) = entry else { return Some(((service, host), None)) };
+        let record = match ServiceRecord::read(&host, &entry.value) {
+            Ok(mut record) => {
+                self.common.share(&mut service, &mut host, &mut record);
+                Some((Arc::new(record), entry.lease != 0))
+            }
             Err(error) => {
-                tracing::debug!(key = schema::names::quoted(key), error, "a record is ignored");
-                self.refused_in_listing += 1;
+                self.count_refused(key, &error.to_string());
                 None
             }
-        }
+        };
+        Some(((service, host), record))
+    }
+
+    fn count_refused(&mut self, key: &str, error: &str) {
+        tracing::debug!(key = schema::names::quoted(key), error, "a record is ignored");
+        self.refused_in_listing += 1;
     }
 }

@@ -6,7 +6,7 @@ use super::trust::Trust;
 use crate::command;
 use crate::reconcile::{Reconcile, Wake};
 use catalog::requires::{Count, Requirement, RosterContext, RosterCount, digest, unmet};
-use etcd_session::{Feed, FeedEvent, FeedOptions, Session};
+use etcd_session::{Collected, Collector, Feed, FeedEvent, FeedOptions, Session};
 use planning::policy::Policy;
 use planning::settings::Settings;
 use schema::codec;
@@ -41,7 +41,7 @@ const PROBE_OUTPUT_MAX_BYTES: usize = 1024;
 #[derive(Debug, Default)]
 struct Roster {
     roles: BTreeMap<HostName, Option<Role>>,
-    listing: BTreeMap<HostName, Option<Role>>,
+    collector: Collector<HostName, Option<Role>>,
     is_known: bool,
 }
 
@@ -59,28 +59,24 @@ impl Roster {
             let entry: RosterEntry = codec::read(value).ok()?;
             entry.decommissioned.is_none().then_some(entry.role)
         };
-        match event {
-            FeedEvent::InitApply(part) => {
-                for (key, entry) in part {
-                    if let (Ok(Key::Host(host)), Some(role)) = (Key::parse(&key), role(&entry.value)) {
-                        self.listing.insert(host, role);
-                    }
-                }
-            }
-            FeedEvent::InitDone(_) => {
-                self.roles = std::mem::take(&mut self.listing);
+        let collected = self.collector.take(event, |key, entry| match Key::parse(key) {
+            Ok(Key::Host(host)) => Some((host, entry.and_then(|entry| role(&entry.value)))),
+            _ => None,
+        });
+        match collected {
+            Some(Collected::Replaced(roles, _)) => {
+                self.roles = roles;
                 self.is_known = true;
             }
-            FeedEvent::Apply(_, changes) => {
-                for (key, entry) in changes {
-                    let Ok(Key::Host(host)) = Key::parse(&key) else { continue };
-                    match entry.and_then(|entry| role(&entry.value)) {
+            Some(Collected::Changed(changes, _)) => {
+                for (host, role) in changes {
+                    match role {
                         Some(role) => self.roles.insert(host, role),
                         None => self.roles.remove(&host),
                     };
                 }
             }
-            FeedEvent::Connected(_) => self.listing.clear(),
+            Some(Collected::Connected(_)) | None => {}
         }
     }
 }
@@ -158,6 +154,7 @@ impl Reconcile for NeedsTask {
         }
         if self.probe_at <= Instant::now() {
             self.probe_at = Instant::now() + PROBE_INTERVAL;
+            assert!(!self.feed.1.as_ref().is_some_and(Feed::has_ended), "the feed of the roster has ended");
             self.start_probes(&policy);
         }
         self.follow_roster(&policy);

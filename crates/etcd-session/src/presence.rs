@@ -167,6 +167,16 @@ enum ClaimOutcome {
     Raced,
 }
 
+/// What the holder of a claim waits for.
+enum KeepInput {
+    /// A keep-alive is due.
+    Due,
+    /// A check of the claim was requested.
+    Check,
+    /// The judgement about the store changed, or the channel was closed.
+    Gate { exists: bool },
+}
+
 impl Claimant {
     async fn run(mut self) {
         let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
@@ -355,36 +365,41 @@ impl Claimant {
                     _ = generations.wait_for(|new| *new != *proven.borrow()), if failures == 0 => {}
                 }
             };
-            tokio::select! {
+            let input = tokio::select! {
                 // No arm holds data that is lost when it is dropped.
-                () = due => {
-                    match self.keep_alive(held).await {
-                        Ok(true) => {
-                            last_success = Instant::now();
-                            failures = 0;
-                        }
-                        Ok(false) => {
-                            tracing::warn!("the claim or the store changed since the name was claimed, giving up the live lease");
-                            return;
-                        }
-                        Err(StoreError::LeaseGone { .. }) => {
-                            tracing::warn!("the live lease is gone, claiming the name again");
-                            return;
-                        }
-                        Err(error) => {
-                            failures += 1;
-                            tracing::debug!(%error, since = ?last_success.elapsed(), "the live lease could not be kept alive");
-                        }
+                () = due => KeepInput::Due,
+                _ = self.checks.recv() => KeepInput::Check,
+                changed = self.gate.changed() => KeepInput::Gate { exists: changed.is_ok() },
+            };
+            match input {
+                KeepInput::Due => match self.keep_alive(held).await {
+                    Ok(true) => {
+                        last_success = Instant::now();
+                        failures = 0;
                     }
-                }
-                _ = self.checks.recv() => {
+                    Ok(false) => {
+                        tracing::warn!(
+                            "the claim or the store changed since the name was claimed, giving up the live lease"
+                        );
+                        return;
+                    }
+                    Err(StoreError::LeaseGone { .. }) => {
+                        tracing::warn!("the live lease is gone, claiming the name again");
+                        return;
+                    }
+                    Err(error) => {
+                        failures += 1;
+                        tracing::debug!(%error, since = ?last_success.elapsed(), "the live lease could not be kept alive");
+                    }
+                },
+                KeepInput::Check => {
                     if !self.is_still_ours(held.live_revision).await {
                         tracing::warn!("the claim of the host name is not valid any more, claiming it again");
                         return;
                     }
                 }
-                changed = self.gate.changed() => {
-                    if changed.is_err() || self.gate.borrow().history != held.history {
+                KeepInput::Gate { exists } => {
+                    if !exists || self.gate.borrow().history != held.history {
                         return;
                     }
                 }

@@ -12,7 +12,7 @@ use catalog::{
     Claim, Data, GuardSettings, Instance, QueryType, Question, StoredAddresses, View, Zone, answer,
     catalog_from_store, vanished_entries,
 };
-use etcd_session::{EntryPage, Feed, FeedEvent, FeedOptions, StoreError};
+use etcd_session::{Collected, Collector, EntryPage, Feed, FeedEvent, FeedOptions, StoreError};
 use schema::codec;
 use schema::health::Level;
 use schema::keys::{Key, Prefix};
@@ -308,62 +308,68 @@ async fn wait_until_counted(
     store: &Store<'_>,
 ) -> Result<usize, Failure> {
     let (sink, mut events) = mpsc::channel(8);
-    let prefixes = [Prefix::Service(service.clone()), Prefix::Health(service.clone())];
-    let _feeds: Vec<Feed> = prefixes
-        .into_iter()
-        .zip(0..)
-        .map(|(prefix, number)| {
-            Feed::start(store.session.clone(), prefix, FeedOptions::default(), number, sink.clone())
-        })
-        .collect();
-    let mut entries: [BTreeMap<String, (Vec<u8>, bool)>; 2] = Default::default();
-    let mut listed = [false; 2];
-    let mut connected = [false; 2];
+    let start = |prefix, number| {
+        let session = store.session.clone();
+        Followed::new(Feed::start(session, prefix, FeedOptions::default(), number, sink.clone()))
+    };
+    let mut followed =
+        [start(Prefix::Service(service.clone()), 0), start(Prefix::Health(service.clone()), 1)];
     let mut have = 0;
     loop {
         let Ok(Some((number, event))) = tokio::time::timeout(store.deadline.left(), events.recv()).await
         else {
             // Both feeds were listed and connected when the time was over, so the count was true
             // then.
-            return if connected == [true; 2] && listed == [true; 2] {
+            return if followed.iter().all(|feed| feed.is_connected && feed.entries.is_some()) {
                 Ok(have)
             } else {
                 Err(Failure::cannot_tell("the store was out of reach when the time was over"))
             };
         };
-        let number = usize::try_from(number).unwrap_or(0);
-        match event {
-            FeedEvent::InitApply(part) => {
-                if listed[number] {
-                    entries[number].clear();
-                    listed[number] = false;
-                }
-                entries[number].extend(part.into_iter().map(|(key, e)| (key, (e.value, e.lease != 0))));
-            }
-            FeedEvent::InitDone(_) => listed[number] = true,
-            FeedEvent::Apply(_, changes) => {
-                for (key, entry) in changes {
-                    match entry {
-                        Some(entry) => entries[number].insert(key, (entry.value, entry.lease != 0)),
-                        None => entries[number].remove(&key),
-                    };
-                }
-            }
-            FeedEvent::Connected(yes) => {
-                connected[number] = yes;
-                if !yes && !listed[number] {
-                    entries[number].clear();
-                }
-            }
-        }
-        if listed == [true; 2] {
-            let all = entries.iter().flatten();
+        followed[usize::from(number != 0)].take(event);
+        if let [Some(records), Some(healths)] = [&followed[0].entries, &followed[1].entries] {
+            let all = records.iter().chain(healths);
             let (view, _) =
                 catalog_from_store(all.map(|(key, (value, leased))| (key.as_str(), &value[..], *leased)));
             have = view.count(service, level);
             if have >= count {
                 return Ok(have);
             }
+        }
+    }
+}
+
+/// A range that is followed, with its values and whether each key is attached to a lease.
+struct Followed {
+    _feed: Feed,
+    collector: Collector<String, (Vec<u8>, bool)>,
+    /// `None` until the range was listed once.
+    entries: Option<BTreeMap<String, (Vec<u8>, bool)>>,
+    is_connected: bool,
+}
+
+impl Followed {
+    fn new(feed: Feed) -> Self {
+        Self { _feed: feed, collector: Collector::default(), entries: None, is_connected: false }
+    }
+
+    fn take(&mut self, event: FeedEvent) {
+        let collected = self.collector.take(event, |key, entry| {
+            Some((key.to_owned(), entry.map(|entry| (entry.value.clone(), entry.lease != 0))))
+        });
+        match collected {
+            None => {}
+            Some(Collected::Replaced(entries, _)) => self.entries = Some(entries),
+            Some(Collected::Changed(changes, _)) => {
+                let entries = self.entries.get_or_insert_default();
+                for (key, entry) in changes {
+                    match entry {
+                        Some(entry) => entries.insert(key, entry),
+                        None => entries.remove(&key),
+                    };
+                }
+            }
+            Some(Collected::Connected(connected)) => self.is_connected = connected,
         }
     }
 }

@@ -142,6 +142,18 @@ struct MirrorTask {
     also: watch::Receiver<Vec<Key>>,
 }
 
+/// What the mirror does next. The numbers are, for each watched key, the revision from which its
+/// watch continues.
+enum State {
+    /// Reads all keys.
+    List,
+    /// Watches from the revision after a list.
+    Watch(Vec<i64>),
+    /// Watches again after an interruption. The watch is trusted only after a read, because it would
+    /// stay silent in a store that went back.
+    Resume(Vec<i64>),
+}
+
 /// Why a watch ended.
 enum WatchEnd {
     /// The connection broke, or the watch missed a change: open a new watch at the resume
@@ -151,38 +163,55 @@ enum WatchEnd {
     Compacted,
 }
 
+/// What a linearizable read showed.
+struct ReadOutcome {
+    revision: i64,
+    /// False if a watched key differs from what the watch had reported, or the store went back.
+    agrees: bool,
+}
+
+/// What an open watch waits for.
+enum WatchInput {
+    Answer(Result<Option<WatchResponse>, etcd_client::Error>),
+    /// A resync is due or was requested.
+    Resync,
+}
+
 impl MirrorTask {
     async fn run(mut self) {
         let backoff = Backoff::new(self.options.backoff.0, self.options.backoff.1);
         let mut failures = 0u32;
-        // For each watched key, the revision from which its watch continues; empty if a list is
-        // needed first.
-        let mut resume: Vec<i64> = Vec::new();
+        let mut state = State::List;
         loop {
-            let listed = resume.is_empty();
-            if listed {
-                match self.list().await {
-                    Ok(revision) => resume = vec![revision + 1; self.scope.watched.len()],
+            let (listed, mut resume) = match state {
+                State::List => match self.read().await {
+                    Ok(read) => {
+                        state = State::Watch(vec![read.revision + 1; self.scope.watched.len()]);
+                        continue;
+                    }
                     Err(error) => {
                         failures += 1;
                         self.record_error(error);
                         tokio::time::sleep(backoff.spread(failures, jitter())).await;
                         continue;
                     }
-                }
-            }
-            match self.follow(&mut resume, &mut failures, listed).await {
+                },
+                State::Watch(resume) => (true, resume),
+                State::Resume(resume) => (false, resume),
+            };
+            let end = self.follow(&mut resume, &mut failures, listed).await;
+            failures += 1;
+            match end {
                 WatchEnd::Compacted => {
-                    resume.clear();
-                    failures += 1;
                     if failures > 1 {
                         tokio::time::sleep(backoff.spread(failures - 1, jitter())).await;
                     }
+                    state = State::List;
                 }
                 WatchEnd::Disconnected(error) => {
-                    failures += 1;
                     self.record_error(error);
                     tokio::time::sleep(backoff.spread(failures, jitter())).await;
+                    state = State::Resume(resume);
                 }
             }
         }
@@ -197,9 +226,8 @@ impl MirrorTask {
         });
     }
 
-    /// Reads all keys at one revision and updates the snapshot. Returns the revision, and true if a
-    /// watched key differs from what the watch had reported or the store went back.
-    async fn read(&self) -> Result<(i64, bool), StoreError> {
+    /// Reads all keys at one revision and updates the snapshot.
+    async fn read(&self) -> Result<ReadOutcome, StoreError> {
         // The marks are taken before each read: an answer behind them comes from a store that went
         // back. A member that campaigned alone may have answered with a higher raft term, so only a
         // regress that two reads show counts.
@@ -245,11 +273,7 @@ impl MirrorTask {
             snapshot.last_contact = Some(Instant::now());
             snapshot.error = None;
         });
-        Ok((revision, deaf || !regress.is_none()))
-    }
-
-    async fn list(&self) -> Result<i64, StoreError> {
-        self.read().await.map(|(revision, _)| revision)
+        Ok(ReadOutcome { revision, agrees: !deaf && regress.is_none() })
     }
 
     async fn open(&self, resume: &[i64]) -> Result<(WatchStream, u64), StoreError> {
@@ -291,64 +315,73 @@ impl MirrorTask {
         let mut trusted = listed;
         let mut backstop = Instant::now() + self.backstop();
         loop {
-            tokio::select! {
+            let input = tokio::select! {
                 // Cancelling `message` loses nothing: the stream keeps what it has not returned.
                 // The other arms hold no data.
-                message = stream.message() => {
-                    let answer = match message {
-                        Ok(Some(answer)) => answer,
-                        Ok(None) => {
-                            self.session.move_on(generation).await;
-                            let detail = "the stream ended".into();
-                            return WatchEnd::Disconnected(StoreError::Unreachable { operation: "watch", detail });
-                        }
-                        Err(error) => {
-                            self.session.move_on(generation).await;
-                            return WatchEnd::Disconnected(self.session.error("watch", &error));
-                        }
-                    };
-                    if answer.compact_revision() > 0 {
-                        tracing::info!(compacted = answer.compact_revision(), "mirror: the history was compacted, listing again");
-                        return WatchEnd::Compacted;
-                    }
-                    if answer.canceled() {
-                        self.session.move_on(generation).await;
-                        let detail = format!("cancelled: {}", answer.cancel_reason());
-                        return WatchEnd::Disconnected(StoreError::Unreachable { operation: "watch", detail });
-                    }
-                    created += usize::from(answer.created());
-                    let complete = created == self.scope.watched.len();
-                    if complete && !trusted {
-                        if let Some(left) = self.resync_after_resume(resume).await {
-                            return left;
-                        }
-                        trusted = true;
-                    }
-                    if !trusted {
-                        early.push(answer);
-                        continue;
-                    }
-                    if complete {
-                        *failures = 0;
-                    }
-                    for answer in early.drain(..).chain([answer]) {
-                        self.apply(&answer, resume, complete);
-                    }
-                }
-                () = tokio::time::sleep_until(backstop) => {
-                    if let Some(left) = self.resync(resume).await {
-                        return left;
+                message = stream.message() => WatchInput::Answer(message),
+                () = tokio::time::sleep_until(backstop) => WatchInput::Resync,
+                _ = self.resync_requests.recv() => WatchInput::Resync,
+            };
+            let answer = match input {
+                WatchInput::Resync => {
+                    if let Some(end) = self.resync(resume).await {
+                        return end;
                     }
                     backstop = Instant::now() + self.backstop();
+                    continue;
                 }
-                _ = self.resync_requests.recv() => {
-                    if let Some(left) = self.resync(resume).await {
-                        return left;
+                WatchInput::Answer(message) => match self.usable(message) {
+                    Ok(answer) => answer,
+                    Err(end) => {
+                        if matches!(end, WatchEnd::Disconnected(_)) {
+                            self.session.move_on(generation).await;
+                        }
+                        return end;
                     }
-                    backstop = Instant::now() + self.backstop();
+                },
+            };
+            created += usize::from(answer.created());
+            let complete = created == self.scope.watched.len();
+            if complete && !trusted {
+                if let Some(end) = self.resync_after_resume(resume).await {
+                    return end;
                 }
+                trusted = true;
+            }
+            if !trusted {
+                early.push(answer);
+                continue;
+            }
+            if complete {
+                *failures = 0;
+            }
+            for answer in early.drain(..).chain([answer]) {
+                self.apply(&answer, resume, complete);
             }
         }
+    }
+
+    /// Returns an answer of the watch that is not its end.
+    fn usable(
+        &self,
+        message: Result<Option<WatchResponse>, etcd_client::Error>,
+    ) -> Result<WatchResponse, WatchEnd> {
+        let cut =
+            |detail: String| WatchEnd::Disconnected(StoreError::Unreachable { operation: "watch", detail });
+        let answer = message
+            .map_err(|error| WatchEnd::Disconnected(self.session.error("watch", &error)))?
+            .ok_or_else(|| cut("the stream ended".into()))?;
+        if answer.compact_revision() > 0 {
+            tracing::info!(
+                compacted = answer.compact_revision(),
+                "mirror: the history was compacted, listing again"
+            );
+            return Err(WatchEnd::Compacted);
+        }
+        if answer.canceled() {
+            return Err(cut(format!("cancelled: {}", answer.cancel_reason())));
+        }
+        Ok(answer)
     }
 
     fn backstop(&self) -> Duration {
@@ -359,14 +392,14 @@ impl MirrorTask {
     async fn resync(&self, resume: &mut [i64]) -> Option<WatchEnd> {
         match self.read().await {
             Err(error) => Some(WatchEnd::Disconnected(error)),
-            Ok((revision, true)) => {
-                resume.fill(revision + 1);
+            Ok(read) if !read.agrees => {
+                resume.fill(read.revision + 1);
                 Some(WatchEnd::Disconnected(StoreError::Unreachable {
                     operation: "watch",
                     detail: "a read returned changes that the watch had not delivered".into(),
                 }))
             }
-            Ok((_, false)) => None,
+            Ok(_) => None,
         }
     }
 
@@ -375,10 +408,7 @@ impl MirrorTask {
     async fn resync_after_resume(&self, resume: &mut [i64]) -> Option<WatchEnd> {
         match self.read().await {
             Err(error) => Some(WatchEnd::Disconnected(error)),
-            Ok((revision, _)) if resume.iter().any(|from| *from > revision + 1) => {
-                resume.fill(revision + 1);
-                Some(WatchEnd::Compacted)
-            }
+            Ok(read) if resume.iter().any(|from| *from > read.revision + 1) => Some(WatchEnd::Compacted),
             Ok(_) => None,
         }
     }

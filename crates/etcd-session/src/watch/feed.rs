@@ -81,6 +81,11 @@ impl Feed {
         let follower = FeedTask { session, prefix, options, number, sender, resume: None };
         Self { task: tokio::spawn(follower.run()) }
     }
+
+    /// True if the task of the feed has ended. While its receiver exists, only a fault ends it.
+    pub fn has_ended(&self) -> bool {
+        self.task.is_finished()
+    }
 }
 
 struct FeedTask {
@@ -99,6 +104,17 @@ enum WatchEnd {
     Compacted,
     /// The receiver of the events is gone.
     Done,
+}
+
+/// What an open watch waits for.
+enum WatchInput {
+    Answer(Result<Option<WatchResponse>, etcd_client::Error>),
+    /// A progress request is due.
+    ProgressDue,
+    /// The member has not answered in time.
+    Silence,
+    /// The receiver of the events is gone.
+    Closed,
 }
 
 impl FeedTask {
@@ -179,42 +195,41 @@ impl FeedTask {
         let mut silent_at: Option<Instant> = Some(Instant::now() + self.options.silence_max);
         loop {
             let silence = silent_at.unwrap_or_else(|| ask_at + Duration::from_secs(3600));
-            tokio::select! {
+            let input = tokio::select! {
                 // Cancelling `message` loses nothing: the stream keeps what it has not returned.
                 // The other arms hold no data.
-                message = stream.message() => {
-                    let answer = match message {
-                        Ok(Some(answer)) => answer,
-                        Ok(None) => {
-                            self.session.move_on(generation).await;
-                            return WatchEnd::Disconnected(cut("the stream ended"));
-                        }
-                        Err(error) => {
-                            self.session.move_on(generation).await;
-                            return WatchEnd::Disconnected(self.session.error("watch", &error));
-                        }
-                    };
+                message = stream.message() => WatchInput::Answer(message),
+                () = tokio::time::sleep_until(ask_at) => WatchInput::ProgressDue,
+                () = tokio::time::sleep_until(silence) => WatchInput::Silence,
+                () = self.sender.closed() => WatchInput::Closed,
+            };
+            let end = match input {
+                WatchInput::Answer(Ok(Some(answer))) => {
                     silent_at = None;
-                    if let Some(left) = self.take(&answer, from, failures).await {
-                        if matches!(left, WatchEnd::Disconnected(_)) {
-                            self.session.move_on(generation).await;
-                        }
-                        return left;
+                    match self.take(&answer, from, failures).await {
+                        Some(end) => end,
+                        None => continue,
                     }
                 }
-                () = tokio::time::sleep_until(ask_at) => {
-                    if stream.request_progress().await.is_err() {
-                        return WatchEnd::Disconnected(cut("the stream ended"));
+                WatchInput::Answer(Ok(None)) => WatchEnd::Disconnected(cut("the stream ended")),
+                WatchInput::Answer(Err(error)) => WatchEnd::Disconnected(self.session.error("watch", &error)),
+                WatchInput::ProgressDue => match stream.request_progress().await {
+                    Ok(()) => {
+                        silent_at = silent_at.or(Some(Instant::now() + self.options.silence_max));
+                        ask_at = Instant::now() + self.options.progress_every.mul_f64(0.5 + jitter());
+                        continue;
                     }
-                    silent_at = silent_at.or(Some(Instant::now() + self.options.silence_max));
-                    ask_at = Instant::now() + self.options.progress_every.mul_f64(0.5 + jitter());
+                    Err(_) => WatchEnd::Disconnected(cut("the stream ended")),
+                },
+                WatchInput::Silence => {
+                    WatchEnd::Disconnected(cut("the member does not send progress notifications"))
                 }
-                () = tokio::time::sleep_until(silence) => {
-                    self.session.move_on(generation).await;
-                    return WatchEnd::Disconnected(cut("the member does not send progress notifications"));
-                }
-                () = self.sender.closed() => return WatchEnd::Done,
+                WatchInput::Closed => WatchEnd::Done,
+            };
+            if matches!(end, WatchEnd::Disconnected(_)) {
+                self.session.move_on(generation).await;
             }
+            return end;
         }
     }
 
