@@ -1,6 +1,8 @@
 //! One service on one host.
 
+use schema::digest::Digest;
 use schema::health::{Health, Level};
+use schema::names::HostName;
 use schema::records::ServiceRecord;
 use std::sync::Arc;
 
@@ -45,6 +47,15 @@ impl Instance {
             Level::Addressable => !self.is_withdrawn(),
             Level::Functional => self.is_functional(),
         }
+    }
+
+    /// Adds to a digest where the instance is: its host, addresses and port.
+    pub(crate) fn add_place(&self, host: &HostName, digest: &mut Digest) {
+        digest.text(host.as_str()).number(self.record.addresses.len() as u64);
+        for address in &self.record.addresses {
+            digest.address(address);
+        }
+        digest.number(self.record.port.map_or(u64::MAX, u64::from));
     }
 
     /// Returns the health in one word: `unknown` if an agent has not reported it, `unchecked` if

@@ -1,13 +1,13 @@
 //! The services that a host needs before a step may run, and whether the needs are met.
 
 use crate::view::View;
+use schema::digest::Digest;
 use schema::health::Level;
-use schema::names::{HostName, Role, ServiceName, StepName};
+use schema::names::{Role, ServiceName, StepName};
 use schema::records::Wait;
 use schema::steps::StepPhase;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 
 /// A need of a host, from its settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,22 +86,25 @@ pub fn digest(requirements: &[Requirement], view: &View) -> Option<u64> {
     if requirements.is_empty() || !view.records_known() {
         return None;
     }
-    // Only this program reads the digest, and keeps it across its restarts, so this hasher must not
-    // have a random key.
-    let mut hasher = std::collections::hash_map::DefaultHasher::new();
+    let mut digest = Digest::default();
     for requirement in requirements {
         let Requirement { service, level, .. } = requirement;
         if *level == Level::Functional && !view.health_known(service) {
             return None;
         }
         let instances = view.service(service).into_iter().flat_map(|found| found.at(*level, None));
-        service.as_str().hash(&mut hasher);
-        let seen: Vec<(&HostName, _, _, Vec<_>)> = instances
-            .map(|(host, i)| (host, &i.record.addresses, i.record.port, i.record.tags.iter().collect()))
-            .collect();
-        seen.hash(&mut hasher);
+        let instances: Vec<_> = instances.collect();
+        digest.text(service.as_str()).number(instances.len() as u64);
+        for (host, instance) in instances {
+            let record = &instance.record;
+            instance.add_place(host, &mut digest);
+            digest.number(record.tags.len() as u64);
+            for tag in &record.tags {
+                digest.text(tag.as_str());
+            }
+        }
     }
-    Some(hasher.finish())
+    Some(digest.finish())
 }
 
 #[cfg(test)]
@@ -109,6 +112,7 @@ mod tests {
     use super::*;
     use crate::state::catalog_at_once;
     use schema::health::Health;
+    use schema::names::HostName;
     use schema::records::ServiceRecord;
     use std::collections::BTreeMap;
     use std::sync::Arc;

@@ -2,6 +2,7 @@
 //! change.
 
 use crate::instance::Instance;
+use schema::digest::Digest;
 use schema::health::Level;
 use schema::names::{HostName, ServiceName, Tag};
 use std::collections::hash_map::DefaultHasher;
@@ -280,13 +281,13 @@ impl View {
         if !self.records_known {
             return None;
         }
-        let mut hasher = DefaultHasher::new();
+        let mut digest = Digest::default();
         for (name, service) in self.services.iter() {
             for (host, instance) in service.instances().iter().filter(|(host, _)| *host != but) {
-                (name, host, &instance.record.addresses, instance.record.port).hash(&mut hasher);
+                instance.add_place(host, digest.text(name.as_str()));
             }
         }
-        Some(hasher.finish())
+        Some(digest.finish())
     }
 
     pub(super) fn note_records_known(&mut self) {

@@ -2,6 +2,7 @@
 //! host's plan, which is part of its report.
 
 pub mod codec;
+pub mod digest;
 pub mod grants;
 pub mod health;
 pub mod keys;

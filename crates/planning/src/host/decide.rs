@@ -9,6 +9,7 @@ use crate::host::input::{Claim, Decision, Desired, Observed, Target};
 use crate::host::state::{Attempt, Fact, HostState, Progress, Validation, ValidationResult};
 use crate::host::{needs, publish, verdict};
 use crate::policy::{Policy, Step};
+use schema::digest::Digest;
 use schema::keys::StatusState;
 use schema::names::{StatusType, Version};
 use schema::plan::{Action, AttemptCause, Conclusion, Effect, Phase, Plan, Planned, Reason};
@@ -16,7 +17,6 @@ use schema::records::{Driver, Wait};
 use schema::steps::StepPhase;
 use schema::store_trust::{Instruction, StoreTrust};
 use schema::time::{BootMillis, Now};
-use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 /// Decides what a host does next.
@@ -68,10 +68,8 @@ pub fn advance(
 /// Returns the place of a host in the window over which hosts spread, from 0 to 1. It is always the
 /// same for the same `revision` (of an instruction or of the catalog), and differs for the next
 /// one.
-fn place_in_window(host: &str, revision: impl Hash) -> f64 {
-    let mut hasher = std::collections::hash_map::DefaultHasher::new();
-    (host, revision).hash(&mut hasher);
-    hasher.finish() as f64 / u64::MAX as f64
+fn place_in_window(host: &str, revision: u64) -> f64 {
+    Digest::default().text(host).number(revision).finish() as f64 / u64::MAX as f64
 }
 
 struct Decider<'a> {
@@ -175,7 +173,7 @@ impl Decider<'_> {
         if !self.may_start() {
             return self.idle_cycle(Reason::StoreAway, None);
         }
-        let place = place_in_window(self.state.host.as_str(), target.order.revision);
+        let place = place_in_window(self.state.host.as_str(), target.order.revision.cast_unsigned());
         let due = self.desired.target_since.plus(self.policy.spread_window.mul_f64(place));
         // A host that is already disturbed does not wait for its time.
         if self.now.boot < due && self.state.in_progress_version.is_none() {
@@ -547,7 +545,7 @@ impl Decider<'_> {
         if recent >= self.policy.reapply_per_day as usize {
             return None;
         }
-        let place = place_in_window(self.state.host.as_str(), 0i64);
+        let place = place_in_window(self.state.host.as_str(), 0);
         Some(failing_since.plus(self.policy.reapply_after.mul_f64(1.0 + place)))
     }
 
