@@ -22,9 +22,7 @@ pub(crate) fn scope(host: &HostName, listing: Option<&Version>) -> Scope {
         Key::DropStale,
     ];
     let mut polled = vec![Key::Announced(host.clone()), Key::Report(host.clone())];
-    for kind in StatusType::of_agents() {
-        polled.extend(StatusState::ALL.map(|state| Key::Status(kind.clone(), state, host.clone())));
-    }
+    polled.extend(StatusType::of_agents().iter().flat_map(|kind| Key::statuses(kind, host)));
     Scope { watched, polled, polled_also: listing_keys(host, listing) }
 }
 

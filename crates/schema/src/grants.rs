@@ -1,7 +1,7 @@
 //! The keys that each kind of store user may read and write. The command that enrolls users prints
 //! exactly these permissions, so that the manual and the program cannot differ.
 
-use crate::keys::{Key, Prefix, StatusState};
+use crate::keys::{Key, Prefix};
 use crate::names::{HostName, ServiceName, StatusType};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -76,7 +76,7 @@ pub fn agent(host: &HostName, services: &BTreeSet<ServiceName>) -> Vec<Grant> {
         Key::Report(host.clone()),
     ];
     for kind in StatusType::of_agents() {
-        written.extend(StatusState::ALL.map(|state| Key::Status(kind.clone(), state, host.clone())));
+        written.extend(Key::statuses(&kind, host));
         written.push(Key::Reporting(kind, host.clone()));
     }
     for service in services {

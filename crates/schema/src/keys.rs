@@ -156,6 +156,18 @@ impl Key {
         }
     }
 
+    /// Returns the keys of all states of a host for one status type.
+    pub fn statuses(kind: &StatusType, host: &HostName) -> [Self; 3] {
+        StatusState::ALL.map(|state| Self::Status(kind.clone(), state, host.clone()))
+    }
+
+    /// Returns the keys of a host in which nothing but the host's name varies. The others are found
+    /// in the ranges of [`Prefix::BEFORE_HOST`].
+    pub fn of_host(host: &HostName) -> [Self; 6] {
+        [Self::Host, Self::Live, Self::Announced, Self::Report, Self::Retry, Self::Maintenance]
+            .map(|make| make(host.clone()))
+    }
+
     /// Parses a key of the store.
     ///
     /// # Errors
@@ -262,6 +274,12 @@ pub enum Prefix {
     Events,
 }
 
+impl Prefix {
+    /// The ranges whose keys end in a host's name, after a version, type or service.
+    pub const BEFORE_HOST: [Self; 5] =
+        [Self::RunningVersions, Self::Statuses, Self::ReportingAll, Self::Services, Self::HealthAll];
+}
+
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -357,6 +375,22 @@ mod tests {
             if let Ok(key) = Key::parse(&text) {
                 prop_assert_eq!(key.to_string(), text);
             }
+        }
+    }
+
+    /// Decommissioning a host and `why` find the keys of a host in this way.
+    #[test]
+    fn every_key_of_a_host_is_found_by_its_name() {
+        let host = HostName::new("h").unwrap();
+        let named: Vec<String> = Key::of_host(&host).iter().map(Key::to_string).collect();
+        let ranges = Prefix::BEFORE_HOST.map(|prefix| prefix.to_string());
+        for (path, _) in documented() {
+            let key = path.replace("<host>", "h");
+            let parsed = Key::parse(&key.replace("<state>", "failed").replace(['<', '>'], ""));
+            let belongs = parsed.is_ok_and(|parsed| parsed.host() == Some(&host));
+            assert_eq!(belongs, path.ends_with("<host>"), "{path}");
+            let is_found = named.contains(&key) || ranges.iter().any(|range| key.starts_with(range));
+            assert_eq!(belongs, is_found, "{path}");
         }
     }
 

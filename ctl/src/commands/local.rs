@@ -56,7 +56,7 @@ pub(super) fn known_types() -> [StatusType; 3] {
 
 /// Returns the keys of the results of one host.
 pub(super) fn status_keys(host: &HostName) -> Vec<Key> {
-    let of = |kind: StatusType| StatusState::ALL.map(|state| Key::Status(kind.clone(), state, host.clone()));
+    let of = |kind: StatusType| Key::statuses(&kind, host);
     known_types().into_iter().flat_map(of).collect()
 }
 

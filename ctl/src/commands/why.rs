@@ -20,22 +20,12 @@ use std::collections::BTreeSet;
 /// Reads everything in the store about one host, and the two keys about the fleet, at one revision.
 pub(super) async fn read_host_keys(store: &Store<'_>, host: &HostName) -> Result<KeySnapshot, StoreError> {
     let Store { session, deadline, .. } = store;
-    let mut keys = vec![
-        Key::CurrentVersion,
-        Key::Store,
-        Key::Host(host.clone()),
-        Key::Live(host.clone()),
-        Key::Announced(host.clone()),
-        Key::Report(host.clone()),
-        Key::Retry(host.clone()),
-        Key::Maintenance(host.clone()),
-    ];
+    let mut keys = vec![Key::CurrentVersion, Key::Store];
+    keys.extend(Key::of_host(host));
     // In these keys a version, type or service comes before the host. So the keys of the host are
     // found by listing the ranges without values.
     let mut at = None;
-    for prefix in
-        [Prefix::RunningVersions, Prefix::Statuses, Prefix::ReportingAll, Prefix::Services, Prefix::HealthAll]
-    {
+    for prefix in Prefix::BEFORE_HOST {
         let list = session.read_key_list(&prefix, at, *deadline).await?;
         at = Some(list.revision);
         let of_host = list.suffixes().filter(|suffix| suffix.rsplit('/').next() == Some(host.as_str()));
