@@ -364,27 +364,14 @@ fn check_settings(
     }
 }
 
-/// Reads the settings again. Steps, intervals and labels take effect at once. If a setting changed
-/// that is used only at start, a warning says which settings need a restart.
+/// Reads the settings again. If a setting changed that is used only at start, a warning names it.
 fn reload(path: &std::path::Path, settings: &watch::Sender<Arc<Settings>>) -> Result<()> {
-    let mut new = config::load(path)?;
-    let old = settings.borrow().clone();
-    let fixed = old.store != new.store
-        || old.http_listen != new.http_listen
-        || old.state_directory != new.state_directory
-        || old.dns != new.dns
-        || old.socket != new.socket
-        || old.catalog != new.catalog
-        || old.host != new.host
-        || old.policy.driver != new.policy.driver;
-    if fixed {
-        tracing::warn!(
-            "host, driver, store, http, dns, catalog and state_directory take effect after a restart"
-        );
+    let new = config::load(path)?;
+    let (effective, changed) = settings.borrow().reload(new);
+    if !changed.is_empty() {
+        tracing::warn!("{} take effect after a restart", changed.join(", "));
     }
-    new.policy.driver = old.policy.driver;
-    new.state_directory = old.state_directory.clone();
     tracing::info!("settings read again");
-    settings.send_replace(Arc::new(new));
+    settings.send_replace(Arc::new(effective));
     Ok(())
 }

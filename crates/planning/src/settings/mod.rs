@@ -7,6 +7,7 @@ mod command;
 mod error;
 mod initial;
 mod merge;
+mod reload;
 mod services;
 mod validation;
 
