@@ -14,14 +14,14 @@ use crate::files::Directory;
 use crate::reconcile::{Reconcile, Wake};
 use catalog::checks::health;
 use catalog::definitions::{Definitions, ServiceAddress, ServiceDefinition};
-use etcd_session::{Deadline, PresenceState, Session, StoreError, Written, jitter};
+use etcd_session::{Deadline, PresenceState, Session, StoreError, Written, jitter, write_backoff};
 use planning::settings::Settings;
 use schema::codec::cut;
 use schema::health::Health;
 use schema::keys::Key;
 use schema::names::{HostName, ServiceName};
 use schema::records::{Maintenance, REASON_MAX_BYTES, ServiceRecord, UnpublishedService};
-use schema::time::{Backoff, BootMillis};
+use schema::time::BootMillis;
 use schema::writes::Fence;
 use schema::writes::services::{SERVICES_IN_WRITE, ServiceChange, ServiceWrite};
 use serde::{Deserialize, Serialize};
@@ -82,7 +82,6 @@ struct SavedServices {
 
 const MEMORY: &str = "services";
 const MEMORY_MAX_BYTES: u64 = 1024 * 1024;
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
 /// Time between two reads of the machine's addresses, and between two comparisons of the store with
 /// what was written.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
@@ -184,8 +183,7 @@ impl Reconcile for Publisher {
                 tracing::debug!(error, "services could not be published");
                 // Whether the write took effect is not known, so the store is read again.
                 self.stored = None;
-                let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
-                backoff.delay(self.failures, jitter())
+                write_backoff().delay(self.failures, jitter())
             }
         };
         self.show();
@@ -331,7 +329,7 @@ impl Publisher {
             self.stored.get_or_insert_default();
             return Ok(());
         }
-        let deadline = Deadline::within(REQUEST_TIMEOUT);
+        let deadline = Deadline::of_request();
         let snapshot = self
             .session
             .read_services(&self.host, missing.iter().copied(), deadline)
@@ -373,7 +371,7 @@ impl Publisher {
             return Ok(());
         }
         let seconds = self.work_lease_seconds();
-        let deadline = Deadline::within(REQUEST_TIMEOUT);
+        let deadline = Deadline::of_request();
         self.saved.work_lease =
             self.session.grant_lease(seconds, deadline).await.map_err(|e| e.to_string())?;
         self.saved.seconds = seconds;
@@ -387,7 +385,7 @@ impl Publisher {
     }
 
     async fn keep(&mut self, lease: i64) -> Result<(), String> {
-        match self.session.keep_own_lease(lease, Deadline::within(REQUEST_TIMEOUT)).await {
+        match self.session.keep_own_lease(lease, Deadline::of_request()).await {
             Ok(()) => {
                 self.lease_kept = Some(clock::boot_millis());
                 Ok(())
@@ -489,7 +487,7 @@ impl Publisher {
         let work_lease = self.saved.work_lease;
         let host = self.host.clone();
         let write = ServiceWrite { host: &host, fence, work_lease, live_lease, changes: changes.to_vec() };
-        let written = self.session.write_services(&write, Deadline::within(REQUEST_TIMEOUT)).await;
+        let written = self.session.write_services(&write, Deadline::of_request()).await;
         match written.map_err(|error| self.failed(&error))? {
             Written::Done(_) => {}
             Written::Refused(refusal) => return Err(format!("refused: {refusal:?}")),

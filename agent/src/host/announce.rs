@@ -5,7 +5,7 @@ use super::context::Context;
 use super::execute::{ExecuteError, Executor};
 use super::store_view;
 use crate::clock;
-use etcd_session::{PresenceState, Written, jitter};
+use etcd_session::{Deadline, PresenceState, Written, jitter};
 use planning::host::{Decision, Fact, waits_of};
 use schema::keys::{Key, StatusState};
 use schema::names::StatusType;
@@ -53,7 +53,8 @@ impl Executor {
             statuses: statuses.iter().map(|(kind, (s, record))| (kind.clone(), *s, record.clone())).collect(),
             report: &report,
         };
-        let written = self.session.write_host(&write, published.listing.as_ref(), self.deadline()).await;
+        let written =
+            self.session.write_host(&write, published.listing.as_ref(), Deadline::of_request()).await;
         let revision = match written.map_err(ExecuteError::Store)? {
             Written::Done(revision) => revision,
             Written::Refused(refusal) => return Err(ExecuteError::Refused(refusal)),

@@ -4,14 +4,14 @@
 use crate::clock;
 use crate::files::Directory;
 use crate::journal;
-use etcd_session::{PresenceState, Snapshot, jitter};
+use etcd_session::{PresenceState, Snapshot, jitter, write_backoff};
 use planning::host::{Addressable, HostState, Published, ServiceProblems, Target};
 use planning::policy::Policy;
 use planning::settings::ValidationDirectory;
 use schema::names::Version;
 use schema::records::{MachineInfo, Wait};
 use schema::store_trust::StoreTrust;
-use schema::time::{Backoff, BootMillis};
+use schema::time::BootMillis;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -139,8 +139,8 @@ impl Context {
     /// Records that the store could not be written, and delays the next write.
     pub(super) fn store_failed(&mut self) {
         self.store_failures += 1;
-        let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
-        self.store_retry_at = clock::boot_millis().plus(backoff.delay(self.store_failures, jitter()));
+        let delay = write_backoff().delay(self.store_failures, jitter());
+        self.store_retry_at = clock::boot_millis().plus(delay);
     }
 
     /// Records that the store was written.

@@ -8,7 +8,7 @@ use crate::files::Directory;
 use crate::secrets::Secrets;
 use crate::step::{RUN_ID_VARIABLE, RunResult, Runs};
 use crate::{clock, failpoint, trust};
-use etcd_session::{Deadline, Session, StoreError, jitter};
+use etcd_session::{Session, StoreError, jitter};
 use planning::host::{Decision, Fact, HostState, RunningStep};
 use planning::policy::{Step, StepEnd};
 use planning::settings::{Settings, VERSION_PLACEHOLDER};
@@ -21,10 +21,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
-const STORE_TIMEOUT: Duration = Duration::from_secs(8);
 const VERSION_FILE_MAX_BYTES: u64 = 4096;
 
 /// Why an effect was not executed.
@@ -75,11 +73,6 @@ pub(crate) fn read_version_file(settings: &Settings) -> io::Result<Option<String
 }
 
 impl Executor {
-    /// Returns the deadline of a write to the store that starts now.
-    pub(super) fn deadline(&self) -> Deadline {
-        Deadline::within(STORE_TIMEOUT)
-    }
-
     /// Removes the known secrets from the output of a step.
     pub(super) fn redact(&self, text: &str) -> String {
         self.secrets.redact(text)

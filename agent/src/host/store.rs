@@ -6,7 +6,7 @@ use super::context::Context;
 use super::store_view;
 use crate::catalog::{Fencing, Trust};
 use crate::clock;
-use etcd_session::{Gate, PresenceState, StoreError};
+use etcd_session::{Deadline, Gate, PresenceState, StoreError};
 use planning::host::{Target, TrustChange, reassess};
 use schema::codec;
 use schema::keys::Key;
@@ -101,7 +101,7 @@ impl Reconciler {
         if clock::boot_millis() < context.store_retry_at {
             return;
         }
-        match self.executor.session.claim_store(self.executor.deadline()).await {
+        match self.executor.session.claim_store(Deadline::of_request()).await {
             Ok(()) => self.mirror.request_resync(),
             Err(error @ StoreError::PermissionDenied { .. }) => {
                 tracing::warn!(%error, "the store has no identity yet; an operator must create it: orchestrate store accept --version V");

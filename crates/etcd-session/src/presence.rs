@@ -15,6 +15,7 @@
 
 use crate::error::{Class, StoreError};
 use crate::marks::{Marks, store_seen, trust_keys};
+use crate::pace::write_backoff;
 use crate::random::jitter;
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
@@ -24,7 +25,6 @@ use schema::names::HostName;
 use schema::records::{LiveClaim, RosterEntry};
 use schema::snapshot::KeySnapshot;
 use schema::store_trust::{StoreMemory, StoreTrust, assess};
-use schema::time::Backoff;
 use schema::writes::claim::ClaimWrite;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -114,7 +114,6 @@ impl Drop for Presence {
     }
 }
 
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
 /// Time between two looks at the remaining time of another instance's lease.
 const CONTEST_POLL_INTERVAL: Duration = Duration::from_secs(3);
 
@@ -179,7 +178,7 @@ enum KeepInput {
 
 impl Claimant {
     async fn run(mut self) {
-        let backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+        let backoff = write_backoff();
         let mut failures = 0u32;
         // Lease of the other instance, and its remaining seconds at the last look.
         let mut contest: Option<(i64, i64)> = None;
@@ -241,7 +240,7 @@ impl Claimant {
     }
 
     async fn time_left(&self, lease: i64) -> Option<i64> {
-        let deadline = Deadline::within(REQUEST_TIMEOUT);
+        let deadline = Deadline::of_request();
         let answer = self
             .session
             .call("lease time to live", Repeat::Freely, deadline, |mut c| async move {
@@ -271,7 +270,7 @@ impl Claimant {
 
     async fn claim(&self, gate: &Gate) -> Result<ClaimOutcome, StoreError> {
         let config = &self.config;
-        let deadline = Deadline::within(REQUEST_TIMEOUT);
+        let deadline = Deadline::of_request();
         let (snapshot, generation, marks) = self.read_claim(deadline).await?;
         if !gate.is_of(&snapshot, &config.host, marks) {
             return Ok(ClaimOutcome::Raced);
@@ -410,7 +409,7 @@ impl Claimant {
     /// Sends one keep-alive. Returns false if the lease must not be kept alive. On a new connection
     /// the store is checked first.
     async fn keep_alive(&self, held: HeldClaim) -> Result<bool, StoreError> {
-        let deadline = Deadline::within(REQUEST_TIMEOUT);
+        let deadline = Deadline::of_request();
         let (_, generation) = self.session.client().await?;
         if *self.session.proven().borrow() != generation {
             // Copied before the read: what the host remembers by now must be found in what is read
@@ -435,7 +434,7 @@ impl Claimant {
     /// claim.
     async fn is_still_ours(&self, live_revision: i64) -> bool {
         let keys = [Key::Live(self.config.host.clone()), Key::Host(self.config.host.clone())];
-        match self.session.read_keys(&keys, Deadline::within(REQUEST_TIMEOUT)).await {
+        match self.session.read_keys(&keys, Deadline::of_request()).await {
             Ok(snapshot) => {
                 let is_ours = snapshot.get(&keys[0]).is_some_and(|e| e.mod_revision == live_revision);
                 is_ours && snapshot.get(&keys[1]).is_some()

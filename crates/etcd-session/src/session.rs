@@ -8,11 +8,11 @@ use crate::classify::Caller;
 use crate::config::{EndpointSource, SessionConfig};
 use crate::error::{Class, StoreError};
 use crate::marks::{Marks, SharedMarks};
+use crate::pace::request_backoff;
 use crate::random::jitter;
 use crate::request::{Deadline, Repeat};
 use crate::{certificates, discovery};
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
-use schema::time::Backoff;
 use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
@@ -240,7 +240,7 @@ impl Session {
         F: Fn(Client) -> Fut,
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
-        let backoff = Backoff::new(Duration::from_millis(40), Duration::from_secs(2));
+        let backoff = request_backoff();
         let mut failures = 0;
         let mut last = String::from("no attempt was made");
         loop {

@@ -3,6 +3,8 @@
 //! `/current_version`, `/running_version`, `/status` and `/available_services` are the names of the
 //! original tool, with their leading slash, so that a reader who only knows those sees correct
 //! lists. A session may put a namespace in front of every key; the keys here do not contain it.
+//!
+//! This file is long because no other file may spell a key.
 
 use crate::names::{ConfigName, EventId, HostName, NameError, ServiceName, StatusType, Version};
 use serde::{Deserialize, Serialize};

@@ -7,6 +7,7 @@
 //! is not handed out, because that store went back.
 
 use crate::error::StoreError;
+use crate::pace::WATCH_BACKOFF;
 use crate::random::jitter;
 use crate::read::{ANSWER_MAX_BYTES, entry_of};
 use crate::request::Deadline;
@@ -51,7 +52,7 @@ impl Default for FeedOptions {
         Self {
             progress_every: Duration::from_secs(30),
             silence_max: Duration::from_secs(15),
-            backoff: (Duration::from_millis(200), Duration::from_secs(45)),
+            backoff: WATCH_BACKOFF,
             list_timeout: Duration::from_secs(60),
         }
     }

@@ -7,6 +7,7 @@
 
 use crate::error::StoreError;
 use crate::marks::Regress;
+use crate::pace::WATCH_BACKOFF;
 use crate::random::jitter;
 use crate::read::entry_of;
 use crate::request::Deadline;
@@ -50,7 +51,7 @@ impl Default for MirrorOptions {
     fn default() -> Self {
         Self {
             backstop: Duration::from_secs(30),
-            backoff: (Duration::from_millis(200), Duration::from_secs(45)),
+            backoff: WATCH_BACKOFF,
             list_timeout: Duration::from_secs(10),
         }
     }

@@ -1,5 +1,5 @@
 //! Every transaction of hosts and operators, as a function from values to a
-//! [`Transaction`](crate::transaction::Transaction). Nothing else writes keys, except for leases
+//! [`Transaction`]. Nothing else writes keys, except for leases
 //! and the export of solo-etcd.
 
 pub mod act;
