@@ -244,6 +244,8 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let mut stop = stop;
     let stopped = async {
         tokio::select! {
+            // The servers end when the agent stops, so the signal to stop is looked at first.
+            biased;
             // `stop_sender` is dropped later, so this resolves only when a signal came.
             _ = stop.wait_for(|stop| *stop) => Ok(()),
             ended = tasks.first_end() => Err(ended),

@@ -61,8 +61,8 @@ pub(crate) struct Templates {
 #[derive(Debug)]
 pub(crate) enum TemplatesEvent {
     Settings,
-    /// A renderer has ended.
-    Ended(Result<(), JoinError>),
+    /// A renderer has ended by a fault.
+    Ended(JoinError),
 }
 
 impl Templates {
@@ -83,22 +83,23 @@ impl Reconcile for Templates {
     async fn next_event(&mut self) -> Option<TemplatesEvent> {
         tokio::select! {
             changed = self.settings.changed() => changed.ok().map(|()| TemplatesEvent::Settings),
-            Some(ended) = self.renderers.join_next() => Some(TemplatesEvent::Ended(ended)),
+            Some(ended) = self.renderers.join_next() => match ended {
+                // The catalog is not followed any more.
+                Ok(()) => None,
+                Err(error) => Some(TemplatesEvent::Ended(error)),
+            },
         }
     }
 
     async fn pass(&mut self, wake: Wake<TemplatesEvent>) -> Option<Instant> {
-        if let Wake::Event(TemplatesEvent::Ended(ended)) = wake {
-            // A renderer runs until the agent stops, so this is a fault.
-            match ended {
-                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                _ => panic!("a template is not rendered any more"),
-            }
+        if let Wake::Event(TemplatesEvent::Ended(error)) = wake {
+            std::panic::resume_unwind(error.into_panic());
         }
         let templates = self.settings.borrow_and_update().templates.clone();
         if self.rendered.as_ref() != Some(&templates) {
+            // The old renderers end before their states are forgotten.
+            self.renderers.shutdown().await;
             self.states.send_replace(Arc::default());
-            self.renderers = JoinSet::new();
             for template in templates.clone() {
                 self.renderers.spawn(reconcile::run(Renderer {
                     template,

@@ -260,12 +260,16 @@ impl Host {
         self.agent = None;
     }
 
-    /// Stops the agent as the service manager does, and waits for its end.
+    /// Stops the agent as the service manager does, and waits for its end. An agent that lives ends
+    /// with exit code 0.
     pub fn stop(&mut self) {
         if self.agent.is_some() {
+            let lives = !self.is_dead();
             self.signal(Signal::TERM);
             let dead = || self.is_dead().then_some(());
             wait::until_within(Duration::from_secs(5), "the agent stops", dead, || self.describe());
+            let ended = self.ended();
+            assert!(!lives || ended == Some(Some(0)), "{ended:?}\n{}", self.describe());
             self.agent = None;
         }
     }

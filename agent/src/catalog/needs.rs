@@ -95,6 +95,8 @@ pub(crate) struct NeedsTask {
     probes: JoinSet<(Probe, command::Outcome)>,
     /// When the probes run again.
     probe_at: Instant,
+    /// True if the catalog changed while a probe ran: it runs again if it fails.
+    probes_are_old: bool,
     catalog: watch::Receiver<Arc<CatalogSnapshot>>,
     trust: watch::Receiver<Trust>,
     /// Why the settings are not trusted, if somebody else can write them.
@@ -141,6 +143,8 @@ impl Reconcile for NeedsTask {
 
     async fn pass(&mut self, wake: Wake<NeedsEvent>) -> Option<Instant> {
         self.settings.borrow_and_update();
+        let has_changed = self.catalog.has_changed().unwrap_or_default();
+        let is_of_catalog = has_changed || matches!(wake, Wake::Event(NeedsEvent::Catalog));
         self.catalog.borrow_and_update();
         let policy = self.policy();
         match wake {
@@ -149,8 +153,15 @@ impl Reconcile for NeedsTask {
             }
             Wake::Event(NeedsEvent::Probed(Ok((probe, outcome)))) => self.end_probe(probe, &outcome),
             Wake::Event(NeedsEvent::Probed(Err(error))) => std::panic::resume_unwind(error.into_panic()),
-            Wake::Event(NeedsEvent::Catalog) if self.is_probe_due(&policy) => self.start_probes(&policy),
             _ => {}
+        }
+        // A probe that began before the change says nothing about the catalog as it is now.
+        self.probes_are_old |= is_of_catalog;
+        if self.probes_are_old && self.probing.is_empty() {
+            self.probes_are_old = false;
+            if self.is_probe_due(&policy) {
+                self.start_probes(&policy);
+            }
         }
         if self.probe_at <= Instant::now() {
             self.probe_at = Instant::now() + PROBE_INTERVAL;
@@ -186,6 +197,7 @@ impl NeedsTask {
             probing: BTreeSet::new(),
             probes: JoinSet::new(),
             probe_at: Instant::now(),
+            probes_are_old: false,
             trust,
             untrusted,
             epoch: None,
@@ -205,6 +217,8 @@ impl NeedsTask {
         let (number, feed) = &mut self.feed;
         if trusted != self.epoch || (needs_roster && feed.is_none() && trusted.is_some()) {
             self.epoch = trusted;
+            // A list that was cut off does not count.
+            self.roster.collector.clear();
             *number += 1;
             *feed = (needs_roster && trusted.is_some()).then(|| {
                 let (options, sink) = (FeedOptions::default(), self.sink.clone());

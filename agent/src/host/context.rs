@@ -5,7 +5,7 @@ use crate::clock;
 use crate::files::Directory;
 use crate::journal;
 use etcd_session::{PresenceState, Snapshot, jitter, write_backoff};
-use planning::host::{Addressable, HostState, Published, ServiceProblems, Target};
+use planning::host::{Addressable, HostState, Published, ServiceProblems, Target, VersionFile};
 use planning::policy::Policy;
 use planning::settings::ValidationDirectory;
 use schema::names::Version;
@@ -37,8 +37,7 @@ pub(crate) struct Context {
     pub(super) directory_unreadable: Option<String>,
     /// The last warning that was logged about the validation directory.
     pub(super) directory_logged: Option<String>,
-    /// The version in the version file; an error if the file could not be read.
-    pub(super) version_file: Result<Option<Version>, ()>,
+    pub(super) version_file: VersionFile,
     pub(super) store_trust: StoreTrust,
     pub(super) target: Target,
     pub(super) target_since: BootMillis,
@@ -77,7 +76,7 @@ impl Context {
             directory: None,
             directory_unreadable: None,
             directory_logged: None,
-            version_file: Ok(None),
+            version_file: VersionFile::Content(None),
             store_trust: StoreTrust::Unread,
             target: Target::Unread,
             target_since: clock::boot_millis(),

@@ -9,7 +9,7 @@ use crate::secrets::Secrets;
 use crate::step::{RUN_ID_VARIABLE, RunResult, Runs};
 use crate::{clock, failpoint, trust};
 use etcd_session::{Session, StoreError, jitter};
-use planning::host::{Decision, Fact, HostState, RunningStep};
+use planning::host::{Decision, Fact, HostState, RunningStep, VersionFile};
 use planning::policy::{Step, StepEnd};
 use planning::settings::{Settings, VERSION_PLACEHOLDER};
 use schema::names::Version;
@@ -90,7 +90,7 @@ impl Executor {
                 self.save(context)?;
                 self.write_version_file(&version).map_err(ExecuteError::Record)?;
                 failpoint::reach("agent-after-version-file");
-                context.version_file = Ok(Some(version));
+                context.version_file = VersionFile::Content(Some(version));
             }
             Effect::RunStep { phase, step } => {
                 return self.run_step(context, phase, step.as_str()).await;

@@ -29,7 +29,7 @@ use planning::settings::Settings;
 use schema::codec::log_tail;
 use schema::plan::{Action, Conclusion, Effect, Planned};
 use schema::records::{Driver, LiveClaim, MachineInfo};
-use schema::time::BootMillis;
+use schema::time::{BootMillis, Now};
 use schema::writes::WriteRefusal;
 use std::sync::Arc;
 use std::time::Duration;
@@ -197,7 +197,10 @@ impl Reconciler {
             self.observe_store(context).await;
             self.observe_tasks(context);
             let certificates_again = self.certificates.check(&mut context.facts, clock::now());
-            let decision = self.decide(context);
+            // Times are compared with one clock reading, so that none can fall between two.
+            let now = clock::now();
+            let decision = self.decide(context, now);
+            context.warn_of_directory();
             context.passes += 1;
             self.publish_status(context, &decision);
             if let Some(Planned { action: Action::Do(effect), because }) = decision.plan.actions.first() {
@@ -207,32 +210,30 @@ impl Reconciler {
                 }
             }
             self.save_if_needed(context);
-            let now = clock::boot_millis();
             let is_external = context.policy.driver == Driver::External;
             let times = [
                 decision.plan.requeue_at,
-                Some(context.store_retry_at).filter(|at| *at > now),
+                Some(context.store_retry_at).filter(|at| *at > now.boot),
                 context.record_failure.as_ref().map(|(_, at)| *at),
                 certificates_again,
-                is_external.then(|| now.plus(VERSION_FILE_POLL_INTERVAL)),
+                is_external.then(|| now.boot.plus(VERSION_FILE_POLL_INTERVAL)),
             ];
             return times.into_iter().flatten().min();
         }
     }
 
     /// Decides, and records the conclusions of the decisions.
-    fn decide(&self, context: &mut Context) -> Decision {
-        let now = clock::now();
+    fn decide(&self, context: &mut Context, now: Now) -> Decision {
         let (claim, published) = (self.claim_of(&context.presence), self.published(context));
         let retry = store_view::retry(&context.snapshot, &context.state.host, context.epoch());
         let decommissioned = store_view::decommissioned(&context.snapshot, &context.state.host);
-        let (store_ready, version_file) = (context.is_store_ready(now.boot), context.version_file());
+        let store_ready = context.is_store_ready(now.boot);
         let observed = Observed {
             store_trust: context.store_trust.clone(),
             store_ready,
             claim,
             decommissioned,
-            version_file,
+            version_file: context.version_file.clone(),
             cannot_record: context.record_failure.clone().filter(|(_, at)| *at > now.boot),
             settings_untrusted: self.untrusted.borrow().clone(),
             published,

@@ -7,12 +7,11 @@ use super::execute::read_version_file;
 use super::store_view;
 use crate::{clock, config};
 use etcd_session::PresenceState;
-use planning::host::{Addressable, Claim, HostState, Published, ServiceProblems, Target};
+use planning::host::{Addressable, Claim, HostState, Published, ServiceProblems, Target, VersionFile};
 use planning::policy::Policy;
 use planning::settings::{ValidationDirectory, read_version_file as parse_version_file};
 use schema::codec::cut;
-use schema::names::Version;
-use schema::records::{CHECK_LINE_MAX_BYTES, Driver, FailingCheck};
+use schema::records::{CHECK_LINE_MAX_BYTES, FailingCheck};
 use schema::store_trust::StoreTrust;
 use schema::time::BootMillis;
 
@@ -32,12 +31,11 @@ impl Reconciler {
             }
             (Err(_), None) => {}
         }
-        warn_of_directory(context);
         context.version_file = match read_version_file(&settings) {
-            Ok(text) => Ok(text.and_then(|text| parse_version_file(&text))),
+            Ok(text) => VersionFile::Content(text.and_then(|text| parse_version_file(&text))),
             Err(error) => {
                 tracing::warn!(%error, "the version file cannot be read");
-                Err(())
+                VersionFile::Unreadable
             }
         };
     }
@@ -123,38 +121,29 @@ impl Reconciler {
     }
 }
 
-/// Logs what is wrong with the validation directory, if that has changed.
-fn warn_of_directory(context: &mut Context) {
-    let Some(directory) = &context.directory else { return };
-    let skipped = (!directory.skipped.is_empty()).then(|| {
-        let names: Vec<String> = directory.skipped.iter().map(ToString::to_string).collect();
-        format!("these files of the validation directory do not validate: {}", names.join(", "))
-    });
-    let unreadable = context.directory_unreadable.clone();
-    let warnings = [unreadable, directory.warning(context.state.validation_rule), skipped];
-    let warnings: Vec<String> = warnings.into_iter().flatten().collect();
-    let warnings = (!warnings.is_empty()).then(|| warnings.join("; "));
-    if context.directory_logged != warnings {
-        warnings.iter().for_each(|warnings| tracing::warn!("{warnings}"));
-        context.directory_logged = warnings;
-    }
-}
-
 impl Context {
+    /// Logs what is wrong with the validation directory, if that has changed.
+    pub(super) fn warn_of_directory(&mut self) {
+        let Some(directory) = &self.directory else { return };
+        let skipped = (!directory.skipped.is_empty()).then(|| {
+            let names: Vec<String> = directory.skipped.iter().map(ToString::to_string).collect();
+            format!("these files of the validation directory do not validate: {}", names.join(", "))
+        });
+        let unreadable = self.directory_unreadable.clone();
+        let warnings = [unreadable, directory.warning(self.state.validation_rule), skipped];
+        let warnings: Vec<String> = warnings.into_iter().flatten().collect();
+        let warnings = (!warnings.is_empty()).then(|| warnings.join("; "));
+        if self.directory_logged != warnings {
+            warnings.iter().for_each(|warnings| tracing::warn!("{warnings}"));
+            self.directory_logged = warnings;
+        }
+    }
+
     /// True if the store can be written now. For a store that went back the mirror need not be
     /// connected, so that the host reports as soon as possible that it is blocked.
     pub(super) fn is_store_ready(&self, now: BootMillis) -> bool {
         let followed = self.snapshot.connected || matches!(self.store_trust, StoreTrust::WentBack { .. });
         followed && now >= self.store_retry_at
-    }
-
-    pub(super) fn version_file(&self) -> Option<Version> {
-        match (&self.version_file, self.policy.driver) {
-            (Ok(version), _) => version.clone(),
-            // A file that cannot be read does not mean that the host has another version.
-            (Err(()), Driver::Agent) => self.state.installed.clone(),
-            (Err(()), Driver::External) => None,
-        }
     }
 
     /// True while an attempt may depend on what the catalog makes addressable.

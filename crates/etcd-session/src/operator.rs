@@ -27,11 +27,13 @@ impl Session {
     /// # Errors
     /// Returns the store's error.
     pub async fn read_event_log(&self, deadline: Deadline) -> Result<EventLog, StoreError> {
+        /// More than are needed, because some keys there may not be events.
+        const PAGE: i64 = 10 * EVENTS_TO_READ as i64;
         let from = self.full(Prefix::Events);
         let options = GetOptions::new()
             .with_range(range_end(from.as_bytes()))
             .with_sort(SortTarget::Create, SortOrder::Ascend)
-            .with_limit(EVENTS_TO_READ as i64)
+            .with_limit(PAGE)
             .with_keys_only();
         let answer = self
             .call("read the events", Repeat::Freely, deadline, |mut client| {
@@ -44,7 +46,7 @@ impl Session {
             Ok(Key::Event(id)) => Some(id),
             _ => None,
         };
-        let oldest: Vec<EventId> = oldest.filter_map(id).collect();
+        let oldest: Vec<EventId> = oldest.filter_map(id).take(EVENTS_TO_READ).collect();
         Ok(EventLog { count: usize::try_from(answer.count()).unwrap_or(0), oldest })
     }
 
@@ -119,18 +121,25 @@ impl Session {
         deadline: Deadline,
     ) -> Result<Committed, StoreError> {
         let event = Key::Event(act.id.clone());
-        let mut lost = false;
+        let mut lost: Option<StoreError> = None;
         loop {
             let refused = match self.commit(transaction, deadline).await {
-                Ok(refused) if !refused.applied && lost => Some(refused),
+                Ok(refused) if !refused.applied && lost.is_some() => Some(refused),
                 Ok(committed) => return Ok(committed),
                 Err(error) if error.class() != Class::Unknown || deadline.left().is_zero() => {
-                    return Err(error);
+                    return Err(lost.unwrap_or(error));
                 }
-                Err(_) => None,
+                Err(error) => {
+                    lost = Some(error);
+                    None
+                }
             };
-            lost = true;
-            let found = self.read_keys(std::slice::from_ref(&event), deadline).await?;
+            let found = match (self.read_keys(std::slice::from_ref(&event), deadline).await, &lost) {
+                (Ok(found), _) => found,
+                // The lost answer matters more than why it cannot be found out.
+                (Err(_), Some(lost)) => return Err(lost.clone()),
+                (Err(error), None) => return Err(error),
+            };
             match (found.revision_of(&event), refused) {
                 (0, Some(refused)) => return Ok(refused),
                 (0, None) => {}

@@ -5,7 +5,7 @@
 //! This file is long because a decision is read from the top to the bottom, and its cases exclude
 //! each other.
 
-use crate::host::input::{Claim, Decision, Desired, Observed, Target};
+use crate::host::input::{Claim, Decision, Desired, Observed, Target, VersionFile};
 use crate::host::state::{Attempt, Fact, HostState, Progress, Validation, ValidationResult};
 use crate::host::{needs, publish, verdict};
 use crate::policy::{Policy, Step};
@@ -115,7 +115,8 @@ impl Decider<'_> {
         }
         if let Some(installed) = &self.state.installed
             && self.state.in_progress_version.is_none()
-            && self.observed.version_file.as_ref() != Some(installed)
+            && let VersionFile::Content(found) = &self.observed.version_file
+            && found.as_ref() != Some(installed)
         {
             let version = installed.clone();
             return act(Phase::Idle, Reason::Succeeded, Effect::WriteVersionFile { version });
@@ -142,8 +143,11 @@ impl Decider<'_> {
 
     fn follow_file(&self) -> Plan {
         let left_over = self.state.attempt.is_some() || self.state.in_progress_version.is_some();
-        if left_over || self.state.installed != self.observed.version_file {
-            let version = self.observed.version_file.clone();
+        let version = match &self.observed.version_file {
+            VersionFile::Content(version) => version.clone(),
+            VersionFile::Unreadable => None,
+        };
+        if left_over || self.state.installed != version {
             return act(Phase::Idle, Reason::ExternalDriver, Conclusion::FollowsFile { version });
         }
         hold(Phase::Idle, Reason::ExternalDriver, None)

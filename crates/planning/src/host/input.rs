@@ -70,8 +70,8 @@ pub struct Observed<'a> {
     pub claim: Claim,
     /// True if an operator decommissioned the host.
     pub decommissioned: bool,
-    /// The version in the version file.
-    pub version_file: Option<Version>,
+    /// What the version file says.
+    pub version_file: VersionFile,
     /// Why local state cannot be recorded, if it cannot, and when to try again.
     pub cannot_record: Option<(String, BootMillis)>,
     /// Why the settings are not trusted, if they are not: somebody else may be able to write them
@@ -90,6 +90,15 @@ pub struct Observed<'a> {
     pub addressable: Option<Addressable>,
     /// The problems of the services of this host.
     pub problems: &'a ServiceProblems,
+}
+
+/// What the version file says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VersionFile {
+    /// The version in the file; `None` if there is no file, or no version in it.
+    Content(Option<Version>),
+    /// The file cannot be read. That does not mean that the host has another version.
+    Unreadable,
 }
 
 /// What the catalog makes addressable: a digest of the addresses and ports of all services of all

@@ -12,7 +12,9 @@ mod trust;
 mod verdict;
 
 pub use decide::{Advance, advance, decide};
-pub use input::{Addressable, Claim, Decision, Desired, Observed, Published, ServiceProblems, Target};
+pub use input::{
+    Addressable, Claim, Decision, Desired, Observed, Published, ServiceProblems, Target, VersionFile,
+};
 pub use publish::waits_of;
 pub use state::{
     Attempt, AttemptEnd, Converged, Cycle, Deferred, Fact, HostState, OnSuspect, Progress,

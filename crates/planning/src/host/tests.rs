@@ -71,7 +71,7 @@ struct World {
     cannot_record: Option<(String, BootMillis)>,
     settings_untrusted: Option<String>,
     published: Published,
-    file: Option<Version>,
+    file: VersionFile,
     facts: MachineInfo,
     waits: Vec<Wait>,
     services_seen: Option<u64>,
@@ -117,7 +117,7 @@ impl World {
             cannot_record: None,
             settings_untrusted: None,
             published: Published::default(),
-            file: None,
+            file: VersionFile::Content(None),
             facts: MachineInfo::default(),
             waits: Vec::new(),
             services_seen: None,
@@ -233,7 +233,7 @@ impl World {
             }
             Effect::WriteVersionFile { version } => {
                 self.history.push(Event::File(version.clone()));
-                self.file = Some(version);
+                self.file = VersionFile::Content(Some(version));
             }
             Effect::Announce { version } => {
                 self.list(Some(version));
@@ -435,6 +435,19 @@ fn conclusions_are_recorded_in_one_pass_until_something_outside_changes() {
 }
 
 #[test]
+fn a_version_file_that_cannot_be_read_is_not_replaced() {
+    let mut world = settled_at("1");
+    world.file = VersionFile::Unreadable;
+    world.trigger("2");
+    world.settle();
+    assert_eq!(world.published.listing, Some(version("2")));
+    assert_eq!(world.file, VersionFile::Unreadable);
+    world.file = VersionFile::Content(Some(version("1")));
+    world.settle();
+    assert_eq!(world.file, VersionFile::Content(Some(version("2"))));
+}
+
+#[test]
 fn a_plan_reads_back_as_written() {
     let mut world = World::new();
     world.trigger("1");
@@ -482,7 +495,7 @@ fn a_failed_apply_holds_later_steps_and_lets_other_phases_go_on() {
     assert_eq!(world.verdict_str(), "failed");
     assert_eq!(world.status(StatusType::apply()), [StatusState::Failed]);
     assert_eq!(world.published.listing, None);
-    assert_eq!(world.file, Some(version("1")));
+    assert_eq!(world.file, VersionFile::Content(Some(version("1"))));
     let report = world.published.report.unwrap();
     assert_eq!(report.log, ["output of packages"]);
     assert_eq!(report.verdict.message(), "apply step packages exited with code 1 (version 2)");
@@ -908,7 +921,7 @@ fn what_has_begun_finishes_while_the_store_is_away_and_its_announcement_waits() 
     }
     world.store_away = true;
     world.settle();
-    assert_eq!(world.file, Some(version("2")));
+    assert_eq!(world.file, VersionFile::Content(Some(version("2"))));
     assert_eq!(world.published.listing, None);
     world.store_away = false;
     world.settle();
@@ -966,7 +979,7 @@ fn a_step_that_is_always_interrupted_fails_in_the_end() {
 #[test]
 fn a_host_whose_journal_is_lost_validates_what_its_file_says() {
     let mut world = World::new();
-    world.file = Some(version("1"));
+    world.file = VersionFile::Content(Some(version("1")));
     world.state.installed = Some(version("1"));
     world.trigger("1");
     world.settle();
@@ -993,11 +1006,11 @@ fn the_external_driver_follows_the_file_and_applies_nothing() {
     let mut world = World::new();
     world.policy.driver = Driver::External;
     world.trigger("2");
-    world.file = Some(version("1"));
+    world.file = VersionFile::Content(Some(version("1")));
     world.settle();
     assert_eq!(world.published.listing, Some(version("1")));
     assert_eq!(world.verdict_str(), "waiting");
-    world.file = Some(version("2"));
+    world.file = VersionFile::Content(Some(version("2")));
     world.settle();
     assert_eq!(world.published.listing, Some(version("2")));
     assert_eq!(world.verdict_str(), "ok");
@@ -1089,7 +1102,7 @@ fn a_host_handed_over_to_a_script_forgets_what_the_agent_had_begun() {
     world.policy.driver = Driver::External;
     world.settle();
     assert_eq!((world.verdict_str(), world.published.listing.clone()), ("waiting", Some(version("1"))));
-    world.file = Some(version("2"));
+    world.file = VersionFile::Content(Some(version("2")));
     world.settle();
     assert_eq!((world.verdict_str(), world.published.listing.clone()), ("ok", Some(version("2"))));
 }
