@@ -242,13 +242,13 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         watchdog: systemd::watchdog_interval(),
     };
     let mut stop = stop;
+    let is_stopping = stop.clone();
     let stopped = async {
         tokio::select! {
-            // The servers end when the agent stops, so the signal to stop is looked at first.
-            biased;
             // `stop_sender` is dropped later, so this resolves only when a signal came.
             _ = stop.wait_for(|stop| *stop) => Ok(()),
-            ended = tasks.first_end() => Err(ended),
+            // The servers end when the agent stops, and may be seen before the signal is.
+            ended = tasks.first_end() => if *is_stopping.borrow() { Ok(()) } else { Err(ended) },
         }
     };
     let ended = reconciler.run(state, identity::machine_info(), stopped).await;
