@@ -1,4 +1,5 @@
-//! Named points at which a test kills the process like `kill -9`. They exist in debug builds only.
+//! Faults that a test causes: named points at which the process is killed like `kill -9`, and tasks
+//! that end. They exist in debug builds only.
 
 /// All points, in the order in which an update passes them. The crash tests use the same list.
 #[cfg(debug_assertions)]
@@ -28,7 +29,7 @@ pub(crate) async fn task_fault(task: &str) {
     while !std::path::Path::new(file).exists() {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    assert_ne!(kind, Some("task-panics"), "a test wants this");
+    assert_ne!(kind, Some("task-panics"), "ended by ORCHESTRATE_FAILPOINT");
 }
 
 /// Never returns in release builds.

@@ -253,7 +253,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     };
     let ended = reconciler.run(state, identity::machine_info(), stopped).await;
     if let Err(error) = &ended {
-        tracing::error!(%error, "the agent ends with an error; the service manager should restart it");
+        tracing::error!(%error, "the agent ends because one of its tasks has ended; the service manager starts it again");
     }
     systemd::stopping();
     stop_sender.send_replace(true);
@@ -371,7 +371,7 @@ fn reload(path: &std::path::Path, settings: &watch::Sender<Arc<Settings>>) -> Re
     let new = config::load(path)?;
     let (effective, changed) = settings.borrow().reload(new);
     if !changed.is_empty() {
-        tracing::warn!("{} take effect after a restart", changed.join(", "));
+        tracing::warn!("these settings have changed and take effect after a restart: {}", changed.join(", "));
     }
     tracing::info!("settings read again");
     settings.send_replace(Arc::new(effective));

@@ -1,6 +1,7 @@
 //! The shape of the agent's loops. A pass brings everything up to date, whatever woke the loop. Then
-//! the loop waits until an event comes or the time that the pass named. Passes never overlap, and
-//! nothing waits inside of the selection of events, so that no event holds up another one.
+//! the loop waits until an event comes or the time that the pass named. Passes never overlap.
+//! The wait for events does no work, so that it can be dropped at any time without losing an event.
+//! Events that come during a pass are handled after it.
 
 use std::fmt::Debug;
 use std::time::Duration;

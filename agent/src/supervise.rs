@@ -96,9 +96,9 @@ impl Drop for End {
     }
 }
 
-/// Returns the message of a panic.
+/// Returns the message of a panic. Supervised tasks are aborted only when nobody waits for their end.
 fn message_of(error: JoinError) -> String {
-    let Ok(panic) = error.try_into_panic() else { return "it was aborted".into() };
+    let panic = error.into_panic();
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".into())
 }

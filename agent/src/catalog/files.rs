@@ -99,8 +99,8 @@ struct WriteRecord {
 }
 
 impl WriteRecord {
-    /// True if the file has to be written: it shows another catalog, and its pause is over or is
-    /// not to be kept.
+    /// True if the file is out of date and may be written now: its pause is over, or `at_once` is
+    /// true.
     fn is_due(&self, generation: u64, at_once: bool) -> bool {
         let pause_is_over = || self.not_before.is_none_or(|at| at <= Instant::now());
         self.generation != Some(generation) && (at_once || pause_is_over())

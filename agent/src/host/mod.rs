@@ -90,7 +90,8 @@ const SUPERVISOR_DELAY: Duration = Duration::from_secs(1);
 const VERSION_FILE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Reconciler {
-    /// Runs until `stop` resolves, and returns its result. It never waits for a step: the runner of a step needs no agent.
+    /// Runs until `stop` resolves, or until a task that this one depends on has ended. It never
+    /// waits for a step, because the runner of a step works without the agent.
     ///
     /// # Errors
     /// Returns an error if a task that this one depends on has ended: its messages would never
@@ -272,7 +273,10 @@ impl Reconciler {
                 return true;
             }
             Err(ExecuteError::Refused(refusal)) => {
-                tracing::info!(?refusal, "the transaction was refused");
+                tracing::info!(
+                    ?refusal,
+                    "the store was not written: a key that the transaction compares has changed"
+                );
                 if refusal == WriteRefusal::Claim {
                     self.presence.check_now();
                 }

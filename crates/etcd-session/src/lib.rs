@@ -1,7 +1,7 @@
 //! Access to etcd: finds endpoints, connects, fails over and retries; mirrors and follows keys by
 //! list and watch; claims a host name and keeps its lease alive; sends the transactions that
-//! `schema::writes` builds. Only the export of solo-etcd uses `etcd-client` as a
-//! client as well.
+//! `schema::writes` builds. The only other user of the client in `etcd-client` is the export of
+//! solo-etcd.
 
 mod certificates;
 mod classify;

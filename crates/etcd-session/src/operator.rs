@@ -9,7 +9,7 @@ use etcd_client::{GetOptions, SortOrder, SortTarget};
 use schema::keys::{Key, Prefix};
 use schema::names::{EventId, Version};
 use schema::transaction::Transaction;
-use schema::writes::act::{Act, EVENTS_TO_READ, EventLog};
+use schema::writes::act::{Act, EVENTS_TO_DELETE, EventLog};
 use schema::writes::operator;
 
 /// The instruction after [`Session::set_target`].
@@ -28,7 +28,7 @@ impl Session {
     /// Returns the store's error.
     pub async fn read_event_log(&self, deadline: Deadline) -> Result<EventLog, StoreError> {
         /// More than are needed, because some keys there may not be events.
-        const PAGE: i64 = 10 * EVENTS_TO_READ as i64;
+        const PAGE: i64 = 10 * EVENTS_TO_DELETE as i64;
         let from = self.full(Prefix::Events);
         let options = GetOptions::new()
             .with_range(range_end(from.as_bytes()))
@@ -46,7 +46,7 @@ impl Session {
             Ok(Key::Event(id)) => Some(id),
             _ => None,
         };
-        let oldest: Vec<EventId> = oldest.filter_map(id).take(EVENTS_TO_READ).collect();
+        let oldest: Vec<EventId> = oldest.filter_map(id).take(EVENTS_TO_DELETE).collect();
         Ok(EventLog { count: usize::try_from(answer.count()).unwrap_or(0), oldest })
     }
 
@@ -171,11 +171,7 @@ impl Session {
                 Err(error) => return Err(error),
             }
         }
-        self.call("lease grant", Repeat::Freely, deadline, |mut c| async move {
-            c.lease_grant(seconds, None).await
-        })
-        .await
-        .map(|granted| granted.id())
+        self.grant_lease(seconds, deadline).await
     }
 
     /// Returns the names of the members of the store, for `ping`.

@@ -172,7 +172,7 @@ impl fmt::Display for Action {
 impl fmt::Display for Conclusion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Rearmed { .. } => f.write_str("arm again"),
+            Self::Rearmed { .. } => f.write_str("try again at an operator's request"),
             Self::AttemptBegan { instruction, .. } => write!(f, "begin version {}", instruction.version),
             Self::ApplyWaits => f.write_str("record that apply waits"),
             Self::AttemptDropped => f.write_str("drop the attempt"),

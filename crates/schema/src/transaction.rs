@@ -4,7 +4,7 @@
 use crate::keys::Key;
 use std::collections::BTreeSet;
 
-/// Largest number of comparisons, and of operations, in one transaction; etcd's default limit
+/// Largest number of comparisons, of operations, and of reads in one transaction; etcd's default limit
 /// (`--max-txn-ops`).
 pub const OPERATIONS_MAX: usize = 128;
 
@@ -82,7 +82,7 @@ pub enum TransactionError {
     #[error("two operations change {0}")]
     SameKey(Key),
     /// The transaction is too large.
-    #[error("{0} operations or comparisons are more than {OPERATIONS_MAX}")]
+    #[error("the transaction has {0} operations, comparisons or reads; the limit is {OPERATIONS_MAX}")]
     TooLarge(usize),
 }
 
@@ -116,7 +116,7 @@ impl Transaction {
     }
 
     /// Checks the rules of etcd that a value can break: it refuses two changes of one key, and more
-    /// than [`OPERATIONS_MAX`] operations or comparisons.
+    /// than [`OPERATIONS_MAX`] operations, comparisons or reads.
     ///
     /// # Errors
     /// Returns the rule that is broken.

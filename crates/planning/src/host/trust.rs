@@ -8,7 +8,7 @@ use schema::store_trust::{StoreMemory, StoreSeen, StoreTrust, assess};
 pub type HighestSeen = (i64, u64);
 
 /// The consequences of one assessment of the store. The agent applies them in the order of the
-/// fields.
+/// fields, so that it creates an identity last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustChange {
     /// The epoch that an operator has accepted since the last assessment, if that happened.
@@ -24,10 +24,10 @@ pub struct TrustChange {
     pub must_record: bool,
     /// True if what the host last wrote belongs to another history of the store.
     pub forgets_write: bool,
-    /// True if the identity of the store has to be created.
-    pub claims_store: bool,
     /// Whether the host acts on what the store says.
     pub trust: StoreTrust,
+    /// True if the identity of the store has to be created.
+    pub claims_store: bool,
 }
 
 /// Assesses the store. `highest` are the values that answers are compared with now;

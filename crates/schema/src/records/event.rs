@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Longest text of an event, in bytes: each of its fields is cut to it.
+/// Longest free text in an event, in bytes: user, client, old and new value, and reason are cut to
+/// it.
 pub const EVENT_TEXT_MAX_BYTES: usize = 1024;
 
 /// `/orchestrate/events/<id>`: what an operator did. It is written in the transaction of the act

@@ -16,8 +16,8 @@ use std::time::Duration;
 pub const EVENTS_MAX: usize = 10_000;
 /// Time for which an event is kept.
 pub const EVENT_AGE_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Number of the oldest events that an act reads, and so the largest number that it deletes.
-pub const EVENTS_TO_READ: usize = 10;
+/// Largest number of old events that one act deletes.
+pub const EVENTS_TO_DELETE: usize = 10;
 
 /// The events as they stood before an act. The default is an empty list, for which nothing is
 /// deleted.
@@ -25,7 +25,7 @@ pub const EVENTS_TO_READ: usize = 10;
 pub struct EventLog {
     /// Number of events.
     pub count: usize,
-    /// Ids of the oldest events by revision of creation, at most [`EVENTS_TO_READ`].
+    /// Ids of the oldest events by revision of creation, at most [`EVENTS_TO_DELETE`].
     pub oldest: Vec<EventId>,
 }
 
@@ -82,7 +82,7 @@ impl Act {
         let too_many = (self.log.count + 1).saturating_sub(EVENTS_MAX);
         let age_max = u64::try_from(EVENT_AGE_MAX.as_millis()).unwrap_or(u64::MAX);
         let oldest_kept = self.id.millis().saturating_sub(age_max);
-        let oldest = self.log.oldest.iter().take(EVENTS_TO_READ).enumerate();
+        let oldest = self.log.oldest.iter().take(EVENTS_TO_DELETE).enumerate();
         oldest.filter(move |(n, id)| *n < too_many || id.millis() < oldest_kept).map(|(_, id)| id)
     }
 }
@@ -131,7 +131,7 @@ mod tests {
         check(now, 1, &[now + 900 * DAY], &[]);
         // Each act deletes a bounded number.
         let many: Vec<u64> = (0..30).collect();
-        check(now, EVENTS_MAX * 2, &many, &many[..EVENTS_TO_READ]);
+        check(now, EVENTS_MAX * 2, &many, &many[..EVENTS_TO_DELETE]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Every transaction of hosts and operators, as a function from values to a
-//! [`Transaction`]. Nothing else writes keys, except for leases
-//! and the export of solo-etcd.
+//! [`Transaction`]. Only the export of solo-etcd writes keys in another way; the store deletes keys
+//! whose lease expires.
 
 pub mod act;
 pub mod claim;
