@@ -20,6 +20,8 @@ mod read;
 mod request;
 mod services;
 mod session;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 pub use certificates::{certificate_ends, check_certificates};

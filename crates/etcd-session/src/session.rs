@@ -15,6 +15,7 @@ use crate::{certificates, discovery};
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
 use std::future::Future;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::{Mutex, watch};
@@ -44,8 +45,16 @@ pub struct Session {
     inner: Arc<Inner>,
 }
 
+/// Makes the client of an endpoint.
+type Connect = Box<
+    dyn Fn(String, ConnectOptions) -> Pin<Box<dyn Future<Output = Result<Client, etcd_client::Error>> + Send>>
+        + Send
+        + Sync,
+>;
+
 struct Inner {
     config: SessionConfig,
+    connect: Connect,
     connection: Mutex<Connection>,
     marks: SharedMarks,
     /// Generation of the newest client.
@@ -60,6 +69,27 @@ impl Session {
     /// # Errors
     /// Returns the setting that cannot be used.
     pub fn new(config: SessionConfig) -> Result<Self, crate::ConfigError> {
+        let connect: Connect = Box::new(|endpoint, options| {
+            Box::pin(async move { Client::connect([endpoint], Some(options)).await })
+        });
+        Self::connecting_by(config, connect)
+    }
+
+    /// Returns a session with the store behind such a channel, for tests.
+    #[cfg(any(test, feature = "in-process"))]
+    pub fn through<C>(channel: C) -> Self
+    where
+        C: etcd_client::BalancedChannelBuilder<Error = etcd_client::Error> + Clone + Send + Sync + 'static,
+    {
+        let config = SessionConfig::new(EndpointSource::List(vec!["store".to_owned()]));
+        let connect: Connect = Box::new(move |endpoint, options| {
+            Box::pin(Client::connect_with_balanced_channel([endpoint], Some(options), channel.clone()))
+        });
+        Self::connecting_by(config, connect).expect("settings that can be used")
+    }
+
+    /// Returns a session that makes its clients by `connect`.
+    fn connecting_by(config: SessionConfig, connect: Connect) -> Result<Self, crate::ConfigError> {
         config.check()?;
         let connection = Connection {
             endpoints: Vec::new(),
@@ -73,6 +103,7 @@ impl Session {
         Ok(Self {
             inner: Arc::new(Inner {
                 config,
+                connect,
                 connection: Mutex::new(connection),
                 marks: SharedMarks::default(),
                 generations: watch::Sender::new(0),
@@ -191,7 +222,7 @@ impl Session {
         let endpoint = connection.endpoints[connection.index % connection.endpoints.len()].clone();
         connection.tls_stamp = tls_stamp(config);
         let options = connect_options(config)?;
-        let connecting = Client::connect([endpoint.as_str()], Some(options));
+        let connecting = (self.inner.connect)(endpoint.clone(), options);
         let client = match tokio::time::timeout(config.dial_timeout + PING_TIMEOUT, connecting).await {
             Ok(Ok(client)) => client,
             Ok(Err(error)) => {

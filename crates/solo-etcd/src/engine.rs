@@ -9,8 +9,9 @@ use crate::journal::{Directory, Identity, Journal, is_full, write_command};
 use etcd_client::proto::PbResponseHeader;
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 /// Largest number of commands in the queue. Further commands wait for a place.
 const QUEUE_MAX: usize = 1024;
@@ -24,7 +25,7 @@ const LEASES_IN_BATCH: usize = 10_000;
 /// Size from which a batch takes no more commands, in bytes. A batch is written with one sync.
 const BATCH_MAX_BYTES: usize = 2 * 1024 * 1024;
 
-/// A clock that never goes back.
+/// A clock that never goes back. It is tokio's clock, which tests can pause.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock(Instant);
 
@@ -73,18 +74,52 @@ pub(crate) struct Engine {
 /// dropped.
 pub(crate) type WriterThread = std::thread::JoinHandle<()>;
 
+/// An open store, which no other process can open.
+pub(crate) struct OpenStore {
+    pub(crate) store: Store,
+    /// `None` if all data is only in memory.
+    pub(crate) journal: Option<Journal<Directory>>,
+    /// Held as long as the writer exists.
+    pub(crate) lock: Option<std::fs::File>,
+    pub(crate) identity: Identity,
+    pub(crate) clock: Clock,
+}
+
+impl OpenStore {
+    /// Returns a store that is only in memory.
+    pub(crate) fn in_memory(mut store: Store) -> Self {
+        let clock = Clock::new();
+        // The command `Start` is never refused.
+        let _ = store.apply(Command::Start, clock.millis());
+        Self { store, journal: None, lock: None, identity: Identity::random(), clock }
+    }
+}
+
 impl Engine {
-    /// Starts the writer thread. Without a journal all data is only in memory. The lock is held as
-    /// long as the writer exists.
-    #[expect(clippy::too_many_arguments, reason = "the parts of an engine, put together once")]
-    pub(crate) fn start(
-        store: Store,
-        journal: Option<Journal<Directory>>,
-        lock: Option<std::fs::File>,
-        identity: Identity,
-        clock: Clock,
-        quota_bytes: u64,
-    ) -> io::Result<(Self, WriterThread)> {
+    /// Starts the writer thread.
+    pub(crate) fn start(open: OpenStore, quota_bytes: u64) -> io::Result<(Self, WriterThread)> {
+        let (engine, writer, queue) = Self::new(open, quota_bytes);
+        let thread = std::thread::Builder::new().name("store-writer".into()).spawn(|| writer.run(queue))?;
+        Ok((engine, thread))
+    }
+
+    /// Starts the writer as a task, so that a paused clock waits for it. The store must be in
+    /// memory: a task must not wait for a disk.
+    #[cfg(feature = "in-process")]
+    pub(crate) fn start_task(store: Store, quota_bytes: u64) -> Self {
+        let (engine, mut writer, mut queue) = Self::new(OpenStore::in_memory(store), quota_bytes);
+        tokio::spawn(async move {
+            while let Some(first) = queue.recv().await {
+                if !writer.handle(first, &mut queue) {
+                    return;
+                }
+            }
+        });
+        engine
+    }
+
+    fn new(open: OpenStore, quota_bytes: u64) -> (Self, Writer, mpsc::Receiver<Work>) {
+        let OpenStore { store, journal, lock, identity, clock } = open;
         let (work, queue) = mpsc::channel(QUEUE_MAX);
         let (revision_sender, revision) = watch::channel(store.revision());
         let raft_term = store.raft_term();
@@ -101,12 +136,10 @@ impl Engine {
             file_bytes: file_bytes_sender,
             is_failing: false,
         };
-        let thread = std::thread::Builder::new().name("store-writer".into()).spawn(|| writer.run(queue))?;
         let permits = Arc::new(Semaphore::new(WAITING_MAX_BYTES));
-        Ok((
-            Self { store, work, permits, revision, file_bytes, clock, identity, quota_bytes, raft_term },
-            thread,
-        ))
+        let engine =
+            Self { store, work, permits, revision, file_bytes, clock, identity, quota_bytes, raft_term };
+        (engine, writer, queue)
     }
 
     /// Returns the state, all of which is on disk. Hold the guard only briefly, and never across an
@@ -242,19 +275,24 @@ struct Batch {
 impl Writer {
     fn run(mut self, mut queue: mpsc::Receiver<Work>) {
         while let Some(first) = queue.blocking_recv() {
-            let mut batch = Batch::default();
-            let mut next = Some(first);
-            while let Some(work) = next {
-                self.add(work, &mut batch);
-                next = if batch.records.len() < BATCH_MAX_BYTES { queue.try_recv().ok() } else { None };
-            }
-            let stops = batch.stops;
-            self.commit(batch);
-            // If the content of the disk is unknown, no command can be acknowledged any more.
-            if stops || self.journal.as_ref().is_some_and(Journal::is_broken) {
+            if !self.handle(first, &mut queue) {
                 return;
             }
         }
+    }
+
+    /// Handles this command and those that are queued behind it. Returns false if the writer ends.
+    fn handle(&mut self, first: Work, queue: &mut mpsc::Receiver<Work>) -> bool {
+        let mut batch = Batch::default();
+        let mut next = Some(first);
+        while let Some(work) = next {
+            self.add(work, &mut batch);
+            next = if batch.records.len() < BATCH_MAX_BYTES { queue.try_recv().ok() } else { None };
+        }
+        let stops = batch.stops;
+        self.commit(batch);
+        // If the content of the disk is unknown, no command can be acknowledged any more.
+        !stops && !self.journal.as_ref().is_some_and(Journal::is_broken)
     }
 
     fn add(&self, work: Work, batch: &mut Batch) {
@@ -396,9 +434,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_finds_no_room_to_wait_is_refused_as_etcd_does_it() {
-        let identity = Identity::random();
         let (engine, writer) =
-            Engine::start(Store::default(), None, None, identity, Clock::new(), 1 << 30).expect("a thread");
+            Engine::start(OpenStore::in_memory(Store::default()), 1 << 30).expect("a thread");
         let put = || Command::Put(PbPutRequest { key: b"k".to_vec(), ..PbPutRequest::default() });
         let others =
             engine.permits.clone().acquire_many_owned(WAITING_MAX_BYTES as u32).await.expect("all of it");

@@ -15,6 +15,8 @@ mod data_directory;
 mod engine;
 #[cfg(feature = "server")]
 mod export;
+#[cfg(feature = "in-process")]
+pub mod in_process;
 #[cfg(feature = "server")]
 mod journal;
 #[cfg(feature = "server")]

@@ -2,8 +2,8 @@
 
 use crate::core;
 use crate::data_directory;
-use crate::engine::{Clock, Engine};
-use crate::journal::{Directory, Identity, Journal, OpenError};
+use crate::engine::{Clock, Engine, OpenStore};
+use crate::journal::{Journal, OpenError};
 use crate::server;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -41,13 +41,7 @@ pub enum ServeError {
 }
 
 /// An open store, which no other process can open.
-pub struct Solo {
-    journal: Option<Journal<Directory>>,
-    store: core::Store,
-    identity: Identity,
-    clock: Clock,
-    lock: Option<std::fs::File>,
-}
+pub struct Solo(OpenStore);
 
 impl Solo {
     /// Opens an existing store, or creates an empty one.
@@ -56,20 +50,16 @@ impl Solo {
     /// Returns an error if another process uses the store, if it is damaged, if an etcd or a newer
     /// program wrote it, or if reading or writing fails.
     pub fn open(storage: &Storage) -> Result<Self, OpenError> {
-        let clock = Clock::new();
         match storage {
             Storage::Directory(path) => {
+                let clock = Clock::new();
                 let (directory, lock) = data_directory::lock(path)?;
                 let (journal, store) = Journal::open(directory, path, clock.millis())?;
                 let identity = journal.identity();
-                Ok(Self { journal: Some(journal), store, identity, clock, lock: Some(lock) })
+                let (journal, lock) = (Some(journal), Some(lock));
+                Ok(Self(OpenStore { store, journal, lock, identity, clock }))
             }
-            Storage::Memory => {
-                let mut store = core::Store::default();
-                // The command `Start` is never refused.
-                let _ = store.apply(core::Command::Start, clock.millis());
-                Ok(Self { journal: None, store, identity: Identity::random(), clock, lock: None })
-            }
+            Storage::Memory => Ok(Self(OpenStore::in_memory(core::Store::default()))),
         }
     }
 
@@ -86,8 +76,7 @@ impl Solo {
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
         let client_url = client_url(listener.local_addr()?);
-        let (engine, writer) =
-            Engine::start(self.store, self.journal, self.lock, self.identity, self.clock, quota_bytes)?;
+        let (engine, writer) = Engine::start(self.0, quota_bytes)?;
         let leases = tokio::spawn(engine.clone().end_leases());
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = server::serve(engine.clone(), listener, client_url, async {

@@ -79,7 +79,7 @@ impl Feed {
         number: u64,
         sender: mpsc::Sender<(u64, FeedEvent)>,
     ) -> Self {
-        let follower = FeedTask { session, prefix, options, number, sender, resume: None };
+        let follower = FeedTask { session, prefix, options, number, sender, known: None };
         Self { task: tokio::spawn(follower.run()) }
     }
 
@@ -95,8 +95,8 @@ struct FeedTask {
     options: FeedOptions,
     number: u64,
     sender: mpsc::Sender<(u64, FeedEvent)>,
-    /// Revision from which the watch continues; `None` if a list is needed first.
-    resume: Option<i64>,
+    /// Revision up to which every change was sent; `None` if a list is needed first.
+    known: Option<i64>,
 }
 
 /// Why a watch ended.
@@ -123,10 +123,10 @@ impl FeedTask {
         let backoff = Backoff::new(self.options.backoff.0, self.options.backoff.1);
         let mut failures = 0u32;
         loop {
-            let left = match self.resume {
+            let left = match self.known {
                 None => match self.list().await {
                     Ok(revision) => {
-                        self.resume = Some(revision + 1);
+                        self.known = Some(revision);
                         self.follow(&mut failures).await
                     }
                     Err(left) => left,
@@ -135,7 +135,7 @@ impl FeedTask {
             };
             match left {
                 WatchEnd::Done => return,
-                WatchEnd::Compacted => self.resume = None,
+                WatchEnd::Compacted => self.known = None,
                 WatchEnd::Disconnected(error) => {
                     tracing::debug!(%error, prefix = %self.prefix, "feed: no contact with the store");
                 }
@@ -168,9 +168,13 @@ impl FeedTask {
         Ok(listing.revision())
     }
 
-    async fn open(&self, from: i64) -> Result<(WatchStream, u64), StoreError> {
+    /// Opens a watch that begins with the last known revision, although its events were sent
+    /// before. A compaction at a revision removes the deletions of that revision, and an etcd
+    /// without the mend of its issue 18089 then accepts a watch from that revision, without the
+    /// deletions. It refuses a watch from the revision before it as compacted.
+    async fn open(&self, known: i64) -> Result<(WatchStream, u64), StoreError> {
         let (client, generation) = self.session.client().await?;
-        let options = WatchOptions::new().with_prefix().with_start_revision(from);
+        let options = WatchOptions::new().with_prefix().with_start_revision(known);
         // Missed changes arrive in few, large answers.
         let mut watches = client.watch_client().max_decoding_message_size(ANSWER_MAX_BYTES);
         let opening = watches.watch(self.session.full(&self.prefix), Some(options));
@@ -185,8 +189,8 @@ impl FeedTask {
     }
 
     async fn follow(&mut self, failures: &mut u32) -> WatchEnd {
-        let Some(from) = self.resume else { return WatchEnd::Compacted };
-        let (mut stream, generation) = match self.open(from).await {
+        let Some(known) = self.known else { return WatchEnd::Compacted };
+        let (mut stream, generation) = match self.open(known).await {
             Ok(opened) => opened,
             Err(error) => return WatchEnd::Disconnected(error),
         };
@@ -207,7 +211,7 @@ impl FeedTask {
             let end = match input {
                 WatchInput::Answer(Ok(Some(answer))) => {
                     silent_at = None;
-                    match self.take(&answer, from, failures).await {
+                    match self.take(&answer, known, failures).await {
                         Some(end) => end,
                         None => continue,
                     }
@@ -234,7 +238,7 @@ impl FeedTask {
         }
     }
 
-    async fn take(&mut self, answer: &WatchResponse, from: i64, failures: &mut u32) -> Option<WatchEnd> {
+    async fn take(&mut self, answer: &WatchResponse, known: i64, failures: &mut u32) -> Option<WatchEnd> {
         let revision = answer.header().map_or(0, |h| h.revision());
         if answer.compact_revision() > 0 {
             tracing::info!(prefix = %self.prefix, "feed: the history was compacted, listing again");
@@ -246,20 +250,20 @@ impl FeedTask {
         }
         if answer.created() {
             // A watch on a store that went back would stay silent for ever. A list detects this.
-            if revision + 1 < from {
+            if revision < known {
                 return Some(WatchEnd::Compacted);
             }
             *failures = 0;
             return self.send(FeedEvent::Connected(true)).await.err();
         }
-        let changes: Vec<(String, Option<Entry>)> =
-            answer.events().iter().filter_map(|e| self.change(e)).collect();
+        let revision_of = |event: &etcd_client::Event| event.kv().map_or(0, |kv| kv.mod_revision());
+        let new = answer.events().iter().filter(|event| self.known < Some(revision_of(event)));
+        let changes: Vec<(String, Option<Entry>)> = new.filter_map(|event| self.change(event)).collect();
         if changes.is_empty() {
             return None;
         }
         self.session.note_revision(revision);
-        let last = answer.events().iter().filter_map(|e| e.kv()).map(|kv| kv.mod_revision()).max();
-        self.resume = self.resume.max(last.map(|revision| revision + 1));
+        self.known = self.known.max(answer.events().iter().map(revision_of).max());
         self.send(FeedEvent::Apply(revision, changes)).await.err()
     }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A lease with the keys attached to it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lease {
     /// Time to live as granted, in seconds.
     pub(crate) seconds: i64,
@@ -25,11 +25,17 @@ pub(crate) struct Leases {
 }
 
 /// The times, in milliseconds, at which leases end unless they are kept alive.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Ends {
     by_id: BTreeMap<i64, u64>,
     /// The lease that ends next comes first.
     in_order: BTreeSet<(u64, i64)>,
+}
+
+impl Clone for Leases {
+    fn clone(&self) -> Self {
+        Self { by_id: self.by_id.clone(), ends: Mutex::new(self.ends().clone()) }
+    }
 }
 
 impl Ends {

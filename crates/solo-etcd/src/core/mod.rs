@@ -62,7 +62,7 @@ pub enum CommandResult {
 }
 
 /// The whole state of the store: keys with their history, leases, alarm and counters.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Store {
     mvcc: Mvcc,
     leases: Leases,

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_stream::StreamExt as _;
 use tonic::service::Routes;
-use tonic::transport::server::TcpIncoming;
+use tonic::transport::server::{Router, TcpIncoming};
 
 /// Delay until the next connection is accepted after an accept failed.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -31,6 +31,19 @@ pub(crate) async fn serve(
     client_url: String,
     stop: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
+    // A small answer must not wait for the acknowledgement of the previous one.
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true)).then(|accepted| async {
+        if accepted.is_err() {
+            // Without free file descriptors every accept fails at once, until a client disconnects.
+            tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
+        }
+        accepted
+    });
+    router(engine, client_url).serve_with_incoming_shutdown(incoming, stop).await
+}
+
+/// Returns the server with all its services.
+pub(crate) fn router(engine: Engine, client_url: String) -> Router {
     let most = REQUEST_BYTES_MAX + OVERHEAD_BYTES;
     let kv = PbKvServer::new(kv::Kv(engine.clone()))
         .max_decoding_message_size(most)
@@ -43,19 +56,8 @@ pub(crate) async fn serve(
         .add_service(PbClusterServer::new(cluster::Cluster { engine: engine.clone(), client_url }))
         .add_service(auth::Auth(engine.clone()));
     let grpc = routes.into_axum_router().layer(axum::middleware::from_fn(http::only_grpc));
-    let router = http::add(grpc, engine);
-    // A small answer must not wait for the acknowledgement of the previous one.
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true)).then(|accepted| async {
-        if accepted.is_err() {
-            // Without free file descriptors every accept fails at once, until a client disconnects.
-            tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
-        }
-        accepted
-    });
     tonic::transport::Server::builder()
         .accept_http1(true)
         .max_concurrent_streams(None)
-        .add_routes(Routes::from(router))
-        .serve_with_incoming_shutdown(incoming, stop)
-        .await
+        .add_routes(Routes::from(http::add(grpc, engine)))
 }

@@ -1,0 +1,92 @@
+//! The loops and transactions of this crate with a real store in this process, on a paused clock:
+//! what they do when connections break, answers are lost, the store is compacted or restored.
+
+mod feed;
+mod mirror;
+mod presence;
+mod writes;
+
+use crate::{Deadline, Session};
+use etcd_client::{Client, ConnectOptions};
+use schema::keys::Key;
+use schema::names::{HostName, Version};
+use schema::snapshot::KeySnapshot;
+use solo_etcd::in_process::InProcess;
+use std::fmt::Debug;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Longest time, on the paused clock, after which a condition must hold.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// A store, a client without faults for what others do, and a session.
+struct Fixture {
+    store: InProcess,
+    others: Client,
+    session: Session,
+}
+
+impl Fixture {
+    async fn new() -> Self {
+        let store = InProcess::start();
+        let others = client(&store).await;
+        let session = Session::through(store.clone());
+        Self { store, others, session }
+    }
+
+    /// Restores the store from a backup.
+    async fn restore(&mut self, backup: solo_etcd::core::Store) {
+        self.store.restore(backup);
+        self.others = client(&self.store).await;
+    }
+
+    /// Another one writes a key. Returns the revision.
+    async fn put(&mut self, key: &Key, value: &str) -> i64 {
+        let put = self.others.put(key.to_string(), value, None).await.expect("written");
+        put.header().expect("a header").revision()
+    }
+
+    /// Another one deletes a key. Returns the revision.
+    async fn delete(&mut self, key: &Key) -> i64 {
+        let deleted = self.others.delete(key.to_string(), None).await.expect("deleted");
+        deleted.header().expect("a header").revision()
+    }
+
+    /// Discards the history before a revision.
+    async fn compact(&mut self, revision: i64) {
+        self.others.compact(revision, None).await.expect("compacted");
+    }
+
+    /// Reads keys as another one sees them.
+    async fn read(&self, keys: &[Key]) -> KeySnapshot {
+        let session = Session::through(self.store.without_faults());
+        session.read_keys(keys, Deadline::within(LIMIT)).await.expect("read")
+    }
+}
+
+/// Returns a client whose connection has no faults.
+async fn client(store: &InProcess) -> Client {
+    store.without_faults().connect("store", ConnectOptions::new()).await.expect("a client")
+}
+
+fn host() -> HostName {
+    HostName::new("h1").expect("a name")
+}
+
+fn version(text: &str) -> Version {
+    Version::new(text).expect("a version")
+}
+
+/// Waits until the value in a channel fulfils a condition. Returns that value.
+async fn wait_until<T: Clone + Debug>(
+    receiver: &mut watch::Receiver<T>,
+    what: &str,
+    is_so: impl FnMut(&T) -> bool,
+) -> T {
+    match tokio::time::timeout(LIMIT, receiver.wait_for(is_so)).await {
+        Ok(Ok(value)) => return value.clone(),
+        Ok(Err(_)) => panic!("{what}: the task has ended"),
+        Err(_) => {}
+    }
+    panic!("{what}: not within {LIMIT:?}: {:?}", receiver.borrow())
+}

@@ -1,0 +1,246 @@
+use super::{Fixture, LIMIT, host, version};
+use crate::{Class, Deadline, StoreError, TargetSet, Written};
+use schema::keys::{Key, StatusState};
+use schema::names::{EventId, StatusType, Token};
+use schema::plan::{HostVerdict, Phase, Plan, Reason};
+use schema::records::{MachineInfo, Report, StatusRecord};
+use schema::time::EpochSeconds;
+use schema::transaction::{Compare, Transaction};
+use schema::writes::act::{Act, EventLog};
+use schema::writes::host::{HostWrite, Listing};
+use schema::writes::{Fence, WriteRefusal};
+use solo_etcd::in_process::Link;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+fn report(write_id: &str) -> Report {
+    Report {
+        at: EpochSeconds(1),
+        write_id: Token::new(write_id).expect("a token"),
+        phase: Phase::Idle,
+        verdict: HostVerdict::Ok,
+        target: None,
+        installed: None,
+        plan: Plan { phase: Phase::Idle, actions: Vec::new(), because: Reason::Settled, requeue_at: None },
+        store: None,
+        facts: MachineInfo::default(),
+        waits: Vec::new(),
+        checks: Vec::new(),
+        unpublished: Vec::new(),
+        log: Vec::new(),
+    }
+}
+
+/// A store in which the host holds its name.
+struct Claimed {
+    fixture: Fixture,
+    lease: i64,
+    fence: Fence,
+}
+
+impl Claimed {
+    async fn new() -> Self {
+        let mut fixture = Fixture::new().await;
+        let store_revision = fixture.put(&Key::Store, "{}").await;
+        let live_revision = fixture.put(&Key::Live(host()), "{}").await;
+        let lease = fixture.others.lease_grant(3600, None).await.expect("a lease").id();
+        Self { fixture, lease, fence: Fence { live_revision, store_revision } }
+    }
+
+    /// Lists the host under a version, with a result.
+    async fn list(&self, of: &str, report: &Report, listed: Option<&str>) -> Result<Written, StoreError> {
+        let record =
+            StatusRecord { at: EpochSeconds(1), version: None, code: Some(0), reason: String::new() };
+        let write = HostWrite {
+            host: &host(),
+            lease: self.lease,
+            fence: self.fence,
+            target_revision: None,
+            listing: Listing::Set(version(of), EpochSeconds(1)),
+            statuses: vec![(StatusType::apply(), StatusState::Success, record)],
+            report,
+        };
+        let listed = listed.map(version);
+        self.fixture
+            .session
+            .write_host(&write, listed.as_ref(), Deadline::within(Duration::from_secs(20)))
+            .await
+    }
+
+    /// Returns the versions under which the host is listed.
+    async fn listed(&self) -> Vec<&'static str> {
+        let versions = ["1", "2", "3"];
+        let keys = versions.map(|text| Key::RunningVersion(version(text), host()));
+        let found = self.fixture.read(&keys).await;
+        let listed = versions.into_iter().zip(&keys).filter(|(_, key)| found.get(key).is_some());
+        listed.map(|(text, _)| text).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_recognises_its_own_write_after_the_answer_was_lost() {
+    let mut claimed = Claimed::new().await;
+    // The connection exists before the answer is lost.
+    claimed.list("1", &report("w1"), None).await.expect("written");
+    let lost = tokio::spawn(claimed.fixture.store.lose_answer(Link::Open));
+    let written = claimed.list("2", &report("w2"), Some("1")).await;
+    lost.await.expect("an answer was lost");
+    let found = claimed.fixture.read(&[Key::Report(host())]).await;
+    assert_eq!(written, Ok(Written::Done(found.revision_of(&Key::Report(host())))));
+    assert_eq!(claimed.listed().await, ["2"]);
+    let count = claimed.fixture.others.get(Key::Report(host()).to_string(), None).await.expect("read");
+    assert_eq!(count.kvs()[0].version(), 2, "it was written once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_was_not_sent_is_repeated() {
+    let claimed = Claimed::new().await;
+    claimed.list("1", &report("w1"), None).await.expect("written");
+    claimed.fixture.store.set_link(Link::Refusing);
+    claimed.fixture.store.cut();
+    let store = claimed.fixture.store.clone();
+    tokio::spawn(async move {
+        sleep(Duration::from_secs(5)).await;
+        store.set_link(Link::Open);
+    });
+    assert!(matches!(claimed.list("2", &report("w2"), Some("1")).await, Ok(Written::Done(_))));
+    assert_eq!(claimed.listed().await, ["2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_nobody_answers_ends_with_its_deadline_and_may_be_applied() {
+    for link in [Link::Silent, Link::WithoutAnswers] {
+        let claimed = Claimed::new().await;
+        claimed.list("1", &report("w1"), None).await.expect("written");
+        claimed.fixture.store.set_link(link);
+        let before = Instant::now();
+        let error = claimed.list("2", &report("w2"), Some("1")).await.expect_err("nobody answers");
+        assert_eq!(error.class(), Class::Unknown, "{link:?}: {error}");
+        assert!(before.elapsed() <= Duration::from_secs(21), "{link:?}: {:?}", before.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_lost_its_claim_or_its_store_writes_nothing() {
+    for (key, refusal) in [(Key::Live(host()), WriteRefusal::Claim), (Key::Store, WriteRefusal::Store)] {
+        let mut claimed = Claimed::new().await;
+        claimed.fixture.put(&key, "another").await;
+        assert_eq!(claimed.list("1", &report("w"), None).await, Ok(Written::Refused(refusal)));
+        assert!(claimed.listed().await.is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_listed_otherwise_than_it_believes_is_listed_once() {
+    let claimed = Claimed::new().await;
+    claimed.list("1", &report("w1"), None).await.expect("written");
+    for (n, believed) in [None, Some("3"), Some("1")].into_iter().enumerate() {
+        let of = ["2", "1", "2"][n];
+        let written = claimed.list(of, &report(&format!("n{n}")), believed).await;
+        assert!(matches!(written, Ok(Written::Done(_))), "{written:?}");
+        assert_eq!(claimed.listed().await, [of], "believed {believed:?}");
+    }
+}
+
+/// A lost answer at each of many moments: the host is listed once, and the report is written once.
+#[tokio::test(start_paused = true)]
+async fn however_the_connection_breaks_a_write_is_applied_once() {
+    for break_after in 0..40 {
+        let mut claimed = Claimed::new().await;
+        claimed.list("1", &report("w1"), None).await.expect("written");
+        let store = claimed.fixture.store.clone();
+        tokio::spawn(async move {
+            for _ in 0..break_after {
+                tokio::task::yield_now().await;
+            }
+            store.cut();
+        });
+        let written = claimed.list("2", &report("w2"), Some("1")).await;
+        assert!(matches!(written, Ok(Written::Done(_))), "{break_after}: {written:?}");
+        assert_eq!(claimed.listed().await, ["2"], "{break_after}");
+        let found = claimed.fixture.others.get(Key::Report(host()).to_string(), None).await.expect("read");
+        assert_eq!(found.kvs()[0].version(), 2, "{break_after}");
+    }
+}
+
+fn act(random: &str) -> Act {
+    Act {
+        id: EventId::of(1_000_000, &Token::new(random).expect("a token")),
+        user: "ann".into(),
+        client: "ops1".into(),
+        verb: "trigger_update",
+        reason: None,
+        log: EventLog::default(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instruction_whose_answer_was_lost_is_found_by_its_event() {
+    let mut fixture = Fixture::new().await;
+    fixture.put(&Key::CurrentVersion, "1").await;
+    fixture.session.read_keys(&[Key::Store], Deadline::within(LIMIT)).await.expect("connected");
+    let lost = tokio::spawn(fixture.store.lose_answer(Link::Open));
+    let set = fixture.session.set_target(&version("2"), false, &act("a"), Deadline::within(LIMIT)).await;
+    lost.await.expect("an answer was lost");
+    let keys = [Key::CurrentVersion, Key::Event(act("a").id)];
+    let found = fixture.read(&keys).await;
+    assert_eq!(set, Ok(TargetSet { revision: found.revision_of(&keys[0]), changed: true }));
+    assert_eq!(found.revision_of(&keys[0]), found.revision_of(&keys[1]));
+    let count = fixture.others.get(Key::CurrentVersion.to_string(), None).await.expect("read");
+    assert_eq!(count.kvs()[0].version(), 2, "it was written once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instruction_never_overwrites_a_newer_one_after_a_lost_answer() {
+    let mut fixture = Fixture::new().await;
+    fixture.put(&Key::CurrentVersion, "1").await;
+    fixture.session.read_keys(&[Key::Store], Deadline::within(LIMIT)).await.expect("connected");
+    // While nothing can be read back, another operator gives an instruction.
+    let lost = fixture.store.lose_answer(Link::Refusing);
+    let session = fixture.session.clone();
+    let setting = tokio::spawn(async move {
+        session.set_target(&version("2"), false, &act("a"), Deadline::within(LIMIT)).await
+    });
+    lost.await;
+    fixture.put(&Key::CurrentVersion, "3").await;
+    fixture.store.set_link(Link::Open);
+    let error = setting.await.expect("no panic").expect_err("another instruction is in force");
+    assert_eq!(error.class(), Class::Unknown, "{error}");
+    assert!(error.to_string().contains("another instruction stands there now"), "{error}");
+    let found = fixture.read(&[Key::CurrentVersion]).await;
+    assert_eq!(found.get(&Key::CurrentVersion).map(|entry| entry.value.clone()), Some(b"3".to_vec()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_an_idempotent_transaction_is_sent_again_after_a_lost_answer() {
+    let key = Key::DropStale;
+    for is_idempotent in [true, false] {
+        let mut fixture = Fixture::new().await;
+        fixture.session.read_keys(&[Key::Store], Deadline::within(LIMIT)).await.expect("connected");
+        let mut transaction = Transaction::idempotent("test");
+        transaction.idempotent = is_idempotent;
+        transaction.put(key.clone(), "1", 0);
+        let lost = tokio::spawn(fixture.store.lose_answer(Link::Open));
+        let committed = fixture.session.commit(&transaction, Deadline::within(LIMIT)).await;
+        lost.await.expect("an answer was lost");
+        match committed {
+            Ok(committed) => assert!(is_idempotent && committed.applied),
+            Err(error) => assert!(!is_idempotent && error.class() == Class::Unknown, "{error}"),
+        }
+        let found = fixture.others.get(key.to_string(), None).await.expect("read");
+        assert_eq!(found.kvs()[0].version(), if is_idempotent { 2 } else { 1 });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_refused_transaction_reads_is_returned() {
+    let mut fixture = Fixture::new().await;
+    let revision = fixture.put(&Key::CurrentVersion, "1").await;
+    let mut transaction = Transaction::idempotent("test").when(Compare::absent(Key::CurrentVersion));
+    transaction.reads = vec![Key::CurrentVersion, Key::Store];
+    transaction.put(Key::DropStale, "1", 0);
+    let committed = fixture.session.commit(&transaction, Deadline::within(LIMIT)).await.expect("answered");
+    assert!(!committed.applied);
+    assert_eq!(committed.found.revision_of(&Key::CurrentVersion), revision);
+    assert!(committed.found.get(&Key::Store).is_none());
+}
