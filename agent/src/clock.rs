@@ -10,8 +10,17 @@ pub(crate) fn now() -> Now {
 }
 
 /// Returns the milliseconds since boot, including the time that the machine was suspended.
+#[cfg(not(test))]
 pub(crate) fn boot_millis() -> BootMillis {
     let boot = clock_gettime(ClockId::Boottime);
     let millis = boot.tv_sec.saturating_mul(1000).saturating_add(boot.tv_nsec / 1_000_000);
     BootMillis(u64::try_from(millis).unwrap_or(0))
+}
+
+/// In tests the time is that of tokio's clock, which a test can pause.
+#[cfg(test)]
+pub(crate) fn boot_millis() -> BootMillis {
+    static BOOT: std::sync::OnceLock<tokio::time::Instant> = std::sync::OnceLock::new();
+    let since = BOOT.get_or_init(tokio::time::Instant::now).elapsed();
+    BootMillis(1_000_000 + u64::try_from(since.as_millis()).unwrap_or(0))
 }

@@ -160,11 +160,13 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         identity.host.clone(),
         session.clone(),
         directory.try_clone()?,
-        settings_receiver.clone(),
-        loaded.clone(),
-        registry.clone(),
-        presence.states(),
-        fencing,
+        catalog::PublisherInputs {
+            settings: settings_receiver.clone(),
+            loaded: loaded.clone(),
+            registry: registry.clone(),
+            presence: presence.states(),
+            fencing,
+        },
     );
     let on_disk = catalog::read_cache(&directory);
     let (follower, reader) =

@@ -20,8 +20,9 @@ use schema::snapshot::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 /// Capacity of the channel for the events of all feeds.
 const EVENTS_MAX: usize = 16;
@@ -103,7 +104,7 @@ impl Reconcile for Follower {
         }
     }
 
-    async fn pass(&mut self, wake: Wake<FollowerEvent>) -> Option<tokio::time::Instant> {
+    async fn pass(&mut self, wake: Wake<FollowerEvent>) -> Option<Instant> {
         if let Wake::Event(FollowerEvent::Feed(number, event)) = wake {
             self.take(number, event);
             for _ in 0..EVENTS_AT_ONCE {
@@ -137,7 +138,7 @@ impl Reconcile for Follower {
         self.publish(trust);
         let next_check = self.catalog.next_check();
         let next_check = next_check.map(|at| Instant::now() + at.since(clock::boot_millis()));
-        Some(next_check.map_or(self.forget_at, |at| at.min(self.forget_at)).into())
+        Some(next_check.map_or(self.forget_at, |at| at.min(self.forget_at)))
     }
 }
 

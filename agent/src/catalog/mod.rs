@@ -17,6 +17,9 @@ pub(crate) use definitions::{Loaded, Loader};
 pub(crate) use files::{Files, FilesHandle, read_cache};
 pub(crate) use follower::Follower;
 pub(crate) use needs::{Needs, NeedsTask};
-pub(crate) use publisher::{Fencing, PublishedServices, Publisher};
+pub(crate) use publisher::{Fencing, PublishedServices, Publisher, PublisherInputs};
 pub(crate) use reader::{CatalogSnapshot, Reader};
 pub(crate) use trust::Trust;
+
+#[cfg(test)]
+mod tests;

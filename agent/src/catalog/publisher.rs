@@ -93,16 +93,21 @@ struct StoredService {
     health: Option<(Health, i64)>,
 }
 
+/// What the publisher reads.
+pub(crate) struct PublisherInputs {
+    pub settings: watch::Receiver<Arc<Settings>>,
+    pub loaded: watch::Receiver<Arc<Loaded>>,
+    pub registry: Arc<CheckRegistry>,
+    pub presence: watch::Receiver<PresenceState>,
+    pub fencing: watch::Receiver<Fencing>,
+}
+
 /// The task that publishes the services.
 pub(crate) struct Publisher {
     host: HostName,
     session: Session,
     directory: Directory,
-    settings: watch::Receiver<Arc<Settings>>,
-    loaded: watch::Receiver<Arc<Loaded>>,
-    registry: Arc<CheckRegistry>,
-    presence: watch::Receiver<PresenceState>,
-    fencing: watch::Receiver<Fencing>,
+    inputs: PublisherInputs,
     sender: watch::Sender<Arc<PublishedServices>>,
     saved: SavedServices,
     /// The services in the store; `None` until they have been read.
@@ -139,7 +144,8 @@ impl Reconcile for Publisher {
         // After a failure, a change of the fencing alone is no reason to write before the delay is
         // over.
         let follows_fencing = self.failures == 0;
-        let (loaded, fencing, presence) = (&mut self.loaded, &mut self.fencing, &mut self.presence);
+        let (loaded, fencing, presence) =
+            (&mut self.inputs.loaded, &mut self.inputs.fencing, &mut self.inputs.presence);
         tokio::select! {
             changed = loaded.changed() => changed.ok().map(|()| PublisherEvent::Definitions),
             changed = fencing.changed(), if follows_fencing => {
@@ -152,8 +158,10 @@ impl Reconcile for Publisher {
     }
 
     async fn pass(&mut self, wake: Wake<PublisherEvent>) -> Option<Instant> {
-        let definitions = self.loaded.borrow_and_update().definitions.clone();
-        if matches!(wake, Wake::Event(PublisherEvent::Presence)) {
+        let definitions = self.inputs.loaded.borrow_and_update().definitions.clone();
+        // A change of the claim may have come together with the event that woke the task.
+        let claim_changed = self.inputs.presence.has_changed().unwrap_or(false);
+        if claim_changed || matches!(wake, Wake::Event(PublisherEvent::Presence)) {
             self.stored = None;
         }
         let polls = self.poll_at <= Instant::now();
@@ -165,8 +173,8 @@ impl Reconcile for Publisher {
             self.stored = None;
         }
         self.resolved.follow(&definitions, polls);
-        self.fencing.borrow_and_update();
-        self.presence.borrow_and_update();
+        self.inputs.fencing.borrow_and_update();
+        self.inputs.presence.borrow_and_update();
         self.checks.borrow_and_update();
         let pause = match self.publish().await {
             Ok(true) => {
@@ -193,16 +201,11 @@ impl Reconcile for Publisher {
 
 impl Publisher {
     /// Creates the task and loads the saved state.
-    #[expect(clippy::too_many_arguments, reason = "the parts of the agent, put together once")]
     pub(crate) fn new(
         host: HostName,
         session: Session,
         directory: Directory,
-        settings: watch::Receiver<Arc<Settings>>,
-        loaded: watch::Receiver<Arc<Loaded>>,
-        registry: Arc<CheckRegistry>,
-        presence: watch::Receiver<PresenceState>,
-        fencing: watch::Receiver<Fencing>,
+        inputs: PublisherInputs,
     ) -> (Self, watch::Receiver<Arc<PublishedServices>>) {
         let (sender, receiver) = watch::channel(Arc::new(PublishedServices::default()));
         let memory = directory
@@ -211,16 +214,12 @@ impl Publisher {
             .flatten()
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())
             .unwrap_or_default();
-        let checks = registry.changes();
+        let checks = inputs.registry.changes();
         let publisher = Self {
             host,
             session,
             directory,
-            settings,
-            loaded,
-            registry,
-            presence,
-            fencing,
+            inputs,
             sender,
             saved: memory,
             stored: None,
@@ -238,7 +237,7 @@ impl Publisher {
     /// Returns the time until the lease must be kept alive or a check changes through time alone.
     fn until_next(&self) -> Duration {
         let now = clock::boot_millis();
-        let times = self.lease_due().into_iter().chain(self.registry.next_change());
+        let times = self.lease_due().into_iter().chain(self.inputs.registry.next_change());
         let next = times.map(|at| at.since(now)).min();
         next.unwrap_or(Duration::from_secs(3600)).max(Duration::from_millis(10))
     }
@@ -250,17 +249,18 @@ impl Publisher {
     }
 
     fn work_lease_seconds(&self) -> i64 {
-        i64::try_from(self.settings.borrow().services.work_lease.as_secs()).unwrap_or(900)
+        i64::try_from(self.inputs.settings.borrow().services.work_lease.as_secs()).unwrap_or(900)
     }
 
     /// Makes the store match the definitions. Returns false if the store may not be written now, or
     /// if there is nothing to publish.
     async fn publish(&mut self) -> Result<bool, String> {
-        let PresenceState::Held { lease: live_lease, live_revision } = self.presence.borrow().clone() else {
+        let PresenceState::Held { lease: live_lease, live_revision } = self.inputs.presence.borrow().clone()
+        else {
             self.stored = None;
             return Ok(false);
         };
-        let fencing = self.fencing.borrow().clone();
+        let fencing = self.inputs.fencing.borrow().clone();
         let Some(store_revision) = fencing.store_revision else { return Ok(false) };
         if fencing.history != self.history {
             // A lease that came back with a restored store is left to expire. Its keys move to a
@@ -271,7 +271,7 @@ impl Publisher {
             self.history = fencing.history;
         }
         self.keep_lease().await?;
-        let definitions = self.loaded.borrow().definitions.clone();
+        let definitions = self.inputs.loaded.borrow().definitions.clone();
         let wanted: BTreeMap<ServiceName, ServiceRecord> = if fencing.decommissioned {
             BTreeMap::new()
         } else {
@@ -287,19 +287,20 @@ impl Publisher {
         }
         self.ensure_lease(&wanted).await?;
         let fence = Fence { live_revision, store_revision };
+        let changes = self.changes(&wanted, &definitions, &fencing.maintenance, live_lease);
+        for part in changes.chunks(SERVICES_IN_WRITE) {
+            self.write(part, fence, live_lease).await?;
+        }
         // A service is marked as withdrawn before its keys are removed.
-        for removing in [false, true] {
-            let changes = self.changes(&wanted, &definitions, &fencing.maintenance, live_lease, removing);
-            for part in changes.chunks(SERVICES_IN_WRITE) {
-                self.write(part, fence, live_lease).await?;
-            }
+        for part in self.removals(&wanted).chunks(SERVICES_IN_WRITE) {
+            self.write(part, fence, live_lease).await?;
         }
         Ok(true)
     }
 
     /// Returns the record of a service, or the reason why it has none.
     fn record(&self, service: &ServiceDefinition) -> Result<ServiceRecord, String> {
-        let settings = self.settings.borrow().services.clone();
+        let settings = self.inputs.settings.borrow().services.clone();
         let addresses = self.addresses.for_service(service, &settings, &self.resolved);
         if addresses.is_empty() {
             return Err(self.addresses.unusable_reason(service, &settings));
@@ -428,29 +429,25 @@ impl Publisher {
         Ok(())
     }
 
-    /// Returns the changes to write: only the removals if `removing` is true, else only records and
-    /// health.
-    #[expect(clippy::too_many_arguments, reason = "borrows of what the caller computed, with one caller")]
+    /// Returns the removals of services in the store that are not wanted any more.
+    fn removals(&self, wanted: &BTreeMap<ServiceName, ServiceRecord>) -> Vec<(ServiceName, ServiceChange)> {
+        let stored = self.stored.iter().flatten();
+        let gone = stored.filter(|(name, in_store)| {
+            !wanted.contains_key(*name) && (in_store.record.is_some() || in_store.health.is_some())
+        });
+        gone.map(|(name, _)| (name.clone(), ServiceChange::Remove)).collect()
+    }
+
+    /// Returns the changes of records and health to write.
     fn changes(
         &self,
         wanted: &BTreeMap<ServiceName, ServiceRecord>,
         definitions: &Definitions,
         maintenance: &Maintenance,
         live_lease: i64,
-        removing: bool,
     ) -> Vec<(ServiceName, ServiceChange)> {
-        let none = BTreeMap::new();
-        let known_services = self.stored.as_ref().unwrap_or(&none);
         let mut changes = Vec::new();
-        if removing {
-            let gone = known_services.iter().filter(|(name, known_services)| {
-                !wanted.contains_key(*name)
-                    && (known_services.record.is_some() || known_services.health.is_some())
-            });
-            changes.extend(gone.map(|(name, _)| (name.clone(), ServiceChange::Remove)));
-            return changes;
-        }
-        for (name, in_store) in known_services {
+        for (name, in_store) in self.stored.iter().flatten() {
             let (record, health) = match (wanted.get(name), definitions.services.get(name)) {
                 (Some(record), Some(definition)) => {
                     let text = record.write();
@@ -458,7 +455,7 @@ impl Publisher {
                     let is_written = in_store.record.as_ref().is_some_and(|(t, l)| *t == text && *l == lease);
                     let before = in_store.health.filter(|(_, lease)| *lease == live_lease);
                     let mode = maintenance.of(name).map(|o| o.how);
-                    let health = self.registry.with(definition, &definitions.host_checks, |checks| {
+                    let health = self.inputs.registry.with(definition, &definitions.host_checks, |checks| {
                         health(checks, mode, in_store.health.map(|(h, _)| h), clock::boot_millis())
                     });
                     // If nothing new is known, the last health stays, under the current lease.
@@ -518,7 +515,7 @@ impl Publisher {
 
     fn show(&self) {
         let known_services = self.stored.iter().flatten();
-        let loaded = self.loaded.borrow().clone();
+        let loaded = self.inputs.loaded.borrow().clone();
         // A name whose lookup is still running may well resolve.
         let is_asked = |s: &&ServiceDefinition| match &s.address {
             Some(ServiceAddress::Name(name)) => !self.resolved.is_answered(name),

@@ -8,8 +8,9 @@ use schema::names::{HostName, ServiceName};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 /// Maximum number of services that are followed because somebody asked for them. It is bounded
 /// because any user of this machine may ask.
