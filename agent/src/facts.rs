@@ -66,7 +66,7 @@ fn text(settings: &Settings, status: &Status) -> String {
             "group": settings.group,
             "datacenter": settings.dns.datacenter,
             "version": { "desired": desired, "local": status.installed },
-            "verdict": status.decision.as_ref().map(|decision| decision.verdict.as_str()),
+            "verdict": status.decision.as_ref().map(|decision| decision.verdict.kind().as_str()),
         },
     });
     format!("{fact:#}\n")

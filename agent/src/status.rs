@@ -121,7 +121,7 @@ impl Status {
         };
         json!({
             "host": self.host,
-            "verdict": self.decision.as_ref().map(|d| d.verdict.as_str()),
+            "verdict": self.decision.as_ref().map(|d| d.verdict.kind().as_str()),
             "detail": self.decision.as_ref().map(|d| d.verdict.message()),
             "plan": self.decision.as_ref().map(|d| &d.plan),
             "target": self.target,

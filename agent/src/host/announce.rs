@@ -6,7 +6,7 @@ use super::execute::{ExecuteError, Executor};
 use super::store_view;
 use crate::clock;
 use etcd_session::{Deadline, PresenceState, Written, jitter};
-use planning::host::{Decision, Fact, waits_of};
+use planning::host::{Decision, Fact};
 use schema::keys::{Key, StatusState};
 use schema::names::StatusType;
 use schema::records::StatusRecord;
@@ -31,10 +31,7 @@ impl Executor {
         let host = context.state.host.clone();
         let store_revision = context.snapshot.keys.revision_of(&Key::Store);
         let now = clock::now();
-        let waits = waits_of(&context.state, &context.policy, &context.waits);
-        let write_id = etcd_session::random_token();
-        let (facts, problems) = (&context.facts, &context.problems);
-        let report = context.state.report(decision, &context.target, facts, waits, problems, now, write_id);
+        let report = decision.report.clone();
         // A store that went back gets no results, but the report may say that the host is blocked.
         let trusted = context.store_trust == StoreTrust::Trusted;
         let written = context.written.as_ref();

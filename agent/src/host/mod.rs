@@ -243,6 +243,7 @@ impl Reconciler {
             services_seen: context.services_seen,
             addressable: context.addressable.map(|(_, now)| now),
             problems: &context.problems,
+            write_id: etcd_session::random_token(),
         };
         loop {
             let (target, target_since) = (context.target.clone(), context.target_since);
@@ -305,7 +306,7 @@ impl Reconciler {
     fn publish_status(&self, context: &Context, decision: &Decision) {
         let before = self.status.borrow().clone();
         if before.decision.as_ref().map(|d| &d.verdict) != Some(&decision.verdict) {
-            let verdict = decision.verdict.as_str();
+            let verdict = decision.verdict.kind().as_str();
             tracing::info!(verdict, detail = decision.verdict.message(), "the verdict of this host");
             crate::systemd::status(&format!("{verdict} {}", decision.verdict.message()));
         }

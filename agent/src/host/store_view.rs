@@ -4,11 +4,11 @@
 use etcd_session::{Regress, Scope, Snapshot, store_seen};
 use planning::host::{Published, Target};
 use schema::codec;
+use schema::instruction::{Epoch, InstructionOrder};
 use schema::keys::{Key, StatusState};
 use schema::names::{HostName, StatusType, Version};
 use schema::records::{RosterEntry, StatusRecord};
-use schema::snapshot::Entry;
-use schema::store_trust::{Instruction, InstructionOrder, StoreMemory, StoreSeen};
+use schema::store_trust::{StoreMemory, StoreSeen};
 
 /// Returns the keys that an agent mirrors: the target, the store's identity and its own keys.
 pub(crate) fn scope(host: &HostName, listing: Option<&Version>) -> Scope {
@@ -30,10 +30,6 @@ pub(crate) fn scope(host: &HostName, listing: Option<&Version>) -> Scope {
 /// write listings and the host's own could be missing.
 pub(super) fn listing_keys(host: &HostName, listing: Option<&Version>) -> Vec<Key> {
     listing.map(|version| Key::RunningVersion(version.clone(), host.clone())).into_iter().collect()
-}
-
-fn revision(entry: Option<&Entry>) -> Option<i64> {
-    entry.map(|e| e.mod_revision)
 }
 
 /// Returns the marks by which the store is judged.
@@ -58,36 +54,24 @@ pub(super) fn seen(
 
 /// Returns the target in `/current_version`. Instructions older than `store accept` do not count.
 pub(super) fn target(snapshot: &Snapshot, epoch: u64) -> Target {
-    let keys = &snapshot.keys;
     if snapshot.reads == 0 {
         return Target::Unread;
     }
-    let Some(entry) = keys.get(&Key::CurrentVersion) else { return Target::NotSet };
-    if predates_epoch(snapshot, entry, epoch) {
-        return Target::NotSet;
-    }
-    match codec::read_version(&entry.value) {
-        Ok(version) => {
-            let order = InstructionOrder { epoch, revision: entry.mod_revision };
-            Target::Known(Instruction { version, order })
-        }
+    match epoch_of(snapshot, epoch).instruction(snapshot.keys.get(&Key::CurrentVersion)) {
+        Ok(Some(instruction)) => Target::Known(instruction),
+        Ok(None) => Target::NotSet,
         Err(why) => Target::Invalid { why },
     }
 }
 
-/// True if the entry was written before the store was accepted, so that it no longer counts.
-fn predates_epoch(snapshot: &Snapshot, entry: &Entry, epoch: u64) -> bool {
-    let accepted_at = revision(snapshot.keys.get(&Key::Store)).unwrap_or(0);
-    schema::store_trust::predates_epoch(epoch, accepted_at, entry.mod_revision)
-}
-
 /// Returns the order of an operator's request that the host tries again, if there is one.
 pub(super) fn retry(snapshot: &Snapshot, host: &HostName, epoch: u64) -> Option<InstructionOrder> {
-    let entry = snapshot.keys.get(&Key::Retry(host.clone()))?;
-    if predates_epoch(snapshot, entry, epoch) {
-        return None;
-    }
-    Some(InstructionOrder { epoch, revision: entry.mod_revision })
+    epoch_of(snapshot, epoch).order(snapshot.keys.get(&Key::Retry(host.clone()))?)
+}
+
+/// Returns the epoch that the host has accepted, and since when it counts in the store.
+fn epoch_of(snapshot: &Snapshot, number: u64) -> Epoch {
+    Epoch { number, accepted_at: snapshot.keys.revision_of(&Key::Store) }
 }
 
 /// True if an operator decommissioned the host.
@@ -147,6 +131,7 @@ fn listing(snapshot: &Snapshot, host: &HostName) -> Option<Version> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use schema::snapshot::Entry;
 
     fn check(read_at: i64, written_at: Option<i64>, live_revision: i64, expected: Option<&str>) {
         let host = HostName::new("h").unwrap();

@@ -46,6 +46,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use refusal::ErrorResponse;
 use rustix::fs::Gid;
+use schema::verdict::VerdictKind;
 use server::Connection;
 use shared::json_body;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -231,8 +232,8 @@ async fn metrics(State(shared): State<Shared>) -> Response {
     gauge("steps", "Steps started since start", status.steps_run as f64);
     gauge("passes", "Passes of the reconcile loop since start", status.passes as f64);
     gauge("step_running", "1 while a step is in flight", flag(status.running.is_some()));
-    for verdict in ["ok", "running", "waiting", "blocked", "failed", "suspect"] {
-        let current = status.decision.as_ref().is_some_and(|d| d.verdict.as_str() == verdict);
+    for verdict in VerdictKind::OF_HOSTS {
+        let current = status.decision.as_ref().is_some_and(|d| d.verdict.kind() == verdict);
         gauge(&format!("verdict_{verdict}"), "1 for the current verdict", flag(current));
     }
     let mut text = String::new();

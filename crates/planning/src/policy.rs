@@ -4,10 +4,9 @@
 use catalog::requires::Requirement;
 use schema::names::StepName;
 use schema::records::Driver;
-use schema::steps::StepPhase;
+use schema::steps::{StepEnd, StepPhase};
 use schema::time::Backoff;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::time::Duration;
 
 /// What happens to processes that a step leaves behind.
@@ -44,34 +43,6 @@ pub struct Step {
     pub cannot_run: Option<String>,
 }
 
-/// How a step ended, as its runner saw it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "end", rename_all = "snake_case")]
-pub enum StepEnd {
-    /// The step exited by itself.
-    Exited {
-        /// The exit code.
-        code: i32,
-    },
-    /// A signal ended the step.
-    Signalled {
-        /// The name of the signal.
-        signal: String,
-    },
-    /// The step took longer than its limit and was ended.
-    TimedOut {
-        /// The limit, in milliseconds.
-        limit_millis: u64,
-    },
-    /// The runner disappeared without a result: power loss, reboot or kill.
-    Interrupted,
-    /// The step could not be started.
-    NotStarted {
-        /// Why the step could not be started.
-        why: String,
-    },
-}
-
 /// What the end of a step means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepMeaning {
@@ -93,22 +64,6 @@ impl Step {
             StepEnd::Exited { code } if self.not_yet_codes.contains(code) => StepMeaning::NotYet,
             StepEnd::Interrupted => StepMeaning::Again,
             _ => StepMeaning::Failed,
-        }
-    }
-}
-
-impl fmt::Display for StepEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exited { code } => write!(f, "exited with code {code}"),
-            Self::Signalled { signal } => write!(f, "was ended by {signal}"),
-            Self::TimedOut { limit_millis } => write!(
-                f,
-                "took longer than {} (timeout)",
-                schema::time::format_duration(Duration::from_millis(*limit_millis))
-            ),
-            Self::Interrupted => f.write_str("was interrupted"),
-            Self::NotStarted { why } => write!(f, "could not be started: {why}"),
         }
     }
 }

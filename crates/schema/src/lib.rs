@@ -1,10 +1,11 @@
 //! The contents of the store: names, keys, values and who may write them. Also the types of a
-//! host's plan, which is part of its report.
+//! host's plan and verdict, which are parts of its report.
 
 pub mod codec;
 pub mod digest;
 pub mod grants;
 pub mod health;
+pub mod instruction;
 pub mod keys;
 pub mod names;
 pub mod plan;
@@ -15,4 +16,5 @@ pub mod steps;
 pub mod store_trust;
 pub mod time;
 pub mod transaction;
+pub mod verdict;
 pub mod writes;

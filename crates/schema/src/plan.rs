@@ -1,12 +1,11 @@
-//! The types of a decision: phases, actions, reasons and verdicts. All are plain values: they are
+//! The types of a plan: phases, actions and reasons. All are plain values: they are
 //! tested, logged, served by `/status`, stored in the report and printed by `orchestrate why`.
 //!
-//! This file is long because it lists every action, reason and verdict with its text.
+//! This file is long because it lists every action and reason with its text.
 
+use crate::instruction::{Instruction, InstructionOrder};
 use crate::names::{ServiceName, StepName, Token, Version};
-use crate::records::Wait;
 use crate::steps::StepPhase;
-use crate::store_trust::{Instruction, InstructionOrder, WentBack};
 use crate::time::BootMillis;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -329,192 +328,6 @@ pub struct Plan {
     pub requeue_at: Option<BootMillis>,
 }
 
-/// What blocks a host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "by", rename_all = "snake_case")]
-pub enum BlockedBy {
-    /// The store went back.
-    StoreWentBack {
-        /// The sign that showed it.
-        sign: WentBack,
-    },
-    /// The store's identity cannot be read.
-    StoreUnreadable {
-        /// The error of the parser.
-        why: String,
-    },
-    /// The store belongs to another fleet.
-    OtherLineage {
-        /// The lineage that this host belongs to.
-        ours: Token,
-        /// The lineage of the store.
-        theirs: Token,
-    },
-    /// Another agent claims this host name.
-    NameHeld {
-        /// The claim of the other agent, in words.
-        holder: String,
-        /// The claim of this agent, in words.
-        ours: String,
-    },
-    /// The host was decommissioned.
-    Decommissioned,
-    /// The text of `/current_version` is not a valid version.
-    InvalidInstruction {
-        /// The rule that the text breaks.
-        why: String,
-    },
-    /// Users other than root and the agent's user can write the settings: nothing that the settings
-    /// name runs.
-    Settings {
-        /// The file or directory, and who can write it.
-        why: String,
-    },
-    /// The state directory cannot be written: nothing disruptive starts that could not be recorded.
-    CannotRecord {
-        /// The error of the write.
-        why: String,
-    },
-}
-
-impl fmt::Display for BlockedBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::StoreWentBack { sign } => {
-                write!(f, "the store went back: {sign}; `orchestrate store accept --version V` ends this")
-            }
-            Self::StoreUnreadable { why } => {
-                write!(f, "the store's identity /orchestrate/store cannot be read: {why}")
-            }
-            Self::OtherLineage { ours, theirs } => {
-                write!(
-                    f,
-                    "this is another fleet's store: its lineage is {theirs}, this host belongs to {ours}"
-                )
-            }
-            Self::NameHeld { holder, ours } => {
-                write!(f, "another agent lives under this host name: {holder}; this one is {ours}")
-            }
-            Self::Decommissioned => {
-                f.write_str("the host was decommissioned; `orchestrate hosts add` takes it in again")
-            }
-            Self::InvalidInstruction { why } => write!(f, "/current_version is not a version: {why}"),
-            Self::Settings { why } => write!(f, "the settings are not trusted, nothing runs: {why}"),
-            Self::CannotRecord { why } => write!(f, "the state directory cannot be written: {why}"),
-        }
-    }
-}
-
-/// What a host waits for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "on", rename_all = "snake_case")]
-pub enum WaitingOn {
-    /// A deferred step: it said "not yet".
-    Step {
-        /// Phase of the step.
-        phase: StepPhase,
-        /// Name of the step.
-        step: StepName,
-    },
-    /// A service that is needed.
-    Service(Wait),
-    /// The host's place in the window over which the starts of hosts are spread.
-    Spread,
-    /// The store, which cannot be used.
-    Store,
-    /// The external script that applies versions on this host.
-    ExternalDriver,
-    /// A first instruction.
-    Instruction,
-}
-
-impl fmt::Display for WaitingOn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Step { phase, step } => write!(f, "{phase} step {step}, which said \"not yet\""),
-            Self::Service(wait) => wait.fmt(f),
-            Self::Spread => f.write_str("its turn: the start of hosts is spread"),
-            Self::Store => f.write_str("the store, which cannot be read"),
-            Self::ExternalDriver => f.write_str("the script that applies versions here"),
-            Self::Instruction => f.write_str("a first version to be triggered"),
-        }
-    }
-}
-
-/// The verdict of a host about itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "verdict", rename_all = "snake_case")]
-pub enum HostVerdict {
-    /// The target is installed and works.
-    Ok,
-    /// The host works towards the target.
-    Running {
-        /// The target.
-        version: Version,
-    },
-    /// The host could continue, but waits.
-    Waiting {
-        /// What the host waits for.
-        #[serde(flatten)]
-        on: WaitingOn,
-    },
-    /// The host is blocked.
-    Blocked {
-        /// What blocks the host.
-        #[serde(flatten)]
-        by: BlockedBy,
-    },
-    /// An attempt or a validation failed.
-    Failed {
-        /// The version that failed, if it is known.
-        version: Option<Version>,
-        /// What failed.
-        failure: Failure,
-        /// True if the host is suspect: the agent only retries slowly.
-        suspect: bool,
-    },
-}
-
-impl HostVerdict {
-    /// True if both are the same verdict. The number of instances of a service that the host waits
-    /// for is not compared.
-    pub fn is_same_as(&self, other: &Self) -> bool {
-        match (self, other) {
-            (
-                Self::Waiting { on: WaitingOn::Service(one) },
-                Self::Waiting { on: WaitingOn::Service(two) },
-            ) => one.is_same_as(two),
-            _ => self == other,
-        }
-    }
-
-    /// Returns the verdict in one word.
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Running { .. } => "running",
-            Self::Waiting { .. } => "waiting",
-            Self::Blocked { .. } => "blocked",
-            Self::Failed { suspect: true, .. } => "suspect",
-            Self::Failed { .. } => "failed",
-        }
-    }
-
-    /// Returns the explanation of the verdict, in words; empty for [`HostVerdict::Ok`].
-    pub fn message(&self) -> String {
-        match self {
-            Self::Ok => String::new(),
-            Self::Running { version } => format!("on its way to {version}"),
-            Self::Waiting { on } => format!("waits for {on}"),
-            Self::Blocked { by } => by.to_string(),
-            Self::Failed { version, failure, .. } => match version {
-                Some(version) => format!("{} (version {version})", failure.reason),
-                None => failure.reason.clone(),
-            },
-        }
-    }
-}
-
 /// Why an attempt begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -523,18 +336,4 @@ pub enum AttemptCause {
     Instruction,
     /// The version was proven before, and its validation has failed for long.
     Repair,
-}
-
-/// What failed, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    /// The phase that failed.
-    pub phase: StepPhase,
-    /// The step that failed.
-    pub step: StepName,
-    /// Exit code of the step, if it ended with one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub code: Option<i32>,
-    /// Reason of the failure, in words.
-    pub reason: String,
 }

@@ -1,7 +1,8 @@
-//! The phases that run steps.
+//! The phases that run steps, and how a step ends.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::time::Duration;
 
 /// A phase that has steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -28,5 +29,49 @@ impl fmt::Display for StepPhase {
             Self::Validate => "validate",
             Self::OnSuspect => "on_suspect",
         })
+    }
+}
+
+/// How a step ended, as its runner saw it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "end", rename_all = "snake_case")]
+pub enum StepEnd {
+    /// The step exited by itself.
+    Exited {
+        /// The exit code.
+        code: i32,
+    },
+    /// A signal ended the step.
+    Signalled {
+        /// The name of the signal.
+        signal: String,
+    },
+    /// The step took longer than its limit and was ended.
+    TimedOut {
+        /// The limit, in milliseconds.
+        limit_millis: u64,
+    },
+    /// The runner disappeared without a result: power loss, reboot or kill.
+    Interrupted,
+    /// The step could not be started.
+    NotStarted {
+        /// Why the step could not be started.
+        why: String,
+    },
+}
+
+impl fmt::Display for StepEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited { code } => write!(f, "exited with code {code}"),
+            Self::Signalled { signal } => write!(f, "was ended by {signal}"),
+            Self::TimedOut { limit_millis } => write!(
+                f,
+                "took longer than {} (timeout)",
+                crate::time::format_duration(Duration::from_millis(*limit_millis))
+            ),
+            Self::Interrupted => f.write_str("was interrupted"),
+            Self::NotStarted { why } => write!(f, "could not be started: {why}"),
+        }
     }
 }

@@ -1,40 +1,14 @@
-//! Store trust: whether this is the store that the host belongs to, and whether it went back. Also
-//! the order of instructions.
+//! Store trust: whether this is the store that the host belongs to, and whether it went back.
 //!
 //! A store that was restored from a backup, a wiped store or another site's store can have the same
 //! cluster id, and its revision passes the old one within seconds. For that reason a store has a
 //! random lineage and an epoch, and a host remembers several values, each of which is checked on
 //! its own.
 
-use crate::names::{Token, Version};
+use crate::names::Token;
 use crate::records::StoreIdentity;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-
-/// The order of instructions: by epoch, then by the revision of `/current_version`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct InstructionOrder {
-    /// The epoch of the store when the instruction was read.
-    pub epoch: u64,
-    /// The revision at which `/current_version` was written.
-    pub revision: i64,
-}
-
-/// True if a key that was written at revision `written_at` was written before the store was
-/// accepted. Such a key does not count in the new epoch. `accepted_at` is the revision of the
-/// store's identity, 0 if it has none.
-pub fn predates_epoch(epoch: u64, accepted_at: i64, written_at: i64) -> bool {
-    epoch > 0 && written_at < accepted_at
-}
-
-/// A desired version together with its order.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Instruction {
-    /// The desired version.
-    pub version: Version,
-    /// The order of the instruction among all instructions.
-    pub order: InstructionOrder,
-}
 
 /// What a host remembers of its store across restarts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,10 +4,10 @@ use super::context::{Store, now};
 use crate::output;
 use etcd_session::{Deadline, StoreError};
 use planning::fleet::{Fleet, FleetTarget};
-use schema::codec;
+use schema::instruction::Epoch;
 use schema::keys::{Key, Prefix};
 use schema::names::Version;
-use schema::records::{StoreIdentity, certificate_warning};
+use schema::records::certificate_warning;
 use schema::snapshot::KeySnapshot;
 
 /// The ranges with the values that verdicts depend on. [`KEYS`] are read too. Of the listings only
@@ -56,12 +56,11 @@ pub(super) fn fleet(snapshot: &KeySnapshot) -> Fleet {
     Fleet::new(target(snapshot), entries)
 }
 
-/// Returns the desired version of the fleet.
+/// Returns the desired version of the fleet. If the identity of the store cannot be read, the reports
+/// of the hosts say so.
 pub(super) fn target(snapshot: &KeySnapshot) -> FleetTarget {
-    let current = snapshot.get(&Key::CurrentVersion).map(|e| (e.value.as_slice(), e.mod_revision));
-    let store = snapshot.get(&Key::Store);
-    let identity: Option<StoreIdentity> = store.and_then(|e| codec::read(&e.value).ok());
-    FleetTarget::read(current, identity.as_ref().zip(store.map(|e| e.mod_revision)))
+    let epoch = Epoch::read(snapshot.get(&Key::Store)).unwrap_or_default();
+    FleetTarget::read(snapshot.get(&Key::CurrentVersion), epoch)
 }
 
 /// Warns of values in the store that are not valid, and of certificates of hosts that end soon.

@@ -10,8 +10,8 @@ use planning::fleet::{Fleet, FleetState, FleetTarget, FleetVerdict, HostFacts, U
 use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, ServiceName};
-use schema::plan::WaitingOn;
 use schema::records::Maintenance;
+use schema::verdict::WaitingOn;
 use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -114,7 +114,7 @@ fn print_status(fleet: &Fleet, extras: &StatusExtras, revision: i64, output: &mu
         "versions": versions.iter().map(|(v, n)| json!({ "version": v, "hosts": n })).collect::<Vec<_>>(),
         "hosts": fleet.hosts().len(),
         "not_ok": not_ok.iter().map(|(host, v)| {
-            json!({ "host": host, "verdict": v.as_str(), "reason": v.message() })
+            json!({ "host": host, "verdict": v.kind().as_str(), "reason": v.message() })
         }).collect::<Vec<_>>(),
         "unaccounted": unaccounted.iter().map(|(host, how)| {
             json!({ "host": host, "how": how.to_string() })
@@ -149,7 +149,7 @@ fn print_status(fleet: &Fleet, extras: &StatusExtras, revision: i64, output: &mu
         section(o, not_ok.is_empty());
         o.table(
             ["HOST", "VERDICT", "REASON"],
-            not_ok.iter().map(|(host, v)| [host.to_string(), v.as_str().into(), v.message()]),
+            not_ok.iter().map(|(host, v)| [host.to_string(), v.kind().to_string(), v.message()]),
         );
         section(o, unaccounted.is_empty());
         let rows = unaccounted.iter().map(|(host, how)| [host.to_string(), how.to_string()]);

@@ -8,7 +8,7 @@ use crate::output::{self, Output};
 use etcd_session::Deadline;
 use planning::fleet::{Fleet, FleetVerdict, Waiting};
 use schema::names::Version;
-use schema::plan::WaitingOn;
+use schema::verdict::WaitingOn;
 use serde_json::json;
 use std::time::Duration;
 

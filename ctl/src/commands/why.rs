@@ -10,9 +10,9 @@ use planning::fleet::{Chain, FleetTarget, FleetVerdict, HostFacts, Root, WaitGra
 use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::names::HostName;
-use schema::plan::{HostVerdict, WaitingOn};
 use schema::records::Report;
 use schema::snapshot::KeySnapshot;
+use schema::verdict::{HostVerdict, WaitingOn};
 use schema::writes::operator;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -156,7 +156,7 @@ fn print_why(why: &Why, revision: i64, output: &mut Output) {
     let results: Vec<_> = why.host_facts.statuses.iter().collect();
     let answer = json!({
         "host": why.host,
-        "verdict": why.verdict.as_str(),
+        "verdict": why.verdict.kind().as_str(),
         "reason": why.verdict.message(),
         "remedy": why.verdict.hint(),
         "desired": desired.map(|(version, revision)| json!({ "version": version, "revision": revision })),
@@ -165,7 +165,7 @@ fn print_why(why: &Why, revision: i64, output: &mut Output) {
         "listed_under": why.host_facts.listed,
         "live": why.host_facts.live.is_some(),
         "phase": report.map(|r| r.phase),
-        "own_verdict": report.map(|r| json!({ "verdict": r.verdict.as_str(), "reason": r.verdict.message() })),
+        "own_verdict": report.map(|r| own_verdict(&r.verdict)),
         "because": report.map(|r| r.plan.because.to_string()),
         "plan": plan.iter().map(|(what, because)| json!({ "action": what, "because": because })).collect::<Vec<_>>(),
         "statuses": results.iter().map(|((kind, state), record)| json!({
@@ -190,7 +190,7 @@ fn print_why(why: &Why, revision: i64, output: &mut Output) {
             }
         };
         say("host", why.host.as_str());
-        say("verdict", why.verdict.as_str());
+        say("verdict", why.verdict.kind().as_str());
         say("because", &why.verdict.message());
         say("would change", why.verdict.hint());
         if let Some(waits) = &why.waits {
@@ -232,7 +232,7 @@ fn print_waits(waits: &Waits, say: &mut impl FnMut(&str, &str)) {
 
 fn print_report(report: &Report, say: &mut impl FnMut(&str, &str)) {
     say("phase", &report.phase.to_string());
-    say("says itself", format!("{} {}", report.verdict.as_str(), report.verdict.message()).trim_end());
+    say("says itself", format!("{} {}", report.verdict.kind().as_str(), report.verdict.message()).trim_end());
     say("plan", &report.plan.because.to_string());
     for unpublished in &report.unpublished {
         say("unpublished", &format!("{}: {}", unpublished.service, unpublished.reason));
@@ -257,10 +257,16 @@ pub(super) async fn logs(host: &HostName, store: &Store<'_>, output: &mut Output
     Ok(Exit::Yes)
 }
 
+/// Returns the verdict of a host about itself, with the step that failed and how it ended.
+fn own_verdict(verdict: &HostVerdict) -> serde_json::Value {
+    let failure = if let HostVerdict::Failed(failed) = verdict { Some(&failed.failure) } else { None };
+    json!({ "verdict": verdict.kind().as_str(), "reason": verdict.message(), "failure": failure })
+}
+
 /// Returns the reason why a report has no log.
 fn no_log(host: &HostName, verdict: &HostVerdict) -> String {
     match verdict {
-        HostVerdict::Failed { .. } => format!("{host} failed: {}; it printed nothing", verdict.message()),
+        HostVerdict::Failed(_) => format!("{host} failed: {}; it printed nothing", verdict.message()),
         HostVerdict::Waiting { on: WaitingOn::Step { .. } } => {
             format!("{host} {}; it printed nothing", verdict.message())
         }
@@ -291,19 +297,16 @@ mod tests {
     use crate::output::Format;
     use planning::fleet::Fleet;
     use schema::names::{StepName, Version};
-    use schema::plan::Failure;
-    use schema::steps::StepPhase;
+    use schema::steps::{StepEnd, StepPhase};
+    use schema::verdict::{Failure, HostFailure};
 
     #[test]
     fn a_log_that_is_empty_is_explained_by_what_failed_or_holds() {
         let host = HostName::new("h").unwrap();
-        let failure = Failure {
-            phase: StepPhase::Apply,
-            step: StepName::new("pkg").unwrap(),
-            code: None,
-            reason: "apply step pkg could not be started: no such file".into(),
-        };
-        let failed = HostVerdict::Failed { version: Version::new("v1").ok(), failure, suspect: false };
+        let end = StepEnd::NotStarted { why: "no such file".into() };
+        let failure = Failure::of(StepPhase::Apply, StepName::new("pkg").unwrap(), end);
+        let failed =
+            HostVerdict::Failed(HostFailure { version: Version::new("v1").ok(), failure, suspect: false });
         let on = WaitingOn::Step { phase: StepPhase::Validate, step: StepName::new("look").unwrap() };
         for (verdict, expected) in [
             (HostVerdict::Ok, "the last report of h has no log, because no step failed or was deferred"),

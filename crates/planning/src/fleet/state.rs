@@ -5,10 +5,12 @@
 use crate::fleet::verdict::{Blocked, FailedBy, FleetVerdict, Running, Waiting};
 use schema::codec;
 use schema::health::Health;
+use schema::instruction::{Epoch, Instruction};
 use schema::keys::{Key, StatusState};
 use schema::names::{HostName, ServiceName, StatusType, Version};
-use schema::plan::{BlockedBy, HostVerdict, WaitingOn};
-use schema::records::{Driver, LiveClaim, Maintenance, Report, RosterEntry, StatusRecord, StoreIdentity};
+use schema::records::{Driver, LiveClaim, Maintenance, Report, RosterEntry, StatusRecord};
+use schema::snapshot::Entry;
+use schema::verdict::{BlockedBy, HostVerdict, WaitingOn};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -32,16 +34,11 @@ pub enum FleetTarget {
 }
 
 impl FleetTarget {
-    /// Reads the target from the value and revision of `/current_version`, and from the identity of
-    /// the store and its revision. An instruction from before the epoch of the store does not
-    /// count.
-    pub fn read(current_version: Option<(&[u8], i64)>, store: Option<(&StoreIdentity, i64)>) -> Self {
-        let Some((value, revision)) = current_version else { return Self::NotSet };
-        if store.is_some_and(|(identity, since)| identity.epoch > 0 && revision < since) {
-            return Self::NotSet;
-        }
-        match codec::read_version(value) {
-            Ok(version) => Self::Known { version, revision },
+    /// Reads the target from the entry of `/current_version`, as far as it counts in this epoch.
+    pub fn read(current_version: Option<&Entry>, epoch: Epoch) -> Self {
+        match epoch.instruction(current_version) {
+            Ok(Some(Instruction { version, order })) => Self::Known { version, revision: order.revision },
+            Ok(None) => Self::NotSet,
             Err(why) => Self::Invalid { why },
         }
     }
@@ -345,10 +342,8 @@ impl Fleet {
     }
 
     fn failed(&self, facts: &HostFacts) -> Option<FailedBy> {
-        if let Some(HostVerdict::Failed { version, failure, suspect }) =
-            self.current_report(facts).map(|r| r.verdict.clone())
-        {
-            return Some(FailedBy::Report { version, failure, suspect });
+        if let Some(HostVerdict::Failed(failed)) = self.current_report(facts).map(|r| &r.verdict) {
+            return Some(FailedBy::Report(failed.clone()));
         }
         if let Some((kind, record)) = facts.results(StatusState::Failed).next() {
             return Some(FailedBy::Status { kind: kind.clone(), record: record.cloned() });

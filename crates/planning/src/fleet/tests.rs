@@ -6,13 +6,16 @@ use super::*;
 use proptest::prelude::*;
 use schema::codec;
 use schema::health::{CheckStatus, Level};
+use schema::instruction::Epoch;
 use schema::names::{HostName, ServiceName, StepName, Token, Version};
-use schema::plan::{BlockedBy, Failure, HostVerdict, Phase, Plan, Reason, WaitingOn};
+use schema::plan::{Phase, Plan, Reason};
 use schema::records::{
-    Driver, FailingCheck, LiveClaim, MachineInfo, Report, ReportedTarget, RosterEntry, StoreIdentity, Wait,
+    Driver, FailingCheck, LiveClaim, MachineInfo, Report, ReportedTarget, RosterEntry, Wait,
 };
-use schema::steps::StepPhase;
+use schema::snapshot::Entry;
+use schema::steps::{StepEnd, StepPhase};
 use schema::time::EpochSeconds;
+use schema::verdict::{BlockedBy, Failure, HostFailure, HostVerdict, WaitingOn};
 use std::collections::BTreeMap;
 
 fn version(text: &str) -> Version {
@@ -47,13 +50,9 @@ fn report(decided: Option<(&str, i64)>, verdict: HostVerdict) -> String {
 }
 
 fn failed(suspect: bool) -> HostVerdict {
-    let failure = Failure {
-        phase: StepPhase::Apply,
-        step: StepName::new("install").unwrap(),
-        code: Some(1),
-        reason: "apply step install exited with 1".into(),
-    };
-    HostVerdict::Failed { version: Some(version("v2")), failure, suspect }
+    let end = StepEnd::Exited { code: 1 };
+    let failure = Failure::of(StepPhase::Apply, StepName::new("install").unwrap(), end);
+    HostVerdict::Failed(HostFailure { version: Some(version("v2")), failure, suspect })
 }
 
 fn claim(driver: Driver) -> String {
@@ -110,8 +109,9 @@ fn fleet(target: FleetTarget, facts: &[(String, String)]) -> Fleet {
 /// verdict in one word and the beginning of its message.
 fn check_with(target: FleetTarget, facts: &[(String, String)], expected: &str, fleet_state: FleetState) {
     let fleet = fleet(target, facts);
-    let found =
-        fleet.verdict(&host("h")).map_or("none".to_owned(), |v| format!("{}: {}", v.as_str(), v.message()));
+    let found = fleet
+        .verdict(&host("h"))
+        .map_or("none".to_owned(), |v| format!("{}: {}", v.kind().as_str(), v.message()));
     assert!(found.starts_with(expected), "expected {expected:?}, found {found:?} by {facts:#?}");
     assert_eq!(fleet.state(), fleet_state, "{found}");
 }
@@ -332,13 +332,14 @@ fn values_that_cannot_be_read_are_never_settled_and_bad_keys_are_counted() {
 
 #[test]
 fn an_instruction_of_before_the_epoch_does_not_count() {
-    let identity = |epoch| StoreIdentity { lineage: Token::new("L").unwrap(), epoch };
-    let read = |epoch, since| FleetTarget::read(Some((b"v2\n", 20)), Some((&identity(epoch), since)));
-    assert_eq!(read(0, 30), target());
-    assert_eq!(read(1, 30), FleetTarget::NotSet);
-    assert_eq!(read(1, 20), target());
-    assert_eq!(FleetTarget::read(None, None), FleetTarget::NotSet);
-    assert!(matches!(FleetTarget::read(Some((b"a b", 1)), None), FleetTarget::Invalid { .. }));
+    let read = |value: &str, epoch| {
+        let entry = Entry { value: value.into(), create_revision: 20, mod_revision: 20, lease: 0 };
+        FleetTarget::read(Some(&entry), epoch)
+    };
+    assert_eq!(read("v2\n", Epoch::default()), target());
+    assert_eq!(read("v2\n", Epoch { number: 1, accepted_at: 30 }), FleetTarget::NotSet);
+    assert_eq!(FleetTarget::read(None, Epoch::default()), FleetTarget::NotSet);
+    assert!(matches!(read("a b", Epoch::default()), FleetTarget::Invalid { .. }));
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! The verdict of a reader about a host.
 
 use schema::names::{HostName, ServiceName, StatusType, Version};
-use schema::plan::{BlockedBy, Failure, WaitingOn};
 use schema::records::StatusRecord;
 use schema::time::EpochSeconds;
+use schema::verdict::{BlockedBy, HostFailure, VerdictKind, WaitingOn, on_its_way};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -11,14 +11,7 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FailedBy {
     /// The report of the host has the verdict failed.
-    Report {
-        /// The version that failed, if it is known.
-        version: Option<Version>,
-        /// The failure.
-        failure: Failure,
-        /// True if the host is suspect: it only retries slowly.
-        suspect: bool,
-    },
+    Report(HostFailure),
     /// A result of the host has the state failed.
     Status {
         /// The type of the result.
@@ -128,16 +121,16 @@ impl fmt::Display for Unaccounted {
 }
 
 impl FleetVerdict {
-    /// Returns the verdict in one word.
-    pub fn as_str(&self) -> &'static str {
+    /// Returns the kind of the verdict.
+    pub fn kind(&self) -> VerdictKind {
         match self {
-            Self::Lost { .. } => "lost",
-            Self::Failed(FailedBy::Report { suspect: true, .. }) => "suspect",
-            Self::Failed(_) => "failed",
-            Self::Blocked(_) => "blocked",
-            Self::Waiting(_) => "waiting",
-            Self::Running(_) => "running",
-            Self::Ok => "ok",
+            Self::Lost { .. } => VerdictKind::Lost,
+            Self::Failed(FailedBy::Report(failed)) => failed.kind(),
+            Self::Failed(_) => VerdictKind::Failed,
+            Self::Blocked(_) => VerdictKind::Blocked,
+            Self::Waiting(_) => VerdictKind::Waiting,
+            Self::Running(_) => VerdictKind::Running,
+            Self::Ok => VerdictKind::Ok,
         }
     }
 
@@ -154,7 +147,7 @@ impl FleetVerdict {
             Self::Blocked(Blocked::Deadlock(hosts)) => {
                 format!("a deadlock: {}", super::waits::describe_loop(hosts))
             }
-            Self::Waiting(Waiting::On(on)) => format!("waits for {on}"),
+            Self::Waiting(Waiting::On(on)) => on.message(),
             Self::Waiting(Waiting::Status(kind)) => format!("{kind} said \"not yet\""),
             Self::Running(running) => running.message(),
             Self::Ok => String::new(),
@@ -165,10 +158,10 @@ impl FleetVerdict {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Lost { .. } => "the host comes back, or `orchestrate hosts decommission` takes it out",
-            Self::Failed(FailedBy::Report { suspect: true, .. }) => {
+            Self::Failed(FailedBy::Report(HostFailure { suspect: true, .. })) => {
                 "it tries again when the catalog changes and now and then; a new instruction or `orchestrate retry` makes it try now"
             }
-            Self::Failed(FailedBy::Report { .. }) => {
+            Self::Failed(FailedBy::Report(_)) => {
                 "its next attempt succeeds; `orchestrate retry` makes it begin now"
             }
             Self::Failed(FailedBy::Status { .. }) => "a later result of the same type that succeeds",
@@ -238,10 +231,7 @@ impl FleetVerdict {
 impl FailedBy {
     fn message(&self) -> String {
         match self {
-            Self::Report { version: Some(version), failure, .. } => {
-                format!("{} (version {version})", failure.reason)
-            }
-            Self::Report { failure, .. } => failure.reason.clone(),
+            Self::Report(failed) => failed.to_string(),
             Self::Status { kind, record } => {
                 let code = record.as_ref().and_then(|r| r.code).map(|code| format!(" with code {code}"));
                 let reason =
@@ -256,7 +246,7 @@ impl FailedBy {
 impl Running {
     fn message(&self) -> String {
         match self {
-            Self::Towards(version) => format!("on its way to {version}"),
+            Self::Towards(version) => on_its_way(version),
             Self::NotActedOn { decided: Some(revision) } => {
                 format!("has not acted on the instruction yet; it decided on revision {revision}")
             }

@@ -15,10 +15,10 @@ use crate::fleet::verdict::{FleetVerdict, Running, Waiting};
 use catalog::View;
 use schema::health::Level;
 use schema::names::{HostName, ServiceName};
-use schema::plan::WaitingOn;
 use schema::records::Wait;
 use schema::steps::StepPhase;
 use schema::time::EpochSeconds;
+use schema::verdict::WaitingOn;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -171,7 +171,7 @@ impl<'a> WaitGraph<'a> {
                     }
                 }
                 FleetVerdict::Failed(_) | FleetVerdict::Blocked(_) => {
-                    Prospect::Stuck(format!("{}: {}", verdict.as_str(), verdict.message()))
+                    Prospect::Stuck(format!("{}: {}", verdict.kind().as_str(), verdict.message()))
                 }
                 FleetVerdict::Waiting(_) | FleetVerdict::Running(_) => Prospect::Open(verdict.message()),
             };

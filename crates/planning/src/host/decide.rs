@@ -10,12 +10,13 @@ use crate::host::state::{Attempt, Fact, HostState, Progress, Validation, Validat
 use crate::host::{needs, publish, verdict};
 use crate::policy::{Policy, Step};
 use schema::digest::Digest;
+use schema::instruction::Instruction;
 use schema::keys::StatusState;
 use schema::names::{StatusType, Version};
 use schema::plan::{Action, AttemptCause, Conclusion, Effect, Phase, Plan, Planned, Reason};
 use schema::records::{Driver, Wait};
 use schema::steps::StepPhase;
-use schema::store_trust::{Instruction, StoreTrust};
+use schema::store_trust::StoreTrust;
 use schema::time::{BootMillis, Now};
 use std::time::Duration;
 
@@ -24,8 +25,9 @@ pub fn decide(state: &HostState, desired: &Desired, observed: &Observed, now: No
     let decider = Decider { desired, observed, state, policy: desired.policy, now };
     let mut plan = decider.plan();
     let verdict = verdict::verdict(state, desired, observed, &plan);
-    publish::add(&mut plan, &verdict, (state, desired, observed), now);
-    Decision { plan, verdict }
+    let report = publish::report(&plan, &verdict, (state, desired, observed), now);
+    publish::add(&mut plan, &report, (state, desired, observed), now);
+    Decision { plan, verdict, report }
 }
 
 /// Result of [`advance`].

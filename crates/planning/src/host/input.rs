@@ -1,15 +1,17 @@
 //! The inputs and the result of a decision.
 
 use crate::policy::Policy;
+use schema::instruction::{Instruction, InstructionOrder};
 use schema::keys::StatusState;
-use schema::names::{StatusType, Version};
-use schema::plan::{HostVerdict, Plan};
+use schema::names::{StatusType, Token, Version};
+use schema::plan::Plan;
 use schema::records::{
     CHECKS_IN_REPORT, FailingCheck, MachineInfo, Report, StatusRecord, UNPUBLISHED_IN_REPORT,
     UnpublishedService, Wait,
 };
-use schema::store_trust::{Instruction, InstructionOrder, StoreTrust};
+use schema::store_trust::StoreTrust;
 use schema::time::BootMillis;
+use schema::verdict::HostVerdict;
 use std::collections::BTreeMap;
 
 /// The desired version, as read from `/current_version`.
@@ -90,6 +92,8 @@ pub struct Observed<'a> {
     pub addressable: Option<Addressable>,
     /// The problems of the services of this host.
     pub problems: &'a ServiceProblems,
+    /// Random token by which the host recognises its next write.
+    pub write_id: Token,
 }
 
 /// What the version file says.
@@ -118,6 +122,8 @@ pub struct Decision {
     pub plan: Plan,
     /// The verdict of the host about itself.
     pub verdict: HostVerdict,
+    /// The report that belongs to the decision, whether it is due or not.
+    pub report: Report,
 }
 
 /// What the store contains about a host.

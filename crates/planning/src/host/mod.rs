@@ -15,7 +15,6 @@ pub use decide::{Advance, advance, decide};
 pub use input::{
     Addressable, Claim, Decision, Desired, Observed, Published, ServiceProblems, Target, VersionFile,
 };
-pub use publish::waits_of;
 pub use state::{
     Attempt, AttemptEnd, Converged, Cycle, Deferred, Fact, HostState, OnSuspect, Progress,
     REPORTS_IN_A_BURST, RunningStep, StepReport, Validation, ValidationResult,

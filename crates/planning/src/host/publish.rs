@@ -1,15 +1,16 @@
 //! What the store should contain about a host, and when a difference is worth a write.
 
-use crate::host::input::{Claim, Decision, Desired, Observed, Published, ServiceProblems, Target};
+use crate::host::input::{Claim, Desired, Observed, Published, Target};
 use crate::host::needs::holding;
 use crate::host::state::{HostState, REPORTS_IN_A_BURST, Validation, ValidationResult};
 use crate::policy::Policy;
 use schema::keys::StatusState;
-use schema::names::{Token, Version};
-use schema::plan::{Action, Effect, HostVerdict, Plan, Planned, Reason};
-use schema::records::{Driver, MachineInfo, Report, ReportedStore, ReportedTarget, Wait};
+use schema::names::Version;
+use schema::plan::{Action, Effect, Plan, Planned, Reason};
+use schema::records::{Driver, Report, ReportedStore, ReportedTarget};
 use schema::store_trust::StoreTrust;
 use schema::time::Now;
+use schema::verdict::HostVerdict;
 use std::time::Duration;
 
 /// Largest number of needs in a report.
@@ -27,59 +28,40 @@ impl HostState {
         let passed = |v: &Validation| v.result == ValidationResult::Passed;
         policy.driver == Driver::External || self.validation.as_ref().is_some_and(passed)
     }
-
-    /// Builds the report that belongs to a decision.
-    #[expect(clippy::too_many_arguments, reason = "the parts of a report, put together once")]
-    pub fn report(
-        &self,
-        decision: &Decision,
-        target: &Target,
-        facts: &MachineInfo,
-        waits: Vec<Wait>,
-        problems: &ServiceProblems,
-        now: Now,
-        write_id: Token,
-    ) -> Report {
-        let Decision { plan, verdict } = decision;
-        let writes = |p: &Planned| {
-            matches!(p.action, Action::Do(Effect::Announce { .. } | Effect::Withdraw | Effect::Report))
-        };
-        let begins_with_write = plan.actions.first().is_some_and(writes);
-        Report {
-            at: now.wall,
-            write_id,
-            phase: plan.phase,
-            verdict: verdict.clone(),
-            target: match target {
-                Target::Known(instruction) => Some(ReportedTarget {
-                    version: instruction.version.clone(),
-                    revision: instruction.order.revision,
-                }),
-                _ => None,
-            },
-            installed: self.installed.clone(),
-            // The plan in the report leaves out the write that carries the report, and times since
-            // boot, which mean nothing to other hosts.
-            plan: Plan {
-                actions: plan.actions.iter().skip(usize::from(begins_with_write)).cloned().collect(),
-                requeue_at: None,
-                ..plan.clone()
-            },
-            store: self.store.as_ref().map(|s| ReportedStore { lineage: s.lineage.clone(), epoch: s.epoch }),
-            facts: facts.clone(),
-            waits,
-            checks: problems.reported_checks().cloned().collect(),
-            unpublished: problems.reported_unpublished().cloned().collect(),
-            log: self.log.clone(),
-        }
-    }
 }
 
-/// Returns the needs that hold a host now, as many as its report may name.
-pub fn waits_of(state: &HostState, policy: &Policy, waits: &[Wait]) -> Vec<Wait> {
-    let mut held = holding(state, policy, waits);
-    held.truncate(WAITS_IN_REPORT);
-    held
+/// Returns the report that belongs to a plan. The plan does not yet begin with the write that carries
+/// the report.
+pub(super) fn report(
+    plan: &Plan,
+    verdict: &HostVerdict,
+    (state, desired, observed): (&HostState, &Desired, &Observed),
+    now: Now,
+) -> Report {
+    let mut waits = holding(state, desired.policy, observed.waits);
+    waits.truncate(WAITS_IN_REPORT);
+    Report {
+        at: now.wall,
+        write_id: observed.write_id.clone(),
+        phase: plan.phase,
+        verdict: verdict.clone(),
+        target: match &desired.target {
+            Target::Known(instruction) => Some(ReportedTarget {
+                version: instruction.version.clone(),
+                revision: instruction.order.revision,
+            }),
+            _ => None,
+        },
+        installed: state.installed.clone(),
+        // Times since boot mean nothing to other hosts.
+        plan: Plan { requeue_at: None, ..plan.clone() },
+        store: state.store.as_ref().map(|s| ReportedStore { lineage: s.lineage.clone(), epoch: s.epoch }),
+        facts: observed.facts.clone(),
+        waits,
+        checks: observed.problems.reported_checks().cloned().collect(),
+        unpublished: observed.problems.reported_unpublished().cloned().collect(),
+        log: state.log.clone(),
+    }
 }
 
 /// Inserts a write at the front of the plan if the store does not contain what is true. Local
@@ -87,7 +69,7 @@ pub fn waits_of(state: &HostState, policy: &Policy, waits: &[Wait]) -> Vec<Wait>
 /// report.
 pub(super) fn add(
     plan: &mut Plan,
-    verdict: &HostVerdict,
+    report: &Report,
     (state, desired, observed): (&HostState, &Desired, &Observed),
     now: Now,
 ) {
@@ -97,7 +79,7 @@ pub(super) fn add(
     };
     let may_write = observed.store_ready && observed.claim == Claim::Held && !observed.decommissioned;
     let (true, true, Some(published)) = (settled, may_write, &observed.published) else { return };
-    let truth = Truth { plan, verdict, state, desired, observed, now };
+    let truth = Truth { report, state, desired, observed, now };
     let write = match observed.store_trust {
         // A change of the listing must be journaled first. Only a report may be written; it says
         // that local state cannot be recorded.
@@ -125,8 +107,7 @@ enum Due {
 /// What is true on the host now, to be compared with what the store contains.
 #[derive(Clone, Copy)]
 struct Truth<'a> {
-    plan: &'a Plan,
-    verdict: &'a HostVerdict,
+    report: &'a Report,
     state: &'a HostState,
     desired: &'a Desired<'a>,
     observed: &'a Observed<'a>,
@@ -157,42 +138,17 @@ impl Truth<'_> {
         self.report_differs(published)
     }
 
-    /// Returns when a report is due: on a change of phase, verdict, target, installed version, needs,
-    /// checks, unpublished services, machine facts or store identity. A change of other details of the
-    /// plan alone writes no report.
+    /// Returns when a report is due: when the store has none that says the same.
     fn report_differs(&self, published: &Published) -> Option<Due> {
-        let Self { plan, verdict, state, desired, observed, now } = *self;
-        let waits = waits_of(state, desired.policy, observed.waits);
-        let says = |r: &Report| {
-            r.phase == plan.phase
-                && r.verdict.is_same_as(verdict)
-                && r.waits.len() == waits.len()
-                && r.waits.iter().zip(&waits).all(|(reported, wait)| reported.is_same_as(wait))
-                && r.checks.len() == observed.problems.reported_checks().count()
-                && r.checks
-                    .iter()
-                    .zip(observed.problems.reported_checks())
-                    .all(|(reported, c)| reported.is_same_as(c))
-                && r.unpublished.iter().eq(observed.problems.reported_unpublished())
-                && r.installed == state.installed
-                && r.facts == *observed.facts
-                && r.store.as_ref().map(|s| (&s.lineage, s.epoch))
-                    == state.store.as_ref().map(|s| (&s.lineage, s.epoch))
-                && match &desired.target {
-                    Target::Known(t) => r.target.as_ref().is_some_and(|found| {
-                        found.version == t.version && found.revision == t.order.revision
-                    }),
-                    _ => r.target.is_none(),
-                }
-        };
-        if published.report.as_ref().is_some_and(says) {
+        let Self { report, state, observed, now, .. } = *self;
+        if published.report.as_ref().is_some_and(|found| found.says_the_same_as(report)) {
             return None;
         }
         // A reader of the fleet must learn without delay that the host is blocked until an operator
         // acts.
         let stays_blocked = matches!(observed.store_trust, StoreTrust::WentBack { .. })
             || observed.settings_untrusted.is_some();
-        if stays_blocked && published.report.as_ref().is_none_or(|report| report.verdict != *verdict) {
+        if stays_blocked && published.report.as_ref().is_none_or(|found| found.verdict != report.verdict) {
             return Some(Due::Now(Effect::Report));
         }
         let recent = state.report_times.iter().filter(|at| now.boot.since(**at) < BURST_WINDOW).count();

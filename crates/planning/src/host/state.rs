@@ -4,16 +4,18 @@
 //!
 //! This file is long because every change of the recorded state happens here.
 
-use crate::policy::{INTERRUPTIONS_MAX, Policy, Step, StepEnd, StepMeaning};
+use crate::policy::{INTERRUPTIONS_MAX, Policy, Step, StepMeaning};
 use crate::settings::ValidationRule;
-use schema::codec::cut;
+use schema::instruction::{Instruction, InstructionOrder};
 use schema::keys::StatusState;
 use schema::names::{HostName, StatusType, StepName, Token, Version};
-use schema::plan::{AttemptCause, Conclusion, Failure};
-use schema::records::{REASON_MAX_BYTES, StatusRecord};
+use schema::plan::{AttemptCause, Conclusion};
+use schema::records::StatusRecord;
+use schema::steps::StepEnd;
 use schema::steps::StepPhase;
-use schema::store_trust::{Instruction, InstructionOrder, StoreMemory};
+use schema::store_trust::StoreMemory;
 use schema::time::{BootMillis, Now};
+use schema::verdict::Failure;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -537,9 +539,7 @@ impl HostState {
                 false
             }
             StepMeaning::Again | StepMeaning::Failed => {
-                let code = if let StepEnd::Exited { code } = end { Some(code) } else { None };
-                let reason = cut(&format!("{phase} step {step} {end}"), REASON_MAX_BYTES);
-                progress.failed = Some(Failure { phase, step, code, reason });
+                progress.failed = Some(Failure::of(phase, step, end));
                 true
             }
         };

@@ -6,15 +6,16 @@ use crate::host::needs::holding;
 use crate::host::state::{HostState, ValidationResult};
 use crate::policy::Policy;
 use schema::names::Version;
-use schema::plan::{BlockedBy, Failure, HostVerdict, Plan, Reason, WaitingOn};
+use schema::plan::{Plan, Reason};
 use schema::records::Driver;
 use schema::steps::StepPhase;
 use schema::store_trust::StoreTrust;
+use schema::verdict::{BlockedBy, Failure, HostFailure, HostVerdict, WaitingOn};
 
 pub(super) fn verdict(state: &HostState, desired: &Desired, observed: &Observed, plan: &Plan) -> HostVerdict {
     if let Some((version, failure)) = failure(state) {
         let suspect = state.is_suspect(desired.policy);
-        return HostVerdict::Failed { version, failure: failure.clone(), suspect };
+        return HostVerdict::Failed(HostFailure { version, failure: failure.clone(), suspect });
     }
     if let Some(by) = blocked_by(desired, observed) {
         return HostVerdict::Blocked { by };

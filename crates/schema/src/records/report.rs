@@ -3,10 +3,11 @@
 use crate::codec::{cut, log_tail, write};
 use crate::health::CheckStatus;
 use crate::names::{ServiceName, Token, Version};
-use crate::plan::{HostVerdict, Phase, Plan};
+use crate::plan::{Phase, Plan};
 use crate::records::machine::MachineInfo;
 use crate::records::wait::Wait;
 use crate::time::EpochSeconds;
+use crate::verdict::HostVerdict;
 use serde::{Deserialize, Serialize};
 
 /// Largest report, in bytes.
@@ -74,6 +75,37 @@ pub struct Report {
 }
 
 impl Report {
+    /// True if the other report says the same, so that it need not be replaced. Not compared are the
+    /// write itself, the plan and the log, the number of instances of a service that the host waits
+    /// for, and the output of checks: a change of these alone is not worth a write.
+    pub fn says_the_same_as(&self, other: &Self) -> bool {
+        // Every field is named, so that a new one is not forgotten.
+        let Self {
+            at: _,
+            write_id: _,
+            phase,
+            verdict,
+            target,
+            installed,
+            plan: _,
+            store,
+            facts,
+            waits,
+            checks,
+            unpublished,
+            log: _,
+        } = self;
+        *phase == other.phase
+            && verdict.is_same_as(&other.verdict)
+            && *target == other.target
+            && *installed == other.installed
+            && *store == other.store
+            && *facts == other.facts
+            && are_same(waits, &other.waits, Wait::is_same_as)
+            && are_same(checks, &other.checks, FailingCheck::is_same_as)
+            && *unpublished == other.unpublished
+    }
+
     /// Returns the report as JSON, shortened to fit into [`REPORT_MAX_BYTES`]: first the log
     /// is removed, then the plan's actions after the eighth, then the output of checks and the
     /// reasons why services are not published.
@@ -97,6 +129,10 @@ impl Report {
         smaller.unpublished.iter_mut().for_each(|service| service.reason.clear());
         write(&smaller)
     }
+}
+
+fn are_same<T>(ones: &[T], others: &[T], is_same: impl Fn(&T, &T) -> bool) -> bool {
+    ones.len() == others.len() && ones.iter().zip(others).all(|(one, other)| is_same(one, other))
 }
 
 /// A check of a host that does not pass.
@@ -149,5 +185,74 @@ impl FailingCheck {
     /// of it alone is not worth a new report.
     pub fn is_same_as(&self, other: &Self) -> bool {
         (&self.service, &self.check, self.status) == (&other.service, &other.check, other.status)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::health::Level;
+    use crate::plan::Reason;
+    use crate::steps::StepPhase;
+
+    #[test]
+    fn a_report_says_the_same_unless_something_changed_that_a_reader_needs() {
+        let wait = Wait {
+            service: ServiceName::new("db").unwrap(),
+            level: Level::Functional,
+            need: 2,
+            have: 1,
+            phase: StepPhase::Apply,
+            step: None,
+            unreachable: false,
+        };
+        let check = FailingCheck {
+            service: None,
+            check: "disk".into(),
+            status: CheckStatus::Critical,
+            line: "full".into(),
+        };
+        let service = UnpublishedService { service: ServiceName::new("web").unwrap(), reason: "why".into() };
+        let plan = Plan { phase: Phase::Idle, actions: vec![], because: Reason::Settled, requeue_at: None };
+        let report = Report {
+            at: EpochSeconds(1),
+            write_id: Token::new("a").unwrap(),
+            phase: Phase::Idle,
+            verdict: HostVerdict::Ok,
+            target: None,
+            installed: None,
+            plan,
+            store: None,
+            facts: MachineInfo::default(),
+            waits: vec![wait],
+            checks: vec![check],
+            unpublished: vec![service],
+            log: vec![],
+        };
+        let check = |change: fn(&mut Report), says_the_same: bool| {
+            let mut other = report.clone();
+            change(&mut other);
+            assert_eq!(report.says_the_same_as(&other), says_the_same, "{other:?}");
+        };
+        check(|_| {}, true);
+        check(|r| r.at = EpochSeconds(2), true);
+        check(|r| r.write_id = Token::new("b").unwrap(), true);
+        check(|r| r.plan.because = Reason::Spread, true);
+        check(|r| r.log = vec!["line".into()], true);
+        check(|r| r.waits[0].have = 0, true);
+        check(|r| r.checks[0].line = "fuller".into(), true);
+        check(|r| r.phase = Phase::Apply, false);
+        check(|r| r.verdict = HostVerdict::Running { version: Version::new("1").unwrap() }, false);
+        check(
+            |r| r.target = Some(ReportedTarget { version: Version::new("1").unwrap(), revision: 1 }),
+            false,
+        );
+        check(|r| r.installed = Version::new("1").ok(), false);
+        check(|r| r.store = Some(ReportedStore { lineage: Token::new("l").unwrap(), epoch: 1 }), false);
+        check(|r| r.facts.processors = 2, false);
+        check(|r| r.waits[0].need = 3, false);
+        check(|r| r.waits.clear(), false);
+        check(|r| r.checks[0].status = CheckStatus::Warning, false);
+        check(|r| r.unpublished[0].reason = "another".into(), false);
     }
 }

@@ -2,26 +2,21 @@
 
 use super::act::Act;
 use crate::codec;
+use crate::instruction::Epoch;
 use crate::keys::Key;
 use crate::names::{HostName, ServiceName, Version};
 use crate::records::{DropStaleRequest, Maintenance, RetryRequest, RosterEntry, StoreIdentity};
-use crate::snapshot::{Entry, KeySnapshot};
-use crate::store_trust::predates_epoch;
+use crate::snapshot::KeySnapshot;
 use crate::time::EpochSeconds;
 use crate::transaction::{Compare, Transaction};
 use std::collections::BTreeSet;
 
-/// True if this version is the instruction in force. An instruction that was written before the
-/// store was accepted does not count, and none counts while the identity of the store cannot be
-/// read.
+/// True if this version is the instruction in force. None is in force while the identity of the
+/// store cannot be read.
 pub fn is_in_force(found: &KeySnapshot, version: &Version) -> bool {
-    let identity = found.get(&Key::Store);
-    let epoch =
-        identity.map_or(Ok(0), |e| codec::read::<StoreIdentity>(&e.value).map(|identity| identity.epoch));
-    let accepted_at = identity.map_or(0, |e| e.mod_revision);
-    let is_this = |e: &&Entry| e.value == version.as_str().as_bytes();
-    let target = found.get(&Key::CurrentVersion).filter(is_this);
-    target.zip(epoch.ok()).is_some_and(|(e, epoch)| !predates_epoch(epoch, accepted_at, e.mod_revision))
+    let Ok(epoch) = Epoch::read(found.get(&Key::Store)) else { return false };
+    let instruction = epoch.instruction(found.get(&Key::CurrentVersion));
+    instruction.ok().flatten().is_some_and(|instruction| instruction.version == *version)
 }
 
 /// Returns the transaction that writes the desired version. With `only_if_unchanged` it replaces

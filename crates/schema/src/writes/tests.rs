@@ -8,11 +8,12 @@ use crate::codec;
 use crate::health::Health;
 use crate::keys::{Key, StatusState};
 use crate::names::{HostName, ServiceName, StatusType, Token, Version};
-use crate::plan::{HostVerdict, Phase, Plan, Reason};
+use crate::plan::{Phase, Plan, Reason};
 use crate::records::{LiveClaim, MachineInfo, Report, RosterEntry, StatusRecord};
 use crate::snapshot::{Entry, KeySnapshot};
 use crate::time::EpochSeconds;
 use crate::transaction::{Compare, Operation, Transaction};
+use crate::verdict::HostVerdict;
 use proptest::prelude::*;
 
 /// A store without leases: a lease is only a number on a key.
