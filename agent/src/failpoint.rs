@@ -38,21 +38,6 @@ pub(crate) async fn task_fault(_task: &str) {
     std::future::pending().await
 }
 
-/// Name of the fault that ends the task that follows the store, once.
-pub(crate) const MIRROR_ENDS: &str = "mirror-ends";
-
-/// True if the test requested this fault.
-#[cfg(debug_assertions)]
-pub(crate) fn is_wanted(name: &str) -> bool {
-    std::env::var("ORCHESTRATE_FAILPOINT").is_ok_and(|wanted| wanted == name)
-}
-
-/// Returns false in release builds.
-#[cfg(not(debug_assertions))]
-pub(crate) fn is_wanted(_name: &str) -> bool {
-    false
-}
-
 /// Kills this process if the test requested it at this point. `ORCHESTRATE_FAILPOINT` is `NAME`, or
 /// `NAME:FILE` to do it once: FILE is created before, and nothing happens if it exists already.
 #[cfg(debug_assertions)]

@@ -129,7 +129,9 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         None => {}
     }
     let options = MirrorOptions { backstop: settings.store.backstop, ..MirrorOptions::default() };
-    let mirror = Mirror::start(session.clone(), host::scope(&identity.host, state.listing()), options);
+    let mut tasks = Tasks::new();
+    let (mirror, mirroring) =
+        Mirror::new(session.clone(), host::scope(&identity.host, state.listing()), options);
     let (gate, gate_receiver) = watch::channel(Gate::default());
     let presence_config = PresenceConfig {
         host: identity.host.clone(),
@@ -144,10 +146,9 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         resume: true,
         lease: settings.store.live_lease,
     };
-    let presence = Presence::start(session.clone(), presence_config, gate_receiver);
+    let (presence, claiming) = Presence::new(session.clone(), presence_config, gate_receiver);
     let (trust_sender, trust) = watch::channel(catalog::Trust::default());
     let (fencing_sender, fencing) = watch::channel(catalog::Fencing::default());
-    let mut tasks = Tasks::new();
     let (loader, loaded) = catalog::Loader::new(settings_receiver.clone());
     let registry = Arc::new(checks::CheckRegistry::default());
     let scheduler = checks::Scheduler::new(
@@ -183,6 +184,8 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         catalog::Files::new(directory.try_clone()?, settings_receiver.clone(), &reader, names);
     let (rendering, templates) =
         templates::Templates::new(settings_receiver.clone(), reader.clone(), untrusted.clone());
+    tasks.spawn("mirror", mirroring);
+    tasks.spawn("presence", claiming);
     tasks.spawn("definitions", reconcile::run(loader));
     tasks.spawn("checks", reconcile::run(scheduler));
     tasks.spawn("publisher", reconcile::run(publisher));

@@ -39,15 +39,27 @@ pub(crate) trait Reconcile: Send {
 
 /// Runs a loop until a task on which it depends has ended.
 pub(crate) async fn run(mut task: impl Reconcile) {
+    run_until(&mut task, std::future::pending::<()>()).await;
+}
+
+/// Runs a loop until `stop` resolves, and returns what it resolves to; `None` if a task on which the
+/// loop depends has ended. A pass is never interrupted.
+pub(crate) async fn run_until<S>(task: &mut impl Reconcile, stop: impl Future<Output = S>) -> Option<S> {
+    let mut stop = std::pin::pin!(stop);
     let mut wake = Wake::Started;
     loop {
         let requeue_at = task.pass(wake).await;
+        let next = async {
+            tokio::select! {
+                event = task.next_event() => event.map(Wake::Event),
+                () = sleep_until(requeue_at) => Some(Wake::TimeCame),
+            }
+        };
         let next = tokio::select! {
-            event = task.next_event() => match event {
-                Some(event) => Wake::Event(event),
-                None => return,
-            },
-            () = sleep_until(requeue_at) => Wake::TimeCame,
+            // Stopping comes first, because the signal to stop also ends some tasks.
+            biased;
+            stopped = stop.as_mut() => return Some(stopped),
+            next = next => next?,
         };
         if let Wake::Event(event) = &next {
             let debounce = task.debounce(event);

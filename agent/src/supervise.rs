@@ -83,6 +83,15 @@ impl Tasks {
     }
 }
 
+/// Runs the work of a task that a supervised task has started. The supervised task must end with its
+/// panic. A test can make it panic at this point.
+pub(crate) async fn child<T>(name: &str, work: impl Future<Output = T>) -> T {
+    tokio::select! {
+        () = failpoint::task_fault(name) => panic!("{name}: a child that works in a loop does not return"),
+        done = work => done,
+    }
+}
+
 /// Sends the name of a task when it is dropped.
 struct End {
     name: &'static str,

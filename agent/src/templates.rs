@@ -4,6 +4,7 @@
 use crate::catalog::{CatalogSnapshot, Reader};
 use crate::files::Directory;
 use crate::reconcile::{self, Reconcile, Wake};
+use crate::supervise;
 use crate::{command, trust};
 use catalog::InstanceView;
 use minijinja::syntax::SyntaxConfig;
@@ -101,14 +102,15 @@ impl Reconcile for Templates {
             self.renderers.shutdown().await;
             self.states.send_replace(Arc::default());
             for template in templates.clone() {
-                self.renderers.spawn(reconcile::run(Renderer {
+                let renderer = Renderer {
                     template,
                     reader: self.reader.clone(),
                     changes: self.reader.changes(),
                     states: self.states.clone(),
                     untrusted: self.untrusted.clone(),
                     refused: None,
-                }));
+                };
+                self.renderers.spawn(supervise::child("renderer", reconcile::run(renderer)));
             }
             self.rendered = Some(templates);
         }

@@ -95,7 +95,8 @@ fn a_name_that_another_agent_holds_makes_no_agent_spin() {
 fn an_agent_whose_view_of_the_store_has_ended_ends_and_says_so() {
     let etcd = Etcd::single();
     let mut host = Host::new("h1", &etcd.endpoints());
-    host.set_environment("ORCHESTRATE_FAILPOINT", "mirror-ends");
+    // The fault happens at the start, because the file exists.
+    host.set_environment("ORCHESTRATE_FAILPOINT", "task-returns:mirror:/dev/null");
     host.start();
     let ended = wait::until("the agent ends", || host.ended(), String::new);
     assert_eq!(ended, Some(70));

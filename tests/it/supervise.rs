@@ -61,3 +61,38 @@ fn a_task_that_panics_ends_the_agent_and_the_next_one_goes_on() {
 fn a_task_that_returns_ends_the_agent_and_the_next_one_goes_on() {
     every_task_ends("task-returns");
 }
+
+/// The probe of a need, the run of a check and the renderer of a file work in tasks of their own.
+#[test]
+fn a_child_of_a_task_that_panics_ends_the_agent() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let host = Host::new("h1", &etcd.endpoints());
+    host.write("list.j2", "{{ services() | length }}");
+    let settings = format!(
+        "[[template]]\nsource = {:?}\ntarget = {:?}\n\
+         [[requires]]\nservice = \"web\"\nphase = \"converge\"\nprobe = [\"/bin/true\"]\n",
+        host.path("list.j2"),
+        host.path("list")
+    );
+    let mut host = host.with(&settings);
+    host.write_switched_service("web", 80);
+    host.write("web-works", "");
+    store.put("/current_version", "1");
+    for (child, task) in [("check", "checks"), ("probe", "needs"), ("renderer", "templates")] {
+        let trigger = host.path(child);
+        host.set_environment("ORCHESTRATE_FAILPOINT", &format!("task-panics:{child}:{}", trigger.display()));
+        host.start();
+        host.wait_for_verdict("ok");
+        std::fs::write(&trigger, "").expect("written");
+        let pid = host.pid();
+        wait::until("the agent ends", || (!process::lives(pid)).then_some(()), || host.describe());
+        assert_eq!(host.ended(), Some(Some(70)), "{child}");
+        let log = host.read("agent.log");
+        assert!(log.contains(&format!("the task {task} has ended: it panicked")), "{child}: {log}");
+    }
+    host.unset_environment("ORCHESTRATE_FAILPOINT");
+    host.start();
+    store.put("/current_version", "2");
+    host.wait_for_listing(&store, "2");
+}

@@ -207,6 +207,12 @@ impl Follower {
         (follower, reader)
     }
 
+    /// Ends the tasks of all feeds, as only a fault does.
+    #[cfg(test)]
+    pub(super) fn end_feeds(&mut self) {
+        self.feeds.events.close();
+    }
+
     fn follow_interest(&mut self) {
         let mut wanted: BTreeSet<ServiceName> = self.interest.lock().keys().cloned().collect();
         wanted.extend(self.settings.follow.iter().cloned());

@@ -5,6 +5,7 @@ use super::reader::{CatalogSnapshot, Reader};
 use super::trust::Trust;
 use crate::command;
 use crate::reconcile::{Reconcile, Wake};
+use crate::supervise;
 use catalog::requires::{Count, Requirement, RosterContext, RosterCount, digest, unmet};
 use etcd_session::{Collected, Collector, Feed, FeedEvent, FeedOptions, Session};
 use planning::policy::Policy;
@@ -276,11 +277,11 @@ impl NeedsTask {
                 ("ORCHESTRATE_PROBE_SERVICE".to_owned(), requirement.service.to_string()),
                 ("ORCHESTRATE_PROBE_LEVEL".into(), requirement.level.to_string()),
             ]);
-            self.probes.spawn(async move {
+            self.probes.spawn(supervise::child("probe", async move {
                 let outcome =
                     command::run(&probe.2, &environment, PROBE_TIMEOUT, PROBE_OUTPUT_MAX_BYTES).await;
                 (probe, outcome)
-            });
+            }));
         }
     }
 

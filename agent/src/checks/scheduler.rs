@@ -5,6 +5,7 @@ use super::registry::CheckRegistry;
 use super::run::run;
 use crate::catalog::Loaded;
 use crate::reconcile::{Reconcile, Wake};
+use crate::supervise;
 use catalog::definitions::{CheckDefinition, CheckKind};
 use etcd_session::jitter;
 use schema::names::CheckId;
@@ -97,11 +98,14 @@ impl Scheduler {
         self.running.retain(|id, running| wanted.get(id) == Some(&running.definition));
         for (id, definition) in wanted {
             if !self.running.contains_key(&id) {
-                let task = self.tasks.spawn(run_repeatedly(
-                    self.registry.clone(),
-                    definition.clone(),
-                    self.permits.clone(),
-                    self.untrusted.clone(),
+                let task = self.tasks.spawn(supervise::child(
+                    "check",
+                    run_repeatedly(
+                        self.registry.clone(),
+                        definition.clone(),
+                        self.permits.clone(),
+                        self.untrusted.clone(),
+                    ),
                 ));
                 self.running.insert(id, RunningCheck { definition, task });
             }

@@ -14,13 +14,14 @@ mod store_view;
 pub(crate) use execute::{Executor, read_version_file};
 pub(crate) use store_view::scope;
 
-use crate::catalog::{Fencing, Needs, PublishedServices, Reader, Trust};
+use crate::catalog::{CatalogSnapshot, Fencing, Needs, PublishedServices, Reader, Trust};
 use crate::certificates::Certificates;
 use crate::checks::CheckRegistry;
+use crate::clock;
+use crate::reconcile::{self, Reconcile, Wake};
 use crate::status::Status;
 use crate::step::RunResult;
 use crate::supervise::TaskEnded;
-use crate::{clock, failpoint};
 use context::Context;
 use etcd_session::{Gate, Mirror, Presence, PresenceState, Snapshot, jitter};
 use execute::ExecuteError;
@@ -34,18 +35,20 @@ use schema::writes::WriteRefusal;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
-/// Why the loop woke up. It carries no data, so ten changes can be one wake-up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wake {
+/// What wakes the loop. Except for the result of a step it carries no data, so ten changes can be one
+/// wake-up.
+#[derive(Debug)]
+pub(crate) enum HostEvent {
     StoreChanged,
     ClaimChanged,
-    StepEnded,
-    TimeCame,
+    StepEnded(Box<(RunningStep, RunResult)>),
     SettingsChanged,
     ServicesChanged,
     CatalogChanged,
     ChecksChanged,
+    WatchdogDue,
 }
 
 /// The parts of the reconcile loop.
@@ -86,8 +89,75 @@ pub(crate) struct Reconciler {
 
 /// Time that the supervisor has to say which task ended.
 const SUPERVISOR_DELAY: Duration = Duration::from_secs(1);
+/// Longest time between two reads of the clock while a time is awaited.
+const CLOCK_POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// Interval at which the version file of an external driver is read.
 const VERSION_FILE_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The running loop: its parts, what it knows, and what wakes it.
+struct HostLoop {
+    parts: Reconciler,
+    context: Context,
+    snapshots: watch::Receiver<Arc<Snapshot>>,
+    presences: watch::Receiver<PresenceState>,
+    catalog: watch::Receiver<Arc<CatalogSnapshot>>,
+    checks: watch::Receiver<u64>,
+    watchdog: tokio::time::Interval,
+    /// The task that this one depends on and that has ended.
+    ended: Option<TaskEnded>,
+}
+
+impl Reconcile for HostLoop {
+    type Event = HostEvent;
+
+    async fn next_event(&mut self) -> Option<HostEvent> {
+        let follows_catalog = self.context.follows_catalog();
+        let parts = &mut self.parts;
+        // A channel whose sender was dropped would be ready for ever, so that is the end and no
+        // event.
+        let changed = tokio::select! {
+            changed = self.snapshots.changed() => (changed.is_ok(), HostEvent::StoreChanged, "mirror"),
+            changed = self.presences.changed() => (changed.is_ok(), HostEvent::ClaimChanged, "presence"),
+            Some(ended) = parts.ends.recv() => return Some(HostEvent::StepEnded(Box::new(ended))),
+            changed = parts.settings.changed() => (changed.is_ok(), HostEvent::SettingsChanged, "signals"),
+            changed = parts.untrusted.changed() => (changed.is_ok(), HostEvent::SettingsChanged, "signals"),
+            changed = parts.needs.changed() => (changed.is_ok(), HostEvent::ServicesChanged, "needs"),
+            changed = parts.services.changed() => (changed.is_ok(), HostEvent::ServicesChanged, "publisher"),
+            changed = self.catalog.changed(), if follows_catalog => {
+                (changed.is_ok(), HostEvent::CatalogChanged, "catalog")
+            }
+            changed = self.checks.changed() => (changed.is_ok(), HostEvent::ChecksChanged, "checks"),
+            _ = self.watchdog.tick() => return Some(HostEvent::WatchdogDue),
+        };
+        match changed {
+            (true, event, _) => Some(event),
+            (false, _, task) => {
+                self.ended = Some(TaskEnded::of(task));
+                None
+            }
+        }
+    }
+
+    async fn pass(&mut self, wake: Wake<HostEvent>) -> Option<Instant> {
+        tracing::trace!(?wake, "awake");
+        match wake {
+            Wake::Event(HostEvent::StepEnded(ended)) => {
+                let (running, result) = *ended;
+                end_step(&mut self.context, &self.parts.executor, running, result);
+            }
+            Wake::Event(HostEvent::WatchdogDue) => crate::systemd::ping(),
+            _ => {}
+        }
+        // Marked as seen before the pass, so that a change during it wakes the loop again.
+        self.catalog.borrow_and_update();
+        self.checks.borrow_and_update();
+        let requeue_at =
+            self.parts.reconcile_once(&mut self.context, &mut self.snapshots, &mut self.presences).await;
+        // tokio's timers do not count the time that the machine is suspended, so the loop reads the
+        // clock that does at least once a minute.
+        requeue_at.map(|at| Instant::now() + at.since(clock::boot_millis()).min(CLOCK_POLL_INTERVAL))
+    }
+}
 
 impl Reconciler {
     /// Runs until `stop` resolves, or until a task that this one depends on has ended. It never
@@ -97,86 +167,37 @@ impl Reconciler {
     /// Returns an error if a task that this one depends on has ended: its messages would never
     /// arrive, so the process has to end.
     pub(crate) async fn run(
-        mut self,
+        self,
         state: HostState,
         facts: MachineInfo,
         stop: impl Future<Output = Result<(), TaskEnded>>,
     ) -> Result<(), TaskEnded> {
-        tokio::pin!(stop);
-        let mut snapshots = self.mirror.snapshots();
-        let mut presences = self.presence.states();
-        let mut catalog = self.reader.changes();
-        let mut checks = self.registry.status_changes();
+        let mut stop = std::pin::pin!(stop);
         let policy = self.settings.borrow().policy.clone();
-        let mut context = Context::new(state, policy, facts);
+        let context = Context::new(state, policy, facts);
         if let Some(running) = &context.state.running {
             tracing::info!(run = %running.run_id, step = %running.step, "a step was running: waiting for its end");
             self.executor.await_run(running.clone(), None);
         }
-        if failpoint::is_wanted(failpoint::MIRROR_ENDS) {
-            self.mirror.end();
-        }
-        let mut watchdog = tokio::time::interval(self.watchdog.unwrap_or(Duration::from_secs(3600)));
-        let ended = loop {
-            // Marked as seen before the pass, so that a change during it wakes the loop again.
-            catalog.borrow_and_update();
-            checks.borrow_and_update();
-            let requeue_at = self.reconcile_once(&mut context, &mut snapshots, &mut presences).await;
-            let follows_catalog = context.follows_catalog();
-            let wake = async {
-                tokio::select! {
-                    // All branches are cancel safe: receivers of watch channels, the queue of ended
-                    // steps and timers lose nothing when dropped. A channel whose sender was
-                    // dropped would be ready for ever, so that is an error and no wake-up.
-                    changed = snapshots.changed() => {
-                        changed.map(|()| Wake::StoreChanged).map_err(|_| TaskEnded::of("mirror"))
-                    }
-                    changed = presences.changed() => {
-                        changed.map(|()| Wake::ClaimChanged).map_err(|_| TaskEnded::of("presence"))
-                    }
-                    Some((running, result)) = self.ends.recv() => {
-                        end_step(&mut context, &self.executor, running, result);
-                        Ok(Wake::StepEnded)
-                    }
-                    () = sleep_until(requeue_at) => Ok(Wake::TimeCame),
-                    changed = self.settings.changed() => {
-                        changed.map(|()| Wake::SettingsChanged).map_err(|_| TaskEnded::of("signals"))
-                    }
-                    changed = self.untrusted.changed() => {
-                        changed.map(|()| Wake::SettingsChanged).map_err(|_| TaskEnded::of("signals"))
-                    }
-                    changed = self.needs.changed() => {
-                        changed.map(|()| Wake::ServicesChanged).map_err(|_| TaskEnded::of("needs"))
-                    }
-                    changed = self.services.changed() => {
-                        changed.map(|()| Wake::ServicesChanged).map_err(|_| TaskEnded::of("publisher"))
-                    }
-                    changed = catalog.changed(), if follows_catalog => {
-                        changed.map(|()| Wake::CatalogChanged).map_err(|_| TaskEnded::of("catalog"))
-                    }
-                    changed = checks.changed() => {
-                        changed.map(|()| Wake::ChecksChanged).map_err(|_| TaskEnded::of("checks"))
-                    }
-                    _ = watchdog.tick() => {
-                        crate::systemd::ping();
-                        Ok(Wake::TimeCame)
-                    }
-                }
-            };
-            tokio::select! {
-                // Stopping comes first, because the signal to stop also ends some of these tasks.
-                biased;
-                stopped = &mut stop => break stopped,
-                reason = wake => match reason {
-                    Ok(reason) => tracing::trace!(?reason, "awake"),
-                    // If a supervised task has ended, the supervisor knows which one ended first.
-                    Err(ended) => break tokio::time::timeout(SUPERVISOR_DELAY, &mut stop)
-                        .await
-                        .unwrap_or(Err(ended)),
-                }
-            }
+        let mut host = HostLoop {
+            context,
+            snapshots: self.mirror.snapshots(),
+            presences: self.presence.states(),
+            catalog: self.reader.changes(),
+            checks: self.registry.status_changes(),
+            watchdog: tokio::time::interval(self.watchdog.unwrap_or(Duration::from_secs(3600))),
+            ended: None,
+            parts: self,
         };
-        if let Err(error) = context.save(&self.executor.directory) {
+        let ended = match reconcile::run_until(&mut host, stop.as_mut()).await {
+            Some(stopped) => stopped,
+            // If a supervised task has ended, the supervisor knows which one ended first.
+            None => match tokio::time::timeout(SUPERVISOR_DELAY, stop).await {
+                Ok(stopped) => stopped,
+                Err(_) => host.ended.take().map_or(Ok(()), Err),
+            },
+        };
+        if let Err(error) = host.context.save(&host.parts.executor.directory) {
             tracing::error!(%error, "the journal could not be written");
         }
         ended
@@ -339,13 +360,4 @@ fn end_step(context: &mut Context, executor: &Executor, running: RunningStep, re
     let report = StepReport { phase, step, end: result.end, log };
     context.state.record(Fact::StepEnded(report), &context.policy, clock::now(), jitter());
     context.unsaved = true;
-}
-
-async fn sleep_until(at: Option<BootMillis>) {
-    match at {
-        // tokio's timers do not count the time that the machine is suspended, so the loop reads the
-        // clock that does at least once a minute.
-        Some(at) => tokio::time::sleep(at.since(clock::boot_millis()).min(Duration::from_secs(60))).await,
-        None => std::future::pending().await,
-    }
 }

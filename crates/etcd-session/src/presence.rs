@@ -100,30 +100,27 @@ pub enum PresenceState {
     },
 }
 
-/// A running claim task. It ends when this is dropped. The lease is not revoked: it expires or is
-/// resumed.
+/// The claim, as other tasks see it.
 pub struct Presence {
     states: watch::Receiver<PresenceState>,
     check: mpsc::Sender<()>,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Drop for Presence {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 /// Time between two looks at the remaining time of another instance's lease.
 const CONTEST_POLL_INTERVAL: Duration = Duration::from_secs(3);
 
 impl Presence {
-    /// Starts a task that claims the name once the gate is open.
-    pub fn start(session: Session, config: PresenceConfig, gate: watch::Receiver<Gate>) -> Self {
+    /// Prepares to claim the name once the gate is open. Returns the claim and its task, which runs
+    /// until it is dropped. The lease is not revoked then: it expires or is resumed.
+    pub fn new(
+        session: Session,
+        config: PresenceConfig,
+        gate: watch::Receiver<Gate>,
+    ) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (sender, states) = watch::channel(PresenceState::NotYet);
         let (check, checks) = mpsc::channel(1);
-        let task = tokio::spawn(Claimant { session, config, gate, sender, checks, held: None }.run());
-        Self { states, check, task }
+        let task = Claimant { session, config, gate, sender, checks, held: None };
+        (Self { states, check }, task.run())
     }
 
     /// Returns a receiver of the state, which can also wait for the next one.
@@ -235,7 +232,7 @@ impl Claimant {
         tokio::select! {
             // Neither arm holds data that is lost when it is dropped.
             () = tokio::time::sleep(delay) => {}
-            _ = self.checks.recv() => {}
+            Some(()) = self.checks.recv() => {}
         }
     }
 
@@ -367,7 +364,7 @@ impl Claimant {
             let input = tokio::select! {
                 // No arm holds data that is lost when it is dropped.
                 () = due => KeepInput::Due,
-                _ = self.checks.recv() => KeepInput::Check,
+                Some(()) = self.checks.recv() => KeepInput::Check,
                 changed = self.gate.changed() => KeepInput::Gate { exists: changed.is_ok() },
             };
             match input {

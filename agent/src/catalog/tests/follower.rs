@@ -1,6 +1,6 @@
 use super::{LIMIT, Others, host, service, settings, wait_until};
 use crate::catalog::{CatalogSnapshot, Follower, Reader, Trust};
-use crate::reconcile;
+use crate::reconcile::{self, Reconcile, Wake};
 use etcd_session::Session;
 use schema::health::Health;
 use schema::keys::Key;
@@ -192,4 +192,19 @@ async fn changes_that_come_together_are_shown_together() {
     let expected: Vec<(&str, Option<Health>)> = names.iter().map(|name| (name.as_str(), None)).collect();
     let last = fixture.shows("db", &expected).await;
     assert!(last.generation > before, "{}", last.generation);
+}
+
+/// Without the feed the catalog would be served as it was, and count as connected.
+#[tokio::test(start_paused = true)]
+async fn a_follower_without_its_feed_ends() {
+    let store = InProcess::start();
+    let trust = watch::Sender::new(Trust { epoch: Some(0), release: 0 });
+    let catalog = settings("").catalog.clone();
+    let (mut follower, _reader) =
+        Follower::new(Session::through(store.clone()), catalog, trust.subscribe(), None);
+    follower.pass(Wake::Started).await;
+    follower.end_feeds();
+    let ended = tokio::time::timeout(LIMIT, tokio::spawn(reconcile::run(follower))).await;
+    let panic = ended.expect("the task ends").expect_err("it panics").into_panic();
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"a feed of the catalog has ended"));
 }

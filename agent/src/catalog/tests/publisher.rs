@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 const NAME: &str = "h1";
@@ -31,9 +31,8 @@ struct Agent {
     loaded: watch::Sender<Arc<Loaded>>,
     published: watch::Receiver<Arc<PublishedServices>>,
     presence: Presence,
-    publisher: JoinHandle<()>,
-    /// Its watch notices that a connection broke, as in an agent.
     _mirror: Mirror,
+    tasks: JoinSet<()>,
 }
 
 impl Agent {
@@ -51,9 +50,10 @@ impl Agent {
         let gate = watch::Sender::new(Gate { open: true, ..Gate::default() });
         let roster = RosterEntry::default();
         let config = PresenceConfig { host: host(NAME), claim, roster, resume: true, lease: LEASE };
-        let presence = Presence::start(session.clone(), config, gate.subscribe());
+        let (presence, claiming) = Presence::new(session.clone(), config, gate.subscribe());
         let scope = Scope { watched: vec![Key::CurrentVersion], ..Scope::default() };
-        let mirror = Mirror::start(session.clone(), scope, MirrorOptions::default());
+        // The watch of the mirror notices that a connection broke, as in an agent.
+        let (mirror, mirroring) = Mirror::new(session.clone(), scope, MirrorOptions::default());
         let fencing = watch::Sender::new(Fencing { store_revision: Some(0), ..Fencing::default() });
         let loaded = watch::Sender::new(loaded(services));
         let inputs = PublisherInputs {
@@ -65,8 +65,11 @@ impl Agent {
         };
         let directory = Directory::open_or_create(state.path()).expect("a directory");
         let (publisher, published) = Publisher::new(host(NAME), session.clone(), directory, inputs);
-        let publisher = tokio::spawn(reconcile::run(publisher));
-        Self { session, gate, fencing, loaded, published, presence, publisher, _mirror: mirror }
+        let mut tasks = JoinSet::new();
+        tasks.spawn(claiming);
+        tasks.spawn(mirroring);
+        tasks.spawn(reconcile::run(publisher));
+        Self { session, gate, fencing, loaded, published, presence, _mirror: mirror, tasks }
     }
 
     /// Waits until exactly these services are published.
@@ -87,9 +90,8 @@ impl Agent {
     }
 
     /// Ends the agent as `kill -9` does.
-    async fn kill(self) {
-        self.publisher.abort();
-        let _ = self.publisher.await;
+    async fn kill(mut self) {
+        self.tasks.shutdown().await;
     }
 }
 

@@ -5,15 +5,21 @@ use solo_etcd::in_process::Link;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 const WATCHED: [Key; 2] = [Key::CurrentVersion, Key::Store];
 const POLLED: Key = Key::DropStale;
 
 fn start(fixture: &Fixture) -> (Mirror, watch::Receiver<Arc<Snapshot>>) {
-    let scope = Scope { watched: WATCHED.to_vec(), polled: vec![POLLED], polled_also: Vec::new() };
-    let mirror = Mirror::start(fixture.session.clone(), scope, MirrorOptions::default());
-    let snapshots = mirror.snapshots();
+    let (mirror, snapshots, _) = start_task(fixture);
     (mirror, snapshots)
+}
+
+fn start_task(fixture: &Fixture) -> (Mirror, watch::Receiver<Arc<Snapshot>>, JoinHandle<()>) {
+    let scope = Scope { watched: WATCHED.to_vec(), polled: vec![POLLED], polled_also: Vec::new() };
+    let (mirror, task) = Mirror::new(fixture.session.clone(), scope, MirrorOptions::default());
+    let snapshots = mirror.snapshots();
+    (mirror, snapshots, tokio::spawn(task))
 }
 
 fn value<'a>(snapshot: &'a Snapshot, key: &Key) -> Option<&'a str> {
@@ -163,9 +169,9 @@ async fn keys_that_are_polled_as_well_replace_the_ones_before() {
 #[tokio::test(start_paused = true)]
 async fn a_mirror_that_ended_is_an_error_for_its_readers() {
     let fixture = Fixture::new().await;
-    let (mirror, mut snapshots) = start(&fixture);
+    let (_mirror, mut snapshots, task) = start_task(&fixture);
     wait_until(&mut snapshots, "the first read", |s| s.connected).await;
-    mirror.end();
+    task.abort();
     let ended =
         tokio::time::timeout(super::LIMIT, async { while snapshots.changed().await.is_ok() {} }).await;
     assert!(ended.is_ok(), "readers would wait for ever");

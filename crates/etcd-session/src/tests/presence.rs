@@ -9,6 +9,7 @@ use schema::store_trust::StoreMemory;
 use solo_etcd::in_process::Link;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -33,6 +34,13 @@ struct Claiming {
     gate: watch::Sender<Gate>,
     presence: Presence,
     states: watch::Receiver<PresenceState>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Claiming {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 impl Claiming {
@@ -43,9 +51,9 @@ impl Claiming {
 
     fn behind(fixture: &Fixture, config: PresenceConfig, gate: Gate) -> Self {
         let gate = watch::Sender::new(gate);
-        let presence = Presence::start(fixture.session.clone(), config, gate.subscribe());
+        let (presence, task) = Presence::new(fixture.session.clone(), config, gate.subscribe());
         let states = presence.states();
-        Self { gate, presence, states }
+        Self { gate, presence, states, task: tokio::spawn(task) }
     }
 
     /// Waits until the name is held under another revision than this one.
@@ -230,7 +238,8 @@ async fn in_a_restored_store_the_old_lease_is_not_kept_alive() {
     let gate = Gate { open: true, store_revision, history: 0, memory: Some(memory(store_revision)) };
     // The watch of the agent's mirror notices that the connection broke.
     let scope = Scope { watched: vec![Key::CurrentVersion], ..Scope::default() };
-    let _mirror = Mirror::start(fixture.session.clone(), scope, MirrorOptions::default());
+    let (_mirror, task) = Mirror::new(fixture.session.clone(), scope, MirrorOptions::default());
+    tokio::spawn(task);
     let mut claiming = Claiming::behind(&fixture, config(claim("a", "boot")), gate);
     let (lease, live_revision) = claiming.held().await;
     announce(&mut fixture, lease).await;

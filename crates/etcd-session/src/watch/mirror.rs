@@ -78,30 +78,26 @@ pub struct Snapshot {
     pub error: Option<StoreError>,
 }
 
-/// A running mirror. It ends when this is dropped.
+/// A mirror, as its readers see it.
 pub struct Mirror {
     snapshots: watch::Receiver<Arc<Snapshot>>,
     resync_requests: tokio::sync::mpsc::Sender<()>,
     polled_also: watch::Sender<Vec<Key>>,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Drop for Mirror {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 impl Mirror {
-    /// Starts to follow the keys of the scope.
-    pub fn start(session: Session, scope: Scope, options: MirrorOptions) -> Self {
+    /// Prepares to follow the keys of the scope. Returns the mirror and its task, which runs until
+    /// it is dropped. Readers that wait for the next snapshot get an error then.
+    pub fn new(
+        session: Session,
+        scope: Scope,
+        options: MirrorOptions,
+    ) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (sender, snapshots) = watch::channel(Arc::new(Snapshot::default()));
         let (resync_requests, requests) = tokio::sync::mpsc::channel(1);
         let (polled_also, also) = watch::channel(scope.polled_also.clone());
-        let task = tokio::spawn(
-            MirrorTask { session, scope, options, sender, resync_requests: requests, also }.run(),
-        );
-        Self { snapshots, resync_requests, polled_also, task }
+        let task = MirrorTask { session, scope, options, sender, resync_requests: requests, also };
+        (Self { snapshots, resync_requests, polled_also }, task.run())
     }
 
     /// Returns a receiver of the newest snapshot, which can also wait for the next one.
@@ -119,11 +115,6 @@ impl Mirror {
             }
             differs
         });
-    }
-
-    /// Ends the mirror. Receivers that wait for the next snapshot get an error.
-    pub fn end(&self) {
-        self.task.abort();
     }
 
     /// Requests a resync now. Requests that arrive together cause one read.
@@ -321,7 +312,7 @@ impl MirrorTask {
                 // The other arms hold no data.
                 message = stream.message() => WatchInput::Answer(message),
                 () = tokio::time::sleep_until(backstop) => WatchInput::Resync,
-                _ = self.resync_requests.recv() => WatchInput::Resync,
+                Some(()) = self.resync_requests.recv() => WatchInput::Resync,
             };
             let answer = match input {
                 WatchInput::Resync => {

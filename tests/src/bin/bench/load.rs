@@ -216,7 +216,8 @@ async fn propagation(endpoint: &str, watchers: usize, mirrors: bool, rounds: usi
         tokio::spawn(async move {
             if mirrors {
                 let scope = Scope { watched: vec![Key::CurrentVersion], ..Scope::default() };
-                let mirror = Mirror::start(session(&endpoint), scope, MirrorOptions::default());
+                let (mirror, task) = Mirror::new(session(&endpoint), scope, MirrorOptions::default());
+                tokio::spawn(task);
                 let mut snapshots = mirror.snapshots();
                 snapshots.wait_for(|s| s.connected).await.expect("running");
                 let _ = ready_sender.send(());
@@ -290,7 +291,8 @@ impl StoreSide {
             polled: vec![Key::Announced(host.clone()), Key::Report(host.clone())],
             ..Scope::default()
         };
-        let mirror = Mirror::start(session.clone(), scope, MirrorOptions::default());
+        let (mirror, task) = Mirror::new(session.clone(), scope, MirrorOptions::default());
+        tokio::spawn(task);
         let claim = LiveClaim {
             instance: Token::new(format!("i{number}")).expect("a token"),
             machine_id: format!("m{number}"),
@@ -302,7 +304,8 @@ impl StoreSide {
         let (gate_sender, gate) = watch::channel(Gate { open: true, ..Gate::default() });
         let lease = StoreSettings::default().live_lease;
         let config = PresenceConfig { host, claim, roster: RosterEntry::default(), resume: true, lease };
-        let presence = Presence::start(session.clone(), config, gate);
+        let (presence, task) = Presence::new(session.clone(), config, gate);
+        tokio::spawn(task);
         let (sink, events) = mpsc::channel(16);
         let feed = Feed::start(session, Prefix::Services, FeedOptions::default(), 0, sink);
         Self { mirror, presence, _feed: feed, events, _gate: gate_sender }
