@@ -395,7 +395,7 @@ pub(crate) enum CatalogVerb {
     Dns {
         /// Name to look up, for example web.service.consul
         name: String,
-        /// Record type: A, AAAA, SRV, PTR, SOA or NS
+        /// Type of the records, for example A or SRV
         #[arg(default_value = "A")]
         kind: String,
         /// Domain of the zone

@@ -270,6 +270,16 @@ fn tested_rows(table: &str, tests_in: usize) -> Vec<Vec<String>> {
 }
 
 #[test]
+fn every_path_in_the_architecture_exists() {
+    let text = read("docs/architecture.md");
+    let quoted = text.split('`').skip(1).step_by(2);
+    let roots = ["agent/", "crates/", "ctl/", "docs/", "hiera-bridge/", "packaging/", "tests/"];
+    let paths: Vec<&str> = quoted.filter(|path| roots.iter().any(|root| path.starts_with(root))).collect();
+    let missing: Vec<&&str> = paths.iter().filter(|path| !repository().join(path).exists()).collect();
+    assert!(paths.len() > 40 && missing.is_empty(), "{} paths, missing: {missing:?}", paths.len());
+}
+
+#[test]
 fn every_promise_of_behaviour_has_a_test_that_exists() {
     let rows = tested_rows("tests/behaviour.md", 1);
     let promises: BTreeSet<&String> = rows.iter().map(|row| &row[0]).collect();

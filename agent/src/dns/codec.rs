@@ -135,16 +135,7 @@ impl ParsedQuery {
         // Bytes that are not UTF-8 become a character that no name of this server has.
         let labels: Vec<_> = name.iter().map(String::from_utf8_lossy).collect();
         let labels: Vec<&str> = labels.iter().map(AsRef::as_ref).collect();
-        let kind = match self.query.query_type {
-            RecordType::A => QueryType::A,
-            RecordType::AAAA => QueryType::Aaaa,
-            RecordType::SRV => QueryType::Srv,
-            RecordType::PTR => QueryType::Ptr,
-            RecordType::SOA => QueryType::Soa,
-            RecordType::NS => QueryType::Ns,
-            RecordType::ANY => QueryType::Any,
-            _ => QueryType::Other,
-        };
+        let kind = QueryType::of_number(self.query.query_type.into());
         let mut found = answer(&Question { labels, kind }, view, zone);
         if let Some(host) = found.host.take() {
             match claim(&host) {

@@ -15,7 +15,9 @@ use schema::codec::ValueError;
 use schema::health::Level;
 use schema::names::{HostName, ServiceName, Tag};
 use schema::records::{LiveClaim, usable_addresses};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
 use std::sync::Arc;
 
 /// The zone that the server answers for.
@@ -52,6 +54,60 @@ pub enum QueryType {
     Any,
     /// A type that exists but that no name here has.
     Other,
+}
+
+impl QueryType {
+    /// The types that the command line knows, in the order of its messages.
+    const NAMED: [Self; 6] = [Self::A, Self::Aaaa, Self::Srv, Self::Ptr, Self::Soa, Self::Ns];
+
+    /// Returns the name and the number in IANA's registry of DNS parameters.
+    const fn registered(self) -> (&'static str, Option<u16>) {
+        match self {
+            Self::A => ("A", Some(1)),
+            Self::Aaaa => ("AAAA", Some(28)),
+            Self::Srv => ("SRV", Some(33)),
+            Self::Ptr => ("PTR", Some(12)),
+            Self::Soa => ("SOA", Some(6)),
+            Self::Ns => ("NS", Some(2)),
+            Self::Any => ("ANY", Some(255)),
+            Self::Other => ("another type", None),
+        }
+    }
+
+    /// Returns the type with this number.
+    pub fn of_number(number: u16) -> Self {
+        let has_number = |kind: &Self| kind.registered().1 == Some(number);
+        Self::NAMED.into_iter().chain([Self::Any]).find(has_number).unwrap_or(Self::Other)
+    }
+}
+
+impl fmt::Display for QueryType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.registered().0)
+    }
+}
+
+/// A text that names no type which can be asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?}: {known}", known = names(&QueryType::NAMED))]
+pub struct UnknownQueryType(String);
+
+/// Lists names: `A, B or C`.
+fn names(kinds: &[QueryType]) -> String {
+    let names: Vec<String> = kinds.iter().map(QueryType::to_string).collect();
+    match names.split_last() {
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
+
+impl FromStr for QueryType {
+    type Err = UnknownQueryType;
+
+    fn from_str(text: &str) -> Result<Self, UnknownQueryType> {
+        let is_named = |kind: &Self| kind.registered().0.eq_ignore_ascii_case(text);
+        Self::NAMED.into_iter().find(is_named).ok_or_else(|| UnknownQueryType(text.to_owned()))
+    }
 }
 
 /// A question. Its name is in lower case and has no final dot.
@@ -98,6 +154,20 @@ pub enum Data {
     Ns(String),
     /// The minimal answer to a question for any type; it contains no information (RFC 8482).
     HostInfo,
+}
+
+impl Data {
+    /// Returns the data as text, as in the files of a DNS server.
+    pub fn text(&self, zone: &Zone) -> String {
+        match self {
+            Self::A(ip) => ip.to_string(),
+            Self::Aaaa(ip) => ip.to_string(),
+            Self::Srv { port, target } => format!("1 1 {port} {target}."),
+            Self::Ptr(name) | Self::Ns(name) => format!("{name}."),
+            Self::Soa => format!("ns.{0}. hostmaster.{0}.", zone.domain),
+            Self::HostInfo => "RFC8482".into(),
+        }
+    }
 }
 
 /// One record of an answer.

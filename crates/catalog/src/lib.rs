@@ -24,7 +24,8 @@ mod view;
 pub use cache::{CachedCatalog, CachedInstance, CachedNames};
 pub use common::Common;
 pub use dns::{
-    Answer, Claim, Data, QueryType, Question, ResourceRecord, ResponseCode, Zone, answer, reverse_address,
+    Answer, Claim, Data, QueryType, Question, ResourceRecord, ResponseCode, UnknownQueryType, Zone, answer,
+    reverse_address,
 };
 pub use guard::{Guard, GuardSettings, Retained};
 pub use hiera::{HieraFile, StoredAddresses, hiera_entries, service_of_entry, vanished_entries};

@@ -88,23 +88,9 @@ pub fn agent(host: &HostName, services: &BTreeSet<ServiceName>) -> Vec<Grant> {
 
 /// Returns grants for everything that this program keeps in the store.
 fn all(access: Access) -> Vec<Grant> {
-    let ones = [Key::CurrentVersion, Key::Store, Key::DropStale].map(Keys::One);
-    let below = [
-        Prefix::RunningVersions,
-        Prefix::Statuses,
-        Prefix::Services,
-        Prefix::HealthAll,
-        Prefix::Hosts,
-        Prefix::Lives,
-        Prefix::Announced,
-        Prefix::Reports,
-        Prefix::Retries,
-        Prefix::ReportingAll,
-        Prefix::Maintenances,
-        Prefix::Config,
-        Prefix::Events,
-    ];
-    grant(access, ones.into_iter().chain(below.map(Keys::Below)))
+    let ones = Key::SINGLE.map(Keys::One);
+    let below = Prefix::WHOLE.map(Keys::Below);
+    grant(access, ones.into_iter().chain(below))
 }
 
 /// Returns the grants that an operator's commands need. Decommissioning a host deletes everything

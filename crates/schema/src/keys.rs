@@ -139,6 +139,9 @@ type PerHost = (&'static str, fn(HostName) -> Key);
 type PerService = (&'static str, fn(ServiceName, HostName) -> Key);
 
 impl Key {
+    /// The keys that exist at most once. All other keys are in the ranges of [`Prefix::WHOLE`].
+    pub const SINGLE: [Self; 3] = [Self::CurrentVersion, Self::Store, Self::DropStale];
+
     /// Returns the host to which the key belongs; `None` for a key of the whole fleet. All keys of
     /// a host are deleted when it is decommissioned.
     pub fn host(&self) -> Option<&HostName> {
@@ -277,6 +280,23 @@ pub enum Prefix {
 }
 
 impl Prefix {
+    /// The ranges that together hold every key but [`Key::SINGLE`].
+    pub const WHOLE: [Self; 13] = [
+        Self::RunningVersions,
+        Self::Statuses,
+        Self::Services,
+        Self::HealthAll,
+        Self::Hosts,
+        Self::Lives,
+        Self::Announced,
+        Self::Reports,
+        Self::Retries,
+        Self::ReportingAll,
+        Self::Maintenances,
+        Self::Config,
+        Self::Events,
+    ];
+
     /// The ranges whose keys end in a host's name, after a version, type or service.
     pub const BEFORE_HOST: [Self; 5] =
         [Self::RunningVersions, Self::Statuses, Self::ReportingAll, Self::Services, Self::HealthAll];
@@ -335,6 +355,15 @@ pub fn documented() -> Vec<(String, &'static str)> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn every_documented_key_is_single_or_in_one_range() {
+        for (path, _) in documented() {
+            let single = Key::SINGLE.iter().filter(|key| key.to_string() == path).count();
+            let ranges = Prefix::WHOLE.iter().filter(|prefix| path.starts_with(&prefix.to_string())).count();
+            assert_eq!(single + ranges, 1, "{path}: operators would have no grant for it");
+        }
+    }
 
     fn name() -> impl Strategy<Value = String> {
         "[A-Za-z0-9][A-Za-z0-9._+~:-]{0,20}"

@@ -9,7 +9,7 @@ use crate::output::{self, Output};
 use anyhow::anyhow;
 use catalog::definitions::parse_profile_list;
 use catalog::{
-    Claim, Data, GuardSettings, Instance, QueryType, Question, StoredAddresses, View, Zone, answer,
+    Claim, GuardSettings, Instance, QueryType, Question, StoredAddresses, View, Zone, answer,
     catalog_from_store, vanished_entries,
 };
 use etcd_session::{Collected, Collector, EntryPage, Feed, FeedEvent, FeedOptions, StoreError};
@@ -383,18 +383,7 @@ pub(super) async fn dns(
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let kinds = [
-        ("A", QueryType::A),
-        ("AAAA", QueryType::Aaaa),
-        ("SRV", QueryType::Srv),
-        ("PTR", QueryType::Ptr),
-        ("SOA", QueryType::Soa),
-        ("NS", QueryType::Ns),
-    ];
-    let found = kinds.iter().find(|(known, _)| known.eq_ignore_ascii_case(kind));
-    let Some((kind, query)) = found else {
-        return Err(Failure::usage(anyhow!("{kind:?}: A, AAAA, SRV, PTR, SOA or NS")));
-    };
+    let kind: QueryType = kind.parse().map_err(|error| Failure::usage(anyhow::Error::new(error)))?;
     let (view, revision) = read(store, None, None).await?;
     let zone = Zone {
         domain: domain.trim_matches('.').to_ascii_lowercase(),
@@ -404,18 +393,18 @@ pub(super) async fn dns(
         negative_ttl: 5,
     };
     let lower = name.trim_end_matches('.').to_ascii_lowercase();
-    let mut found = answer(&Question { labels: lower.split('.').collect(), kind: *query }, &view, &zone);
+    let mut found = answer(&Question { labels: lower.split('.').collect(), kind }, &view, &zone);
     if let Some(host) = found.host.take() {
         let key = Key::Live(host);
         let snapshot = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
         let claim = Claim::read(snapshot.get(&key).map(|entry| &entry.value[..]));
-        found = found.with_claim(&claim.map_err(|e| Failure::cannot_tell(format!("{key}: {e}")))?, *query);
+        found = found.with_claim(&claim.map_err(|e| Failure::cannot_tell(format!("{key}: {e}")))?, kind);
     }
     let mut records = found.records;
     records.sort();
-    let lines: Vec<String> = records.iter().map(|record| record_text(&record.data, &zone)).collect();
+    let lines: Vec<String> = records.iter().map(|record| record.data.text(&zone)).collect();
     let answer = json!({
-        "name": lower, "type": kind, "answer": format!("{:?}", found.code), "records": lines,
+        "name": lower, "type": kind.to_string(), "answer": format!("{:?}", found.code), "records": lines,
         "revision": revision,
     });
     output.answer(&answer, |o| lines.iter().for_each(|line| o.line(line)));
@@ -423,15 +412,4 @@ pub(super) async fn dns(
         output::note(&format!("{lower} {kind}: {:?}, nothing", found.code));
     }
     Ok(Exit::of(!lines.is_empty()))
-}
-
-fn record_text(data: &Data, zone: &Zone) -> String {
-    match data {
-        Data::A(ip) => ip.to_string(),
-        Data::Aaaa(ip) => ip.to_string(),
-        Data::Srv { port, target } => format!("1 1 {port} {target}."),
-        Data::Ptr(name) | Data::Ns(name) => format!("{name}."),
-        Data::Soa => format!("ns.{0}. hostmaster.{0}.", zone.domain),
-        Data::HostInfo => "RFC8482".into(),
-    }
 }
