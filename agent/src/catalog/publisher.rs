@@ -14,7 +14,7 @@ use crate::files::Directory;
 use crate::reconcile::{Reconcile, Wake};
 use catalog::checks::health;
 use catalog::definitions::{Definitions, ServiceAddress, ServiceDefinition};
-use etcd_session::{Deadline, PresenceState, Session, StoreError, Written, jitter, write_backoff};
+use etcd_session::{Class, Deadline, PresenceState, Session, StoreError, Written, jitter, write_backoff};
 use planning::settings::Settings;
 use schema::codec::cut;
 use schema::health::Health;
@@ -22,10 +22,11 @@ use schema::keys::Key;
 use schema::names::{HostName, ServiceName};
 use schema::records::{Maintenance, REASON_MAX_BYTES, ServiceRecord, UnpublishedService};
 use schema::time::BootMillis;
-use schema::writes::Fence;
 use schema::writes::services::{SERVICES_IN_WRITE, ServiceChange, ServiceWrite};
+use schema::writes::{Fence, WriteRefusal};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -82,9 +83,35 @@ struct SavedServices {
 
 const MEMORY: &str = "services";
 const MEMORY_MAX_BYTES: u64 = 1024 * 1024;
+/// Shortest delay after the store refused a write.
+const REFUSED_DELAY: Duration = Duration::from_secs(5);
 /// Time between two reads of the machine's addresses, and between two comparisons of the store with
 /// what was written.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Why services could not be published.
+#[derive(Debug, thiserror::Error)]
+enum PublishError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The state that survives the process could not be read or written.
+    #[error("the state of the services: {0}")]
+    Local(#[from] io::Error),
+    #[error("refused, because the {0} has changed")]
+    Refused(WriteRefusal),
+}
+
+impl PublishError {
+    /// Returns the shortest delay before the next attempt. What the store refuses, as with the alarm
+    /// NOSPACE, it refuses again; but a new lease can be granted at once.
+    fn delay_min(&self) -> Duration {
+        match self {
+            Self::Store(StoreError::LeaseGone { .. }) => Duration::ZERO,
+            Self::Store(error) if error.class() == Class::Fatal => REFUSED_DELAY,
+            _ => Duration::ZERO,
+        }
+    }
+}
 
 /// One service of this host as it exists in the store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -188,10 +215,10 @@ impl Reconcile for Publisher {
             }
             Err(error) => {
                 self.failures += 1;
-                tracing::debug!(error, "services could not be published");
+                tracing::debug!(%error, "services could not be published");
                 // Whether the write took effect is not known, so the store is read again.
                 self.stored = None;
-                write_backoff().delay(self.failures, jitter())
+                write_backoff().delay(self.failures, jitter()).max(error.delay_min())
             }
         };
         self.show();
@@ -254,7 +281,7 @@ impl Publisher {
 
     /// Makes the store match the definitions. Returns false if the store may not be written now, or
     /// if there is nothing to publish.
-    async fn publish(&mut self) -> Result<bool, String> {
+    async fn publish(&mut self) -> Result<bool, PublishError> {
         let PresenceState::Held { lease: live_lease, live_revision } = self.inputs.presence.borrow().clone()
         else {
             self.stored = None;
@@ -319,7 +346,7 @@ impl Publisher {
     }
 
     /// Reads from the store the services that are not known yet.
-    async fn read(&mut self, wanted: &BTreeMap<ServiceName, ServiceRecord>) -> Result<(), String> {
+    async fn read(&mut self, wanted: &BTreeMap<ServiceName, ServiceRecord>) -> Result<(), PublishError> {
         let known = self.stored.as_ref();
         let services: BTreeSet<ServiceName> = wanted.keys().chain(&self.saved.services).cloned().collect();
         let missing: Vec<&ServiceName> = services
@@ -331,11 +358,7 @@ impl Publisher {
             return Ok(());
         }
         let deadline = Deadline::of_request();
-        let snapshot = self
-            .session
-            .read_services(&self.host, missing.iter().copied(), deadline)
-            .await
-            .map_err(|e| e.to_string())?;
+        let snapshot = self.session.read_services(&self.host, missing.iter().copied(), deadline).await?;
         let known_services = self.stored.get_or_insert_default();
         for service in missing {
             let (service, host) = (service.clone(), self.host.clone());
@@ -353,7 +376,10 @@ impl Publisher {
 
     /// Ensures that the records have a lease: the saved one only if it still holds a key of this
     /// host, else a new one.
-    async fn ensure_lease(&mut self, wanted: &BTreeMap<ServiceName, ServiceRecord>) -> Result<(), String> {
+    async fn ensure_lease(
+        &mut self,
+        wanted: &BTreeMap<ServiceName, ServiceRecord>,
+    ) -> Result<(), PublishError> {
         let lease = self.saved.work_lease;
         let holds = |known_services: &StoredService| {
             known_services.record.as_ref().is_some_and(|(_, l)| *l == lease && *l != 0)
@@ -373,36 +399,35 @@ impl Publisher {
         }
         let seconds = self.work_lease_seconds();
         let deadline = Deadline::of_request();
-        self.saved.work_lease =
-            self.session.grant_lease(seconds, deadline).await.map_err(|e| e.to_string())?;
+        self.saved.work_lease = self.session.grant_lease(seconds, deadline).await?;
         self.saved.seconds = seconds;
         self.lease_kept = Some(clock::boot_millis());
         self.remember(wanted.keys())
     }
 
-    async fn keep_lease(&mut self) -> Result<(), String> {
+    async fn keep_lease(&mut self) -> Result<(), PublishError> {
         let due = self.lease_due().is_some_and(|at| clock::boot_millis() >= at);
         if due { self.keep(self.saved.work_lease).await } else { Ok(()) }
     }
 
-    async fn keep(&mut self, lease: i64) -> Result<(), String> {
+    async fn keep(&mut self, lease: i64) -> Result<(), PublishError> {
         match self.session.keep_own_lease(lease, Deadline::of_request()).await {
             Ok(()) => {
                 self.lease_kept = Some(clock::boot_millis());
                 Ok(())
             }
-            Err(error) => Err(self.failed(&error)),
+            Err(error) => Err(self.failed(error)),
         }
     }
 
-    /// Returns the error as text. Forgets a lease that is gone, so that the next attempt grants a
-    /// new one, after the store was read again.
-    fn failed(&mut self, error: &StoreError) -> String {
+    /// Returns the error. Forgets a lease that is gone, so that the next attempt grants a new one,
+    /// after the store was read again.
+    fn failed(&mut self, error: StoreError) -> PublishError {
         if matches!(error, StoreError::LeaseGone { .. }) {
             tracing::info!("the lease of this host's records is gone: they are written again");
             self.forget_lease();
         }
-        error.to_string()
+        error.into()
     }
 
     fn forget_lease(&mut self) {
@@ -412,18 +437,18 @@ impl Publisher {
 
     /// Saves the names on disk before the store is written, so that a later agent finds every key
     /// that exists there.
-    fn remember<'a>(&mut self, wanted: impl Iterator<Item = &'a ServiceName>) -> Result<(), String> {
+    fn remember<'a>(&mut self, wanted: impl Iterator<Item = &'a ServiceName>) -> Result<(), PublishError> {
         let mut services = self.saved.services.clone();
         services.extend(wanted.cloned());
         self.save(services)
     }
 
-    fn save(&mut self, services: BTreeSet<ServiceName>) -> Result<(), String> {
+    fn save(&mut self, services: BTreeSet<ServiceName>) -> Result<(), PublishError> {
         let memory = SavedServices { services, ..self.saved };
-        let text = serde_json::to_vec(&memory).map_err(|e| e.to_string())?;
-        let on_disk = self.directory.read(MEMORY, MEMORY_MAX_BYTES).map_err(|e| e.to_string())?;
+        let text = serde_json::to_vec(&memory).map_err(io::Error::other)?;
+        let on_disk = self.directory.read(MEMORY, MEMORY_MAX_BYTES)?;
         if on_disk.as_deref() != Some(&text[..]) {
-            self.directory.replace(MEMORY, &text, 0o600).map_err(|e| e.to_string())?;
+            self.directory.replace(MEMORY, &text, 0o600)?;
         }
         self.saved = memory;
         Ok(())
@@ -480,14 +505,14 @@ impl Publisher {
         changes: &[(ServiceName, ServiceChange)],
         fence: Fence,
         live_lease: i64,
-    ) -> Result<(), String> {
+    ) -> Result<(), PublishError> {
         let work_lease = self.saved.work_lease;
         let host = self.host.clone();
         let write = ServiceWrite { host: &host, fence, work_lease, live_lease, changes: changes.to_vec() };
         let written = self.session.write_services(&write, Deadline::of_request()).await;
-        match written.map_err(|error| self.failed(&error))? {
+        match written.map_err(|error| self.failed(error))? {
             Written::Done(_) => {}
-            Written::Refused(refusal) => return Err(format!("refused: {refusal:?}")),
+            Written::Refused(refusal) => return Err(PublishError::Refused(refusal)),
         }
         let known_services = self.stored.get_or_insert_default();
         let mut services = self.saved.services.clone();

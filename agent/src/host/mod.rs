@@ -296,7 +296,7 @@ impl Reconciler {
             }
             Err(ExecuteError::Refused(refusal)) => {
                 tracing::info!(
-                    ?refusal,
+                    %refusal,
                     "the store was not written: a key that the transaction compares has changed"
                 );
                 if refusal == WriteRefusal::Claim {

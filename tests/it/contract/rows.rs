@@ -3,7 +3,7 @@
 use super::fleet::{clear, fill};
 use super::json::{differs, wrong_json};
 use schema::codec;
-use schema::keys::Key;
+use schema::keys::{Key, Prefix};
 use schema::records::Event;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -292,23 +292,11 @@ fn wrong_event(
     before: &BTreeMap<String, String>,
     after: &BTreeMap<String, String>,
 ) -> Option<String> {
-    let of_host = |key: &&String| match Key::parse(key).expect("a key") {
-        Key::RunningVersion(..)
-        | Key::Status(..)
-        | Key::Announced(_)
-        | Key::Reporting(..)
-        | Key::Service(..)
-        | Key::Health(..) => true,
-        Key::CurrentVersion
-        | Key::Store
-        | Key::Host(_)
-        | Key::Live(_)
-        | Key::Report(_)
-        | Key::Retry(_)
-        | Key::Maintenance(_)
-        | Key::DropStale
-        | Key::Config(_)
-        | Key::Event(_) => false,
+    // What a host says of itself: keys that end in its name, after something else, and announcements.
+    let of_host = |key: &&String| {
+        let parsed = Key::parse(key).expect("a key");
+        let is_before_host = Prefix::BEFORE_HOST.iter().any(|prefix| key.starts_with(&prefix.to_string()));
+        is_before_host || matches!(parsed, Key::Announced(_))
     };
     let keys = before.keys().chain(after.keys()).filter(|key| before.get(*key) != after.get(*key));
     let (events, changed): (BTreeSet<&String>, BTreeSet<&String>) =

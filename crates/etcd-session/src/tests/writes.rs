@@ -2,11 +2,9 @@ use super::{Fixture, LIMIT, host, version};
 use crate::{Class, Deadline, StoreError, TargetSet, Written};
 use schema::keys::{Key, StatusState};
 use schema::names::{EventId, StatusType, Token};
-use schema::plan::{Phase, Plan, Reason};
-use schema::records::{MachineInfo, Report, StatusRecord};
+use schema::records::{Report, StatusRecord};
 use schema::time::EpochSeconds;
 use schema::transaction::{Compare, Transaction};
-use schema::verdict::HostVerdict;
 use schema::writes::act::{Act, EventLog};
 use schema::writes::host::{HostWrite, Listing};
 use schema::writes::{Fence, WriteRefusal};
@@ -15,21 +13,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 fn report(write_id: &str) -> Report {
-    Report {
-        at: EpochSeconds(1),
-        write_id: Token::new(write_id).expect("a token"),
-        phase: Phase::Idle,
-        verdict: HostVerdict::Ok,
-        target: None,
-        installed: None,
-        plan: Plan { phase: Phase::Idle, actions: Vec::new(), because: Reason::Settled, requeue_at: None },
-        store: None,
-        facts: MachineInfo::default(),
-        waits: Vec::new(),
-        checks: Vec::new(),
-        unpublished: Vec::new(),
-        log: Vec::new(),
-    }
+    Report::idle(EpochSeconds(1), Token::new(write_id).expect("a token"))
 }
 
 /// A store in which the host holds its name.

@@ -8,10 +8,8 @@ use schema::codec;
 use schema::health::{CheckStatus, Level};
 use schema::instruction::Epoch;
 use schema::names::{HostName, ServiceName, StepName, Token, Version};
-use schema::plan::{Phase, Plan, Reason};
-use schema::records::{
-    Driver, FailingCheck, LiveClaim, MachineInfo, Report, ReportedTarget, RosterEntry, Wait,
-};
+use schema::plan::Phase;
+use schema::records::{Driver, FailingCheck, LiveClaim, Report, ReportedTarget, RosterEntry, Wait};
 use schema::snapshot::Entry;
 use schema::steps::{StepEnd, StepPhase};
 use schema::time::EpochSeconds;
@@ -33,19 +31,10 @@ fn target() -> FleetTarget {
 /// A report of a host that decided on `version` at `revision`.
 fn report(decided: Option<(&str, i64)>, verdict: HostVerdict) -> String {
     codec::write(&Report {
-        at: EpochSeconds(1_000),
-        write_id: Token::new("w").unwrap(),
-        phase: Phase::Idle,
         verdict,
         target: decided.map(|(v, revision)| ReportedTarget { version: version(v), revision }),
         installed: Some(version("v2")),
-        plan: Plan { phase: Phase::Idle, actions: Vec::new(), because: Reason::Settled, requeue_at: None },
-        store: None,
-        facts: MachineInfo::default(),
-        checks: Vec::new(),
-        unpublished: Vec::new(),
-        waits: Vec::new(),
-        log: Vec::new(),
+        ..Report::idle(EpochSeconds(1_000), Token::new("w").unwrap())
     })
 }
 

@@ -3,7 +3,7 @@
 use crate::codec::{cut, log_tail, write};
 use crate::health::CheckStatus;
 use crate::names::{ServiceName, Token, Version};
-use crate::plan::{Phase, Plan};
+use crate::plan::{Phase, Plan, Reason};
 use crate::records::machine::MachineInfo;
 use crate::records::wait::Wait;
 use crate::time::EpochSeconds;
@@ -75,6 +75,30 @@ pub struct Report {
 }
 
 impl Report {
+    /// Returns the report of an idle host without anything else to say, as a base for others.
+    pub fn idle(at: EpochSeconds, write_id: Token) -> Self {
+        Self {
+            at,
+            write_id,
+            phase: Phase::Idle,
+            verdict: HostVerdict::Ok,
+            target: None,
+            installed: None,
+            plan: Plan {
+                phase: Phase::Idle,
+                actions: Vec::new(),
+                because: Reason::Settled,
+                requeue_at: None,
+            },
+            store: None,
+            facts: MachineInfo::default(),
+            waits: Vec::new(),
+            checks: Vec::new(),
+            unpublished: Vec::new(),
+            log: Vec::new(),
+        }
+    }
+
     /// True if the other report says the same, so that it need not be replaced. Not compared are the
     /// write itself, the plan and the log, the number of instances of a service that the host waits
     /// for, and the output of checks: a change of these alone is not worth a write.
@@ -192,7 +216,6 @@ impl FailingCheck {
 mod tests {
     use super::*;
     use crate::health::Level;
-    use crate::plan::Reason;
     use crate::steps::StepPhase;
 
     #[test]
@@ -213,21 +236,11 @@ mod tests {
             line: "full".into(),
         };
         let service = UnpublishedService { service: ServiceName::new("web").unwrap(), reason: "why".into() };
-        let plan = Plan { phase: Phase::Idle, actions: vec![], because: Reason::Settled, requeue_at: None };
         let report = Report {
-            at: EpochSeconds(1),
-            write_id: Token::new("a").unwrap(),
-            phase: Phase::Idle,
-            verdict: HostVerdict::Ok,
-            target: None,
-            installed: None,
-            plan,
-            store: None,
-            facts: MachineInfo::default(),
             waits: vec![wait],
             checks: vec![check],
             unpublished: vec![service],
-            log: vec![],
+            ..Report::idle(EpochSeconds(1), Token::new("a").unwrap())
         };
         let check = |change: fn(&mut Report), says_the_same: bool| {
             let mut other = report.clone();

@@ -15,6 +15,7 @@ use crate::names::{HostName, StatusType};
 use crate::records::StatusRecord;
 use crate::snapshot::KeySnapshot;
 use crate::transaction::{Compare, Transaction};
+use std::fmt;
 
 /// Revisions that every transaction of a host compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +50,16 @@ pub enum WriteRefusal {
     Store,
     /// `/current_version` changed.
     Target,
+}
+
+impl fmt::Display for WriteRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Claim => "claim of the host name",
+            Self::Store => "identity of the store",
+            Self::Target => "desired version",
+        })
+    }
 }
 
 /// Adds the write of one result. It deletes the other states of its type, by exact key.

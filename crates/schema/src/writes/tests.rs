@@ -8,12 +8,10 @@ use crate::codec;
 use crate::health::Health;
 use crate::keys::{Key, StatusState};
 use crate::names::{HostName, ServiceName, StatusType, Token, Version};
-use crate::plan::{Phase, Plan, Reason};
-use crate::records::{LiveClaim, MachineInfo, Report, RosterEntry, StatusRecord};
+use crate::records::{LiveClaim, Report, RosterEntry, StatusRecord};
 use crate::snapshot::{Entry, KeySnapshot};
 use crate::time::EpochSeconds;
 use crate::transaction::{Compare, Operation, Transaction};
-use crate::verdict::HostVerdict;
 use proptest::prelude::*;
 
 /// A store without leases: a lease is only a number on a key.
@@ -78,21 +76,7 @@ fn version(text: &str) -> Version {
 }
 
 fn report(write_id: &str) -> Report {
-    Report {
-        at: EpochSeconds(1),
-        write_id: Token::new(write_id).unwrap(),
-        phase: Phase::Idle,
-        verdict: HostVerdict::Ok,
-        target: None,
-        installed: None,
-        plan: Plan { phase: Phase::Idle, actions: Vec::new(), because: Reason::Settled, requeue_at: None },
-        store: None,
-        facts: MachineInfo::default(),
-        waits: Vec::new(),
-        checks: Vec::new(),
-        unpublished: Vec::new(),
-        log: Vec::new(),
-    }
+    Report::idle(EpochSeconds(1), Token::new(write_id).unwrap())
 }
 
 fn claimed() -> (Store, Fence) {
