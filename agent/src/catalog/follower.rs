@@ -9,7 +9,7 @@ use super::reader::{CatalogSnapshot, Interest, Reader};
 use super::trust::Trust;
 use crate::clock;
 use crate::reconcile::{Reconcile, Wake};
-use catalog::{CachedCatalog, Catalog, CatalogFact, Common};
+use catalog::{CachedCatalog, Catalog, CatalogFact, Common, StoredRecord};
 use etcd_session::{Collected, Collector, Feed, FeedEvent, FeedOptions, Session};
 use planning::settings::CatalogSettings;
 use schema::health::Health;
@@ -32,9 +32,6 @@ const EVENTS_AT_ONCE: usize = 256;
 /// while the store holds too many instances.
 const FORGET_INTERVAL: Duration = Duration::from_secs(30);
 const RECORDS: u64 = 0;
-
-/// A record, and whether it is attached to a lease.
-type StoredRecord = (Arc<ServiceRecord>, bool);
 
 /// The feed of the health of one service.
 struct HealthFeed {
@@ -447,7 +444,7 @@ impl Feeds {
         let record = match ServiceRecord::read(&host, &entry.value) {
             Ok(mut record) => {
                 self.common.share(&mut service, &mut host, &mut record);
-                Some((Arc::new(record), entry.lease != 0))
+                Some(StoredRecord::new(record, entry.lease != 0))
             }
             Err(error) => {
                 self.count_refused(key, &error.to_string());

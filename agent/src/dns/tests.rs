@@ -2,14 +2,13 @@
 //! they contain.
 
 use super::answer_packet;
-use catalog::{View, Zone, catalog_at_once};
+use catalog::{StoredRecord, View, Zone, catalog_at_once};
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{DNSClass, Name, RecordType};
 use proptest::prelude::*;
 use schema::names::{HostName, ServiceName};
 use schema::records::ServiceRecord;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 fn zone() -> Zone {
     Zone {
@@ -33,7 +32,7 @@ fn view(instances: usize) -> View {
     };
     let host = |number: usize| HostName::new(format!("host-{number}")).unwrap();
     let records: BTreeMap<_, _> =
-        (0..instances).map(|n| ((web.clone(), host(n)), (Arc::new(record(n)), false))).collect();
+        (0..instances).map(|n| ((web.clone(), host(n)), StoredRecord::new(record(n), false))).collect();
     catalog_at_once(records, [])
 }
 

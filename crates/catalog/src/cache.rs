@@ -2,7 +2,7 @@
 
 use crate::dns::Zone;
 use crate::guard::GuardSettings;
-use crate::instance::CatalogFact;
+use crate::instance::{CatalogFact, StoredRecord};
 use crate::state::Catalog;
 use crate::view::View;
 use schema::health::Health;
@@ -86,7 +86,7 @@ impl CachedCatalog {
             for CachedInstance { record, health, leased } in instances {
                 // Every record that was read contains its host.
                 let Some(host) = record.host.clone() else { continue };
-                let fact = CatalogFact::Record(Some((record, leased)));
+                let fact = CatalogFact::Record(Some(StoredRecord::new(record, leased)));
                 catalog.apply(&service, &host, fact, now);
                 if health.is_some() {
                     catalog.apply(&service, &host, CatalogFact::Health(health), now);

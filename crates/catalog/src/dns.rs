@@ -35,7 +35,7 @@ pub struct Zone {
     pub negative_ttl: u32,
 }
 
-/// The record type of a question.
+/// The record type of a question. Types that have a name for users come before `Any`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum QueryType {
     /// IPv4 addresses.
@@ -57,8 +57,10 @@ pub enum QueryType {
 }
 
 impl QueryType {
-    /// The types that the command line knows, in the order of its messages.
-    const NAMED: [Self; 6] = [Self::A, Self::Aaaa, Self::Srv, Self::Ptr, Self::Soa, Self::Ns];
+    /// The types that can be asked for by name, in the order of messages. They are all variants before
+    /// `Any`, so that the compiler notices a new one that is missing here.
+    const NAMED: [Self; Self::Any as usize] =
+        [Self::A, Self::Aaaa, Self::Srv, Self::Ptr, Self::Soa, Self::Ns];
 
     /// Returns the name and the number in IANA's registry of DNS parameters.
     const fn registered(self) -> (&'static str, Option<u16>) {

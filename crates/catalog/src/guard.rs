@@ -136,7 +136,7 @@ impl Guard {
             return Vec::new();
         }
         // Where health is not followed, a leased record is all that is known of an instance.
-        let stood = !followed && before.record.as_ref().is_some_and(|(_, leased)| *leased);
+        let stood = !followed && before.record.as_ref().is_some_and(|stored| stored.leased);
         let was_functional = before.health.map_or(stood, |health| health.is_functional());
         let is_silent = followed && after.health.is_none() && was_functional;
         if !followed && after.record.is_some() {

@@ -69,11 +69,27 @@ impl Instance {
     }
 }
 
+/// A record as the store has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredRecord {
+    /// The record.
+    pub record: Arc<ServiceRecord>,
+    /// True if the record has a lease.
+    pub leased: bool,
+}
+
+impl StoredRecord {
+    /// Returns a record with or without a lease.
+    pub fn new(record: impl Into<Arc<ServiceRecord>>, leased: bool) -> Self {
+        Self { record: record.into(), leased }
+    }
+}
+
 /// A change in the store to one service on one host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CatalogFact {
-    /// The record was written, or is gone. The flag is true if the record has a lease.
-    Record(Option<(Arc<ServiceRecord>, bool)>),
+    /// The record was written, or is gone.
+    Record(Option<StoredRecord>),
     /// The health was written, or is gone.
     Health(Option<Health>),
 }
@@ -81,7 +97,7 @@ pub enum CatalogFact {
 /// The content of the store for one service on one host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct InstanceFacts {
-    pub(super) record: Option<(Arc<ServiceRecord>, bool)>,
+    pub(super) record: Option<StoredRecord>,
     pub(super) health: Option<Health>,
 }
 
@@ -91,7 +107,7 @@ impl InstanceFacts {
     }
 
     pub(super) fn instance(&self) -> Option<Arc<Instance>> {
-        let (record, leased) = self.record.clone()?;
+        let StoredRecord { record, leased } = self.record.clone()?;
         Some(Arc::new(Instance { record, leased, health: self.health, retained: false }))
     }
 }

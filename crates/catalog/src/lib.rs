@@ -29,7 +29,7 @@ pub use dns::{
 };
 pub use guard::{Guard, GuardSettings, Retained};
 pub use hiera::{HieraFile, StoredAddresses, hiera_entries, service_of_entry, vanished_entries};
-pub use instance::{CatalogFact, Instance};
+pub use instance::{CatalogFact, Instance, StoredRecord};
 pub use instance_view::InstanceView;
 pub use state::{Catalog, catalog_at_once, catalog_from_store};
 pub use view::{Nodes, ServiceView, View};

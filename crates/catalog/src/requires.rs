@@ -110,12 +110,12 @@ pub fn digest(requirements: &[Requirement], view: &View) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::instance::StoredRecord;
     use crate::state::catalog_at_once;
     use schema::health::Health;
     use schema::names::HostName;
     use schema::records::ServiceRecord;
     use std::collections::BTreeMap;
-    use std::sync::Arc;
 
     #[derive(Debug)]
     struct Three;
@@ -133,7 +133,7 @@ mod tests {
             ..ServiceRecord::default()
         };
         let records: BTreeMap<_, _> =
-            (0..healths.len()).map(|n| (key(n), (Arc::new(record(n)), true))).collect();
+            (0..healths.len()).map(|n| (key(n), StoredRecord::new(record(n), true))).collect();
         catalog_at_once(records, healths.iter().enumerate().map(|(n, h)| (key(n), *h)))
     }
 

@@ -1,7 +1,7 @@
 //! The content of the store for all services, and the catalog snapshot that results from it.
 
 use crate::guard::{self, Guard, GuardSettings, Retained};
-use crate::instance::{CatalogFact, InstanceFacts};
+use crate::instance::{CatalogFact, InstanceFacts, StoredRecord};
 use crate::view::View;
 use schema::health::Health;
 use schema::keys::Key;
@@ -9,7 +9,6 @@ use schema::names::{HostName, ServiceName};
 use schema::records::ServiceRecord;
 use schema::time::BootMillis;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// The content of the store for one service.
 #[derive(Debug, Clone, Default)]
@@ -98,7 +97,7 @@ impl Catalog {
     /// Applies a complete list of the records. Records that are not in the list are gone.
     pub fn replace_records(
         &mut self,
-        mut listed: BTreeMap<(ServiceName, HostName), (Arc<ServiceRecord>, bool)>,
+        mut listed: BTreeMap<(ServiceName, HostName), StoredRecord>,
         now: BootMillis,
     ) {
         let known: Vec<(ServiceName, HostName)> = self
@@ -202,7 +201,7 @@ impl Catalog {
 /// Returns the catalog snapshot of one moment, without a history: for programs that read the store
 /// once.
 pub fn catalog_at_once(
-    records: BTreeMap<(ServiceName, HostName), (Arc<ServiceRecord>, bool)>,
+    records: BTreeMap<(ServiceName, HostName), StoredRecord>,
     health: impl IntoIterator<Item = ((ServiceName, HostName), Health)>,
 ) -> View {
     let mut catalog = Catalog::new(GuardSettings::default());
@@ -228,7 +227,7 @@ pub fn catalog_from_store<'a>(entries: impl IntoIterator<Item = (&'a str, &'a [u
     for (key, value, leased) in entries {
         match Key::parse(key) {
             Ok(Key::Service(service, host)) => match ServiceRecord::read(&host, value) {
-                Ok(record) => drop(records.insert((service, host), (Arc::new(record), leased))),
+                Ok(record) => drop(records.insert((service, host), StoredRecord::new(record, leased))),
                 Err(_) => refused += 1,
             },
             Ok(Key::Health(service, host)) => {

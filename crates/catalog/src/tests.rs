@@ -17,6 +17,10 @@ fn host(name: &str) -> HostName {
     HostName::new(name).unwrap()
 }
 
+fn stored(address: &str, leased: bool) -> CatalogFact {
+    CatalogFact::Record(Some(StoredRecord::new(record(address), leased)))
+}
+
 fn record(address: &str) -> Arc<ServiceRecord> {
     let address: IpAddr = address.parse().unwrap();
     Arc::new(ServiceRecord { addresses: vec![address], ..ServiceRecord::default() })
@@ -37,7 +41,7 @@ impl Scene {
         let mut scene = Self { catalog: Catalog::new(GuardSettings::default()), web: service("web") };
         scene.catalog.view.note_health_known(&scene.web);
         for number in 0..count {
-            scene.say(number, CatalogFact::Record(Some((record("10.0.0.1"), true))), 0);
+            scene.say(number, stored("10.0.0.1", true), 0);
             scene.say(number, CatalogFact::Health(Some(Health::Passing)), 0);
         }
         scene
@@ -131,7 +135,7 @@ fn records_that_vanish_beside_health_that_stands_are_served_on() {
 #[test]
 fn a_record_that_vanishes_beside_health_that_stands_is_served_on_however_few_they_are() {
     let passing = || CatalogFact::Health(Some(Health::Passing));
-    let back = || CatalogFact::Record(Some((record("10.0.0.1"), true)));
+    let back = || stored("10.0.0.1", true);
     let gone = || CatalogFact::Record(None);
     // The changes to the first of four instances, each with its time in seconds and the number of
     // functional instances after it.
@@ -158,7 +162,7 @@ fn health_that_is_back_before_its_record_is_a_word_for_as_long_as_that_takes() {
     (0..6).for_each(|number| scene.say(number, CatalogFact::Record(None), 2));
     scene.say(0, CatalogFact::Health(Some(Health::Passing)), 30);
     assert_eq!(scene.functional(100), 1, "five are gone for good");
-    scene.say(0, CatalogFact::Record(Some((record("10.0.0.1"), true))), 200);
+    scene.say(0, stored("10.0.0.1", true), 200);
     assert_eq!(scene.functional(200), 1);
     assert_eq!(scene.catalog.retained(), []);
 }
@@ -172,7 +176,7 @@ fn a_list_after_a_cut_is_compared_with_what_was_known() {
     assert_eq!(scene.functional(1), 6, "everybody was cut off longer than the leases last");
     // The hosts come back one by one.
     for number in 0..3 {
-        scene.say(number, CatalogFact::Record(Some((record("10.0.0.1"), true))), 20);
+        scene.say(number, stored("10.0.0.1", true), 20);
         scene.say(number, CatalogFact::Health(Some(Health::Passing)), 20);
     }
     assert_eq!(scene.functional(61), 3, "three did not");
@@ -184,7 +188,7 @@ fn records_alone_are_guarded_where_health_is_not_followed() {
     let web = service("web");
     let name = |number: usize| host(&format!("h{number}"));
     for number in 0..6 {
-        let fact = CatalogFact::Record(Some((record(&format!("10.0.0.{number}")), number < 5)));
+        let fact = stored(&format!("10.0.0.{number}"), number < 5);
         catalog.apply(&web, &name(number), fact, at(0));
     }
     let count = |catalog: &mut Catalog, seconds, seen| {
@@ -205,7 +209,7 @@ fn records_alone_are_guarded_where_health_is_not_followed() {
 fn an_instance_of_a_host_without_an_agent_counts_as_functional() {
     let mut catalog = Catalog::new(GuardSettings::default());
     let (web, old) = (service("web"), host("old"));
-    catalog.apply(&web, &old, CatalogFact::Record(Some((record("10.0.0.9"), false))), at(0));
+    catalog.apply(&web, &old, stored("10.0.0.9", false), at(0));
     catalog.settle(at(0), true);
     let instance = catalog.view().service(&web).unwrap().instances()[&old].clone();
     assert!(instance.is_functional() && instance.is_unchecked());
@@ -240,7 +244,7 @@ fn take(catalog: &mut Catalog, step: &Step, now: BootMillis) {
             let (service, host) = names(*s, *h);
             let mut record = record(&format!("10.0.{s}.{h}")).as_ref().clone();
             record.host = Some(host.clone());
-            let fact = CatalogFact::Record(leased.map(|leased| (Arc::new(record), leased)));
+            let fact = CatalogFact::Record(leased.map(|leased| StoredRecord::new(record, leased)));
             catalog.apply(&service, &host, fact, now);
         }
         Step::Health(s, h, health) => {
@@ -325,7 +329,7 @@ fn the_hiera_file_keeps_the_shape_of_the_contract() {
     let mut records = BTreeMap::new();
     let mut add = |name: &str, on: &str, text: &str| {
         let record = ServiceRecord::read(&host(on), text.as_bytes()).unwrap();
-        records.insert((service(name), host(on)), (Arc::new(record), true));
+        records.insert((service(name), host(on)), StoredRecord::new(record, true));
     };
     add("glance", "h2", r#"{"interfaces":{"eth0":["10.0.0.9","10.0.0.6"],"eth1":["fe80::6"]}}"#);
     add("glance", "h1", r#"{"interfaces":{"eth0":["fd00::5","fe80::5","10.0.0.5"],"lo":["127.0.0.1"]}}"#);
@@ -333,7 +337,7 @@ fn the_hiera_file_keeps_the_shape_of_the_contract() {
     add("a", "h1", r#"{"eth0":"10.0.0.5","eth1":"169.254.0.5"}"#);
     let stored: Vec<(String, String)> = records
         .iter()
-        .map(|((service, host), (record, _)): (&(ServiceName, HostName), &(Arc<ServiceRecord>, bool))| {
+        .map(|((service, host), StoredRecord { record, .. })| {
             (format!("/available_services/{service}/{host}"), record.write())
         })
         .collect();
@@ -370,7 +374,7 @@ fn the_window_is_a_setting() {
     let web = service("web");
     for number in 0..3 {
         let on = host(&format!("h{number}"));
-        catalog.apply(&web, &on, CatalogFact::Record(Some((record("10.0.0.1"), true))), at(0));
+        catalog.apply(&web, &on, stored("10.0.0.1", true), at(0));
         catalog.apply(&web, &on, CatalogFact::Health(Some(Health::Passing)), at(0));
     }
     for number in 0..3 {
@@ -389,7 +393,7 @@ fn records_are_counted_before_the_view_is_updated() {
         (catalog.records(), catalog.view().count(&web, Level::Addressable))
     };
     for number in 0..3 {
-        assert_eq!(put(number, Some((record("10.0.0.1"), true))), (number + 1, 0));
+        assert_eq!(put(number, Some(StoredRecord::new(record("10.0.0.1"), true))), (number + 1, 0));
     }
     assert_eq!(put(1, None), (2, 0));
 }

@@ -4,9 +4,9 @@
 
 use crate::fleet::{Member, Prospect, Root, WaitGraph};
 use crate::settings::Settings;
-use catalog::catalog_at_once;
 use catalog::definitions::Definitions;
 use catalog::requires::{Count, Requirement};
+use catalog::{StoredRecord, catalog_at_once};
 use schema::names::{HostName, ServiceName};
 use schema::records::{ServiceRecord, Wait};
 use schema::time::EpochSeconds;
@@ -128,7 +128,7 @@ fn loops(hosts: &[HostConfig]) -> Vec<(String, String)> {
         sources.insert(host.clone(), config.source.clone());
         for service in config.definitions.services.keys() {
             let record = Arc::new(ServiceRecord::default());
-            records.insert((service.clone(), host.clone()), (record, true));
+            records.insert((service.clone(), host.clone()), StoredRecord::new(record, true));
         }
     }
     let provided: BTreeSet<ServiceName> = records.keys().map(|(service, _)| service.clone()).collect();

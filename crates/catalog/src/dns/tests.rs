@@ -1,11 +1,10 @@
 use super::*;
 use crate::guard::GuardSettings;
-use crate::instance::CatalogFact;
+use crate::instance::{CatalogFact, StoredRecord};
 use crate::state::{Catalog, catalog_at_once};
 use schema::records::ServiceRecord;
 use schema::time::BootMillis;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 fn zone(datacenter: Option<&str>) -> Zone {
     Zone {
@@ -31,7 +30,7 @@ fn names(service: &str, host: &str) -> (ServiceName, HostName) {
 }
 
 fn view(services: &[(&str, &str, &[&str])]) -> View {
-    let record = |tags| (Arc::new(record(tags)), false);
+    let record = |tags| StoredRecord::new(record(tags), false);
     let records: BTreeMap<_, _> =
         services.iter().map(|(service, host, tags)| (names(service, host), record(tags))).collect();
     catalog_at_once(records, [])
@@ -173,8 +172,9 @@ fn a_host_without_a_service_is_where_its_claim_says() {
 
 #[test]
 fn a_service_without_a_port_has_srv_records_with_port_0() {
-    let instance =
-        |host: &str, port| (names("web", host), (Arc::new(ServiceRecord { port, ..record(&["v1"]) }), false));
+    let instance = |host: &str, port| {
+        (names("web", host), StoredRecord::new(ServiceRecord { port, ..record(&["v1"]) }, false))
+    };
     let view = catalog_at_once([instance("a", None), instance("b", Some(80))].into(), []);
     for name in ["web.service.consul", "v1.web.service.consul", "_web._tcp.service.consul"] {
         let question = Question { labels: name.split('.').collect(), kind: QueryType::Srv };
@@ -199,7 +199,7 @@ fn what_lay_below_a_name_can_go_again() {
     let (zone, now) = (zone(None), BootMillis(0));
     let mut put = |service: &str, host: &str, tags: Option<&[&str]>| {
         let (service, host) = names(service, host);
-        let fact = CatalogFact::Record(tags.map(|tags| (Arc::new(record(tags)), true)));
+        let fact = CatalogFact::Record(tags.map(|tags| StoredRecord::new(record(tags), true)));
         catalog.apply(&service, &host, fact, now);
         catalog.settle(now, true);
         let view = catalog.view();

@@ -54,8 +54,8 @@ impl FleetTarget {
 pub struct HostFacts {
     /// The roster entry; a default entry if it cannot be read.
     pub roster: Option<RosterEntry>,
-    /// The claim of the agent. The inner value is `None` if the claim cannot be read.
-    pub live: Option<Option<LiveClaim>>,
+    /// The claim of the agent, or why it cannot be read.
+    pub live: Option<Result<LiveClaim, String>>,
     /// The versions that the host is listed under.
     pub listed: BTreeSet<Version>,
     /// The results, by type and state; `None` for a record that cannot be read.
@@ -190,9 +190,9 @@ impl Fleet {
                 self.host_facts(host).roster = Some(entry.unwrap_or_default());
             }
             Key::Live(host) => {
-                let claim = codec::read(value);
+                let claim = codec::read(value).map_err(|e| e.to_string());
                 self.note_unreadable(text, claim.is_err());
-                self.host_facts(host).live = Some(claim.ok());
+                self.host_facts(host).live = Some(claim);
             }
             Key::Report(host) => {
                 let report = codec::read(value).map_err(|e| e.to_string());

@@ -434,7 +434,7 @@ impl Fleet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use catalog::catalog_at_once;
+    use catalog::{StoredRecord, catalog_at_once};
     use proptest::prelude::*;
     use schema::health::Health;
     use schema::records::ServiceRecord;
@@ -471,7 +471,10 @@ mod tests {
     fn scene(hosts: &[(&str, &str, Option<Health>, Prospect)]) -> (BTreeMap<HostName, Member>, View) {
         let record = Arc::new(ServiceRecord::default());
         let key = |on: &str, has: &str| (service(has), host(on));
-        let records = hosts.iter().map(|(on, has, ..)| (key(on, has), (record.clone(), true))).collect();
+        let records = hosts
+            .iter()
+            .map(|(on, has, ..)| (key(on, has), StoredRecord::new(record.clone(), true)))
+            .collect();
         let health = hosts.iter().filter_map(|(on, has, health, _)| Some((key(on, has), (*health)?)));
         let member = |prospect: &Prospect| Member {
             prospect: prospect.clone(),
