@@ -209,7 +209,7 @@ impl Executor {
         let attempt = state.attempt.as_ref();
         let version = match phase {
             StepPhase::Prefetch | StepPhase::OnSuspect => attempt.map(|a| &a.instruction.version),
-            _ => state.subject(),
+            StepPhase::Apply | StepPhase::Converge | StepPhase::Validate => state.subject(),
         };
         let from = attempt.and_then(|a| a.from.as_ref()).or(state.installed.as_ref());
         let mut environment = BTreeMap::from([

@@ -20,6 +20,12 @@ pub enum StepPhase {
     OnSuspect,
 }
 
+impl StepPhase {
+    /// All phases. The compiler notices one that is added before the last.
+    pub const ALL: [Self; Self::OnSuspect as usize + 1] =
+        [Self::Prefetch, Self::Apply, Self::Converge, Self::Validate, Self::OnSuspect];
+}
+
 impl fmt::Display for StepPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

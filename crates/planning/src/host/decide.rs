@@ -220,11 +220,13 @@ impl Decider<'_> {
                 StepPhase::Prefetch => attempt.map(|a| &a.prefetch),
                 StepPhase::Apply => attempt.map(|a| &a.apply),
                 StepPhase::Converge => cycle.and_then(|c| c.converge.as_ref()),
-                _ => cycle.map(|c| &c.validate),
+                StepPhase::Validate => cycle.map(|c| &c.validate),
+                StepPhase::OnSuspect => None,
             };
             progress.is_some_and(|p| p.done.contains(&step.name))
         };
-        for phase in [StepPhase::Prefetch, StepPhase::Apply, StepPhase::Converge, StepPhase::Validate] {
+        // Nobody foresees that a host becomes suspect.
+        for phase in StepPhase::ALL.into_iter().filter(|phase| *phase != StepPhase::OnSuspect) {
             if phase == StepPhase::Apply && !started {
                 push(Effect::CommitStart { instruction: target.clone() }.into());
             }

@@ -12,10 +12,10 @@ use schema::keys::StatusState;
 use schema::names::{HostName, StatusType, StepName, Token, Version};
 use schema::plan::{Action, Effect, Reason};
 use schema::records::{Driver, MachineInfo, Report, Wait};
-use schema::steps::StepEnd;
-use schema::steps::StepPhase;
+use schema::steps::{StepEnd, StepPhase};
 use schema::store_trust::{StoreMemory, StoreTrust, WentBack};
 use schema::time::{Backoff, BootMillis, EpochSeconds, Now};
+use schema::verdict::HostVerdict;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -1009,6 +1009,35 @@ fn the_external_driver_follows_the_file_and_applies_nothing() {
     assert_eq!(world.published.listing, Some(version("2")));
     assert_eq!(world.verdict_str(), "ok");
     assert!(!world.history.iter().any(|e| matches!(e, Event::Step(..) | Event::Start(_) | Event::File(_))));
+}
+
+/// A new phase needs a step in [`policy`] and a place in the decision.
+#[test]
+fn the_steps_of_every_phase_run_and_a_failure_of_each_is_noticed() {
+    for phase in StepPhase::ALL {
+        let mut world = settled_at("1");
+        let steps = world.policy.steps.of(phase).to_vec();
+        assert!(!steps.is_empty(), "{phase} has no step in the policy of the tests");
+        if phase == StepPhase::OnSuspect {
+            world.fails("packages", 1);
+        }
+        let before: Vec<usize> = steps.iter().map(|step| world.runs(step.name.as_str())).collect();
+        world.trigger("2");
+        world.pass(Duration::from_secs(7200));
+        for (step, before) in steps.iter().zip(before) {
+            assert!(world.runs(step.name.as_str()) > before, "{phase} step {} never runs", step.name);
+        }
+        let last = steps.last().expect("a step").name.clone();
+        let mut world = settled_at("1");
+        world.fails(last.as_str(), 1);
+        if phase == StepPhase::OnSuspect {
+            world.fails("packages", 1);
+        }
+        world.trigger("2");
+        world.pass(Duration::from_secs(7200));
+        let verdict = world.decide().verdict;
+        assert!(matches!(verdict, HostVerdict::Failed(_)), "{phase}: {verdict:?}");
+    }
 }
 
 #[test]
