@@ -20,7 +20,8 @@ pub(crate) fn boot_millis() -> BootMillis {
 /// In tests the time is that of tokio's clock, which a test can pause.
 #[cfg(test)]
 pub(crate) fn boot_millis() -> BootMillis {
-    static BOOT: std::sync::OnceLock<tokio::time::Instant> = std::sync::OnceLock::new();
-    let since = BOOT.get_or_init(tokio::time::Instant::now).elapsed();
+    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    let now = tokio::time::Instant::now().into_std();
+    let since = now.saturating_duration_since(*START.get_or_init(std::time::Instant::now));
     BootMillis(1_000_000 + u64::try_from(since.as_millis()).unwrap_or(0))
 }

@@ -24,8 +24,8 @@ pub(crate) trait Reconcile: Send {
     type Event: Debug + Send;
 
     /// Waits for the next event. `None` means that a task on which this one depends has ended. The
-    /// future is dropped if the time of the next pass comes first, so it must not lose an event
-    /// then.
+    /// future is dropped if the time of the next pass or the stop comes first, so it must not lose
+    /// an event then.
     fn next_event(&mut self) -> impl Future<Output = Option<Self::Event>> + Send;
 
     /// Returns how long to wait after an event, so that one pass handles those that follow as well.

@@ -14,7 +14,9 @@ use crate::files::Directory;
 use crate::reconcile::{Reconcile, Wake};
 use catalog::checks::health;
 use catalog::definitions::{Definitions, ServiceAddress, ServiceDefinition};
-use etcd_session::{Class, Deadline, PresenceState, Session, StoreError, Written, jitter, write_backoff};
+use etcd_session::{
+    Deadline, PresenceState, Session, StoreError, Written, jitter, refused_delay, write_backoff,
+};
 use planning::settings::Settings;
 use schema::codec::cut;
 use schema::health::Health;
@@ -83,8 +85,6 @@ struct SavedServices {
 
 const MEMORY: &str = "services";
 const MEMORY_MAX_BYTES: u64 = 1024 * 1024;
-/// Shortest delay after the store refused a write.
-const REFUSED_DELAY: Duration = Duration::from_secs(5);
 /// Time between two reads of the machine's addresses, and between two comparisons of the store with
 /// what was written.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
@@ -99,18 +99,6 @@ enum PublishError {
     Local(#[from] io::Error),
     #[error("refused, because the {0} has changed")]
     Refused(WriteRefusal),
-}
-
-impl PublishError {
-    /// Returns the shortest delay before the next attempt. What the store refuses, as with the alarm
-    /// NOSPACE, it refuses again; but a new lease can be granted at once.
-    fn delay_min(&self) -> Duration {
-        match self {
-            Self::Store(StoreError::LeaseGone { .. }) => Duration::ZERO,
-            Self::Store(error) if error.class() == Class::Fatal => REFUSED_DELAY,
-            _ => Duration::ZERO,
-        }
-    }
 }
 
 /// One service of this host as it exists in the store.
@@ -187,7 +175,7 @@ impl Reconcile for Publisher {
     async fn pass(&mut self, wake: Wake<PublisherEvent>) -> Option<Instant> {
         let definitions = self.inputs.loaded.borrow_and_update().definitions.clone();
         // A change of the claim may have come together with the event that woke the task.
-        let claim_changed = self.inputs.presence.has_changed().unwrap_or(false);
+        let claim_changed = self.inputs.presence.borrow_and_update().has_changed();
         if claim_changed || matches!(wake, Wake::Event(PublisherEvent::Presence)) {
             self.stored = None;
         }
@@ -201,7 +189,6 @@ impl Reconcile for Publisher {
         }
         self.resolved.follow(&definitions, polls);
         self.inputs.fencing.borrow_and_update();
-        self.inputs.presence.borrow_and_update();
         self.checks.borrow_and_update();
         let pause = match self.publish().await {
             Ok(true) => {
@@ -218,7 +205,11 @@ impl Reconcile for Publisher {
                 tracing::debug!(%error, "services could not be published");
                 // Whether the write took effect is not known, so the store is read again.
                 self.stored = None;
-                write_backoff().delay(self.failures, jitter()).max(error.delay_min())
+                let refused = match &error {
+                    PublishError::Store(error) => refused_delay(error),
+                    _ => Duration::ZERO,
+                };
+                write_backoff().delay(self.failures, jitter()).max(refused)
             }
         };
         self.show();

@@ -20,6 +20,7 @@ use schema::names::Token;
 use schema::steps::StepEnd;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -51,7 +52,7 @@ pub struct Specification {
 }
 
 /// The result of a run, which the runner writes into the directory of the run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunResult {
     /// How the step ended.
     pub end: StepEnd,
@@ -59,6 +60,15 @@ pub struct RunResult {
     pub leftovers: usize,
     /// The last part of the step's output as text, at most 64 KiB.
     pub output: String,
+}
+
+impl fmt::Debug for RunResult {
+    /// Leaves out the output, because it may contain secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { end, leftovers, output } = self;
+        let mut shown = f.debug_struct("RunResult");
+        shown.field("end", end).field("leftovers", leftovers).field("output_bytes", &output.len()).finish()
+    }
 }
 
 impl RunResult {

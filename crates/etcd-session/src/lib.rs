@@ -32,7 +32,7 @@ pub use error::{Class, StoreError};
 pub use host_write::Written;
 pub use marks::{Marks, Regress, store_seen, trust_keys};
 pub use operator::TargetSet;
-pub use pace::write_backoff;
+pub use pace::{refused_delay, write_backoff};
 pub use presence::{Gate, Presence, PresenceConfig, PresenceState};
 pub use random::{jitter, random_token};
 pub use read::{EntryPage, KeyList, Survey};

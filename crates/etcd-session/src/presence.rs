@@ -13,9 +13,9 @@
 //!
 //! This file is long because it is one state machine that owns the claim and its lease.
 
-use crate::error::{Class, StoreError};
+use crate::error::StoreError;
 use crate::marks::{Marks, store_seen, trust_keys};
-use crate::pace::write_backoff;
+use crate::pace::{refused_delay, write_backoff};
 use crate::random::jitter;
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
@@ -193,6 +193,10 @@ impl Claimant {
                     self.publish(PresenceState::Held { lease, live_revision });
                     self.keep(held).await;
                     self.publish(PresenceState::NotYet);
+                    // Nobody judges the store any more.
+                    if self.gate.has_changed().is_err() {
+                        return;
+                    }
                 }
                 Ok(ClaimOutcome::Raced) => {
                     failures += 1;
@@ -210,11 +214,7 @@ impl Claimant {
                 Err(error) => {
                     failures += 1;
                     tracing::debug!(%error, "presence: the name cannot be claimed now");
-                    // With the alarm NOSPACE the store grants no lease: retry slowly, at least 5 s
-                    // apart.
-                    let floor =
-                        if error.class() == Class::Fatal { Duration::from_secs(5) } else { Duration::ZERO };
-                    self.pause(backoff.delay(failures, jitter()).max(floor)).await;
+                    self.pause(backoff.delay(failures, jitter()).max(refused_delay(&error))).await;
                 }
             }
         }

@@ -40,7 +40,7 @@ impl Epoch {
     /// Reads the epoch from the entry of `/orchestrate/store`.
     ///
     /// # Errors
-    /// Returns an error if the identity cannot be read. Then no instruction counts.
+    /// Returns an error if the identity cannot be read. Hosts do not trust such a store.
     pub fn read(identity: Option<&Entry>) -> Result<Self, codec::ValueError> {
         let Some(entry) = identity else { return Ok(Self::default()) };
         let identity: StoreIdentity = codec::read(&entry.value)?;

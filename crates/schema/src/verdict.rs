@@ -285,6 +285,10 @@ pub struct Failure {
 impl Failure {
     /// Returns the failure of a step that ended in this way.
     pub fn of(phase: StepPhase, step: StepName, end: StepEnd) -> Self {
+        let end = match end {
+            StepEnd::NotStarted { why } => StepEnd::NotStarted { why: cut(&why, REASON_MAX_BYTES) },
+            end => end,
+        };
         let code = if let StepEnd::Exited { code } = end { Some(code) } else { None };
         let reason = cut(&format!("{phase} step {step} {end}"), REASON_MAX_BYTES);
         Self { phase, step, code, reason, end: Some(end) }

@@ -204,7 +204,12 @@ fn print_why(why: &Why, revision: i64, output: &mut Output) {
         say("installed", report.and_then(|r| r.installed.as_ref()).map_or("", |v| v.as_str()));
         let listed: Vec<&str> = why.host_facts.listed.iter().map(|v| v.as_str()).collect();
         say("listed under", if listed.is_empty() { "nothing".into() } else { listed.join(", ") }.as_str());
-        say("agent", if why.host_facts.live.is_some() { "live" } else { "none" });
+        let agent = match &why.host_facts.live {
+            None => "none".to_owned(),
+            Some(Ok(_)) => "live".into(),
+            Some(Err(error)) => format!("live, but its claim cannot be read: {error}"),
+        };
+        say("agent", &agent);
         if let Some(report) = report {
             print_report(report, &mut say);
         }

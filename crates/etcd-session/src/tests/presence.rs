@@ -266,3 +266,13 @@ async fn in_a_restored_store_the_old_lease_is_not_kept_alive() {
     let found = fixture.read(&keys()).await;
     assert!(found.get(&keys()[3]).is_none(), "the listing of the backup: {found:?}");
 }
+
+/// Nobody would judge the store any more.
+#[tokio::test(start_paused = true)]
+async fn a_claim_task_ends_with_its_gate() {
+    let fixture = Fixture::new().await;
+    let mut claiming = Claiming::start(&fixture, config(claim("a", "boot")));
+    claiming.held().await;
+    claiming.gate = watch::Sender::new(Gate::default());
+    tokio::time::timeout(LIMIT, &mut claiming.task).await.expect("it ends").expect("no panic");
+}

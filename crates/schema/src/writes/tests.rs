@@ -232,3 +232,23 @@ fn an_identity_is_created_once() {
     assert!(store.apply(&super::claim::create_identity(&identity("a"))));
     assert!(!store.apply(&super::claim::create_identity(&identity("b"))));
 }
+
+#[test]
+fn the_instruction_in_force_is_the_one_that_hosts_act_on() {
+    let check = |current_version: &str, identity: Option<&str>, expected: bool| {
+        let mut store = Store::default();
+        store.put(&Key::CurrentVersion, current_version.as_bytes(), 0);
+        if let Some(identity) = identity {
+            store.put(&Key::Store, identity.as_bytes(), 0);
+        }
+        let is_in_force = super::operator::is_in_force(&store.0, &version("v2"));
+        assert_eq!(is_in_force, expected, "{current_version:?} {identity:?}");
+    };
+    check("v2", None, true);
+    check("v2\n", None, true);
+    check("v3", None, false);
+    check("v2", Some(r#"{"lineage":"l","epoch":0}"#), true);
+    // It was written before the store was accepted.
+    check("v2", Some(r#"{"lineage":"l","epoch":1}"#), false);
+    check("v2", Some("garbage"), false);
+}
