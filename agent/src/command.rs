@@ -68,7 +68,7 @@ pub(crate) async fn run(
     };
     let path = match trust::find_command(program) {
         Ok(path) => path,
-        Err(why) => return not_started(why),
+        Err(error) => return not_started(error.to_string()),
     };
     match start(&path, rest, environment) {
         Ok((child, output)) => follow(child, output, limit, output_max).await,

@@ -62,17 +62,16 @@ fn fragments(path: &Path) -> PathBuf {
 ///
 /// Returns the first file or directory that is not trusted, and why; `None` if all are trusted.
 pub fn untrusted(path: &Path) -> Option<String> {
-    let check_all = || -> Result<(), String> {
-        let path = std::path::absolute(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let check_all = || -> Result<()> {
+        let path = std::path::absolute(path).with_context(|| path.display().to_string())?;
         let fragments = fragments(&path);
         // Checked even if it is empty: others could put a file into it.
         if fragments.is_dir() {
             trust::check_file(&fragments)?;
         }
-        let files = files(&path).map_err(|e| format!("{e:#}"))?;
-        files.iter().try_for_each(|file| trust::check_file(file))
+        Ok(files(&path)?.iter().try_for_each(|file| trust::check_file(file))?)
     };
-    check_all().err()
+    check_all().err().map(|error| format!("{error:#}"))
 }
 
 fn read_bounded(path: &Path) -> Result<String> {

@@ -6,6 +6,7 @@ use crate::files::Directory;
 use crate::reconcile::{self, Reconcile, Wake};
 use crate::supervise;
 use crate::{command, trust};
+use anyhow::{Context as _, anyhow, bail};
 use catalog::InstanceView;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde};
@@ -16,7 +17,6 @@ use schema::keys::Key;
 use schema::names::{ConfigName, ServiceName, Tag};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -146,7 +146,7 @@ impl Reconcile for Renderer {
         let mut refused = self.refused.take();
         let state = match self.bring_up_to_date(&shown, &mut refused).await {
             Ok(()) => TemplateState { up_to_date: true, problem: None },
-            Err(why) => TemplateState { up_to_date: false, problem: Some(why) },
+            Err(error) => TemplateState { up_to_date: false, problem: Some(format!("{error:#}")) },
         };
         self.refused = refused;
         self.publish_state(state);
@@ -180,27 +180,27 @@ impl Renderer {
         &self,
         shown: &Arc<CatalogSnapshot>,
         refused: &mut Option<String>,
-    ) -> Result<(), String> {
+    ) -> anyhow::Result<()> {
         // The settings name the file to write, its template, and the commands to run.
         if let Some(why) = &*self.untrusted.borrow() {
-            return Err(format!("the settings are not trusted: {why}"));
+            bail!("the settings are not trusted: {why}");
         }
         let template = &self.template;
         let (directory, name) = split(&template.target)?;
         let source = read_source(&template.source)?;
         let (shown, reader) = (shown.clone(), self.reader.clone());
         let rendering = tokio::task::spawn_blocking(move || render(&source, &shown, &reader));
-        let text = match rendering.await.map_err(|e| e.to_string())?? {
+        let text = match rendering.await?? {
             Rendered::Text(text) => text,
-            Rendered::NotKnown(what) => return Err(format!("{what} is not known yet")),
+            Rendered::NotKnown(what) => bail!("{what} is not known yet"),
         };
-        let old = directory.read(&name, TARGET_MAX_BYTES).map_err(|e| e.to_string())?;
+        let old = directory.read(&name, TARGET_MAX_BYTES)?;
         if old.as_deref() == Some(text.as_bytes()) {
             *refused = None;
             return self.finish(&directory, &name).await;
         }
         if refused.as_ref() == Some(&text) {
-            return Err("the new text was refused before; the old file stays".into());
+            bail!("the new text was refused before; the old file stays");
         }
         let swapped = self.swap(&directory, &name, old.as_deref(), &text).await;
         *refused = swapped.is_err().then_some(text);
@@ -209,15 +209,13 @@ impl Renderer {
 
     /// Runs the command of a file that was written before the agent ended, if the command did not
     /// complete then.
-    async fn finish(&self, directory: &Directory, name: &str) -> Result<(), String> {
+    async fn finish(&self, directory: &Directory, name: &str) -> anyhow::Result<()> {
         let (Some(on_change), marker) = (&self.template.on_change, marker(name)) else { return Ok(()) };
-        if directory.read(&marker, 1).map_err(|e| e.to_string())?.is_none() {
+        if directory.read(&marker, 1)?.is_none() {
             return Ok(());
         }
-        self.command(on_change, &self.template.target)
-            .await
-            .map_err(|why| format!("on_change failed: {why}"))?;
-        directory.remove(&marker).map_err(|e| e.to_string())
+        self.command(on_change, &self.template.target).await.context("on_change failed")?;
+        Ok(directory.remove(&marker)?)
     }
 
     async fn swap(
@@ -226,45 +224,44 @@ impl Renderer {
         name: &str,
         old: Option<&[u8]>,
         text: &str,
-    ) -> Result<(), String> {
+    ) -> anyhow::Result<()> {
         let template = &self.template;
-        let io = |error: io::Error| error.to_string();
         if let Some(check) = &template.check {
             let candidate = format!(".{name}.candidate");
-            directory.replace(&candidate, text.as_bytes(), template.mode).map_err(io)?;
+            directory.replace(&candidate, text.as_bytes(), template.mode)?;
             let path = directory.path().join(&candidate);
             let checked = self.command(check, &path).await;
-            directory.remove(&candidate).map_err(io)?;
-            checked.map_err(|why| format!("its check refuses the new text: {why}"))?;
+            directory.remove(&candidate)?;
+            checked.context("its check refuses the new text")?;
         }
         if template.on_change.is_some() {
             // If the agent ends before the command completes, the next agent knows that the command
             // is due.
-            directory.replace(&marker(name), b"", 0o600).map_err(io)?;
+            directory.replace(&marker(name), b"", 0o600)?;
         }
-        directory.replace(name, text.as_bytes(), template.mode).map_err(io)?;
+        directory.replace(name, text.as_bytes(), template.mode)?;
         tracing::info!(target = %template.target.display(), "a file was updated from the catalog");
         let Some(on_change) = &template.on_change else { return Ok(()) };
         let Err(why) = self.command(on_change, &template.target).await else {
-            return directory.remove(&marker(name)).map_err(io);
+            return Ok(directory.remove(&marker(name))?);
         };
         match old {
-            Some(old) => directory.replace(name, old, template.mode).map_err(io)?,
-            None => directory.remove(name).map_err(io)?,
+            Some(old) => directory.replace(name, old, template.mode)?,
+            None => directory.remove(name)?,
         }
         // The program that loaded the new file must load the old one again.
         let again = self.command(on_change, &template.target).await;
         let again = again.err().map(|why| format!("; and with the old file: {why}")).unwrap_or_default();
-        directory.remove(&marker(name)).map_err(io)?;
-        Err(format!("on_change failed, the old file is back: {why}{again}"))
+        directory.remove(&marker(name))?;
+        bail!("on_change failed, the old file is back: {why}{again}")
     }
 
-    async fn command(&self, command: &[String], file: &Path) -> Result<(), String> {
+    async fn command(&self, command: &[String], file: &Path) -> anyhow::Result<()> {
         let shown = file.display().to_string();
         let arguments: Vec<String> = command.iter().map(|a| a.replace("{file}", &shown)).collect();
         let environment = BTreeMap::from([("ORCHESTRATE_FILE".to_owned(), shown)]);
         let outcome = command::run(&arguments, &environment, self.template.timeout, OUTPUT_MAX_BYTES).await;
-        if outcome.succeeded() { Ok(()) } else { Err(outcome.describe()) }
+        if outcome.succeeded() { Ok(()) } else { Err(anyhow!(outcome.describe())) }
     }
 }
 
@@ -273,27 +270,27 @@ fn marker(name: &str) -> String {
     format!(".{name}.pending")
 }
 
-fn split(path: &Path) -> Result<(Directory, String), String> {
+fn split(path: &Path) -> anyhow::Result<(Directory, String)> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
-        return Err(format!("{}: not the name of a file", path.display()));
+        bail!("{}: not the name of a file", path.display());
     };
-    Ok((Directory::open(directory).map_err(|e| e.to_string())?, name.to_owned()))
+    Ok((Directory::open(directory)?, name.to_owned()))
 }
 
-fn read_source(path: &Path) -> Result<String, String> {
+fn read_source(path: &Path) -> anyhow::Result<String> {
     // Whoever can write the template decides what readers of the file get.
     trust::check_file(path)?;
     let (directory, name) = split(path)?;
-    let bytes = directory.read(&name, SOURCE_MAX_BYTES).map_err(|e| e.to_string())?;
-    let bytes = bytes.ok_or_else(|| format!("{}: no such file", path.display()))?;
-    String::from_utf8(bytes).map_err(|_| format!("{}: not UTF-8 text", path.display()))
+    let bytes = directory.read(&name, SOURCE_MAX_BYTES)?;
+    let bytes = bytes.with_context(|| format!("{}: no such file", path.display()))?;
+    String::from_utf8(bytes).map_err(|_| anyhow!("{}: not UTF-8 text", path.display()))
 }
 
 fn serialized(value: impl Serialize) -> Value {
     Value::from(Serde(value))
 }
 
-fn render(source: &str, shown: &Arc<CatalogSnapshot>, reader: &Reader) -> Result<Rendered, String> {
+fn render(source: &str, shown: &Arc<CatalogSnapshot>, reader: &Reader) -> anyhow::Result<Rendered> {
     if !shown.view.records_known() {
         return Ok(Rendered::NotKnown("the catalog".into()));
     }
@@ -303,7 +300,7 @@ fn render(source: &str, shown: &Arc<CatalogSnapshot>, reader: &Reader) -> Result
     // A tag alone on its line leaves no empty line behind.
     let mut syntax = SyntaxConfig::builder();
     syntax.trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true);
-    environment.set_syntax(syntax.build().map_err(|e| e.to_string())?);
+    environment.set_syntax(syntax.build()?);
     environment.set_fuel(Some(FUEL));
     let unknown: Arc<Mutex<BTreeSet<String>>> = Arc::default();
     let (view, asking, missing) = (shown.clone(), reader.clone(), unknown.clone());
@@ -359,8 +356,8 @@ fn render(source: &str, shown: &Arc<CatalogSnapshot>, reader: &Reader) -> Result
         serialized(hosts.collect::<Vec<_>>())
     });
     let text = environment.render_str(source, ()).map_err(|error| match error.line() {
-        Some(line) => format!("line {line}: {error}"),
-        None => error.to_string(),
+        Some(line) => anyhow!("line {line}: {error}"),
+        None => anyhow!("{error}"),
     })?;
     let unknown = unknown.lock().unwrap_or_else(PoisonError::into_inner);
     match unknown.first() {

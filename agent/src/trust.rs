@@ -2,26 +2,54 @@
 //! agent's own user and must not be writable by anybody else. A sticky directory such as /tmp is
 //! accepted, because only the owner of a file can replace it there.
 
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The search path for programs, independent of the agent's own environment.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// Why a file is not executed or read: a part of its path that is not trusted, or another reason.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotTrusted {
+    #[error("{program} is not on {places}")]
+    NotFound { program: String, places: String },
+    #[error("{} is not an absolute path", .0.display())]
+    NotAbsolute(PathBuf),
+    #[error("{}: {error}", .path.display())]
+    Unreadable { path: PathBuf, error: io::Error },
+    #[error("{} belongs to user {user}, not to root or to the agent's user", .path.display())]
+    Owner { path: PathBuf, user: u32 },
+    #[error("{} is writable by others (mode {mode:o})", .path.display())]
+    Writable { path: PathBuf, mode: u32 },
+    #[error("{} is not a regular file", .0.display())]
+    NotAFile(PathBuf),
+    #[error("{} is not executable", .0.display())]
+    NotExecutable(PathBuf),
+}
+
+impl NotTrusted {
+    fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        |error| Self::Unreadable { path, error }
+    }
+}
+
 /// Finds a program by its path, or by its name on [`PATH`], and checks it.
 ///
 /// # Errors
 /// Returns an error if the program is not found, and the errors of [`check_command`].
-pub(crate) fn find_command(program: &str) -> Result<PathBuf, String> {
+pub(crate) fn find_command(program: &str) -> Result<PathBuf, NotTrusted> {
     find_on(PATH, program)
 }
 
-fn find_on(places: &str, program: &str) -> Result<PathBuf, String> {
+fn find_on(places: &str, program: &str) -> Result<PathBuf, NotTrusted> {
     let path = if program.contains('/') {
         PathBuf::from(program)
     } else {
         let mut found = places.split(':').map(|place| Path::new(place).join(program));
-        found.find(|path| path.is_file()).ok_or_else(|| format!("{program} is not on {places}"))?
+        let not_found = || NotTrusted::NotFound { program: program.to_owned(), places: places.to_owned() };
+        found.find(|path| path.is_file()).ok_or_else(not_found)?
     };
     check_command(&path)?;
     Ok(path)
@@ -31,14 +59,14 @@ fn find_on(places: &str, program: &str) -> Result<PathBuf, String> {
 ///
 /// # Errors
 /// Returns the first part of the path that is not trusted, and why.
-pub(crate) fn check_command(path: &Path) -> Result<(), String> {
+pub(crate) fn check_command(path: &Path) -> Result<(), NotTrusted> {
     let real = check_real(path)?;
-    let metadata = std::fs::metadata(&real).map_err(|e| format!("{}: {e}", real.display()))?;
+    let metadata = std::fs::metadata(&real).map_err(NotTrusted::unreadable(&real))?;
     if !metadata.is_file() {
-        return Err(format!("{} is not a regular file", real.display()));
+        return Err(NotTrusted::NotAFile(real));
     }
     if metadata.mode() & 0o111 == 0 {
-        return Err(format!("{} is not executable", real.display()));
+        return Err(NotTrusted::NotExecutable(real));
     }
     Ok(())
 }
@@ -47,23 +75,23 @@ pub(crate) fn check_command(path: &Path) -> Result<(), String> {
 ///
 /// # Errors
 /// Returns the first part of the path that is not trusted, and why.
-pub(crate) fn check_file(path: &Path) -> Result<(), String> {
+pub(crate) fn check_file(path: &Path) -> Result<(), NotTrusted> {
     check_real(path).map(drop)
 }
 
-fn check_real(path: &Path) -> Result<PathBuf, String> {
+fn check_real(path: &Path) -> Result<PathBuf, NotTrusted> {
     check_path(path)?;
     // A trusted link may point to a path that is not trusted.
-    let real = std::fs::canonicalize(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let real = std::fs::canonicalize(path).map_err(NotTrusted::unreadable(path))?;
     if real != path {
         check_path(&real)?;
     }
     Ok(real)
 }
 
-fn check_path(path: &Path) -> Result<(), String> {
+fn check_path(path: &Path) -> Result<(), NotTrusted> {
     if !path.is_absolute() {
-        return Err(format!("{} is not an absolute path", path.display()));
+        return Err(NotTrusted::NotAbsolute(path.to_owned()));
     }
     let mut part = PathBuf::new();
     for component in path.components() {
@@ -73,15 +101,11 @@ fn check_path(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn check_part(part: &Path) -> Result<(), String> {
-    let metadata = std::fs::symlink_metadata(part).map_err(|e| format!("{}: {e}", part.display()))?;
+fn check_part(part: &Path) -> Result<(), NotTrusted> {
+    let metadata = std::fs::symlink_metadata(part).map_err(NotTrusted::unreadable(part))?;
     let me = rustix::process::geteuid().as_raw();
     if metadata.uid() != 0 && metadata.uid() != me {
-        return Err(format!(
-            "{} belongs to user {}, not to root or to the agent's user",
-            part.display(),
-            metadata.uid()
-        ));
+        return Err(NotTrusted::Owner { path: part.to_owned(), user: metadata.uid() });
     }
     // The mode of a symbolic link has no meaning.
     if metadata.is_symlink() {
@@ -92,7 +116,7 @@ fn check_part(part: &Path) -> Result<(), String> {
     let my_group = rustix::process::getegid().as_raw();
     let group_writes = mode & 0o020 != 0 && metadata.gid() != 0 && metadata.gid() != my_group;
     if (mode & 0o002 != 0 || group_writes) && !sticky_directory {
-        return Err(format!("{} is writable by others (mode {:o})", part.display(), mode & 0o7777));
+        return Err(NotTrusted::Writable { path: part.to_owned(), mode: mode & 0o7777 });
     }
     Ok(())
 }
@@ -116,7 +140,7 @@ mod tests {
             set(&file, file_mode);
             match (check_command(&file), expected) {
                 (Ok(()), None) => {}
-                (Err(error), Some(part)) => assert!(error.contains(part), "{error}"),
+                (Err(error), Some(part)) => assert!(error.to_string().contains(part), "{error}"),
                 (other, expected) => {
                     panic!("{directory_mode:o} {file_mode:o}: {other:?}, expected {expected:?}")
                 }
@@ -128,9 +152,9 @@ mod tests {
         check(0o755, 0o757, Some("apply is writable by others"));
         check(0o755, 0o644, Some("is not executable"));
         set(&directory, 0o755);
-        assert!(check_command(&directory).unwrap_err().contains("not a regular file"));
-        assert!(check_command(&directory.join("none")).unwrap_err().contains("No such file"));
-        assert!(check_command(Path::new("apply")).unwrap_err().contains("not an absolute path"));
+        assert!(check_command(&directory).unwrap_err().to_string().contains("not a regular file"));
+        assert!(check_command(&directory.join("none")).unwrap_err().to_string().contains("No such file"));
+        assert!(check_command(Path::new("apply")).unwrap_err().to_string().contains("not an absolute path"));
     }
 
     #[test]
@@ -158,7 +182,7 @@ mod tests {
         ] {
             match (find_on(&places, program), expected) {
                 (Ok(found), Ok(expected)) => assert_eq!(found, expected),
-                (Err(error), Err(expected)) => assert!(error.contains(&expected), "{error}"),
+                (Err(error), Err(expected)) => assert!(error.to_string().contains(&expected), "{error}"),
                 other => panic!("{program}: {other:?}"),
             }
         }
@@ -174,6 +198,6 @@ mod tests {
         std::fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
         let link = base.path().join("link");
         std::os::unix::fs::symlink(open.join("x"), &link).unwrap();
-        assert!(check_command(&link).unwrap_err().contains("open is writable by others"));
+        assert!(check_command(&link).unwrap_err().to_string().contains("open is writable by others"));
     }
 }

@@ -81,14 +81,39 @@ fn rows(text: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn the_key_table_is_the_one_of_the_code() {
-    let documented: BTreeSet<(String, String)> = rows(&read("docs/keys.md"))
+    let text = read("docs/keys.md");
+    let documented: BTreeMap<String, Vec<String>> = rows(&text)
         .into_iter()
         .filter(|row| row[0].starts_with("`/"))
-        .map(|row| (row[0].trim_matches('`').to_owned(), row[3].clone()))
+        .map(|row| (row[0].trim_matches('`').to_owned(), row))
         .collect();
-    let coded: BTreeSet<(String, String)> =
-        schema::keys::documented().into_iter().map(|(key, lifetime)| (key, lifetime.to_owned())).collect();
-    assert_eq!(documented, coded);
+    let coded = schema::keys::documented();
+    let paths = |keys: &[schema::keys::DocumentedKey]| keys.iter().map(|key| key.path.clone()).collect();
+    assert_eq!(documented.keys().cloned().collect::<BTreeSet<_>>(), paths(&coded));
+    for key in coded {
+        let row = &documented[&key.path];
+        assert!(row[1].starts_with(key.value), "{}: {:?} is not {}", key.path, row[1], key.value);
+        assert_eq!(row[3], key.lifetime, "{}", key.path);
+    }
+}
+
+#[test]
+fn every_field_of_a_report_is_documented() {
+    let source = read("crates/schema/src/records/report.rs");
+    let fields = source.split("pub struct Report {").nth(1).and_then(|rest| rest.split("\n}\n").next());
+    let fields: BTreeSet<String> = fields
+        .expect("the struct")
+        .lines()
+        .filter_map(|line| line.strip_prefix("    pub ")?.split(':').next().map(str::to_owned))
+        .collect();
+    let text = read("docs/keys.md");
+    let section = text.split("## The report of a host").nth(1).expect("a section");
+    let documented: BTreeSet<String> = rows(section)
+        .into_iter()
+        .filter(|row| row[0].starts_with('`'))
+        .map(|row| row[0].trim_matches('`').to_owned())
+        .collect();
+    assert_eq!(documented, fields);
 }
 
 /// Returns the path and text of every Rust source of the repository, except those in `tests/`.

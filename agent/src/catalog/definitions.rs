@@ -4,9 +4,8 @@
 use crate::files::Directory;
 use crate::reconcile::{Reconcile, Wake};
 use crate::trust;
-use catalog::definitions::{
-    DefinitionError, Definitions, FILE_KINDS, Parsed, assemble, parse_file, parse_profile_list,
-};
+use anyhow::{anyhow, bail};
+use catalog::definitions::{Definitions, FILE_KINDS, Parsed, assemble, parse_file, parse_profile_list};
 use notify::{RecursiveMode, Watcher};
 use planning::settings::{ServicesSettings, Settings};
 use std::collections::BTreeMap;
@@ -91,15 +90,16 @@ impl Loader {
 
     fn load(&mut self) {
         let settings = self.settings.borrow().services.clone();
-        let mut errors = Vec::new();
-        let mut files = list(&settings, &mut errors);
-        // The known files of a directory that cannot be read now stay in use.
-        let unreadable: Vec<&PathBuf> = settings
-            .directories
+        let Listing { mut files, unreadable } = list(&settings);
+        let mut errors: Vec<String> = unreadable
             .iter()
-            .filter(|d| errors.iter().any(|e| e.starts_with(&error_prefix(d))))
+            .map(|(directory, error)| format!("directory {}: {error}", directory.display()))
             .collect();
-        let known = self.good.keys().filter(|path| unreadable.iter().any(|d| path.parent() == Some(d)));
+        // The known files of a directory that cannot be read now stay in use.
+        let known = self
+            .good
+            .keys()
+            .filter(|path| unreadable.iter().any(|(directory, _)| path.parent() == Some(directory)));
         files.extend(known.cloned().collect::<Vec<_>>());
         self.good.retain(|path, _| files.contains(path));
         for path in &files {
@@ -110,7 +110,7 @@ impl Loader {
                         self.good.insert(path.clone(), parsed);
                     }
                 }
-                Err(error) => errors.push(error),
+                Err(error) => errors.push(format!("{error:#}")),
             }
         }
         let in_order: Vec<(String, &Parsed)> = files
@@ -159,20 +159,23 @@ fn watch_files(settings: &ServicesSettings, changed: mpsc::Sender<()>) -> Option
     Some(watcher)
 }
 
-/// Returns the beginning of every error message about a directory.
-fn error_prefix(directory: &Path) -> String {
-    format!("directory {}: ", directory.display())
+/// The service files that exist.
+#[derive(Default)]
+struct Listing {
+    /// Sorted by name within each directory, and the profile list at the end.
+    files: Vec<PathBuf>,
+    /// The directories that cannot be read.
+    unreadable: Vec<(PathBuf, io::Error)>,
 }
 
-/// Lists the service files, sorted by name within each directory, and the profile list at the end.
-fn list(settings: &ServicesSettings, errors: &mut Vec<String>) -> Vec<PathBuf> {
-    let mut files = Vec::new();
+fn list(settings: &ServicesSettings) -> Listing {
+    let Listing { mut files, mut unreadable } = Listing::default();
     for directory in &settings.directories {
         let entries = match std::fs::read_dir(directory) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => {
-                errors.push(format!("{}{error}", error_prefix(directory)));
+                unreadable.push((directory.clone(), error));
                 continue;
             }
         };
@@ -191,24 +194,23 @@ fn list(settings: &ServicesSettings, errors: &mut Vec<String>) -> Vec<PathBuf> {
         std::fs::symlink_metadata(path).map_or_else(|e| e.kind() != io::ErrorKind::NotFound, |_| true)
     };
     files.extend(settings.profile_list.clone().filter(is_there));
-    files
+    Listing { files, unreadable }
 }
 
-fn read(path: &Path, settings: &ServicesSettings) -> Result<Parsed, String> {
+fn read(path: &Path, settings: &ServicesSettings) -> anyhow::Result<Parsed> {
     let shown = path.display().to_string();
     // Whoever can write the file can make the agent run commands.
     trust::check_file(path)?;
-    let wrong = |error: io::Error| error.to_string();
     let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
-        return Err(format!("{shown}: not the name of a file"));
+        bail!("{shown}: not the name of a file");
     };
-    let bytes = Directory::open(directory).and_then(|d| d.read(name, FILE_MAX_BYTES)).map_err(wrong)?;
+    let bytes = Directory::open(directory).and_then(|d| d.read(name, FILE_MAX_BYTES))?;
     let text =
-        String::from_utf8(bytes.unwrap_or_default()).map_err(|_| format!("{shown}: not UTF-8 text"))?;
+        String::from_utf8(bytes.unwrap_or_default()).map_err(|_| anyhow!("{shown}: not UTF-8 text"))?;
     if settings.profile_list.as_deref() == Some(path) {
         return Ok(parse_profile_list(&shown, &text));
     }
-    parse_file(&shown, &text).map_err(|error: DefinitionError| error.to_string())
+    Ok(parse_file(&shown, &text)?)
 }
 
 #[cfg(test)]

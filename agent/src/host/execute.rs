@@ -8,14 +8,14 @@ use crate::files::Directory;
 use crate::secrets::Secrets;
 use crate::step::{RUN_ID_VARIABLE, RunResult, Runs};
 use crate::{clock, failpoint, trust};
+use anyhow::{Context as _, bail};
 use etcd_session::{Session, StoreError, jitter};
 use planning::host::{Decision, Fact, HostState, RunningStep, VersionFile};
 use planning::policy::Step;
 use planning::settings::{Settings, VERSION_PLACEHOLDER};
 use schema::names::Version;
 use schema::plan::Effect;
-use schema::steps::StepEnd;
-use schema::steps::StepPhase;
+use schema::steps::{StepEnd, StepPhase};
 use schema::writes::WriteRefusal;
 use schema::writes::host::Listing;
 use std::collections::BTreeMap;
@@ -156,9 +156,9 @@ impl Executor {
         tracing::info!(%phase, step = %running.step, run = %running.run_id, "step starts");
         match self.start_run(&running, &step, environment) {
             Ok(child) => self.await_run(running, Some(child)),
-            Err(why) => {
-                let result =
-                    RunResult { end: StepEnd::NotStarted { why }, leftovers: 0, output: String::new() };
+            Err(error) => {
+                let end = StepEnd::NotStarted { why: format!("{error:#}") };
+                let result = RunResult { end, leftovers: 0, output: String::new() };
                 // The queue has room, because at most one step runs at a time.
                 let _ = self.ends.try_send((running, result));
             }
@@ -171,13 +171,13 @@ impl Executor {
         running: &RunningStep,
         step: &Step,
         environment: BTreeMap<String, String>,
-    ) -> Result<tokio::process::Child, String> {
+    ) -> anyhow::Result<tokio::process::Child> {
         if let Some(why) = &step.cannot_run {
-            return Err(why.clone());
+            bail!(why.clone());
         }
         trust::check_command(Path::new(&step.command[0]))?;
-        let prepared = self.runs.prepare(&running.run_id, step, environment).map_err(|e| e.to_string())?;
-        prepared.start(&self.program).map_err(|e| format!("its runner could not be started: {e}"))
+        let prepared = self.runs.prepare(&running.run_id, step, environment)?;
+        prepared.start(&self.program).context("its runner could not be started")
     }
 
     /// Sends the result of a run to the loop when it ends, whichever process started the run.

@@ -327,27 +327,38 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// Returns the path of every kind of key, with its placeholders, and its lifetime. A test compares
-/// `docs/keys.md` with this list.
-pub fn documented() -> Vec<(String, &'static str)> {
+/// A kind of key, as `docs/keys.md` describes it. A test compares the table there with [`documented`].
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DocumentedKey {
+    /// Path of the key, with placeholders.
+    pub path: String,
+    /// Form of the value: the first words of its description.
+    pub value: &'static str,
+    /// How long the key exists.
+    pub lifetime: &'static str,
+}
+
+/// Returns every kind of key.
+pub fn documented() -> Vec<DocumentedKey> {
     let host = "<host>";
+    let key = |path: String, value, lifetime| DocumentedKey { path, value, lifetime };
     vec![
-        (CURRENT_VERSION.into(), "durable"),
-        (format!("{RUNNING_VERSION}<version>/{host}"), "live lease"),
-        (format!("{STATUS}<type>/<state>/{host}"), "durable"),
-        (STORE.into(), "durable"),
-        (format!("{HOSTS}{host}"), "durable"),
-        (format!("{LIVE}{host}"), "live lease"),
-        (format!("{ANNOUNCED}{host}"), "same lease as the listing"),
-        (format!("{REPORTS}{host}"), "durable"),
-        (format!("{RETRY}{host}"), "durable"),
-        (format!("{REPORTING}<type>/{host}"), "durable"),
-        (format!("{SERVICES}<service>/{host}"), "work lease"),
-        (format!("{HEALTH}<service>/{host}"), "live lease"),
-        (format!("{MAINTENANCE}{host}"), "durable"),
-        (DROP_STALE.into(), "durable"),
-        (format!("{CONFIG}<name>"), "durable"),
-        (format!("{EVENTS}<ms>-<random>"), "30 days, at most 10,000"),
+        key(CURRENT_VERSION.into(), "text", "durable"),
+        key(format!("{RUNNING_VERSION}<version>/{host}"), "epoch seconds", "live lease"),
+        key(format!("{STATUS}<type>/<state>/{host}"), "JSON", "durable"),
+        key(STORE.into(), "JSON", "durable"),
+        key(format!("{HOSTS}{host}"), "JSON", "durable"),
+        key(format!("{LIVE}{host}"), "JSON", "live lease"),
+        key(format!("{ANNOUNCED}{host}"), "text", "same lease as the listing"),
+        key(format!("{REPORTS}{host}"), "JSON", "durable"),
+        key(format!("{RETRY}{host}"), "JSON", "durable"),
+        key(format!("{REPORTING}<type>/{host}"), "epoch seconds", "durable"),
+        key(format!("{SERVICES}<service>/{host}"), "JSON", "work lease"),
+        key(format!("{HEALTH}<service>/{host}"), "text", "live lease"),
+        key(format!("{MAINTENANCE}{host}"), "JSON", "durable"),
+        key(DROP_STALE.into(), "JSON", "durable"),
+        key(format!("{CONFIG}<name>"), "text", "durable"),
+        key(format!("{EVENTS}<ms>-<random>"), "JSON", "30 days, at most 10,000"),
     ]
 }
 
@@ -358,7 +369,7 @@ mod tests {
 
     #[test]
     fn every_documented_key_is_single_or_in_one_range() {
-        for (path, _) in documented() {
+        for DocumentedKey { path, .. } in documented() {
             let single = Key::SINGLE.iter().filter(|key| key.to_string() == path).count();
             let ranges = Prefix::WHOLE.iter().filter(|prefix| path.starts_with(&prefix.to_string())).count();
             assert_eq!(single + ranges, 1, "{path}: operators would have no grant for it");
@@ -415,7 +426,7 @@ mod tests {
         let host = HostName::new("h").unwrap();
         let named: Vec<String> = Key::of_host(&host).iter().map(Key::to_string).collect();
         let ranges = Prefix::BEFORE_HOST.map(|prefix| prefix.to_string());
-        for (path, _) in documented() {
+        for DocumentedKey { path, .. } in documented() {
             let key = path.replace("<host>", "h");
             let parsed = Key::parse(&key.replace("<state>", "failed").replace(['<', '>'], ""));
             let belongs = parsed.is_ok_and(|parsed| parsed.host() == Some(&host));
