@@ -67,9 +67,14 @@ impl Network {
         Self::firewall("-D", place, "");
     }
 
-    /// Drops this fraction of the packets between the hosts and the store.
+    /// Drops this fraction of the packets between the hosts and the store, in each direction.
     pub fn lose(&self, part: f64) {
         Self::firewall("-I", None, &format!("-m statistic --mode random --probability {part}"));
+    }
+
+    /// Ends [`Self::lose`] of this fraction.
+    pub fn lose_no_more(&self, part: f64) {
+        Self::firewall("-D", None, &format!("-m statistic --mode random --probability {part}"));
     }
 
     /// Changes the firewall rules for both directions.
