@@ -176,3 +176,28 @@ async fn a_mirror_that_ended_is_an_error_for_its_readers() {
         tokio::time::timeout(super::LIMIT, async { while snapshots.changed().await.is_ok() {} }).await;
     assert!(ended.is_ok(), "readers would wait for ever");
 }
+
+/// A read before the watch has begun again shows the changes of the interruption. The watch will
+/// deliver them, so that is no reason to break off again and to wait for long.
+#[tokio::test(start_paused = true)]
+async fn a_read_that_comes_before_the_watch_has_begun_does_not_end_it() {
+    let mut fixture = Fixture::new().await;
+    let (mirror, mut snapshots) = start(&fixture);
+    wait_until(&mut snapshots, "the first read", |s| s.connected).await;
+    for number in 0..20 {
+        fixture.store.set_link(Link::Refusing);
+        fixture.store.cut();
+        wait_until(&mut snapshots, "the cut", |s| !s.connected).await;
+        tokio::time::sleep(Duration::from_secs(200)).await;
+        let version = number.to_string();
+        fixture.put(&Key::CurrentVersion, &version).await;
+        mirror.request_resync();
+        fixture.store.set_link(Link::Open);
+        wait_until(&mut snapshots, "the version", |s| {
+            let error = s.error.as_ref().map(ToString::to_string).unwrap_or_default();
+            assert!(!error.contains("had not delivered"), "{number}: {error}");
+            s.connected && value(s, &Key::CurrentVersion) == Some(version.as_str())
+        })
+        .await;
+    }
+}

@@ -316,7 +316,14 @@ impl MirrorTask {
             };
             let answer = match input {
                 WatchInput::Resync => {
-                    if let Some(end) = self.resync(resume).await {
+                    // A watch that has not begun yet may still deliver what the read shows.
+                    let has_begun = created == self.scope.watched.len();
+                    let end = if has_begun && trusted {
+                        self.resync(resume).await
+                    } else {
+                        self.resync_after_resume(resume).await
+                    };
+                    if let Some(end) = end {
                         return end;
                     }
                     backstop = Instant::now() + self.backstop();
