@@ -4,8 +4,8 @@
 //! |---|---|
 //! | one request of an agent, over all members | [`REQUEST_TIMEOUT`] |
 //! | an agent claims its name, writes its state or its services again after a failure | [`write_backoff`] |
-//! | a request is sent to the members again after all of them failed | [`request_backoff`] |
 //! | the same after the store refused it, unless something changes before | [`refused_delay`] |
+//! | a request is sent to the members again after all of them failed | [`request_backoff`] |
 //! | a mirror or a feed connects again | [`WATCH_BACKOFF`] |
 
 use crate::error::StoreError;

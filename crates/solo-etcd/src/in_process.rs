@@ -10,8 +10,10 @@ use crate::solo::DEFAULT_QUOTA_BYTES;
 use etcd_client::proto::{PbCompactionRequest, PbRangeRequest};
 use etcd_client::{BalancedChannelBuilder, Channel, Client, ConnectOptions, Error};
 use hyper_util::rt::TokioIo;
+use std::fmt::Debug;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, duplex, split};
 use tokio::sync::{mpsc, watch};
 use tonic::transport::Endpoint;
@@ -130,6 +132,12 @@ impl InProcess {
         self.0.network.send_modify(|network| network.cuts += 1);
     }
 
+    /// Breaks all open connections and refuses new ones.
+    pub fn disconnect(&self) {
+        self.set_link(Link::Refusing);
+        self.cut();
+    }
+
     /// Loses the answer to the next request that changes a key: the request is applied, all
     /// connections break instead of the answer, and the network is `then`. Returns a future that
     /// resolves when this has happened.
@@ -229,6 +237,27 @@ impl InProcess {
             _ => false,
         })
     }
+}
+
+/// Longest time, on the paused clock, after which a condition of a test must hold.
+pub const LIMIT: Duration = Duration::from_secs(300);
+
+/// Waits until the value in a channel fulfils a condition, and returns that value.
+///
+/// # Panics
+/// Panics with `what` and the last value if the condition does not hold within [`LIMIT`], or if the
+/// sender is gone.
+pub async fn wait_until<T: Clone + Debug>(
+    receiver: &mut watch::Receiver<T>,
+    what: &str,
+    is_so: impl FnMut(&T) -> bool,
+) -> T {
+    match tokio::time::timeout(LIMIT, receiver.wait_for(is_so)).await {
+        Ok(Ok(value)) => return value.clone(),
+        Ok(Err(_)) => panic!("{what}: the task has ended"),
+        Err(_) => {}
+    }
+    panic!("{what}: not within {LIMIT:?}: {:?}", receiver.borrow())
 }
 
 /// Starts a store with the task that ends its leases.

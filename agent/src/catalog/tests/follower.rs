@@ -1,11 +1,11 @@
-use super::{LIMIT, Others, host, service, settings, wait_until};
+use super::{Others, host, service, settings};
 use crate::catalog::{CatalogSnapshot, Follower, Reader, Trust};
 use crate::reconcile::{self, Reconcile, Wake};
 use etcd_session::Session;
 use schema::health::Health;
 use schema::keys::Key;
 use schema::records::ServiceRecord;
-use solo_etcd::in_process::{InProcess, Link};
+use solo_etcd::in_process::{InProcess, LIMIT, Link, wait_until};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,8 +120,7 @@ async fn after_a_compaction_the_catalog_is_what_the_store_has() {
     fixture.publish("db", "h1", Some(Health::Passing)).await;
     fixture.publish("db", "h2", Some(Health::Passing)).await;
     fixture.shows("db", &[("h1", Some(Health::Passing)), ("h2", Some(Health::Passing))]).await;
-    fixture.store.set_link(Link::Refusing);
-    fixture.store.cut();
+    fixture.store.disconnect();
     wait_until(&mut fixture.snapshots, "the cut", |shown| !shown.connected).await;
     // The host withdraws the service as its agent does.
     fixture.others.put(Key::Health(service("db"), host("h1")), "withdrawn", 0).await;

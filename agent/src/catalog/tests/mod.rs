@@ -10,14 +10,8 @@ use schema::keys::Key;
 use schema::names::{HostName, ServiceName};
 use schema::snapshot::KeySnapshot;
 use schema::transaction::Transaction;
-use solo_etcd::in_process::InProcess;
-use std::fmt::Debug;
+use solo_etcd::in_process::{InProcess, LIMIT};
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::watch;
-
-/// Longest time, on the paused clock, after which a condition must hold.
-const LIMIT: Duration = Duration::from_secs(300);
 
 /// What others do: they write and read by a connection without faults.
 #[derive(Clone)]
@@ -61,18 +55,4 @@ fn service(name: &str) -> ServiceName {
 
 fn settings(text: &str) -> Arc<Settings> {
     Arc::new(planning::settings::read(&[("test.toml".into(), text.into())]).expect("settings"))
-}
-
-/// Waits until the value in a channel fulfils a condition. Returns that value.
-async fn wait_until<T: Clone + Debug>(
-    receiver: &mut watch::Receiver<T>,
-    what: &str,
-    is_so: impl FnMut(&T) -> bool,
-) -> T {
-    match tokio::time::timeout(LIMIT, receiver.wait_for(is_so)).await {
-        Ok(Ok(value)) => return value.clone(),
-        Ok(Err(_)) => panic!("{what}: the task has ended"),
-        Err(_) => {}
-    }
-    panic!("{what}: not within {LIMIT:?}: {:?}", receiver.borrow())
 }

@@ -1,4 +1,4 @@
-use super::{Others, host, service, settings, wait_until};
+use super::{Others, host, service, settings};
 use crate::catalog::{Fencing, Loaded, PublishedServices, Publisher, PublisherInputs};
 use crate::checks::CheckRegistry;
 use crate::files::Directory;
@@ -11,7 +11,7 @@ use schema::names::Token;
 use schema::records::{Driver, LiveClaim, RosterEntry, ServiceRecord};
 use schema::snapshot::KeySnapshot;
 use solo_etcd::core::Command;
-use solo_etcd::in_process::{InProcess, Link};
+use solo_etcd::in_process::{InProcess, Link, wait_until};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

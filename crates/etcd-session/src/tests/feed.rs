@@ -1,8 +1,8 @@
-use super::{Fixture, LIMIT};
+use super::Fixture;
 use crate::{Collected, Collector, Feed, FeedEvent, FeedOptions};
 use schema::keys::{Key, Prefix};
 use schema::names::ConfigName;
-use solo_etcd::in_process::Link;
+use solo_etcd::in_process::{LIMIT, Link};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -104,8 +104,7 @@ async fn after_a_cut_a_feed_continues_without_a_list() {
     fixture.put(&key("b"), "1").await;
     let mut consumer = Consumer::start(&fixture, 16);
     consumer.until_keys(&[("a", "1"), ("b", "1")]).await;
-    fixture.store.set_link(Link::Refusing);
-    fixture.store.cut();
+    fixture.store.disconnect();
     consumer.until("the cut", |c| !c.connected).await;
     fixture.delete(&key("a")).await;
     fixture.put(&key("b"), "2").await;
@@ -121,8 +120,7 @@ async fn after_a_compaction_a_feed_lists_again() {
     fixture.put(&key("b"), "1").await;
     let mut consumer = Consumer::start(&fixture, 16);
     consumer.until_keys(&[("a", "1"), ("b", "1")]).await;
-    fixture.store.set_link(Link::Refusing);
-    fixture.store.cut();
+    fixture.store.disconnect();
     consumer.until("the cut", |c| !c.connected).await;
     fixture.delete(&key("a")).await;
     let revision = fixture.put(&key("b"), "2").await;
@@ -140,8 +138,7 @@ async fn a_deletion_at_the_compacted_revision_is_not_missed() {
     fixture.put(&key("a"), "1").await;
     let mut consumer = Consumer::start(&fixture, 16);
     consumer.until_keys(&[("a", "1")]).await;
-    fixture.store.set_link(Link::Refusing);
-    fixture.store.cut();
+    fixture.store.disconnect();
     consumer.until("the cut", |c| !c.connected).await;
     let revision = fixture.delete(&key("a")).await;
     fixture.compact(revision).await;

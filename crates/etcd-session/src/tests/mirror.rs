@@ -1,7 +1,7 @@
-use super::{Fixture, wait_until};
+use super::Fixture;
 use crate::{Mirror, MirrorOptions, Scope, Snapshot};
 use schema::keys::Key;
-use solo_etcd::in_process::Link;
+use solo_etcd::in_process::{LIMIT, Link, wait_until};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -54,8 +54,7 @@ async fn after_a_cut_the_watch_continues_and_one_read_proves_the_store() {
     fixture.put(&Key::Store, "s").await;
     let (_mirror, mut snapshots) = start(&fixture);
     wait_for_version(&mut snapshots, "1").await;
-    fixture.store.set_link(Link::Refusing);
-    fixture.store.cut();
+    fixture.store.disconnect();
     let cut = wait_until(&mut snapshots, "the cut", |s| !s.connected).await;
     assert!(cut.error.is_some() && value(&cut, &Key::CurrentVersion) == Some("1"), "{cut:?}");
     fixture.put(&Key::CurrentVersion, "2").await;
@@ -73,8 +72,7 @@ async fn after_a_compaction_the_keys_are_listed_again() {
     fixture.put(&Key::Store, "s").await;
     let (_mirror, mut snapshots) = start(&fixture);
     wait_for_version(&mut snapshots, "1").await;
-    fixture.store.set_link(Link::Refusing);
-    fixture.store.cut();
+    fixture.store.disconnect();
     wait_until(&mut snapshots, "the cut", |s| !s.connected).await;
     fixture.delete(&Key::Store).await;
     let revision = fixture.put(&Key::CurrentVersion, "2").await;
@@ -172,8 +170,7 @@ async fn a_mirror_that_ended_is_an_error_for_its_readers() {
     let (_mirror, mut snapshots, task) = start_task(&fixture);
     wait_until(&mut snapshots, "the first read", |s| s.connected).await;
     task.abort();
-    let ended =
-        tokio::time::timeout(super::LIMIT, async { while snapshots.changed().await.is_ok() {} }).await;
+    let ended = tokio::time::timeout(LIMIT, async { while snapshots.changed().await.is_ok() {} }).await;
     assert!(ended.is_ok(), "readers would wait for ever");
 }
 
@@ -185,9 +182,9 @@ async fn a_read_that_comes_before_the_watch_has_begun_does_not_end_it() {
     let (mirror, mut snapshots) = start(&fixture);
     wait_until(&mut snapshots, "the first read", |s| s.connected).await;
     for number in 0..20 {
-        fixture.store.set_link(Link::Refusing);
-        fixture.store.cut();
+        fixture.store.disconnect();
         wait_until(&mut snapshots, "the cut", |s| !s.connected).await;
+        // On the paused clock: so many attempts fail that the next delay would be long.
         tokio::time::sleep(Duration::from_secs(200)).await;
         let version = number.to_string();
         fixture.put(&Key::CurrentVersion, &version).await;

@@ -11,13 +11,7 @@ use etcd_client::{Client, ConnectOptions};
 use schema::keys::Key;
 use schema::names::{HostName, Version};
 use schema::snapshot::KeySnapshot;
-use solo_etcd::in_process::InProcess;
-use std::fmt::Debug;
-use std::time::Duration;
-use tokio::sync::watch;
-
-/// Longest time, on the paused clock, after which a condition must hold.
-const LIMIT: Duration = Duration::from_secs(300);
+use solo_etcd::in_process::{InProcess, LIMIT};
 
 /// A store, a client without faults for what others do, and a session.
 struct Fixture {
@@ -75,18 +69,4 @@ fn host() -> HostName {
 
 fn version(text: &str) -> Version {
     Version::new(text).expect("a version")
-}
-
-/// Waits until the value in a channel fulfils a condition. Returns that value.
-async fn wait_until<T: Clone + Debug>(
-    receiver: &mut watch::Receiver<T>,
-    what: &str,
-    is_so: impl FnMut(&T) -> bool,
-) -> T {
-    match tokio::time::timeout(LIMIT, receiver.wait_for(is_so)).await {
-        Ok(Ok(value)) => return value.clone(),
-        Ok(Err(_)) => panic!("{what}: the task has ended"),
-        Err(_) => {}
-    }
-    panic!("{what}: not within {LIMIT:?}: {:?}", receiver.borrow())
 }

@@ -1,4 +1,4 @@
-use super::{Fixture, LIMIT, host, version, wait_until};
+use super::{Fixture, host, version};
 use crate::{Gate, Mirror, MirrorOptions, Presence, PresenceConfig, PresenceState, Scope};
 use etcd_client::PutOptions;
 use schema::codec;
@@ -6,7 +6,7 @@ use schema::keys::Key;
 use schema::names::Token;
 use schema::records::{Driver, LiveClaim, RosterEntry, StoreIdentity};
 use schema::store_trust::StoreMemory;
-use solo_etcd::in_process::Link;
+use solo_etcd::in_process::{LIMIT, Link, wait_until};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

@@ -1,4 +1,4 @@
-use super::{Fixture, LIMIT, host, version};
+use super::{Fixture, host, version};
 use crate::{Class, Deadline, StoreError, TargetSet, Written};
 use schema::keys::{Key, StatusState};
 use schema::names::{EventId, StatusType, Token};
@@ -8,7 +8,7 @@ use schema::transaction::{Compare, Transaction};
 use schema::writes::act::{Act, EventLog};
 use schema::writes::host::{HostWrite, Listing};
 use schema::writes::{Fence, WriteRefusal};
-use solo_etcd::in_process::Link;
+use solo_etcd::in_process::{LIMIT, Link};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -81,8 +81,7 @@ async fn a_host_recognises_its_own_write_after_the_answer_was_lost() {
 async fn a_write_that_was_not_sent_is_repeated() {
     let claimed = Claimed::new().await;
     claimed.list("1", &report("w1"), None).await.expect("written");
-    claimed.fixture.store.set_link(Link::Refusing);
-    claimed.fixture.store.cut();
+    claimed.fixture.store.disconnect();
     let store = claimed.fixture.store.clone();
     tokio::spawn(async move {
         sleep(Duration::from_secs(5)).await;

@@ -169,9 +169,9 @@ impl FeedTask {
     }
 
     /// Opens a watch that begins with the last known revision, although its events were sent
-    /// before. A compaction at a revision removes the deletions of that revision, and an etcd
-    /// without the mend of its issue 18089 then accepts a watch from that revision, without the
-    /// deletions. It refuses a watch from the revision before it as compacted.
+    /// before. A compaction at a revision removes the deletions of that revision. An etcd without
+    /// the fix of its issue 18089 then accepts a watch from that revision and sends no deletions. A
+    /// watch from the revision before is refused as compacted.
     async fn open(&self, known: i64) -> Result<(WatchStream, u64), StoreError> {
         let (client, generation) = self.session.client().await?;
         let options = WatchOptions::new().with_prefix().with_start_revision(known);
