@@ -2,8 +2,8 @@
 //! `ETCDCTL_*`, and both over defaults. The environment is read here and nowhere else, except for
 //! completion, which runs no verb.
 
-use crate::cli::GlobalOptions;
 use crate::exit::Failure;
+use crate::options::GlobalOptions;
 use crate::output::Format;
 use anyhow::anyhow;
 use etcd_session::{DEFAULT_DISCOVERY_URL, EndpointSource, SessionConfig, TlsFiles};

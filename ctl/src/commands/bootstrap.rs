@@ -3,11 +3,12 @@
 //! these settings.
 
 use super::context::Store;
-use super::hosts::RosterPatch;
+use super::hosts::{RosterOptions, RosterPatch};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use crate::{local, settings};
 use anyhow::{Context as _, anyhow};
+use clap::Args;
 use etcd_session::{EndpointSource, Secret, SessionConfig};
 use planning::settings::{Initial, Settings as AgentSettings, StoreSettings, read};
 use schema::keys::Key;
@@ -20,49 +21,55 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 /// Directory in which the packaged unit looks for the settings.
-pub(crate) const DIRECTORY: &str = "/etc/orchestrate";
+const DIRECTORY: &str = "/etc/orchestrate";
 /// Name of the written fragment. It sorts first, so settings in the site's other fragments win.
 const FRAGMENT: &str = "00-bootstrap.toml";
 const PASSWORD: &str = "store-password";
 
 const SETTINGS: &str = "# The settings of the orchestrate agent; fragments in agent.d/*.toml are read after this file, in name order.\n";
 
-/// The arguments of `bootstrap`.
-pub(super) struct BootstrapRequest {
-    /// True if this host is the first of the fleet, and the store is on it.
-    pub(super) first: bool,
-    /// Directory of the settings.
-    pub(super) directory: PathBuf,
-    /// Name of the host, if it is not the name of the machine.
-    pub(super) hostname: Option<String>,
-    /// Role, group and labels of the host.
-    pub(super) roster: RosterPatch,
-    /// True if settings of an earlier invocation may be replaced.
-    pub(super) replace: bool,
+/// Write the first settings of this host, and print the commands that start its agent with them
+#[derive(Debug, Args)]
+pub(crate) struct Bootstrap {
+    /// The store is on this machine, as on the first host of a fleet
+    #[arg(long)]
+    first: bool,
+    /// Directory of the settings
+    #[arg(long, value_name = "DIRECTORY", default_value = DIRECTORY)]
+    directory: PathBuf,
+    /// Name of the host, if it is not the name of the machine
+    #[arg(long)]
+    hostname: Option<String>,
+    #[command(flatten)]
+    roster: RosterOptions,
+    /// Replace the settings that an earlier invocation wrote
+    #[arg(long)]
+    replace: bool,
 }
 
 /// Writes the settings, and prints the commands that start the agent with them.
 pub(super) async fn bootstrap(
-    request: BootstrapRequest,
+    options: Bootstrap,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
+    let roster = RosterPatch::parse(&options.roster)?;
     let config = &store.settings.session;
-    if request.first && config.endpoints != settings::default_endpoints() {
+    if options.first && config.endpoints != settings::default_endpoints() {
         return Err(Failure::usage(anyhow!(
             "--first is for a store on this machine, at the default endpoint; another was given"
         )));
     }
     // Every host may run a member of the fleet's store, or a proxy to it. So the default endpoint
     // can be right, but it must be given explicitly.
-    if !request.first && !store.settings.endpoints_given {
+    if !options.first && !store.settings.endpoints_given {
         return Err(Failure::usage(anyhow!(
             "say where the store of the fleet is (--endpoints and its like); if it is on this machine: --first"
         )));
     }
-    let files = Files::of(&request.directory)?;
+    let files = Files::of(&options.directory)?;
     let earlier = files.existing_settings()?;
-    let host = match (&request.hostname, earlier.as_ref().and_then(|earlier| earlier.host.as_ref())) {
+    let host = match (&options.hostname, earlier.as_ref().and_then(|earlier| earlier.host.as_ref())) {
         (None, Some(host)) => host.clone(),
         (given, _) => store.settings.host(given.as_deref())?,
     };
@@ -71,9 +78,9 @@ pub(super) async fn bootstrap(
         config.user.as_ref().map(|(user, secret)| Password::of(user, secret, &files)).transpose()?;
     let initial = Initial {
         host: (!is_own).then(|| host.clone()),
-        role: request.roster.role,
-        group: request.roster.group,
-        labels: request.roster.labels,
+        role: roster.role,
+        group: roster.group,
+        labels: roster.labels,
         store: store_settings(config, password.as_ref().map(|password| password.path.clone()))?,
     };
     let initial = match &earlier {
@@ -85,14 +92,14 @@ pub(super) async fn bootstrap(
         initial.to_toml()
     );
     let changed = files.ours.as_deref() != Some(&text) || password.as_ref().is_some_and(|p| p.changed);
-    if changed && earlier.is_some() && !request.replace {
+    if changed && earlier.is_some() && !options.replace {
         return Err(Failure::refused(format!(
             "{} has other content; --replace overwrites it",
             files.fragment().display()
         )));
     }
     let whole = files.check(&initial, &host, &text)?;
-    let found = inspect_store(&host, &whole, request.first, store).await?;
+    let found = inspect_store(&host, &whole, options.first, store).await?;
     if changed {
         files.make_directories()?;
         password.iter().try_for_each(Password::write)?;

@@ -47,15 +47,15 @@ impl Store<'_> {
     }
 }
 
-pub(super) fn version(text: &str) -> Result<Version, Failure> {
+pub(super) fn version_of(text: &str) -> Result<Version, Failure> {
     Version::new(text).map_err(Failure::usage)
 }
 
-pub(super) fn service(text: &str) -> Result<ServiceName, Failure> {
+pub(super) fn service_of(text: &str) -> Result<ServiceName, Failure> {
     ServiceName::new(text).map_err(Failure::usage)
 }
 
-pub(super) fn host(text: &str) -> Result<HostName, Failure> {
+pub(super) fn host_of(text: &str) -> Result<HostName, Failure> {
     HostName::new(text).map_err(Failure::usage)
 }
 

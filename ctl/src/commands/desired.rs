@@ -5,6 +5,7 @@ use crate::exit::{Exit, Failure};
 use crate::local::{self, LocalState};
 use crate::output::{self, Output};
 use crate::settings::Flavour;
+use clap::Args;
 use etcd_session::StoreError;
 use schema::codec;
 use schema::keys::Key;
@@ -122,9 +123,17 @@ impl Pending {
     }
 }
 
+/// Check whether this host is asked to run another version: 0 yes, 1 no, 2 and 3 cannot tell
+#[derive(Debug, Args)]
+pub(crate) struct PendingUpdate {
+    /// Exit with the true code even where an agent applies updates
+    #[arg(long)]
+    peek: bool,
+}
+
 /// Prints whether this host is asked to run another version.
 pub(super) async fn pending_update(
-    peek: bool,
+    options: PendingUpdate,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
@@ -153,7 +162,7 @@ pub(super) async fn pending_update(
         "agent_drives": agent_drives,
     });
     output.answer(&answer, |o| o.line(pending.text()));
-    if agent_drives && !peek {
+    if agent_drives && !options.peek {
         // Any other exit code could make a script start the work that the agent does.
         output::note("the agent on this host applies updates");
         return Ok(Exit::CannotTell);

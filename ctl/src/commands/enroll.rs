@@ -2,10 +2,11 @@
 //! access the store: only the store's root can create users, and this program need not know root's
 //! credentials.
 
-use crate::cli::UserKind;
+use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{Output, shell_word};
 use anyhow::anyhow;
+use clap::Args;
 use schema::grants;
 use schema::grants::{Grant, Keys};
 use schema::names::{HostName, Role, ServiceName};
@@ -14,14 +15,36 @@ use std::fmt::Write as _;
 
 const EVERY_AGENT: &str = "orchestrate-agent";
 
-/// Prints the commands that create a user with its roles and grants.
-pub(super) fn etcdctl(
-    name: &str,
+/// The kinds of users of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum UserKind {
+    /// The agent of a host, with rights to its own keys
+    Agent,
+    /// People who trigger updates, decommission hosts and set values in the store
+    Operator,
+    /// Users who only read
+    Verifier,
+}
+
+/// Print the commands that give a user of the store exactly the rights that it needs
+#[derive(Debug, Args)]
+pub(crate) struct Enroll {
+    /// Name of the user; for an agent the name of its host, as in its certificate
+    name: String,
+    /// Kind of user
+    #[arg(long = "as", value_name = "KIND", value_enum, default_value = "agent")]
     kind: UserKind,
-    services: &[String],
-    namespace: &str,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
+    /// A service of the host; may be given several times
+    #[arg(long = "service", value_name = "SERVICE", add = completion::services())]
+    services: Vec<String>,
+    /// Print etcdctl commands for a shell, to be run by the store's root user
+    #[arg(long = "print-etcdctl", required = true)]
+    print_etcdctl: bool,
+}
+
+/// Prints the commands that create a user with its roles and grants.
+pub(super) fn enroll(options: Enroll, namespace: &str, output: &mut Output) -> Result<Exit, Failure> {
+    let Enroll { name, kind, services, print_etcdctl: _ } = options;
     let services: BTreeSet<ServiceName> =
         services.iter().map(ServiceName::new).collect::<Result<_, _>>().map_err(Failure::usage)?;
     if kind != UserKind::Agent && !services.is_empty() {
@@ -31,17 +54,17 @@ pub(super) fn etcdctl(
     // that is special to a shell.
     let (user, roles) = match kind {
         UserKind::Agent => {
-            let host = HostName::new(name).map_err(Failure::usage)?;
+            let host = HostName::new(&name).map_err(Failure::usage)?;
             let own = format!("{EVERY_AGENT}-{host}");
             let roles =
                 vec![(EVERY_AGENT.to_owned(), grants::every_agent()), (own, grants::agent(&host, &services))];
             (host.to_string(), roles)
         }
         UserKind::Operator => {
-            (user_name(name)?, vec![("orchestrate-operator".to_owned(), grants::operator())])
+            (user_name(&name)?, vec![("orchestrate-operator".to_owned(), grants::operator())])
         }
         UserKind::Verifier => {
-            (user_name(name)?, vec![("orchestrate-verifier".to_owned(), grants::verifier())])
+            (user_name(&name)?, vec![("orchestrate-verifier".to_owned(), grants::verifier())])
         }
     };
     output.raw(script(&user, &roles, namespace).as_bytes());

@@ -8,7 +8,7 @@
 //! This file is long because the cheap way to read failures needs many steps that only make sense
 //! together.
 
-use super::context::Store;
+use super::context::{Store, version_of};
 use super::fleet;
 use super::local::known_types;
 use super::running::{hosts_of, warn_of_skipped};
@@ -16,11 +16,12 @@ use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::output::{self, Output};
 use crate::settings::Flavour;
+use clap::Args;
 use etcd_session::{KeyList, StoreError};
 use planning::fleet::FailedService;
 use schema::codec;
 use schema::keys::{Key, Prefix, StatusState};
-use schema::names::{HostName, StatusType, Version};
+use schema::names::{HostName, StatusType};
 use schema::records::{RosterEntry, StatusRecord};
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashSet};
@@ -131,13 +132,24 @@ impl Failures {
     }
 }
 
+/// Check whether anything in the fleet failed
+#[derive(Debug, Args)]
+pub(crate) struct GetFailures {
+    /// Print the names of the hosts
+    #[arg(long)]
+    hosts: bool,
+    /// Count pending results too
+    #[arg(long = "show_warnings")]
+    show_warnings: bool,
+}
+
 /// Prints whether anything in the fleet failed.
 pub(super) async fn get_failures(
-    hosts: bool,
-    warnings: bool,
+    options: GetFailures,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
+    let GetFailures { hosts, show_warnings: warnings } = options;
     let found = Reader { store, revision: 0 }.failures(warnings).await?;
     let first = store.settings.flavour == Flavour::Etcd;
     if output.is_json() {
@@ -326,14 +338,24 @@ const TAIL_LINES: usize = 20;
 /// Largest number of lines that are printed of each file.
 const TAIL_LINES_MAX: usize = 10_000;
 
+/// Print what may explain why a deployment took too long
+#[derive(Debug, Args)]
+pub(crate) struct DebugTimeout {
+    /// The version that was deployed
+    version: String,
+    /// Print the last lines of the files that /etc/debug_timeout.ini lists
+    #[arg(long = "debug_hosts")]
+    debug_hosts: bool,
+}
+
 /// Prints what may explain why a deployment took too long. It exits with 0 whenever it could read,
 /// even if there are failures.
 pub(super) async fn debug_timeout(
-    version: &Version,
-    debug_hosts: bool,
+    options: DebugTimeout,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
+    let version = version_of(&options.version)?;
     let found = Reader { store, revision: 0 }.failures(false).await?;
     let prefix = Prefix::RunningVersion(version.clone());
     let list = store.session.read_key_list(&prefix, Some(found.revision), store.deadline).await?;
@@ -351,7 +373,7 @@ pub(super) async fn debug_timeout(
         output.line("Registered hosts in consul with key name Running_Versions are:");
         hosts.iter().for_each(|host| output.line(&format!("   {host}")));
     }
-    if debug_hosts {
+    if options.debug_hosts {
         print_tails(output)?;
     }
     Ok(Exit::Yes)

@@ -1,10 +1,12 @@
 //! The roster: `hosts list`, `hosts add`, `hosts decommission`.
 
-use super::context::{Store, now};
+use super::context::{Store, host_of, now};
 use super::why::read_host_keys;
+use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
 use anyhow::anyhow;
+use clap::{Args, Subcommand};
 use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Role, quoted};
@@ -13,6 +15,59 @@ use schema::snapshot::KeySnapshot;
 use schema::writes::operator;
 use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
+
+/// Verbs of `hosts`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum HostsVerb {
+    /// List the hosts
+    List {
+        /// Include decommissioned hosts
+        #[arg(long)]
+        all: bool,
+    },
+    /// Add a host, or change its roster entry
+    Add {
+        /// The host
+        #[arg(add = completion::hosts())]
+        host: String,
+        #[command(flatten)]
+        roster: RosterOptions,
+    },
+    /// Take a host out of the fleet, and delete everything that it wrote
+    Decommission {
+        /// The host
+        #[arg(add = completion::hosts())]
+        host: String,
+        /// Decommission the host even if its agent is alive
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+/// Options for the roster entry of a host.
+#[derive(Debug, Args)]
+pub(crate) struct RosterOptions {
+    /// Role of the host
+    #[arg(long)]
+    role: Option<String>,
+    /// Group of the host
+    #[arg(long)]
+    group: Option<String>,
+    /// A free label; may be given several times
+    #[arg(long = "label", value_name = "NAME=VALUE")]
+    labels: Vec<String>,
+}
+
+/// Runs a verb of `hosts`.
+pub(super) async fn hosts(verb: HostsVerb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    match verb {
+        HostsVerb::List { all } => list(all, store, output).await,
+        HostsVerb::Add { host, roster } => {
+            add(&host_of(&host)?, RosterPatch::parse(&roster)?, store, output).await
+        }
+        HostsVerb::Decommission { host, force } => decommission(&host_of(&host)?, force, store, output).await,
+    }
+}
 
 /// Changes to a roster entry. Values that are not given stay as they are.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -24,10 +79,11 @@ pub(super) struct RosterPatch {
 
 impl RosterPatch {
     /// Parses role, group and labels. Invalid ones are wrong usage.
-    pub(super) fn parse(role: Option<&str>, group: Option<&str>, labels: &[String]) -> Result<Self, Failure> {
-        let name = |text: Option<&str>| text.map(Role::new).transpose().map_err(Failure::usage);
-        let mut patch = Self { role: name(role)?, group: name(group)?, labels: BTreeMap::new() };
-        for label in labels {
+    pub(super) fn parse(options: &RosterOptions) -> Result<Self, Failure> {
+        let name = |text: &Option<String>| text.as_ref().map(Role::new).transpose().map_err(Failure::usage);
+        let mut patch =
+            Self { role: name(&options.role)?, group: name(&options.group)?, labels: BTreeMap::new() };
+        for label in &options.labels {
             let (key, value) = label
                 .split_once('=')
                 .filter(|(key, value)| Role::new(*key).is_ok() && !value.chars().any(char::is_control))
@@ -58,7 +114,7 @@ fn entry_of(snapshot: &KeySnapshot, host: &HostName) -> Result<Option<RosterEntr
 }
 
 /// Lists the hosts of the roster.
-pub(super) async fn list(all: bool, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+async fn list(all: bool, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let snapshot = store.session.read_ranges(&[Prefix::Hosts], store.deadline).await?;
     let live = store.session.read_key_list(&Prefix::Lives, Some(snapshot.revision), store.deadline).await?;
     let live: HashSet<&str> = live.suffixes().collect();
@@ -117,7 +173,7 @@ pub(super) async fn list(all: bool, store: &Store<'_>, output: &mut Output) -> R
 }
 
 /// Adds a host, or changes its roster entry.
-pub(super) async fn add(
+async fn add(
     host: &HostName,
     patch: RosterPatch,
     store: &Store<'_>,
@@ -139,7 +195,7 @@ pub(super) async fn add(
 }
 
 /// Takes a host out of the fleet, and deletes everything that it wrote.
-pub(super) async fn decommission(
+async fn decommission(
     host: &HostName,
     force: bool,
     store: &Store<'_>,
@@ -181,9 +237,9 @@ mod tests {
 
     #[test]
     fn what_is_not_said_stays() {
-        let patch = |role, labels: &[&str]| {
-            let labels: Vec<String> = labels.iter().map(|l| (*l).to_owned()).collect();
-            RosterPatch::parse(role, None, &labels).unwrap()
+        let patch = |role: Option<&str>, labels: &[&str]| {
+            let labels = labels.iter().map(|l| (*l).to_owned()).collect();
+            RosterPatch::parse(&RosterOptions { role: role.map(str::to_owned), group: None, labels }).unwrap()
         };
         let first = patch(Some("web"), &["rack=1", "zone=a"]).apply_to(None, EpochSeconds(5));
         assert_eq!(first.since, EpochSeconds(5));
@@ -200,7 +256,9 @@ mod tests {
     #[test]
     fn a_label_has_a_name_and_a_value() {
         for bad in ["rack", "=1", "a b=1", "rack=\u{1b}"] {
-            let failure = RosterPatch::parse(None, None, &[bad.to_owned()]).unwrap_err();
+            let failure =
+                RosterPatch::parse(&RosterOptions { role: None, group: None, labels: vec![bad.to_owned()] });
+            let failure = failure.unwrap_err();
             assert_eq!(failure.exit, Exit::Usage, "{bad:?}");
         }
     }

@@ -5,6 +5,7 @@ use crate::local;
 use crate::output::{self, Output};
 use anyhow::anyhow;
 use catalog::definitions::{FILE_KINDS, Parsed, assemble, parse_file};
+use clap::Args;
 use planning::lint::{Diagnostic, HostConfig, Severity, lint};
 use planning::settings;
 use planning::settings::{Settings, ValidationDirectory};
@@ -19,13 +20,23 @@ struct Files {
     services: Vec<PathBuf>,
 }
 
+/// Check settings and service files before they are used: mistakes, deadlocks, files with two
+/// writers
+#[derive(Debug, Args)]
+pub(crate) struct Lint {
+    /// Directories, one for each kind of host; or settings files, each followed by its service
+    /// files
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+}
+
 /// Checks files and directories. A directory is one kind of host: `agent.toml`, `agent.d`,
 /// `services.d`. Among single files, a settings file starts a kind of host, and the service files
 /// after it belong to that kind.
-pub(super) fn files(paths: &[PathBuf], output: &mut Output) -> Result<Exit, Failure> {
+pub(super) fn lint_files(options: Lint, output: &mut Output) -> Result<Exit, Failure> {
     let mut found: Vec<Diagnostic> = Vec::new();
     let mut hosts: Vec<HostConfig> = Vec::new();
-    for files in group(paths)? {
+    for files in group(&options.files)? {
         match read(&files, &mut found) {
             Ok(config) => hosts.push(config),
             Err(message) => {

@@ -1,11 +1,12 @@
 //! This host: `local_version` and `local_health`.
 
-use super::context::{Store, version};
+use super::context::{Store, version_of};
 use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::output::{self, Output};
 use crate::settings::Settings;
 use anyhow::anyhow;
+use clap::Args;
 use schema::codec;
 use schema::health::CheckStatus;
 use schema::keys::{Key, StatusState};
@@ -19,9 +20,16 @@ use std::io;
 /// shell gives codes from 126 on meanings of their own.
 const HEALTH_MAX: usize = 100;
 
+/// Print the version installed on this host, or record it
+#[derive(Debug, Args)]
+pub(crate) struct LocalVersion {
+    /// Record this version
+    version: Option<String>,
+}
+
 /// Prints the version installed on this host, or records it.
 pub(super) fn local_version(
-    given: Option<&str>,
+    options: LocalVersion,
     settings: &Settings,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
@@ -30,10 +38,10 @@ pub(super) fn local_version(
         exit: Exit::No,
         error: anyhow!(error).context(settings.local_version_file.display().to_string()),
     };
-    let text = match given {
+    let text = match options.version {
         None => local::installed_version(settings).map_err(cannot_tell)?,
         Some(given) => {
-            let version = version(given)?;
+            let version = version_of(&given)?;
             if local::record_installed_version(settings, &version).map_err(cannot_tell)? {
                 version.as_str().to_owned()
             } else {
@@ -60,10 +68,18 @@ pub(super) fn status_keys(host: &HostName) -> Vec<Key> {
     known_types().into_iter().flat_map(of).collect()
 }
 
+/// Report the number of this host's failures in the exit code
+#[derive(Debug, Args)]
+pub(crate) struct LocalHealth {
+    /// Print the failures
+    #[arg(short, long)]
+    verbose: bool,
+}
+
 /// Puts the number of this host's failures into the exit code. A code other than 0 makes the old
 /// cron script start a configuration run, so an unknown result does not count as a failure.
 pub(super) async fn local_health(
-    verbose: bool,
+    options: LocalHealth,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
@@ -86,7 +102,7 @@ pub(super) async fn local_health(
     let list: Vec<_> =
         failing.iter().map(|(check, detail)| json!({ "check": check, "output": detail })).collect();
     output.answer(&json!({ "host": host, "known": known, "failing": list }), |o| {
-        for (check, detail) in failing.iter().filter(|_| verbose) {
+        for (check, detail) in failing.iter().filter(|_| options.verbose) {
             o.line(&format!("{check}: {detail}"));
         }
     });

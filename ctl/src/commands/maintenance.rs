@@ -1,9 +1,11 @@
 //! `maintenance` and `drain`, which take a host or service out of use, and `drop-stale`.
 
 use super::context::{Store, now};
+use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use anyhow::anyhow;
+use clap::Args;
 use schema::codec;
 use schema::keys::Key;
 use schema::names::{HostName, ServiceName};
@@ -11,21 +13,83 @@ use schema::records::{Maintenance, MaintenanceEntry, MaintenanceMode};
 use schema::writes::operator;
 use serde_json::json;
 
-/// The arguments of `maintenance` or `drain`.
-pub(super) struct MaintenanceRequest<'a> {
-    pub(super) how: MaintenanceMode,
+/// Let a host, or a service on it, count as critical while somebody works on it
+#[derive(Debug, Args)]
+pub(crate) struct SetMaintenance {
+    /// on or off
+    #[arg(value_parser = ["on", "off"])]
+    switch: String,
+    /// Only this service
+    #[arg(add = completion::services())]
+    service: Option<String>,
+    /// A host other than this one
+    #[arg(long, add = completion::hosts())]
+    hostname: Option<String>,
+    /// Reason, for others to read
+    #[arg(long)]
+    reason: Option<String>,
+}
+
+/// Let a host, or a service on it, take nothing new
+#[derive(Debug, Args)]
+pub(crate) struct Drain {
+    /// Only this service
+    #[arg(add = completion::services())]
+    service: Option<String>,
+    /// A host other than this one
+    #[arg(long, add = completion::hosts())]
+    hostname: Option<String>,
+    /// Reason, for others to read
+    #[arg(long)]
+    reason: Option<String>,
+    /// End draining
+    #[arg(long)]
+    off: bool,
+}
+
+/// Runs `maintenance`.
+pub(super) async fn maintenance(
+    options: SetMaintenance,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let request = MaintenanceRequest {
+        how: MaintenanceMode::Maintenance,
+        on: options.switch == "on",
+        service: options.service.as_deref(),
+        hostname: options.hostname.as_deref(),
+        reason: options.reason.as_deref(),
+    };
+    set(request, store, output).await
+}
+
+/// Runs `drain`.
+pub(super) async fn drain(options: Drain, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let request = MaintenanceRequest {
+        how: MaintenanceMode::Draining,
+        on: !options.off,
+        service: options.service.as_deref(),
+        hostname: options.hostname.as_deref(),
+        reason: options.reason.as_deref(),
+    };
+    set(request, store, output).await
+}
+
+/// What `maintenance` or `drain` asks for.
+struct MaintenanceRequest<'a> {
+    how: MaintenanceMode,
     /// True to take out of use, false to end that.
-    pub(super) on: bool,
-    pub(super) service: Option<&'a str>,
-    pub(super) hostname: Option<&'a str>,
-    pub(super) reason: Option<&'a str>,
+    on: bool,
+    service: Option<&'a str>,
+    hostname: Option<&'a str>,
+    reason: Option<&'a str>,
 }
 
 /// Longest reason, in bytes.
 const REASON_MAX_BYTES: usize = 256;
 
 /// Takes a host, or a service on it, out of use, or puts it back into use.
-pub(super) async fn set(
+async fn set(
     request: MaintenanceRequest<'_>,
     store: &Store<'_>,
     output: &mut Output,

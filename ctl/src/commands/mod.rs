@@ -21,35 +21,120 @@ mod trigger;
 mod verify_hosts;
 mod why;
 
-pub(crate) use bootstrap::DIRECTORY;
-
-use crate::cli::{CatalogVerb, HostsVerb, ServicesVerb, StateVerb, StoreVerb, UpdateVerb, Verb};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use crate::settings::Settings;
 use crate::{completion, seen_stores};
 use anyhow::Context;
+use clap::{Args, Subcommand};
 use context::{Store, now};
 use etcd_session::{Deadline, EndpointSource, Session, SessionConfig};
-use maintenance::MaintenanceRequest;
-use schema::records::{MaintenanceMode, certificate_warning};
+use hosts::HostsVerb;
+use schema::records::certificate_warning;
+use services::ServicesVerb;
 use std::time::Duration;
+use store::StoreVerb;
+
+/// The verbs, in groups: to find the definition of one verb, only its group has to be built. The
+/// options of a verb are in the file that runs it.
+#[derive(Debug, Subcommand)]
+#[command(rename_all = "snake_case")]
+pub(crate) enum Verb {
+    #[command(flatten)]
+    Update(UpdateVerb),
+    #[command(flatten)]
+    State(StateVerb),
+    #[command(flatten)]
+    Catalog(CatalogVerb),
+    LocalVersion(local::LocalVersion),
+    Lint(lint::Lint),
+    Bootstrap(bootstrap::Bootstrap),
+    Enroll(enroll::Enroll),
+    /// Print a completion script
+    Completion {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Verbs about the versions that the fleet runs and is asked to run.
+#[derive(Debug, Subcommand)]
+#[command(rename_all = "snake_case")]
+pub(crate) enum UpdateVerb {
+    TriggerUpdate(trigger::TriggerUpdate),
+    /// Print the desired version of the fleet
+    CurrentVersion,
+    /// Check whether the store answers
+    Ping,
+    PendingUpdate(desired::PendingUpdate),
+    UpdateOwnStatus(one_shot::UpdateOwnStatus),
+    UpdateOwnInfo(one_shot::UpdateOwnInfo),
+    /// List the versions that hosts run
+    RunningVersions,
+    VerifyHosts(verify_hosts::VerifyHosts),
+    CheckSingleVersion(running::CheckSingleVersion),
+    GetFailures(failures::GetFailures),
+    NewDiscoveryToken(NewDiscoveryToken),
+    HostsAtVersion(running::HostsAtVersion),
+    LocalHealth(local::LocalHealth),
+    DebugTimeout(failures::DebugTimeout),
+}
+
+/// Verbs about the state of the hosts and of the store.
+#[derive(Debug, Subcommand)]
+#[command(rename_all = "snake_case")]
+pub(crate) enum StateVerb {
+    /// Show the state of the fleet: settled (0), updating or failing (1), unknown (2)
+    Status,
+    /// The roster: the hosts that the fleet is expected to have
+    Hosts {
+        #[command(subcommand)]
+        verb: HostsVerb,
+    },
+    /// List the unaccounted hosts: late, lost or never seen
+    Unaccounted,
+    Why(why::Why),
+    Logs(why::Logs),
+    Retry(why::Retry),
+    /// The store itself
+    Store {
+        #[command(subcommand)]
+        verb: StoreVerb,
+    },
+}
+
+/// Verbs about services.
+#[derive(Debug, Subcommand)]
+#[command(rename_all = "snake_case")]
+pub(crate) enum CatalogVerb {
+    /// The services of the fleet
+    Services {
+        #[command(subcommand)]
+        verb: ServicesVerb,
+    },
+    /// Publish the roles of this host as services
+    PublishService,
+    /// Print the addresses of all services, in the format of the file that Hiera reads
+    GetServices,
+    CacheServices(services::CacheServices),
+    WaitFor(services::WaitFor),
+    Maintenance(maintenance::SetMaintenance),
+    Drain(maintenance::Drain),
+    /// Stop serving the last known state of instances that stopped reporting together
+    #[command(name = "drop-stale", aliases = ["drop_stale", "release-view", "release_view"])]
+    DropStale,
+    Dns(services::Dns),
+}
 
 /// Runs one verb.
 pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Result<Exit, Failure> {
     match verb {
-        Verb::LocalVersion { version } => local::local_version(version.as_deref(), settings, output),
-        Verb::Lint { files } => lint::files(&files, output),
-        Verb::Enroll { name, kind, services, print_etcdctl: _ } => {
-            enroll::etcdctl(&name, kind, &services, &settings.session.namespace, output)
-        }
-        Verb::Bootstrap { first, directory, hostname, role, group, labels, replace } => {
-            let patch = hosts::RosterPatch::parse(role.as_deref(), group.as_deref(), &labels)?;
-            let request = bootstrap::BootstrapRequest { first, directory, hostname, roster: patch, replace };
-            ask(settings, settings.timeout, false, output, async |store, output| {
-                bootstrap::bootstrap(request, store, output).await
-            })
-        }
+        Verb::LocalVersion(options) => local::local_version(options, settings, output),
+        Verb::Lint(options) => lint::lint_files(options, output),
+        Verb::Enroll(options) => enroll::enroll(options, &settings.session.namespace, output),
+        Verb::Bootstrap(options) => ask(settings, settings.timeout, false, output, async |store, output| {
+            bootstrap::bootstrap(options, store, output).await
+        }),
         Verb::Completion { shell } => {
             output.raw(&completion::script(shell).context("completion")?);
             Ok(Exit::Yes)
@@ -61,9 +146,9 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
             let about_fleet = matches!(
                 verb,
                 UpdateVerb::RunningVersions
-                    | UpdateVerb::CheckSingleVersion { .. }
-                    | UpdateVerb::GetFailures { .. }
-                    | UpdateVerb::HostsAtVersion { .. }
+                    | UpdateVerb::CheckSingleVersion(_)
+                    | UpdateVerb::GetFailures(_)
+                    | UpdateVerb::HostsAtVersion(_)
             );
             ask(settings, most, about_fleet, output, async |store, output| update(verb, store, output).await)
         }
@@ -73,13 +158,13 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
                 StateVerb::Status
                     | StateVerb::Unaccounted
                     | StateVerb::Hosts { verb: HostsVerb::List { .. } }
-                    | StateVerb::Why { .. }
+                    | StateVerb::Why(_)
             );
             let most = settings.timeout;
             ask(settings, most, about_fleet, output, async |store, output| state(verb, store, output).await)
         }
         Verb::Catalog(verb) => {
-            let about_fleet = matches!(verb, CatalogVerb::Services { .. } | CatalogVerb::WaitFor { .. });
+            let about_fleet = matches!(verb, CatalogVerb::Services { .. } | CatalogVerb::WaitFor(_));
             let most = settings.timeout;
             ask(settings, most, about_fleet, output, async |store, output| catalog(verb, store, output).await)
         }
@@ -130,38 +215,22 @@ fn session_config(most: Duration, settings: &Settings) -> SessionConfig {
 /// Runs a verb about versions.
 async fn update(verb: UpdateVerb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     match verb {
-        UpdateVerb::TriggerUpdate { version, require_settled, if_different } => {
-            let version = context::version(&version)?;
-            trigger::trigger_update(&version, require_settled, if_different, store, output).await
-        }
+        UpdateVerb::TriggerUpdate(options) => trigger::trigger_update(options, store, output).await,
         UpdateVerb::CurrentVersion => desired::current_version(store, output).await,
         UpdateVerb::Ping => ping::ping(store, output).await,
-        UpdateVerb::PendingUpdate { peek } => desired::pending_update(peek, store, output).await,
-        UpdateVerb::UpdateOwnStatus { hostname, kind, code } => {
-            one_shot::update_own_status(hostname.as_deref(), &kind, code, store, output).await
-        }
-        UpdateVerb::UpdateOwnInfo { interval: _, hostname, version } => {
-            one_shot::update_own_info(hostname.as_deref(), version.as_deref(), store, output).await
-        }
+        UpdateVerb::PendingUpdate(options) => desired::pending_update(options, store, output).await,
+        UpdateVerb::UpdateOwnStatus(options) => one_shot::update_own_status(options, store, output).await,
+        UpdateVerb::UpdateOwnInfo(options) => one_shot::update_own_info(options, store, output).await,
         UpdateVerb::RunningVersions => running::running_versions(store, output).await,
-        UpdateVerb::VerifyHosts { version, hosts, wait, strict } => {
-            let options = verify_hosts::Options { wait: wait.as_deref(), strict };
-            verify_hosts::verify_hosts(&context::version(&version)?, hosts, options, store, output).await
+        UpdateVerb::VerifyHosts(options) => verify_hosts::verify_hosts(options, store, output).await,
+        UpdateVerb::CheckSingleVersion(options) => {
+            running::check_single_version(options, store, output).await
         }
-        UpdateVerb::CheckSingleVersion { verbose, version } => {
-            running::check_single_version(&context::version(&version)?, verbose, store, output).await
-        }
-        UpdateVerb::GetFailures { hosts, show_warnings } => {
-            failures::get_failures(hosts, show_warnings, store, output).await
-        }
-        UpdateVerb::HostsAtVersion { version } => {
-            running::hosts_at_version(&context::version(&version)?, store, output).await
-        }
-        UpdateVerb::LocalHealth { verbose } => local::local_health(verbose, store, output).await,
-        UpdateVerb::DebugTimeout { version, debug_hosts } => {
-            failures::debug_timeout(&context::version(&version)?, debug_hosts, store, output).await
-        }
-        UpdateVerb::NewDiscoveryToken { endpoint } => new_discovery_token(endpoint, store, output).await,
+        UpdateVerb::GetFailures(options) => failures::get_failures(options, store, output).await,
+        UpdateVerb::HostsAtVersion(options) => running::hosts_at_version(options, store, output).await,
+        UpdateVerb::LocalHealth(options) => local::local_health(options, store, output).await,
+        UpdateVerb::DebugTimeout(options) => failures::debug_timeout(options, store, output).await,
+        UpdateVerb::NewDiscoveryToken(options) => new_discovery_token(options, store, output).await,
     }
 }
 
@@ -170,70 +239,44 @@ async fn state(verb: StateVerb, store: &Store<'_>, output: &mut Output) -> Resul
     match verb {
         StateVerb::Status => status::status(store, output).await,
         StateVerb::Unaccounted => status::unaccounted(store, output).await,
-        StateVerb::Hosts { verb: HostsVerb::List { all } } => hosts::list(all, store, output).await,
-        StateVerb::Hosts { verb: HostsVerb::Add { host, role, group, labels } } => {
-            let patch = hosts::RosterPatch::parse(role.as_deref(), group.as_deref(), &labels)?;
-            hosts::add(&context::host(&host)?, patch, store, output).await
-        }
-        StateVerb::Hosts { verb: HostsVerb::Decommission { host, force } } => {
-            hosts::decommission(&context::host(&host)?, force, store, output).await
-        }
-        StateVerb::Why { host: Some(host) } => why::why(&context::host(&host)?, store, output).await,
-        StateVerb::Why { host: None } => why::roots(store, output).await,
-        StateVerb::Logs { host } => why::logs(&context::host(&host)?, store, output).await,
-        StateVerb::Retry { host } => why::retry(&context::host(&host)?, store, output).await,
-        StateVerb::Store { verb: StoreVerb::Show } => self::store::show(store, output).await,
-        StateVerb::Store { verb: StoreVerb::Accept { version, lineage } } => {
-            self::store::accept(&context::version(&version)?, lineage.as_deref(), store, output).await
-        }
+        StateVerb::Hosts { verb } => hosts::hosts(verb, store, output).await,
+        StateVerb::Why(options) => why::why(options, store, output).await,
+        StateVerb::Logs(options) => why::logs(options, store, output).await,
+        StateVerb::Retry(options) => why::retry(options, store, output).await,
+        StateVerb::Store { verb } => self::store::store_verb(verb, store, output).await,
     }
 }
 
 /// Runs a verb about services.
 async fn catalog(verb: CatalogVerb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     match verb {
-        CatalogVerb::Services { verb: ServicesVerb::List } => services::list(store, output).await,
-        CatalogVerb::Services { verb: ServicesVerb::Show { service } } => {
-            services::show(&context::service(&service)?, store, output).await
-        }
+        CatalogVerb::Services { verb } => services::services(verb, store, output).await,
         CatalogVerb::PublishService => services::publish_service(store, output).await,
         CatalogVerb::GetServices => services::get_services(store, output).await,
-        CatalogVerb::CacheServices { force } => services::cache_services(force, store, output).await,
-        CatalogVerb::WaitFor { service, count, level } => {
-            services::wait_for(&context::service(&service)?, count, &level, store, output).await
-        }
-        CatalogVerb::Maintenance { switch, service, hostname, reason } => {
-            let request = MaintenanceRequest {
-                how: MaintenanceMode::Maintenance,
-                on: switch == "on",
-                service: service.as_deref(),
-                hostname: hostname.as_deref(),
-                reason: reason.as_deref(),
-            };
-            maintenance::set(request, store, output).await
-        }
-        CatalogVerb::Drain { service, hostname, reason, off } => {
-            let request = MaintenanceRequest {
-                how: MaintenanceMode::Draining,
-                on: !off,
-                service: service.as_deref(),
-                hostname: hostname.as_deref(),
-                reason: reason.as_deref(),
-            };
-            maintenance::set(request, store, output).await
-        }
+        CatalogVerb::CacheServices(options) => services::cache_services(options, store, output).await,
+        CatalogVerb::WaitFor(options) => services::wait_for(options, store, output).await,
+        CatalogVerb::Maintenance(options) => maintenance::maintenance(options, store, output).await,
+        CatalogVerb::Drain(options) => maintenance::drain(options, store, output).await,
         CatalogVerb::DropStale => maintenance::drop_stale(store, output).await,
-        CatalogVerb::Dns { name, kind, domain } => services::dns(&name, &kind, &domain, store, output).await,
+        CatalogVerb::Dns(options) => services::dns(options, store, output).await,
     }
+}
+
+/// Get a new token from an etcd discovery service
+#[derive(Debug, Args)]
+pub(crate) struct NewDiscoveryToken {
+    /// URL of the service; there is no public one any more
+    #[arg(long, value_name = "URL")]
+    endpoint: Option<String>,
 }
 
 /// Gets a token from a discovery service; this does not use the store.
 async fn new_discovery_token(
-    endpoint: Option<String>,
+    options: NewDiscoveryToken,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let Some(endpoint) = endpoint else {
+    let Some(endpoint) = options.endpoint else {
         return Err(Failure::cannot_tell(
             "the public etcd discovery service is gone, and --endpoint URL names another",
         ));

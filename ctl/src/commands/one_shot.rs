@@ -11,14 +11,16 @@
 //! cases can be told apart. If this key exists and the host has no result of the type, the host
 //! stopped reporting it, which is a failure. If neither exists, the host never reported it.
 
-use super::context::{Store, now, version};
+use super::context::{Store, now, version_of};
 use super::desired::{driver, refused_by_agent};
 use super::local::known_types;
 use crate::agent::{self, CheckAck, CheckResult};
+use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local::{self, LeaseName, LocalState};
 use crate::output::{self, Output};
 use anyhow::anyhow;
+use clap::Args;
 use etcd_session::StoreError;
 use schema::codec;
 use schema::keys::{Key, Prefix, StatusState};
@@ -179,15 +181,30 @@ async fn until_written(write: impl AsyncFn() -> Result<bool, Failure>) -> Result
     Err(Failure::cannot_tell("an agent on this host starts and stops repeatedly; nothing was written"))
 }
 
+/// Report a result of this host by the exit code of the tool that ran
+#[derive(Debug, Args)]
+pub(crate) struct UpdateOwnStatus {
+    /// A host other than this one
+    #[arg(long, add = completion::hosts())]
+    hostname: Option<String>,
+    /// puppet, validation or provisioned (puppet_service and validation_service are old names),
+    /// or a TTL check of the agent on this host
+    #[arg(value_name = "TYPE")]
+    kind: String,
+    /// Exit code of the tool; -1 if it has not finished
+    #[arg(allow_negative_numbers = true)]
+    code: i64,
+}
+
 /// Reports a result by the exit code of the tool that ran.
 pub(super) async fn update_own_status(
-    hostname: Option<&str>,
-    kind: &str,
-    code: i64,
+    options: UpdateOwnStatus,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let name = kind;
+    let UpdateOwnStatus { hostname, kind, code } = options;
+    let hostname = hostname.as_deref();
+    let name = &kind;
     let Some(kind) = known_type(name) else { return report_check(hostname, name, code, store, output) };
     let writer = Writer::new(hostname, store)?;
     let state = state_of(&kind, code);
@@ -233,16 +250,29 @@ async fn write_status(
     Ok(session.commit(&transaction, *deadline).await?.applied)
 }
 
+/// Report the version that this host runs
+#[derive(Debug, Args)]
+pub(crate) struct UpdateOwnInfo {
+    /// Accepted for old callers and ignored; without an agent the report lasts 130 seconds
+    #[arg(long)]
+    interval: Option<u64>,
+    /// A host other than this one
+    #[arg(long, add = completion::hosts())]
+    hostname: Option<String>,
+    /// A version other than the one recorded on this host
+    #[arg(long)]
+    version: Option<String>,
+}
+
 /// Reports the version that a host runs.
 pub(super) async fn update_own_info(
-    hostname: Option<&str>,
-    given: Option<&str>,
+    options: UpdateOwnInfo,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let writer = Writer::new(hostname, store)?;
-    let running = match given.filter(|text| !text.is_empty()) {
-        Some(text) => version(text)?,
+    let writer = Writer::new(options.hostname.as_deref(), store)?;
+    let running = match options.version.as_deref().filter(|text| !text.is_empty()) {
+        Some(text) => version_of(text)?,
         None => {
             let file = store.settings.local_version_file.display();
             let text = local::installed_version(store.settings)

@@ -1,8 +1,9 @@
 //! Which hosts run which version: `running_versions`, `hosts_at_version`, `check_single_version`.
 
-use super::context::Store;
+use super::context::{Store, version_of};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
+use clap::Args;
 use etcd_session::{KeyList, StoreError};
 use schema::keys::Prefix;
 use schema::names::{HostName, Version};
@@ -83,12 +84,20 @@ pub(super) async fn running_versions(store: &Store<'_>, output: &mut Output) -> 
     Ok(Exit::Yes)
 }
 
+/// List the hosts that run a version
+#[derive(Debug, Args)]
+pub(crate) struct HostsAtVersion {
+    /// The version
+    version: String,
+}
+
 /// Lists the hosts of a version, one per line.
 pub(super) async fn hosts_at_version(
-    version: &Version,
+    options: HostsAtVersion,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
+    let version = version_of(&options.version)?;
     let prefix = Prefix::RunningVersion(version.clone());
     let list = store.session.read_key_list(&prefix, None, store.deadline).await?;
     let (hosts, skipped) = hosts_of(&list);
@@ -99,13 +108,23 @@ pub(super) async fn hosts_at_version(
     Ok(Exit::Yes)
 }
 
+/// Check whether hosts run this version and no other
+#[derive(Debug, Args)]
+pub(crate) struct CheckSingleVersion {
+    /// Print what was found
+    #[arg(short, long)]
+    verbose: bool,
+    /// The version
+    version: String,
+}
+
 /// Checks whether hosts run this version and no other.
 pub(super) async fn check_single_version(
-    version: &Version,
-    verbose: bool,
+    options: CheckSingleVersion,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
+    let version = &version_of(&options.version)?;
     let running = running(store).await?;
     let found = running.versions.contains_key(version);
     let unwanted: Vec<&str> =
@@ -118,7 +137,7 @@ pub(super) async fn check_single_version(
         "revision": running.revision,
     });
     output.answer(&answer, |o| {
-        if verbose {
+        if options.verbose {
             o.line(&format!("Wanted version found: {}", if found { "True" } else { "False" }));
             o.line(&format!("Unwanted versions found: {}", unwanted.join(", ")));
         }

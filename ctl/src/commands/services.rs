@@ -2,7 +2,8 @@
 //!
 //! This file is long because it holds six small verbs that share how they read the catalog.
 
-use super::context::{Store, now};
+use super::context::{Store, now, service_of};
+use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::output::{self, Output};
@@ -12,6 +13,7 @@ use catalog::{
     Claim, GuardSettings, Instance, QueryType, Question, StoredAddresses, View, Zone, answer,
     catalog_from_store, vanished_entries,
 };
+use clap::{Args, Subcommand};
 use etcd_session::{Collected, Collector, EntryPage, Feed, FeedEvent, FeedOptions, StoreError};
 use schema::codec;
 use schema::health::Level;
@@ -24,6 +26,31 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 use tokio::sync::mpsc;
+
+/// Verbs of `services`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ServicesVerb {
+    /// List the services
+    List,
+    /// Show the hosts of a service, and whether it works there
+    Show {
+        /// The service
+        #[arg(add = completion::services())]
+        service: String,
+    },
+}
+
+/// Runs a verb of `services`.
+pub(super) async fn services(
+    verb: ServicesVerb,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    match verb {
+        ServicesVerb::List => list(store, output).await,
+        ServicesVerb::Show { service } => show(&service_of(&service)?, store, output).await,
+    }
+}
 
 /// Returns the catalog that a snapshot holds.
 pub(super) fn view_of(snapshot: &KeySnapshot) -> View {
@@ -55,7 +82,7 @@ pub(super) async fn read(
 }
 
 /// Lists the services.
-pub(super) async fn list(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+async fn list(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let (view, revision) = read(store, None, None).await?;
     let rows: Vec<(&ServiceName, usize, usize, Vec<String>)> = view
         .services()
@@ -88,11 +115,7 @@ pub(super) async fn list(store: &Store<'_>, output: &mut Output) -> Result<Exit,
 }
 
 /// Shows the instances of a service. Exits with 0 if one is functional, with 1 if none is.
-pub(super) async fn show(
-    service: &ServiceName,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
+async fn show(service: &ServiceName, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let prefixes = [Prefix::Service(service.clone()), Prefix::Health(service.clone()), Prefix::Maintenances];
     let snapshot = store.session.read_ranges(&prefixes, store.deadline).await?;
     let (view, revision) = (view_of(&snapshot), snapshot.revision);
@@ -163,10 +186,18 @@ async fn stored_addresses(store: &Store<'_>) -> Result<(StoredAddresses, i64), S
     Ok((found, revision))
 }
 
+/// Write the addresses of all services to the file that Hiera reads
+#[derive(Debug, Args)]
+pub(crate) struct CacheServices {
+    /// Write the file even if it loses many addresses
+    #[arg(long)]
+    force: bool,
+}
+
 /// Writes the file that Hiera reads. If the new file would lose so many addresses that a fault is
 /// the likelier cause, the old file is kept and the exit code is 2.
 pub(super) async fn cache_services(
-    force: bool,
+    options: CacheServices,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
@@ -176,7 +207,7 @@ pub(super) async fn cache_services(
     let unreadable = |e: std::io::Error| Failure::cannot_tell(format!("{}: {e}", path.display()));
     let old = local::read_up_to(path, local::CATALOG_MAX_BYTES).map_err(unreadable)?;
     let changed = old.as_deref() != Some(yaml.as_str());
-    if let Some(old) = old.filter(|_| changed && !force) {
+    if let Some(old) = old.filter(|_| changed && !options.force) {
         let lost = vanished_entries(&old, &yaml, &GuardSettings::default());
         let written = std::fs::metadata(path).and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
         if !lost.is_empty() && !released_since(store, written).await? {
@@ -260,15 +291,29 @@ async fn write_once(
     Ok(true)
 }
 
+/// Wait until a service has enough instances, at most for --timeout
+#[derive(Debug, Args)]
+pub(crate) struct WaitFor {
+    /// The service
+    #[arg(add = completion::services())]
+    service: String,
+    /// Number of instances
+    #[arg(long, default_value_t = 1)]
+    count: usize,
+    /// Level of the instances: addressable or functional
+    #[arg(long, default_value = "functional")]
+    level: String,
+}
+
 /// Waits until a service has `count` instances. Exits with 0 if it has, with 1 if it did not in
 /// time, and with 2 if that is not known.
 pub(super) async fn wait_for(
-    service: &ServiceName,
-    count: usize,
-    level: &str,
+    options: WaitFor,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
+    let WaitFor { service, count, level } = options;
+    let service = &service_of(&service)?;
     let level: Level = level.parse().map_err(|e: String| Failure::usage(anyhow!(e)))?;
     // One read answers at once if there are enough, and fails at once if the store is away.
     let (mut have, mut revision) = read_count(service, level, store).await?;
@@ -374,15 +419,23 @@ impl Followed {
     }
 }
 
+/// Answer a DNS question as the DNS server of an agent would
+#[derive(Debug, Args)]
+pub(crate) struct Dns {
+    /// Name to look up, for example web.service.consul
+    name: String,
+    /// Type of the records, for example A or SRV
+    #[arg(default_value = "A")]
+    kind: String,
+    /// Domain of the zone
+    #[arg(long, default_value = "consul")]
+    domain: String,
+}
+
 /// Answers a question as the DNS server of an agent would, from the store. Exits with 0 if there
 /// are records, with 1 if there are none.
-pub(super) async fn dns(
-    name: &str,
-    kind: &str,
-    domain: &str,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
+pub(super) async fn dns(options: Dns, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let Dns { name, kind, domain } = options;
     let kind: QueryType = kind.parse().map_err(|error| Failure::usage(anyhow::Error::new(error)))?;
     let (view, revision) = read(store, None, None).await?;
     let zone = Zone {

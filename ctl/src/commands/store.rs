@@ -1,9 +1,10 @@
 //! The store itself: `store show` and `store accept`.
 
-use super::context::Store;
+use super::context::{Store, version_of};
 use crate::exit::{Exit, Failure};
 use crate::local::LocalState;
 use crate::output::{self, Output};
+use clap::Subcommand;
 use schema::keys::{Key, Prefix};
 use schema::names::{Token, Version};
 use schema::records::{Report, ReportedStore, StoreIdentity};
@@ -12,8 +13,38 @@ use schema::{codec, server_version};
 use serde_json::json;
 use std::collections::BTreeSet;
 
+/// Verbs of `store`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreVerb {
+    /// Print identity, revision, members and alarms of the store
+    Show,
+    /// Accept the store as it is, for the whole fleet
+    Accept {
+        /// Version that the fleet is asked to run
+        #[arg(long)]
+        version: String,
+        /// Lineage of the fleet, if the store has lost it
+        #[arg(long)]
+        lineage: Option<String>,
+    },
+}
+
+/// Runs a verb of `store`.
+pub(super) async fn store_verb(
+    verb: StoreVerb,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    match verb {
+        StoreVerb::Show => show(store, output).await,
+        StoreVerb::Accept { version, lineage } => {
+            accept(&version_of(&version)?, lineage.as_deref(), store, output).await
+        }
+    }
+}
+
 /// Prints identity, revision, members, version and alarms.
-pub(super) async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let snapshot = store.session.read_keys(&[Key::Store, Key::CurrentVersion], store.deadline).await?;
     super::desired::remember(&snapshot, store);
     let identity = snapshot.get(&Key::Store).map(|entry| codec::read::<StoreIdentity>(&entry.value));
@@ -55,7 +86,7 @@ pub(super) async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit,
 }
 
 /// Accepts the store as it is, for the whole fleet.
-pub(super) async fn accept(
+async fn accept(
     version: &Version,
     lineage: Option<&str>,
     store: &Store<'_>,

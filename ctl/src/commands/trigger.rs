@@ -1,13 +1,13 @@
 //! `trigger_update`: makes the fleet run a version.
 
-use super::context::Store;
+use super::context::{Store, version_of};
 use super::fleet;
 use crate::exit::{Exit, Failure};
 use crate::local::LocalState;
 use crate::output::{self, Output};
+use clap::Args;
 use etcd_session::Deadline;
 use planning::fleet::{Fleet, FleetVerdict, Waiting};
-use schema::names::Version;
 use schema::verdict::WaitingOn;
 use serde_json::json;
 use std::time::Duration;
@@ -15,14 +15,27 @@ use std::time::Duration;
 /// Time limit of counting unsettled hosts, which happens after the version is written.
 const COUNT_MAX: Duration = Duration::from_secs(3);
 
+/// Make the fleet run a version
+#[derive(Debug, Args)]
+pub(crate) struct TriggerUpdate {
+    /// The version
+    version: String,
+    /// Refuse (exit 3) unless every host runs the version that is desired now
+    #[arg(long = "require-settled")]
+    require_settled: bool,
+    /// Write nothing if this version is already the current instruction
+    #[arg(long = "if-different")]
+    if_different: bool,
+}
+
 /// Makes the fleet run a version.
 pub(super) async fn trigger_update(
-    version: &Version,
-    require_settled: bool,
-    if_different: bool,
+    options: TriggerUpdate,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
+    let TriggerUpdate { version, require_settled, if_different } = options;
+    let version = &version_of(&version)?;
     if require_settled {
         let (fleet, _) = fleet::read(store, None, store.deadline).await?;
         refuse_unsettled(&fleet)?;
@@ -95,6 +108,7 @@ fn refuse_unsettled(fleet: &Fleet) -> Result<(), Failure> {
 mod tests {
     use super::*;
     use planning::fleet::FleetTarget;
+    use schema::names::Version;
 
     fn check(target: Option<i64>, facts: &[(&str, &str)], expected: Option<Exit>) {
         let version = || Version::new("v1").unwrap();

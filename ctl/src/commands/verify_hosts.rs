@@ -1,12 +1,14 @@
 //! `verify_hosts`: checks whether these hosts run this version. While the list is short, the cost
 //! depends on the length of the list and not on the size of the fleet.
 
-use super::context::Store;
+use super::context::{Store, version_of};
 use super::fleet;
+use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use crate::seen_stores;
 use anyhow::{Context, anyhow};
+use clap::Args;
 use etcd_session::{Deadline, EntryPage, StoreError, Survey};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -58,24 +60,37 @@ impl<'a> Verified<'a> {
     }
 }
 
-/// How hosts are verified.
-pub(super) struct Options<'a> {
-    /// For how long to ask again until all hosts are there.
-    pub(super) wait: Option<&'a str>,
-    /// Whether each host must also announce the version itself.
-    pub(super) strict: bool,
+/// Check whether hosts run a version; without arguments the hosts are read from standard input,
+/// one per line
+#[derive(Debug, Args)]
+pub(crate) struct VerifyHosts {
+    /// The version
+    version: String,
+    /// The hosts
+    #[arg(add = completion::hosts())]
+    hosts: Vec<String>,
+    /// Ask again until the answer is yes, at most for this long
+    #[arg(long, value_name = "DURATION")]
+    wait: Option<String>,
+    /// Count a host only if its own key names the version too; any agent may write the list of
+    /// a version
+    #[arg(long)]
+    strict: bool,
 }
 
 /// Checks whether these hosts run this version.
 pub(super) async fn verify_hosts(
-    version: &Version,
-    arguments: Vec<String>,
-    Options { wait, strict }: Options<'_>,
+    options: VerifyHosts,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let wait =
-        wait.map(parse_duration).transpose().map_err(|e| Failure::usage(anyhow!(e).context("--wait")))?;
+    let VerifyHosts { version, hosts: arguments, wait, strict } = options;
+    let version = &version_of(&version)?;
+    let wait = wait
+        .as_deref()
+        .map(parse_duration)
+        .transpose()
+        .map_err(|e| Failure::usage(anyhow!(e).context("--wait")))?;
     let input = if arguments.is_empty() {
         standard_input_within(store.deadline.left().max(wait.unwrap_or_default()))?
     } else {

@@ -1,10 +1,12 @@
 //! One host: `why`, `logs`, `retry`. All use only what the store holds, so they also work if the
 //! host is gone.
 
-use super::context::{Store, now};
+use super::context::{Store, host_of, now};
 use super::{fleet, services};
+use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
+use clap::Args;
 use etcd_session::StoreError;
 use planning::fleet::{Chain, FleetTarget, FleetVerdict, HostFacts, Root, WaitGraph, Waiting};
 use schema::codec;
@@ -40,8 +42,25 @@ fn unknown(host: &HostName) -> Failure {
     Failure::no(format!("host {host} is not known: it is on no roster and never reported"))
 }
 
+/// Show what a host decided, on which instruction, and what would change it; without a host,
+/// why hosts wait
+#[derive(Debug, Args)]
+pub(crate) struct Why {
+    /// The host
+    #[arg(add = completion::hosts())]
+    host: Option<String>,
+}
+
+/// Prints why a host does what it does, or why hosts wait.
+pub(super) async fn why(options: Why, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    match options.host {
+        Some(host) => of_host(&host_of(&host)?, store, output).await,
+        None => roots(store, output).await,
+    }
+}
+
 /// Prints what a host decided, on which instruction, what it waits for and what would change that.
-pub(super) async fn why(host: &HostName, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+async fn of_host(host: &HostName, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let snapshot = read_host_keys(store, host).await?;
     let fleet = fleet::fleet(&snapshot);
     fleet::print_warnings(&fleet);
@@ -62,7 +81,7 @@ pub(super) async fn why(host: &HostName, store: &Store<'_>, output: &mut Output)
     // A deadlock shows only when the whole fleet is read, so that verdict counts.
     let verdict = waits.as_ref().map_or(verdict, |waits| waits.verdict.clone());
     print_why(
-        &Why { host, host_facts, verdict: &verdict, target: fleet.target(), retry, waits },
+        &Explanation { host, host_facts, verdict: &verdict, target: fleet.target(), retry, waits },
         snapshot.revision,
         output,
     );
@@ -103,7 +122,7 @@ impl Waits {
 }
 
 /// Prints why hosts wait for services: each root once, those with the most hosts first.
-pub(super) async fn roots(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+async fn roots(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let (mut fleet, revision) = fleet::read(store, None, store.deadline).await?;
     fleet::print_warnings(&fleet);
     let (view, _) = services::read(store, None, Some(revision)).await?;
@@ -134,7 +153,7 @@ pub(super) async fn roots(store: &Store<'_>, output: &mut Output) -> Result<Exit
 }
 
 /// What is known about one host.
-struct Why<'a> {
+struct Explanation<'a> {
     host: &'a HostName,
     host_facts: &'a HostFacts,
     verdict: &'a FleetVerdict,
@@ -143,7 +162,7 @@ struct Why<'a> {
     waits: Option<Waits>,
 }
 
-fn print_why(why: &Why, revision: i64, output: &mut Output) {
+fn print_why(why: &Explanation<'_>, revision: i64, output: &mut Output) {
     let report = why.host_facts.readable_report();
     let desired = match why.target {
         FleetTarget::Known { version, revision } => Some((version, *revision)),
@@ -245,8 +264,17 @@ fn print_report(report: &Report, say: &mut impl FnMut(&str, &str)) {
     say("reported at", &rfc3339(report.at).unwrap_or_default());
 }
 
+/// Print the last lines of the step that failed or was deferred on a host
+#[derive(Debug, Args)]
+pub(crate) struct Logs {
+    /// The host
+    #[arg(add = completion::hosts())]
+    host: String,
+}
+
 /// Prints the last lines of the step that failed or was deferred.
-pub(super) async fn logs(host: &HostName, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+pub(super) async fn logs(options: Logs, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let host = &host_of(&options.host)?;
     let key = Key::Report(host.clone());
     let snapshot = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
     let Some(entry) = snapshot.get(&key) else {
@@ -279,8 +307,17 @@ fn no_log(host: &HostName, verdict: &HostVerdict) -> String {
     }
 }
 
+/// Ask a host to try again
+#[derive(Debug, Args)]
+pub(crate) struct Retry {
+    /// The host
+    #[arg(add = completion::hosts())]
+    host: String,
+}
+
 /// Asks a host to try again.
-pub(super) async fn retry(host: &HostName, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+pub(super) async fn retry(options: Retry, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let host = &host_of(&options.host)?;
     let known_by = [Key::Host(host.clone()), Key::Live(host.clone()), Key::Report(host.clone())];
     let keys = [&known_by[..], &[Key::Retry(host.clone())]].concat();
     let snapshot = store.session.read_keys(&keys, store.deadline).await?;
@@ -335,7 +372,7 @@ mod tests {
         let fleet = Fleet::new(target, facts.iter().map(|(k, v)| (*k, v.as_bytes())));
         let host = HostName::new("h").unwrap();
         let verdict = fleet.verdict(&host).unwrap();
-        let why = Why {
+        let why = Explanation {
             host: &host,
             host_facts: &fleet.hosts()[&host],
             verdict: &verdict,

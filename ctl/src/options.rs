@@ -1,0 +1,76 @@
+//! The options of every verb.
+
+use crate::output::Format;
+use clap::Args;
+use std::path::PathBuf;
+
+/// Options of every verb.
+#[derive(Args)]
+#[command(next_help_heading = "Store")]
+pub(crate) struct GlobalOptions {
+    /// Host of the store [default: 127.0.0.1]
+    #[arg(long = "host", value_name = "HOST", global = true)]
+    pub(crate) store_host: Option<String>,
+    /// Client port of the store [default: 2379]
+    #[arg(long = "port", value_name = "PORT", global = true)]
+    pub(crate) store_port: Option<u16>,
+    /// Token by which the public etcd discovery service knows the store's hosts; empty: no token
+    #[arg(long = "discovery_token", value_name = "TOKEN", global = true)]
+    pub(crate) discovery_token: Option<String>,
+    /// Endpoints of the store, separated by commas [env: ORCHESTRATE_ENDPOINTS, ETCDCTL_ENDPOINTS]
+    #[arg(long, value_name = "LIST", global = true, group = "source")]
+    pub(crate) endpoints: Option<String>,
+    /// File with one endpoint per line
+    #[arg(long, value_name = "FILE", global = true, group = "source")]
+    pub(crate) endpoints_file: Option<PathBuf>,
+    /// Domain whose SRV records name the endpoints
+    #[arg(long, value_name = "DOMAIN", global = true, group = "source")]
+    pub(crate) discovery_srv: Option<String>,
+    /// URL of an etcd discovery service, with the token
+    #[arg(long, value_name = "URL", global = true, group = "source")]
+    pub(crate) discovery_url: Option<String>,
+    /// Certificates of the authorities that sign the store's certificate [env: ORCHESTRATE_CACERT,
+    /// ETCDCTL_CACERT]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) cacert: Option<PathBuf>,
+    /// Client certificate [env: ORCHESTRATE_CERT, ETCDCTL_CERT]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) cert: Option<PathBuf>,
+    /// Private key of the client certificate [env: ORCHESTRATE_KEY, ETCDCTL_KEY]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) key: Option<PathBuf>,
+    /// User, or user and password [env: ORCHESTRATE_USER, ETCDCTL_USER]
+    #[arg(long, value_name = "NAME[:PASSWORD]", global = true)]
+    pub(crate) user: Option<String>,
+    /// Password; safer in the environment [env: ORCHESTRATE_PASSWORD, ETCDCTL_PASSWORD]
+    #[arg(long, value_name = "PASSWORD", global = true)]
+    pub(crate) password: Option<String>,
+    /// Prefix of every key [env: ORCHESTRATE_NAMESPACE]
+    #[arg(long, value_name = "PREFIX", global = true)]
+    pub(crate) namespace: Option<String>,
+    /// Time limit of the whole command [default: 10s] [env: ORCHESTRATE_TIMEOUT]
+    #[arg(long, alias = "command-timeout", value_name = "DURATION", global = true)]
+    pub(crate) timeout: Option<String>,
+    /// Time limit of one connection attempt [default: 2s] [env: ORCHESTRATE_DIAL_TIMEOUT]
+    #[arg(long, value_name = "DURATION", global = true)]
+    pub(crate) dial_timeout: Option<String>,
+    /// Format of the results
+    #[arg(
+        short = 'o',
+        long,
+        visible_short_alias = 'w',
+        alias = "write-out",
+        value_name = "FORMAT",
+        value_enum,
+        default_value = "table",
+        global = true
+    )]
+    pub(crate) output: Format,
+}
+
+impl std::fmt::Debug for GlobalOptions {
+    /// Shows no field, because one of them is a password.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GlobalOptions").finish_non_exhaustive()
+    }
+}
