@@ -130,8 +130,11 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     }
     let options = MirrorOptions { backstop: settings.store.backstop, ..MirrorOptions::default() };
     let mut tasks = Tasks::new();
-    let (mirror, mirroring) =
-        Mirror::new(session.clone(), host::scope(&identity.host, state.listing()), options);
+    let (mirror, mirroring) = Mirror::new(
+        session.clone(),
+        planning::host::store_view::scope(&identity.host, state.listing()),
+        options,
+    );
     let (gate, gate_receiver) = watch::channel(Gate::default());
     let presence_config = PresenceConfig {
         host: identity.host.clone(),

@@ -104,7 +104,7 @@ impl Default for Status {
 impl Status {
     /// True if the store has been read at least once.
     pub(crate) fn is_ready(&self) -> bool {
-        self.snapshot.reads > 0
+        self.snapshot.followed.reads > 0
     }
 
     /// Returns the seconds since the store last answered; `None` if it never did.
@@ -138,8 +138,8 @@ impl Status {
             "store": {
                 "standing": self.store_trust,
                 "connected": self.snapshot.connected,
-                "revision": self.snapshot.keys.revision,
-                "raft_term": self.snapshot.keys.raft_term,
+                "revision": self.snapshot.followed.keys.revision,
+                "raft_term": self.snapshot.followed.keys.raft_term,
                 "seconds_since_contact": self.seconds_since_contact(),
                 "trouble": self.snapshot.error.as_ref().map(ToString::to_string)
                     .or_else(|| self.write_trouble.clone()),

@@ -5,11 +5,12 @@
 use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::settings::Settings;
-use etcd_session::{Deadline, Marks, Session};
+use etcd_session::{Deadline, Session};
 use schema::codec;
 use schema::keys::Key;
 use schema::records::StoreIdentity;
 use schema::snapshot::KeySnapshot;
+use schema::store_marks::Marks;
 use schema::store_trust::{StoreMemory, StoreSeen, StoreTrust, WentBack, assess};
 use std::path::PathBuf;
 use std::pin::pin;

@@ -17,7 +17,6 @@ use schema::names::Version;
 use schema::plan::Effect;
 use schema::steps::{StepEnd, StepPhase};
 use schema::writes::WriteRefusal;
-use schema::writes::host::Listing;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -96,26 +95,24 @@ impl Executor {
             Effect::RunStep { phase, step } => {
                 return self.run_step(context, phase, step.as_str()).await;
             }
-            Effect::CommitStart { instruction } => {
+            Effect::CommitStart { .. } => {
                 self.save(context)?;
                 failpoint::reach("agent-before-start-transaction");
-                let target = Some(instruction.order.revision);
-                self.announce(context, decision, Listing::Remove, target).await?;
+                self.announce(context, decision, &effect).await?;
                 failpoint::reach("agent-after-start-transaction");
                 context.state.record(Fact::Started, &context.policy, clock::now(), jitter());
             }
-            Effect::Announce { version } => {
+            Effect::Announce { .. } => {
                 self.save(context)?;
-                let listing = Listing::Set(version, clock::now().wall);
-                self.announce(context, decision, listing, None).await?;
+                self.announce(context, decision, &effect).await?;
                 failpoint::reach("agent-after-done-transaction");
             }
             Effect::Withdraw => {
                 self.save(context)?;
-                self.announce(context, decision, Listing::Remove, None).await?;
+                self.announce(context, decision, &effect).await?;
             }
             // A report alone changes nothing that the journal must know of before.
-            Effect::Report => self.announce(context, decision, Listing::Keep, None).await?,
+            Effect::Report => self.announce(context, decision, &effect).await?,
         }
         Ok(true)
     }

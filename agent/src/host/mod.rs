@@ -9,10 +9,8 @@ mod context;
 mod execute;
 mod observe;
 mod store;
-mod store_view;
 
 pub(crate) use execute::{Executor, read_version_file};
-pub(crate) use store_view::scope;
 
 use crate::catalog::{CatalogSnapshot, Fencing, Needs, PublishedServices, Reader, Trust};
 use crate::certificates::Certificates;
@@ -25,7 +23,9 @@ use crate::supervise::TaskEnded;
 use context::Context;
 use etcd_session::{Gate, Mirror, Presence, PresenceState, Snapshot, jitter};
 use execute::ExecuteError;
-use planning::host::{Decision, Desired, Fact, HostState, Observed, RunningStep, StepReport, advance};
+use planning::host::{
+    Decision, Desired, Fact, HostState, Observed, RunningStep, StepReport, advance, store_view,
+};
 use planning::settings::Settings;
 use schema::codec::log_tail;
 use schema::plan::{Action, Conclusion, Effect, Planned};
@@ -247,8 +247,8 @@ impl Reconciler {
     /// Decides, and records the conclusions of the decisions.
     fn decide(&self, context: &mut Context, now: Now) -> Decision {
         let (claim, published) = (self.claim_of(&context.presence), self.published(context));
-        let retry = store_view::retry(&context.snapshot, &context.state.host, context.epoch());
-        let decommissioned = store_view::decommissioned(&context.snapshot, &context.state.host);
+        let retry = store_view::retry(&context.snapshot.followed, &context.state.host, context.epoch());
+        let decommissioned = store_view::decommissioned(&context.snapshot.followed, &context.state.host);
         let store_ready = context.is_store_ready(now.boot);
         let observed = Observed {
             store_trust: context.store_trust.clone(),

@@ -4,10 +4,11 @@
 use super::Reconciler;
 use super::context::Context;
 use super::execute::read_version_file;
-use super::store_view;
 use crate::{clock, config};
 use etcd_session::PresenceState;
-use planning::host::{Addressable, Claim, HostState, Published, ServiceProblems, Target, VersionFile};
+use planning::host::{
+    Addressable, Claim, HostState, Published, ServiceProblems, Target, VersionFile, store_view,
+};
 use planning::policy::Policy;
 use planning::settings::{ValidationDirectory, read_version_file as parse_version_file};
 use schema::codec::cut;
@@ -112,7 +113,8 @@ impl Reconciler {
     pub(super) fn published(&self, context: &Context) -> Option<Published> {
         let PresenceState::Held { live_revision, .. } = context.presence else { return None };
         let (snapshot, host) = (&context.snapshot, &context.state.host);
-        let published = store_view::published(snapshot, host, context.written.as_ref(), live_revision);
+        let published =
+            store_view::published(&snapshot.followed, host, context.written.as_ref(), live_revision);
         // Without a connection the mirror retries by itself, at its own pace.
         if published.is_none() && snapshot.connected {
             self.mirror.request_resync();

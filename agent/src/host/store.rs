@@ -3,11 +3,10 @@
 
 use super::Reconciler;
 use super::context::Context;
-use super::store_view;
 use crate::catalog::{Fencing, Trust};
 use crate::clock;
 use etcd_session::{Deadline, Gate, PresenceState, StoreError};
-use planning::host::{Target, TrustChange, reassess};
+use planning::host::{Target, TrustChange, reassess, store_view};
 use schema::codec;
 use schema::keys::Key;
 use schema::records::Maintenance;
@@ -21,19 +20,19 @@ impl Reconciler {
     pub(super) async fn observe_store(&mut self, context: &mut Context) {
         let host = context.state.host.clone();
         self.mirror.poll_also(&store_view::listing_keys(&host, context.state.listing()));
-        if context.snapshot.reads == 0 {
+        if context.snapshot.followed.reads == 0 {
             return;
         }
         let marks = self.executor.session.marks();
         let memory = context.state.store.as_ref();
-        let seen = store_view::seen(&context.snapshot, &host, memory, marks.history);
-        let decommissioned = store_view::decommissioned(&context.snapshot, &host);
+        let seen = store_view::seen(&context.snapshot.followed, &host, memory, marks.history);
+        let decommissioned = store_view::decommissioned(&context.snapshot.followed, &host);
         let change = reassess(memory, &seen, (marks.revision, marks.raft_term), decommissioned);
         self.apply_trust(context, change).await;
         self.open_gate(context);
         self.publish_trust(context);
         self.check_claim(context);
-        let target = store_view::target(&context.snapshot, context.epoch());
+        let target = store_view::target(&context.snapshot.followed, context.epoch());
         if target != context.target {
             tracing::info!(?target, "the target");
             context.target = target;
@@ -116,7 +115,7 @@ impl Reconciler {
     /// claimed and the report written there. Closes it otherwise.
     fn open_gate(&self, context: &Context) {
         let open = matches!(context.store_trust, StoreTrust::Trusted | StoreTrust::WentBack { .. });
-        let store_revision = context.snapshot.keys.revision_of(&Key::Store);
+        let store_revision = context.snapshot.followed.keys.revision_of(&Key::Store);
         let history = self.executor.session.marks().history;
         let gate = Gate { open, store_revision, history, memory: context.state.store.clone() };
         self.gate.send_if_modified(|old| {
@@ -129,7 +128,7 @@ impl Reconciler {
     /// Sends trust and fencing to the tasks of the catalog. The catalog of a store that went back
     /// or belongs to another fleet does not count, and nothing is published there.
     fn publish_trust(&self, context: &Context) {
-        let (keys, host) = (&context.snapshot.keys, &context.state.host);
+        let (keys, host) = (&context.snapshot.followed.keys, &context.state.host);
         let is_trusted = context.store_trust == StoreTrust::Trusted;
         let trust =
             Trust { epoch: is_trusted.then(|| context.epoch()), release: keys.revision_of(&Key::DropStale) };
@@ -147,7 +146,7 @@ impl Reconciler {
         let fencing = Fencing {
             store_revision: is_trusted.then(|| keys.revision_of(&Key::Store)),
             history: self.executor.session.marks().history,
-            decommissioned: store_view::decommissioned(&context.snapshot, host),
+            decommissioned: store_view::decommissioned(&context.snapshot.followed, host),
             maintenance,
         };
         self.fencing.send_if_modified(|old| {
@@ -163,7 +162,7 @@ impl Reconciler {
     /// changed or the entry is missing.
     fn check_claim(&self, context: &Context) {
         let PresenceState::Held { live_revision, .. } = context.presence else { return };
-        let (keys, host) = (&context.snapshot.keys, &context.state.host);
+        let (keys, host) = (&context.snapshot.followed.keys, &context.state.host);
         let is_held = keys.revision_of(&Key::Live(host.clone())) == live_revision;
         let enlisted = keys.get(&Key::Host(host.clone())).is_some();
         if keys.revision > live_revision && !(is_held && enlisted) {

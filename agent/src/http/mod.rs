@@ -205,8 +205,12 @@ async fn metrics(State(shared): State<Shared>) -> Response {
     };
     let flag = |yes: bool| f64::from(u8::from(yes));
     gauge("store_connected", "1 while the watch on the store is open", flag(status.snapshot.connected));
-    gauge("store_revision", "Revision of the snapshot of the store", status.snapshot.keys.revision as f64);
-    gauge("store_reads", "Linearizable reads since start", status.snapshot.reads as f64);
+    gauge(
+        "store_revision",
+        "Revision of the snapshot of the store",
+        status.snapshot.followed.keys.revision as f64,
+    );
+    gauge("store_reads", "Linearizable reads since start", status.snapshot.followed.reads as f64);
     if let Some(seconds) = status.seconds_since_contact() {
         gauge("store_contact_age_seconds", "Time since the store last answered", seconds);
     }

@@ -14,7 +14,6 @@
 //! This file is long because it is one state machine that owns the claim and its lease.
 
 use crate::error::StoreError;
-use crate::marks::{Marks, store_seen, trust_keys};
 use crate::pace::{refused_delay, write_backoff};
 use crate::random::jitter;
 use crate::request::{Deadline, Repeat};
@@ -24,6 +23,7 @@ use schema::keys::Key;
 use schema::names::HostName;
 use schema::records::{LiveClaim, RosterEntry};
 use schema::snapshot::KeySnapshot;
+use schema::store_marks::{Marks, store_seen, trust_keys};
 use schema::store_trust::{StoreMemory, StoreTrust, assess};
 use schema::writes::claim::ClaimWrite;
 use std::time::Duration;
@@ -52,7 +52,7 @@ pub struct Gate {
     pub open: bool,
     /// Revision of `/orchestrate/store`; 0 if the key does not exist.
     pub store_revision: i64,
-    /// History of the store ([`Marks::history`](crate::Marks)) in which the judgement was made.
+    /// History of the store ([`Marks::history`]) in which the judgement was made.
     pub history: u64,
     /// What the host remembers of the store; `None` if it never had one.
     pub memory: Option<StoreMemory>,

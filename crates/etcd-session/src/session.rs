@@ -7,12 +7,12 @@
 use crate::classify::Caller;
 use crate::config::{EndpointSource, SessionConfig};
 use crate::error::{Class, StoreError};
-use crate::marks::{Marks, SharedMarks};
 use crate::pace::request_backoff;
 use crate::random::jitter;
 use crate::request::{Deadline, Repeat};
 use crate::{certificates, discovery};
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
+use schema::store_marks::Marks;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
@@ -56,7 +56,7 @@ struct Inner {
     config: SessionConfig,
     connect: Connect,
     connection: Mutex<Connection>,
-    marks: SharedMarks,
+    marks: watch::Sender<Marks>,
     /// Generation of the newest client.
     generations: watch::Sender<u64>,
     /// Generation of the connection on which the host's claim was last found unchanged.
@@ -105,7 +105,7 @@ impl Session {
                 config,
                 connect,
                 connection: Mutex::new(connection),
-                marks: SharedMarks::default(),
+                marks: watch::Sender::default(),
                 generations: watch::Sender::new(0),
                 proven: watch::Sender::new(0),
             }),
@@ -124,26 +124,23 @@ impl Session {
 
     /// Returns the highest revision and raft term that the store has answered with.
     pub fn marks(&self) -> Marks {
-        self.inner.marks.get()
+        *self.inner.marks.borrow()
     }
 
     pub(crate) fn note_revision(&self, revision: i64) {
-        self.inner.marks.update(|marks| marks.revision = marks.revision.max(revision));
+        self.inner.marks.send_modify(|marks| marks.raise(revision, 0));
     }
 
     /// Raises the marks to those of an answer, or to those that a host remembers: an answer below
     /// them comes from a store that went back.
     pub fn remember_marks(&self, revision: i64, raft_term: u64) {
-        self.inner.marks.update(|marks| {
-            marks.revision = marks.revision.max(revision);
-            marks.raft_term = marks.raft_term.max(raft_term);
-        });
+        self.inner.marks.send_modify(|marks| marks.raise(revision, raft_term));
     }
 
     /// Begins a new history with these marks, because the earlier marks belong to a store that does
     /// not exist any more.
     pub fn begin_history(&self, revision: i64, raft_term: u64) {
-        self.inner.marks.update(|marks| *marks = Marks { history: marks.history + 1, revision, raft_term });
+        self.inner.marks.send_modify(|marks| marks.begin_history(revision, raft_term));
     }
 
     /// Returns a receiver of the generation of the newest client, which can also wait for the next

@@ -3,6 +3,7 @@
 
 pub mod codec;
 pub mod digest;
+pub mod followed;
 pub mod grants;
 pub mod health;
 pub mod instruction;
@@ -13,6 +14,7 @@ pub mod records;
 pub mod server_version;
 pub mod snapshot;
 pub mod steps;
+pub mod store_marks;
 pub mod store_trust;
 pub mod time;
 pub mod transaction;

@@ -1,5 +1,6 @@
 use super::Fixture;
-use crate::{Mirror, MirrorOptions, Scope, Snapshot};
+use crate::{Mirror, MirrorOptions, Snapshot};
+use schema::followed::Scope;
 use schema::keys::Key;
 use solo_etcd::in_process::{LIMIT, Link, wait_until};
 use std::sync::Arc;
@@ -23,7 +24,7 @@ fn start_task(fixture: &Fixture) -> (Mirror, watch::Receiver<Arc<Snapshot>>, Joi
 }
 
 fn value<'a>(snapshot: &'a Snapshot, key: &Key) -> Option<&'a str> {
-    snapshot.keys.get(key).map(|entry| std::str::from_utf8(&entry.value).expect("text"))
+    snapshot.followed.keys.get(key).map(|entry| std::str::from_utf8(&entry.value).expect("text"))
 }
 
 /// Waits until the mirror is connected and shows this value of `/current_version`.
@@ -37,11 +38,15 @@ async fn a_change_of_a_watched_key_is_shown_at_once() {
     fixture.put(&Key::CurrentVersion, "1").await;
     let (_mirror, mut snapshots) = start(&fixture);
     let listed = wait_for_version(&mut snapshots, "1").await;
-    assert_eq!((listed.reads, listed.error.clone()), (1, None));
+    assert_eq!((listed.followed.reads, listed.error.clone()), (1, None));
     let before = tokio::time::Instant::now();
     let revision = fixture.put(&Key::CurrentVersion, "2").await;
     let changed = wait_for_version(&mut snapshots, "2").await;
-    assert_eq!((changed.reads, changed.keys.revision), (1, revision), "the watch showed it, no read");
+    assert_eq!(
+        (changed.followed.reads, changed.followed.keys.revision),
+        (1, revision),
+        "the watch showed it, no read"
+    );
     assert!(before.elapsed() < Duration::from_millis(100), "{:?}", before.elapsed());
     fixture.delete(&Key::CurrentVersion).await;
     wait_until(&mut snapshots, "deleted", |s| value(s, &Key::CurrentVersion).is_none()).await;
@@ -61,8 +66,8 @@ async fn after_a_cut_the_watch_continues_and_one_read_proves_the_store() {
     fixture.delete(&Key::Store).await;
     fixture.store.set_link(Link::Open);
     let resumed = wait_for_version(&mut snapshots, "2").await;
-    assert_eq!((resumed.reads, value(&resumed, &Key::Store)), (2, None));
-    assert!(resumed.error.is_none() && resumed.regress.is_none(), "{resumed:?}");
+    assert_eq!((resumed.followed.reads, value(&resumed, &Key::Store)), (2, None));
+    assert!(resumed.error.is_none() && resumed.followed.regress.is_none(), "{resumed:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,15 +117,15 @@ async fn a_store_that_went_back_is_reported_with_both_revisions() {
     let newest = fixture.put(&Key::CurrentVersion, "3").await;
     wait_for_version(&mut snapshots, "3").await;
     fixture.restore(backup).await;
-    let back = wait_until(&mut snapshots, "the regress", |s| !s.regress.is_none()).await;
-    assert_eq!(back.regress.revision, Some((newest, 2)), "{back:?}");
+    let back = wait_until(&mut snapshots, "the regress", |s| !s.followed.regress.is_none()).await;
+    assert_eq!(back.followed.regress.revision, Some((newest, 2)), "{back:?}");
     assert_eq!(value(&back, &Key::CurrentVersion), Some("1"), "the snapshot shows what was read");
     // The mirror follows the store; what the store says is judged elsewhere.
-    fixture.session.begin_history(back.read_revision, back.keys.raft_term);
+    fixture.session.begin_history(back.followed.read_revision, back.followed.keys.raft_term);
     fixture.put(&Key::CurrentVersion, "other").await;
     let other = wait_for_version(&mut snapshots, "other").await;
-    let read = wait_until(&mut snapshots, "a read", |s| s.reads > other.reads).await;
-    assert!(read.regress.is_none(), "a new history has begun: {read:?}");
+    let read = wait_until(&mut snapshots, "a read", |s| s.followed.reads > other.followed.reads).await;
+    assert!(read.followed.regress.is_none(), "a new history has begun: {read:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,12 +136,12 @@ async fn polled_keys_are_read_with_each_resync() {
     fixture.put(&POLLED, "p").await;
     fixture.put(&Key::CurrentVersion, "1").await;
     let watched = wait_for_version(&mut snapshots, "1").await;
-    assert_eq!((watched.reads, value(&watched, &POLLED)), (first.reads, None));
+    assert_eq!((watched.followed.reads, value(&watched, &POLLED)), (first.followed.reads, None));
     for _ in 0..5 {
         mirror.request_resync();
     }
     let read = wait_until(&mut snapshots, "the requested read", |s| value(s, &POLLED) == Some("p")).await;
-    assert_eq!(read.reads, first.reads + 1, "requests that arrive together are one read");
+    assert_eq!(read.followed.reads, first.followed.reads + 1, "requests that arrive together are one read");
     // Without a request the backstop reads within one and a half times its mean.
     fixture.delete(&POLLED).await;
     let before = tokio::time::Instant::now();
@@ -157,7 +162,7 @@ async fn keys_that_are_polled_as_well_replace_the_ones_before() {
     for (keys, found) in [([announced.clone()], "1"), ([live.clone()], "l")] {
         mirror.poll_also(&keys);
         mirror.request_resync();
-        let read = wait_until(&mut snapshots, "the read", |s| s.polled_also == keys).await;
+        let read = wait_until(&mut snapshots, "the read", |s| s.followed.polled_also == keys).await;
         assert_eq!(value(&read, &keys[0]), Some(found));
     }
     let last = snapshots.borrow().clone();

@@ -1,7 +1,8 @@
 use super::{Fixture, host, version};
-use crate::{Gate, Mirror, MirrorOptions, Presence, PresenceConfig, PresenceState, Scope};
+use crate::{Gate, Mirror, MirrorOptions, Presence, PresenceConfig, PresenceState};
 use etcd_client::PutOptions;
 use schema::codec;
+use schema::followed::Scope;
 use schema::keys::Key;
 use schema::names::Token;
 use schema::records::{Driver, LiveClaim, RosterEntry, StoreIdentity};

@@ -6,34 +6,22 @@
 //! This file is long because it is one state machine.
 
 use crate::error::StoreError;
-use crate::marks::Regress;
 use crate::pace::WATCH_BACKOFF;
 use crate::random::jitter;
 use crate::read::entry_of;
 use crate::request::Deadline;
 use crate::session::Session;
 use etcd_client::{EventType, WatchOptions, WatchResponse, WatchStream};
+use schema::followed::{FollowedKeys, Scope};
 use schema::keys::Key;
-use schema::snapshot::{Entry, KeySnapshot};
+use schema::snapshot::KeySnapshot;
+use schema::store_marks::Regress;
 use schema::time::Backoff;
 use schema::transaction::OPERATIONS_MAX;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
-
-/// Keys that a mirror follows.
-#[derive(Debug, Clone, Default)]
-pub struct Scope {
-    /// Keys that are watched: a change is seen at once.
-    pub watched: Vec<Key>,
-    /// Keys that are read with each list and each resync, because hardly anybody but this host
-    /// writes them.
-    pub polled: Vec<Key>,
-    /// Keys that are polled as well at first; [`Mirror::poll_also`] replaces them later.
-    pub polled_also: Vec<Key>,
-}
 
 /// Intervals and time limits of a mirror.
 #[derive(Debug, Clone)]
@@ -60,16 +48,8 @@ impl Default for MirrorOptions {
 /// An immutable snapshot of the mirrored keys.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
-    /// The mirrored keys and their entries.
-    pub keys: KeySnapshot,
-    /// Number of linearizable reads so far; 0 before the first, when nothing is known yet.
-    pub reads: u64,
-    /// Revision of the last linearizable read: polled keys are known as of this revision.
-    pub read_revision: i64,
-    /// The keys of [`Mirror::poll_also`] that the last read included.
-    pub polled_also: Vec<Key>,
-    /// By how much the last read is behind an earlier answer; if it is behind, the store went back.
-    pub regress: Regress,
+    /// What is known of the mirrored keys.
+    pub followed: FollowedKeys,
     /// True if the watch is connected and the last read succeeded.
     pub connected: bool,
     /// Time of the store's last answer.
@@ -223,9 +203,8 @@ impl MirrorTask {
         // The marks are taken before each read: an answer behind them comes from a store that went
         // back. A member that campaigned alone may have answered with a higher raft term, so only a
         // regress that two reads show counts.
-        let also = self.also.borrow().clone();
-        let polled = || self.scope.polled.iter().chain(&also);
-        let keys: Vec<Key> = self.scope.watched.iter().chain(polled()).cloned().collect();
+        let scope = Scope { polled_also: self.also.borrow().clone(), ..self.scope.clone() };
+        let keys = scope.keys();
         debug_assert!(keys.len() <= OPERATIONS_MAX, "one transaction, one revision");
         let mut regress = Regress::default();
         let mut key_snapshot = KeySnapshot::default();
@@ -242,26 +221,7 @@ impl MirrorTask {
         let mut deaf = false;
         self.sender.send_modify(|snapshot| {
             let snapshot = Arc::make_mut(snapshot);
-            // An event may have arrived while the read was in progress; the newer state stays.
-            let newer = !regress.is_none() || key_snapshot.revision >= snapshot.keys.revision;
-            if newer {
-                deaf = self.scope.watched.iter().any(|key| {
-                    let of = |p: &KeySnapshot| p.get(key).map(|e| e.mod_revision);
-                    of(&key_snapshot) != of(&snapshot.keys)
-                });
-                snapshot.keys = key_snapshot;
-            } else {
-                for key in polled().map(Key::to_string) {
-                    match key_snapshot.entries.get(&key) {
-                        Some(entry) => snapshot.keys.entries.insert(key, entry.clone()),
-                        None => snapshot.keys.entries.remove(&key),
-                    };
-                }
-            }
-            snapshot.reads += 1;
-            snapshot.read_revision = revision;
-            snapshot.polled_also.clone_from(&also);
-            snapshot.regress = regress;
+            deaf = snapshot.followed.take_read(key_snapshot, regress, &scope);
             snapshot.last_contact = Some(Instant::now());
             snapshot.error = None;
         });
@@ -434,31 +394,10 @@ impl MirrorTask {
                 {
                     *from = (*from).max(kv.mod_revision() + 1);
                 }
-                apply_event(&mut snapshot.keys.entries, key, event.event_type(), kv);
-                snapshot.keys.revision = snapshot.keys.revision.max(kv.mod_revision());
+                let entry = (event.event_type() == EventType::Put).then(|| entry_of(kv));
+                snapshot.followed.take_event(key, kv.mod_revision(), entry);
             }
             changes
         });
-    }
-}
-
-/// Applies an event to the entries. A snapshot from a read may be newer than the event; an older
-/// event changes nothing.
-fn apply_event(
-    entries: &mut BTreeMap<String, Entry>,
-    key: &str,
-    event: EventType,
-    kv: &etcd_client::KeyValue,
-) {
-    if entries.get(key).is_some_and(|known| known.mod_revision > kv.mod_revision()) {
-        return;
-    }
-    match event {
-        EventType::Put => {
-            entries.insert(key.to_owned(), entry_of(kv));
-        }
-        EventType::Delete => {
-            entries.remove(key);
-        }
     }
 }

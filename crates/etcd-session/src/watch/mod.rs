@@ -7,4 +7,4 @@ mod mirror;
 
 pub use collect::{Collected, Collector};
 pub use feed::{Feed, FeedEvent, FeedOptions};
-pub use mirror::{Mirror, MirrorOptions, Scope, Snapshot};
+pub use mirror::{Mirror, MirrorOptions, Snapshot};

@@ -6,10 +6,12 @@ mod input;
 mod needs;
 mod publish;
 mod state;
+pub mod store_view;
 #[cfg(test)]
 mod tests;
 mod trust;
 mod verdict;
+mod write;
 
 pub use decide::{Advance, advance, decide};
 pub use input::{
@@ -20,3 +22,4 @@ pub use state::{
     REPORTS_IN_A_BURST, RunningStep, StepReport, Validation, ValidationResult,
 };
 pub use trust::{HighestSeen, TrustChange, reassess};
+pub use write::StoreWrite;

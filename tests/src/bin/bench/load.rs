@@ -6,9 +6,10 @@ use crate::measure::{own_cpu_seconds, percentile};
 use etcd_client::{Client, Compare, CompareOp, ConnectOptions, GetOptions, Txn, TxnOp, WatchOptions};
 use etcd_session::{
     EndpointSource, Feed, FeedEvent, FeedOptions, Gate, Mirror, MirrorOptions, Presence, PresenceConfig,
-    PresenceState, Scope, Session, SessionConfig,
+    PresenceState, Session, SessionConfig,
 };
 use planning::settings::StoreSettings;
+use schema::followed::Scope;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Token};
 use schema::records::{Driver, LiveClaim, RosterEntry};
@@ -221,9 +222,9 @@ async fn propagation(endpoint: &str, watchers: usize, mirrors: bool, rounds: usi
                 let mut snapshots = mirror.snapshots();
                 snapshots.wait_for(|s| s.connected).await.expect("running");
                 let _ = ready_sender.send(());
-                let mut last = snapshots.borrow_and_update().keys.revision;
+                let mut last = snapshots.borrow_and_update().followed.keys.revision;
                 while snapshots.changed().await.is_ok() {
-                    let revision = snapshots.borrow_and_update().keys.revision;
+                    let revision = snapshots.borrow_and_update().followed.keys.revision;
                     if revision > last {
                         last = revision;
                         let _ = sender.send(Instant::now());

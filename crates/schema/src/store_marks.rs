@@ -2,13 +2,12 @@
 //! store answers with lower values, and a watch on it stays silent. So each read is compared with
 //! the marks taken before it began.
 
-use schema::codec;
-use schema::keys::Key;
-use schema::names::HostName;
-use schema::records::StoreIdentity;
-use schema::snapshot::KeySnapshot;
-use schema::store_trust::StoreSeen;
-use std::sync::{Mutex, PoisonError};
+use crate::codec;
+use crate::keys::Key;
+use crate::names::HostName;
+use crate::records::StoreIdentity;
+use crate::snapshot::KeySnapshot;
+use crate::store_trust::StoreSeen;
 
 /// Highest revision and raft term seen, and the history of the store in which they were seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -49,19 +48,17 @@ impl Marks {
             raft_term: (snapshot.raft_term < self.raft_term).then_some((self.raft_term, snapshot.raft_term)),
         }
     }
-}
 
-/// Marks shared by all clones of a session.
-#[derive(Debug, Default)]
-pub(crate) struct SharedMarks(Mutex<Marks>);
-
-impl SharedMarks {
-    pub(crate) fn get(&self) -> Marks {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Raises the marks to these values, if they are higher.
+    pub fn raise(&mut self, revision: i64, raft_term: u64) {
+        self.revision = self.revision.max(revision);
+        self.raft_term = self.raft_term.max(raft_term);
     }
 
-    pub(crate) fn update(&self, change: impl FnOnce(&mut Marks)) {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Begins a new history with these marks, because the earlier marks belong to a store that does
+    /// not exist any more.
+    pub fn begin_history(&mut self, revision: i64, raft_term: u64) {
+        *self = Self { history: self.history + 1, revision, raft_term };
     }
 }
 

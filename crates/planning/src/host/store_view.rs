@@ -1,17 +1,18 @@
-//! Reads from a snapshot of the mirror what a host needs: the marks by which it judges the store,
-//! the target, and what the store holds for this host.
+//! What the followed keys of a host say: the marks by which it judges the store, the target, and what
+//! the store holds for this host.
 
-use etcd_session::{Regress, Scope, Snapshot, store_seen};
-use planning::host::{Published, Target};
+use crate::host::input::{Published, Target};
 use schema::codec;
+use schema::followed::{FollowedKeys, Scope};
 use schema::instruction::{Epoch, InstructionOrder};
 use schema::keys::{Key, StatusState};
 use schema::names::{HostName, StatusType, Version};
 use schema::records::{RosterEntry, StatusRecord};
+use schema::store_marks::{Regress, store_seen};
 use schema::store_trust::{StoreMemory, StoreSeen};
 
 /// Returns the keys that an agent mirrors: the target, the store's identity and its own keys.
-pub(crate) fn scope(host: &HostName, listing: Option<&Version>) -> Scope {
+pub fn scope(host: &HostName, listing: Option<&Version>) -> Scope {
     let watched = vec![
         Key::CurrentVersion,
         Key::Store,
@@ -28,7 +29,7 @@ pub(crate) fn scope(host: &HostName, listing: Option<&Version>) -> Scope {
 
 /// Returns the key of the listing that the host should have. It is polled, because every agent may
 /// write listings and the host's own could be missing.
-pub(super) fn listing_keys(host: &HostName, listing: Option<&Version>) -> Vec<Key> {
+pub fn listing_keys(host: &HostName, listing: Option<&Version>) -> Vec<Key> {
     listing.map(|version| Key::RunningVersion(version.clone(), host.clone())).into_iter().collect()
 }
 
@@ -36,28 +37,28 @@ pub(super) fn listing_keys(host: &HostName, listing: Option<&Version>) -> Vec<Ke
 ///
 /// The snapshot shows the host's report as of the last read, so for a report written since then the
 /// remembered revision is used. A [`Regress`] from an earlier history is ignored.
-pub(super) fn seen(
-    snapshot: &Snapshot,
+pub fn seen(
+    followed: &FollowedKeys,
     host: &HostName,
     memory: Option<&StoreMemory>,
     history: u64,
 ) -> StoreSeen {
-    let regress = if snapshot.regress.history == history { snapshot.regress } else { Regress::default() };
-    let mut seen = store_seen(&snapshot.keys, host, regress);
+    let regress = if followed.regress.history == history { followed.regress } else { Regress::default() };
+    let mut seen = store_seen(&followed.keys, host, regress);
     let written = memory.and_then(|m| m.report_revision);
     // This is also true in a store that went back, but there the lower revision is noticed.
-    if written.is_some_and(|w| w > snapshot.read_revision) {
+    if written.is_some_and(|w| w > followed.read_revision) {
         seen.report_revision = written;
     }
     seen
 }
 
 /// Returns the target in `/current_version`. Instructions older than `store accept` do not count.
-pub(super) fn target(snapshot: &Snapshot, epoch: u64) -> Target {
-    if snapshot.reads == 0 {
+pub fn target(followed: &FollowedKeys, epoch: u64) -> Target {
+    if followed.reads == 0 {
         return Target::Unread;
     }
-    match epoch_of(snapshot, epoch).instruction(snapshot.keys.get(&Key::CurrentVersion)) {
+    match epoch_of(followed, epoch).instruction(followed.keys.get(&Key::CurrentVersion)) {
         Ok(Some(instruction)) => Target::Known(instruction),
         Ok(None) => Target::NotSet,
         Err(why) => Target::Invalid { why },
@@ -65,18 +66,18 @@ pub(super) fn target(snapshot: &Snapshot, epoch: u64) -> Target {
 }
 
 /// Returns the order of an operator's request that the host tries again, if there is one.
-pub(super) fn retry(snapshot: &Snapshot, host: &HostName, epoch: u64) -> Option<InstructionOrder> {
-    epoch_of(snapshot, epoch).order(snapshot.keys.get(&Key::Retry(host.clone()))?)
+pub fn retry(followed: &FollowedKeys, host: &HostName, epoch: u64) -> Option<InstructionOrder> {
+    epoch_of(followed, epoch).order(followed.keys.get(&Key::Retry(host.clone()))?)
 }
 
 /// Returns the epoch that the host has accepted, and since when it counts in the store.
-fn epoch_of(snapshot: &Snapshot, number: u64) -> Epoch {
-    Epoch { number, accepted_at: snapshot.keys.revision_of(&Key::Store) }
+fn epoch_of(followed: &FollowedKeys, number: u64) -> Epoch {
+    Epoch { number, accepted_at: followed.keys.revision_of(&Key::Store) }
 }
 
 /// True if an operator decommissioned the host.
-pub(super) fn decommissioned(snapshot: &Snapshot, host: &HostName) -> bool {
-    let entry = snapshot.keys.get(&Key::Host(host.clone()));
+pub fn decommissioned(followed: &FollowedKeys, host: &HostName) -> bool {
+    let entry = followed.keys.get(&Key::Host(host.clone()));
     entry
         .and_then(|e| codec::read::<RosterEntry>(&e.value).ok())
         .is_some_and(|roster| roster.decommissioned.is_some())
@@ -85,24 +86,24 @@ pub(super) fn decommissioned(snapshot: &Snapshot, host: &HostName) -> bool {
 /// Returns what the store holds for the host: what the host last wrote, or what was read since.
 /// `written` is the last write and its revision. `None` if both are older than the host's claim: an
 /// earlier claim may have written since.
-pub(super) fn published(
-    snapshot: &Snapshot,
+pub fn published(
+    followed: &FollowedKeys,
     host: &HostName,
     written: Option<&(i64, Published)>,
     live_revision: i64,
 ) -> Option<Published> {
     match written {
-        Some((at, published)) if *at > snapshot.read_revision && *at > live_revision => {
+        Some((at, published)) if *at > followed.read_revision && *at > live_revision => {
             Some(published.clone())
         }
-        _ => (snapshot.read_revision >= live_revision).then(|| read(snapshot, host)),
+        _ => (followed.read_revision >= live_revision).then(|| read(followed, host)),
     }
 }
 
 /// Returns what a snapshot shows of the host's keys. Values that cannot be read count as missing, so
 /// they are written again.
-fn read(snapshot: &Snapshot, host: &HostName) -> Published {
-    let keys = &snapshot.keys;
+fn read(followed: &FollowedKeys, host: &HostName) -> Published {
+    let keys = &followed.keys;
     let mut statuses = std::collections::BTreeMap::new();
     for kind in StatusType::of_agents() {
         for state in StatusState::ALL {
@@ -113,19 +114,19 @@ fn read(snapshot: &Snapshot, host: &HostName) -> Published {
         }
     }
     let report = keys.get(&Key::Report(host.clone())).and_then(|e| codec::read(&e.value).ok());
-    Published { listing: listing(snapshot, host), statuses, report }
+    Published { listing: listing(followed, host), statuses, report }
 }
 
 /// Returns the version that the host is listed under.
 ///
 /// This is the version that the host announces, unless the last read polled the listing and showed
 /// that it is missing or has another lease, which would not end with the host.
-fn listing(snapshot: &Snapshot, host: &HostName) -> Option<Version> {
-    let announced = snapshot.keys.get(&Key::Announced(host.clone()))?;
+fn listing(followed: &FollowedKeys, host: &HostName) -> Option<Version> {
+    let announced = followed.keys.get(&Key::Announced(host.clone()))?;
     let version = codec::read_version(&announced.value).ok()?;
     let key = Key::RunningVersion(version.clone(), host.clone());
-    let is_listed = || snapshot.keys.get(&key).is_some_and(|listed| listed.lease == announced.lease);
-    (!snapshot.polled_also.contains(&key) || is_listed()).then_some(version)
+    let is_listed = || followed.keys.get(&key).is_some_and(|listed| listed.lease == announced.lease);
+    (!followed.polled_also.contains(&key) || is_listed()).then_some(version)
 }
 
 #[cfg(test)]
@@ -136,12 +137,12 @@ mod tests {
     fn check(read_at: i64, written_at: Option<i64>, live_revision: i64, expected: Option<&str>) {
         let host = HostName::new("h").unwrap();
         let (read, written) = (Version::new("read").unwrap(), Version::new("written").unwrap());
-        let mut snapshot = Snapshot { read_revision: read_at, ..Snapshot::default() };
+        let mut followed = FollowedKeys { read_revision: read_at, ..FollowedKeys::default() };
         let entry = Entry { value: read.as_str().into(), create_revision: 1, mod_revision: 1, lease: 1 };
-        snapshot.keys.entries.insert(Key::Announced(host.clone()).to_string(), entry);
+        followed.keys.entries.insert(Key::Announced(host.clone()).to_string(), entry);
         let written =
             written_at.map(|at| (at, Published { listing: Some(written.clone()), ..Published::default() }));
-        let found = published(&snapshot, &host, written.as_ref(), live_revision);
+        let found = published(&followed, &host, written.as_ref(), live_revision);
         let found = found.map(|published| published.listing.expect("listed").to_string());
         assert_eq!(
             found.as_deref(),

@@ -1,0 +1,111 @@
+//! A write of the host to the store: what it contains, and what follows once it was applied.
+
+use crate::host::input::{Decision, Published};
+use crate::host::state::HostState;
+use schema::keys::StatusState;
+use schema::names::{StatusType, Version};
+use schema::plan::Effect;
+use schema::records::{Report, StatusRecord};
+use schema::store_trust::StoreTrust;
+use schema::time::EpochSeconds;
+use schema::writes::host::{HostWrite, Listing};
+use schema::writes::{Fence, WriteRefusal};
+use std::collections::BTreeMap;
+
+/// A write of the host to the store. It always includes the report of the decision that it belongs
+/// to.
+#[derive(Debug, Clone)]
+pub struct StoreWrite {
+    target_revision: Option<i64>,
+    listing: Listing,
+    statuses: BTreeMap<StatusType, (StatusState, StatusRecord)>,
+    report: Report,
+    /// What the store held before, as far as the host knows.
+    published: Published,
+    is_trusted: bool,
+}
+
+impl StoreWrite {
+    /// Returns the write of an effect; `None` if the effect does not write to the store.
+    /// `published` is what the store holds for the host. If that is not known, the transaction finds
+    /// out: it compares the listing, and is repeated with the one found.
+    pub fn of_effect(
+        effect: &Effect,
+        state: &HostState,
+        decision: &Decision,
+        (published, trust): (Option<Published>, &StoreTrust),
+        at: EpochSeconds,
+    ) -> Option<Self> {
+        let (listing, target_revision) = match effect {
+            Effect::CommitStart { instruction } => (Listing::Remove, Some(instruction.order.revision)),
+            Effect::Announce { version } => (Listing::Set(version.clone(), at), None),
+            Effect::Withdraw => (Listing::Remove, None),
+            Effect::Report => (Listing::Keep, None),
+            Effect::RunStep { .. } | Effect::WriteVersionFile { .. } => return None,
+        };
+        let published = published.unwrap_or_default();
+        let is_trusted = *trust == StoreTrust::Trusted;
+        // A store that went back gets no results, but the report may say that the host is blocked.
+        let mut statuses = if is_trusted { state.statuses.clone() } else { BTreeMap::new() };
+        statuses.retain(|kind, wanted| !is_in_store(&published.statuses, kind, wanted));
+        let report = decision.report.clone();
+        Some(Self { target_revision, listing, statuses, report, published, is_trusted })
+    }
+
+    /// Returns the content of the transaction.
+    pub fn content<'a>(&'a self, state: &'a HostState, lease: i64, fence: Fence) -> HostWrite<'a> {
+        let statuses = self.statuses.iter().map(|(kind, (s, record))| (kind.clone(), *s, record.clone()));
+        HostWrite {
+            host: &state.host,
+            lease,
+            fence,
+            target_revision: self.target_revision,
+            listing: self.listing.clone(),
+            statuses: statuses.collect(),
+            report: &self.report,
+        }
+    }
+
+    /// Returns the version that the host is listed under, as far as it knows.
+    pub fn listed(&self) -> Option<&Version> {
+        self.published.listing.as_ref()
+    }
+
+    /// Notes that the write was applied at `revision`. Returns what the store holds from now on.
+    ///
+    /// # Errors
+    /// Returns a refusal if the store went back before the write.
+    pub fn applied(self, state: &mut HostState, revision: i64) -> Result<Published, WriteRefusal> {
+        let Self { listing, statuses, report, mut published, .. } = self;
+        if let Some(memory) = state.store.as_mut().filter(|_| self.is_trusted) {
+            if revision < memory.revision {
+                // The next read shows that the store went back, which this lower revision must not
+                // hide by becoming the remembered one.
+                return Err(WriteRefusal::Store);
+            }
+            memory.revision = revision;
+            memory.report_revision = Some(revision);
+        }
+        published.report = Some(report);
+        match listing {
+            Listing::Keep => {}
+            Listing::Remove => published.listing = None,
+            Listing::Set(version, _) => published.listing = Some(version),
+        }
+        for (kind, (state, record)) in statuses {
+            published.statuses.retain(|(k, _), _| *k != kind);
+            published.statuses.insert((kind, state), record);
+        }
+        Ok(published)
+    }
+}
+
+/// True if the store holds this result and no other one of its type.
+fn is_in_store(
+    published: &BTreeMap<(StatusType, StatusState), StatusRecord>,
+    kind: &StatusType,
+    (state, record): &(StatusState, StatusRecord),
+) -> bool {
+    let mut of_kind = published.iter().filter(|((k, _), _)| k == kind);
+    of_kind.next().is_some_and(|((_, s), r)| s == state && r == record) && of_kind.next().is_none()
+}
