@@ -31,7 +31,7 @@ impl Executor {
             return Ok(());
         };
         let content = write.content(&context.state, lease, Fence { live_revision, store_revision });
-        let written = self.session.write_host(&content, write.listed(), Deadline::of_request()).await;
+        let written = self.session.write_host(&content, write.expected(), Deadline::of_request()).await;
         let revision = match written.map_err(ExecuteError::Store)? {
             Written::Done(revision) => revision,
             Written::Refused(refusal) => return Err(ExecuteError::Refused(refusal)),

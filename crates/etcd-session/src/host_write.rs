@@ -3,10 +3,9 @@
 use crate::error::{Class, StoreError};
 use crate::request::Deadline;
 use crate::session::Session;
-use schema::names::Version;
 use schema::writes::WriteRefusal;
 use schema::writes::claim::create_identity;
-use schema::writes::host::{HostWrite, Outcome};
+use schema::writes::host::{ExpectedKeys, HostWrite, Outcome};
 use schema::writes::services::ServiceWrite;
 
 /// Outcome of a transaction.
@@ -29,9 +28,8 @@ impl Session {
     }
 
     /// Commits a transaction of a host. After a lost answer it reads back and recognises its own
-    /// write; if the write was not applied, it is repeated. `listed` is the version under which the
-    /// host is believed to be listed now. If it is wrong, the transaction is repeated with the
-    /// version found.
+    /// write; if the write was not applied, it is repeated. If the keys are not the expected ones, the
+    /// transaction is repeated with those found.
     ///
     /// # Errors
     /// Returns the store's error; it is of class [`Class::Unknown`] if the deadline passed before
@@ -39,12 +37,11 @@ impl Session {
     pub async fn write_host(
         &self,
         write: &HostWrite<'_>,
-        listed: Option<&Version>,
+        mut expected: ExpectedKeys,
         deadline: Deadline,
     ) -> Result<Written, StoreError> {
-        let mut announced = listed.map(|version| version.as_str().as_bytes().to_vec());
         loop {
-            let found = match self.commit(&write.transaction(announced.as_deref()), deadline).await {
+            let found = match self.commit(&write.transaction(&expected), deadline).await {
                 Ok(committed) if committed.applied => return Ok(Written::Done(committed.revision)),
                 Ok(refused) => refused.found,
                 Err(error) if error.class() == Class::Unknown && !deadline.left().is_zero() => {
@@ -59,7 +56,7 @@ impl Session {
                     return Ok(Written::Done(revision));
                 }
                 Outcome::Refused(refusal) => return Ok(Written::Refused(refusal)),
-                Outcome::Repeat { announced: now } => announced = now,
+                Outcome::Repeat(found) => expected = found,
             }
         }
     }

@@ -6,7 +6,7 @@ use schema::records::{Report, StatusRecord};
 use schema::time::EpochSeconds;
 use schema::transaction::{Compare, Transaction};
 use schema::writes::act::{Act, EventLog};
-use schema::writes::host::{HostWrite, Listing};
+use schema::writes::host::{ExpectedKeys, HostWrite, Listing};
 use schema::writes::{Fence, WriteRefusal};
 use solo_etcd::in_process::{LIMIT, Link};
 use std::time::Duration;
@@ -45,11 +45,9 @@ impl Claimed {
             statuses: vec![(StatusType::apply(), StatusState::Success, record)],
             report,
         };
-        let listed = listed.map(version);
-        self.fixture
-            .session
-            .write_host(&write, listed.as_ref(), Deadline::within(Duration::from_secs(20)))
-            .await
+        let expected =
+            ExpectedKeys { announced: listed.map(|text| text.as_bytes().to_vec()), report_revision: 0 };
+        self.fixture.session.write_host(&write, expected, Deadline::within(Duration::from_secs(20))).await
     }
 
     /// Returns the versions under which the host is listed.

@@ -135,6 +135,8 @@ pub struct Published {
     pub statuses: BTreeMap<(StatusType, StatusState), StatusRecord>,
     /// The report of the host.
     pub report: Option<Report>,
+    /// The revision of the report; 0 if there is none.
+    pub report_revision: i64,
 }
 
 /// The problems of the services of a host.

@@ -113,8 +113,13 @@ fn read(followed: &FollowedKeys, host: &HostName) -> Published {
             }
         }
     }
-    let report = keys.get(&Key::Report(host.clone())).and_then(|e| codec::read(&e.value).ok());
-    Published { listing: listing(followed, host), statuses, report }
+    let report = keys.get(&Key::Report(host.clone()));
+    Published {
+        listing: listing(followed, host),
+        statuses,
+        report: report.and_then(|e| codec::read(&e.value).ok()),
+        report_revision: report.map_or(0, |e| e.mod_revision),
+    }
 }
 
 /// Returns the version that the host is listed under.

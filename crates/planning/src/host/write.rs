@@ -3,12 +3,12 @@
 use crate::host::input::{Decision, Published};
 use crate::host::state::HostState;
 use schema::keys::StatusState;
-use schema::names::{StatusType, Version};
+use schema::names::StatusType;
 use schema::plan::Effect;
 use schema::records::{Report, StatusRecord};
 use schema::store_trust::StoreTrust;
 use schema::time::EpochSeconds;
-use schema::writes::host::{HostWrite, Listing};
+use schema::writes::host::{ExpectedKeys, HostWrite, Listing};
 use schema::writes::{Fence, WriteRefusal};
 use std::collections::BTreeMap;
 
@@ -66,9 +66,13 @@ impl StoreWrite {
         }
     }
 
-    /// Returns the version that the host is listed under, as far as it knows.
-    pub fn listed(&self) -> Option<&Version> {
-        self.published.listing.as_ref()
+    /// Returns what the host believes that the store holds.
+    pub fn expected(&self) -> ExpectedKeys {
+        let listing = self.published.listing.as_ref();
+        ExpectedKeys {
+            announced: listing.map(|version| version.as_str().as_bytes().to_vec()),
+            report_revision: self.published.report_revision,
+        }
     }
 
     /// Notes that the write was applied at `revision`. Returns what the store holds from now on.
@@ -87,6 +91,7 @@ impl StoreWrite {
             memory.report_revision = Some(revision);
         }
         published.report = Some(report);
+        published.report_revision = revision;
         match listing {
             Listing::Keep => {}
             Listing::Remove => published.listing = None,

@@ -42,6 +42,20 @@ pub struct HostWrite<'a> {
     pub report: &'a Report,
 }
 
+/// What a host believes that the store holds before its transaction.
+///
+/// A request that its client gave up can still be executed later: it can wait in a connection, or in
+/// etcd after a time-out. So every write compares the revision of the host's own report, which every
+/// write changes: a late one is refused as soon as a newer one was applied.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ExpectedKeys {
+    /// Value of the host's `announced` key; `None` if the key does not exist. It is compared if the
+    /// transaction changes the listing.
+    pub announced: Option<Vec<u8>>,
+    /// Revision of the host's report; 0 if it does not exist.
+    pub report_revision: i64,
+}
+
 /// What became of a transaction of a host whose answer was lost, or whose comparisons did not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
@@ -49,26 +63,24 @@ pub enum Outcome {
     Applied(i64),
     /// A comparison failed, so nothing was written.
     Refused(WriteRefusal),
-    /// It was not applied, or the listing was not the expected one. It can be repeated with the
-    /// announced version that was found.
-    Repeat {
-        /// Value of the host's `announced` key; `None` if the key does not exist.
-        announced: Option<Vec<u8>>,
-    },
+    /// It was not applied, or the keys were not the expected ones. It can be repeated with those that
+    /// were found.
+    Repeat(ExpectedKeys),
 }
 
 impl HostWrite<'_> {
-    /// Returns the transaction. `announced` is the value that the host's `announced` key is
-    /// expected to have; the transaction compares it if it changes the listing.
-    pub fn transaction(&self, announced: Option<&[u8]>) -> Transaction {
+    /// Returns the transaction, which compares the expected keys.
+    pub fn transaction(&self, expected: &ExpectedKeys) -> Transaction {
         let mut transaction = Transaction::once("write the host's state");
         self.fence.add_to(&mut transaction, self.host);
         if let Some(revision) = self.target_revision {
             transaction.compares.push(Compare::Revision(Key::CurrentVersion, revision));
         }
-        transaction.put(Key::Report(self.host.clone()), self.report.write_bounded(), 0);
+        let report = Key::Report(self.host.clone());
+        transaction.compares.push(Compare::Revision(report.clone(), expected.report_revision));
+        transaction.put(report, self.report.write_bounded(), 0);
         if self.listing != Listing::Keep {
-            self.add_listing(&mut transaction, announced);
+            self.add_listing(&mut transaction, expected.announced.as_deref());
         }
         for status in &self.statuses {
             add_status(&mut transaction, self.host, status, 0);
@@ -118,7 +130,10 @@ impl HostWrite<'_> {
             return Outcome::Refused(WriteRefusal::Target);
         }
         let announced = found.get(&Key::Announced(self.host.clone()));
-        Outcome::Repeat { announced: announced.map(|entry| entry.value.clone()) }
+        Outcome::Repeat(ExpectedKeys {
+            announced: announced.map(|entry| entry.value.clone()),
+            report_revision: found.revision_of(&Key::Report(self.host.clone())),
+        })
     }
 
     fn own_write(&self, found: &KeySnapshot) -> Option<i64> {

@@ -1,7 +1,7 @@
 //! The transactions, applied to a store that is a map.
 
 use super::claim::ClaimWrite;
-use super::host::{HostWrite, Listing, Outcome};
+use super::host::{ExpectedKeys, HostWrite, Listing, Outcome};
 use super::services::{OneShotServices, ServiceChange, ServiceWrite};
 use super::{Fence, WriteRefusal};
 use crate::codec;
@@ -97,13 +97,14 @@ fn status(state: StatusState) -> (StatusType, StatusState, StatusRecord) {
 }
 
 /// Commits a write as the session does: a refused one is judged, and repeated if it can be.
-fn commit(store: &mut Store, write: &HostWrite<'_>, mut announced: Option<Vec<u8>>) -> Outcome {
+fn commit(store: &mut Store, write: &HostWrite<'_>, announced: Option<Vec<u8>>) -> Outcome {
+    let mut expected = ExpectedKeys { announced, report_revision: 0 };
     for _ in 0..3 {
-        if store.apply(&write.transaction(announced.as_deref())) {
+        if store.apply(&write.transaction(&expected)) {
             return Outcome::Applied(store.0.revision);
         }
         match write.outcome(&store.0) {
-            Outcome::Repeat { announced: found } => announced = found,
+            Outcome::Repeat(found) => expected = found,
             judged => return judged,
         }
     }
@@ -136,10 +137,29 @@ fn a_write_is_refused_by_what_changed_and_recognised_by_its_id() {
     // After a lost answer the report shows that the write was applied, also if the claim is gone.
     let (mut store, fence) = claimed();
     let write = write(&host, &ours, fence, Listing::Keep);
-    assert!(store.apply(&write.transaction(None)));
+    assert!(store.apply(&write.transaction(&ExpectedKeys::default())));
     let at = store.0.revision;
     store.put(&Key::Live(host.clone()), b"{}", 8);
     assert_eq!(write.outcome(&store.0), Outcome::Applied(at));
+}
+
+/// A request that its client gave up can still reach the store later, also after a time-out inside
+/// of etcd.
+#[test]
+fn a_late_write_is_refused_after_a_newer_one() {
+    let (mut store, fence) = claimed();
+    let (host, first, second, third) = (host(), report("first"), report("second"), report("third"));
+    let done = Listing::Set(version("v1"), EpochSeconds(1));
+    let late = write(&host, &first, fence, done).transaction(&ExpectedKeys::default());
+    // The start of the next version.
+    let start = write(&host, &second, fence, Listing::Remove);
+    assert!(matches!(commit(&mut store, &start, None), Outcome::Applied(_)));
+    assert!(!store.apply(&late), "the host would be listed while it is updated");
+    // Of two equal requests only one is applied.
+    let report = write(&host, &third, fence, Listing::Keep);
+    let expected = ExpectedKeys { announced: None, report_revision: store.0.revision };
+    assert!(store.apply(&report.transaction(&expected)));
+    assert!(!store.apply(&report.transaction(&expected)));
 }
 
 #[test]
