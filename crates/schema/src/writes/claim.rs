@@ -47,8 +47,12 @@ impl ClaimWrite<'_> {
         let entry = codec::write(self.roster).into_bytes();
         transaction.operations.push(Operation::PutIfAbsent { key: roster, value: entry });
         let announced = Key::Announced(self.host.clone());
-        if let Some(entry) = found.get(&announced).filter(|_| !self.resumed) {
-            transaction.compares.push(Compare::Revision(announced.clone(), entry.mod_revision));
+        if self.resumed {
+            return transaction;
+        }
+        // A write under the old claim may have listed the host since it was read.
+        transaction.compares.push(Compare::Revision(announced.clone(), found.revision_of(&announced)));
+        if let Some(entry) = found.get(&announced) {
             transaction.delete(announced);
             if let Ok(version) = codec::read_version(&entry.value) {
                 transaction.delete(Key::RunningVersion(version, self.host.clone()));
