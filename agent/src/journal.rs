@@ -22,8 +22,9 @@ pub(crate) enum LoadedJournal {
     /// There is a journal that cannot be used; it was set aside.
     SetAside {
         why: String,
-        /// True if the state directory, and so its instance, came from another host or machine.
-        foreign: bool,
+        /// The state of the other host or machine that the state directory, and so its instance, came
+        /// from.
+        foreign: Option<Box<HostState>>,
     },
 }
 
@@ -33,17 +34,18 @@ pub(crate) enum LoadedJournal {
 /// # Errors
 /// Returns the system's error if the state directory cannot be used.
 pub(crate) fn load(directory: &Directory, host: &HostName, machine_id: &str) -> io::Result<LoadedJournal> {
-    let mut foreign = false;
+    let mut foreign = None;
     let why = match directory.read(FILE, MAX_BYTES) {
         Ok(None) => return Ok(LoadedJournal::Nothing),
         Ok(Some(bytes)) => match parse(&bytes) {
             Ok(state) if state.host != *host || state.machine_id != machine_id => {
-                foreign = true;
-                if state.host == *host {
+                let why = if state.host == *host {
                     "it was written on another machine (a cloned image?)".to_owned()
                 } else {
                     format!("it is the journal of host {}, this is {host}", state.host)
-                }
+                };
+                foreign = Some(Box::new(state));
+                why
             }
             Ok(state) => return Ok(LoadedJournal::State(Box::new(state))),
             Err(why) => why,

@@ -295,9 +295,10 @@ fn load_state(
     settings: &Settings,
 ) -> Result<(HostState, bool)> {
     let (host, machine) = (&identity.host, &identity.machine_id);
-    let fresh = || {
-        let installed =
-            host::read_version_file(settings).ok().flatten().and_then(|text| read_version_file(&text));
+    let fresh = |foreign: Option<&HostState>| {
+        let file = host::read_version_file(settings).ok().flatten();
+        let installed = file.and_then(|text| read_version_file(&text));
+        let installed = installed.filter(|_| foreign.is_none_or(HostState::is_undisturbed));
         HostState::new(host.clone(), machine.clone(), identity.boot_id.clone(), installed)
     };
     match journal::load(directory, host, machine)? {
@@ -308,10 +309,10 @@ fn load_state(
             }
             Ok((*state, false))
         }
-        journal::LoadedJournal::Nothing => Ok((fresh(), false)),
+        journal::LoadedJournal::Nothing => Ok((fresh(None), false)),
         journal::LoadedJournal::SetAside { why, foreign } => {
             tracing::warn!(%why, "the journal was set aside; what the version file says is validated first");
-            Ok((fresh(), foreign))
+            Ok((fresh(foreign.as_deref()), foreign.is_some()))
         }
     }
 }

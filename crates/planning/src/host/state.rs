@@ -320,6 +320,12 @@ impl HostState {
         }
     }
 
+    /// True if no update was under way on the disk that holds this state. If a disk was copied while
+    /// one was, the version file of the copy names a version that is not whole any more.
+    pub fn is_undisturbed(&self) -> bool {
+        self.in_progress_version.is_none()
+    }
+
     /// Returns the version that steps and validation are about: the in-progress version if there is
     /// one, else the installed version.
     pub fn subject(&self) -> Option<&Version> {
@@ -365,6 +371,10 @@ impl HostState {
     fn conclude(&mut self, conclusion: Conclusion, policy: &Policy, now: Now, jitter: f64) {
         match conclusion {
             Conclusion::AttemptBegan { instruction, cause, addressable } => {
+                // A failed validation counts, also if the rest of its cycle is dropped.
+                if self.cycle.as_ref().is_some_and(|cycle| cycle.validate.failed.is_some()) {
+                    self.end_cycle(&[], policy, now);
+                }
                 self.begin_attempt(instruction, cause, addressable, now);
             }
             Conclusion::ApplyWaits => {

@@ -733,6 +733,22 @@ fn not_yet_after_done_withdraws_nothing() {
 }
 
 #[test]
+fn a_validation_that_fails_as_a_new_instruction_comes_counts() {
+    let mut world = settled_at("1");
+    world.fails("http", 1);
+    world.now.boot = world.now.boot.plus(Duration::from_secs(61));
+    while world.runs("http") == 0 {
+        world.act();
+    }
+    world.fails("fetch", 75);
+    world.trigger("2");
+    world.act();
+    world.act();
+    assert_eq!((world.runs("packages"), world.published.listing.clone()), (0, None));
+    assert_eq!(world.status(StatusType::validation()), [StatusState::Failed]);
+}
+
+#[test]
 fn v1_v2_v1_applies_nothing_on_a_host_that_had_not_started_v2() {
     let mut world = settled_at("1");
     world.trigger("2");
