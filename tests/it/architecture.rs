@@ -23,10 +23,11 @@ fn crates_depend_on_each_other_only_as_the_design_allows() {
         ("planning", &["schema", "catalog"]),
         ("etcd-session", &["schema", "catalog"]),
         ("solo-etcd", &[]),
+        ("simulator", &["schema", "planning", "solo-etcd"]),
         ("agent", &["schema", "catalog", "planning", "etcd-session", "solo-etcd"]),
         ("ctl", &["schema", "catalog", "planning", "etcd-session"]),
         ("hiera-bridge", &["schema", "catalog"]),
-        ("tests", &["schema", "catalog", "planning", "etcd-session"]),
+        ("tests", &["schema", "catalog", "planning", "etcd-session", "simulator"]),
     ]);
     // What the tests of a crate use as well.
     let in_tests = BTreeMap::from([("etcd-session", "solo-etcd")]);

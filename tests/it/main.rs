@@ -22,6 +22,7 @@ mod restore;
 mod secure;
 mod service_manager;
 mod settings_trust;
+mod simulation;
 mod steps;
 mod store_api;
 mod store_faults;

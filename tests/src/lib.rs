@@ -12,6 +12,7 @@ pub mod process;
 pub mod proxy;
 pub mod raw;
 pub mod recorder;
+pub mod simulation;
 pub mod solo;
 pub mod store;
 pub mod wait;

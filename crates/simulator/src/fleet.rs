@@ -1,0 +1,207 @@
+//! A simulated fleet: it delivers events to agents and carries out the incidents of its scenario.
+
+use crate::agent::{Agent, Interrupt, Step};
+use crate::laws::{Violation, Writer, check_settled};
+use crate::machine::{Machine, Truth};
+use crate::mutation::Mutation;
+use crate::scenario::Scenario;
+use crate::store::Store;
+use crate::world::{Event, Task, World};
+use schema::names::{HostName, Version};
+
+/// What a simulation did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Summary {
+    /// Number of hosts.
+    pub hosts: usize,
+    /// Revisions of the store at which the laws were checked.
+    pub revisions: u64,
+    /// Updates that hosts started.
+    pub starts: u64,
+}
+
+impl std::ops::AddAssign for Summary {
+    fn add_assign(&mut self, other: Self) {
+        self.hosts += other.hosts;
+        self.revisions += other.revisions;
+        self.starts += other.starts;
+    }
+}
+
+/// Time that a fleet has to settle when all faults have ended, in milliseconds.
+const SETTLES_WITHIN: u64 = 30 * 60_000;
+
+/// Interval at which the laws about time are checked, in milliseconds.
+pub(crate) const LOOK_MILLIS: u64 = 15_000;
+
+/// A simulated fleet.
+pub(crate) struct Fleet {
+    pub(crate) world: World,
+    /// The agent of each machine; `None` while none runs.
+    pub(crate) agents: Vec<Option<Agent>>,
+    /// Number of machines that are no copies.
+    pub(crate) originals: usize,
+    pub(crate) backup: Option<Store>,
+    pub(crate) final_version: Version,
+}
+
+impl Fleet {
+    /// Creates the fleet of a seed.
+    pub(crate) fn new(seed: u64, mutation: Option<&'static Mutation>, traces: bool) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let scenario = Scenario::of_seed(seed, &mut rng);
+        let (hosts, heals_at) = (scenario.hosts, scenario.heals_at);
+        let times: Vec<u64> = scenario.incidents.iter().map(|(at, _)| *at).collect();
+        let mut world = World::new(scenario, rng, mutation, traces);
+        for number in 0..hosts {
+            let name = format!("h{number}");
+            let host = HostName::new(&name).unwrap_or_else(|_| unreachable!("{name} is a host name"));
+            let truth = Truth::new(world.scenario.apply_steps());
+            world.machines.push(Machine::new(host, format!("m{number}"), truth, 0));
+            let starts = world.rng.u64(0..10_000);
+            world.at(starts, Event::AgentStarts { machine: number });
+        }
+        for (number, at) in times.into_iter().enumerate() {
+            world.at(at, Event::Scripted(number));
+        }
+        world.at(heals_at, Event::Heals);
+        world.at(LOOK_MILLIS, Event::LawsLook);
+        let final_version = Version::new("final").unwrap_or_else(|_| unreachable!("a version"));
+        let agents = (0..hosts).map(|_| None).collect();
+        Self { world, agents, originals: hosts, backup: None, final_version }
+    }
+
+    /// Runs the simulation to its end.
+    pub(crate) fn run(&mut self) -> Result<(), Violation> {
+        let end = self.world.scenario.heals_at + SETTLES_WITHIN;
+        let mut next_look = self.world.scenario.heals_at + 1000;
+        while let Some(event) = self.world.next() {
+            self.handle(event)?;
+            if self.world.now >= next_look {
+                match self.check_end() {
+                    Ok(()) => return Ok(()),
+                    Err(violation) if self.world.now >= end => return Err(violation),
+                    Err(_) => next_look = self.world.now + 5_000,
+                }
+            }
+        }
+        self.check_end()
+    }
+
+    pub(crate) fn summary(&self) -> Summary {
+        let laws = &self.world.laws;
+        Summary { hosts: self.originals, revisions: laws.revisions, starts: laws.starts }
+    }
+
+    fn check_end(&self) -> Result<(), Violation> {
+        for (machine, agent) in self.world.machines.iter().zip(&self.agents).take(self.originals) {
+            let Some(agent) = agent else {
+                return Err(Violation { law: "I4", what: format!("no agent runs on {}", machine.host) });
+            };
+            check_settled(&self.world.laws, machine, &agent.state, &self.final_version)?;
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, event: Event) -> Result<(), Violation> {
+        match event {
+            Event::Arrives { sender, call, answers } => self.world.execute(sender, call, answers)?,
+            Event::Answers { sender, answer } => {
+                // An answer on a connection that broke is lost.
+                let is_lost = self.world.machines[sender.machine].link.connection != sender.connection;
+                let answer = if is_lost { crate::world::Answer::Lost } else { answer };
+                self.with_agent(sender.machine, sender.process, |agent, world| match sender.task {
+                    Task::Loop => agent.loop_answer(world, sender, answer),
+                    Task::Claim => agent.claim_answer(world, sender, answer),
+                    Task::Mirror => agent.mirror_answer(world, sender, answer),
+                })?;
+            }
+            Event::Delivers { machine, process, connection, changes } => {
+                if self.world.machines[machine].watch == Some((process, connection)) {
+                    self.with_agent(machine, process, |agent, world| agent.watched(world, changes))?;
+                }
+            }
+            Event::Breaks { machine, process, connection } => {
+                if self.world.machines[machine].link.connection == connection {
+                    self.with_agent(machine, process, |agent, world| agent.disconnected(world))?;
+                }
+            }
+            Event::Due { machine, process, task, timer } => {
+                self.with_agent(machine, process, |agent, world| agent.due(world, task, timer))?;
+            }
+            Event::StepEnds { machine, boot, run } => {
+                let found = &mut self.world.machines[machine];
+                if found.boot == boot && found.is_on && found.end_run(&run) {
+                    self.with_running_agent(machine, |agent, world| {
+                        agent.take_ended_run(world);
+                        agent.run(world)
+                    })?;
+                }
+            }
+            Event::LeasesEnd => self.world.end_leases()?,
+            Event::AgentStarts { machine } => self.start_agent(machine)?,
+            Event::Boots { machine } => {
+                let now = self.world.now;
+                if !self.world.machines[machine].is_on {
+                    self.world.machines[machine].boot(now);
+                    let starts = self.world.rng.u64(500..5_000);
+                    self.world.after(starts, Event::AgentStarts { machine });
+                }
+            }
+            Event::LinkHeals { machine } => self.world.machines[machine].link.is_up = true,
+            Event::Scripted(number) => {
+                let incident = self.world.scenario.incidents[number].1.clone();
+                if self.world.now < self.world.scenario.heals_at {
+                    self.world.note(|| format!("-- {incident:?}"));
+                    self.happen(incident)?;
+                }
+            }
+            Event::OperatorCommits(transaction) => drop(self.world.commit(&transaction, &Writer::Operator)?),
+            Event::LawsLook => self.look()?,
+            Event::Heals => self.heal(),
+            Event::OperatorLooks => self.insist(),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn with_running_agent(
+        &mut self,
+        machine: usize,
+        act: impl FnOnce(&mut Agent, &mut World) -> Step,
+    ) -> Result<(), Violation> {
+        let process = self.agents[machine].as_ref().map(|agent| agent.process);
+        process.map_or(Ok(()), |process| self.with_agent(machine, process, act))
+    }
+
+    /// Lets an agent act, if this process still runs. If it is killed meanwhile, it starts again.
+    pub(crate) fn with_agent(
+        &mut self,
+        machine: usize,
+        process: u64,
+        act: impl FnOnce(&mut Agent, &mut World) -> Step,
+    ) -> Result<(), Violation> {
+        let Some(agent) = self.agents[machine].as_mut().filter(|agent| agent.process == process) else {
+            return Ok(());
+        };
+        match act(agent, &mut self.world) {
+            Ok(()) => Ok(()),
+            Err(Interrupt::Broken(violation)) => Err(violation),
+            Err(Interrupt::Killed) => {
+                let again = self.world.rng.u64(100..10_000);
+                self.kill(machine, again);
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn start_agent(&mut self, machine: usize) -> Result<(), Violation> {
+        if self.agents[machine].is_some() || !self.world.machines[machine].is_on {
+            return Ok(());
+        }
+        let agent = Agent::start(&mut self.world, machine);
+        let process = agent.process;
+        self.world.note(|| format!("{}: the agent of {machine} starts", agent.state.host));
+        self.agents[machine] = Some(agent);
+        self.with_agent(machine, process, |agent, world| agent.begin(world))
+    }
+}

@@ -1,0 +1,234 @@
+//! What people and faults do to a simulated fleet.
+
+use crate::agent::Agent;
+use crate::fleet::{Fleet, LOOK_MILLIS};
+use crate::laws::Violation;
+use crate::machine::{Disk, Machine, Truth};
+use crate::scenario::{Incident, Quality};
+use crate::world::{Event, World};
+use schema::codec;
+use schema::keys::{Key, Prefix};
+use schema::names::{EventId, HostName, Token, Version};
+use schema::records::{RosterEntry, StoreIdentity};
+use schema::transaction::Transaction;
+use schema::writes::act::{Act, EventLog};
+use schema::writes::operator;
+
+impl Fleet {
+    pub(crate) fn kill(&mut self, machine: usize, again: u64) {
+        self.agents[machine] = None;
+        self.world.machines[machine].watch = None;
+        self.world.after(again, Event::AgentStarts { machine });
+    }
+
+    fn cut(&mut self, machine: usize, lasts: u64) {
+        let found = &mut self.world.machines[machine];
+        found.break_connection();
+        found.link.is_up = false;
+        let connection = found.link.connection;
+        if let Some(agent) = &self.agents[machine] {
+            let process = agent.process;
+            let notices = self.world.rng.u64(10..15_000);
+            self.world.after(notices, Event::Breaks { machine, process, connection });
+        }
+        self.world.after(lasts, Event::LinkHeals { machine });
+    }
+
+    fn power_off(&mut self, machine: usize, lasts: u64) {
+        self.agents[machine] = None;
+        self.world.machines[machine].turn_off();
+        self.world.after(lasts, Event::Boots { machine });
+    }
+
+    fn reinstall(&mut self, machine: usize) {
+        self.power_off(machine, 30_000);
+        self.world.machines[machine].disk = Disk::default();
+        self.world.machines[machine].truth = Truth::new(self.world.scenario.apply_steps());
+    }
+
+    pub(crate) fn look(&mut self) -> Result<(), Violation> {
+        let world = &mut self.world;
+        for number in 0..world.machines.len() {
+            let can_write = self.agents[number].as_ref().is_some_and(|agent| agent.can_write(world));
+            world.laws.look(number, &world.machines[number], can_write, world.now)?;
+        }
+        world.after(LOOK_MILLIS, Event::LawsLook);
+        Ok(())
+    }
+
+    pub(crate) fn happen(&mut self, incident: Incident) -> Result<(), Violation> {
+        match incident {
+            Incident::Trigger(number) => {
+                let version = self.world.scenario.versions[number].0.clone();
+                self.trigger(&version);
+            }
+            Incident::Unset => {
+                let mut transaction = Transaction::idempotent("delete the desired version");
+                transaction.delete(Key::CurrentVersion);
+                self.operate(transaction);
+            }
+            Incident::Retry(machine) => {
+                let host = self.world.machines[machine].host.clone();
+                let found = self.world.store.read(&[Key::Retry(host.clone())]);
+                let (act, at) = (self.act("retry"), self.world.wall());
+                self.operate(operator::request_retry(&host, at, &found, &act));
+            }
+            Incident::KillAgent(machine, again) => self.kill(machine, again),
+            Incident::PowerOff(machine, lasts) => self.power_off(machine, lasts),
+            Incident::CutLink(machine, lasts) => self.cut(machine, lasts),
+            Incident::CutAll(lasts) => {
+                for machine in 0..self.world.machines.len() {
+                    self.cut(machine, lasts);
+                }
+            }
+            Incident::ChangeLeader => self.world.store.change_leader(self.world.now),
+            Incident::Backup => self.backup = Some(self.world.store.clone()),
+            Incident::Restore => self.restore(),
+            Incident::Accept(number) => {
+                let version = self.world.scenario.versions[number].0.clone();
+                self.accept(&version);
+            }
+            Incident::Reinstall(machine) => self.reinstall(machine),
+            Incident::Clone(machine) => {
+                let number = self.world.machines.len();
+                let original = &self.world.machines[machine];
+                let (host, truth) = (original.host.clone(), original.truth.clone());
+                let mut copy = Machine::new(host, format!("m{number}"), truth, self.world.now);
+                copy.disk = original.disk.clone();
+                copy.disk.runs.clear();
+                self.world.machines.push(copy);
+                self.agents.push(None);
+                self.start_agent(number)?;
+            }
+            Incident::Decommission(machine, lasts) => self.decommission(machine, lasts),
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, verb: &'static str) -> Act {
+        let id = EventId::of(1_700_000_000_000 + self.world.now, &self.world.token("e"));
+        let client = "ops1".to_owned();
+        Act { id, user: "ann".into(), client, verb, reason: None, log: EventLog::default() }
+    }
+
+    /// Sends a transaction of an operator. Others may write before it arrives.
+    fn operate(&mut self, transaction: Transaction) {
+        let delay = self.world.rng.u64(1..500);
+        self.world.after(delay, Event::OperatorCommits(transaction));
+    }
+
+    fn trigger(&mut self, version: &Version) {
+        let found = self.world.store.read(&[Key::CurrentVersion, Key::Store]);
+        let act = self.act("trigger_update");
+        self.operate(operator::set_target(version, false, &found, &act));
+    }
+
+    /// Returns the lineage that most hosts belong to.
+    fn lineage(&self) -> Option<Token> {
+        let remembered = || self.agents.iter().flatten().filter_map(|agent| agent.state.store.as_ref());
+        let count = |lineage: &Token| remembered().filter(|memory| memory.lineage == *lineage).count();
+        remembered().map(|memory| memory.lineage.clone()).max_by_key(count)
+    }
+
+    /// Accepts the store with the lineage of most hosts, and the next epoch.
+    fn accept(&mut self, version: &Version) {
+        let found = self.world.store.read(&[Key::Store]);
+        let identity = found.get(&Key::Store).and_then(|e| codec::read::<StoreIdentity>(&e.value).ok());
+        let Some(lineage) = self.lineage() else { return };
+        let remembered = self.agents.iter().flatten().filter_map(|agent| agent.state.store.as_ref());
+        let epoch = remembered.map(|store| store.epoch).chain(identity.map(|identity| identity.epoch)).max();
+        let identity = StoreIdentity { lineage, epoch: epoch.unwrap_or(0) + 1 };
+        let act = self.act("store accept");
+        self.operate(operator::accept_store(&identity, version, &found, &act));
+    }
+
+    fn restore(&mut self) {
+        let Some(backup) = self.backup.clone() else { return };
+        self.world.store.restore(&backup, self.world.now);
+        let World { laws, store, .. } = &mut self.world;
+        laws.restored(store);
+        self.world.check_leases();
+        for machine in 0..self.world.machines.len() {
+            self.cut(machine, 100);
+        }
+    }
+
+    fn decommission(&mut self, machine: usize, lasts: u64) {
+        let host = self.world.machines[machine].host.clone();
+        let mut keys = vec![Key::CurrentVersion, Key::Store];
+        keys.extend(Key::of_host(&host));
+        let mut found = self.world.store.read(&keys);
+        for prefix in Prefix::BEFORE_HOST {
+            let suffix = format!("/{host}");
+            let listed = self.world.store.list(&prefix).entries;
+            found.entries.extend(listed.into_iter().filter(|(key, _)| key.ends_with(&suffix)));
+        }
+        let tombstone = RosterEntry { decommissioned: Some(self.world.wall()), ..RosterEntry::default() };
+        let act = self.act("hosts decommission");
+        for transaction in operator::decommission(&host, &tombstone, &found, &act) {
+            self.operate(transaction);
+        }
+        let back = self.add_host(&host);
+        self.world.after(lasts.max(1_000), Event::OperatorCommits(back));
+    }
+
+    fn add_host(&mut self, host: &HostName) -> Transaction {
+        let entry = RosterEntry { since: self.world.wall(), ..RosterEntry::default() };
+        let found = self.world.store.read(&[Key::Host(host.clone())]);
+        let act = self.act("hosts add");
+        operator::add_host(host, &entry, &found, &act)
+    }
+
+    /// Ends all faults, and asks for a last version that works.
+    pub(crate) fn heal(&mut self) {
+        self.world.note(|| "-- all faults end".to_owned());
+        let version = self.final_version.clone();
+        self.world.scenario.versions.push((version.clone(), Quality::Good));
+        self.world.scenario.network = Default::default();
+        // Copies are switched off.
+        for machine in self.originals..self.world.machines.len() {
+            self.agents[machine] = None;
+            self.world.machines[machine].turn_off();
+            self.world.machines[machine].booted_at = u64::MAX;
+        }
+        for machine in 0..self.originals {
+            let host = self.world.machines[machine].host.clone();
+            let back = self.add_host(&host);
+            self.operate(back);
+            self.world.machines[machine].link.is_up = true;
+            if !self.world.machines[machine].is_on {
+                self.world.after(0, Event::Boots { machine });
+            } else if self.agents[machine].is_none() {
+                self.world.after(0, Event::AgentStarts { machine });
+            }
+        }
+        self.world.after(0, Event::OperatorLooks);
+    }
+
+    /// Accepts the store if a host says that it went back, and triggers the last version if it is not
+    /// the desired one.
+    pub(crate) fn insist(&mut self) {
+        let version = self.final_version.clone();
+        let current = self.world.store.entry(&Key::CurrentVersion.to_string());
+        let is_desired = current.is_some_and(|entry| entry.value == version.as_str().as_bytes());
+        let lineage = self.lineage();
+        let needs_operator = |agent: &Agent| {
+            agent.state.store.as_ref().is_some_and(|m| m.went_back.is_some()) || agent.is_in_other_store()
+        };
+        // A host that took another store for its own belongs to no fleet: it is installed again.
+        for machine in 0..self.originals {
+            let strays = |agent: &Agent| {
+                agent.state.store.as_ref().is_some_and(|memory| Some(&memory.lineage) != lineage.as_ref())
+            };
+            if self.agents[machine].as_ref().is_some_and(strays) {
+                self.reinstall(machine);
+            }
+        }
+        if self.agents.iter().flatten().any(needs_operator) {
+            self.accept(&version);
+        } else if !is_desired {
+            self.trigger(&version);
+        }
+        self.world.after(20_000, Event::OperatorLooks);
+    }
+}

@@ -1,0 +1,339 @@
+//! The laws of a fleet (the invariants I1, I2, I11, I12 and I17), checked after every change of the store
+//! against what really happened on the machines.
+
+use crate::machine::{Machine, Truth};
+use crate::store::{Change, Store};
+use planning::host::HostState;
+use schema::codec;
+use schema::instruction::Epoch;
+use schema::keys::{Key, Prefix, StatusState};
+use schema::names::{HostName, StatusType, Token, Version};
+use schema::records::LiveClaim;
+use schema::snapshot::Entry;
+use schema::steps::StepPhase;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A law that was broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// The law.
+    pub law: &'static str,
+    /// What happened.
+    pub what: String,
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.law, self.what)
+    }
+}
+
+/// Time within which a host whose validation fails leaves its list, in milliseconds.
+const LEAVES_LIST_WITHIN: u64 = 120_000;
+
+fn broken<T>(law: &'static str, what: impl Into<String>) -> Result<T, Violation> {
+    Err(Violation { law, what: what.into() })
+}
+
+/// What an agent knew when it sent a transaction.
+#[derive(Debug, Clone)]
+pub(crate) struct Intent {
+    pub(crate) instance: Token,
+    /// The version that the transaction starts, if it does.
+    pub(crate) starts: Option<Version>,
+    /// The version that was validated last.
+    pub(crate) validated: Option<Version>,
+}
+
+/// Who changes the store.
+#[derive(Debug, Clone)]
+pub(crate) enum Writer {
+    /// The agent of a machine.
+    Host(usize, Intent),
+    Operator,
+    /// The end of a lease.
+    Lease,
+    /// A restored backup.
+    Backup,
+}
+
+/// A listing, and the machine that wrote it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Listing {
+    lease: i64,
+    /// `None` if the listing came from a backup.
+    machine: Option<usize>,
+}
+
+/// What the store says that the laws are about.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Laws {
+    listings: BTreeMap<HostName, BTreeMap<Version, Listing>>,
+    results: BTreeMap<(HostName, StatusType), BTreeSet<&'static str>>,
+    live: BTreeMap<HostName, Entry>,
+    /// Why the start that is being committed must be refused, if it must.
+    start_is_wrong: Option<Violation>,
+    /// Since when a machine that could write has been listed under a version whose validation fails.
+    unproven_since: BTreeMap<usize, u64>,
+    /// Number of changes that were checked.
+    pub(crate) revisions: u64,
+    pub(crate) starts: u64,
+}
+
+impl Laws {
+    /// Judges a start before it is committed.
+    pub(crate) fn expect_start(&mut self, store: &Store, machine: &Machine, version: &Version) {
+        let found = store.read(&[Key::Store, Key::CurrentVersion]);
+        let epoch = Epoch::read(found.get(&Key::Store)).ok();
+        let instruction =
+            epoch.and_then(|epoch| epoch.instruction(found.get(&Key::CurrentVersion)).ok().flatten());
+        let wanted = instruction.map(|instruction| instruction.version);
+        self.start_is_wrong = (wanted.as_ref() != Some(version)).then(|| Violation {
+            law: "I4",
+            what: format!("{} starts {version}, and the fleet shall run {wanted:?}", machine.host),
+        });
+    }
+
+    /// Takes over the content of a store that was restored from a backup.
+    pub(crate) fn restored(&mut self, store: &Store) {
+        let before = std::mem::take(self);
+        (self.revisions, self.starts) = (before.revisions, before.starts);
+        for prefix in [Prefix::RunningVersions, Prefix::Statuses, Prefix::Lives] {
+            for (key, entry) in store.list(&prefix).entries {
+                let change = Change { key, revision: entry.mod_revision, entry: Some(entry) };
+                self.take(&change, &Writer::Backup);
+            }
+        }
+    }
+
+    fn take(&mut self, change: &Change, writer: &Writer) -> Option<HostName> {
+        let key = Key::parse(&change.key).ok()?;
+        match &key {
+            Key::RunningVersion(version, host) => {
+                let listings = self.listings.entry(host.clone()).or_default();
+                match &change.entry {
+                    Some(entry) => {
+                        let machine = match writer {
+                            Writer::Host(machine, _) => Some(*machine),
+                            _ => None,
+                        };
+                        listings.insert(version.clone(), Listing { lease: entry.lease, machine });
+                    }
+                    None => drop(listings.remove(version)),
+                }
+                Some(host.clone())
+            }
+            Key::Status(kind, state, host) => {
+                let states = self.results.entry((host.clone(), kind.clone())).or_default();
+                if change.entry.is_some() {
+                    states.insert(state.as_str());
+                } else {
+                    states.remove(state.as_str());
+                    if states.is_empty() && !matches!(writer, Writer::Host(..)) {
+                        self.results.remove(&(host.clone(), kind.clone()));
+                    }
+                }
+                Some(host.clone())
+            }
+            Key::Live(host) => {
+                match &change.entry {
+                    Some(entry) => drop(self.live.insert(host.clone(), entry.clone())),
+                    None => drop(self.live.remove(host)),
+                }
+                Some(host.clone())
+            }
+            Key::Report(host) | Key::Announced(host) => Some(host.clone()),
+            _ => None,
+        }
+    }
+
+    /// Checks the laws after changes that were made at one revision.
+    pub(crate) fn note(
+        &mut self,
+        changes: &[Change],
+        writer: &Writer,
+        machines: &[Machine],
+    ) -> Result<(), Violation> {
+        self.revisions += u64::from(!changes.is_empty());
+        if let Writer::Host(machine, intent) = writer
+            && !changes.is_empty()
+        {
+            self.check_writer(&machines[*machine].host, &intent.instance, changes)?;
+            if intent.starts.is_some() {
+                self.starts += 1;
+                if let Some(violation) = self.start_is_wrong.take() {
+                    return Err(violation);
+                }
+            }
+        }
+        let hosts: BTreeSet<HostName> =
+            changes.iter().filter_map(|change| self.take(change, writer)).collect();
+        for host in &hosts {
+            self.check_host(host, matches!(writer, Writer::Host(..)))?;
+        }
+        // The last word of a machine that lost its disk ends with its lease.
+        if let Writer::Host(machine, intent) = writer
+            && machines[*machine].disk.instance.as_ref() == Some(&intent.instance)
+        {
+            for change in changes.iter().filter(|change| change.entry.is_some()) {
+                if let Ok(Key::RunningVersion(version, host)) = Key::parse(&change.key) {
+                    check_proof(&machines[*machine].truth, intent, &host, &version)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// I11: a host writes only while it holds the claim of its name.
+    fn check_writer(&self, host: &HostName, instance: &Token, changes: &[Change]) -> Result<(), Violation> {
+        let writes =
+            |is: fn(&Key) -> bool| changes.iter().any(|c| Key::parse(&c.key).is_ok_and(|key| is(&key)));
+        if writes(|key| matches!(key, Key::Store)) {
+            return Ok(());
+        }
+        let claim = self.live.get(host).and_then(|entry| codec::read::<LiveClaim>(&entry.value).ok());
+        match claim.map(|claim| claim.instance) {
+            Some(holder) if holder == *instance => Ok(()),
+            // A name that nobody holds is free.
+            None if writes(|key| matches!(key, Key::Live(_))) => Ok(()),
+            holder => {
+                broken("I11", format!("instance {instance} writes as {host}, the holder is {holder:?}"))
+            }
+        }
+    }
+
+    /// I2 and I17 for one host. `by_host` is true if its agent made the change: then no result has
+    /// disappeared, and the listing has the lease of the claim.
+    fn check_host(&self, host: &HostName, by_host: bool) -> Result<(), Violation> {
+        if let Some(listings) = self.listings.get(host) {
+            if listings.len() > 1 {
+                let versions: Vec<&Version> = listings.keys().collect();
+                return broken("I17", format!("{host} is listed under {versions:?}"));
+            }
+            let lease = self.live.get(host).map(|entry| entry.lease);
+            // A listing from a backup ends with the lease of its time.
+            if let Some((version, listing)) = listings.first_key_value()
+                && by_host
+                && listing.machine.is_some()
+                && Some(listing.lease) != lease
+            {
+                return broken(
+                    "I17",
+                    format!(
+                        "{host} is listed under {version} with lease {}, its claim has {lease:?}",
+                        listing.lease
+                    ),
+                );
+            }
+        }
+        for kind in StatusType::of_agents() {
+            let states = self.results.get(&(host.clone(), kind.clone()));
+            if let Some(states) = states.filter(|states| states.len() > 1 || states.is_empty() && by_host) {
+                return broken("I2", format!("{host} has the results {states:?} of {kind}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// I1: a step that disturbs a machine begins. No listing of this machine may stand.
+    pub(crate) fn step_begins(
+        &self,
+        machine: usize,
+        host: &HostName,
+        phase: StepPhase,
+    ) -> Result<(), Violation> {
+        if phase != StepPhase::Apply {
+            return Ok(());
+        }
+        let Some(listings) = self.listings.get(host) else { return Ok(()) };
+        match listings.iter().find(|(_, listing)| listing.machine == Some(machine)) {
+            Some((version, _)) => {
+                broken("I1", format!("an apply step begins on {host}, which is listed under {version}"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// I1: a host whose validation fails leaves its list soon, if it can write. `can_write` is true if it
+    /// can.
+    pub(crate) fn look(
+        &mut self,
+        number: usize,
+        machine: &Machine,
+        can_write: bool,
+        now: u64,
+    ) -> Result<(), Violation> {
+        let listing = self.listings.get(&machine.host).and_then(|listings| listings.first_key_value());
+        let is_proven = listing.is_none_or(|(version, listing)| {
+            listing.machine != Some(number) || machine.truth.validated.as_ref() == Some(version)
+        });
+        if is_proven || !can_write {
+            self.unproven_since.remove(&number);
+            return Ok(());
+        }
+        let since = *self.unproven_since.entry(number).or_insert(now);
+        if now - since < LEAVES_LIST_WITHIN {
+            return Ok(());
+        }
+        broken("I1", format!("{} stays listed though its validation fails", machine.host))
+    }
+
+    /// Returns the version that a host is listed under.
+    pub(crate) fn listed(&self, host: &HostName) -> Option<&Version> {
+        self.listings.get(host)?.keys().next()
+    }
+
+    /// Returns the state of the result of a type.
+    pub(crate) fn result(&self, host: &HostName, kind: &StatusType) -> Option<&'static str> {
+        self.results.get(&(host.clone(), kind.clone()))?.first().copied()
+    }
+}
+
+/// I1: a host is listed only under a version that was applied and then validated on it. Validation may
+/// have failed since the agent sent the transaction; nobody can take it back then.
+fn check_proof(truth: &Truth, intent: &Intent, host: &HostName, version: &Version) -> Result<(), Violation> {
+    if intent.validated.as_ref() != Some(version) {
+        return broken(
+            "I1",
+            format!("{host} is listed under {version}, validated was {:?}", intent.validated),
+        );
+    }
+    if !truth.is_whole(version) {
+        return broken("I1", format!("{host} is listed under {version}, applied is {:?}", truth.applied));
+    }
+    Ok(())
+}
+
+/// I1: the version file names only a version that was proven.
+pub(crate) fn check_file(machine: &Machine, version: &Version) -> Result<(), Violation> {
+    if machine.truth.proven.as_ref() == Some(version) {
+        return Ok(());
+    }
+    broken("I1", format!("the version file of {} says {version}, which is not proven", machine.host))
+}
+
+/// Checks the end of a simulation: without faults every host that can has reached the version.
+pub(crate) fn check_settled(
+    laws: &Laws,
+    machine: &Machine,
+    state: &HostState,
+    version: &Version,
+) -> Result<(), Violation> {
+    let host = &machine.host;
+    if laws.listed(host) != Some(version) {
+        return broken("I4", format!("{host} is listed under {:?}, not {version}", laws.listed(host)));
+    }
+    if machine.disk.version_file.as_ref() != Some(version) {
+        return broken("I4", format!("the version file of {host} says {:?}", machine.disk.version_file));
+    }
+    for kind in [StatusType::apply(), StatusType::validation()] {
+        let result = laws.result(host, &kind);
+        if result != Some(StatusState::Success.as_str()) {
+            return broken("I4", format!("the result {kind} of {host} is {result:?}"));
+        }
+    }
+    if state.installed.as_ref() != Some(version) || state.attempt.is_some() {
+        return broken("I4", format!("{host} has {:?} installed", state.installed));
+    }
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! Simulates whole fleets: the real decisions and the real transactions, on the core of solo-etcd and
+//! a virtual clock. A seed decides everything that happens: results and durations of steps, crashes
+//! at every boundary, lost, late and slow messages, leases that end, operators, reboots, clones,
+//! backups. The laws of a fleet are checked after every change of the store.
+//!
+//! Nothing here reads a clock, a file or the network.
+
+mod agent;
+mod claim;
+mod claiming;
+mod fleet;
+mod incidents;
+mod laws;
+mod machine;
+mod mirroring;
+mod mutation;
+mod scenario;
+mod store;
+mod world;
+mod writing;
+
+pub use fleet::Summary;
+pub use laws::Violation;
+pub use mutation::Mutation;
+
+use fleet::Fleet;
+
+/// Simulates the fleet of a seed.
+///
+/// # Errors
+/// Returns the first law that was broken.
+pub fn simulate(seed: u64, mutation: Option<&'static Mutation>) -> Result<Summary, Violation> {
+    let mut fleet = Fleet::new(seed, mutation, false);
+    fleet.run()?;
+    Ok(fleet.summary())
+}
+
+/// Simulates the fleet of a seed, and returns what happened line by line with the result.
+pub fn trace(seed: u64, mutation: Option<&'static Mutation>) -> (Vec<String>, Result<Summary, Violation>) {
+    let mut fleet = Fleet::new(seed, mutation, true);
+    let result = fleet.run();
+    let summary = fleet.summary();
+    (fleet.world.take_trace(), result.map(|()| summary))
+}

@@ -1,0 +1,129 @@
+//! Planted bugs: small changes of the transactions and plans that a fleet uses. The simulation must
+//! find each of them.
+
+use schema::keys::Key;
+use schema::plan::{Action, Effect, Plan};
+use schema::steps::StepPhase;
+use schema::transaction::{Compare, Operation, Transaction};
+
+/// A planted bug.
+#[derive(Clone, Copy)]
+pub struct Mutation {
+    /// What the bug does.
+    pub name: &'static str,
+    transaction: fn(&mut Transaction),
+    plan: fn(&mut Plan),
+}
+
+impl std::fmt::Debug for Mutation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+const fn in_transaction(name: &'static str, transaction: fn(&mut Transaction)) -> Mutation {
+    Mutation { name, transaction, plan: |_| {} }
+}
+
+const fn in_plan(name: &'static str, plan: fn(&mut Plan)) -> Mutation {
+    Mutation { name, transaction: |_| {}, plan }
+}
+
+impl Mutation {
+    /// All planted bugs.
+    pub const ALL: &[Self] = &[
+        in_transaction("the start does not compare the desired version", |t| {
+            t.compares.retain(|c| !matches!(c, Compare::Revision(Key::CurrentVersion, _)));
+        }),
+        in_transaction("a write does not compare the claim", |t| {
+            if is_of_host(t) {
+                t.compares.retain(|c| !matches!(c, Compare::Revision(Key::Live(_), _)));
+            }
+        }),
+        in_transaction("a late write is not refused", |t| {
+            t.compares.retain(|c| !matches!(c, Compare::Revision(Key::Report(_), _)));
+        }),
+        in_transaction("a write does not compare the listing", |t| {
+            t.compares.retain(|c| match c {
+                Compare::Value(key, _) | Compare::Revision(key, _) => !matches!(key, Key::Announced(_)),
+                Compare::Lease(..) => true,
+            });
+        }),
+        in_transaction("a result leaves the other states of its type", |t| {
+            t.operations.retain(|o| !matches!(o, Operation::Delete(Key::Status(..))));
+        }),
+        in_transaction("the old listing stays", |t| {
+            t.operations.retain(|o| !matches!(o, Operation::Delete(Key::RunningVersion(..))));
+        }),
+        in_transaction("a new claim keeps the old listing", |t| {
+            if t.operations.iter().any(|o| matches!(o, Operation::Put { key: Key::Live(_), .. })) {
+                t.operations.retain(|o| !matches!(o, Operation::Delete(_)));
+            }
+        }),
+        in_transaction("a listing outlives the agent", |t| {
+            for operation in &mut t.operations {
+                if let Operation::Put { key: Key::RunningVersion(..) | Key::Announced(_), lease, .. } =
+                    operation
+                {
+                    *lease = 0;
+                }
+            }
+        }),
+        in_transaction("a listing is not announced", |t| {
+            t.operations.retain(|o| !matches!(o, Operation::Put { key: Key::Announced(_), .. }));
+        }),
+        in_transaction("a name is claimed over another claim", |t| {
+            if t.operations.iter().any(|o| matches!(o, Operation::Put { key: Key::Live(_), .. })) {
+                t.compares.retain(|c| !matches!(c, Compare::Revision(Key::Live(_), _)));
+            }
+        }),
+        in_plan("a version is announced before it is validated", |plan| {
+            let validates = plan.actions.first().is_some_and(|p| is_step(&p.action, StepPhase::Validate));
+            let announces =
+                plan.actions.iter().position(|p| matches!(p.action, Action::Do(Effect::Announce { .. })));
+            if let (true, Some(at)) = (validates, announces) {
+                plan.actions.swap(0, at);
+            }
+        }),
+        in_plan("the version file is written before validation", |plan| {
+            let validates = plan.actions.first().is_some_and(|p| is_step(&p.action, StepPhase::Validate));
+            let writes = plan
+                .actions
+                .iter()
+                .position(|p| matches!(p.action, Action::Do(Effect::WriteVersionFile { .. })));
+            if let (true, Some(at)) = (validates, writes) {
+                plan.actions.swap(0, at);
+            }
+        }),
+        in_plan("apply runs before the start", |plan| {
+            let starts = matches!(
+                plan.actions.first().map(|p| &p.action),
+                Some(Action::Do(Effect::CommitStart { .. }))
+            );
+            let applies = plan.actions.iter().position(|p| is_step(&p.action, StepPhase::Apply));
+            if let (true, Some(at)) = (starts, applies) {
+                plan.actions.swap(0, at);
+            }
+        }),
+        in_plan("a version whose proof is lost stays listed", |plan| {
+            plan.actions.retain(|p| p.action != Action::Do(Effect::Withdraw));
+        }),
+    ];
+
+    pub(crate) fn transaction(&self, transaction: &mut Transaction) {
+        (self.transaction)(transaction);
+    }
+
+    pub(crate) fn plan(&self, plan: &mut Plan) {
+        (self.plan)(plan);
+    }
+}
+
+/// True for the transaction of a host, which always writes its report.
+fn is_of_host(transaction: &Transaction) -> bool {
+    transaction.operations.iter().any(|o| matches!(o, Operation::Put { key: Key::Report(_), .. }))
+}
+
+fn is_step(action: &Action, of: StepPhase) -> bool {
+    matches!(action, Action::Do(Effect::RunStep { phase, .. }) if *phase == of)
+}

@@ -1,0 +1,265 @@
+//! What happens to a fleet, drawn from a seed.
+
+use planning::policy::{Leftovers, Policy, Step, Steps};
+use schema::names::{StepName, Version};
+use schema::records::Driver;
+use schema::steps::{StepEnd, StepPhase};
+use schema::time::Backoff;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// How the network misbehaves, as probabilities of one message.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct NetworkFaults {
+    /// The request never reaches the store, and nobody says so.
+    pub(crate) loses_request: f64,
+    /// The request is executed, and its answer never arrives.
+    pub(crate) loses_answer: f64,
+    /// The request is executed long after its client gave up.
+    pub(crate) delays_request: f64,
+    /// The message takes much longer than others.
+    pub(crate) is_slow: f64,
+}
+
+/// How the steps of a version behave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Quality {
+    Good,
+    /// A step of this phase fails on every host.
+    Fails(StepPhase),
+    /// A step of this phase fails on this percentage of hosts.
+    FailsOnSome(StepPhase, u64),
+    /// Validation fails from this time of the simulation on.
+    BreaksAt(u64),
+    /// Steps of this phase say "not yet" until this time of the simulation.
+    NotYetUntil(StepPhase, u64),
+    /// Each run of a step fails with this percentage.
+    Flaky(u64),
+}
+
+/// Something that a person or a fault does to the fleet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Incident {
+    /// The desired version becomes the one with this number.
+    Trigger(usize),
+    /// The desired version is deleted.
+    Unset,
+    Retry(usize),
+    /// The agent of a machine is killed, and starts again after this time.
+    KillAgent(usize, u64),
+    /// A machine is off for this time.
+    PowerOff(usize, u64),
+    /// A machine cannot reach the store for this time.
+    CutLink(usize, u64),
+    /// Nobody can reach the store for this time.
+    CutAll(u64),
+    ChangeLeader,
+    Backup,
+    /// The store goes back to the last backup.
+    Restore,
+    /// An operator accepts the store as it is, with the version of this number.
+    Accept(usize),
+    /// A machine loses its disk and starts again.
+    Reinstall(usize),
+    /// A copy of a machine starts under the same name.
+    Clone(usize),
+    /// A host is decommissioned, and added again after this time.
+    Decommission(usize, u64),
+}
+
+/// What happens to a fleet.
+#[derive(Debug, Clone)]
+pub(crate) struct Scenario {
+    pub(crate) hosts: usize,
+    pub(crate) policy: Policy,
+    pub(crate) network: NetworkFaults,
+    /// Probability that an agent is killed at a boundary: before or after it writes its journal,
+    /// the version file or the store.
+    pub(crate) crashes: f64,
+    /// Longest duration of a step, in milliseconds.
+    pub(crate) step_millis: u64,
+    pub(crate) versions: Vec<(Version, Quality)>,
+    /// The incidents, by time in milliseconds.
+    pub(crate) incidents: Vec<(u64, Incident)>,
+    /// When all faults end, in milliseconds.
+    pub(crate) heals_at: u64,
+    /// The seed of the behaviour of steps.
+    pub(crate) seed: u64,
+}
+
+fn step(name: &str) -> Step {
+    Step {
+        name: StepName::new(name).unwrap_or_else(|_| unreachable!("{name} is a name")),
+        command: vec![name.to_owned()],
+        timeout: Duration::from_secs(600),
+        grace: Duration::from_secs(5),
+        done_codes: vec![0],
+        not_yet_codes: vec![75],
+        leftovers: Leftovers::Kill,
+        cannot_run: None,
+    }
+}
+
+fn version(number: usize) -> Version {
+    let text = format!("v{number}");
+    Version::new(&text).unwrap_or_else(|_| unreachable!("{text} is a version"))
+}
+
+const MINUTE: u64 = 60_000;
+
+impl Scenario {
+    /// Returns the scenario of a seed.
+    pub(crate) fn of_seed(seed: u64, rng: &mut fastrand::Rng) -> Self {
+        let hosts = match rng.u32(0..100) {
+            0..60 => rng.usize(3..7),
+            60..85 => rng.usize(7..16),
+            85..97 => rng.usize(16..31),
+            _ => rng.usize(31..61),
+        };
+        let heals_at = rng.u64(3..25) * MINUTE;
+        let rate = |rng: &mut fastrand::Rng, most: f64| if rng.bool() { 0.0 } else { rng.f64() * most };
+        let network = NetworkFaults {
+            loses_request: rate(rng, 0.05),
+            loses_answer: rate(rng, 0.1),
+            delays_request: rate(rng, 0.1),
+            is_slow: rate(rng, 0.2),
+        };
+        let mut scenario = Self {
+            hosts,
+            policy: policy(rng),
+            network,
+            crashes: rate(rng, 0.03),
+            step_millis: rng.u64(100..90_000),
+            versions: Vec::new(),
+            incidents: Vec::new(),
+            heals_at,
+            seed,
+        };
+        for number in 0..rng.usize(3..7) {
+            scenario.versions.push((version(number + 1), quality(rng, heals_at)));
+        }
+        for _ in 0..rng.usize(2..8 + hosts / 2) {
+            let at = rng.u64(0..heals_at);
+            let incident = scenario.incident(rng);
+            scenario.incidents.push((at, incident));
+        }
+        // Without an instruction nothing happens.
+        let first = Incident::Trigger(rng.usize(0..scenario.versions.len()));
+        scenario.incidents.push((rng.u64(0..heals_at / 3), first));
+        if rng.u32(0..5) == 0 {
+            scenario.add_restore(rng);
+        }
+        scenario.incidents.sort_by_key(|(at, _)| *at);
+        scenario
+    }
+
+    fn incident(&self, rng: &mut fastrand::Rng) -> Incident {
+        let host = rng.usize(0..self.hosts);
+        let lasts = match rng.u32(0..3) {
+            0 => rng.u64(100..5_000),
+            1 => rng.u64(5_000..60_000),
+            _ => rng.u64(MINUTE..10 * MINUTE),
+        };
+        match rng.u32(0..24) {
+            0..8 => Incident::Trigger(rng.usize(0..self.versions.len())),
+            8 => Incident::Unset,
+            9..11 => Incident::Retry(host),
+            11..14 => Incident::KillAgent(host, lasts),
+            14..17 => Incident::PowerOff(host, lasts),
+            17..19 => Incident::CutLink(host, lasts),
+            19 => Incident::CutAll(lasts),
+            20 => Incident::ChangeLeader,
+            21 => Incident::Reinstall(host),
+            22 => Incident::Clone(host),
+            _ => Incident::Decommission(host, lasts),
+        }
+    }
+
+    /// The store is restored from a backup, and mostly accepted later.
+    fn add_restore(&mut self, rng: &mut fastrand::Rng) {
+        let backup = rng.u64(0..self.heals_at);
+        let restore = rng.u64(backup..self.heals_at);
+        self.incidents.push((backup, Incident::Backup));
+        self.incidents.push((restore, Incident::Restore));
+        if rng.u32(0..3) > 0 {
+            let accept = rng.u64(restore..self.heals_at);
+            self.incidents.push((accept, Incident::Accept(rng.usize(0..self.versions.len()))));
+        }
+    }
+
+    /// Returns the names of the apply steps.
+    pub(crate) fn apply_steps(&self) -> BTreeSet<StepName> {
+        self.policy.steps.apply.iter().map(|step| step.name.clone()).collect()
+    }
+
+    /// Returns how long a run of a step takes, in milliseconds, and how it ends.
+    pub(crate) fn run_of(
+        &self,
+        rng: &mut fastrand::Rng,
+        (host, now): (usize, u64),
+        phase: StepPhase,
+        version: Option<&Version>,
+    ) -> (u64, StepEnd) {
+        let millis = rng.u64(10..self.step_millis.max(20));
+        let end = |code| (millis, StepEnd::Exited { code });
+        let quality = self.versions.iter().find(|(v, _)| Some(v) == version).map(|(_, quality)| *quality);
+        match quality {
+            Some(Quality::Fails(of)) if of == phase => end(1),
+            Some(Quality::FailsOnSome(of, percent)) if of == phase && self.number_of(host) < percent => {
+                end(1)
+            }
+            Some(Quality::BreaksAt(at)) if phase == StepPhase::Validate && now >= at => end(1),
+            Some(Quality::NotYetUntil(of, at)) if of == phase && now < at => end(75),
+            Some(Quality::Flaky(percent)) if rng.u64(0..100) < percent => end(1),
+            _ => end(0),
+        }
+    }
+
+    /// Returns a number below 100 that stays the same for a host.
+    fn number_of(&self, host: usize) -> u64 {
+        fastrand::Rng::with_seed(self.seed ^ (host as u64 + 1)).u64(0..100)
+    }
+}
+
+fn quality(rng: &mut fastrand::Rng, heals_at: u64) -> Quality {
+    let phase = *[StepPhase::Prefetch, StepPhase::Apply, StepPhase::Converge, StepPhase::Validate]
+        .get(rng.usize(0..4))
+        .unwrap_or(&StepPhase::Apply);
+    match rng.u32(0..10) {
+        0 => Quality::Fails(phase),
+        1 => Quality::FailsOnSome(phase, rng.u64(10..80)),
+        2 => Quality::BreaksAt(rng.u64(0..heals_at)),
+        3 => Quality::NotYetUntil(phase, rng.u64(0..heals_at)),
+        4 => Quality::Flaky(rng.u64(5..40)),
+        _ => Quality::Good,
+    }
+}
+
+fn policy(rng: &mut fastrand::Rng) -> Policy {
+    let some = |rng: &mut fastrand::Rng, name| if rng.bool() { vec![step(name)] } else { Vec::new() };
+    let mut apply = vec![step("packages")];
+    if rng.bool() {
+        apply.push(step("configuration"));
+    }
+    Policy {
+        driver: Driver::Agent,
+        steps: Steps {
+            prefetch: some(rng, "fetch"),
+            apply,
+            converge: some(rng, "render"),
+            validate: vec![step("http")],
+            on_suspect: some(rng, "page"),
+        },
+        requires: Vec::new(),
+        converge_at_most_every: Duration::from_secs(10),
+        validate_every: Duration::from_secs(rng.u64(60..600)),
+        not_yet_retry: Duration::from_secs(15),
+        attempt_backoff: Backoff::new(Duration::from_secs(30), Duration::from_secs(1800)),
+        suspect_after: rng.u32(1..4),
+        suspect_retry_on_change: Duration::from_secs(60),
+        suspect_retry_every: Duration::from_secs(3600),
+        reapply_per_day: rng.u32(0..3),
+        reapply_after: Duration::from_secs(rng.u64(60..900)),
+        spread_window: Duration::from_secs(if rng.bool() { 0 } else { rng.u64(0..300) }),
+    }
+}

@@ -1,0 +1,234 @@
+//! The store of a simulated fleet: the core of solo-etcd, with transactions as values.
+
+use etcd_client::proto::{
+    PbCompactionRequest, PbCompare, PbDeleteRequest, PbKeyValue, PbLeaseGrantRequest, PbPutRequest,
+    PbRangeRequest, PbTargetUnion, PbTxnOpRequest, PbTxnRequest, PbTxnRequestOp,
+};
+use schema::keys::{Key, Prefix};
+use schema::snapshot::{Entry, KeySnapshot};
+use schema::transaction::{Compare, Operation, Transaction};
+use solo_etcd::core::{Command, CommandResult, Refusal, Store as Core};
+
+/// A change of one key at one revision.
+#[derive(Debug, Clone)]
+pub(crate) struct Change {
+    pub(crate) key: String,
+    pub(crate) revision: i64,
+    /// The new entry; `None` if the key was deleted.
+    pub(crate) entry: Option<Entry>,
+}
+
+/// The answer to a transaction.
+#[derive(Debug, Clone)]
+pub(crate) struct Committed {
+    /// True if all comparisons held.
+    pub(crate) applied: bool,
+    /// The keys that the transaction read because a comparison did not hold.
+    pub(crate) found: KeySnapshot,
+    pub(crate) changes: Vec<Change>,
+}
+
+/// Number of revisions after which the history is discarded.
+const HISTORY: i64 = 200;
+
+/// The store.
+#[derive(Debug, Clone)]
+pub(crate) struct Store {
+    core: Core,
+    next_lease: i64,
+}
+
+impl Store {
+    pub(crate) fn new() -> Self {
+        let mut core = Core::default();
+        // Starting is never refused.
+        let _ = core.apply(Command::Start, 0);
+        Self { core, next_lease: 1000 }
+    }
+
+    pub(crate) fn revision(&self) -> i64 {
+        self.core.revision()
+    }
+
+    pub(crate) fn raft_term(&self) -> u64 {
+        self.core.raft_term()
+    }
+
+    /// Applies a transaction.
+    pub(crate) fn commit(&mut self, transaction: &Transaction, now: u64) -> Result<Committed, Refusal> {
+        let command = Command::Txn(request(transaction));
+        command.check()?;
+        let before = self.revision();
+        let CommandResult::Txn(answer) = self.core.apply(command, now)? else { return Err(Refusal::Stopped) };
+        if !answer.succeeded {
+            let found = self.read(&transaction.reads);
+            return Ok(Committed { applied: false, found, changes: Vec::new() });
+        }
+        let keys = transaction.operations.iter().map(|operation| operation.key().to_string());
+        let changes = self.changes(keys, before);
+        self.discard_history(now);
+        Ok(Committed { applied: true, found: KeySnapshot::default(), changes })
+    }
+
+    /// Returns what became of these keys, if the last command wrote at all.
+    fn changes(&self, keys: impl Iterator<Item = String>, before: i64) -> Vec<Change> {
+        let revision = self.revision();
+        if revision == before {
+            return Vec::new();
+        }
+        keys.map(|key| Change { revision, entry: self.entry(&key), key }).collect()
+    }
+
+    /// Returns the entry of a key.
+    pub(crate) fn entry(&self, key: &str) -> Option<Entry> {
+        let request = PbRangeRequest { key: key.into(), ..PbRangeRequest::default() };
+        self.core.range(&request).ok()?.kvs.into_iter().next().map(entry_of)
+    }
+
+    /// Reads keys at the current revision.
+    pub(crate) fn read(&self, keys: &[Key]) -> KeySnapshot {
+        let entries = keys.iter().filter_map(|key| {
+            let key = key.to_string();
+            self.entry(&key).map(|entry| (key, entry))
+        });
+        KeySnapshot { revision: self.revision(), raft_term: self.raft_term(), entries: entries.collect() }
+    }
+
+    /// Reads all keys of a range.
+    pub(crate) fn list(&self, prefix: &Prefix) -> KeySnapshot {
+        let prefix = prefix.to_string();
+        let mut range_end = prefix.as_bytes().to_vec();
+        if let Some(last) = range_end.last_mut() {
+            *last += 1;
+        }
+        let request = PbRangeRequest { key: prefix.into(), range_end, ..PbRangeRequest::default() };
+        let found = self.core.range(&request).map(|answer| answer.kvs).unwrap_or_default();
+        let entries = found
+            .into_iter()
+            .map(|kv| (String::from_utf8_lossy(&kv.key).into_owned(), entry_of(kv)))
+            .collect();
+        KeySnapshot { revision: self.revision(), raft_term: self.raft_term(), entries }
+    }
+
+    pub(crate) fn grant(&mut self, seconds: i64, now: u64) -> i64 {
+        self.next_lease += 1;
+        let request = PbLeaseGrantRequest { id: self.next_lease, ttl: seconds };
+        // An id is used once.
+        let _ = self.core.apply(Command::LeaseGrant(request), now);
+        self.next_lease
+    }
+
+    /// Keeps a lease alive. Returns false if it does not exist.
+    pub(crate) fn keep_alive(&self, lease: i64, now: u64) -> bool {
+        self.core.keep_alive(lease, now).is_some()
+    }
+
+    /// Returns the seconds that a lease has left.
+    pub(crate) fn seconds_left(&self, lease: i64, now: u64) -> Option<i64> {
+        self.core.lease(lease, now).map(|(left, ..)| left)
+    }
+
+    pub(crate) fn next_lease_end(&self) -> Option<u64> {
+        self.core.next_lease_end_millis()
+    }
+
+    /// Ends one lease whose time is over. Returns the changes, or `None` if there is none.
+    pub(crate) fn end_lease(&mut self, now: u64) -> Option<Vec<Change>> {
+        let id = *self.core.ended_leases(now, 1).first()?;
+        Some(self.revoke(id, now))
+    }
+
+    /// Revokes a lease. Returns the changes.
+    pub(crate) fn revoke(&mut self, lease: i64, now: u64) -> Vec<Change> {
+        let keys = self.core.lease(lease, now).map(|(.., keys)| keys).unwrap_or_default();
+        let before = self.revision();
+        // A lease that does not exist has no keys.
+        let _ = self.core.apply(Command::LeaseRevoke(lease), now);
+        self.changes(keys.into_iter().map(|key| String::from_utf8_lossy(&key).into_owned()), before)
+    }
+
+    /// Another member leads from now on: every lease has its full time again.
+    pub(crate) fn change_leader(&mut self, now: u64) {
+        let _ = self.core.apply(Command::Start, now);
+        self.core.renew_all(now);
+    }
+
+    /// Replaces the content by that of a backup. Ids of leases go on.
+    pub(crate) fn restore(&mut self, backup: &Self, now: u64) {
+        self.core = backup.core.clone();
+        self.change_leader(now);
+    }
+
+    fn discard_history(&mut self, now: u64) {
+        let revision = self.revision();
+        if revision - self.core.compacted() > HISTORY {
+            let request = PbCompactionRequest { revision, physical: true };
+            // Only a revision that is compacted already is refused.
+            let _ = self.core.apply(Command::Compact(request), now);
+        }
+    }
+}
+
+fn entry_of(kv: PbKeyValue) -> Entry {
+    Entry {
+        value: kv.value,
+        create_revision: kv.create_revision,
+        mod_revision: kv.mod_revision,
+        lease: kv.lease,
+    }
+}
+
+/// Returns the request of a transaction.
+fn request(transaction: &Transaction) -> PbTxnRequest {
+    PbTxnRequest {
+        compare: transaction.compares.iter().map(compare).collect(),
+        success: transaction.operations.iter().map(operation).collect(),
+        failure: Vec::new(),
+    }
+}
+
+/// Numbers of the enumeration `CompareTarget` in etcd's `rpc.proto`.
+const TARGET_MOD: i32 = 2;
+const TARGET_VALUE: i32 = 3;
+const TARGET_LEASE: i32 = 4;
+
+fn compare(compare: &Compare) -> PbCompare {
+    let (key, target, union) = match compare {
+        Compare::Revision(key, revision) => (key, TARGET_MOD, PbTargetUnion::ModRevision(*revision)),
+        Compare::Value(key, value) => (key, TARGET_VALUE, PbTargetUnion::Value(value.clone())),
+        Compare::Lease(key, lease) => (key, TARGET_LEASE, PbTargetUnion::Lease(*lease)),
+    };
+    // The result 0 is "equal".
+    PbCompare {
+        result: 0,
+        target,
+        key: key.to_string().into(),
+        range_end: Vec::new(),
+        target_union: Some(union),
+    }
+}
+
+fn operation(operation: &Operation) -> PbTxnRequestOp {
+    let put = |key: &Key, value: &[u8], lease| {
+        let request = PbPutRequest {
+            key: key.to_string().into(),
+            value: value.into(),
+            lease,
+            ..PbPutRequest::default()
+        };
+        PbTxnOpRequest::RequestPut(request)
+    };
+    let request = match operation {
+        Operation::Put { key, value, lease } => put(key, value, *lease),
+        Operation::PutIfAbsent { key, value } => PbTxnOpRequest::RequestTxn(PbTxnRequest {
+            compare: vec![self::compare(&Compare::absent(key.clone()))],
+            success: vec![PbTxnRequestOp { request: Some(put(key, value, 0)) }],
+            failure: Vec::new(),
+        }),
+        Operation::Delete(key) => PbTxnOpRequest::RequestDeleteRange(PbDeleteRequest {
+            key: key.to_string().into(),
+            ..PbDeleteRequest::default()
+        }),
+    };
+    PbTxnRequestOp { request: Some(request) }
+}

@@ -1,0 +1,73 @@
+//! Simulates fleets: many of them for a time, one of them line by line, or with each planted bug.
+//!
+//! ```text
+//! simulate for SECONDS         fresh fleets on every core
+//! simulate replay SEED [BUG]   the history of one fleet
+//! simulate bugs                a seed that shows each planted bug
+//! ```
+
+use simulator::{Mutation, trace};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use tests::simulation::{Run, find, fresh_seed};
+
+/// Seeds between the fleets of two threads.
+const THREAD_STRIDE: u64 = 100_000;
+
+#[allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people at a terminal")]
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let number = |text: &str| text.parse::<u64>().ok();
+    match words.as_slice() {
+        ["for", seconds] if number(seconds).is_some() => {
+            let (begin, first) = (Instant::now(), fresh_seed());
+            let limit = Duration::from_secs(number(seconds).unwrap_or_default());
+            let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+            let runs: Vec<Run> = std::thread::scope(|scope| {
+                let handles: Vec<_> = (0..threads)
+                    .map(|n| scope.spawn(move || Run::for_time(first + n * THREAD_STRIDE, limit)))
+                    .collect();
+                handles.into_iter().map(|handle| handle.join().expect("a run")).collect()
+            });
+            let fleets: u64 = runs.iter().map(|run| run.fleets).sum();
+            let [hosts, revisions, starts] = runs.iter().fold([0, 0, 0], |[h, r, s], run| {
+                [h + run.sum.hosts as u64, r + run.sum.revisions, s + run.sum.starts]
+            });
+            println!(
+                "{fleets} fleets from seed {first} in {:.0} s: {hosts} hosts, {starts} starts, {revisions} revisions checked",
+                begin.elapsed().as_secs_f64()
+            );
+            let reports: Vec<String> = runs.iter().filter_map(Run::report).collect();
+            reports.iter().for_each(|report| eprintln!("{report}"));
+            if reports.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        ["replay", seed, bug @ ..] if number(seed).is_some() => {
+            let mutation = bug.first().and_then(|name| Mutation::ALL.iter().find(|m| m.name.contains(name)));
+            let (lines, result) = trace(number(seed).unwrap_or_default(), mutation);
+            lines.iter().for_each(|line| println!("{line}"));
+            match result {
+                Ok(summary) => println!("no law was broken: {summary:?}"),
+                Err(violation) => println!("{violation}"),
+            }
+            ExitCode::SUCCESS
+        }
+        ["bugs"] => {
+            let mut missed = false;
+            for mutation in Mutation::ALL {
+                match find(mutation, 0, 10_000) {
+                    Some((seed, violation)) => println!("{}: seed {seed}: {violation}", mutation.name),
+                    None => {
+                        println!("{}: not found", mutation.name);
+                        missed = true;
+                    }
+                }
+            }
+            if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+        }
+        _ => {
+            eprintln!("usage: simulate for SECONDS | simulate replay SEED [BUG] | simulate bugs");
+            ExitCode::from(64)
+        }
+    }
+}
