@@ -5,7 +5,7 @@ use crate::files::Directory;
 use anyhow::{Context, Result};
 use planning::settings::Settings;
 use schema::names::{HostName, Token};
-use schema::records::{LiveClaim, MachineInfo};
+use schema::records::{LiveClaim, MachineInfo, STORE_FORMAT};
 use std::path::Path;
 
 /// The identity of this agent.
@@ -50,6 +50,7 @@ impl Identity {
             addresses: addresses(),
             agent_version: env!("CARGO_PKG_VERSION").into(),
             driver: settings.policy.driver,
+            store_format: STORE_FORMAT,
         }
     }
 }

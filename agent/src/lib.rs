@@ -13,6 +13,7 @@ pub mod dns;
 mod facts;
 mod failpoint;
 mod files;
+mod freezes;
 mod host;
 mod http;
 mod identity;
@@ -187,7 +188,10 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         catalog::Files::new(directory.try_clone()?, settings_receiver.clone(), &reader, names);
     let (rendering, templates) =
         templates::Templates::new(settings_receiver.clone(), reader.clone(), untrusted.clone());
+    let (freezes_wanted, wanted) = watch::channel(false);
+    let (freezes_task, freezes) = freezes::FreezesTask::new(session.clone(), wanted);
     tasks.spawn("mirror", mirroring);
+    tasks.spawn("freezes", reconcile::run(freezes_task));
     tasks.spawn("presence", claiming);
     tasks.spawn("definitions", reconcile::run(loader));
     tasks.spawn("checks", reconcile::run(scheduler));
@@ -247,6 +251,8 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         untrusted,
         trust: trust_sender,
         fencing: fencing_sender,
+        freezes_wanted,
+        freezes,
         watchdog: systemd::watchdog_interval(),
     };
     let mut stop = stop;

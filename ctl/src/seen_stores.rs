@@ -6,7 +6,6 @@ use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::settings::Settings;
 use etcd_session::{Deadline, Session};
-use schema::codec;
 use schema::keys::Key;
 use schema::records::StoreIdentity;
 use schema::snapshot::KeySnapshot;
@@ -70,7 +69,7 @@ pub(crate) fn check(
 /// Returns how the store went back since an earlier command. If it did not, remembers the store as
 /// it is now. If the file cannot be read or written, nothing is remembered.
 fn assess_answer(file: PathBuf, snapshot: &KeySnapshot, seen: Marks) -> Option<WentBack> {
-    let identity: StoreIdentity = codec::read(&snapshot.get(&Key::Store)?.value).ok()?;
+    let identity = StoreIdentity::read(&snapshot.get(&Key::Store)?.value).ok()?;
     let mut found = StoreSeen {
         identity: Some(identity.clone()),
         revision: seen.revision,

@@ -10,6 +10,7 @@ mod crash;
 mod demo;
 mod dev;
 mod discovery;
+mod freezes;
 mod links;
 mod machine;
 mod modules;

@@ -304,14 +304,14 @@ impl Publisher {
             return Ok(false);
         }
         self.ensure_lease(&wanted).await?;
-        let fence = Fence { live_revision, store_revision };
+        let fence = Fence { live_revision, live_lease, store_revision };
         let changes = self.changes(&wanted, &definitions, &fencing.maintenance, live_lease);
         for part in changes.chunks(SERVICES_IN_WRITE) {
-            self.write(part, fence, live_lease).await?;
+            self.write(part, fence).await?;
         }
         // A service is marked as withdrawn before its keys are removed.
         for part in self.removals(&wanted).chunks(SERVICES_IN_WRITE) {
-            self.write(part, fence, live_lease).await?;
+            self.write(part, fence).await?;
         }
         Ok(true)
     }
@@ -495,11 +495,10 @@ impl Publisher {
         &mut self,
         changes: &[(ServiceName, ServiceChange)],
         fence: Fence,
-        live_lease: i64,
     ) -> Result<(), PublishError> {
         let work_lease = self.saved.work_lease;
         let host = self.host.clone();
-        let write = ServiceWrite { host: &host, fence, work_lease, live_lease, changes: changes.to_vec() };
+        let write = ServiceWrite { host: &host, fence, work_lease, changes: changes.to_vec() };
         let written = self.session.write_services(&write, Deadline::of_request()).await;
         match written.map_err(|error| self.failed(error))? {
             Written::Done(_) => {}
@@ -516,7 +515,7 @@ impl Publisher {
                     }
                     if let Some(health) = health {
                         tracing::info!(service = %name, %health, "published");
-                        in_store.health = Some((*health, live_lease));
+                        in_store.health = Some((*health, fence.live_lease));
                     }
                 }
                 ServiceChange::Remove => {

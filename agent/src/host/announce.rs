@@ -4,8 +4,8 @@
 use super::context::Context;
 use super::execute::{ExecuteError, Executor};
 use crate::clock;
-use etcd_session::{Deadline, PresenceState, Written, jitter};
-use planning::host::{Decision, Fact, StoreWrite, store_view};
+use etcd_session::{Deadline, HostWritten, PresenceState, jitter};
+use planning::host::{Decision, Fact, KnownStore, StoreWrite, store_view};
 use schema::keys::Key;
 use schema::plan::Effect;
 use schema::writes::{Fence, WriteRefusal};
@@ -18,7 +18,7 @@ impl Executor {
         decision: &Decision,
         effect: &Effect,
     ) -> Result<(), ExecuteError> {
-        let PresenceState::Held { lease, live_revision } = context.presence else {
+        let PresenceState::Held { lease: live_lease, live_revision } = context.presence else {
             return Err(ExecuteError::Refused(WriteRefusal::Claim));
         };
         let now = clock::now();
@@ -26,15 +26,16 @@ impl Executor {
         let store_revision = followed.keys.revision_of(&Key::Store);
         let published =
             store_view::published(followed, &context.state.host, context.written.as_ref(), live_revision);
-        let known = (published, &context.store_trust);
+        let known = KnownStore { published, trust: &context.store_trust, followed };
         let Some(write) = StoreWrite::of_effect(effect, &context.state, decision, known, now.wall) else {
             return Ok(());
         };
-        let content = write.content(&context.state, lease, Fence { live_revision, store_revision });
+        let content = write.content(&context.state, Fence { live_revision, live_lease, store_revision });
         let written = self.session.write_host(&content, write.expected(), Deadline::of_request()).await;
         let revision = match written.map_err(ExecuteError::Store)? {
-            Written::Done(revision) => revision,
-            Written::Refused(refusal) => return Err(ExecuteError::Refused(refusal)),
+            HostWritten::Done(revision) => revision,
+            HostWritten::Refused(refusal) => return Err(ExecuteError::Refused(refusal)),
+            HostWritten::Frozen(by, at) => return Err(ExecuteError::Frozen(by, at)),
         };
         context.store_written();
         let published = write.applied(&mut context.state, revision).map_err(ExecuteError::Refused)?;

@@ -8,6 +8,7 @@ use etcd_session::{PresenceState, Snapshot, jitter, write_backoff};
 use planning::host::{Addressable, HostState, Published, ServiceProblems, Target, VersionFile};
 use planning::policy::Policy;
 use planning::settings::ValidationDirectory;
+use schema::frozen::FrozenBy;
 use schema::names::Version;
 use schema::records::{MachineInfo, Wait};
 use schema::store_trust::StoreTrust;
@@ -59,6 +60,8 @@ pub(crate) struct Context {
     pub(super) problems: ServiceProblems,
     /// The generation of the catalog snapshot that was read last, and what it makes addressable.
     pub(super) addressable: Option<(u64, Addressable)>,
+    /// The freeze that keeps the host from starting, and the revision at which it was found.
+    pub(super) frozen_by: Option<(FrozenBy, i64)>,
     /// Number of passes since this process started.
     pub(super) passes: u64,
     /// The last error of a local write that was logged, and when.
@@ -92,6 +95,7 @@ impl Context {
             services_seen: None,
             problems: ServiceProblems::default(),
             addressable: None,
+            frozen_by: None,
             passes: 0,
             record_failure_logged: None,
         }

@@ -13,6 +13,7 @@ use etcd_session::{Session, StoreError, jitter};
 use planning::host::{Decision, Fact, HostState, RunningStep, VersionFile};
 use planning::policy::Step;
 use planning::settings::{Settings, VERSION_PLACEHOLDER};
+use schema::frozen::FrozenBy;
 use schema::names::Version;
 use schema::plan::Effect;
 use schema::steps::{StepEnd, StepPhase};
@@ -32,6 +33,8 @@ pub(crate) enum ExecuteError {
     Record(io::Error),
     /// A comparison of the transaction failed.
     Refused(WriteRefusal),
+    /// A freeze stood at this revision.
+    Frozen(FrozenBy, i64),
     /// The store could not be written.
     Store(StoreError),
 }

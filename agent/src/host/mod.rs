@@ -16,6 +16,7 @@ use crate::catalog::{CatalogSnapshot, Fencing, Needs, PublishedServices, Reader,
 use crate::certificates::Certificates;
 use crate::checks::CheckRegistry;
 use crate::clock;
+use crate::freezes::Freezes;
 use crate::reconcile::{self, Reconcile, Wake};
 use crate::status::Status;
 use crate::step::RunResult;
@@ -48,6 +49,7 @@ pub(crate) enum HostEvent {
     ServicesChanged,
     CatalogChanged,
     ChecksChanged,
+    FreezesChanged,
     WatchdogDue,
 }
 
@@ -83,6 +85,10 @@ pub(crate) struct Reconciler {
     pub trust: watch::Sender<Trust>,
     /// Tells the publisher whether and how services may be published.
     pub fencing: watch::Sender<Fencing>,
+    /// Tells the task that follows freezes whether one keeps this host from starting.
+    pub freezes_wanted: watch::Sender<bool>,
+    /// The freezes that stand, while they are followed.
+    pub freezes: watch::Receiver<Freezes>,
     /// Interval between two pings of the service manager's watchdog; `None` without a watchdog.
     pub watchdog: Option<Duration>,
 }
@@ -126,6 +132,7 @@ impl Reconcile for HostLoop {
             changed = self.catalog.changed(), if follows_catalog => {
                 (changed.is_ok(), HostEvent::CatalogChanged, "catalog")
             }
+            changed = parts.freezes.changed() => (changed.is_ok(), HostEvent::FreezesChanged, "freezes"),
             changed = self.checks.changed() => (changed.is_ok(), HostEvent::ChecksChanged, "checks"),
             _ = self.watchdog.tick() => return Some(HostEvent::WatchdogDue),
         };
@@ -258,6 +265,7 @@ impl Reconciler {
             version_file: context.version_file.clone(),
             cannot_record: context.record_failure.clone().filter(|(_, at)| *at > now.boot),
             settings_untrusted: self.untrusted.borrow().clone(),
+            frozen_by: context.frozen_by.as_ref().map(|(by, _)| by),
             published,
             facts: &context.facts,
             waits: &context.waits,
@@ -292,6 +300,11 @@ impl Reconciler {
             Ok(go_on) => return go_on,
             Err(ExecuteError::Record(error)) => {
                 context.record_failed(&error);
+                return true;
+            }
+            Err(ExecuteError::Frozen(by, at)) => {
+                tracing::info!(%by, "the host does not start");
+                context.frozen_by = Some((by, at));
                 return true;
             }
             Err(ExecuteError::Refused(refusal)) => {

@@ -47,6 +47,7 @@ impl Reconciler {
         let needs = self.needs.borrow_and_update().clone();
         context.waits = needs.waits.clone();
         context.services_seen = needs.seen;
+        self.observe_freezes(context);
         self.observe_catalog(context);
         context.problems = ServiceProblems {
             checks: self.failing_checks(),
@@ -61,6 +62,24 @@ impl Reconciler {
             policy.steps.validate.extend(directory.steps(state.validation_rule));
         }
         policy
+    }
+
+    /// Looks whether a freeze still keeps the host from starting.
+    fn observe_freezes(&mut self, context: &mut Context) {
+        let known = self.freezes.borrow_and_update().clone();
+        // What was known before the refusal may lack the freeze that it found.
+        if let (Some((_, refused_at)), Some(known)) = (&context.frozen_by, known)
+            && known.revision >= *refused_at
+        {
+            let scopes = store_view::freeze_scopes(&context.snapshot.followed, &context.state.host);
+            let found = known.freezes.iter().find(|frozen| scopes.contains(&frozen.scope));
+            context.frozen_by = found.map(|frozen| (frozen.clone(), known.revision));
+            if context.frozen_by.is_none() {
+                tracing::info!("no freeze keeps the host from starting any more");
+            }
+        }
+        let wanted = context.frozen_by.is_some();
+        self.freezes_wanted.send_if_modified(|old| std::mem::replace(old, wanted) != wanted);
     }
 
     /// Updates what the catalog makes addressable, while an attempt may depend on that. A settled

@@ -3,7 +3,7 @@
 use crate::error::StoreError;
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
-use etcd_client::{CompareOp, PutOptions, Txn, TxnOp};
+use etcd_client::{CompareOp, GetOptions, PutOptions, Txn, TxnOp};
 use schema::snapshot::KeySnapshot;
 use schema::transaction::{Compare, Operation, Transaction};
 
@@ -42,7 +42,8 @@ impl Session {
             .await?;
         let mut found = KeySnapshot::default();
         let applied = answer.succeeded();
-        if !applied && !transaction.reads.is_empty() {
+        let reads = !transaction.reads.is_empty() || !transaction.read_ranges.is_empty();
+        if !applied && reads {
             self.merge(&answer, &mut found)?;
         }
         let revision = answer.header().map_or(0, |header| header.revision());
@@ -55,8 +56,10 @@ impl Session {
             transaction.compares.iter().map(|compare| self.compare_of(compare)).collect();
         let operations: Vec<TxnOp> =
             transaction.operations.iter().map(|operation| self.operation_of(operation)).collect();
-        let reads: Vec<TxnOp> =
+        let mut reads: Vec<TxnOp> =
             transaction.reads.iter().map(|key| TxnOp::get(self.full(key), None)).collect();
+        let range = |prefix| TxnOp::get(self.full(prefix), Some(GetOptions::new().with_prefix()));
+        reads.extend(transaction.read_ranges.iter().map(range));
         Txn::new().when(compares).and_then(operations).or_else(reads)
     }
 
@@ -68,6 +71,10 @@ impl Session {
             }
             Compare::Value(key, value) => Etcd::value(self.full(key), CompareOp::Equal, value.as_slice()),
             Compare::Lease(key, lease) => Etcd::lease(self.full(key), CompareOp::Equal, *lease),
+            // etcd compares every key of a range, and an empty range as a key that does not exist.
+            Compare::NoneIn(prefix) => {
+                Etcd::create_revision(self.full(prefix), CompareOp::Equal, 0).with_prefix()
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::error::{Class, StoreError};
 use crate::request::Deadline;
 use crate::session::Session;
+use schema::frozen::FrozenBy;
 use schema::writes::WriteRefusal;
 use schema::writes::claim::create_identity;
 use schema::writes::host::{ExpectedKeys, HostWrite, Outcome};
@@ -17,13 +18,24 @@ pub enum Written {
     Refused(WriteRefusal),
 }
 
+/// Outcome of a transaction of a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostWritten {
+    /// The transaction was committed at this revision.
+    Done(i64),
+    /// A comparison failed, so nothing was written.
+    Refused(WriteRefusal),
+    /// A freeze stood at this revision, so the host did not start.
+    Frozen(FrozenBy, i64),
+}
+
 impl Session {
     /// Creates the store's identity, unless it already exists.
     ///
     /// # Errors
     /// Returns the store's error.
     pub async fn claim_store(&self, deadline: Deadline) -> Result<(), StoreError> {
-        let identity = schema::records::StoreIdentity { lineage: crate::random::random_token(), epoch: 0 };
+        let identity = schema::records::StoreIdentity::new(crate::random::random_token(), 0);
         self.commit(&create_identity(&identity), deadline).await.map(drop)
     }
 
@@ -39,10 +51,10 @@ impl Session {
         write: &HostWrite<'_>,
         mut expected: ExpectedKeys,
         deadline: Deadline,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<HostWritten, StoreError> {
         loop {
             let found = match self.commit(&write.transaction(&expected), deadline).await {
-                Ok(committed) if committed.applied => return Ok(Written::Done(committed.revision)),
+                Ok(committed) if committed.applied => return Ok(HostWritten::Done(committed.revision)),
                 Ok(refused) => refused.found,
                 Err(error) if error.class() == Class::Unknown && !deadline.left().is_zero() => {
                     tracing::debug!(%error, "the answer was lost, reading the keys back");
@@ -53,9 +65,10 @@ impl Session {
             match write.outcome(&found) {
                 Outcome::Applied(revision) => {
                     self.note_revision(revision);
-                    return Ok(Written::Done(revision));
+                    return Ok(HostWritten::Done(revision));
                 }
-                Outcome::Refused(refusal) => return Ok(Written::Refused(refusal)),
+                Outcome::Refused(refusal) => return Ok(HostWritten::Refused(refusal)),
+                Outcome::Frozen(by) => return Ok(HostWritten::Frozen(by, found.revision)),
                 Outcome::Repeat(found) => expected = found,
             }
         }

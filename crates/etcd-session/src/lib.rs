@@ -28,7 +28,7 @@ pub use commit::Committed;
 pub use config::{ConfigError, EndpointSource, Secret, SessionConfig, TlsFiles};
 pub use discovery::{DEFAULT_DISCOVERY_URL, new_discovery_token};
 pub use error::{Class, StoreError};
-pub use host_write::Written;
+pub use host_write::{HostWritten, Written};
 pub use operator::TargetSet;
 pub use pace::{refused_delay, write_backoff};
 pub use presence::{Gate, Presence, PresenceConfig, PresenceState};

@@ -41,6 +41,14 @@ pub enum ValueError {
 /// # Errors
 /// Returns an error if the value is not UTF-8, is not the expected JSON, or has a newer format.
 pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ValueError> {
+    read_up_to(bytes, FORMAT).map(|(_, value)| value)
+}
+
+/// Reads a value whose format is at most `newest`. Returns the format too.
+///
+/// # Errors
+/// Returns the errors of [`read`].
+pub(crate) fn read_up_to<T: DeserializeOwned>(bytes: &[u8], newest: u32) -> Result<(u32, T), ValueError> {
     #[derive(Deserialize)]
     struct Envelope {
         #[serde(default = "first_format")]
@@ -54,13 +62,15 @@ pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ValueError> {
     }
     // A value that begins as this program writes it has a known format, so the format need not be
     // parsed separately.
+    let mut format = FORMAT;
     if !text.starts_with(FRONT) {
         let envelope: Envelope = serde_json::from_str(text).map_err(not_json)?;
-        if envelope.format > FORMAT {
+        if envelope.format > newest {
             return Err(ValueError::Newer { found: envelope.format });
         }
+        format = envelope.format;
     }
-    serde_json::from_str(text).map_err(not_json)
+    Ok((format, serde_json::from_str(text).map_err(not_json)?))
 }
 
 /// Reads a value that begins as this program writes it, and borrows from it. Returns `None` if the
@@ -77,7 +87,12 @@ fn first_format() -> u32 {
 
 /// Returns a value of the store as one line of JSON, with its format version first.
 pub fn write<T: Serialize>(value: &T) -> String {
-    serde_json::to_string(&Envelope { format: FORMAT, value })
+    write_as(FORMAT, value)
+}
+
+/// Writes a value as [`write()`] does, with this format version.
+pub(crate) fn write_as<T: Serialize>(format: u32, value: &T) -> String {
+    serde_json::to_string(&Envelope { format, value })
         .unwrap_or_else(|e| unreachable!("values of the store have text keys and finite numbers: {e}"))
 }
 
@@ -147,7 +162,7 @@ mod tests {
 
     #[test]
     fn values_carry_their_format_and_tolerate_more_than_they_know() {
-        let identity = StoreIdentity { lineage: Token::new("abc").unwrap(), epoch: 3 };
+        let identity = StoreIdentity::new(Token::new("abc").unwrap(), 3);
         let text = write(&identity);
         assert_eq!(text, r#"{"format":1,"lineage":"abc","epoch":3}"#);
         assert_eq!(read::<StoreIdentity>(text.as_bytes()).unwrap(), identity);

@@ -61,6 +61,8 @@ pub fn every_agent() -> Vec<Grant> {
         Keys::Below(Prefix::Services),
         Keys::Below(Prefix::HealthAll),
         Keys::Below(Prefix::Config),
+        // The start of an update compares them.
+        Keys::Below(Prefix::Freezes),
     ];
     [grant(Access::Read, read), grant(Access::ReadWrite, [Keys::Below(Prefix::RunningVersions)])].concat()
 }

@@ -43,8 +43,8 @@ impl Epoch {
     /// Returns an error if the identity cannot be read. Hosts do not trust such a store.
     pub fn read(identity: Option<&Entry>) -> Result<Self, codec::ValueError> {
         let Some(entry) = identity else { return Ok(Self::default()) };
-        let identity: StoreIdentity = codec::read(&entry.value)?;
-        Ok(Self { number: identity.epoch, accepted_at: entry.mod_revision })
+        let identity = StoreIdentity::read(&entry.value)?;
+        Ok(Self { number: identity.epoch, accepted_at: identity.accepted_at.unwrap_or(entry.mod_revision) })
     }
 
     /// Returns the order of an instruction or request of an operator; `None` if it was written

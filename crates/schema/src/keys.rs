@@ -6,7 +6,8 @@
 //!
 //! This file is long because no other file may spell a key.
 
-use crate::names::{ConfigName, EventId, HostName, NameError, ServiceName, StatusType, Version};
+use crate::freeze::FreezeScope;
+use crate::names::{ConfigName, EventId, HostName, NameError, Role, ServiceName, StatusType, Token, Version};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -74,6 +75,8 @@ pub enum Key {
     Config(ConfigName),
     /// What an operator did. Bounded in number and age.
     Event(EventId),
+    /// A freeze. Each has a token of its own, so that nobody overwrites the freeze of somebody else.
+    Freeze(FreezeScope, Token),
 }
 
 /// A key that is unknown or contains an invalid name.
@@ -109,6 +112,7 @@ const MAINTENANCE: &str = "/orchestrate/maintenance/";
 const DROP_STALE: &str = "/orchestrate/release_view";
 const CONFIG: &str = "/orchestrate/config/";
 const EVENTS: &str = "/orchestrate/events/";
+const FREEZES: &str = "/orchestrate/freezes/";
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -129,6 +133,7 @@ impl fmt::Display for Key {
             Self::DropStale => f.write_str(DROP_STALE),
             Self::Config(value) => write!(f, "{CONFIG}{value}"),
             Self::Event(id) => write!(f, "{EVENTS}{id}"),
+            Self::Freeze(scope, token) => write!(f, "{}{token}", Prefix::FreezesOf(scope.clone())),
         }
     }
 }
@@ -157,7 +162,13 @@ impl Key {
             | Self::Service(_, host)
             | Self::Health(_, host)
             | Self::Maintenance(host) => Some(host),
-            Self::CurrentVersion | Self::Store | Self::DropStale | Self::Config(_) | Self::Event(_) => None,
+            Self::CurrentVersion
+            | Self::Store
+            | Self::DropStale
+            | Self::Config(_)
+            | Self::Event(_)
+            // An operator wrote it, and may mean a host that comes back.
+            | Self::Freeze(..) => None,
         }
     }
 
@@ -207,6 +218,18 @@ impl Key {
         }
         if let Some(rest) = text.strip_prefix(EVENTS) {
             return Ok(Self::Event(EventId::new(rest).map_err(name)?));
+        }
+        if let Some(rest) = text.strip_prefix(FREEZES) {
+            let (scope, token) = rest.rsplit_once('/').ok_or_else(unknown)?;
+            let scope = match scope.split_once('/') {
+                None if scope == "fleet" => FreezeScope::Fleet,
+                None if scope == "pause" => FreezeScope::Pause,
+                Some(("role", role)) => FreezeScope::Role(Role::new(role).map_err(name)?),
+                Some(("group", group)) => FreezeScope::Group(Role::new(group).map_err(name)?),
+                Some(("host", rest)) => FreezeScope::Host(host(rest)?),
+                _ => return Err(unknown()),
+            };
+            return Ok(Self::Freeze(scope, Token::new(token).map_err(name)?));
         }
         let per_service: [PerService; 2] = [(SERVICES, Self::Service), (HEALTH, Self::Health)];
         for (prefix, make) in per_service {
@@ -277,11 +300,15 @@ pub enum Prefix {
     Config,
     /// What operators did.
     Events,
+    /// All freezes.
+    Freezes,
+    /// The freezes of one scope.
+    FreezesOf(FreezeScope),
 }
 
 impl Prefix {
     /// The ranges that together hold every key but [`Key::SINGLE`].
-    pub const WHOLE: [Self; 13] = [
+    pub const WHOLE: [Self; 14] = [
         Self::RunningVersions,
         Self::Statuses,
         Self::Services,
@@ -295,6 +322,7 @@ impl Prefix {
         Self::Maintenances,
         Self::Config,
         Self::Events,
+        Self::Freezes,
     ];
 
     /// The ranges whose keys end in a host's name, after a version, type or service.
@@ -323,6 +351,12 @@ impl fmt::Display for Prefix {
             Self::Maintenances => f.write_str(MAINTENANCE),
             Self::Config => f.write_str(CONFIG),
             Self::Events => f.write_str(EVENTS),
+            Self::Freezes => f.write_str(FREEZES),
+            Self::FreezesOf(FreezeScope::Fleet) => write!(f, "{FREEZES}fleet/"),
+            Self::FreezesOf(FreezeScope::Pause) => write!(f, "{FREEZES}pause/"),
+            Self::FreezesOf(FreezeScope::Role(role)) => write!(f, "{FREEZES}role/{role}/"),
+            Self::FreezesOf(FreezeScope::Group(group)) => write!(f, "{FREEZES}group/{group}/"),
+            Self::FreezesOf(FreezeScope::Host(host)) => write!(f, "{FREEZES}host/{host}/"),
         }
     }
 }
@@ -359,6 +393,7 @@ pub fn documented() -> Vec<DocumentedKey> {
         key(DROP_STALE.into(), "JSON", "durable"),
         key(format!("{CONFIG}<name>"), "text", "durable"),
         key(format!("{EVENTS}<ms>-<random>"), "JSON", "30 days, at most 10,000"),
+        key(format!("{FREEZES}<scope>/<token>"), "JSON", "durable, or a lease of its length"),
     ]
 }
 
@@ -389,6 +424,7 @@ mod tests {
             let version = Version::new(v.clone()).unwrap();
             let host = HostName::new(h).unwrap();
             let kind = StatusType::new(t.clone()).unwrap();
+            let role = Role::new(t.clone()).unwrap();
             let service = ServiceName::new(t).unwrap();
             for key in [
                 Key::CurrentVersion,
@@ -403,10 +439,15 @@ mod tests {
                 Key::Retry(host.clone()),
                 Key::Service(service.clone(), host.clone()),
                 Key::Health(service, host.clone()),
-                Key::Maintenance(host),
+                Key::Maintenance(host.clone()),
                 Key::DropStale,
                 Key::Config(ConfigName::new(v).unwrap()),
                 Key::Event(EventId::new(format!("{s}-a")).unwrap()),
+                Key::Freeze(FreezeScope::Fleet, Token::new("a").unwrap()),
+                Key::Freeze(FreezeScope::Pause, Token::new("a").unwrap()),
+                Key::Freeze(FreezeScope::Role(role.clone()), Token::new("a").unwrap()),
+                Key::Freeze(FreezeScope::Group(role), Token::new("a").unwrap()),
+                Key::Freeze(FreezeScope::Host(host), Token::new("a").unwrap()),
             ] {
                 prop_assert_eq!(Key::parse(&key.to_string()).unwrap(), key);
             }
@@ -466,6 +507,13 @@ mod tests {
             "/orchestrate/events/-a",
             "/orchestrate/events/99999999999999999999-a",
             "/running_version/1/h\n",
+            "/orchestrate/freezes/fleet",
+            "/orchestrate/freezes/fleet/",
+            "/orchestrate/freezes/fleet/a/b",
+            "/orchestrate/freezes/role/a",
+            "/orchestrate/freezes/role/a/b/c",
+            "/orchestrate/freezes/rack/a/b",
+            "/orchestrate/freezes/host/a b/c",
         ] {
             Key::parse(bad).unwrap_err();
         }

@@ -4,6 +4,8 @@
 pub mod codec;
 pub mod digest;
 pub mod followed;
+pub mod freeze;
+pub mod frozen;
 pub mod grants;
 pub mod health;
 pub mod instruction;

@@ -262,6 +262,11 @@ pub enum Reason {
     },
     /// What the host sees of the services that it needs has changed.
     ServicesChanged,
+    /// A freeze stands.
+    Frozen {
+        /// What is frozen, by whom and why.
+        by: String,
+    },
     /// An external script applies versions on this host.
     ExternalDriver,
     /// The host is blocked; the verdict says by what.
@@ -298,6 +303,7 @@ impl fmt::Display for Reason {
             Self::Held { step } => return write!(f, "step {step} said \"not yet\""),
             Self::Lacks { service } => return write!(f, "it needs {service}"),
             Self::ServicesChanged => "a service that it needs has changed",
+            Self::Frozen { by } => by,
             Self::ExternalDriver => "versions are applied by a script here (driver = \"external\")",
             Self::Blocked => "the host is blocked",
         })

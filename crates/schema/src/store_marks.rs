@@ -2,7 +2,6 @@
 //! store answers with lower values, and a watch on it stays silent. So each read is compared with
 //! the marks taken before it began.
 
-use crate::codec;
 use crate::keys::Key;
 use crate::names::HostName;
 use crate::records::StoreIdentity;
@@ -69,7 +68,7 @@ pub fn trust_keys(host: &HostName) -> [Key; 4] {
 
 /// Extracts from a snapshot of [`trust_keys`] what the host needs to judge the store.
 pub fn store_seen(snapshot: &KeySnapshot, host: &HostName, regress: Regress) -> StoreSeen {
-    let identity = snapshot.get(&Key::Store).map(|e| codec::read::<StoreIdentity>(&e.value));
+    let identity = snapshot.get(&Key::Store).map(|e| StoreIdentity::read(&e.value));
     let revision = |key: Key| snapshot.get(&key).map(|e| e.mod_revision);
     StoreSeen {
         identity: identity.as_ref().and_then(|read| read.as_ref().ok().cloned()),

@@ -258,7 +258,7 @@ mod tests {
 
     fn seen() -> StoreSeen {
         StoreSeen {
-            identity: Some(StoreIdentity { lineage: token("L"), epoch: 2 }),
+            identity: Some(StoreIdentity::new(token("L"), 2)),
             identity_unreadable: None,
             revision: 100,
             raft_term: 5,
@@ -292,7 +292,7 @@ mod tests {
         let back = |by| StoreTrust::WentBack { by };
         check(|s| s.identity = None, back(WentBack::IdentityMissing));
         check(
-            |s| s.identity = Some(StoreIdentity { lineage: token("L"), epoch: 1 }),
+            |s| s.identity = Some(StoreIdentity::new(token("L"), 1)),
             back(WentBack::Epoch { remembered: 2, found: 1 }),
         );
         check(
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn another_lineage_is_refused_naming_both() {
         check(
-            |s| s.identity = Some(StoreIdentity { lineage: token("M"), epoch: 7 }),
+            |s| s.identity = Some(StoreIdentity::new(token("M"), 7)),
             StoreTrust::OtherLineage { ours: token("L"), theirs: token("M") },
         );
     }
@@ -343,12 +343,7 @@ mod tests {
     #[test]
     fn a_newer_epoch_is_accepted_whatever_else_is_lower() {
         check(
-            |s| {
-                *s = StoreSeen {
-                    identity: Some(StoreIdentity { lineage: token("L"), epoch: 3 }),
-                    ..StoreSeen::default()
-                }
-            },
+            |s| *s = StoreSeen { identity: Some(StoreIdentity::new(token("L"), 3)), ..StoreSeen::default() },
             StoreTrust::Accepted { epoch: 3 },
         );
     }

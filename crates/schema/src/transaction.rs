@@ -1,7 +1,7 @@
 //! A transaction of the store as a value. Pure code builds it, `etcd-session` sends it, and tests
 //! and simulations apply it to a store of their own.
 
-use crate::keys::Key;
+use crate::keys::{Key, Prefix};
 use std::collections::BTreeSet;
 
 /// Largest number of comparisons, of operations, and of reads in one transaction; etcd's default limit
@@ -17,6 +17,8 @@ pub enum Compare {
     Value(Key, Vec<u8>),
     /// The key is attached to this lease.
     Lease(Key, i64),
+    /// No key is in this range.
+    NoneIn(Prefix),
 }
 
 impl Compare {
@@ -70,6 +72,8 @@ pub struct Transaction {
     pub operations: Vec<Operation>,
     /// Keys to read if a comparison does not hold.
     pub reads: Vec<Key>,
+    /// Ranges to read if a comparison does not hold.
+    pub read_ranges: Vec<Prefix>,
     /// True if applying the transaction twice has the same effect as applying it once, so that it
     /// may be sent again after a lost answer.
     pub idempotent: bool,
@@ -89,8 +93,8 @@ pub enum TransactionError {
 impl Transaction {
     /// Returns an empty transaction that may be sent again after a lost answer.
     pub fn idempotent(name: &'static str) -> Self {
-        let (compares, operations, reads) = (Vec::new(), Vec::new(), Vec::new());
-        Self { name, compares, operations, reads, idempotent: true }
+        let (compares, operations) = (Vec::new(), Vec::new());
+        Self { name, compares, operations, reads: Vec::new(), read_ranges: Vec::new(), idempotent: true }
     }
 
     /// Returns an empty transaction that is sent again only if it was certainly not applied.
@@ -121,7 +125,8 @@ impl Transaction {
     /// # Errors
     /// Returns the rule that is broken.
     pub fn check(&self) -> Result<(), TransactionError> {
-        let largest = self.compares.len().max(self.operations.len()).max(self.reads.len());
+        let largest =
+            self.compares.len().max(self.operations.len()).max(self.reads.len() + self.read_ranges.len());
         if largest > OPERATIONS_MAX {
             return Err(TransactionError::TooLarge(largest));
         }

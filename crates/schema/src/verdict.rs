@@ -18,6 +18,8 @@ pub enum VerdictKind {
     Running,
     /// The host could continue, but waits.
     Waiting,
+    /// A freeze keeps the host from starting. No host says this about itself.
+    Frozen,
     /// The host cannot go on until the cause is removed.
     Blocked,
     /// An attempt or a validation failed.
@@ -39,6 +41,7 @@ impl VerdictKind {
             Self::Ok => "ok",
             Self::Running => "running",
             Self::Waiting => "waiting",
+            Self::Frozen => "frozen",
             Self::Blocked => "blocked",
             Self::Failed => "failed",
             Self::Suspect => "suspect",

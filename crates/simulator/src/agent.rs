@@ -14,9 +14,11 @@ use planning::host::{
 };
 use planning::policy::Policy;
 use schema::followed::{FollowedKeys, Scope};
+use schema::frozen::FrozenBy;
+use schema::keys::Prefix;
 use schema::names::{StepName, Token};
 use schema::plan::{Action, Effect};
-use schema::records::{LiveClaim, MachineInfo, RosterEntry, StoreIdentity};
+use schema::records::{LiveClaim, MachineInfo, RosterEntry, STORE_FORMAT, StoreIdentity};
 use schema::steps::StepPhase;
 use schema::store_marks::Marks;
 use schema::store_trust::StoreTrust;
@@ -47,7 +49,6 @@ pub(crate) type Step<T = ()> = Result<T, Interrupt>;
 pub(crate) struct PendingWrite {
     pub(crate) write: StoreWrite,
     pub(crate) effect: Effect,
-    pub(crate) lease: i64,
     pub(crate) fence: Fence,
     pub(crate) expected: ExpectedKeys,
     /// What the agent knew when it decided to write. A repetition writes the same.
@@ -93,6 +94,9 @@ pub(crate) struct Agent {
     pub(crate) retry_at: BootMillis,
     pub(crate) claim: Claim,
     pub(crate) facts: MachineInfo,
+    /// The freeze that keeps the host from starting.
+    pub(crate) frozen_by: Option<FrozenBy>,
+    pub(crate) freezes_timer: u64,
     pub(crate) pending: Option<(Sender, Pending)>,
     pub(crate) timer: u64,
     pub(crate) read: Option<PendingRead>,
@@ -161,6 +165,8 @@ impl Agent {
             retry_at: BootMillis(0),
             claim: Claim::default(),
             facts: MachineInfo::default(),
+            frozen_by: None,
+            freezes_timer: 0,
             pending: None,
             timer: 0,
             read: None,
@@ -291,7 +297,7 @@ impl Agent {
         }
         self.trust = change.trust;
         if change.claims_store && world.clock(self.machine).boot >= self.retry_at {
-            let identity = StoreIdentity { lineage: world.token("lineage"), epoch: 0 };
+            let identity = StoreIdentity::new(world.token("lineage"), 0);
             let transaction = create_identity(&identity);
             let sender = self.commit(world, Task::Loop, transaction, self.intent(world));
             self.pending = Some((sender, Pending::Identity));
@@ -363,6 +369,7 @@ impl Agent {
             version_file,
             cannot_record: None,
             settings_untrusted: None,
+            frozen_by: self.frozen_by.as_ref(),
             published,
             facts: &self.facts,
             waits: &[],
@@ -402,6 +409,7 @@ impl Agent {
             addresses: Vec::new(),
             agent_version: String::new(),
             driver: self.policy.driver,
+            store_format: STORE_FORMAT,
         }
     }
 
@@ -443,6 +451,10 @@ impl Agent {
                 Ok(())
             }
             Task::Claim => self.claim_due(world, timer),
+            Task::Freezes if timer == self.freezes_timer => {
+                world.send(self.machine, self.process, Task::Freezes, Call::List(Prefix::Freezes));
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

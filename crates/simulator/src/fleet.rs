@@ -114,6 +114,7 @@ impl Fleet {
                     Task::Loop => agent.loop_answer(world, sender, answer),
                     Task::Claim => agent.claim_answer(world, sender, answer),
                     Task::Mirror => agent.mirror_answer(world, sender, answer),
+                    Task::Freezes => agent.freezes_answer(world, answer),
                 })?;
             }
             Event::Delivers { machine, process, connection, changes } => {

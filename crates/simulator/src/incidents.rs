@@ -6,13 +6,21 @@ use crate::laws::Violation;
 use crate::machine::{Disk, Machine, Truth};
 use crate::scenario::{Incident, Quality};
 use crate::world::{Event, World};
-use schema::codec;
+use schema::freeze::FreezeScope;
+use schema::frozen::FrozenBy;
 use schema::keys::{Key, Prefix};
-use schema::names::{EventId, HostName, Token, Version};
-use schema::records::{RosterEntry, StoreIdentity};
+use schema::names::{EventId, HostName, Role, Token, Version};
+use schema::records::{Freeze, RosterEntry, StoreIdentity};
+use schema::time::EpochSeconds;
 use schema::transaction::Transaction;
 use schema::writes::act::{Act, EventLog};
 use schema::writes::operator;
+
+/// Returns one of two names of roles and groups.
+fn some_role(number: u32) -> Role {
+    let name = if number == 0 { "web" } else { "db" };
+    Role::new(name).unwrap_or_else(|_| unreachable!("{name} is a name"))
+}
 
 impl Fleet {
     pub(crate) fn kill(&mut self, machine: usize, again: u64) {
@@ -101,6 +109,13 @@ impl Fleet {
                 self.start_agent(number)?;
             }
             Incident::Decommission(machine, lasts) => self.decommission(machine, lasts),
+            Incident::Freeze(kind, machine, lasts) => self.freeze(kind, machine, lasts),
+            Incident::Unfreeze => self.unfreeze(),
+            Incident::ChangeRoster(machine) => {
+                let host = self.world.machines[machine].host.clone();
+                let change = self.add_host(&host);
+                self.operate(change);
+            }
         }
         Ok(())
     }
@@ -132,12 +147,13 @@ impl Fleet {
 
     /// Accepts the store with the lineage of most hosts, and the next epoch.
     fn accept(&mut self, version: &Version) {
-        let found = self.world.store.read(&[Key::Store]);
-        let identity = found.get(&Key::Store).and_then(|e| codec::read::<StoreIdentity>(&e.value).ok());
+        let mut found = self.world.store.read(&[Key::Store]);
+        found.entries.extend(self.world.store.list(&Prefix::Freezes).entries);
+        let identity = found.get(&Key::Store).and_then(|e| StoreIdentity::read(&e.value).ok());
         let Some(lineage) = self.lineage() else { return };
         let remembered = self.agents.iter().flatten().filter_map(|agent| agent.state.store.as_ref());
         let epoch = remembered.map(|store| store.epoch).chain(identity.map(|identity| identity.epoch)).max();
-        let identity = StoreIdentity { lineage, epoch: epoch.unwrap_or(0) + 1 };
+        let identity = StoreIdentity::new(lineage, epoch.unwrap_or(0) + 1);
         let act = self.act("store accept");
         self.operate(operator::accept_store(&identity, version, &found, &act));
     }
@@ -172,8 +188,43 @@ impl Fleet {
         self.world.after(lasts.max(1_000), Event::OperatorCommits(back));
     }
 
+    /// Writes a freeze, as `orchestrate freeze` does.
+    fn freeze(&mut self, kind: u32, machine: usize, lasts: Option<u64>) {
+        let host = self.world.machines[machine].host.clone();
+        let found = self.world.store.read(&[Key::Store]);
+        let identity = found.get(&Key::Store).and_then(|e| StoreIdentity::read(&e.value).ok());
+        let Some(identity) = identity else { return };
+        let scope = match kind {
+            0 => FreezeScope::Fleet,
+            1 => FreezeScope::Role(some_role(self.world.rng.u32(0..2))),
+            2 => FreezeScope::Group(some_role(self.world.rng.u32(0..2))),
+            3 => FreezeScope::Host(host),
+            _ => FreezeScope::Pause,
+        };
+        let seconds = lasts.map(|millis| i64::try_from(millis / 1000).unwrap_or(1).max(2));
+        let lease = seconds.map_or(0, |seconds| self.world.store.grant(seconds, self.world.now));
+        self.world.check_leases();
+        let at = self.world.wall();
+        let until = seconds.map(|seconds| EpochSeconds(at.0 + seconds));
+        let freeze = Freeze { by: "ann".into(), reason: String::new(), at, until };
+        let (token, act) = (self.world.token("f"), self.act("freeze"));
+        self.operate(operator::add_freeze((&scope, &token), (&freeze, lease), &identity, &found, &act));
+    }
+
+    /// Removes the oldest freeze.
+    fn unfreeze(&mut self) {
+        let found = self.world.store.list(&Prefix::Freezes);
+        let act = self.act("unfreeze");
+        if let Some(FrozenBy { scope, token, .. }) = FrozenBy::all(&found).next() {
+            self.operate(operator::remove_freeze(&scope, &token, &found, &act));
+        }
+    }
+
     fn add_host(&mut self, host: &HostName) -> Transaction {
-        let entry = RosterEntry { since: self.world.wall(), ..RosterEntry::default() };
+        let since = self.world.wall();
+        let role = self.world.rng.bool().then(|| some_role(self.world.rng.u32(0..2)));
+        let group = self.world.rng.bool().then(|| some_role(self.world.rng.u32(0..2)));
+        let entry = RosterEntry { role, group, since, ..RosterEntry::default() };
         let found = self.world.store.read(&[Key::Host(host.clone())]);
         let act = self.act("hosts add");
         operator::add_host(host, &entry, &found, &act)
@@ -224,6 +275,7 @@ impl Fleet {
                 self.reinstall(machine);
             }
         }
+        self.unfreeze();
         if self.agents.iter().flatten().any(needs_operator) {
             self.accept(&version);
         } else if !is_desired {

@@ -5,10 +5,12 @@ use crate::machine::{Machine, Truth};
 use crate::store::{Change, Store};
 use planning::host::HostState;
 use schema::codec;
+use schema::freeze::FreezeScope;
+use schema::frozen::FrozenBy;
 use schema::instruction::Epoch;
 use schema::keys::{Key, Prefix, StatusState};
 use schema::names::{HostName, StatusType, Token, Version};
-use schema::records::LiveClaim;
+use schema::records::{LiveClaim, RosterEntry};
 use schema::snapshot::Entry;
 use schema::steps::StepPhase;
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,10 +90,21 @@ impl Laws {
         let instruction =
             epoch.and_then(|epoch| epoch.instruction(found.get(&Key::CurrentVersion)).ok().flatten());
         let wanted = instruction.map(|instruction| instruction.version);
-        self.start_is_wrong = (wanted.as_ref() != Some(version)).then(|| Violation {
-            law: "I4",
-            what: format!("{} starts {version}, and the fleet shall run {wanted:?}", machine.host),
-        });
+        let roster = store.entry(&Key::Host(machine.host.clone()).to_string());
+        let roster: RosterEntry = roster.and_then(|e| codec::read(&e.value).ok()).unwrap_or_default();
+        let scopes = FreezeScope::of_host(&machine.host, roster.role.as_ref(), roster.group.as_ref());
+        let freezes = store.list(&Prefix::Freezes);
+        let frozen = FrozenBy::all(&freezes).find(|frozen| scopes.contains(&frozen.scope));
+        self.start_is_wrong = match frozen {
+            Some(by) => {
+                Some(Violation { law: "R2", what: format!("{} starts {version}, and {by}", machine.host) })
+            }
+            None if wanted.as_ref() == Some(version) => None,
+            None => Some(Violation {
+                law: "I4",
+                what: format!("{} starts {version}, and the fleet shall run {wanted:?}", machine.host),
+            }),
+        };
     }
 
     /// Takes over the content of a store that was restored from a backup.

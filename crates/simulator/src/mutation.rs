@@ -33,11 +33,24 @@ impl Mutation {
     /// All planted bugs.
     pub const ALL: &[Self] = &[
         in_transaction("the start does not compare the desired version", |t| {
-            t.compares.retain(|c| !matches!(c, Compare::Revision(Key::CurrentVersion, _)));
+            t.compares.retain(|c| !is_target(c));
+        }),
+        in_transaction("the start does not compare the freezes", |t| {
+            t.compares.retain(|c| !matches!(c, Compare::NoneIn(_)));
+        }),
+        in_transaction("the start does not compare the roster entry", |t| {
+            if is_of_host(t) {
+                t.compares.retain(|c| !matches!(c, Compare::Revision(Key::Host(_), _)));
+            }
+        }),
+        in_transaction("a freeze does not mark the store", |t| {
+            if t.operations.iter().any(|o| matches!(o, Operation::Put { key: Key::Freeze(..), .. })) {
+                t.operations.retain(|o| *o.key() != Key::Store);
+            }
         }),
         in_transaction("a write does not compare the claim", |t| {
             if is_of_host(t) {
-                t.compares.retain(|c| !matches!(c, Compare::Revision(Key::Live(_), _)));
+                t.compares.retain(|c| !matches!(c, Compare::Revision(Key::Live(_), _) | Compare::Lease(..)));
             }
         }),
         in_transaction("a late write is not refused", |t| {
@@ -46,7 +59,7 @@ impl Mutation {
         in_transaction("a write does not compare the listing", |t| {
             t.compares.retain(|c| match c {
                 Compare::Value(key, _) | Compare::Revision(key, _) => !matches!(key, Key::Announced(_)),
-                Compare::Lease(..) => true,
+                Compare::Lease(..) | Compare::NoneIn(_) => true,
             });
         }),
         in_transaction("a result leaves the other states of its type", |t| {
@@ -117,6 +130,10 @@ impl Mutation {
     pub(crate) fn plan(&self, plan: &mut Plan) {
         (self.plan)(plan);
     }
+}
+
+fn is_target(compare: &Compare) -> bool {
+    matches!(compare, Compare::Revision(Key::CurrentVersion, _) | Compare::Value(Key::CurrentVersion, _))
 }
 
 /// True for the transaction of a host, which always writes its report.

@@ -63,6 +63,13 @@ pub(crate) enum Incident {
     Reinstall(usize),
     /// A copy of a machine starts under the same name.
     Clone(usize),
+    /// Hosts are frozen: the fleet (0), those of a role (1) or group (2), one host (3), or a pause (4);
+    /// for this time, if it is given.
+    Freeze(u32, usize, Option<u64>),
+    /// The oldest freeze is removed.
+    Unfreeze,
+    /// A host gets another role and group.
+    ChangeRoster(usize),
     /// A host is decommissioned, and added again after this time.
     Decommission(usize, u64),
 }
@@ -160,7 +167,7 @@ impl Scenario {
             1 => rng.u64(5_000..60_000),
             _ => rng.u64(MINUTE..10 * MINUTE),
         };
-        match rng.u32(0..24) {
+        match rng.u32(0..32) {
             0..8 => Incident::Trigger(rng.usize(0..self.versions.len())),
             8 => Incident::Unset,
             9..11 => Incident::Retry(host),
@@ -171,6 +178,12 @@ impl Scenario {
             20 => Incident::ChangeLeader,
             21 => Incident::Reinstall(host),
             22 => Incident::Clone(host),
+            23..27 => {
+                let lasts = rng.bool().then_some(lasts);
+                Incident::Freeze(rng.u32(0..5), host, lasts)
+            }
+            27..30 => Incident::Unfreeze,
+            30 => Incident::ChangeRoster(host),
             _ => Incident::Decommission(host, lasts),
         }
     }

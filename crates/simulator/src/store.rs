@@ -61,7 +61,9 @@ impl Store {
         let before = self.revision();
         let CommandResult::Txn(answer) = self.core.apply(command, now)? else { return Err(Refusal::Stopped) };
         if !answer.succeeded {
-            let found = self.read(&transaction.reads);
+            let mut found = self.read(&transaction.reads);
+            let ranges = transaction.read_ranges.iter().map(|prefix| self.list(prefix).entries);
+            ranges.for_each(|entries| found.entries.extend(entries));
             return Ok(Committed { applied: false, found, changes: Vec::new() });
         }
         let keys = transaction.operations.iter().map(|operation| operation.key().to_string());
@@ -96,12 +98,8 @@ impl Store {
 
     /// Reads all keys of a range.
     pub(crate) fn list(&self, prefix: &Prefix) -> KeySnapshot {
-        let prefix = prefix.to_string();
-        let mut range_end = prefix.as_bytes().to_vec();
-        if let Some(last) = range_end.last_mut() {
-            *last += 1;
-        }
-        let request = PbRangeRequest { key: prefix.into(), range_end, ..PbRangeRequest::default() };
+        let (key, range_end) = range(prefix);
+        let request = PbRangeRequest { key, range_end, ..PbRangeRequest::default() };
         let found = self.core.range(&request).map(|answer| answer.kvs).unwrap_or_default();
         let entries = found
             .into_iter()
@@ -178,6 +176,16 @@ fn entry_of(kv: PbKeyValue) -> Entry {
     }
 }
 
+/// Returns the first key of a range, and its end.
+fn range(prefix: &Prefix) -> (Vec<u8>, Vec<u8>) {
+    let key = prefix.to_string().into_bytes();
+    let mut end = key.clone();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    (key, end)
+}
+
 /// Returns the request of a transaction.
 fn request(transaction: &Transaction) -> PbTxnRequest {
     PbTxnRequest {
@@ -188,24 +196,21 @@ fn request(transaction: &Transaction) -> PbTxnRequest {
 }
 
 /// Numbers of the enumeration `CompareTarget` in etcd's `rpc.proto`.
+const TARGET_CREATE: i32 = 1;
 const TARGET_MOD: i32 = 2;
 const TARGET_VALUE: i32 = 3;
 const TARGET_LEASE: i32 = 4;
 
 fn compare(compare: &Compare) -> PbCompare {
-    let (key, target, union) = match compare {
-        Compare::Revision(key, revision) => (key, TARGET_MOD, PbTargetUnion::ModRevision(*revision)),
-        Compare::Value(key, value) => (key, TARGET_VALUE, PbTargetUnion::Value(value.clone())),
-        Compare::Lease(key, lease) => (key, TARGET_LEASE, PbTargetUnion::Lease(*lease)),
+    let one = |key: &Key| (key.to_string().into_bytes(), Vec::new());
+    let ((key, range_end), target, union) = match compare {
+        Compare::Revision(key, revision) => (one(key), TARGET_MOD, PbTargetUnion::ModRevision(*revision)),
+        Compare::Value(key, value) => (one(key), TARGET_VALUE, PbTargetUnion::Value(value.clone())),
+        Compare::Lease(key, lease) => (one(key), TARGET_LEASE, PbTargetUnion::Lease(*lease)),
+        Compare::NoneIn(prefix) => (range(prefix), TARGET_CREATE, PbTargetUnion::CreateRevision(0)),
     };
     // The result 0 is "equal".
-    PbCompare {
-        result: 0,
-        target,
-        key: key.to_string().into(),
-        range_end: Vec::new(),
-        target_union: Some(union),
-    }
+    PbCompare { result: 0, target, key, range_end, target_union: Some(union) }
 }
 
 fn operation(operation: &Operation) -> PbTxnRequestOp {

@@ -5,7 +5,7 @@ use crate::machine::Machine;
 use crate::mutation::Mutation;
 use crate::scenario::Scenario;
 use crate::store::{Change, Committed, Store};
-use schema::keys::Key;
+use schema::keys::{Key, Prefix};
 use schema::names::Token;
 use schema::snapshot::KeySnapshot;
 use schema::time::{BootMillis, EpochSeconds, Now};
@@ -22,6 +22,7 @@ pub(crate) enum Task {
     Loop,
     Claim,
     Mirror,
+    Freezes,
 }
 
 /// A request to the store.
@@ -29,6 +30,7 @@ pub(crate) enum Task {
 pub(crate) enum Call {
     Commit { transaction: Transaction, intent: Intent },
     Read(Vec<Key>),
+    List(Prefix),
     Grant(i64),
     KeepAlive(i64),
     SecondsLeft(i64),
@@ -253,6 +255,7 @@ impl World {
         let now = self.now;
         Ok(match call {
             Call::Read(keys) => Answer::Read(self.store.read(&keys)),
+            Call::List(prefix) => Answer::Read(self.store.list(&prefix)),
             Call::Grant(seconds) => {
                 let lease = self.store.grant(seconds, now);
                 self.check_leases();

@@ -4,7 +4,7 @@
 use crate::agent::{Agent, Pending, PendingWrite, Step, write_backoff};
 use crate::laws::Intent;
 use crate::world::{Answer, Call, REQUEST_MILLIS, Sender, Task, World};
-use planning::host::{Decision, Fact, StoreWrite, store_view};
+use planning::host::{Decision, Fact, KnownStore, StoreWrite, store_view};
 use schema::keys::Key;
 use schema::plan::Effect;
 use schema::snapshot::KeySnapshot;
@@ -14,7 +14,7 @@ use schema::writes::{Fence, WriteRefusal};
 impl Agent {
     /// Writes what an effect says. The answer comes later.
     pub(crate) fn write(&mut self, world: &mut World, decision: &Decision, effect: Effect) -> Step {
-        let Some((lease, live_revision)) = self.claim.held() else {
+        let Some((live_lease, live_revision)) = self.claim.held() else {
             self.refused(world, WriteRefusal::Claim);
             return Ok(());
         };
@@ -23,11 +23,12 @@ impl Agent {
         }
         let published =
             store_view::published(&self.followed, &self.state.host, self.written.as_ref(), live_revision);
-        let known = (published, &self.trust);
+        let known = KnownStore { published, trust: &self.trust, followed: &self.followed };
         let Some(write) = StoreWrite::of_effect(&effect, &self.state, decision, known, world.wall()) else {
             return Ok(());
         };
-        let fence = Fence { live_revision, store_revision: self.followed.keys.revision_of(&Key::Store) };
+        let store_revision = self.followed.keys.revision_of(&Key::Store);
+        let fence = Fence { live_revision, live_lease, store_revision };
         let expected = write.expected();
         let starts = match &effect {
             Effect::CommitStart { instruction } => Some(instruction.version.clone()),
@@ -35,14 +36,13 @@ impl Agent {
         };
         let intent = Intent { starts, ..self.intent(world) };
         let deadline = world.now + REQUEST_MILLIS;
-        let pending =
-            PendingWrite { write, effect, lease, fence, expected, intent, deadline, reads_back: false };
+        let pending = PendingWrite { write, effect, fence, expected, intent, deadline, reads_back: false };
         self.send_write(world, Box::new(pending));
         Ok(())
     }
 
     pub(crate) fn send_write(&mut self, world: &mut World, pending: Box<PendingWrite>) {
-        let content = pending.write.content(&self.state, pending.lease, pending.fence);
+        let content = pending.write.content(&self.state, pending.fence);
         let sender = if pending.reads_back {
             let call = Call::Read(content.keys_to_judge());
             world.send(self.machine, self.process, Task::Loop, call)
@@ -97,11 +97,17 @@ impl Agent {
                 return Ok(());
             }
         };
-        let content = pending.write.content(&self.state, pending.lease, pending.fence);
+        let content = pending.write.content(&self.state, pending.fence);
         match content.outcome(&found) {
             Outcome::Applied(revision) => self.written_at(world, *pending, revision),
             Outcome::Refused(refusal) => {
                 self.refused(world, refusal);
+                Ok(())
+            }
+            Outcome::Frozen(by) => {
+                world.note(|| format!("{}: {by}", self.state.host));
+                self.frozen_by = Some(by);
+                self.freezes_due(world);
                 Ok(())
             }
             Outcome::Repeat(found) => {

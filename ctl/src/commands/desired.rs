@@ -8,9 +8,11 @@ use crate::settings::Flavour;
 use clap::Args;
 use etcd_session::StoreError;
 use schema::codec;
-use schema::keys::Key;
+use schema::freeze::FreezeScope;
+use schema::frozen::FrozenBy;
+use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Version};
-use schema::records::{Driver, LiveClaim};
+use schema::records::{Driver, LiveClaim, RosterEntry, StoreIdentity};
 use schema::snapshot::KeySnapshot;
 use serde_json::json;
 
@@ -138,9 +140,16 @@ pub(super) async fn pending_update(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     // No agent can claim a host name that is not valid, so there is no claim to read.
-    let live = store.settings.host(None).ok().map(Key::Live);
-    let keys: Vec<Key> = [Key::CurrentVersion].into_iter().chain(live.clone()).collect();
-    let read = store.session.read_keys(&keys, store.deadline).await;
+    let host = store.settings.host(None).ok();
+    let live = host.clone().map(Key::Live);
+    let mut keys = vec![Key::CurrentVersion, Key::Store];
+    keys.extend(live.clone());
+    keys.extend(host.clone().map(Key::Host));
+    let mut read = store.session.read_keys(&keys, store.deadline).await;
+    if read.as_ref().is_ok_and(has_brakes) {
+        read = store.session.read_all(&keys, &[Prefix::Freezes], None, store.deadline).await;
+    }
+    let frozen_by = host.zip(read.as_ref().ok()).and_then(|(host, snapshot)| frozen_by(&host, snapshot));
     let desired = desired(&read, &LocalState::of(store.settings));
     // If the file cannot be read, the answer must be neither "no" nor "nothing is installed".
     let (pending, installed) = match local::installed_version(store.settings) {
@@ -160,14 +169,35 @@ pub(super) async fn pending_update(
         "desired": version,
         "installed": installed.filter(|text| !text.is_empty()),
         "agent_drives": agent_drives,
+        "frozen_by": frozen_by.as_ref().map(ToString::to_string),
     });
-    output.answer(&answer, |o| o.line(pending.text()));
+    let starts = matches!(pending, Pending::Yes | Pending::NoClueAndNothingInstalled);
+    let frozen_by = frozen_by.filter(|_| starts && !options.peek);
+    output.answer(&answer, |o| match &frozen_by {
+        Some(frozen) => o.line(&format!("Held back: {frozen}")),
+        None => o.line(pending.text()),
+    });
     if agent_drives && !options.peek {
         // Any other exit code could make a script start the work that the agent does.
         output::note("the agent on this host applies updates");
         return Ok(Exit::CannotTell);
     }
-    Ok(Exit::Own(pending.code()))
+    // A script starts its work on the codes 0 and 3.
+    Ok(if frozen_by.is_some() { Exit::CannotTell } else { Exit::Own(pending.code()) })
+}
+
+/// True if freezes may stand in the store.
+fn has_brakes(snapshot: &KeySnapshot) -> bool {
+    let identity = snapshot.get(&Key::Store).and_then(|entry| StoreIdentity::read(&entry.value).ok());
+    identity.is_some_and(|identity| identity.has_brakes)
+}
+
+/// Returns the freeze that matches a host.
+fn frozen_by(host: &HostName, snapshot: &KeySnapshot) -> Option<FrozenBy> {
+    let roster = snapshot.get(&Key::Host(host.clone()));
+    let roster: RosterEntry = roster.and_then(|entry| codec::read(&entry.value).ok()).unwrap_or_default();
+    let scopes = FreezeScope::of_host(host, roster.role.as_ref(), roster.group.as_ref());
+    FrozenBy::all(snapshot).find(|frozen| scopes.contains(&frozen.scope))
 }
 
 /// Returns the driver of the host, from the claim under the key `live`; `None` without a live

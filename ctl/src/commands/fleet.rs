@@ -12,7 +12,7 @@ use schema::snapshot::KeySnapshot;
 
 /// The ranges with the values that verdicts depend on. [`KEYS`] are read too. Of the listings only
 /// the keys are read, because the keys hold all of their information.
-const RANGES: [Prefix; 8] = [
+const RANGES: [Prefix; 9] = [
     Prefix::Statuses,
     Prefix::Hosts,
     Prefix::Lives,
@@ -21,6 +21,7 @@ const RANGES: [Prefix; 8] = [
     Prefix::ReportingAll,
     Prefix::HealthAll,
     Prefix::Maintenances,
+    Prefix::Freezes,
 ];
 const KEYS: [Key; 2] = [Key::CurrentVersion, Key::Store];
 

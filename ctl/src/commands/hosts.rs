@@ -202,8 +202,8 @@ async fn decommission(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let snapshot = read_host_keys(store, host).await?;
-    let about_all = [Key::CurrentVersion, Key::Store];
-    let known = snapshot.entries.len() - about_all.iter().filter(|key| snapshot.get(key).is_some()).count();
+    let is_of_host = |key: &&String| Key::parse(key).is_ok_and(|key| key.host() == Some(host));
+    let known = snapshot.entries.keys().filter(is_of_host).count();
     if known == 0 {
         return Err(Failure::no(format!("host {host} is not known")));
     }

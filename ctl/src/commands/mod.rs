@@ -7,6 +7,7 @@ mod desired;
 mod enroll;
 mod failures;
 mod fleet;
+mod freezes;
 mod hosts;
 mod lint;
 mod local;
@@ -29,6 +30,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use context::{Store, now};
 use etcd_session::{Deadline, EndpointSource, Session, SessionConfig};
+use freezes::RolloutVerb;
 use hosts::HostsVerb;
 use schema::records::certificate_warning;
 use services::ServicesVerb;
@@ -62,6 +64,15 @@ pub(crate) enum Verb {
 #[command(rename_all = "snake_case")]
 pub(crate) enum UpdateVerb {
     TriggerUpdate(trigger::TriggerUpdate),
+    Freeze(freezes::Freeze),
+    Unfreeze(freezes::Unfreeze),
+    /// List the freezes: 0 none, 1 some
+    Freezes,
+    /// The update of the whole fleet
+    Rollout {
+        #[command(subcommand)]
+        verb: RolloutVerb,
+    },
     /// Print the desired version of the fleet
     CurrentVersion,
     /// Check whether the store answers
@@ -146,6 +157,7 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
             let about_fleet = matches!(
                 verb,
                 UpdateVerb::RunningVersions
+                    | UpdateVerb::Freezes
                     | UpdateVerb::CheckSingleVersion(_)
                     | UpdateVerb::GetFailures(_)
                     | UpdateVerb::HostsAtVersion(_)
@@ -216,6 +228,10 @@ fn session_config(most: Duration, settings: &Settings) -> SessionConfig {
 async fn update(verb: UpdateVerb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     match verb {
         UpdateVerb::TriggerUpdate(options) => trigger::trigger_update(options, store, output).await,
+        UpdateVerb::Freeze(options) => freezes::freeze(options, store, output).await,
+        UpdateVerb::Unfreeze(options) => freezes::unfreeze(options, store, output).await,
+        UpdateVerb::Freezes => freezes::freezes(store, output).await,
+        UpdateVerb::Rollout { verb } => freezes::rollout(verb, store, output).await,
         UpdateVerb::CurrentVersion => desired::current_version(store, output).await,
         UpdateVerb::Ping => ping::ping(store, output).await,
         UpdateVerb::PendingUpdate(options) => desired::pending_update(options, store, output).await,

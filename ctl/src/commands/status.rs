@@ -1,7 +1,7 @@
 //! The fleet as a whole: `status` and `unaccounted`.
 
 use super::context::{Store, now};
-use super::{fleet, maintenance, services};
+use super::{fleet, freezes, maintenance, services};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use catalog::GuardSettings;
@@ -123,6 +123,7 @@ fn print_status(fleet: &Fleet, extras: &StatusExtras, revision: i64, output: &mu
             hosts.into_iter().map(move |host| json!({ "host": host, "version": version }))
         }).collect::<Vec<_>>(),
         "alarms": extras.alarms,
+        "freezes": fleet.freezes().iter().map(freezes::json_of).collect::<Vec<_>>(),
         "down": down.iter().map(|down| {
             json!({ "host": down.host, "check": down.check, "output": down.line })
         }).collect::<Vec<_>>(),
@@ -144,6 +145,7 @@ fn print_status(fleet: &Fleet, extras: &StatusExtras, revision: i64, output: &mu
             _ => "desired: none".into(),
         });
         o.line(&format!("hosts: {}, not ok: {}", fleet.hosts().len(), not_ok.len()));
+        fleet.freezes().iter().for_each(|frozen| o.line(&frozen.to_string()));
         section(o, versions.is_empty());
         o.table(["VERSION", "HOSTS"], versions.iter().map(|(v, n)| [v.to_string(), n.to_string()]));
         section(o, not_ok.is_empty());

@@ -47,7 +47,7 @@ pub(super) async fn store_verb(
 async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let snapshot = store.session.read_keys(&[Key::Store, Key::CurrentVersion], store.deadline).await?;
     super::desired::remember(&snapshot, store);
-    let identity = snapshot.get(&Key::Store).map(|entry| codec::read::<StoreIdentity>(&entry.value));
+    let identity = snapshot.get(&Key::Store).map(|entry| StoreIdentity::read(&entry.value));
     let members = store.session.members(store.deadline).await?;
     // Some users may not read alarms; the rest of the answer is still useful to them.
     let alarms = store.session.alarms(store.deadline).await.map_err(|e| output::warn(&e.to_string())).ok();
@@ -93,8 +93,11 @@ async fn accept(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let lineage = lineage.map(Token::new).transpose().map_err(Failure::usage)?;
-    let found = store.session.read_all(&[Key::Store], &[Prefix::Reports], None, store.deadline).await?;
-    let key = found.get(&Key::Store).map(|entry| codec::read::<StoreIdentity>(&entry.value));
+    let found = store
+        .session
+        .read_all(&[Key::Store], &[Prefix::Reports, Prefix::Freezes], None, store.deadline)
+        .await?;
+    let key = found.get(&Key::Store).map(|entry| StoreIdentity::read(&entry.value));
     let key = match key.transpose() {
         Ok(key) => key,
         Err(error) if lineage.is_none() => {
@@ -173,7 +176,7 @@ fn next_identity(
         ));
     }
     let epochs = reported.iter().map(|r| r.epoch).chain(key.map(|key| key.epoch));
-    Ok(StoreIdentity { lineage, epoch: epochs.max().unwrap_or(0) + 1 })
+    Ok(StoreIdentity::new(lineage, epochs.max().unwrap_or(0) + 1))
 }
 
 #[cfg(test)]
@@ -191,7 +194,7 @@ mod tests {
         reported: &[(&str, u64)],
         expected: Result<(&str, u64), Exit>,
     ) {
-        let key = key.map(|(lineage, epoch)| StoreIdentity { lineage: token(lineage), epoch });
+        let key = key.map(|(lineage, epoch)| StoreIdentity::new(token(lineage), epoch));
         let reported: Vec<_> = reported
             .iter()
             .map(|(lineage, epoch)| ReportedStore { lineage: token(lineage), epoch: *epoch })

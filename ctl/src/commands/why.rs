@@ -33,7 +33,7 @@ pub(super) async fn read_host_keys(store: &Store<'_>, host: &HostName) -> Result
         let of_host = list.suffixes().filter(|suffix| suffix.rsplit('/').next() == Some(host.as_str()));
         keys.extend(of_host.filter_map(|suffix| Key::parse(&format!("{prefix}{suffix}")).ok()));
     }
-    let snapshot = session.read_all(&keys, &[], at, *deadline).await?;
+    let snapshot = session.read_all(&keys, &[Prefix::Freezes], at, *deadline).await?;
     super::desired::remember(&snapshot, store);
     Ok(snapshot)
 }

@@ -40,6 +40,11 @@ pub(super) fn reads_of_an_empty_store() -> Vec<Row> {
         row("nobody is registered", "debug_timeout 43", 0, "No Hosts registered!\n"),
         row("nobody can tell", "status", 2, "fleet: unknown\ndesired: none\nhosts: 0, not ok: 0\n")
             .says("no version has been triggered"),
+        row("nobody could start", "freeze --reason disk", 1, "").says("no agent has used it"),
+        row("nothing is frozen", "unfreeze", 1, "").says("the fleet is not frozen"),
+        row("there is no freeze", "freezes", 0, ""),
+        row("nobody could start, so nothing is paused", "rollout pause", 1, "").says("no agent has used it"),
+        row("nothing was paused", "rollout resume", 0, "").says("not paused"),
         row("everybody is accounted for", "unaccounted", 0, ""),
         row("an empty roster", "hosts list", 0, ""),
         row("no such host", "why web-1", 1, "").says("web-1 is not known"),

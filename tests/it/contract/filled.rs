@@ -27,6 +27,7 @@ pub(super) fn reads_of_a_filled_store() -> Vec<Row> {
         row("looking only", "pending_update --peek", 0, YES).installed("42"),
         row("the installed version, stripped", "local_version", 0, "42\n").installed(" 42 \n"),
         row("each version once", "running_versions", 0, "42\n43\n"),
+        row("there is no freeze", "freezes", 0, ""),
         row("all there", "verify_hosts 43", 0, "").input("web-1\nweb-2\n"),
         row("all there, as sent from elsewhere", "verify_hosts 43", 0, "")
             .input("\n  web-1\r\nweb-2\n web-1\n\n"),
@@ -175,6 +176,14 @@ pub(super) fn writes_to_a_filled_store() -> Vec<Row> {
         row("a host was not worked on", "maintenance off", 0, "").gone("/orchestrate/maintenance/web-1"),
         row("a service takes nothing new", "drain web --hostname web-2", 0, "")
             .something_stands("/orchestrate/maintenance/web-2"),
+        row("the fleet is frozen", "freeze --reason disk", 0, "")
+            .something_stands("/orchestrate/store")
+            .says("the fleet is frozen by"),
+        row("a role is frozen for a while", "freeze --role web --for 2h --reason disk", 0, "")
+            .says("role web is frozen by"),
+        row("nothing is frozen", "unfreeze --role web", 1, "").says("role web is not frozen"),
+        row("updates are paused", "rollout pause --reason disk", 0, "").says("updates are paused by"),
+        row("nothing was paused", "rollout resume", 0, "").says("not paused"),
         row("retained instances are dropped", "drop-stale", 0, "").something_stands("/orchestrate/release_view"),
         row("the next version", "trigger_update 44", 0, "").stands("/current_version", "44").says("4 of 5 hosts were unsettled"),
         row("the same version again", "trigger_update 43", 0, "").stands("/current_version", "43"),

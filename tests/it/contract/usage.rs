@@ -61,6 +61,19 @@ fn wrong_usage() -> Vec<Row> {
         "wait_for web --level some",
         "maintenance",
         "maintenance maybe",
+        "freeze",
+        "freeze --reason",
+        "freeze --reason disk --role a --group b",
+        "freeze --reason disk --role a/b",
+        "freeze --reason disk --hostname web_9",
+        "freeze --reason disk --for soon",
+        "freeze --reason disk --for 1s",
+        "unfreeze --id a --all",
+        "unfreeze --id a/b",
+        "freezes web",
+        "rollout",
+        "rollout pause disk",
+        "rollout resume now",
         "drop-stale web",
         "lint",
         "dns",
@@ -87,6 +100,8 @@ fn wrong_usage() -> Vec<Row> {
     ] {
         rows.push(row("wrong arguments", line, 64, ""));
     }
+    let reason = "x".repeat(257);
+    rows.push(row("a long reason", "freeze --reason", 64, "").argument(&reason).says("256 bytes"));
     for code in ["x", "", "1.5", "0x1", "99999999999999999999"] {
         rows.push(row("a code that is no integer", "update_own_status puppet", 64, "").argument(code));
     }

@@ -47,6 +47,7 @@ impl Agent {
             addresses: Vec::new(),
             agent_version: String::new(),
             driver: Driver::Agent,
+            store_format: 1,
         };
         let gate = watch::Sender::new(Gate { open: true, ..Gate::default() });
         let roster = RosterEntry::default();

@@ -23,6 +23,7 @@ fn claim(instance: &str, boot: &str) -> LiveClaim {
         addresses: Vec::new(),
         agent_version: String::new(),
         driver: Driver::Agent,
+        store_format: 1,
     }
 }
 
@@ -225,7 +226,7 @@ async fn keys_that_somebody_deleted_are_written_again_after_a_check() {
 async fn in_a_restored_store_the_old_lease_is_not_kept_alive() {
     let mut fixture = Fixture::new().await;
     let lineage = Token::new("l").expect("a token");
-    let identity = codec::write(&StoreIdentity { lineage: lineage.clone(), epoch: 0 });
+    let identity = codec::write(&StoreIdentity::new(lineage.clone(), 0));
     let store_revision = fixture.put(&Key::Store, &identity).await;
     let memory = |revision| StoreMemory {
         lineage: lineage.clone(),

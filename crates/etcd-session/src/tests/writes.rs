@@ -1,5 +1,5 @@
 use super::{Fixture, host, version};
-use crate::{Class, Deadline, StoreError, TargetSet, Written};
+use crate::{Class, Deadline, HostWritten, StoreError, TargetSet};
 use schema::keys::{Key, StatusState};
 use schema::names::{EventId, StatusType, Token};
 use schema::records::{Report, StatusRecord};
@@ -19,7 +19,6 @@ fn report(write_id: &str) -> Report {
 /// A store in which the host holds its name.
 struct Claimed {
     fixture: Fixture,
-    lease: i64,
     fence: Fence,
 }
 
@@ -27,20 +26,21 @@ impl Claimed {
     async fn new() -> Self {
         let mut fixture = Fixture::new().await;
         let store_revision = fixture.put(&Key::Store, "{}").await;
-        let live_revision = fixture.put(&Key::Live(host()), "{}").await;
-        let lease = fixture.others.lease_grant(3600, None).await.expect("a lease").id();
-        Self { fixture, lease, fence: Fence { live_revision, store_revision } }
+        let live_lease = fixture.others.lease_grant(3600, None).await.expect("a lease").id();
+        let options = etcd_client::PutOptions::new().with_lease(live_lease);
+        let live = fixture.others.put(Key::Live(host()).to_string(), "{}", Some(options)).await;
+        let live_revision = live.expect("written").header().expect("a header").revision();
+        Self { fixture, fence: Fence { live_revision, live_lease, store_revision } }
     }
 
     /// Lists the host under a version, with a result.
-    async fn list(&self, of: &str, report: &Report, listed: Option<&str>) -> Result<Written, StoreError> {
+    async fn list(&self, of: &str, report: &Report, listed: Option<&str>) -> Result<HostWritten, StoreError> {
         let record =
             StatusRecord { at: EpochSeconds(1), version: None, code: Some(0), reason: String::new() };
         let write = HostWrite {
             host: &host(),
-            lease: self.lease,
             fence: self.fence,
-            target_revision: None,
+            start: None,
             listing: Listing::Set(version(of), EpochSeconds(1)),
             statuses: vec![(StatusType::apply(), StatusState::Success, record)],
             report,
@@ -69,7 +69,7 @@ async fn a_host_recognises_its_own_write_after_the_answer_was_lost() {
     let written = claimed.list("2", &report("w2"), Some("1")).await;
     lost.await.expect("an answer was lost");
     let found = claimed.fixture.read(&[Key::Report(host())]).await;
-    assert_eq!(written, Ok(Written::Done(found.revision_of(&Key::Report(host())))));
+    assert_eq!(written, Ok(HostWritten::Done(found.revision_of(&Key::Report(host())))));
     assert_eq!(claimed.listed().await, ["2"]);
     let count = claimed.fixture.others.get(Key::Report(host()).to_string(), None).await.expect("read");
     assert_eq!(count.kvs()[0].version(), 2, "it was written once");
@@ -85,7 +85,7 @@ async fn a_write_that_was_not_sent_is_repeated() {
         sleep(Duration::from_secs(5)).await;
         store.set_link(Link::Open);
     });
-    assert!(matches!(claimed.list("2", &report("w2"), Some("1")).await, Ok(Written::Done(_))));
+    assert!(matches!(claimed.list("2", &report("w2"), Some("1")).await, Ok(HostWritten::Done(_))));
     assert_eq!(claimed.listed().await, ["2"]);
 }
 
@@ -107,7 +107,7 @@ async fn a_host_that_lost_its_claim_or_its_store_writes_nothing() {
     for (key, refusal) in [(Key::Live(host()), WriteRefusal::Claim), (Key::Store, WriteRefusal::Store)] {
         let mut claimed = Claimed::new().await;
         claimed.fixture.put(&key, "another").await;
-        assert_eq!(claimed.list("1", &report("w"), None).await, Ok(Written::Refused(refusal)));
+        assert_eq!(claimed.list("1", &report("w"), None).await, Ok(HostWritten::Refused(refusal)));
         assert!(claimed.listed().await.is_empty());
     }
 }
@@ -119,7 +119,7 @@ async fn a_host_that_is_listed_otherwise_than_it_believes_is_listed_once() {
     for (n, believed) in [None, Some("3"), Some("1")].into_iter().enumerate() {
         let of = ["2", "1", "2"][n];
         let written = claimed.list(of, &report(&format!("n{n}")), believed).await;
-        assert!(matches!(written, Ok(Written::Done(_))), "{written:?}");
+        assert!(matches!(written, Ok(HostWritten::Done(_))), "{written:?}");
         assert_eq!(claimed.listed().await, [of], "believed {believed:?}");
     }
 }
@@ -138,7 +138,7 @@ async fn however_the_connection_breaks_a_write_is_applied_once() {
             store.cut();
         });
         let written = claimed.list("2", &report("w2"), Some("1")).await;
-        assert!(matches!(written, Ok(Written::Done(_))), "{break_after}: {written:?}");
+        assert!(matches!(written, Ok(HostWritten::Done(_))), "{break_after}: {written:?}");
         assert_eq!(claimed.listed().await, ["2"], "{break_after}");
         let found = claimed.fixture.others.get(Key::Report(host()).to_string(), None).await.expect("read");
         assert_eq!(found.kvs()[0].version(), 2, "{break_after}");

@@ -4,10 +4,13 @@
 
 use crate::fleet::verdict::{Blocked, FailedBy, FleetVerdict, Running, Waiting};
 use schema::codec;
+use schema::freeze::FreezeScope;
+use schema::frozen::FrozenBy;
 use schema::health::Health;
 use schema::instruction::{Epoch, Instruction};
 use schema::keys::{Key, StatusState};
 use schema::names::{HostName, ServiceName, StatusType, Version};
+use schema::plan::Phase;
 use schema::records::{Driver, LiveClaim, Maintenance, Report, RosterEntry, StatusRecord};
 use schema::snapshot::Entry;
 use schema::verdict::{BlockedBy, HostVerdict, WaitingOn};
@@ -141,6 +144,7 @@ pub struct Fleet {
     pub(super) skipped: usize,
     pub(super) unreadable: BTreeSet<String>,
     pub(super) services: Services,
+    freezes: Vec<FrozenBy>,
     /// Hosts that can never go on by themselves, each with the loop that holds it.
     pub(super) deadlocks: BTreeMap<HostName, Vec<(HostName, ServiceName)>>,
 }
@@ -156,6 +160,7 @@ impl Fleet {
             skipped: 0,
             unreadable: BTreeSet::new(),
             services: Services::default(),
+            freezes: Vec::new(),
             deadlocks: BTreeMap::new(),
         };
         for (text, value) in entries {
@@ -210,6 +215,9 @@ impl Fleet {
             | Key::DropStale
             | Key::Config(_)
             | Key::Event(_) => {}
+            Key::Freeze(scope, token) => {
+                self.freezes.push(FrozenBy { scope, token, freeze: codec::read(value).ok() });
+            }
         }
     }
 
@@ -324,6 +332,7 @@ impl Fleet {
             .or_else(|| self.failed(facts).map(FleetVerdict::Failed))
             .or_else(|| self.blocked(facts).map(FleetVerdict::Blocked))
             .or_else(|| deadlock().map(FleetVerdict::Blocked))
+            .or_else(|| self.frozen(host, facts).map(FleetVerdict::Frozen))
             .or_else(|| self.waiting(facts).map(FleetVerdict::Waiting))
             .or_else(|| self.running(facts).map(FleetVerdict::Running))
             .unwrap_or(FleetVerdict::Ok)
@@ -379,6 +388,28 @@ impl Fleet {
             }
             _ => None,
         }
+    }
+
+    /// Returns the freeze that keeps a host from starting: one that matches it while it is not at the
+    /// target and has disturbed nothing yet.
+    fn frozen(&self, host: &HostName, facts: &HostFacts) -> Option<FrozenBy> {
+        let target = self.target.version()?;
+        if self.freezes.is_empty() || facts.listed.iter().eq([target]) {
+            return None;
+        }
+        let report = facts.readable_report().filter(|_| facts.live.is_some())?;
+        if !matches!(report.phase, Phase::Idle | Phase::Prefetch | Phase::Start) {
+            return None;
+        }
+        let roster = facts.roster.as_ref();
+        let (role, group) = (roster.and_then(|r| r.role.as_ref()), roster.and_then(|r| r.group.as_ref()));
+        let scopes = FreezeScope::of_host(host, role, group);
+        self.freezes.iter().find(|frozen| scopes.contains(&frozen.scope)).cloned()
+    }
+
+    /// Returns the freezes that stand.
+    pub fn freezes(&self) -> &[FrozenBy] {
+        &self.freezes
     }
 
     fn waiting(&self, facts: &HostFacts) -> Option<Waiting> {

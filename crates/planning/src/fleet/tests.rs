@@ -52,6 +52,7 @@ fn claim(driver: Driver) -> String {
         addresses: Vec::new(),
         agent_version: String::new(),
         driver,
+        store_format: 1,
     })
 }
 

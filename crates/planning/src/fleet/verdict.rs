@@ -1,5 +1,7 @@
 //! The verdict of a reader about a host.
 
+use schema::freeze::FreezeScope;
+use schema::frozen::FrozenBy;
 use schema::names::{HostName, ServiceName, StatusType, Version};
 use schema::records::StatusRecord;
 use schema::time::EpochSeconds;
@@ -91,6 +93,8 @@ pub enum FleetVerdict {
     Failed(FailedBy),
     /// The host cannot go on until the cause is removed.
     Blocked(Blocked),
+    /// A freeze keeps the host from starting.
+    Frozen(FrozenBy),
     /// The host would go on, but waits.
     Waiting(Waiting),
     /// The host is on its way to the target.
@@ -128,6 +132,7 @@ impl FleetVerdict {
             Self::Failed(FailedBy::Report(failed)) => failed.kind(),
             Self::Failed(_) => VerdictKind::Failed,
             Self::Blocked(_) => VerdictKind::Blocked,
+            Self::Frozen(_) => VerdictKind::Frozen,
             Self::Waiting(_) => VerdictKind::Waiting,
             Self::Running(_) => VerdictKind::Running,
             Self::Ok => VerdictKind::Ok,
@@ -147,6 +152,7 @@ impl FleetVerdict {
             Self::Blocked(Blocked::Deadlock(hosts)) => {
                 format!("a deadlock: {}", super::waits::describe_loop(hosts))
             }
+            Self::Frozen(by) => by.to_string(),
             Self::Waiting(Waiting::On(on)) => on.message(),
             Self::Waiting(Waiting::Status(kind)) => format!("{kind} said \"not yet\""),
             Self::Running(running) => running.message(),
@@ -195,6 +201,8 @@ impl FleetVerdict {
             Self::Blocked(Blocked::Deadlock(_)) => {
                 "one of the hosts in the loop needs less, or another host has the service"
             }
+            Self::Frozen(FrozenBy { scope: FreezeScope::Pause, .. }) => "`orchestrate rollout resume`",
+            Self::Frozen(_) => "`orchestrate unfreeze`",
             Self::Waiting(Waiting::On(WaitingOn::Service(_))) => {
                 "enough instances of the service at that level"
             }

@@ -173,7 +173,9 @@ impl<'a> WaitGraph<'a> {
                 FleetVerdict::Failed(_) | FleetVerdict::Blocked(_) => {
                     Prospect::Stuck(format!("{}: {}", verdict.kind().as_str(), verdict.message()))
                 }
-                FleetVerdict::Waiting(_) | FleetVerdict::Running(_) => Prospect::Open(verdict.message()),
+                FleetVerdict::Frozen(_) | FleetVerdict::Waiting(_) | FleetVerdict::Running(_) => {
+                    Prospect::Open(verdict.message())
+                }
             };
             // A host without an agent that is only not yet listed under the target provides no
             // further services.

@@ -280,6 +280,10 @@ impl Decider<'_> {
         if !self.may_start() {
             return self.hold_before_start(hold(Phase::Start, Reason::StoreAway, None));
         }
+        if let Some(by) = self.observed.frozen_by {
+            let because = Reason::Frozen { by: by.to_string() };
+            return self.hold_before_start(hold(Phase::Start, because, None));
+        }
         let instruction = attempt.instruction.clone();
         // The report that the start transaction writes names the phase that begins with it.
         act(Phase::Apply, Reason::AttemptUnderWay, Effect::CommitStart { instruction })

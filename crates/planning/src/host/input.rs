@@ -1,6 +1,7 @@
 //! The inputs and the result of a decision.
 
 use crate::policy::Policy;
+use schema::frozen::FrozenBy;
 use schema::instruction::{Instruction, InstructionOrder};
 use schema::keys::StatusState;
 use schema::names::{StatusType, Token, Version};
@@ -79,6 +80,9 @@ pub struct Observed<'a> {
     /// Why the settings are not trusted, if they are not: somebody else may be able to write them
     /// and would then decide what runs on this host.
     pub settings_untrusted: Option<String>,
+    /// The freeze that keeps the host from starting, if one does. Hosts look at freezes only when they
+    /// start, and follow them from then on until they may.
+    pub frozen_by: Option<&'a FrozenBy>,
     /// What the store contains about this host; `None` if that is not known.
     pub published: Option<Published>,
     /// Facts about the machine.

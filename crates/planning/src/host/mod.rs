@@ -22,4 +22,4 @@ pub use state::{
     REPORTS_IN_A_BURST, RunningStep, StepReport, Validation, ValidationResult,
 };
 pub use trust::{HighestSeen, TrustChange, reassess};
-pub use write::StoreWrite;
+pub use write::{KnownStore, StoreWrite};

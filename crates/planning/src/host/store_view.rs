@@ -4,12 +4,14 @@
 use crate::host::input::{Published, Target};
 use schema::codec;
 use schema::followed::{FollowedKeys, Scope};
+use schema::freeze::FreezeScope;
 use schema::instruction::{Epoch, InstructionOrder};
 use schema::keys::{Key, StatusState};
 use schema::names::{HostName, StatusType, Version};
-use schema::records::{RosterEntry, StatusRecord};
+use schema::records::{RosterEntry, StatusRecord, StoreIdentity};
 use schema::store_marks::{Regress, store_seen};
 use schema::store_trust::{StoreMemory, StoreSeen};
+use schema::writes::host::StartGuard;
 
 /// Returns the keys that an agent mirrors: the target, the store's identity and its own keys.
 pub fn scope(host: &HostName, listing: Option<&Version>) -> Scope {
@@ -72,15 +74,39 @@ pub fn retry(followed: &FollowedKeys, host: &HostName, epoch: u64) -> Option<Ins
 
 /// Returns the epoch that the host has accepted, and since when it counts in the store.
 fn epoch_of(followed: &FollowedKeys, number: u64) -> Epoch {
-    Epoch { number, accepted_at: followed.keys.revision_of(&Key::Store) }
+    let accepted_at = Epoch::read(followed.keys.get(&Key::Store)).map(|epoch| epoch.accepted_at);
+    Epoch { number, accepted_at: accepted_at.unwrap_or_else(|_| followed.keys.revision_of(&Key::Store)) }
 }
 
 /// True if an operator decommissioned the host.
 pub fn decommissioned(followed: &FollowedKeys, host: &HostName) -> bool {
-    let entry = followed.keys.get(&Key::Host(host.clone()));
-    entry
-        .and_then(|e| codec::read::<RosterEntry>(&e.value).ok())
-        .is_some_and(|roster| roster.decommissioned.is_some())
+    roster(followed, host).is_some_and(|roster| roster.decommissioned.is_some())
+}
+
+fn roster(followed: &FollowedKeys, host: &HostName) -> Option<RosterEntry> {
+    codec::read(&followed.keys.get(&Key::Host(host.clone()))?.value).ok()
+}
+
+/// Returns the freezes that would match the host; none in a store without brakes. Role and group are
+/// those of the roster.
+pub fn freeze_scopes(followed: &FollowedKeys, host: &HostName) -> Vec<FreezeScope> {
+    let identity = followed.keys.get(&Key::Store).and_then(|e| StoreIdentity::read(&e.value).ok());
+    if !identity.is_some_and(|identity| identity.has_brakes) {
+        return Vec::new();
+    }
+    let roster = roster(followed, host).unwrap_or_default();
+    FreezeScope::of_host(host, roster.role.as_ref(), roster.group.as_ref())
+}
+
+/// Returns what the start transaction compares.
+pub fn start_guard(followed: &FollowedKeys, host: &HostName, target_revision: i64) -> StartGuard {
+    let target = followed.keys.get(&Key::CurrentVersion);
+    StartGuard {
+        target_revision,
+        target_value: target.map(|entry| entry.value.clone()).unwrap_or_default(),
+        scopes: freeze_scopes(followed, host),
+        roster_revision: followed.keys.revision_of(&Key::Host(host.clone())),
+    }
 }
 
 /// Returns what the store holds for the host: what the host last wrote, or what was read since.

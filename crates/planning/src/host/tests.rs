@@ -7,6 +7,8 @@ use super::*;
 use crate::policy::{Leftovers, Policy, Step, Steps};
 use crate::settings::ValidationRule;
 use proptest::prelude::*;
+use schema::freeze::FreezeScope;
+use schema::frozen::FrozenBy;
 use schema::instruction::{Instruction, InstructionOrder};
 use schema::keys::StatusState;
 use schema::names::{HostName, StatusType, StepName, Token, Version};
@@ -72,6 +74,7 @@ struct World {
     claim: Claim,
     cannot_record: Option<(String, BootMillis)>,
     settings_untrusted: Option<String>,
+    frozen_by: Option<FrozenBy>,
     published: Published,
     file: VersionFile,
     facts: MachineInfo,
@@ -118,6 +121,7 @@ impl World {
             claim: Claim::Held,
             cannot_record: None,
             settings_untrusted: None,
+            frozen_by: None,
             published: Published::default(),
             file: VersionFile::Content(None),
             facts: MachineInfo::default(),
@@ -179,6 +183,7 @@ impl World {
             version_file: self.file.clone(),
             cannot_record: self.cannot_record.clone(),
             settings_untrusted: self.settings_untrusted.clone(),
+            frozen_by: self.frozen_by.as_ref(),
             published: Some(self.published.clone()),
             facts: &self.facts,
             waits: &self.waits,
@@ -746,6 +751,23 @@ fn a_validation_that_fails_as_a_new_instruction_comes_counts() {
     world.act();
     assert_eq!((world.runs("packages"), world.published.listing.clone()), (0, None));
     assert_eq!(world.status(StatusType::validation()), [StatusState::Failed]);
+}
+
+#[test]
+fn a_frozen_host_fetches_and_validates_and_starts_when_it_may() {
+    let mut world = settled_at("1");
+    let token = Token::new("t").unwrap();
+    world.frozen_by = Some(FrozenBy { scope: FreezeScope::Fleet, token, freeze: None });
+    world.trigger("2");
+    world.pass(Duration::from_secs(300));
+    assert_eq!((world.runs("fetch"), world.runs("packages")), (1, 0));
+    assert!(world.runs("http") > 1, "it is validated as ever");
+    assert_eq!(world.published.listing, Some(version("1")));
+    let plan = world.decide().plan;
+    assert_eq!(plan.because.to_string(), "the fleet is frozen; why cannot be read");
+    world.frozen_by = None;
+    world.settle();
+    assert_eq!(world.published.listing, Some(version("2")));
 }
 
 #[test]

@@ -104,7 +104,7 @@ mod tests {
     use schema::store_trust::WentBack;
 
     fn identity(lineage: &str, epoch: u64) -> StoreIdentity {
-        StoreIdentity { lineage: Token::new(lineage).unwrap(), epoch }
+        StoreIdentity::new(Token::new(lineage).unwrap(), epoch)
     }
 
     fn memory() -> StoreMemory {

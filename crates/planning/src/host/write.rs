@@ -2,13 +2,15 @@
 
 use crate::host::input::{Decision, Published};
 use crate::host::state::HostState;
+use crate::host::store_view;
+use schema::followed::FollowedKeys;
 use schema::keys::StatusState;
 use schema::names::StatusType;
 use schema::plan::Effect;
 use schema::records::{Report, StatusRecord};
 use schema::store_trust::StoreTrust;
 use schema::time::EpochSeconds;
-use schema::writes::host::{ExpectedKeys, HostWrite, Listing};
+use schema::writes::host::{ExpectedKeys, HostWrite, Listing, StartGuard};
 use schema::writes::{Fence, WriteRefusal};
 use std::collections::BTreeMap;
 
@@ -16,7 +18,7 @@ use std::collections::BTreeMap;
 /// to.
 #[derive(Debug, Clone)]
 pub struct StoreWrite {
-    target_revision: Option<i64>,
+    start: Option<StartGuard>,
     listing: Listing,
     statuses: BTreeMap<StatusType, (StatusState, StatusRecord)>,
     report: Report,
@@ -25,41 +27,53 @@ pub struct StoreWrite {
     is_trusted: bool,
 }
 
+/// What a host knows of its store when it writes.
+#[derive(Debug)]
+pub struct KnownStore<'a> {
+    /// What the store holds for the host. If that is not known, the transaction finds out: it
+    /// compares the listing, and is repeated with the one found.
+    pub published: Option<Published>,
+    /// Whether the host acts on what the store says.
+    pub trust: &'a StoreTrust,
+    /// The keys that the host follows.
+    pub followed: &'a FollowedKeys,
+}
+
 impl StoreWrite {
     /// Returns the write of an effect; `None` if the effect does not write to the store.
-    /// `published` is what the store holds for the host. If that is not known, the transaction finds
-    /// out: it compares the listing, and is repeated with the one found.
     pub fn of_effect(
         effect: &Effect,
         state: &HostState,
         decision: &Decision,
-        (published, trust): (Option<Published>, &StoreTrust),
+        known: KnownStore<'_>,
         at: EpochSeconds,
     ) -> Option<Self> {
-        let (listing, target_revision) = match effect {
-            Effect::CommitStart { instruction } => (Listing::Remove, Some(instruction.order.revision)),
+        let (listing, start) = match effect {
+            Effect::CommitStart { instruction } => {
+                let guard = store_view::start_guard(known.followed, &state.host, instruction.order.revision);
+                (Listing::Remove, Some(guard))
+            }
             Effect::Announce { version } => (Listing::Set(version.clone(), at), None),
             Effect::Withdraw => (Listing::Remove, None),
             Effect::Report => (Listing::Keep, None),
             Effect::RunStep { .. } | Effect::WriteVersionFile { .. } => return None,
         };
-        let published = published.unwrap_or_default();
-        let is_trusted = *trust == StoreTrust::Trusted;
+        let published = known.published.unwrap_or_default();
+        let is_trusted = *known.trust == StoreTrust::Trusted;
         // A store that went back gets no results, but the report may say that the host is blocked.
         let mut statuses = if is_trusted { state.statuses.clone() } else { BTreeMap::new() };
         statuses.retain(|kind, wanted| !is_in_store(&published.statuses, kind, wanted));
         let report = decision.report.clone();
-        Some(Self { target_revision, listing, statuses, report, published, is_trusted })
+        Some(Self { start, listing, statuses, report, published, is_trusted })
     }
 
     /// Returns the content of the transaction.
-    pub fn content<'a>(&'a self, state: &'a HostState, lease: i64, fence: Fence) -> HostWrite<'a> {
+    pub fn content<'a>(&'a self, state: &'a HostState, fence: Fence) -> HostWrite<'a> {
         let statuses = self.statuses.iter().map(|(kind, (s, record))| (kind.clone(), *s, record.clone()));
         HostWrite {
             host: &state.host,
-            lease,
             fence,
-            target_revision: self.target_revision,
+            start: self.start.clone(),
             listing: self.listing.clone(),
             statuses: statuses.collect(),
             report: &self.report,

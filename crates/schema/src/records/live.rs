@@ -34,6 +34,18 @@ pub struct LiveClaim {
     /// What applies versions on this host.
     #[serde(default)]
     pub driver: Driver,
+    /// The newest format of the store's identity that the agent reads; 1 for agents that do not know
+    /// freezes.
+    #[serde(default = "first_format", skip_serializing_if = "is_first_format")]
+    pub store_format: u32,
+}
+
+fn first_format() -> u32 {
+    1
+}
+
+fn is_first_format(format: &u32) -> bool {
+    *format == first_format()
 }
 
 impl fmt::Display for LiveClaim {

@@ -2,6 +2,7 @@
 //! not know, and accept the plain text of the original tool where it wrote one.
 
 mod event;
+mod freeze;
 mod live;
 mod machine;
 mod maintenance;
@@ -14,6 +15,7 @@ mod store;
 mod wait;
 
 pub use event::{EVENT_TEXT_MAX_BYTES, Event};
+pub use freeze::Freeze;
 pub use live::{Driver, LiveClaim};
 pub use machine::{CERTIFICATE_WARNING, MachineInfo, certificate_warning};
 pub use maintenance::{Maintenance, MaintenanceEntry, MaintenanceMode};
@@ -28,5 +30,5 @@ pub use service::{
     usable_addresses,
 };
 pub use status::{REASON_MAX_BYTES, StatusRecord};
-pub use store::StoreIdentity;
+pub use store::{STORE_FORMAT, StoreIdentity};
 pub use wait::Wait;

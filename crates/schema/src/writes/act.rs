@@ -138,7 +138,7 @@ mod tests {
     fn every_transaction_of_an_operator_carries_one_event_and_can_be_sent() {
         let host = HostName::new("h").unwrap();
         let (version, at) = (Version::new("v2").unwrap(), EpochSeconds(7));
-        let identity = crate::records::StoreIdentity { lineage: Token::new("abc").unwrap(), epoch: 1 };
+        let identity = crate::records::StoreIdentity::new(Token::new("abc").unwrap(), 1);
         let entry =
             |value: &str| Entry { value: value.into(), create_revision: 1, mod_revision: 4, lease: 0 };
         let mut found = KeySnapshot { revision: 9, ..KeySnapshot::default() };

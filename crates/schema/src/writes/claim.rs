@@ -67,6 +67,6 @@ pub fn create_identity(identity: &StoreIdentity) -> Transaction {
     // Only the first write creates the identity, so a repeated attempt does no harm.
     let mut transaction =
         Transaction::idempotent("create the store's identity").when(Compare::absent(Key::Store));
-    transaction.put(Key::Store, codec::write(identity), 0);
+    transaction.put(Key::Store, identity.write(), 0);
     transaction
 }

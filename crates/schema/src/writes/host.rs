@@ -4,10 +4,12 @@
 
 use super::{Fence, WriteRefusal, add_status};
 use crate::codec;
-use crate::keys::{Key, StatusState};
+use crate::freeze::FreezeScope;
+use crate::frozen::FrozenBy;
+use crate::keys::{Key, Prefix, StatusState};
 use crate::names::{HostName, StatusType, Version};
 use crate::records::{Report, StatusRecord};
-use crate::snapshot::KeySnapshot;
+use crate::snapshot::{Entry, KeySnapshot};
 use crate::time::EpochSeconds;
 use crate::transaction::{Compare, Transaction};
 
@@ -28,18 +30,31 @@ pub enum Listing {
 pub struct HostWrite<'a> {
     /// Name of the host that writes.
     pub host: &'a HostName,
-    /// Live lease, for keys that must be deleted when the host's agent ends.
-    pub lease: i64,
     /// Revisions that must be unchanged.
     pub fence: Fence,
-    /// Revision that `/current_version` must still have, if given. The start transaction uses it.
-    pub target_revision: Option<i64>,
+    /// What the start transaction compares besides; `None` for the other transactions.
+    pub start: Option<StartGuard>,
     /// Change of the listing.
     pub listing: Listing,
     /// Results to write. Each written state removes the other states of its type.
     pub statuses: Vec<(StatusType, StatusState, StatusRecord)>,
     /// Report to write with the transaction.
     pub report: &'a Report,
+}
+
+/// What the start transaction compares: that the host is still asked to start, and that nothing
+/// forbids it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartGuard {
+    /// Revision that `/current_version` must still have.
+    pub target_revision: i64,
+    /// Value that it must have too: a restored store uses its revisions again.
+    pub target_value: Vec<u8>,
+    /// The freezes that would match the host. It is empty in a store without brakes, in which there
+    /// is no freeze: the identity of the store, which is compared too, says so.
+    pub scopes: Vec<FreezeScope>,
+    /// Revision of the roster entry from which the scopes follow. It is compared if there are scopes.
+    pub roster_revision: i64,
 }
 
 /// What a host believes that the store holds before its transaction.
@@ -63,6 +78,8 @@ pub enum Outcome {
     Applied(i64),
     /// A comparison failed, so nothing was written.
     Refused(WriteRefusal),
+    /// A freeze stands, so nothing was written.
+    Frozen(FrozenBy),
     /// It was not applied, or the keys were not the expected ones. It can be repeated with those that
     /// were found.
     Repeat(ExpectedKeys),
@@ -73,8 +90,8 @@ impl HostWrite<'_> {
     pub fn transaction(&self, expected: &ExpectedKeys) -> Transaction {
         let mut transaction = Transaction::once("write the host's state");
         self.fence.add_to(&mut transaction, self.host);
-        if let Some(revision) = self.target_revision {
-            transaction.compares.push(Compare::Revision(Key::CurrentVersion, revision));
+        if let Some(start) = &self.start {
+            self.add_guard(start, &mut transaction);
         }
         let report = Key::Report(self.host.clone());
         transaction.compares.push(Compare::Revision(report.clone(), expected.report_revision));
@@ -87,6 +104,19 @@ impl HostWrite<'_> {
         }
         transaction.reads = self.keys_to_judge();
         transaction
+    }
+
+    fn add_guard(&self, start: &StartGuard, transaction: &mut Transaction) {
+        transaction.compares.push(Compare::Revision(Key::CurrentVersion, start.target_revision));
+        transaction.compares.push(Compare::Value(Key::CurrentVersion, start.target_value.clone()));
+        if start.scopes.is_empty() {
+            return;
+        }
+        let roster = Key::Host(self.host.clone());
+        transaction.compares.push(Compare::Revision(roster, start.roster_revision));
+        let ranges = || start.scopes.iter().cloned().map(Prefix::FreezesOf);
+        transaction.compares.extend(ranges().map(Compare::NoneIn));
+        transaction.read_ranges.extend(ranges());
     }
 
     fn add_listing(&self, transaction: &mut Transaction, announced: Option<&[u8]>) {
@@ -104,8 +134,8 @@ impl HostWrite<'_> {
         match &self.listing {
             Listing::Set(version, at) => {
                 let listing = Key::RunningVersion(version.clone(), host.clone());
-                transaction.put(listing, at.0.to_string(), self.lease);
-                transaction.put(key, version.as_str(), self.lease);
+                transaction.put(listing, at.0.to_string(), self.fence.live_lease);
+                transaction.put(key, version.as_str(), self.fence.live_lease);
             }
             _ if announced.is_some() => transaction.delete(key),
             _ => {}
@@ -115,7 +145,14 @@ impl HostWrite<'_> {
     /// Returns the keys from which [`HostWrite::outcome`] judges.
     pub fn keys_to_judge(&self) -> Vec<Key> {
         let host = || self.host.clone();
-        vec![Key::Announced(host()), Key::Live(host()), Key::Store, Key::CurrentVersion, Key::Report(host())]
+        vec![
+            Key::Announced(host()),
+            Key::Live(host()),
+            Key::Store,
+            Key::CurrentVersion,
+            Key::Report(host()),
+            Key::Host(host()),
+        ]
     }
 
     /// Judges what became of the transaction, by the keys that were found after it.
@@ -126,8 +163,20 @@ impl HostWrite<'_> {
         if let Some(refusal) = self.fence.broken(self.host, found) {
             return Outcome::Refused(refusal);
         }
-        if self.target_revision.is_some_and(|revision| revision != found.revision_of(&Key::CurrentVersion)) {
-            return Outcome::Refused(WriteRefusal::Target);
+        if let Some(start) = &self.start {
+            let is_target = |found: &Entry| {
+                (found.mod_revision, &found.value) == (start.target_revision, &start.target_value)
+            };
+            if !found.get(&Key::CurrentVersion).is_some_and(is_target) {
+                return Outcome::Refused(WriteRefusal::Target);
+            }
+            let roster = found.revision_of(&Key::Host(self.host.clone()));
+            if !start.scopes.is_empty() && start.roster_revision != roster {
+                return Outcome::Refused(WriteRefusal::Roster);
+            }
+            if let Some(frozen) = FrozenBy::all(found).find(|frozen| start.scopes.contains(&frozen.scope)) {
+                return Outcome::Frozen(frozen);
+            }
         }
         let announced = found.get(&Key::Announced(self.host.clone()));
         Outcome::Repeat(ExpectedKeys {

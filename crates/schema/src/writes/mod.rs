@@ -13,28 +13,37 @@ use crate::codec;
 use crate::keys::{Key, StatusState};
 use crate::names::{HostName, StatusType};
 use crate::records::StatusRecord;
-use crate::snapshot::KeySnapshot;
+use crate::snapshot::{Entry, KeySnapshot};
 use crate::transaction::{Compare, Transaction};
 use std::fmt;
 
-/// Revisions that every transaction of a host compares.
+/// What every transaction of a host compares.
+///
+/// A restored store uses its revisions again, so a revision alone does not say that the claim is the
+/// same: the claim of another agent can have got it. The id of a lease is random.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fence {
     /// Revision of the host's claim `/orchestrate/live/<host>`.
     pub live_revision: i64,
+    /// Lease that the claim is attached to, as are the keys that must end with the agent.
+    pub live_lease: i64,
     /// Revision of `/orchestrate/store`; 0 if the key does not exist.
     pub store_revision: i64,
 }
 
 impl Fence {
     fn add_to(self, transaction: &mut Transaction, host: &HostName) {
-        transaction.compares.push(Compare::Revision(Key::Live(host.clone()), self.live_revision));
+        let live = Key::Live(host.clone());
+        transaction.compares.push(Compare::Revision(live.clone(), self.live_revision));
+        transaction.compares.push(Compare::Lease(live, self.live_lease));
         transaction.compares.push(Compare::Revision(Key::Store, self.store_revision));
     }
 
     /// Returns the comparison that does not hold in what was found.
     fn broken(self, host: &HostName, found: &KeySnapshot) -> Option<WriteRefusal> {
-        if found.revision_of(&Key::Live(host.clone())) != self.live_revision {
+        let live = found.get(&Key::Live(host.clone()));
+        let is_held = |live: &Entry| (live.mod_revision, live.lease) == (self.live_revision, self.live_lease);
+        if !live.is_some_and(is_held) {
             return Some(WriteRefusal::Claim);
         }
         (found.revision_of(&Key::Store) != self.store_revision).then_some(WriteRefusal::Store)
@@ -50,6 +59,8 @@ pub enum WriteRefusal {
     Store,
     /// `/current_version` changed.
     Target,
+    /// The roster entry of the host changed.
+    Roster,
 }
 
 impl fmt::Display for WriteRefusal {
@@ -58,6 +69,7 @@ impl fmt::Display for WriteRefusal {
             Self::Claim => "claim of the host name",
             Self::Store => "identity of the store",
             Self::Target => "desired version",
+            Self::Roster => "roster entry",
         })
     }
 }

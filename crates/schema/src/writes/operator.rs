@@ -2,10 +2,12 @@
 
 use super::act::Act;
 use crate::codec;
+use crate::freeze::FreezeScope;
+use crate::frozen::FrozenBy;
 use crate::instruction::Epoch;
 use crate::keys::Key;
-use crate::names::{HostName, ServiceName, Version};
-use crate::records::{DropStaleRequest, Maintenance, RetryRequest, RosterEntry, StoreIdentity};
+use crate::names::{HostName, ServiceName, Token, Version};
+use crate::records::{DropStaleRequest, Freeze, Maintenance, RetryRequest, RosterEntry, StoreIdentity};
 use crate::snapshot::KeySnapshot;
 use crate::time::EpochSeconds;
 use crate::transaction::{Compare, Transaction};
@@ -32,7 +34,8 @@ pub fn set_target(version: &Version, only_if_unchanged: bool, found: &KeySnapsho
 }
 
 /// Returns the transaction that accepts the store for the whole fleet: it writes the identity with
-/// the next epoch, and the desired version, if the identity is still the one that was found.
+/// the next epoch, and the desired version, if the identity is still the one that was found. The
+/// freezes, which `found` contains as well, keep their effect.
 pub fn accept_store(
     identity: &StoreIdentity,
     version: &Version,
@@ -41,7 +44,10 @@ pub fn accept_store(
 ) -> Transaction {
     let mut transaction = Transaction::once("accept the store")
         .when(Compare::Revision(Key::Store, found.revision_of(&Key::Store)));
-    transaction.put(Key::Store, codec::write(identity), 0);
+    let before = found.get(&Key::Store).and_then(|entry| StoreIdentity::read(&entry.value).ok());
+    let has_brakes = before.is_some_and(|before| before.has_brakes) || FrozenBy::all(found).next().is_some();
+    let identity = StoreIdentity { has_brakes, ..identity.clone() };
+    transaction.put(Key::Store, identity.write(), 0);
     transaction.put(Key::CurrentVersion, version.as_str(), 0);
     act.add_event(transaction, &Key::Store, found)
 }
@@ -104,6 +110,35 @@ pub fn set_maintenance(
     } else {
         transaction.put(key.clone(), codec::write(maintenance), 0);
     }
+    act.add_event(transaction, &key, found)
+}
+
+/// Returns the transaction that writes a freeze under a key of its own. In a store without brakes it
+/// also marks the store, so that older agents start nothing; `identity` is what was found.
+pub fn add_freeze(
+    (scope, token): (&FreezeScope, &Token),
+    (freeze, lease): (&Freeze, i64),
+    identity: &StoreIdentity,
+    found: &KeySnapshot,
+    act: &Act,
+) -> Transaction {
+    let key = Key::Freeze(scope.clone(), token.clone());
+    let mut transaction = Transaction::once("write the freeze")
+        .when(Compare::Revision(Key::Store, found.revision_of(&Key::Store)))
+        .when(Compare::absent(key.clone()));
+    transaction.put(key.clone(), codec::write(freeze), lease);
+    if let Some(entry) = found.get(&Key::Store).filter(|_| !identity.has_brakes) {
+        transaction.put(Key::Store, identity.clone().with_brakes(entry).write(), 0);
+    }
+    act.add_event(transaction, &key, found)
+}
+
+/// Returns the transaction that removes a freeze, if it is still as it was found.
+pub fn remove_freeze(scope: &FreezeScope, token: &Token, found: &KeySnapshot, act: &Act) -> Transaction {
+    let key = Key::Freeze(scope.clone(), token.clone());
+    let mut transaction =
+        Transaction::once("remove the freeze").when(Compare::Revision(key.clone(), found.revision_of(&key)));
+    transaction.delete(key.clone());
     act.add_event(transaction, &key, found)
 }
 

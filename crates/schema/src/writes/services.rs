@@ -35,8 +35,6 @@ pub struct ServiceWrite<'a> {
     pub fence: Fence,
     /// Work lease, to which records are attached.
     pub work_lease: i64,
-    /// Live lease, to which the health is attached.
-    pub live_lease: i64,
     /// Services to change, at most [`SERVICES_IN_WRITE`].
     pub changes: Vec<(ServiceName, ServiceChange)>,
 }
@@ -54,7 +52,7 @@ impl ServiceWrite<'_> {
                         transaction.put(record_key, record.as_str(), self.work_lease);
                     }
                     if let Some(health) = health {
-                        transaction.put(health_key, health.as_str(), self.live_lease);
+                        transaction.put(health_key, health.as_str(), self.fence.live_lease);
                     }
                 }
                 ServiceChange::Remove => {

@@ -1,10 +1,11 @@
 //! The transactions, applied to a store that is a map.
 
 use super::claim::ClaimWrite;
-use super::host::{ExpectedKeys, HostWrite, Listing, Outcome};
+use super::host::{ExpectedKeys, HostWrite, Listing, Outcome, StartGuard};
 use super::services::{OneShotServices, ServiceChange, ServiceWrite};
 use super::{Fence, WriteRefusal};
 use crate::codec;
+use crate::freeze::FreezeScope;
 use crate::health::Health;
 use crate::keys::{Key, StatusState};
 use crate::names::{HostName, ServiceName, StatusType, Token, Version};
@@ -38,6 +39,7 @@ impl Store {
             Compare::Revision(key, revision) => self.0.revision_of(key) == *revision,
             Compare::Value(key, value) => self.0.get(key).is_some_and(|entry| entry.value == *value),
             Compare::Lease(key, lease) => self.0.get(key).is_some_and(|entry| entry.lease == *lease),
+            Compare::NoneIn(prefix) => self.keys(&prefix.to_string()).is_empty(),
         };
         if !transaction.compares.iter().all(holds) {
             return false;
@@ -86,6 +88,7 @@ fn claimed() -> (Store, Fence) {
     store.put(&Key::CurrentVersion, b"v2", 0);
     let fence = Fence {
         live_revision: store.0.revision_of(&Key::Live(host())),
+        live_lease: LEASE,
         store_revision: store.0.revision_of(&Key::Store),
     };
     (store, fence)
@@ -112,7 +115,7 @@ fn commit(store: &mut Store, write: &HostWrite<'_>, announced: Option<Vec<u8>>) 
 }
 
 fn write<'a>(host: &'a HostName, report: &'a Report, fence: Fence, listing: Listing) -> HostWrite<'a> {
-    HostWrite { host, lease: LEASE, fence, target_revision: None, listing, statuses: Vec::new(), report }
+    HostWrite { host, fence, start: None, listing, statuses: Vec::new(), report }
 }
 
 #[test]
@@ -121,7 +124,13 @@ fn a_write_is_refused_by_what_changed_and_recognised_by_its_id() {
     let check = |change: &dyn Fn(&mut Store), expected: &Outcome| {
         let (mut store, fence) = claimed();
         let mut write = write(&host, &ours, fence, Listing::Remove);
-        write.target_revision = Some(store.0.revision_of(&Key::CurrentVersion));
+        let target_revision = store.0.revision_of(&Key::CurrentVersion);
+        write.start = Some(StartGuard {
+            target_revision,
+            target_value: b"v2".to_vec(),
+            scopes: Vec::new(),
+            roster_revision: 0,
+        });
         change(&mut store);
         assert_eq!(&commit(&mut store, &write, None), expected);
         let written = store.keys("/orchestrate/reports/").len();
@@ -162,6 +171,57 @@ fn a_late_write_is_refused_after_a_newer_one() {
     assert!(!store.apply(&report.transaction(&expected)));
 }
 
+/// A restored store counts its revisions from the backup on again.
+#[test]
+fn a_write_from_before_a_restore_is_refused_though_the_revisions_are_the_same() {
+    let (host, report) = (host(), report("ours"));
+    let (mut store, fence) = claimed();
+    let target_revision = store.0.revision_of(&Key::CurrentVersion);
+    let guard = |value: &str| {
+        let target_value = value.as_bytes().to_vec();
+        Some(StartGuard { target_revision, target_value, scopes: Vec::new(), roster_revision: 0 })
+    };
+    let check = |store: &mut Store, fence: Fence, value: &str, refusal: WriteRefusal| {
+        let start = HostWrite { start: guard(value), ..write(&host, &report, fence, Listing::Remove) };
+        assert_eq!(commit(store, &start, None), Outcome::Refused(refusal));
+    };
+    // Another agent has claimed the name, or another version is desired.
+    check(&mut store, Fence { live_lease: LEASE + 1, ..fence }, "v2", WriteRefusal::Claim);
+    check(&mut store, fence, "v3", WriteRefusal::Target);
+    let start = HostWrite { start: guard("v2"), ..write(&host, &report, fence, Listing::Remove) };
+    assert!(matches!(commit(&mut store, &start, None), Outcome::Applied(_)));
+}
+
+#[test]
+fn a_start_is_refused_while_a_freeze_stands() {
+    let (host, report) = (host(), report("ours"));
+    let role = crate::names::Role::new("web").unwrap();
+    let scopes = FreezeScope::of_host(&host, Some(&role), None);
+    let others = [
+        FreezeScope::Role(crate::names::Role::new("db").unwrap()),
+        FreezeScope::Group(role.clone()),
+        FreezeScope::Host(HostName::new("h2").unwrap()),
+    ];
+    let check = |frozen: &FreezeScope, holds: bool| {
+        let (mut store, fence) = claimed();
+        let key = Key::Freeze(frozen.clone(), Token::new("t").unwrap());
+        store.put(&key, br#"{"by":"ann","reason":"moving","at":1}"#, 0);
+        let guard = StartGuard {
+            target_revision: store.0.revision_of(&Key::CurrentVersion),
+            target_value: b"v2".to_vec(),
+            scopes: scopes.clone(),
+            roster_revision: 0,
+        };
+        let start = HostWrite { start: Some(guard), ..write(&host, &report, fence, Listing::Remove) };
+        assert_eq!(matches!(commit(&mut store, &start, None), Outcome::Frozen(_)), holds, "{frozen}");
+        // A freeze holds starts alone.
+        let done = write(&host, &report, fence, Listing::Set(version("v1"), EpochSeconds(1)));
+        assert!(matches!(commit(&mut store, &done, None), Outcome::Applied(_)), "{frozen}");
+    };
+    scopes.iter().for_each(|scope| check(scope, true));
+    others.iter().for_each(|scope| check(scope, false));
+}
+
 #[test]
 fn a_claim_under_a_new_lease_ends_the_old_listing_and_a_resumed_one_writes_nothing() {
     let host = host();
@@ -198,7 +258,7 @@ fn services_of_an_agent_are_left_to_it() {
     let services = [web.clone(), ServiceName::new("db").unwrap()];
     let say = ServiceChange::Say { record: Some("{}".into()), health: Some(Health::Critical) };
     let changes = vec![(web, say)];
-    let write = ServiceWrite { host: &host, fence, work_lease: 9, live_lease: LEASE, changes };
+    let write = ServiceWrite { host: &host, fence, work_lease: 9, changes };
     assert!(store.apply(&write.transaction()));
     let one_shot = OneShotServices { host: &host, record: "{\"a\":1}", services: &services };
     assert!(store.apply(&one_shot.transaction(&store.0)));
@@ -247,8 +307,7 @@ proptest! {
 #[test]
 fn an_identity_is_created_once() {
     let mut store = Store::default();
-    let identity =
-        |lineage| crate::records::StoreIdentity { lineage: Token::new(lineage).unwrap(), epoch: 0 };
+    let identity = |lineage| crate::records::StoreIdentity::new(Token::new(lineage).unwrap(), 0);
     assert!(store.apply(&super::claim::create_identity(&identity("a"))));
     assert!(!store.apply(&super::claim::create_identity(&identity("b"))));
 }

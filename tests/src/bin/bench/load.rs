@@ -301,6 +301,7 @@ impl StoreSide {
             addresses: vec![],
             agent_version: "bench".into(),
             driver: Driver::Agent,
+            store_format: 1,
         };
         let (gate_sender, gate) = watch::channel(Gate { open: true, ..Gate::default() });
         let lease = StoreSettings::default().live_lease;

@@ -1,0 +1,316 @@
+//! Freezes, which keep hosts from starting updates: `freeze`, `unfreeze`, `freezes`, and the pause of
+//! `rollout pause` and `rollout resume`.
+
+use super::context::{Store, host_of};
+use crate::completion;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Output, rfc3339};
+use anyhow::anyhow;
+use clap::{ArgGroup, Args, Subcommand};
+use schema::codec;
+use schema::freeze::FreezeScope;
+use schema::frozen::FrozenBy;
+use schema::keys::{Key, Prefix};
+use schema::names::{HostName, Role, Token};
+use schema::records::{Freeze as FreezeRecord, LiveClaim, STORE_FORMAT, StoreIdentity};
+use schema::snapshot::KeySnapshot;
+use schema::time::{EpochSeconds, parse_duration};
+use schema::writes::operator;
+use serde_json::{Value, json};
+
+/// The hosts that a verb is about; all, if nothing is given.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("scope"))]
+pub(crate) struct ScopeOptions {
+    /// Only the hosts of this role
+    #[arg(long, group = "scope")]
+    role: Option<String>,
+    /// Only the hosts of this group
+    #[arg(long, group = "scope")]
+    group: Option<String>,
+    /// Only this host
+    #[arg(long, group = "scope", add = completion::hosts())]
+    hostname: Option<String>,
+}
+
+impl ScopeOptions {
+    fn scope(&self) -> Result<FreezeScope, Failure> {
+        let name = |text: &String| Role::new(text).map_err(Failure::usage);
+        Ok(match (&self.role, &self.group, &self.hostname) {
+            (Some(role), ..) => FreezeScope::Role(name(role)?),
+            (_, Some(group), _) => FreezeScope::Group(name(group)?),
+            (.., Some(host)) => FreezeScope::Host(host_of(host)?),
+            _ => FreezeScope::Fleet,
+        })
+    }
+}
+
+/// Keep hosts from starting updates
+#[derive(Debug, Args)]
+pub(crate) struct Freeze {
+    #[command(flatten)]
+    scope: ScopeOptions,
+    /// End after this time at the earliest, for example 2h; without it the freeze stands until
+    /// somebody removes it
+    #[arg(long = "for", value_name = "DURATION")]
+    lasts: Option<String>,
+    /// Reason, for others to read
+    #[arg(long)]
+    reason: String,
+}
+
+/// Remove a freeze
+#[derive(Debug, Args)]
+pub(crate) struct Unfreeze {
+    #[command(flatten)]
+    scope: ScopeOptions,
+    /// The freeze with this id, as `freezes` shows it
+    #[arg(long)]
+    id: Option<String>,
+    /// Every freeze of these hosts, also those of other people
+    #[arg(long, conflicts_with = "id")]
+    all: bool,
+}
+
+/// Verbs of `rollout`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RolloutVerb {
+    /// Keep every host from starting an update, until `rollout resume`
+    Pause {
+        /// Reason, for others to read
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
+    /// End the pause
+    Resume,
+}
+
+/// Longest reason, in bytes.
+const REASON_MAX_BYTES: usize = 256;
+/// Largest number of older agents that are named.
+const AGENTS_SHOWN: usize = 10;
+
+/// Writes a freeze.
+pub(super) async fn freeze(options: Freeze, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let scope = options.scope.scope()?;
+    let lasts = options.lasts.as_deref().map(parse_duration).transpose();
+    let lasts = lasts.map_err(|e| Failure::usage(anyhow!(e).context("--for")))?;
+    let seconds = lasts.map(|lasts| i64::try_from(lasts.as_secs()).unwrap_or(i64::MAX));
+    if seconds.is_some_and(|seconds| seconds < 2) {
+        return Err(Failure::usage(anyhow!("--for: the shortest freeze is 2s")));
+    }
+    add("freeze", &scope, (seconds, options.reason), store, output).await
+}
+
+/// Writes a freeze of this scope. In a store without brakes it first looks whether every agent knows
+/// them.
+async fn add(
+    verb: &'static str,
+    scope: &FreezeScope,
+    (seconds, reason): (Option<i64>, String),
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    if reason.len() > REASON_MAX_BYTES {
+        return Err(Failure::usage(anyhow!("the reason is longer than {REASON_MAX_BYTES} bytes")));
+    }
+    let found = store.session.read_all(&[Key::Store], &[Prefix::Lives], None, store.deadline).await?;
+    let Some(entry) = found.get(&Key::Store) else {
+        return Err(Failure::no("the store has no identity yet: no agent has used it, so nothing can start"));
+    };
+    let identity = StoreIdentity::read(&entry.value)
+        .map_err(|error| Failure::cannot_tell(format!("{}: {error}", Key::Store)))?;
+    if !identity.has_brakes {
+        refuse_older_agents(&found)?;
+    }
+    let lease = match seconds {
+        Some(seconds) => store.session.grant_lease(seconds, store.deadline).await?,
+        None => 0,
+    };
+    let at = super::context::now();
+    let until = seconds.map(|seconds| EpochSeconds(at.0.saturating_add(seconds)));
+    let act = store.act(verb, Some(&reason)).await?;
+    let freeze = FreezeRecord { by: act.user.clone(), reason, at, until };
+    let token = etcd_session::random_token();
+    let transaction = operator::add_freeze((scope, &token), (&freeze, lease), &identity, &found, &act);
+    let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
+    if !committed.applied {
+        return Err(Failure::cannot_tell(
+            "the store's identity changed during the command; nothing was written, repeat the command",
+        ));
+    }
+    let frozen = FrozenBy { scope: scope.clone(), token, freeze: Some(freeze) };
+    output::note(&format!("{frozen}; no host starts an update after revision {}", committed.revision));
+    let mut answer = json_of(&frozen);
+    answer["revision"] = json!(committed.revision);
+    answer["changed"] = json!(true);
+    output.answer(&answer, |_| {});
+    Ok(Exit::Yes)
+}
+
+/// An agent that does not know freezes would start in spite of one. As soon as the store is marked, it
+/// refuses the store and starts nothing at all, which nobody expects of a freeze.
+fn refuse_older_agents(found: &KeySnapshot) -> Result<(), Failure> {
+    let is_older =
+        |value: &[u8]| codec::read::<LiveClaim>(value).is_ok_and(|claim| claim.store_format < STORE_FORMAT);
+    let older: Vec<HostName> = found
+        .entries
+        .iter()
+        .filter_map(|(key, entry)| match Key::parse(key) {
+            Ok(Key::Live(host)) if is_older(&entry.value) => Some(host),
+            _ => None,
+        })
+        .collect();
+    if older.is_empty() {
+        return Ok(());
+    }
+    output::note_hosts("older agents", older.iter().map(HostName::as_str).take(AGENTS_SHOWN));
+    Err(Failure::refused(format!(
+        "{} agents do not know freezes; upgrade them first. Nothing was written",
+        older.len()
+    )))
+}
+
+/// Removes freezes. Those of other people are only removed by their id, or all together.
+pub(super) async fn unfreeze(
+    options: Unfreeze,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let scope = options.scope.scope()?;
+    let id = options.id.as_deref().map(Token::new).transpose().map_err(Failure::usage)?;
+    let found = read(&scope, store).await?;
+    let freezes: Vec<FrozenBy> =
+        FrozenBy::all(&found).filter(|frozen| id.as_ref().is_none_or(|id| frozen.token == *id)).collect();
+    if freezes.is_empty() {
+        let which = id.map_or(String::new(), |id| format!(" by a freeze with the id {id}"));
+        return Err(Failure::no(format!("{scope} is not frozen{which}")));
+    }
+    if freezes.len() > 1 && !options.all {
+        print_table(&freezes, output);
+        return Err(Failure::refused(format!(
+            "{scope} is frozen {} times; name one by --id, or remove them by --all",
+            freezes.len()
+        )));
+    }
+    remove("unfreeze", &freezes, &found, store, output).await
+}
+
+async fn read(scope: &FreezeScope, store: &Store<'_>) -> Result<KeySnapshot, Failure> {
+    let prefix = Prefix::FreezesOf(scope.clone());
+    Ok(store.session.read_ranges(&[prefix], store.deadline).await?)
+}
+
+/// Removes freezes, one after the other: each act has its own event.
+async fn remove(
+    verb: &'static str,
+    freezes: &[FrozenBy],
+    found: &KeySnapshot,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let mut revision = found.revision;
+    for frozen in freezes {
+        let act = store.act(verb, None).await?;
+        let transaction = operator::remove_freeze(&frozen.scope, &frozen.token, found, &act);
+        // A freeze that is gone by now was removed by somebody else, or has ended.
+        revision = store.session.commit_act(&transaction, &act, store.deadline).await?.revision;
+    }
+    let left = read(&freezes[0].scope, store).await?;
+    let left: Vec<FrozenBy> = FrozenBy::all(&left).collect();
+    left.iter().for_each(|frozen| output::note(&format!("still: {frozen}")));
+    let answer = json!({
+        "removed": freezes.iter().map(json_of).collect::<Vec<_>>(),
+        "left": left.iter().map(json_of).collect::<Vec<_>>(),
+        "revision": revision,
+        "changed": !freezes.is_empty(),
+    });
+    output.answer(&answer, |_| {});
+    Ok(Exit::Yes)
+}
+
+/// Lists the freezes. Exits with 0 if there is none, with 1 if there are some.
+pub(super) async fn freezes(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let found = store.session.read_ranges(&[Prefix::Freezes], store.deadline).await?;
+    let freezes: Vec<FrozenBy> = FrozenBy::all(&found).collect();
+    let list: Vec<Value> = freezes.iter().map(json_of).collect();
+    output.answer(&json!({ "freezes": list, "revision": found.revision }), |_| {});
+    if !output.is_json() {
+        print_table(&freezes, output);
+    }
+    Ok(Exit::of(freezes.is_empty()))
+}
+
+fn print_table(freezes: &[FrozenBy], output: &mut Output) {
+    let time = |at: EpochSeconds| rfc3339(at).unwrap_or_default();
+    output.table(
+        ["FROZEN", "ID", "BY", "SINCE", "UNTIL", "REASON"],
+        freezes.iter().map(|FrozenBy { scope, token, freeze }| {
+            let of = |text: fn(&FreezeRecord) -> String| freeze.as_ref().map(text).unwrap_or_default();
+            let since = freeze.as_ref().map(|freeze| time(freeze.at)).unwrap_or_default();
+            let until = freeze.as_ref().and_then(|freeze| freeze.until).map(time).unwrap_or_default();
+            [
+                scope.to_string(),
+                token.to_string(),
+                of(|f| f.by.clone()),
+                since,
+                until,
+                of(|f| f.reason.clone()),
+            ]
+        }),
+    );
+}
+
+/// Returns a freeze as JSON.
+pub(super) fn json_of(FrozenBy { scope, token, freeze }: &FrozenBy) -> Value {
+    json!({
+        "scope": scope.to_string(),
+        "id": token,
+        "by": freeze.as_ref().map(|freeze| &freeze.by),
+        "reason": freeze.as_ref().map(|freeze| &freeze.reason),
+        "since": freeze.as_ref().and_then(|freeze| rfc3339(freeze.at)),
+        "until": freeze.as_ref().and_then(|freeze| freeze.until).and_then(rfc3339),
+    })
+}
+
+/// Runs a verb of `rollout`.
+pub(super) async fn rollout(
+    verb: RolloutVerb,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let found = read(&FreezeScope::Pause, store).await?;
+    let pauses: Vec<FrozenBy> = FrozenBy::all(&found).collect();
+    match (verb, pauses.first()) {
+        (RolloutVerb::Pause { reason }, None) => {
+            add("rollout pause", &FreezeScope::Pause, (None, reason), store, output).await
+        }
+        (RolloutVerb::Pause { .. }, Some(pause)) => {
+            output::note(&format!("nothing was written: {pause}"));
+            let mut answer = json_of(pause);
+            answer["revision"] = json!(found.revision);
+            answer["changed"] = json!(false);
+            output.answer(&answer, |_| {});
+            Ok(Exit::Yes)
+        }
+        (RolloutVerb::Resume, None) => {
+            output::note("updates are not paused");
+            let answer = json!({ "removed": [], "left": [], "revision": found.revision, "changed": false });
+            output.answer(&answer, |_| {});
+            note_freezes(store).await?;
+            Ok(Exit::Yes)
+        }
+        (RolloutVerb::Resume, Some(_)) => {
+            let exit = remove("rollout resume", &pauses, &found, store, output).await?;
+            note_freezes(store).await?;
+            Ok(exit)
+        }
+    }
+}
+
+/// Notes the freezes that stand: no verb about rollouts removes them.
+async fn note_freezes(store: &Store<'_>) -> Result<(), Failure> {
+    let found = store.session.read_ranges(&[Prefix::Freezes], store.deadline).await?;
+    FrozenBy::all(&found).for_each(|frozen| output::note(&format!("still: {frozen}")));
+    Ok(())
+}
