@@ -332,6 +332,25 @@ fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
     let result = ask(&look, &["trigger_update", "2"]);
     assert_eq!(result.code, 2, "{result:?}");
     assert!(result.err.contains("permission denied for look"), "{result:?}");
+
+    // An operator freezes; the agent heeds that, and can neither freeze nor unfreeze.
+    let must_ask = |arguments: &[&str]| {
+        let result = ask(&ops, arguments);
+        assert_eq!(result.code, 0, "{arguments:?}: {result:?}");
+    };
+    assert!(shell(&ops, "etcdctl del /orchestrate/live/h2").0);
+    must_ask(&["freeze", "--reason", "moving"]);
+    must_ask(&["trigger_update", "2"]);
+    let is_frozen = || ask(&look, &["why", "h1", "-o", "json"]).out.contains(r#""verdict": "frozen""#);
+    wait::until("frozen", || is_frozen().then_some(()), || host.describe());
+    for script in ["etcdctl put /orchestrate/freezes/fleet/x y", "etcdctl del --prefix /orchestrate/freezes/"]
+    {
+        let (done, result) = shell(&h1, script);
+        assert!(!done && result.contains("permission denied"), "{script}: {result}");
+    }
+    assert_eq!(host.read("current_version"), "1");
+    must_ask(&["unfreeze"]);
+    wait::until("installed", || (host.read("current_version") == "2").then_some(()), || host.describe());
 }
 
 #[test]

@@ -57,7 +57,7 @@ pub(crate) enum HostEvent {
 pub(crate) struct Reconciler {
     /// The settings, replaced as a whole on SIGHUP.
     pub settings: watch::Receiver<Arc<Settings>>,
-    /// The mirror of the keys in [`scope`].
+    /// The mirror of the keys in [`store_view::scope`].
     pub mirror: Mirror,
     pub presence: Presence,
     /// Tells presence whether the store may be written.

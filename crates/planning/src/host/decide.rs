@@ -264,6 +264,10 @@ impl Decider<'_> {
         if gone {
             return act(Phase::Idle, Reason::InstructionGone, Conclusion::AttemptDropped);
         }
+        // A failed validation takes the host off its list before anything else happens.
+        if let Some(cycle) = self.state.cycle.as_ref().filter(|cycle| cycle.validate.failed.is_some()) {
+            return self.cycle(&cycle.version, Reason::ValidationDue);
+        }
         if let Some(plan) = self.step(StepPhase::Prefetch, &attempt.prefetch, Reason::AttemptUnderWay) {
             return if plan.actions.is_empty() { self.hold_before_start(plan) } else { plan };
         }

@@ -754,6 +754,26 @@ fn a_validation_that_fails_as_a_new_instruction_comes_counts() {
 }
 
 #[test]
+fn a_failed_validation_is_concluded_before_a_deferred_prefetch_goes_on() {
+    let mut world = settled_at("1");
+    world.policy.not_yet_retry = Duration::from_secs(1);
+    world.fails("fetch", 75);
+    world.trigger("2");
+    world.settle();
+    world.fails("http", 1);
+    world.now.boot = world.now.boot.plus(Duration::from_secs(61));
+    while world.runs("http") == 0 {
+        world.act();
+    }
+    // The deferred prefetch is due as the validation ends.
+    world.now.boot = world.now.boot.plus(Duration::from_secs(61));
+    let fetched = world.runs("fetch");
+    world.act();
+    assert_eq!((world.published.listing.clone(), world.runs("fetch")), (None, fetched));
+    assert_eq!(world.status(StatusType::validation()), [StatusState::Failed]);
+}
+
+#[test]
 fn a_frozen_host_fetches_and_validates_and_starts_when_it_may() {
     let mut world = settled_at("1");
     let token = Token::new("t").unwrap();
