@@ -6,7 +6,7 @@ use etcd_session::{Collected, Collector, Feed, FeedEvent, FeedOptions, Session};
 use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
-use schema::keys::{Key, Prefix};
+use schema::keys::{Prefix, read_freeze};
 use schema::names::Token;
 use schema::records::Freeze;
 use std::collections::BTreeMap;
@@ -17,6 +17,8 @@ use tokio::time::Instant;
 /// The freezes that stand at a revision.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct KnownFreezes {
+    /// History of the store in which they were read.
+    pub(crate) history: u64,
     pub(crate) revision: i64,
     pub(crate) freezes: Vec<FrozenBy>,
 }
@@ -24,16 +26,22 @@ pub(crate) struct KnownFreezes {
 /// What is known of the freezes; `None` while they are not followed, or not known yet.
 pub(crate) type Freezes = Option<Arc<KnownFreezes>>;
 
-type FreezeKey = (FreezeScope, Token);
+/// The token is `None` in a key that has no valid one, which holds nevertheless.
+type FreezeKey = (FreezeScope, Option<Token>);
 
-/// The task that follows the freezes while that is wanted.
+/// Whether the freezes are to be followed: the history of the store in which they are wanted.
+pub(crate) type Wanted = Option<u64>;
+
+/// The task that follows the freezes while that is wanted. In a new history of the store it begins anew,
+/// because a restored store may lack what an earlier one had.
 pub(crate) struct FreezesTask {
     session: Session,
-    wanted: watch::Receiver<bool>,
+    wanted: watch::Receiver<Wanted>,
     sender: watch::Sender<Freezes>,
     events: mpsc::Receiver<(u64, FeedEvent)>,
     sink: mpsc::Sender<(u64, FeedEvent)>,
-    feed: Option<Feed>,
+    /// The feed, and the history of the store for which it was started.
+    feed: Option<(Feed, u64)>,
     /// Number of the feed.
     number: u64,
     collector: Collector<FreezeKey, Option<Freeze>>,
@@ -50,7 +58,7 @@ pub(crate) enum FreezesEvent {
 
 impl FreezesTask {
     /// Returns the task, and what it finds.
-    pub(crate) fn new(session: Session, wanted: watch::Receiver<bool>) -> (Self, watch::Receiver<Freezes>) {
+    pub(crate) fn new(session: Session, wanted: watch::Receiver<Wanted>) -> (Self, watch::Receiver<Freezes>) {
         let (sender, receiver) = watch::channel(None);
         let (sink, events) = mpsc::channel(16);
         let (collector, known) = (Collector::default(), None);
@@ -58,11 +66,9 @@ impl FreezesTask {
     }
 
     fn take(&mut self, event: FeedEvent) {
-        let read = |key: &str, entry: Option<&schema::snapshot::Entry>| match Key::parse(key) {
-            Ok(Key::Freeze(scope, token)) => {
-                Some(((scope, token), entry.map(|entry| codec::read(&entry.value).ok())))
-            }
-            _ => None,
+        let read = |key: &str, entry: Option<&schema::snapshot::Entry>| {
+            let (scope, token) = read_freeze(key)?;
+            Some(((scope, token), entry.map(|entry| codec::read(&entry.value).ok())))
         };
         match self.collector.take(event, read) {
             Some(Collected::Replaced(freezes, revision)) => self.known = Some((freezes, revision)),
@@ -86,8 +92,10 @@ impl FreezesTask {
             token: token.clone(),
             freeze: freeze.clone(),
         };
-        let freezes: Freezes = self.known.as_ref().map(|(known, revision)| {
-            Arc::new(KnownFreezes { revision: *revision, freezes: known.iter().map(found).collect() })
+        let history = self.feed.as_ref().map(|(_, history)| *history);
+        let freezes: Freezes = self.known.as_ref().zip(history).map(|((known, revision), history)| {
+            let freezes = known.iter().map(found).collect();
+            Arc::new(KnownFreezes { history, revision: *revision, freezes })
         });
         self.sender.send_if_modified(|old| {
             let differs = *old != freezes;
@@ -116,14 +124,14 @@ impl Reconcile for FreezesTask {
             }
         }
         let wanted = *self.wanted.borrow_and_update();
-        if wanted && self.feed.is_none() {
+        if wanted != self.feed.as_ref().map(|(_, history)| *history) {
             self.number += 1;
             self.collector.clear();
-            let (session, options) = (self.session.clone(), FeedOptions::default());
-            self.feed = Some(Feed::start(session, Prefix::Freezes, options, self.number, self.sink.clone()));
-        } else if !wanted {
-            self.feed = None;
             self.known = None;
+            self.feed = wanted.map(|history| {
+                let (session, options) = (self.session.clone(), FeedOptions::default());
+                (Feed::start(session, Prefix::Freezes, options, self.number, self.sink.clone()), history)
+            });
         }
         self.publish();
         None

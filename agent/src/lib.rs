@@ -188,7 +188,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         catalog::Files::new(directory.try_clone()?, settings_receiver.clone(), &reader, names);
     let (rendering, templates) =
         templates::Templates::new(settings_receiver.clone(), reader.clone(), untrusted.clone());
-    let (freezes_wanted, wanted) = watch::channel(false);
+    let (freezes_wanted, wanted) = watch::channel(None);
     let (freezes_task, freezes) = freezes::FreezesTask::new(session.clone(), wanted);
     tasks.spawn("mirror", mirroring);
     tasks.spawn("freezes", reconcile::run(freezes_task));
@@ -303,8 +303,8 @@ fn load_state(
     let (host, machine) = (&identity.host, &identity.machine_id);
     let fresh = |foreign: Option<&HostState>| {
         let file = host::read_version_file(settings).ok().flatten();
-        let installed = file.and_then(|text| read_version_file(&text));
-        let installed = installed.filter(|_| foreign.is_none_or(HostState::is_undisturbed));
+        let file = file.and_then(|text| read_version_file(&text));
+        let installed = HostState::installed_by_file(file, foreign);
         HostState::new(host.clone(), machine.clone(), identity.boot_id.clone(), installed)
     };
     match journal::load(directory, host, machine)? {

@@ -16,7 +16,7 @@ use crate::catalog::{CatalogSnapshot, Fencing, Needs, PublishedServices, Reader,
 use crate::certificates::Certificates;
 use crate::checks::CheckRegistry;
 use crate::clock;
-use crate::freezes::Freezes;
+use crate::freezes::{Freezes, Wanted};
 use crate::reconcile::{self, Reconcile, Wake};
 use crate::status::Status;
 use crate::step::RunResult;
@@ -86,7 +86,7 @@ pub(crate) struct Reconciler {
     /// Tells the publisher whether and how services may be published.
     pub fencing: watch::Sender<Fencing>,
     /// Tells the task that follows freezes whether one keeps this host from starting.
-    pub freezes_wanted: watch::Sender<bool>,
+    pub freezes_wanted: watch::Sender<Wanted>,
     /// The freezes that stand, while they are followed.
     pub freezes: watch::Receiver<Freezes>,
     /// Interval between two pings of the service manager's watchdog; `None` without a watchdog.

@@ -67,9 +67,11 @@ impl Reconciler {
     /// Looks whether a freeze still keeps the host from starting.
     fn observe_freezes(&mut self, context: &mut Context) {
         let known = self.freezes.borrow_and_update().clone();
+        let history = self.executor.session.marks().history;
         // What was known before the refusal may lack the freeze that it found.
         if let (Some((_, refused_at)), Some(known)) = (&context.frozen_by, known)
             && known.revision >= *refused_at
+            && known.history == history
         {
             let scopes = store_view::freeze_scopes(&context.snapshot.followed, &context.state.host);
             let found = known.freezes.iter().find(|frozen| scopes.contains(&frozen.scope));
@@ -78,7 +80,7 @@ impl Reconciler {
                 tracing::info!("no freeze keeps the host from starting any more");
             }
         }
-        let wanted = context.frozen_by.is_some();
+        let wanted = context.frozen_by.is_some().then_some(history);
         self.freezes_wanted.send_if_modified(|old| std::mem::replace(old, wanted) != wanted);
     }
 

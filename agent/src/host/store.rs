@@ -67,6 +67,8 @@ impl Reconciler {
         }
         if let Some((revision, raft_term)) = change.new_history {
             self.executor.session.begin_history(revision, raft_term);
+            // The next start finds out whether a freeze stands in this history.
+            context.frozen_by = None;
         }
         if change.resyncs {
             self.mirror.request_resync();

@@ -2,7 +2,7 @@
 
 use crate::codec;
 use crate::freeze::FreezeScope;
-use crate::keys::Key;
+use crate::keys::read_freeze;
 use crate::names::Token;
 use crate::records::Freeze;
 use crate::snapshot::KeySnapshot;
@@ -13,8 +13,8 @@ use std::fmt;
 pub struct FrozenBy {
     /// The hosts that it matches.
     pub scope: FreezeScope,
-    /// The token in its key.
-    pub token: Token,
+    /// The token in its key; `None` if the key has no valid one.
+    pub token: Option<Token>,
     /// Its value; `None` if it cannot be read. It holds nevertheless.
     pub freeze: Option<Freeze>,
 }
@@ -22,11 +22,9 @@ pub struct FrozenBy {
 impl FrozenBy {
     /// Returns the freezes of a snapshot, in the order of their keys.
     pub fn all(found: &KeySnapshot) -> impl Iterator<Item = Self> {
-        found.entries.iter().filter_map(|(key, entry)| match Key::parse(key) {
-            Ok(Key::Freeze(scope, token)) => {
-                Some(Self { scope, token, freeze: codec::read(&entry.value).ok() })
-            }
-            _ => None,
+        found.entries.iter().filter_map(|(key, entry)| {
+            let (scope, token) = read_freeze(key)?;
+            Some(Self { scope, token, freeze: codec::read(&entry.value).ok() })
         })
     }
 }

@@ -219,17 +219,8 @@ impl Key {
         if let Some(rest) = text.strip_prefix(EVENTS) {
             return Ok(Self::Event(EventId::new(rest).map_err(name)?));
         }
-        if let Some(rest) = text.strip_prefix(FREEZES) {
-            let (scope, token) = rest.rsplit_once('/').ok_or_else(unknown)?;
-            let scope = match scope.split_once('/') {
-                None if scope == "fleet" => FreezeScope::Fleet,
-                None if scope == "pause" => FreezeScope::Pause,
-                Some(("role", role)) => FreezeScope::Role(Role::new(role).map_err(name)?),
-                Some(("group", group)) => FreezeScope::Group(Role::new(group).map_err(name)?),
-                Some(("host", rest)) => FreezeScope::Host(host(rest)?),
-                _ => return Err(unknown()),
-            };
-            return Ok(Self::Freeze(scope, Token::new(token).map_err(name)?));
+        if let Some((scope, token)) = read_freeze(text) {
+            return Ok(Self::Freeze(scope, token.ok_or_else(unknown)?));
         }
         let per_service: [PerService; 2] = [(SERVICES, Self::Service), (HEALTH, Self::Health)];
         for (prefix, make) in per_service {
@@ -253,6 +244,27 @@ impl Key {
         }
         Err(unknown())
     }
+}
+
+/// Returns the scope and the token in the key of a freeze; `None` for other keys. The token is `None` if
+/// it is not valid: such a key is in the range of its scope, and holds starts like any other.
+pub fn read_freeze(text: &str) -> Option<(FreezeScope, Option<Token>)> {
+    let (kind, rest) = text.strip_prefix(FREEZES)?.split_once('/')?;
+    let (scope, token) = match kind {
+        "fleet" => (FreezeScope::Fleet, rest),
+        "pause" => (FreezeScope::Pause, rest),
+        _ => {
+            let (name, token) = rest.split_once('/')?;
+            let scope = match kind {
+                "role" => FreezeScope::Role(Role::new(name).ok()?),
+                "group" => FreezeScope::Group(Role::new(name).ok()?),
+                "host" => FreezeScope::Host(HostName::new(name).ok()?),
+                _ => return None,
+            };
+            (scope, token)
+        }
+    };
+    Some((scope, Token::new(token).ok()))
 }
 
 /// Returns the service and the host in the key of a record, both unchecked; `None` for other keys.

@@ -123,8 +123,7 @@ impl Agent {
         let process = world.number();
         let found = &world.machines[machine];
         let (boot_id, fresh) = (found.boot_id(), |foreign: Option<&HostState>| {
-            let file = found.disk.version_file.clone();
-            let installed = file.filter(|_| foreign.is_none_or(HostState::is_undisturbed));
+            let installed = HostState::installed_by_file(found.disk.version_file.clone(), foreign);
             HostState::new(found.host.clone(), found.machine_id.clone(), found.boot_id(), installed)
         });
         let (state, is_cloned) = match &found.disk.journal {

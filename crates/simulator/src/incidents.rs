@@ -215,7 +215,7 @@ impl Fleet {
     fn unfreeze(&mut self) {
         let found = self.world.store.list(&Prefix::Freezes);
         let act = self.act("unfreeze");
-        if let Some(FrozenBy { scope, token, .. }) = FrozenBy::all(&found).next() {
+        if let Some(FrozenBy { scope, token: Some(token), .. }) = FrozenBy::all(&found).next() {
             self.operate(operator::remove_freeze(&scope, &token, &found, &act));
         }
     }

@@ -146,10 +146,11 @@ pub(super) async fn pending_update(
     keys.extend(live.clone());
     keys.extend(host.clone().map(Key::Host));
     let mut read = store.session.read_keys(&keys, store.deadline).await;
-    if read.as_ref().is_ok_and(has_brakes) {
+    let has_brakes = read.as_ref().is_ok_and(has_brakes);
+    if has_brakes {
         read = store.session.read_all(&keys, &[Prefix::Freezes], None, store.deadline).await;
     }
-    let frozen_by = host.zip(read.as_ref().ok()).and_then(|(host, snapshot)| frozen_by(&host, snapshot));
+    let frozen_by = read.as_ref().ok().and_then(|snapshot| frozen_by(host.as_ref(), snapshot));
     let desired = desired(&read, &LocalState::of(store.settings));
     // If the file cannot be read, the answer must be neither "no" nor "nothing is installed".
     let (pending, installed) = match local::installed_version(store.settings) {
@@ -159,6 +160,8 @@ pub(super) async fn pending_update(
             (Pending::NoClue, None)
         }
     };
+    // Nobody may start while it is not known whether a freeze stands.
+    let pending = if has_brakes && read.is_err() { Pending::NoClue } else { pending };
     let agent_drives = match (&read, &live) {
         (Ok(snapshot), Some(live)) => driver(snapshot, live) == Some(Driver::Agent),
         _ => false,
@@ -192,11 +195,14 @@ fn has_brakes(snapshot: &KeySnapshot) -> bool {
     identity.is_some_and(|identity| identity.has_brakes)
 }
 
-/// Returns the freeze that matches a host.
-fn frozen_by(host: &HostName, snapshot: &KeySnapshot) -> Option<FrozenBy> {
-    let roster = snapshot.get(&Key::Host(host.clone()));
-    let roster: RosterEntry = roster.and_then(|entry| codec::read(&entry.value).ok()).unwrap_or_default();
-    let scopes = FreezeScope::of_host(host, roster.role.as_ref(), roster.group.as_ref());
+/// Returns the freeze that matches a host. A host without a valid name is held by those of the whole
+/// fleet.
+fn frozen_by(host: Option<&HostName>, snapshot: &KeySnapshot) -> Option<FrozenBy> {
+    let scopes = host.map_or(vec![FreezeScope::Fleet, FreezeScope::Pause], |host| {
+        let roster = snapshot.get(&Key::Host(host.clone()));
+        let roster: RosterEntry = roster.and_then(|entry| codec::read(&entry.value).ok()).unwrap_or_default();
+        FreezeScope::of_host(host, roster.role.as_ref(), roster.group.as_ref())
+    });
     FrozenBy::all(snapshot).find(|frozen| scopes.contains(&frozen.scope))
 }
 

@@ -87,15 +87,15 @@ pub(crate) enum RolloutVerb {
 
 /// Longest reason, in bytes.
 const REASON_MAX_BYTES: usize = 256;
-/// Largest number of older agents that are named.
-const AGENTS_SHOWN: usize = 10;
+/// Time by which the lease of a freeze is longer than the freeze: that of the requests in between.
+const LEASE_MARGIN_SECONDS: i64 = 1;
 
 /// Writes a freeze.
 pub(super) async fn freeze(options: Freeze, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let scope = options.scope.scope()?;
     let lasts = options.lasts.as_deref().map(parse_duration).transpose();
     let lasts = lasts.map_err(|e| Failure::usage(anyhow!(e).context("--for")))?;
-    let seconds = lasts.map(|lasts| i64::try_from(lasts.as_secs()).unwrap_or(i64::MAX));
+    let seconds = lasts.map(|lasts| i64::try_from(lasts.as_millis().div_ceil(1000)).unwrap_or(i64::MAX));
     if seconds.is_some_and(|seconds| seconds < 2) {
         return Err(Failure::usage(anyhow!("--for: the shortest freeze is 2s")));
     }
@@ -123,11 +123,16 @@ async fn add(
     if !identity.has_brakes {
         refuse_older_agents(&found)?;
     }
+    // The time is taken before the lease is granted, and the lease is a little longer: the freeze must not
+    // end before the time that it names.
+    let at = super::context::now();
     let lease = match seconds {
-        Some(seconds) => store.session.grant_lease(seconds, store.deadline).await?,
+        Some(seconds) => {
+            let seconds = seconds.saturating_add(LEASE_MARGIN_SECONDS);
+            store.session.grant_lease(seconds, store.deadline).await?
+        }
         None => 0,
     };
-    let at = super::context::now();
     let until = seconds.map(|seconds| EpochSeconds(at.0.saturating_add(seconds)));
     let act = store.act(verb, Some(&reason)).await?;
     let freeze = FreezeRecord { by: act.user.clone(), reason, at, until };
@@ -139,8 +144,13 @@ async fn add(
             "the store's identity changed during the command; nothing was written, repeat the command",
         ));
     }
-    let frozen = FrozenBy { scope: scope.clone(), token, freeze: Some(freeze) };
-    output::note(&format!("{frozen}; no host starts an update after revision {}", committed.revision));
+    let frozen = FrozenBy { scope: scope.clone(), token: Some(token), freeze: Some(freeze) };
+    let who = match scope {
+        FreezeScope::Fleet | FreezeScope::Pause => "no host",
+        FreezeScope::Role(_) | FreezeScope::Group(_) => "none of its hosts",
+        FreezeScope::Host(_) => "it no longer",
+    };
+    output::note(&format!("{frozen}; {who} starts an update after revision {}", committed.revision));
     let mut answer = json_of(&frozen);
     answer["revision"] = json!(committed.revision);
     answer["changed"] = json!(true);
@@ -164,14 +174,11 @@ fn refuse_older_agents(found: &KeySnapshot) -> Result<(), Failure> {
     if older.is_empty() {
         return Ok(());
     }
-    output::note_hosts("older agents", older.iter().map(HostName::as_str).take(AGENTS_SHOWN));
-    Err(Failure::refused(format!(
-        "{} agents do not know freezes; upgrade them first. Nothing was written",
-        older.len()
-    )))
+    output::note_hosts("older agents", older.iter().map(HostName::as_str));
+    Err(Failure::refused("these agents do not know freezes; upgrade them first. Nothing was written"))
 }
 
-/// Removes freezes. Those of other people are only removed by their id, or all together.
+/// Removes a freeze. If there are several, one is removed by its id, or all of them together.
 pub(super) async fn unfreeze(
     options: Unfreeze,
     store: &Store<'_>,
@@ -181,13 +188,16 @@ pub(super) async fn unfreeze(
     let id = options.id.as_deref().map(Token::new).transpose().map_err(Failure::usage)?;
     let found = read(&scope, store).await?;
     let freezes: Vec<FrozenBy> =
-        FrozenBy::all(&found).filter(|frozen| id.as_ref().is_none_or(|id| frozen.token == *id)).collect();
+        FrozenBy::all(&found).filter(|frozen| id.is_none() || frozen.token == id).collect();
     if freezes.is_empty() {
         let which = id.map_or(String::new(), |id| format!(" by a freeze with the id {id}"));
         return Err(Failure::no(format!("{scope} is not frozen{which}")));
     }
     if freezes.len() > 1 && !options.all {
-        print_table(&freezes, output);
+        for frozen in &freezes {
+            let id = frozen.token.as_ref().map_or("none", Token::as_str);
+            output::note(&format!("{frozen} (id {id})"));
+        }
         return Err(Failure::refused(format!(
             "{scope} is frozen {} times; name one by --id, or remove them by --all",
             freezes.len()
@@ -209,23 +219,35 @@ async fn remove(
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
+    let mut removed: Vec<&FrozenBy> = Vec::new();
     let mut revision = found.revision;
     for frozen in freezes {
-        let act = store.act(verb, None).await?;
-        let transaction = operator::remove_freeze(&frozen.scope, &frozen.token, found, &act);
-        // A freeze that is gone by now was removed by somebody else, or has ended.
-        revision = store.session.commit_act(&transaction, &act, store.deadline).await?.revision;
+        let Some(token) = &frozen.token else {
+            let range = Prefix::FreezesOf(frozen.scope.clone());
+            output::warn(&format!("a key below {range} is not valid; remove it with etcdctl"));
+            continue;
+        };
+        let committed = async {
+            let act = store.act(verb, None).await?;
+            let transaction = operator::remove_freeze(&frozen.scope, token, found, &act);
+            store.session.commit_act(&transaction, &act, store.deadline).await
+        };
+        let committed = committed.await.inspect_err(|_| {
+            removed.iter().for_each(|frozen| output::note(&format!("removed: {frozen}")));
+        })?;
+        revision = committed.revision;
+        // Otherwise somebody else removed it, or it has ended.
+        if committed.applied {
+            removed.push(frozen);
+        }
     }
-    let left = read(&freezes[0].scope, store).await?;
-    let left: Vec<FrozenBy> = FrozenBy::all(&left).collect();
-    left.iter().for_each(|frozen| output::note(&format!("still: {frozen}")));
     let answer = json!({
-        "removed": freezes.iter().map(json_of).collect::<Vec<_>>(),
-        "left": left.iter().map(json_of).collect::<Vec<_>>(),
+        "removed": removed.iter().map(|frozen| json_of(frozen)).collect::<Vec<_>>(),
         "revision": revision,
-        "changed": !freezes.is_empty(),
+        "changed": !removed.is_empty(),
     });
     output.answer(&answer, |_| {});
+    note_freezes(store).await;
     Ok(Exit::Yes)
 }
 
@@ -251,7 +273,7 @@ fn print_table(freezes: &[FrozenBy], output: &mut Output) {
             let until = freeze.as_ref().and_then(|freeze| freeze.until).map(time).unwrap_or_default();
             [
                 scope.to_string(),
-                token.to_string(),
+                token.as_ref().map(Token::to_string).unwrap_or_default(),
                 of(|f| f.by.clone()),
                 since,
                 until,
@@ -261,10 +283,21 @@ fn print_table(freezes: &[FrozenBy], output: &mut Output) {
     );
 }
 
+/// Returns a scope as the keys spell it, for programs.
+fn scope_key(scope: &FreezeScope) -> String {
+    match scope {
+        FreezeScope::Fleet => "fleet".into(),
+        FreezeScope::Pause => "pause".into(),
+        FreezeScope::Role(role) => format!("role/{role}"),
+        FreezeScope::Group(group) => format!("group/{group}"),
+        FreezeScope::Host(host) => format!("host/{host}"),
+    }
+}
+
 /// Returns a freeze as JSON.
 pub(super) fn json_of(FrozenBy { scope, token, freeze }: &FrozenBy) -> Value {
     json!({
-        "scope": scope.to_string(),
+        "scope": scope_key(scope),
         "id": token,
         "by": freeze.as_ref().map(|freeze| &freeze.by),
         "reason": freeze.as_ref().map(|freeze| &freeze.reason),
@@ -295,22 +328,19 @@ pub(super) async fn rollout(
         }
         (RolloutVerb::Resume, None) => {
             output::note("updates are not paused");
-            let answer = json!({ "removed": [], "left": [], "revision": found.revision, "changed": false });
+            let answer = json!({ "removed": [], "revision": found.revision, "changed": false });
             output.answer(&answer, |_| {});
-            note_freezes(store).await?;
+            note_freezes(store).await;
             Ok(Exit::Yes)
         }
-        (RolloutVerb::Resume, Some(_)) => {
-            let exit = remove("rollout resume", &pauses, &found, store, output).await?;
-            note_freezes(store).await?;
-            Ok(exit)
-        }
+        (RolloutVerb::Resume, Some(_)) => remove("rollout resume", &pauses, &found, store, output).await,
     }
 }
 
-/// Notes the freezes that stand: no verb about rollouts removes them.
-async fn note_freezes(store: &Store<'_>) -> Result<(), Failure> {
-    let found = store.session.read_ranges(&[Prefix::Freezes], store.deadline).await?;
-    FrozenBy::all(&found).for_each(|frozen| output::note(&format!("still: {frozen}")));
-    Ok(())
+/// Notes the freezes that stand. The act before is done, so a failure is only a warning.
+async fn note_freezes(store: &Store<'_>) {
+    match store.session.read_ranges(&[Prefix::Freezes], store.deadline).await {
+        Ok(found) => FrozenBy::all(&found).for_each(|frozen| output::note(&format!("still: {frozen}"))),
+        Err(error) => output::warn(&format!("the freezes that stand cannot be read: {error}")),
+    }
 }

@@ -8,7 +8,7 @@ use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::health::Health;
 use schema::instruction::{Epoch, Instruction};
-use schema::keys::{Key, StatusState};
+use schema::keys::{Key, StatusState, read_freeze};
 use schema::names::{HostName, ServiceName, StatusType, Version};
 use schema::plan::Phase;
 use schema::records::{Driver, LiveClaim, Maintenance, Report, RosterEntry, StatusRecord};
@@ -164,6 +164,10 @@ impl Fleet {
             deadlocks: BTreeMap::new(),
         };
         for (text, value) in entries {
+            if let Some((scope, token)) = read_freeze(text) {
+                fleet.freezes.push(FrozenBy { scope, token, freeze: codec::read(value).ok() });
+                continue;
+            }
             match Key::parse(text) {
                 Ok(key) => fleet.note(text, key, value),
                 Err(_) => fleet.skipped += 1,
@@ -214,10 +218,9 @@ impl Fleet {
             | Key::Service(..)
             | Key::DropStale
             | Key::Config(_)
-            | Key::Event(_) => {}
-            Key::Freeze(scope, token) => {
-                self.freezes.push(FrozenBy { scope, token, freeze: codec::read(value).ok() });
-            }
+            | Key::Event(_)
+            // They were taken before: those without a valid token hold too.
+            | Key::Freeze(..) => {}
         }
     }
 
@@ -398,7 +401,14 @@ impl Fleet {
             return None;
         }
         let report = facts.readable_report().filter(|_| facts.live.is_some())?;
-        if !matches!(report.phase, Phase::Idle | Phase::Prefetch | Phase::Start) {
+        // A host that has the target installed has nothing to start, and a script says no phase.
+        let starts = match report.phase {
+            Phase::Idle => report.installed.as_ref() != Some(target),
+            Phase::Prefetch | Phase::Start => true,
+            Phase::Apply | Phase::Converge | Phase::Validate => false,
+        };
+        let is_script = matches!(&facts.live, Some(Ok(claim)) if claim.driver == Driver::External);
+        if !starts || is_script {
             return None;
         }
         let roster = facts.roster.as_ref();

@@ -202,7 +202,7 @@ impl FleetVerdict {
                 "one of the hosts in the loop needs less, or another host has the service"
             }
             Self::Frozen(FrozenBy { scope: FreezeScope::Pause, .. }) => "`orchestrate rollout resume`",
-            Self::Frozen(_) => "`orchestrate unfreeze`",
+            Self::Frozen(_) => "`orchestrate unfreeze` with the role, group or host that is frozen",
             Self::Waiting(Waiting::On(WaitingOn::Service(_))) => {
                 "enough instances of the service at that level"
             }

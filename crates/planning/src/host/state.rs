@@ -320,10 +320,11 @@ impl HostState {
         }
     }
 
-    /// True if no update was under way on the disk that holds this state. If a disk was copied while
-    /// one was, the version file of the copy names a version that is not whole any more.
-    pub fn is_undisturbed(&self) -> bool {
-        self.in_progress_version.is_none()
+    /// Returns the version that counts as installed on a host without a journal: the one in its version
+    /// file, unless the disk was copied from another host while an update was under way there. Then
+    /// that version is not whole any more.
+    pub fn installed_by_file(file: Option<Version>, copied_from: Option<&Self>) -> Option<Version> {
+        file.filter(|_| copied_from.is_none_or(|state| state.in_progress_version.is_none()))
     }
 
     /// Returns the version that steps and validation are about: the in-progress version if there is

@@ -774,10 +774,23 @@ fn a_failed_validation_is_concluded_before_a_deferred_prefetch_goes_on() {
 }
 
 #[test]
+fn the_copy_of_a_disk_in_the_middle_of_an_update_has_no_version_installed() {
+    let mut world = settled_at("1");
+    let installed = |world: &World| HostState::installed_by_file(Some(version("1")), Some(&world.state));
+    assert_eq!(installed(&world), Some(version("1")));
+    assert_eq!(HostState::installed_by_file(Some(version("1")), None), Some(version("1")));
+    world.trigger("2");
+    while world.runs("packages") == 0 {
+        world.act();
+    }
+    assert_eq!(installed(&world), None);
+}
+
+#[test]
 fn a_frozen_host_fetches_and_validates_and_starts_when_it_may() {
     let mut world = settled_at("1");
     let token = Token::new("t").unwrap();
-    world.frozen_by = Some(FrozenBy { scope: FreezeScope::Fleet, token, freeze: None });
+    world.frozen_by = Some(FrozenBy { scope: FreezeScope::Fleet, token: Some(token), freeze: None });
     world.trigger("2");
     world.pass(Duration::from_secs(300));
     assert_eq!((world.runs("fetch"), world.runs("packages")), (1, 0));

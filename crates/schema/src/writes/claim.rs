@@ -2,7 +2,7 @@
 //! gives the store its identity.
 
 use crate::codec;
-use crate::keys::Key;
+use crate::keys::{Key, Prefix};
 use crate::names::HostName;
 use crate::records::{LiveClaim, RosterEntry, StoreIdentity};
 use crate::snapshot::KeySnapshot;
@@ -64,9 +64,11 @@ impl ClaimWrite<'_> {
 
 /// Returns the transaction that creates the store's identity, unless it already exists.
 pub fn create_identity(identity: &StoreIdentity) -> Transaction {
-    // Only the first write creates the identity, so a repeated attempt does no harm.
-    let mut transaction =
-        Transaction::idempotent("create the store's identity").when(Compare::absent(Key::Store));
+    // Only the first write creates the identity, so a repeated attempt does no harm. An identity without
+    // brakes must not stand beside a freeze.
+    let mut transaction = Transaction::idempotent("create the store's identity")
+        .when(Compare::absent(Key::Store))
+        .when(Compare::NoneIn(Prefix::Freezes));
     transaction.put(Key::Store, identity.write(), 0);
     transaction
 }

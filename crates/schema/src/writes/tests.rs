@@ -196,7 +196,15 @@ fn a_write_from_before_a_restore_is_refused_though_the_revisions_are_the_same() 
 fn a_start_is_refused_while_a_freeze_stands() {
     let (host, report) = (host(), report("ours"));
     let role = crate::names::Role::new("web").unwrap();
-    let scopes = FreezeScope::of_host(&host, Some(&role), None);
+    let group = crate::names::Role::new("front").unwrap();
+    let scopes = FreezeScope::of_host(&host, Some(&role), Some(&group));
+    let matching = [
+        FreezeScope::Fleet,
+        FreezeScope::Pause,
+        FreezeScope::Host(host.clone()),
+        FreezeScope::Role(role.clone()),
+        FreezeScope::Group(group),
+    ];
     let others = [
         FreezeScope::Role(crate::names::Role::new("db").unwrap()),
         FreezeScope::Group(role.clone()),
@@ -218,7 +226,7 @@ fn a_start_is_refused_while_a_freeze_stands() {
         let done = write(&host, &report, fence, Listing::Set(version("v1"), EpochSeconds(1)));
         assert!(matches!(commit(&mut store, &done, None), Outcome::Applied(_)), "{frozen}");
     };
-    scopes.iter().for_each(|scope| check(scope, true));
+    matching.iter().for_each(|scope| check(scope, true));
     others.iter().for_each(|scope| check(scope, false));
 }
 
