@@ -16,8 +16,14 @@ const BROKEN_ONCE: &[(u64, &str)] =
     &[(1_795_429_735_004_745, "a failed validation was not concluded before a deferred prefetch went on")];
 
 /// Seeds that show the planted bugs which few fleets show.
-const SHOWN_BY: &[(&str, u64)] =
-    &[("a write does not compare the listing", 943), ("a name is claimed over another claim", 563)];
+const SHOWN_BY: &[(&str, u64)] = &[
+    ("the start does not compare the desired version", 41),
+    ("the start does not compare the roster entry", 1266),
+    ("a write does not compare the claim", 128),
+    ("a late write is not refused", 104),
+    ("a write does not compare the listing", 943),
+    ("a name is claimed over another claim", 178),
+];
 
 #[test]
 fn fresh_fleets_keep_the_laws() {
