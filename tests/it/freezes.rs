@@ -1,7 +1,6 @@
 //! Freezes and pauses: no start is committed while one stands that matches the host.
 
 use serde_json::Value;
-use std::time::Duration;
 use tests::etcd::Etcd;
 use tests::host::Host;
 use tests::recorder::{Change, Recorder};
@@ -163,8 +162,13 @@ fn no_host_starts_after_a_freeze_was_answered() {
         let version = round.to_string();
         let since = store.revision();
         store.put("/current_version", &version);
-        // The freeze comes a little later each time, so that some hosts have started already.
-        std::thread::sleep(Duration::from_millis((round % ROUNDS) as u64 * 2));
+        // In some rounds the freeze comes at once, in others when one or two hosts have started.
+        let wanted = round % hosts.len();
+        wait::until(
+            "hosts start",
+            || (starts(&recorder, &store, since).len() >= wanted).then_some(()),
+            || format!("round {round}: {wanted} wanted"),
+        );
         let answer = orchestrate(&hosts[0], "freeze --reason race -o json");
         let answer: Value = serde_json::from_str(&answer).expect("JSON");
         let frozen_at = answer["revision"].as_i64().expect("a revision");

@@ -33,6 +33,17 @@ impl fmt::Display for FreezeScope {
 }
 
 impl FreezeScope {
+    /// Returns the part of a key that names the scope. Programs use it too.
+    pub fn path(&self) -> String {
+        match self {
+            Self::Fleet => "fleet".into(),
+            Self::Role(role) => format!("role/{role}"),
+            Self::Group(group) => format!("group/{group}"),
+            Self::Host(host) => format!("host/{host}"),
+            Self::Pause => "pause".into(),
+        }
+    }
+
     /// Returns the scopes that match a host. Role and group are those of its roster entry.
     pub fn of_host(host: &HostName, role: Option<&Role>, group: Option<&Role>) -> Vec<Self> {
         let mut scopes = vec![Self::Fleet, Self::Pause, Self::Host(host.clone())];

@@ -364,11 +364,7 @@ impl fmt::Display for Prefix {
             Self::Config => f.write_str(CONFIG),
             Self::Events => f.write_str(EVENTS),
             Self::Freezes => f.write_str(FREEZES),
-            Self::FreezesOf(FreezeScope::Fleet) => write!(f, "{FREEZES}fleet/"),
-            Self::FreezesOf(FreezeScope::Pause) => write!(f, "{FREEZES}pause/"),
-            Self::FreezesOf(FreezeScope::Role(role)) => write!(f, "{FREEZES}role/{role}/"),
-            Self::FreezesOf(FreezeScope::Group(group)) => write!(f, "{FREEZES}group/{group}/"),
-            Self::FreezesOf(FreezeScope::Host(host)) => write!(f, "{FREEZES}host/{host}/"),
+            Self::FreezesOf(scope) => write!(f, "{FREEZES}{}/", scope.path()),
         }
     }
 }

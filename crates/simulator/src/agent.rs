@@ -429,7 +429,10 @@ impl Agent {
             StepPhase::Apply | StepPhase::Converge | StepPhase::Validate => self.state.subject(),
         };
         let version = version.cloned();
-        world.note(|| format!("{}: {phase} step {step} of {version:?} begins", self.state.host));
+        world.note(|| {
+            let of = version.as_ref().map_or("no version", |version| version.as_str());
+            format!("{}: {phase} step {step} of {of} begins", self.state.host)
+        });
         world.laws.step_begins(self.machine, &self.state.host, phase)?;
         let (host, now) = (self.machine, world.now);
         let World { scenario, rng, .. } = world;

@@ -58,6 +58,17 @@ pub(crate) enum Writer {
     Backup,
 }
 
+impl std::fmt::Display for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Host(machine, intent) => write!(f, "machine {machine}, instance {}", intent.instance),
+            Self::Operator => f.write_str("an operator"),
+            Self::Lease => f.write_str("the end of a lease"),
+            Self::Backup => f.write_str("a backup"),
+        }
+    }
+}
+
 /// A listing, and the machine that wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Listing {

@@ -294,11 +294,8 @@ impl World {
         let is_applied = committed.applied;
         self.note(|| {
             let what = if is_applied { "applied" } else { "refused" };
-            format!(
-                "    {what}: {} by {writer:?}: {:?}",
-                transaction.name,
-                transaction.operations.iter().map(|o| o.key().to_string()).collect::<Vec<_>>()
-            )
+            let keys: Vec<String> = transaction.operations.iter().map(|o| o.key().to_string()).collect();
+            format!("    {what}: {} by {writer}: {}", transaction.name, keys.join(" "))
         });
         if is_applied {
             self.publish(&committed.changes, writer)?;

@@ -211,7 +211,8 @@ async fn read(scope: &FreezeScope, store: &Store<'_>) -> Result<KeySnapshot, Fai
     Ok(store.session.read_ranges(&[prefix], store.deadline).await?)
 }
 
-/// Removes freezes, one after the other: each act has its own event.
+/// Removes freezes, one after the other: each act has its own event. Exits with 1 if a key is left that
+/// cannot be removed, because it has no valid token.
 async fn remove(
     verb: &'static str,
     freezes: &[FrozenBy],
@@ -248,7 +249,7 @@ async fn remove(
     });
     output.answer(&answer, |_| {});
     note_freezes(store).await;
-    Ok(Exit::Yes)
+    Ok(Exit::of(freezes.iter().all(|frozen| frozen.token.is_some())))
 }
 
 /// Lists the freezes. Exits with 0 if there is none, with 1 if there are some.
@@ -283,21 +284,10 @@ fn print_table(freezes: &[FrozenBy], output: &mut Output) {
     );
 }
 
-/// Returns a scope as the keys spell it, for programs.
-fn scope_key(scope: &FreezeScope) -> String {
-    match scope {
-        FreezeScope::Fleet => "fleet".into(),
-        FreezeScope::Pause => "pause".into(),
-        FreezeScope::Role(role) => format!("role/{role}"),
-        FreezeScope::Group(group) => format!("group/{group}"),
-        FreezeScope::Host(host) => format!("host/{host}"),
-    }
-}
-
 /// Returns a freeze as JSON.
 pub(super) fn json_of(FrozenBy { scope, token, freeze }: &FrozenBy) -> Value {
     json!({
-        "scope": scope_key(scope),
+        "scope": scope.path(),
         "id": token,
         "by": freeze.as_ref().map(|freeze| &freeze.by),
         "reason": freeze.as_ref().map(|freeze| &freeze.reason),
