@@ -13,12 +13,12 @@ pub mod dns;
 mod facts;
 mod failpoint;
 mod files;
-mod freezes;
 mod host;
 mod http;
 mod identity;
 mod journal;
 mod reconcile;
+mod rollout;
 mod secrets;
 mod socket;
 mod status;
@@ -131,11 +131,8 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     }
     let options = MirrorOptions { backstop: settings.store.backstop, ..MirrorOptions::default() };
     let mut tasks = Tasks::new();
-    let (mirror, mirroring) = Mirror::new(
-        session.clone(),
-        planning::host::store_view::scope(&identity.host, state.listing()),
-        options,
-    );
+    let (mirror, mirroring) =
+        Mirror::new(session.clone(), planning::host::store_view::scope(&identity.host), options);
     let (gate, gate_receiver) = watch::channel(Gate::default());
     let presence_config = PresenceConfig {
         host: identity.host.clone(),
@@ -188,10 +185,10 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         catalog::Files::new(directory.try_clone()?, settings_receiver.clone(), &reader, names);
     let (rendering, templates) =
         templates::Templates::new(settings_receiver.clone(), reader.clone(), untrusted.clone());
-    let (freezes_wanted, wanted) = watch::channel(None);
-    let (freezes_task, freezes) = freezes::FreezesTask::new(session.clone(), wanted);
+    let (rollout_wanted, wanted) = watch::channel(None);
+    let (rollout_task, rollout) = rollout::RolloutTask::new(session.clone(), identity.host.clone(), wanted);
     tasks.spawn("mirror", mirroring);
-    tasks.spawn("freezes", reconcile::run(freezes_task));
+    tasks.spawn("rollout", reconcile::run(rollout_task));
     tasks.spawn("presence", claiming);
     tasks.spawn("definitions", reconcile::run(loader));
     tasks.spawn("checks", reconcile::run(scheduler));
@@ -251,8 +248,8 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         untrusted,
         trust: trust_sender,
         fencing: fencing_sender,
-        freezes_wanted,
-        freezes,
+        rollout_wanted,
+        rollout,
         watchdog: systemd::watchdog_interval(),
     };
     let mut stop = stop;

@@ -4,11 +4,11 @@
 use super::context::Context;
 use super::execute::{ExecuteError, Executor};
 use crate::clock;
-use etcd_session::{Deadline, HostWritten, PresenceState, jitter};
+use etcd_session::{Deadline, HostWritten, jitter};
 use planning::host::{Decision, Fact, KnownStore, StoreWrite, store_view};
-use schema::keys::Key;
+use planning::rollout::Obstacle;
 use schema::plan::Effect;
-use schema::writes::{Fence, WriteRefusal};
+use schema::writes::WriteRefusal;
 
 impl Executor {
     /// Commits the transaction of an effect, which includes the report of this decision.
@@ -18,24 +18,25 @@ impl Executor {
         decision: &Decision,
         effect: &Effect,
     ) -> Result<(), ExecuteError> {
-        let PresenceState::Held { lease: live_lease, live_revision } = context.presence else {
+        let Some(fence) = context.fence() else {
             return Err(ExecuteError::Refused(WriteRefusal::Claim));
         };
         let now = clock::now();
         let followed = &context.snapshot.followed;
-        let store_revision = followed.keys.revision_of(&Key::Store);
-        let published =
-            store_view::published(followed, &context.state.host, context.written.as_ref(), live_revision);
-        let known = KnownStore { published, trust: &context.store_trust, followed };
+        let (host, written) = (&context.state.host, context.written.as_ref());
+        let published = store_view::published(followed, host, written, fence.live_revision);
+        let brakes = context.brakes.known();
+        let known = KnownStore { published, trust: &context.store_trust, followed, brakes };
         let Some(write) = StoreWrite::of_effect(effect, &context.state, decision, known, now.wall) else {
             return Ok(());
         };
-        let content = write.content(&context.state, Fence { live_revision, live_lease, store_revision });
+        let content = write.content(&context.state, fence);
         let written = self.session.write_host(&content, write.expected(), Deadline::of_request()).await;
         let revision = match written.map_err(ExecuteError::Store)? {
             HostWritten::Done(revision) => revision,
             HostWritten::Refused(refusal) => return Err(ExecuteError::Refused(refusal)),
-            HostWritten::Frozen(by, at) => return Err(ExecuteError::Frozen(by, at)),
+            HostWritten::Frozen(by, at) => return Err(ExecuteError::HeldBack(Obstacle::Frozen(by), at)),
+            HostWritten::HeldBack(at) => return Err(ExecuteError::HeldBack(Obstacle::NotRead, at)),
         };
         context.store_written();
         let published = write.applied(&mut context.state, revision).map_err(ExecuteError::Refused)?;

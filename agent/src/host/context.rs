@@ -5,14 +5,15 @@ use crate::clock;
 use crate::files::Directory;
 use crate::journal;
 use etcd_session::{PresenceState, Snapshot, jitter, write_backoff};
-use planning::host::{Addressable, HostState, Published, ServiceProblems, Target, VersionFile};
+use planning::host::{Addressable, BrakesMemory, HostState, Published, ServiceProblems, Target, VersionFile};
 use planning::policy::Policy;
 use planning::settings::ValidationDirectory;
-use schema::frozen::FrozenBy;
+use schema::keys::Key;
 use schema::names::Version;
 use schema::records::{MachineInfo, Wait};
 use schema::store_trust::StoreTrust;
 use schema::time::BootMillis;
+use schema::writes::Fence;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,8 +61,10 @@ pub(crate) struct Context {
     pub(super) problems: ServiceProblems,
     /// The generation of the catalog snapshot that was read last, and what it makes addressable.
     pub(super) addressable: Option<(u64, Addressable)>,
-    /// The freeze that keeps the host from starting, and the revision at which it was found.
-    pub(super) frozen_by: Option<(FrozenBy, i64)>,
+    /// What is known of freezes and limits.
+    pub(super) brakes: BrakesMemory,
+    /// The revision at which a start was refused last.
+    pub(super) refused_at: i64,
     /// Number of passes since this process started.
     pub(super) passes: u64,
     /// The last error of a local write that was logged, and when.
@@ -95,7 +98,8 @@ impl Context {
             services_seen: None,
             problems: ServiceProblems::default(),
             addressable: None,
-            frozen_by: None,
+            brakes: BrakesMemory::default(),
+            refused_at: 0,
             passes: 0,
             record_failure_logged: None,
         }
@@ -104,6 +108,18 @@ impl Context {
     /// Returns the epoch of the store that the host remembers.
     pub(super) fn epoch(&self) -> u64 {
         self.state.store.as_ref().map_or(0, |store| store.epoch)
+    }
+
+    /// Returns what every write of this host compares; `None` without the claim of its name.
+    pub(super) fn fence(&self) -> Option<Fence> {
+        let PresenceState::Held { lease: live_lease, live_revision } = self.presence else { return None };
+        let store_revision = self.snapshot.followed.keys.revision_of(&Key::Store);
+        Some(Fence { live_revision, live_lease, store_revision })
+    }
+
+    /// Returns the lease of the claim of the host name; 0 without a claim.
+    pub(super) fn live_lease(&self) -> i64 {
+        if let PresenceState::Held { lease, .. } = self.presence { lease } else { 0 }
     }
 
     /// Saves the journal if it is out of date. It must be saved before anything outside of this

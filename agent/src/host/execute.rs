@@ -12,8 +12,8 @@ use anyhow::{Context as _, bail};
 use etcd_session::{Session, StoreError, jitter};
 use planning::host::{Decision, Fact, HostState, RunningStep, VersionFile};
 use planning::policy::Step;
+use planning::rollout::Obstacle;
 use planning::settings::{Settings, VERSION_PLACEHOLDER};
-use schema::frozen::FrozenBy;
 use schema::names::Version;
 use schema::plan::Effect;
 use schema::steps::{StepEnd, StepPhase};
@@ -33,8 +33,8 @@ pub(crate) enum ExecuteError {
     Record(io::Error),
     /// A comparison of the transaction failed.
     Refused(WriteRefusal),
-    /// A freeze stood at this revision.
-    Frozen(FrozenBy, i64),
+    /// This kept the host from starting, at this revision.
+    HeldBack(Obstacle, i64),
     /// The store could not be written.
     Store(StoreError),
 }

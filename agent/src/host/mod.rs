@@ -16,8 +16,8 @@ use crate::catalog::{CatalogSnapshot, Fencing, Needs, PublishedServices, Reader,
 use crate::certificates::Certificates;
 use crate::checks::CheckRegistry;
 use crate::clock;
-use crate::freezes::{Freezes, Wanted};
 use crate::reconcile::{self, Reconcile, Wake};
+use crate::rollout::{KnownRollout, WantedRollout};
 use crate::status::Status;
 use crate::step::RunResult;
 use crate::supervise::TaskEnded;
@@ -49,7 +49,7 @@ pub(crate) enum HostEvent {
     ServicesChanged,
     CatalogChanged,
     ChecksChanged,
-    FreezesChanged,
+    RolloutChanged,
     WatchdogDue,
 }
 
@@ -85,10 +85,10 @@ pub(crate) struct Reconciler {
     pub trust: watch::Sender<Trust>,
     /// Tells the publisher whether and how services may be published.
     pub fencing: watch::Sender<Fencing>,
-    /// Tells the task that follows freezes whether one keeps this host from starting.
-    pub freezes_wanted: watch::Sender<Wanted>,
-    /// The freezes that stand, while they are followed.
-    pub freezes: watch::Receiver<Freezes>,
+    /// Tells the task that follows the rollout whether it keeps this host from starting.
+    pub rollout_wanted: watch::Sender<Option<WantedRollout>>,
+    /// The rollout, while it is followed.
+    pub rollout: watch::Receiver<KnownRollout>,
     /// Interval between two pings of the service manager's watchdog; `None` without a watchdog.
     pub watchdog: Option<Duration>,
 }
@@ -132,7 +132,7 @@ impl Reconcile for HostLoop {
             changed = self.catalog.changed(), if follows_catalog => {
                 (changed.is_ok(), HostEvent::CatalogChanged, "catalog")
             }
-            changed = parts.freezes.changed() => (changed.is_ok(), HostEvent::FreezesChanged, "freezes"),
+            changed = parts.rollout.changed() => (changed.is_ok(), HostEvent::RolloutChanged, "rollout"),
             changed = self.checks.changed() => (changed.is_ok(), HostEvent::ChecksChanged, "checks"),
             _ = self.watchdog.tick() => return Some(HostEvent::WatchdogDue),
         };
@@ -265,7 +265,9 @@ impl Reconciler {
             version_file: context.version_file.clone(),
             cannot_record: context.record_failure.clone().filter(|(_, at)| *at > now.boot),
             settings_untrusted: self.untrusted.borrow().clone(),
-            frozen_by: context.frozen_by.as_ref().map(|(by, _)| by),
+            brakes: context.brakes.known(),
+            instance: &self.claim.instance,
+            live_lease: context.live_lease(),
             published,
             facts: &context.facts,
             waits: &context.waits,
@@ -302,9 +304,11 @@ impl Reconciler {
                 context.record_failed(&error);
                 return true;
             }
-            Err(ExecuteError::Frozen(by, at)) => {
-                tracing::info!(%by, "the host does not start");
-                context.frozen_by = Some((by, at));
+            Err(ExecuteError::HeldBack(obstacle, at)) => {
+                tracing::info!(%obstacle, "the host does not start");
+                context.brakes.refuse(&context.state, obstacle, at);
+                context.refused_at = at;
+                self.observe_rollout(context);
                 return true;
             }
             Err(ExecuteError::Refused(refusal)) => {

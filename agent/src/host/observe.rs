@@ -4,6 +4,7 @@
 use super::Reconciler;
 use super::context::Context;
 use super::execute::read_version_file;
+use crate::rollout::WantedRollout;
 use crate::{clock, config};
 use etcd_session::PresenceState;
 use planning::host::{
@@ -47,7 +48,7 @@ impl Reconciler {
         let needs = self.needs.borrow_and_update().clone();
         context.waits = needs.waits.clone();
         context.services_seen = needs.seen;
-        self.observe_freezes(context);
+        self.observe_rollout(context);
         self.observe_catalog(context);
         context.problems = ServiceProblems {
             checks: self.failing_checks(),
@@ -64,24 +65,30 @@ impl Reconciler {
         policy
     }
 
-    /// Looks whether a freeze still keeps the host from starting.
-    fn observe_freezes(&mut self, context: &mut Context) {
-        let known = self.freezes.borrow_and_update().clone();
+    /// Takes over what is known of the rollout, while it keeps the host from starting.
+    pub(super) fn observe_rollout(&mut self, context: &mut Context) {
+        let known = self.rollout.borrow_and_update().clone();
         let history = self.executor.session.marks().history;
-        // What was known before the refusal may lack the freeze that it found.
-        if let (Some((_, refused_at)), Some(known)) = (&context.frozen_by, known)
-            && known.revision >= *refused_at
-            && known.history == history
+        context.brakes.follow(&context.state);
+        if let Some((of, view)) = known.as_deref()
+            && *of == history
         {
-            let scopes = store_view::freeze_scopes(&context.snapshot.followed, &context.state.host);
-            let found = known.freezes.iter().find(|frozen| scopes.contains(&frozen.scope));
-            context.frozen_by = found.map(|frozen| (frozen.clone(), known.revision));
-            if context.frozen_by.is_none() {
-                tracing::info!("no freeze keeps the host from starting any more");
-            }
+            context.brakes.take(view.clone());
         }
-        let wanted = context.frozen_by.is_some().then_some(history);
-        self.freezes_wanted.send_if_modified(|old| std::mem::replace(old, wanted) != wanted);
+        let wanted = match &context.target {
+            Target::Known(instruction) if context.brakes.is_wanted() => Some(WantedRollout {
+                history,
+                instruction: instruction.clone(),
+                fence: context.fence(),
+                since: context.refused_at,
+            }),
+            _ => None,
+        };
+        self.rollout_wanted.send_if_modified(|old| {
+            let differs = *old != wanted;
+            *old = wanted;
+            differs
+        });
     }
 
     /// Updates what the catalog makes addressable, while an attempt may depend on that. A settled

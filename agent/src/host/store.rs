@@ -19,7 +19,8 @@ impl Reconciler {
     /// Assesses the store by the newest snapshot of its keys, and notes the target.
     pub(super) async fn observe_store(&mut self, context: &mut Context) {
         let host = context.state.host.clone();
-        self.mirror.poll_also(&store_view::listing_keys(&host, context.state.listing()));
+        let listing = context.state.listing();
+        self.mirror.poll_also(&store_view::polled_also(&context.snapshot.followed, &host, listing));
         if context.snapshot.followed.reads == 0 {
             return;
         }
@@ -67,8 +68,8 @@ impl Reconciler {
         }
         if let Some((revision, raft_term)) = change.new_history {
             self.executor.session.begin_history(revision, raft_term);
-            // The next start finds out whether a freeze stands in this history.
-            context.frozen_by = None;
+            // The next start finds out what stands in this history.
+            context.brakes.forget();
         }
         if change.resyncs {
             self.mirror.request_resync();

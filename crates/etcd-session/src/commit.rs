@@ -4,6 +4,7 @@ use crate::error::StoreError;
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
 use etcd_client::{CompareOp, GetOptions, PutOptions, Txn, TxnOp};
+use schema::keys::Key;
 use schema::snapshot::KeySnapshot;
 use schema::transaction::{Compare, Operation, Transaction};
 
@@ -74,6 +75,10 @@ impl Session {
             // etcd compares every key of a range, and an empty range as a key that does not exist.
             Compare::NoneIn(prefix) => {
                 Etcd::create_revision(self.full(prefix), CompareOp::Equal, 0).with_prefix()
+            }
+            Compare::NoClaims { limit, from, below } => {
+                let key = |number| self.full(Key::Claim(limit.clone(), number));
+                Etcd::create_revision(key(*from), CompareOp::Equal, 0).with_range(key(*below))
             }
         }
     }

@@ -27,6 +27,9 @@ pub enum HostWritten {
     Refused(WriteRefusal),
     /// A freeze stood at this revision, so the host did not start.
     Frozen(FrozenBy, i64),
+    /// At this revision the rollout was not as the host knew it, or somebody else held a claim that the
+    /// host wanted.
+    HeldBack(i64),
 }
 
 impl Session {
@@ -58,17 +61,18 @@ impl Session {
                 Ok(refused) => refused.found,
                 Err(error) if error.class() == Class::Unknown && !deadline.left().is_zero() => {
                     tracing::debug!(%error, "the answer was lost, reading the keys back");
-                    self.read_keys(&write.keys_to_judge(), deadline).await?
+                    self.read_keys(&write.keys_to_judge(&expected), deadline).await?
                 }
                 Err(error) => return Err(error),
             };
-            match write.outcome(&found) {
+            match write.outcome(&expected, &found) {
                 Outcome::Applied(revision) => {
                     self.note_revision(revision);
                     return Ok(HostWritten::Done(revision));
                 }
                 Outcome::Refused(refusal) => return Ok(HostWritten::Refused(refusal)),
                 Outcome::Frozen(by) => return Ok(HostWritten::Frozen(by, found.revision)),
+                Outcome::HeldBack => return Ok(HostWritten::HeldBack(found.revision)),
                 Outcome::Repeat(found) => expected = found,
             }
         }

@@ -4,4 +4,5 @@ pub mod fleet;
 pub mod host;
 pub mod lint;
 pub mod policy;
+pub mod rollout;
 pub mod settings;

@@ -63,8 +63,11 @@ pub fn every_agent() -> Vec<Grant> {
         Keys::Below(Prefix::Config),
         // The start of an update compares them.
         Keys::Below(Prefix::Freezes),
+        Keys::One(Key::RolloutPolicy),
     ];
-    [grant(Access::Read, read), grant(Access::ReadWrite, [Keys::Below(Prefix::RunningVersions)])].concat()
+    // Any host can hold any number of a limit, wait in any queue, and write the record of a rollout.
+    let written = [Prefix::RunningVersions, Prefix::Rollouts, Prefix::Claims, Prefix::Queues];
+    [grant(Access::Read, read), grant(Access::ReadWrite, written.map(Keys::Below))].concat()
 }
 
 /// Returns the grants that only the agent of this host needs. Each names one exact key. Every
@@ -76,6 +79,7 @@ pub fn agent(host: &HostName, services: &BTreeSet<ServiceName>) -> Vec<Grant> {
         Key::Live(host.clone()),
         Key::Announced(host.clone()),
         Key::Report(host.clone()),
+        Key::Claimed(host.clone()),
     ];
     for kind in StatusType::of_agents() {
         written.extend(Key::statuses(&kind, host));

@@ -5,18 +5,10 @@
 
 use crate::codec;
 use crate::names::Version;
+use crate::order::InstructionOrder;
 use crate::records::StoreIdentity;
 use crate::snapshot::Entry;
 use serde::{Deserialize, Serialize};
-
-/// The order of instructions: by epoch, then by the revision of `/current_version`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct InstructionOrder {
-    /// The epoch of the store when the instruction was read.
-    pub epoch: u64,
-    /// The revision at which `/current_version` was written.
-    pub revision: i64,
-}
 
 /// A desired version together with its order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

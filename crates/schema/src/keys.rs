@@ -7,7 +7,9 @@
 //! This file is long because no other file may spell a key.
 
 use crate::freeze::FreezeScope;
+use crate::limit::{CLAIM_NUMBERS, Limit, Place};
 use crate::names::{ConfigName, EventId, HostName, NameError, Role, ServiceName, StatusType, Token, Version};
+use crate::order::InstructionOrder;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -77,6 +79,18 @@ pub enum Key {
     Event(EventId),
     /// A freeze. Each has a token of its own, so that nobody overwrites the freeze of somebody else.
     Freeze(FreezeScope, Token),
+    /// How operators want versions to be rolled out.
+    RolloutPolicy,
+    /// What holds for the rollout of one instruction. It is written once.
+    RolloutRecord(InstructionOrder),
+    /// A mark that a host is writing the record of a rollout. Attached to its live lease.
+    Resolving(InstructionOrder),
+    /// A claim of a limit: one host may be unavailable. It is durable: it must outlive the agent.
+    Claim(Limit, u32),
+    /// The claims of a host, and its ticket.
+    Claimed(HostName),
+    /// A ticket: a host waits for its turn in a limit. Attached to the live lease.
+    Ticket(InstructionOrder, Limit, Place, HostName),
 }
 
 /// A key that is unknown or contains an invalid name.
@@ -113,6 +127,11 @@ const DROP_STALE: &str = "/orchestrate/release_view";
 const CONFIG: &str = "/orchestrate/config/";
 const EVENTS: &str = "/orchestrate/events/";
 const FREEZES: &str = "/orchestrate/freezes/";
+const ROLLOUT_POLICY: &str = "/orchestrate/rollout_policy";
+const ROLLOUTS: &str = "/orchestrate/rollouts/";
+const CLAIMS: &str = "/orchestrate/claims/";
+const CLAIMED: &str = "/orchestrate/claimed/";
+const QUEUE: &str = "/orchestrate/queue/";
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -134,6 +153,14 @@ impl fmt::Display for Key {
             Self::Config(value) => write!(f, "{CONFIG}{value}"),
             Self::Event(id) => write!(f, "{EVENTS}{id}"),
             Self::Freeze(scope, token) => write!(f, "{}{token}", Prefix::FreezesOf(scope.clone())),
+            Self::RolloutPolicy => f.write_str(ROLLOUT_POLICY),
+            Self::RolloutRecord(order) => write!(f, "{}record", Prefix::Rollout(*order)),
+            Self::Resolving(order) => write!(f, "{}resolving", Prefix::Rollout(*order)),
+            Self::Claim(limit, number) => write!(f, "{}{number:05}", Prefix::ClaimsOf(limit.clone())),
+            Self::Claimed(host) => write!(f, "{CLAIMED}{host}"),
+            Self::Ticket(order, limit, place, host) => {
+                write!(f, "{}{host}", Prefix::TicketAt(*order, limit.clone(), *place))
+            }
         }
     }
 }
@@ -145,7 +172,7 @@ type PerService = (&'static str, fn(ServiceName, HostName) -> Key);
 
 impl Key {
     /// The keys that exist at most once. All other keys are in the ranges of [`Prefix::WHOLE`].
-    pub const SINGLE: [Self; 3] = [Self::CurrentVersion, Self::Store, Self::DropStale];
+    pub const SINGLE: [Self; 4] = [Self::CurrentVersion, Self::Store, Self::DropStale, Self::RolloutPolicy];
 
     /// Returns the host to which the key belongs; `None` for a key of the whole fleet. All keys of
     /// a host are deleted when it is decommissioned.
@@ -161,12 +188,19 @@ impl Key {
             | Self::Reporting(_, host)
             | Self::Service(_, host)
             | Self::Health(_, host)
-            | Self::Maintenance(host) => Some(host),
+            | Self::Maintenance(host)
+            | Self::Claimed(host)
+            | Self::Ticket(.., host) => Some(host),
             Self::CurrentVersion
             | Self::Store
             | Self::DropStale
             | Self::Config(_)
             | Self::Event(_)
+            | Self::RolloutPolicy
+            | Self::RolloutRecord(_)
+            | Self::Resolving(_)
+            // Its value names the host, and so does the key `claimed` of the host.
+            | Self::Claim(..)
             // An operator wrote it, and may mean a host that comes back.
             | Self::Freeze(..) => None,
         }
@@ -179,8 +213,8 @@ impl Key {
 
     /// Returns the keys of a host in which nothing but the host's name varies. The others are found
     /// in the ranges of [`Prefix::BEFORE_HOST`].
-    pub fn of_host(host: &HostName) -> [Self; 6] {
-        [Self::Host, Self::Live, Self::Announced, Self::Report, Self::Retry, Self::Maintenance]
+    pub fn of_host(host: &HostName) -> [Self; 7] {
+        [Self::Host, Self::Live, Self::Announced, Self::Report, Self::Retry, Self::Maintenance, Self::Claimed]
             .map(|make| make(host.clone()))
     }
 
@@ -197,6 +231,7 @@ impl Key {
             CURRENT_VERSION => return Ok(Self::CurrentVersion),
             STORE => return Ok(Self::Store),
             DROP_STALE => return Ok(Self::DropStale),
+            ROLLOUT_POLICY => return Ok(Self::RolloutPolicy),
             _ => {}
         }
         if let Some(rest) = text.strip_prefix(RUNNING_VERSION) {
@@ -222,6 +257,21 @@ impl Key {
         if let Some((scope, token)) = read_freeze(text) {
             return Ok(Self::Freeze(scope, token.ok_or_else(unknown)?));
         }
+        if let Some(rest) = text.strip_prefix(ROLLOUTS) {
+            let (order, rest) = rest.split_once('/').ok_or_else(unknown)?;
+            let order = InstructionOrder::read(order).ok_or_else(unknown)?;
+            return match rest {
+                "record" => Ok(Self::RolloutRecord(order)),
+                "resolving" => Ok(Self::Resolving(order)),
+                _ => Err(unknown()),
+            };
+        }
+        if let Some(rest) = text.strip_prefix(CLAIMS) {
+            return read_claim(rest).ok_or_else(unknown);
+        }
+        if let Some(rest) = text.strip_prefix(QUEUE) {
+            return read_ticket(rest).ok_or_else(unknown);
+        }
         let per_service: [PerService; 2] = [(SERVICES, Self::Service), (HEALTH, Self::Health)];
         for (prefix, make) in per_service {
             if let Some(rest) = text.strip_prefix(prefix) {
@@ -229,13 +279,14 @@ impl Key {
                 return Ok(make(ServiceName::new(service).map_err(name)?, host(rest)?));
             }
         }
-        let per_host: [PerHost; 6] = [
+        let per_host: [PerHost; 7] = [
             (HOSTS, Self::Host),
             (LIVE, Self::Live),
             (ANNOUNCED, Self::Announced),
             (REPORTS, Self::Report),
             (RETRY, Self::Retry),
             (MAINTENANCE, Self::Maintenance),
+            (CLAIMED, Self::Claimed),
         ];
         for (prefix, make) in per_host {
             if let Some(rest) = text.strip_prefix(prefix) {
@@ -265,6 +316,24 @@ pub fn read_freeze(text: &str) -> Option<(FreezeScope, Option<Token>)> {
         }
     };
     Some((scope, Token::new(token).ok()))
+}
+
+/// Reads the part of a claim's key after the prefix.
+fn read_claim(rest: &str) -> Option<Key> {
+    let mut parts = rest.split('/');
+    let limit = Limit::read(parts.next()?, parts.next()?)?;
+    let text = parts.next().filter(|text| text.len() == 5)?;
+    let number = text.parse().ok().filter(|number| *number < CLAIM_NUMBERS)?;
+    (parts.next().is_none() && format!("{number:05}") == text).then_some(Key::Claim(limit, number))
+}
+
+/// Reads the part of a ticket's key after the prefix.
+fn read_ticket(rest: &str) -> Option<Key> {
+    let mut parts = rest.split('/');
+    let order = InstructionOrder::read(parts.next()?)?;
+    let limit = (parts.next()? == "limit").then(|| Limit::read(parts.next()?, parts.next()?))??;
+    let (place, host) = (Place::read(parts.next()?)?, HostName::new(parts.next()?).ok()?);
+    parts.next().is_none().then_some(Key::Ticket(order, limit, place, host))
 }
 
 /// Returns the service and the host in the key of a record, both unchecked; `None` for other keys.
@@ -316,11 +385,29 @@ pub enum Prefix {
     Freezes,
     /// The freezes of one scope.
     FreezesOf(FreezeScope),
+    /// The keys of all rollouts.
+    Rollouts,
+    /// The keys of one rollout.
+    Rollout(InstructionOrder),
+    /// The claims of all limits.
+    Claims,
+    /// The claims of one limit.
+    ClaimsOf(Limit),
+    /// The claims of all hosts, by host.
+    Claimed,
+    /// The tickets of all hosts that wait for their turn.
+    Queues,
+    /// The tickets of one rollout.
+    QueuesOf(InstructionOrder),
+    /// The tickets of one limit in one rollout.
+    Queue(InstructionOrder, Limit),
+    /// The ticket with one place in a queue.
+    TicketAt(InstructionOrder, Limit, Place),
 }
 
 impl Prefix {
     /// The ranges that together hold every key but [`Key::SINGLE`].
-    pub const WHOLE: [Self; 14] = [
+    pub const WHOLE: [Self; 18] = [
         Self::RunningVersions,
         Self::Statuses,
         Self::Services,
@@ -335,11 +422,21 @@ impl Prefix {
         Self::Config,
         Self::Events,
         Self::Freezes,
+        Self::Rollouts,
+        Self::Claims,
+        Self::Claimed,
+        Self::Queues,
     ];
 
     /// The ranges whose keys end in a host's name, after a version, type or service.
-    pub const BEFORE_HOST: [Self; 5] =
-        [Self::RunningVersions, Self::Statuses, Self::ReportingAll, Self::Services, Self::HealthAll];
+    pub const BEFORE_HOST: [Self; 6] = [
+        Self::RunningVersions,
+        Self::Statuses,
+        Self::ReportingAll,
+        Self::Services,
+        Self::HealthAll,
+        Self::Queues,
+    ];
 }
 
 impl fmt::Display for Prefix {
@@ -365,6 +462,17 @@ impl fmt::Display for Prefix {
             Self::Events => f.write_str(EVENTS),
             Self::Freezes => f.write_str(FREEZES),
             Self::FreezesOf(scope) => write!(f, "{FREEZES}{}/", scope.path()),
+            Self::Rollouts => f.write_str(ROLLOUTS),
+            Self::Rollout(order) => write!(f, "{ROLLOUTS}{order}/"),
+            Self::Claims => f.write_str(CLAIMS),
+            Self::ClaimsOf(limit) => write!(f, "{CLAIMS}{}/", limit.path()),
+            Self::Claimed => f.write_str(CLAIMED),
+            Self::Queues => f.write_str(QUEUE),
+            Self::QueuesOf(order) => write!(f, "{QUEUE}{order}/"),
+            Self::Queue(order, limit) => write!(f, "{QUEUE}{order}/limit/{}/", limit.path()),
+            Self::TicketAt(order, limit, place) => {
+                write!(f, "{}{place}/", Self::Queue(*order, limit.clone()))
+            }
         }
     }
 }
@@ -402,12 +510,20 @@ pub fn documented() -> Vec<DocumentedKey> {
         key(format!("{CONFIG}<name>"), "text", "durable"),
         key(format!("{EVENTS}<ms>-<random>"), "JSON", "30 days, at most 10,000"),
         key(format!("{FREEZES}<scope>/<token>"), "JSON", "durable, or a lease of its length"),
+        key(ROLLOUT_POLICY.into(), "JSON", "durable"),
+        key(format!("{ROLLOUTS}<id>/record"), "JSON", "the last 100 rollouts"),
+        key(format!("{ROLLOUTS}<id>/resolving"), "text", "live lease"),
+        key(format!("{CLAIMS}<by>/<value>/<number>"), "JSON", "durable"),
+        key(format!("{CLAIMED}{host}"), "JSON", "durable"),
+        key(format!("{QUEUE}<id>/limit/<by>/<value>/<place>/{host}"), "empty", "live lease"),
     ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::LimitBy;
+    use crate::names::{LabelName, LimitValue};
     use proptest::prelude::*;
 
     #[test]
@@ -428,11 +544,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_key_reads_back_as_written(v in name(), t in name(), h in host(), s in 0usize..3) {
+        fn a_key_reads_back_as_written(v in name(), t in name(), h in host(), s in 0usize..3, number in 0..CLAIM_NUMBERS) {
             let version = Version::new(v.clone()).unwrap();
             let host = HostName::new(h).unwrap();
             let kind = StatusType::new(t.clone()).unwrap();
             let role = Role::new(t.clone()).unwrap();
+            let by = [LimitBy::Fleet, LimitBy::Role, LimitBy::Label(LabelName::new(&t).unwrap())];
+            let limit = Limit { by: by[s].clone(), value: LimitValue::new(&t).unwrap() };
+            let order = InstructionOrder { epoch: s as u64, revision: number.into() };
             let service = ServiceName::new(t).unwrap();
             for key in [
                 Key::CurrentVersion,
@@ -455,7 +574,13 @@ mod tests {
                 Key::Freeze(FreezeScope::Pause, Token::new("a").unwrap()),
                 Key::Freeze(FreezeScope::Role(role.clone()), Token::new("a").unwrap()),
                 Key::Freeze(FreezeScope::Group(role), Token::new("a").unwrap()),
-                Key::Freeze(FreezeScope::Host(host), Token::new("a").unwrap()),
+                Key::Freeze(FreezeScope::Host(host.clone()), Token::new("a").unwrap()),
+                Key::RolloutPolicy,
+                Key::RolloutRecord(order),
+                Key::Resolving(order),
+                Key::Claim(limit.clone(), number),
+                Key::Claimed(host.clone()),
+                Key::Ticket(order, limit, Place(number), host),
             ] {
                 prop_assert_eq!(Key::parse(&key.to_string()).unwrap(), key);
             }
@@ -477,6 +602,8 @@ mod tests {
         let ranges = Prefix::BEFORE_HOST.map(|prefix| prefix.to_string());
         for DocumentedKey { path, .. } in documented() {
             let key = path.replace("<host>", "h");
+            let order = InstructionOrder { epoch: 1, revision: 2 }.to_string();
+            let key = key.replace("<id>", &order).replace("<by>", "role").replace("<place>", "0000000a");
             let parsed = Key::parse(&key.replace("<state>", "failed").replace(['<', '>'], ""));
             let belongs = parsed.is_ok_and(|parsed| parsed.host() == Some(&host));
             assert_eq!(belongs, path.ends_with("<host>"), "{path}");
@@ -522,6 +649,18 @@ mod tests {
             "/orchestrate/freezes/role/a/b/c",
             "/orchestrate/freezes/rack/a/b",
             "/orchestrate/freezes/host/a b/c",
+            "/orchestrate/rollouts/1-2/record",
+            "/orchestrate/rollouts/0000000001-0000000000000000002/other",
+            "/orchestrate/claims/role/web",
+            "/orchestrate/claims/role/web/1",
+            "/orchestrate/claims/role/web/99999",
+            "/orchestrate/claims/role/web/+0001",
+            "/orchestrate/claims/rack/a/00001",
+            "/orchestrate/claims/labels./a/00001",
+            "/orchestrate/claims/role/web/00001/b",
+            "/orchestrate/queue/0000000001-0000000000000000002/limit/role/web/0000000A/h",
+            "/orchestrate/queue/0000000001-0000000000000000002/stage/role/web/0000000a/h",
+            "/orchestrate/queue/0000000001-0000000000000000002/limit/role/web/0000000a/h/i",
         ] {
             Key::parse(bad).unwrap_err();
         }

@@ -245,6 +245,18 @@ name!(
 );
 
 name!(
+    /// The name of a label of hosts.
+    LabelName,
+    "label",
+    check_name
+);
+name!(
+    /// A role, a group or the value of a label, by which a limit counts hosts.
+    LimitValue,
+    "value",
+    check_name
+);
+name!(
     /// The name of a value that operators keep in the store.
     ConfigName,
     "name of a value",

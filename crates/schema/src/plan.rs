@@ -3,8 +3,9 @@
 //!
 //! This file is long because it lists every action and reason with its text.
 
-use crate::instruction::{Instruction, InstructionOrder};
+use crate::instruction::Instruction;
 use crate::names::{ServiceName, StepName, Token, Version};
+use crate::order::InstructionOrder;
 use crate::steps::StepPhase;
 use crate::time::BootMillis;
 use serde::{Deserialize, Serialize};
@@ -267,6 +268,16 @@ pub enum Reason {
         /// What is frozen, by whom and why.
         by: String,
     },
+    /// A limit of the rollout lets no further host be unavailable, or other hosts come first.
+    Limited {
+        /// Which limit, and who holds it or comes first.
+        why: String,
+    },
+    /// The rollout cannot be followed, or not yet.
+    Rollout {
+        /// Why.
+        why: String,
+    },
     /// An external script applies versions on this host.
     ExternalDriver,
     /// The host is blocked; the verdict says by what.
@@ -304,6 +315,7 @@ impl fmt::Display for Reason {
             Self::Lacks { service } => return write!(f, "it needs {service}"),
             Self::ServicesChanged => "a service that it needs has changed",
             Self::Frozen { by } => by,
+            Self::Limited { why } | Self::Rollout { why } => why,
             Self::ExternalDriver => "versions are applied by a script here (driver = \"external\")",
             Self::Blocked => "the host is blocked",
         })

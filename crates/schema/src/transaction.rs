@@ -2,6 +2,7 @@
 //! and simulations apply it to a store of their own.
 
 use crate::keys::{Key, Prefix};
+use crate::limit::Limit;
 use std::collections::BTreeSet;
 
 /// Largest number of comparisons, of operations, and of reads in one transaction; etcd's default limit
@@ -19,6 +20,16 @@ pub enum Compare {
     Lease(Key, i64),
     /// No key is in this range.
     NoneIn(Prefix),
+    /// Nobody holds a claim of this limit with a number from `from` up to but not including `below`.
+    NoClaims {
+        /// The limit.
+        limit: Limit,
+        /// The lowest number.
+        from: u32,
+        /// One more than the highest number; at most
+        /// [`CLAIM_NUMBERS`](crate::limit::CLAIM_NUMBERS).
+        below: u32,
+    },
 }
 
 impl Compare {

@@ -97,6 +97,11 @@ pub enum BlockedBy {
         /// The file or directory, and who can write it.
         why: String,
     },
+    /// The rules of the rollout cannot be followed on this host.
+    Rollout {
+        /// What is wrong with them.
+        why: String,
+    },
     /// The state directory cannot be written: nothing disruptive starts that could not be recorded.
     CannotRecord {
         /// The error of the write.
@@ -127,6 +132,7 @@ impl fmt::Display for BlockedBy {
             }
             Self::InvalidInstruction { why } => write!(f, "/current_version is not a version: {why}"),
             Self::Settings { why } => write!(f, "the settings are not trusted, nothing runs: {why}"),
+            Self::Rollout { why } => f.write_str(why),
             Self::CannotRecord { why } => write!(f, "the state directory cannot be written: {why}"),
         }
     }
@@ -147,6 +153,11 @@ pub enum WaitingOn {
     Service(Wait),
     /// The host's place in the window over which the starts of hosts are spread.
     Spread,
+    /// A limit of the rollout, which lets no further host be unavailable now.
+    Limit {
+        /// The hosts that it counts, in words.
+        limit: String,
+    },
     /// The store, which cannot be used.
     Store,
     /// The external script that applies versions on this host.
@@ -168,6 +179,7 @@ impl fmt::Display for WaitingOn {
             Self::Step { phase, step } => write!(f, "{phase} step {step}, which said \"not yet\""),
             Self::Service(wait) => wait.fmt(f),
             Self::Spread => f.write_str("its turn: the start of hosts is spread"),
+            Self::Limit { limit } => write!(f, "its turn: the limit of {limit} is reached"),
             Self::Store => f.write_str("the store, which cannot be read"),
             Self::ExternalDriver => f.write_str("the script that applies versions here"),
             Self::Instruction => f.write_str("a first version to be triggered"),

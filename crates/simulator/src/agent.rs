@@ -4,18 +4,17 @@
 //! This file is long because it follows the loop of the real agent, which is read as a whole.
 
 use crate::claim::Claim;
-use crate::laws::{Intent, Violation, check_file};
+use crate::laws::{Intent, check_file};
 use crate::machine::Run;
 use crate::store::Change;
+use crate::violation::Violation;
 use crate::world::{Call, Event, Sender, Task, World};
 use planning::host::{
-    Decision, Desired, Fact, HostState, Observed, Published, RunningStep, ServiceProblems, StepReport,
-    StoreWrite, Target, VersionFile, advance, reassess, store_view,
+    BrakesMemory, Decision, Desired, Fact, HostState, Observed, Published, RunningStep, ServiceProblems,
+    StepReport, StoreWrite, Target, VersionFile, advance, reassess, store_view,
 };
 use planning::policy::Policy;
 use schema::followed::{FollowedKeys, Scope};
-use schema::frozen::FrozenBy;
-use schema::keys::Prefix;
 use schema::names::{StepName, Token};
 use schema::plan::{Action, Effect};
 use schema::records::{LiveClaim, MachineInfo, RosterEntry, STORE_FORMAT, StoreIdentity};
@@ -66,6 +65,16 @@ pub(crate) enum Pending {
     Identity,
 }
 
+/// What the task of the rollout waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RolloutTask {
+    Idle,
+    Reads,
+    BeginsRecord,
+    ReadsRoster,
+    WritesRecord,
+}
+
 /// A read of the mirror whose answer is awaited.
 pub(crate) struct PendingRead {
     pub(crate) sender: Sender,
@@ -94,9 +103,9 @@ pub(crate) struct Agent {
     pub(crate) retry_at: BootMillis,
     pub(crate) claim: Claim,
     pub(crate) facts: MachineInfo,
-    /// The freeze that keeps the host from starting.
-    pub(crate) frozen_by: Option<FrozenBy>,
-    pub(crate) freezes_timer: u64,
+    pub(crate) brakes: BrakesMemory,
+    pub(crate) rollout_task: RolloutTask,
+    pub(crate) rollout_timer: u64,
     pub(crate) pending: Option<(Sender, Pending)>,
     pub(crate) timer: u64,
     pub(crate) read: Option<PendingRead>,
@@ -164,8 +173,9 @@ impl Agent {
             retry_at: BootMillis(0),
             claim: Claim::default(),
             facts: MachineInfo::default(),
-            frozen_by: None,
-            freezes_timer: 0,
+            brakes: BrakesMemory::default(),
+            rollout_task: RolloutTask::Idle,
+            rollout_timer: 0,
             pending: None,
             timer: 0,
             read: None,
@@ -285,6 +295,7 @@ impl Agent {
         }
         if let Some((revision, raft_term)) = change.new_history {
             self.marks.begin_history(revision, raft_term);
+            self.brakes.forget();
         }
         if change.resyncs {
             self.request_read(world);
@@ -303,6 +314,7 @@ impl Agent {
             return Ok(());
         }
         self.follow_gate(world)?;
+        self.brakes.follow(&self.state);
         let target = store_view::target(&self.followed, self.epoch());
         if target != self.target {
             self.target = target;
@@ -334,7 +346,9 @@ impl Agent {
     /// Returns what the agent knows now.
     pub(crate) fn intent(&self, world: &World) -> Intent {
         let validated = world.machines[self.machine].truth.validated.clone();
-        Intent { instance: self.instance.clone(), starts: None, validated }
+        let attempt = self.state.attempt.as_ref();
+        let is_under_way = attempt.is_some_and(|attempt| attempt.started && attempt.ended.is_none());
+        Intent { instance: self.instance.clone(), starts: None, validated, is_under_way }
     }
 
     pub(crate) fn commit(
@@ -368,7 +382,9 @@ impl Agent {
             version_file,
             cannot_record: None,
             settings_untrusted: None,
-            frozen_by: self.frozen_by.as_ref(),
+            brakes: self.brakes.known(),
+            instance: &self.instance,
+            live_lease: held.map_or(0, |(lease, _)| lease),
             published,
             facts: &self.facts,
             waits: &[],
@@ -453,8 +469,8 @@ impl Agent {
                 Ok(())
             }
             Task::Claim => self.claim_due(world, timer),
-            Task::Freezes if timer == self.freezes_timer => {
-                world.send(self.machine, self.process, Task::Freezes, Call::List(Prefix::Freezes));
+            Task::Rollout if timer == self.rollout_timer => {
+                self.read_rollout(world);
                 Ok(())
             }
             _ => Ok(()),

@@ -1,11 +1,12 @@
 //! A simulated fleet: it delivers events to agents and carries out the incidents of its scenario.
 
 use crate::agent::{Agent, Interrupt, Step};
-use crate::laws::{Violation, Writer, check_settled};
+use crate::laws::{Writer, check_settled};
 use crate::machine::{Machine, Truth};
 use crate::mutation::Mutation;
 use crate::scenario::Scenario;
 use crate::store::Store;
+use crate::violation::Violation;
 use crate::world::{Event, Task, World};
 use schema::names::{HostName, Version};
 
@@ -18,6 +19,8 @@ pub struct Summary {
     pub revisions: u64,
     /// Updates that hosts started.
     pub starts: u64,
+    /// Those of them that took claims of limits.
+    pub with_claims: u64,
 }
 
 impl std::ops::AddAssign for Summary {
@@ -25,6 +28,7 @@ impl std::ops::AddAssign for Summary {
         self.hosts += other.hosts;
         self.revisions += other.revisions;
         self.starts += other.starts;
+        self.with_claims += other.with_claims;
     }
 }
 
@@ -90,7 +94,12 @@ impl Fleet {
 
     pub(crate) fn summary(&self) -> Summary {
         let laws = &self.world.laws;
-        Summary { hosts: self.originals, revisions: laws.revisions, starts: laws.starts }
+        Summary {
+            hosts: self.originals,
+            revisions: laws.revisions,
+            starts: laws.starts,
+            with_claims: laws.limits.counted,
+        }
     }
 
     fn check_end(&self) -> Result<(), Violation> {
@@ -114,7 +123,7 @@ impl Fleet {
                     Task::Loop => agent.loop_answer(world, sender, answer),
                     Task::Claim => agent.claim_answer(world, sender, answer),
                     Task::Mirror => agent.mirror_answer(world, sender, answer),
-                    Task::Freezes => agent.freezes_answer(world, answer),
+                    Task::Rollout => agent.rollout_answer(world, answer),
                 })?;
             }
             Event::Delivers { machine, process, connection, changes } => {
@@ -158,8 +167,9 @@ impl Fleet {
                 }
             }
             Event::OperatorCommits(transaction) => drop(self.world.commit(&transaction, &Writer::Operator)?),
+            Event::OperatorResolves => self.resolve(),
             Event::LawsLook => self.look()?,
-            Event::Heals => self.heal(),
+            Event::Heals => self.heal()?,
             Event::OperatorLooks => self.insist(),
         }
         Ok(())

@@ -2,24 +2,50 @@
 
 use crate::agent::Agent;
 use crate::fleet::{Fleet, LOOK_MILLIS};
-use crate::laws::Violation;
+use crate::laws::Writer;
 use crate::machine::{Disk, Machine, Truth};
 use crate::scenario::{Incident, Quality};
+use crate::violation::Violation;
 use crate::world::{Event, World};
+use planning::rollout::{governs, resolve};
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
+use schema::instruction::Epoch;
 use schema::keys::{Key, Prefix};
-use schema::names::{EventId, HostName, Role, Token, Version};
-use schema::records::{Freeze, RosterEntry, StoreIdentity};
+use schema::limit::LimitBy;
+use schema::names::{EventId, HostName, LimitValue, Role, Token, Version};
+use schema::records::{Freeze, LimitRule, LimitSize, RolloutPolicy, RosterEntry, StoreIdentity};
 use schema::time::EpochSeconds;
 use schema::transaction::Transaction;
 use schema::writes::act::{Act, EventLog};
-use schema::writes::operator;
+use schema::writes::{operator, rollout};
+use std::collections::BTreeMap;
 
 /// Returns one of two names of roles and groups.
 fn some_role(number: u32) -> Role {
     let name = if number == 0 { "web" } else { "db" };
     Role::new(name).unwrap_or_else(|_| unreachable!("{name} is a name"))
+}
+
+/// Returns a policy. Most limits are small, and some let nobody start.
+fn policy_of(seed: u64) -> RolloutPolicy {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let size = |rng: &mut fastrand::Rng| match rng.u32(0..4) {
+        0 => LimitSize::Percent(rng.u32(0..101)),
+        _ => LimitSize::Hosts(rng.u32(0..5)),
+    };
+    let mut limits = Vec::new();
+    for by in [LimitBy::Fleet, LimitBy::Role, LimitBy::Group] {
+        if rng.u32(0..5) < 2 {
+            let max = size(&mut rng);
+            let values = if rng.u32(0..3) == 0 { vec![("web", size(&mut rng))] } else { Vec::new() };
+            let value = |text| LimitValue::new(text).unwrap_or_else(|_| unreachable!("{text} is a value"));
+            let values = values.into_iter().map(|(text, size)| (value(text), size)).collect();
+            let keep_failed = rng.bool().then(|| rng.bool());
+            limits.push(LimitRule { by, max, values, keep_failed });
+        }
+    }
+    RolloutPolicy { limits }
 }
 
 impl Fleet {
@@ -111,6 +137,17 @@ impl Fleet {
             Incident::Decommission(machine, lasts) => self.decommission(machine, lasts),
             Incident::Freeze(kind, machine, lasts) => self.freeze(kind, machine, lasts),
             Incident::Unfreeze => self.unfreeze(),
+            Incident::SetPolicy(seed) => {
+                let change = self.policy_change(&policy_of(seed));
+                change.into_iter().for_each(|change| self.operate(change));
+            }
+            Incident::ReleaseClaims(machine) => {
+                let host = self.world.machines[machine].host.clone();
+                let mut found = self.world.store.read(&[Key::Claimed(host.clone())]);
+                found.entries.extend(self.world.store.list(&Prefix::Claims).entries);
+                let act = self.act("claims release");
+                self.operate(rollout::release_claims(&host, &found, &act));
+            }
             Incident::ChangeRoster(machine) => {
                 let host = self.world.machines[machine].host.clone();
                 let change = self.add_host(&host);
@@ -136,6 +173,35 @@ impl Fleet {
         let found = self.world.store.read(&[Key::CurrentVersion, Key::Store]);
         let act = self.act("trigger_update");
         self.operate(operator::set_target(version, false, &found, &act));
+        // The command writes the record of the rollout, unless it is cut off before.
+        if self.world.rng.u32(0..3) > 0 {
+            let delay = self.world.rng.u64(500..1_500);
+            self.world.after(delay, Event::OperatorResolves);
+        }
+    }
+
+    /// Writes the record of the rollout, as `orchestrate trigger_update` does.
+    pub(crate) fn resolve(&mut self) {
+        let World { store, .. } = &self.world;
+        let found = store.read(&[Key::Store, Key::CurrentVersion]);
+        let Ok(epoch) = Epoch::read(found.get(&Key::Store)) else { return };
+        let Ok(Some(instruction)) = epoch.instruction(found.get(&Key::CurrentVersion)) else { return };
+        let order = instruction.order;
+        let found = store.read_all(&rollout::record_keys(order), &[Prefix::Hosts, Prefix::Rollouts]);
+        if governs(order, &found) && found.get(&Key::RolloutRecord(order)).is_none() {
+            let record = resolve(&instruction.version, &found, self.world.wall());
+            let rollouts = found.entries.keys().map(String::as_str);
+            let transaction = rollout::write_record(order, &record, &found, rollouts);
+            self.operate(transaction);
+        }
+    }
+
+    /// Returns the transaction that writes a policy; `None` if the store has no identity.
+    fn policy_change(&mut self, policy: &RolloutPolicy) -> Option<Transaction> {
+        let found = self.world.store.read(&[Key::Store, Key::RolloutPolicy]);
+        let identity = found.get(&Key::Store).and_then(|e| StoreIdentity::read(&e.value).ok())?;
+        let act = self.act("policy set");
+        Some(rollout::set_policy(policy, &identity, &found, &act))
     }
 
     /// Returns the lineage that most hosts belong to.
@@ -147,8 +213,7 @@ impl Fleet {
 
     /// Accepts the store with the lineage of most hosts, and the next epoch.
     fn accept(&mut self, version: &Version) {
-        let mut found = self.world.store.read(&[Key::Store]);
-        found.entries.extend(self.world.store.list(&Prefix::Freezes).entries);
+        let found = self.world.store.read_all(&[Key::Store, Key::RolloutPolicy], &[Prefix::Freezes]);
         let identity = found.get(&Key::Store).and_then(|e| StoreIdentity::read(&e.value).ok());
         let Some(lineage) = self.lineage() else { return };
         let remembered = self.agents.iter().flatten().filter_map(|agent| agent.state.store.as_ref());
@@ -174,6 +239,7 @@ impl Fleet {
         let mut keys = vec![Key::CurrentVersion, Key::Store];
         keys.extend(Key::of_host(&host));
         let mut found = self.world.store.read(&keys);
+        found.entries.extend(self.world.store.list(&Prefix::Claims).entries);
         for prefix in Prefix::BEFORE_HOST {
             let suffix = format!("/{host}");
             let listed = self.world.store.list(&prefix).entries;
@@ -231,10 +297,23 @@ impl Fleet {
     }
 
     /// Ends all faults, and asks for a last version that works.
-    pub(crate) fn heal(&mut self) {
+    pub(crate) fn heal(&mut self) -> Result<(), Violation> {
         self.world.note(|| "-- all faults end".to_owned());
         let version = self.final_version.clone();
         self.world.scenario.versions.push((version.clone(), Quality::Good));
+        // Limits that let hosts go, so that all are done in time.
+        let all = u32::try_from(self.originals).unwrap_or(u32::MAX);
+        let limit = |rng: &mut fastrand::Rng, by| {
+            let max = LimitSize::Hosts(rng.u32(all.div_ceil(4)..=all));
+            LimitRule { by, max, values: BTreeMap::new(), keep_failed: None }
+        };
+        let by = [LimitBy::Fleet, LimitBy::Role, LimitBy::Group];
+        let limits: Vec<LimitRule> = by.map(|by| limit(&mut self.world.rng, by)).into_iter().collect();
+        let policy = RolloutPolicy { limits };
+        let has_policy = self.world.store.entry(&Key::RolloutPolicy.to_string()).is_some();
+        if let Some(change) = has_policy.then(|| self.policy_change(&policy)).flatten() {
+            self.world.commit(&change, &Writer::Operator)?;
+        }
         self.world.scenario.network = Default::default();
         // Copies are switched off.
         for machine in self.originals..self.world.machines.len() {
@@ -254,6 +333,7 @@ impl Fleet {
             }
         }
         self.world.after(0, Event::OperatorLooks);
+        Ok(())
     }
 
     /// Accepts the store if a host says that it went back, and triggers the last version if it is not

@@ -1,8 +1,10 @@
-//! The laws of a fleet (I1, I2, I4, I11, I17 and R2), checked after every change of the store
+//! The laws of a fleet (I1, I2, I4, I11, I17 and R2; `limit_laws` has R1 and R4), checked after every change of the store
 //! against what really happened on the machines.
 
+use crate::limit_laws::{HostWriter, LimitLaws};
 use crate::machine::{Machine, Truth};
 use crate::store::{Change, Store};
+use crate::violation::{Violation, broken};
 use planning::host::HostState;
 use schema::codec;
 use schema::freeze::FreezeScope;
@@ -14,27 +16,8 @@ use schema::snapshot::Entry;
 use schema::steps::StepPhase;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A law that was broken.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    /// The law.
-    pub law: &'static str,
-    /// What happened.
-    pub what: String,
-}
-
-impl std::fmt::Display for Violation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.law, self.what)
-    }
-}
-
 /// Time within which a host whose validation fails leaves its list, in milliseconds.
 const LEAVES_LIST_WITHIN: u64 = 120_000;
-
-fn broken<T>(law: &'static str, what: impl Into<String>) -> Result<T, Violation> {
-    Err(Violation { law, what: what.into() })
-}
 
 /// What an agent knew when it sent a transaction.
 #[derive(Debug, Clone)]
@@ -44,6 +27,8 @@ pub(crate) struct Intent {
     pub(crate) starts: Option<Version>,
     /// The version that was validated last.
     pub(crate) validated: Option<Version>,
+    /// True while an attempt has started and has not ended.
+    pub(crate) is_under_way: bool,
 }
 
 /// Who changes the store.
@@ -87,6 +72,7 @@ pub(crate) struct Laws {
     start_is_wrong: Option<Violation>,
     /// Since when a machine that could write has been listed under a version whose validation fails.
     unproven_since: BTreeMap<usize, u64>,
+    pub(crate) limits: LimitLaws,
     /// Number of changes that were checked.
     pub(crate) revisions: u64,
     pub(crate) starts: u64,
@@ -107,6 +93,7 @@ impl Laws {
             vec![FreezeScope::Fleet, FreezeScope::Pause, FreezeScope::Host(machine.host.clone())];
         scopes.extend(roster.role.map(FreezeScope::Role));
         scopes.extend(roster.group.map(FreezeScope::Group));
+        self.limits.expect_start(store, machine, version);
         let stands = |scope: &FreezeScope| !store.list(&Prefix::FreezesOf(scope.clone())).entries.is_empty();
         self.start_is_wrong = match scopes.into_iter().find(stands) {
             Some(scope) => {
@@ -125,6 +112,8 @@ impl Laws {
     pub(crate) fn restored(&mut self, store: &Store) {
         let before = std::mem::take(self);
         (self.revisions, self.starts) = (before.revisions, before.starts);
+        self.limits = before.limits;
+        self.limits.restored(store);
         for prefix in [Prefix::RunningVersions, Prefix::Statuses, Prefix::Lives] {
             for (key, entry) in store.list(&prefix).entries {
                 let change = Change { key, revision: entry.mod_revision, entry: Some(entry) };
@@ -193,6 +182,15 @@ impl Laws {
                 }
             }
         }
+        let by_host = match writer {
+            Writer::Host(machine, intent) => Some(HostWriter {
+                machine: &machines[*machine],
+                starts: intent.starts.is_some(),
+                is_under_way: intent.is_under_way,
+            }),
+            Writer::Operator | Writer::Lease | Writer::Backup => None,
+        };
+        self.limits.note(changes, by_host)?;
         let hosts: BTreeSet<HostName> =
             changes.iter().filter_map(|change| self.take(change, writer)).collect();
         for host in &hosts {
@@ -215,7 +213,8 @@ impl Laws {
     fn check_writer(&self, host: &HostName, instance: &Token, changes: &[Change]) -> Result<(), Violation> {
         let writes =
             |is: fn(&Key) -> bool| changes.iter().any(|c| Key::parse(&c.key).is_ok_and(|key| is(&key)));
-        if writes(|key| matches!(key, Key::Store)) {
+        // The identity and the record of a rollout belong to nobody.
+        if writes(|key| matches!(key, Key::Store | Key::RolloutRecord(_))) {
             return Ok(());
         }
         let claim = self.live.get(host).and_then(|entry| codec::read::<LiveClaim>(&entry.value).ok());

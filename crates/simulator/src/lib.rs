@@ -11,17 +11,20 @@ mod claiming;
 mod fleet;
 mod incidents;
 mod laws;
+mod limit_laws;
 mod machine;
 mod mirroring;
 mod mutation;
+mod rollouts;
 mod scenario;
 mod store;
+mod violation;
 mod world;
 mod writing;
 
 pub use fleet::Summary;
-pub use laws::Violation;
 pub use mutation::Mutation;
+pub use violation::Violation;
 
 use fleet::Fleet;
 

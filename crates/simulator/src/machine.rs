@@ -89,7 +89,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new(host: HostName, machine_id: String, truth: Truth, now: u64) -> Self {
-        let watched = store_view::scope(&host, None).watched.iter().map(ToString::to_string).collect();
+        let watched = store_view::scope(&host).watched.iter().map(ToString::to_string).collect();
         Self {
             host,
             machine_id,

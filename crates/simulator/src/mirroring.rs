@@ -5,14 +5,13 @@ use crate::store::Change;
 use crate::world::{Answer, Call, Event, Sender, Task, World};
 use planning::host::store_view;
 use schema::followed::Scope;
-use schema::frozen::FrozenBy;
 
 impl Agent {
     /// Reads the followed keys.
     pub(crate) fn read_keys(&mut self, world: &mut World, is_second: bool) {
         let scope = Scope {
-            polled_also: store_view::listing_keys(&self.state.host, self.state.listing()),
-            ..store_view::scope(&self.state.host, None)
+            polled_also: store_view::polled_also(&self.followed, &self.state.host, self.state.listing()),
+            ..store_view::scope(&self.state.host)
         };
         let sender = world.send(self.machine, self.process, Task::Mirror, Call::Read(scope.keys()));
         self.read = Some(PendingRead { sender, marks: self.marks, is_second, scope });
@@ -75,27 +74,6 @@ impl Agent {
     pub(crate) fn take_change(&mut self, change: Change) {
         self.marks.raise(change.revision, 0);
         self.followed.take_event(&change.key, change.revision, change.entry);
-    }
-
-    /// Looks at the freezes a little later. The real agent watches them.
-    pub(crate) fn freezes_due(&mut self, world: &mut World) {
-        self.freezes_timer = world.number();
-        let (machine, process, timer) = (self.machine, self.process, self.freezes_timer);
-        let delay = world.rng.u64(10..3_000);
-        world.after(delay, Event::Due { machine, process, task: Task::Freezes, timer });
-    }
-
-    /// The freezes were read.
-    pub(crate) fn freezes_answer(&mut self, world: &mut World, answer: Answer) -> Step {
-        if let Answer::Read(found) = answer {
-            let scopes = store_view::freeze_scopes(&self.followed, &self.state.host);
-            self.frozen_by = FrozenBy::all(&found).find(|frozen| scopes.contains(&frozen.scope));
-        }
-        if self.frozen_by.is_some() {
-            self.freezes_due(world);
-            return Ok(());
-        }
-        self.run(world)
     }
 
     /// The connection of the mirror broke.

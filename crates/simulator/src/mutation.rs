@@ -38,6 +38,25 @@ impl Mutation {
         in_transaction("the start does not compare the freezes", |t| {
             t.compares.retain(|c| !matches!(c, Compare::NoneIn(_)));
         }),
+        in_transaction("the start takes a number that another host holds", |t| {
+            t.compares.retain(|c| !matches!(c, Compare::Revision(Key::Claim(..), 0)));
+        }),
+        in_transaction("the start does not look at numbers above the limit", |t| {
+            t.compares.retain(|c| !matches!(c, Compare::NoClaims { .. }));
+        }),
+        in_transaction("the start does not compare the record of its rollout", |t| {
+            t.compares
+                .retain(|c| !matches!(c, Compare::Revision(Key::RolloutRecord(_) | Key::RolloutPolicy, _)));
+        }),
+        in_transaction("a policy does not mark the store", |t| {
+            if t.operations.iter().any(|o| matches!(o, Operation::Put { key: Key::RolloutPolicy, .. })) {
+                t.operations.retain(|o| *o.key() != Key::Store);
+            }
+        }),
+        in_transaction("a start takes no claims", |t| {
+            t.operations
+                .retain(|o| !matches!(o, Operation::Put { key: Key::Claim(..) | Key::Claimed(_), .. }));
+        }),
         in_transaction("the start does not compare the roster entry", |t| {
             if is_of_host(t) {
                 t.compares.retain(|c| !matches!(c, Compare::Revision(Key::Host(_), _)));
@@ -59,7 +78,7 @@ impl Mutation {
         in_transaction("a write does not compare the listing", |t| {
             t.compares.retain(|c| match c {
                 Compare::Value(key, _) | Compare::Revision(key, _) => !matches!(key, Key::Announced(_)),
-                Compare::Lease(..) | Compare::NoneIn(_) => true,
+                Compare::Lease(..) | Compare::NoneIn(_) | Compare::NoClaims { .. } => true,
             });
         }),
         in_transaction("a result leaves the other states of its type", |t| {

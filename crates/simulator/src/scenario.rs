@@ -68,6 +68,10 @@ pub(crate) enum Incident {
     Freeze(u32, usize, Option<u64>),
     /// The oldest freeze is removed.
     Unfreeze,
+    /// An operator writes a rollout policy, drawn from this seed.
+    SetPolicy(u64),
+    /// An operator releases the claims of a host.
+    ReleaseClaims(usize),
     /// A host gets another role and group.
     ChangeRoster(usize),
     /// A host is decommissioned, and added again after this time.
@@ -167,7 +171,7 @@ impl Scenario {
             1 => rng.u64(5_000..60_000),
             _ => rng.u64(MINUTE..10 * MINUTE),
         };
-        match rng.u32(0..32) {
+        match rng.u32(0..37) {
             0..8 => Incident::Trigger(rng.usize(0..self.versions.len())),
             8 => Incident::Unset,
             9..11 => Incident::Retry(host),
@@ -184,6 +188,8 @@ impl Scenario {
             }
             27..30 => Incident::Unfreeze,
             30 => Incident::ChangeRoster(host),
+            31..35 => Incident::SetPolicy(rng.u64(..)),
+            35 => Incident::ReleaseClaims(host),
             _ => Incident::Decommission(host, lasts),
         }
     }

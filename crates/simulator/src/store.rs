@@ -61,9 +61,7 @@ impl Store {
         let before = self.revision();
         let CommandResult::Txn(answer) = self.core.apply(command, now)? else { return Err(Refusal::Stopped) };
         if !answer.succeeded {
-            let mut found = self.read(&transaction.reads);
-            let ranges = transaction.read_ranges.iter().map(|prefix| self.list(prefix).entries);
-            ranges.for_each(|entries| found.entries.extend(entries));
+            let found = self.read_all(&transaction.reads, &transaction.read_ranges);
             return Ok(Committed { applied: false, found, changes: Vec::new() });
         }
         let keys = transaction.operations.iter().map(|operation| operation.key().to_string());
@@ -94,6 +92,13 @@ impl Store {
             self.entry(&key).map(|entry| (key, entry))
         });
         KeySnapshot { revision: self.revision(), raft_term: self.raft_term(), entries: entries.collect() }
+    }
+
+    /// Reads keys and ranges at the current revision.
+    pub(crate) fn read_all(&self, keys: &[Key], ranges: &[Prefix]) -> KeySnapshot {
+        let mut found = self.read(keys);
+        ranges.iter().for_each(|range| found.entries.extend(self.list(range).entries));
+        found
     }
 
     /// Reads all keys of a range.
@@ -208,6 +213,10 @@ fn compare(compare: &Compare) -> PbCompare {
         Compare::Value(key, value) => (one(key), TARGET_VALUE, PbTargetUnion::Value(value.clone())),
         Compare::Lease(key, lease) => (one(key), TARGET_LEASE, PbTargetUnion::Lease(*lease)),
         Compare::NoneIn(prefix) => (range(prefix), TARGET_CREATE, PbTargetUnion::CreateRevision(0)),
+        Compare::NoClaims { limit, from, below } => {
+            let key = |number| Key::Claim(limit.clone(), number).to_string().into_bytes();
+            ((key(*from), key(*below)), TARGET_CREATE, PbTargetUnion::CreateRevision(0))
+        }
     };
     // The result 0 is "equal".
     PbCompare { result: 0, target, key, range_end, target_union: Some(union) }

@@ -1,12 +1,15 @@
 //! The world around the agents: time, the network, the store and the machines.
 
-use crate::laws::{Intent, Laws, Violation, Writer};
+use crate::laws::{Intent, Laws, Writer};
 use crate::machine::Machine;
 use crate::mutation::Mutation;
 use crate::scenario::Scenario;
 use crate::store::{Change, Committed, Store};
+use crate::violation::Violation;
+use planning::rollout::{first_reads, second_reads};
 use schema::keys::{Key, Prefix};
-use schema::names::Token;
+use schema::names::{HostName, Token};
+use schema::order::InstructionOrder;
 use schema::snapshot::KeySnapshot;
 use schema::time::{BootMillis, EpochSeconds, Now};
 use schema::transaction::Transaction;
@@ -22,15 +25,21 @@ pub(crate) enum Task {
     Loop,
     Claim,
     Mirror,
-    Freezes,
+    Rollout,
 }
 
 /// A request to the store.
 #[derive(Debug, Clone)]
 pub(crate) enum Call {
-    Commit { transaction: Transaction, intent: Intent },
+    Commit {
+        transaction: Transaction,
+        intent: Intent,
+    },
     Read(Vec<Key>),
-    List(Prefix),
+    /// Keys and ranges.
+    ReadAll(Vec<Key>, Vec<Prefix>),
+    /// What a host reads about its rollout.
+    Rollout(HostName, InstructionOrder),
     Grant(i64),
     KeepAlive(i64),
     SecondsLeft(i64),
@@ -87,6 +96,8 @@ pub(crate) enum Event {
     Scripted(usize),
     /// An operator's transaction reaches the store.
     OperatorCommits(Transaction),
+    /// An operator's command writes the record of the rollout.
+    OperatorResolves,
     /// The laws about time are checked.
     LawsLook,
     /// All faults end.
@@ -255,7 +266,13 @@ impl World {
         let now = self.now;
         Ok(match call {
             Call::Read(keys) => Answer::Read(self.store.read(&keys)),
-            Call::List(prefix) => Answer::Read(self.store.list(&prefix)),
+            Call::ReadAll(keys, ranges) => Answer::Read(self.store.read_all(&keys, &ranges)),
+            Call::Rollout(host, order) => {
+                let (keys, mut ranges) = first_reads(&host, order);
+                let found = self.store.read_all(&keys, &ranges);
+                ranges.extend(second_reads(&host, order, &found));
+                Answer::Read(self.store.read_all(&keys, &ranges))
+            }
             Call::Grant(seconds) => {
                 let lease = self.store.grant(seconds, now);
                 self.check_leases();

@@ -5,6 +5,7 @@ use crate::agent::{Agent, Pending, PendingWrite, Step, write_backoff};
 use crate::laws::Intent;
 use crate::world::{Answer, Call, REQUEST_MILLIS, Sender, Task, World};
 use planning::host::{Decision, Fact, KnownStore, StoreWrite, store_view};
+use planning::rollout::Obstacle;
 use schema::keys::Key;
 use schema::plan::Effect;
 use schema::snapshot::KeySnapshot;
@@ -23,7 +24,12 @@ impl Agent {
         }
         let published =
             store_view::published(&self.followed, &self.state.host, self.written.as_ref(), live_revision);
-        let known = KnownStore { published, trust: &self.trust, followed: &self.followed };
+        let known = KnownStore {
+            published,
+            trust: &self.trust,
+            followed: &self.followed,
+            brakes: self.brakes.known(),
+        };
         let Some(write) = StoreWrite::of_effect(&effect, &self.state, decision, known, world.wall()) else {
             return Ok(());
         };
@@ -44,7 +50,7 @@ impl Agent {
     pub(crate) fn send_write(&mut self, world: &mut World, pending: Box<PendingWrite>) {
         let content = pending.write.content(&self.state, pending.fence);
         let sender = if pending.reads_back {
-            let call = Call::Read(content.keys_to_judge());
+            let call = Call::Read(content.keys_to_judge(&pending.expected));
             world.send(self.machine, self.process, Task::Loop, call)
         } else {
             let transaction = content.transaction(&pending.expected);
@@ -98,7 +104,7 @@ impl Agent {
             }
         };
         let content = pending.write.content(&self.state, pending.fence);
-        match content.outcome(&found) {
+        match content.outcome(&pending.expected, &found) {
             Outcome::Applied(revision) => self.written_at(world, *pending, revision),
             Outcome::Refused(refusal) => {
                 self.refused(world, refusal);
@@ -106,8 +112,14 @@ impl Agent {
             }
             Outcome::Frozen(by) => {
                 world.note(|| format!("{}: {by}", self.state.host));
-                self.frozen_by = Some(by);
-                self.freezes_due(world);
+                self.brakes.refuse(&self.state, Obstacle::Frozen(by), found.revision);
+                self.rollout_due(world);
+                Ok(())
+            }
+            Outcome::HeldBack => {
+                world.note(|| format!("{}: held back by its rollout", self.state.host));
+                self.brakes.refuse(&self.state, Obstacle::NotRead, found.revision);
+                self.rollout_due(world);
                 Ok(())
             }
             Outcome::Repeat(found) => {

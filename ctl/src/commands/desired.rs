@@ -1,6 +1,7 @@
 //! The desired version: `current_version` and `pending_update`.
 
 use super::context::Store;
+use super::script_start;
 use crate::exit::{Exit, Failure};
 use crate::local::{self, LocalState};
 use crate::output::{self, Output};
@@ -150,7 +151,9 @@ pub(super) async fn pending_update(
     if has_brakes {
         read = store.session.read_all(&keys, &[Prefix::Freezes], None, store.deadline).await;
     }
-    let frozen_by = read.as_ref().ok().and_then(|snapshot| frozen_by(host.as_ref(), snapshot));
+    let held_back = read.as_ref().ok().and_then(|snapshot| frozen_by(host.as_ref(), snapshot));
+    let frozen_by = held_back.as_ref().map(ToString::to_string);
+    let held_back = held_back.map(|frozen| frozen.to_string());
     let desired = desired(&read, &LocalState::of(store.settings));
     // If the file cannot be read, the answer must be neither "no" nor "nothing is installed".
     let (pending, installed) = match local::installed_version(store.settings) {
@@ -167,17 +170,24 @@ pub(super) async fn pending_update(
         _ => false,
     };
     let version = if let Desired::Known(version) = &desired { Some(version) } else { None };
+    let is_installed = installed.as_ref().is_some_and(|text| !text.is_empty());
     let answer = json!({
         "pending": match pending { Pending::Yes => Some(true), Pending::No => Some(false), _ => None },
         "desired": version,
         "installed": installed.filter(|text| !text.is_empty()),
         "agent_drives": agent_drives,
-        "frozen_by": frozen_by.as_ref().map(ToString::to_string),
+        "frozen_by": frozen_by,
     });
     let starts = matches!(pending, Pending::Yes | Pending::NoClueAndNothingInstalled);
-    let frozen_by = frozen_by.filter(|_| starts && !options.peek);
-    output.answer(&answer, |o| match &frozen_by {
-        Some(frozen) => o.line(&format!("Held back: {frozen}")),
+    let held_back = held_back.filter(|_| starts && !options.peek);
+    // The answer "yes" is the start of a script: it takes claims.
+    let claims = starts && !options.peek && !agent_drives && has_brakes && held_back.is_none();
+    let held_back = match (claims, &host, &read) {
+        (true, Some(host), Ok(_)) => script_start::claim(host, is_installed, store).await?,
+        _ => held_back,
+    };
+    output.answer(&answer, |o| match &held_back {
+        Some(why) => o.line(&format!("Held back: {why}")),
         None => o.line(pending.text()),
     });
     if agent_drives && !options.peek {
@@ -186,7 +196,7 @@ pub(super) async fn pending_update(
         return Ok(Exit::CannotTell);
     }
     // A script starts its work on the codes 0 and 3.
-    Ok(if frozen_by.is_some() { Exit::CannotTell } else { Exit::Own(pending.code()) })
+    Ok(if held_back.is_some() { Exit::CannotTell } else { Exit::Own(pending.code()) })
 }
 
 /// True if freezes may stand in the store.

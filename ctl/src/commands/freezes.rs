@@ -115,11 +115,7 @@ async fn add(
         return Err(Failure::usage(anyhow!("the reason is longer than {REASON_MAX_BYTES} bytes")));
     }
     let found = store.session.read_all(&[Key::Store], &[Prefix::Lives], None, store.deadline).await?;
-    let Some(entry) = found.get(&Key::Store) else {
-        return Err(Failure::no("the store has no identity yet: no agent has used it, so nothing can start"));
-    };
-    let identity = StoreIdentity::read(&entry.value)
-        .map_err(|error| Failure::cannot_tell(format!("{}: {error}", Key::Store)))?;
+    let identity = identity_of(&found)?;
     if !identity.has_brakes {
         refuse_older_agents(&found)?;
     }
@@ -158,9 +154,18 @@ async fn add(
     Ok(Exit::Yes)
 }
 
-/// An agent that does not know freezes would start in spite of one. As soon as the store is marked, it
+/// Returns the identity of the store, which is marked when the first freeze or policy is written.
+pub(super) fn identity_of(found: &KeySnapshot) -> Result<StoreIdentity, Failure> {
+    let Some(entry) = found.get(&Key::Store) else {
+        return Err(Failure::no("the store has no identity yet: no agent has used it, so nothing can start"));
+    };
+    StoreIdentity::read(&entry.value)
+        .map_err(|error| Failure::cannot_tell(format!("{}: {error}", Key::Store)))
+}
+
+/// An agent that does not know freezes and limits would start in spite of one. As soon as the store is marked, it
 /// refuses the store and starts nothing at all, which nobody expects of a freeze.
-fn refuse_older_agents(found: &KeySnapshot) -> Result<(), Failure> {
+pub(super) fn refuse_older_agents(found: &KeySnapshot) -> Result<(), Failure> {
     let is_older =
         |value: &[u8]| codec::read::<LiveClaim>(value).is_ok_and(|claim| claim.store_format < STORE_FORMAT);
     let older: Vec<HostName> = found
@@ -175,7 +180,9 @@ fn refuse_older_agents(found: &KeySnapshot) -> Result<(), Failure> {
         return Ok(());
     }
     output::note_hosts("older agents", older.iter().map(HostName::as_str));
-    Err(Failure::refused("these agents do not know freezes; upgrade them first. Nothing was written"))
+    Err(Failure::refused(
+        "these agents do not know freezes and limits; upgrade them first. Nothing was written",
+    ))
 }
 
 /// Removes a freeze. If there are several, one is removed by its id, or all of them together.

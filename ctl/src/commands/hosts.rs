@@ -201,7 +201,8 @@ async fn decommission(
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let snapshot = read_host_keys(store, host).await?;
+    let mut snapshot = read_host_keys(store, host).await?;
+    super::claims::add_claims(host, &mut snapshot, store).await?;
     let is_of_host = |key: &&String| Key::parse(key).is_ok_and(|key| key.host() == Some(host));
     let known = snapshot.entries.keys().filter(is_of_host).count();
     if known == 0 {

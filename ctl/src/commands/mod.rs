@@ -2,19 +2,23 @@
 //! exit code.
 
 mod bootstrap;
+mod claims;
 mod context;
 mod desired;
 mod enroll;
 mod failures;
 mod fleet;
 mod freezes;
+mod host_rollout;
 mod hosts;
 mod lint;
 mod local;
 mod maintenance;
 mod one_shot;
 mod ping;
+mod policy;
 mod running;
+mod script_start;
 mod services;
 mod status;
 mod store;
@@ -32,6 +36,7 @@ use context::{Store, now};
 use etcd_session::{Deadline, EndpointSource, Session, SessionConfig};
 use freezes::RolloutVerb;
 use hosts::HostsVerb;
+use policy::PolicyVerb;
 use schema::records::certificate_warning;
 use services::ServicesVerb;
 use std::time::Duration;
@@ -68,6 +73,12 @@ pub(crate) enum UpdateVerb {
     Unfreeze(freezes::Unfreeze),
     /// List the freezes: 0 none, 1 some
     Freezes,
+    /// The rollout policy: how many hosts may update at the same time
+    Policy {
+        #[command(subcommand)]
+        verb: PolicyVerb,
+    },
+    Claims(claims::Claims),
     /// The update of the whole fleet
     Rollout {
         #[command(subcommand)]
@@ -158,6 +169,8 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
                 verb,
                 UpdateVerb::RunningVersions
                     | UpdateVerb::Freezes
+                    | UpdateVerb::Claims(_)
+                    | UpdateVerb::Policy { verb: PolicyVerb::Show }
                     | UpdateVerb::CheckSingleVersion(_)
                     | UpdateVerb::GetFailures(_)
                     | UpdateVerb::HostsAtVersion(_)
@@ -231,6 +244,8 @@ async fn update(verb: UpdateVerb, store: &Store<'_>, output: &mut Output) -> Res
         UpdateVerb::Freeze(options) => freezes::freeze(options, store, output).await,
         UpdateVerb::Unfreeze(options) => freezes::unfreeze(options, store, output).await,
         UpdateVerb::Freezes => freezes::freezes(store, output).await,
+        UpdateVerb::Policy { verb } => policy::policy(verb, store, output).await,
+        UpdateVerb::Claims(options) => claims::claims(options, store, output).await,
         UpdateVerb::Rollout { verb } => freezes::rollout(verb, store, output).await,
         UpdateVerb::CurrentVersion => desired::current_version(store, output).await,
         UpdateVerb::Ping => ping::ping(store, output).await,

@@ -226,7 +226,8 @@ async fn write_status(
     code: i64,
 ) -> Result<bool, Failure> {
     let Store { session, deadline, settings } = writer.store;
-    let snapshot = session.read_keys(&[Key::Live(writer.host.clone())], *deadline).await?;
+    let keys = [Key::Live(writer.host.clone()), Key::Claimed(writer.host.clone())];
+    let snapshot = session.read_keys(&keys, *deadline).await?;
     let agent = writer.agent(&snapshot);
     let agents_own = [StatusType::apply(), StatusType::validation()].contains(kind);
     let lease = match (&agent, success_seconds(kind)) {
@@ -246,7 +247,10 @@ async fn write_status(
         reason: String::new(),
     };
     let shot = OneShot { host: writer.host.clone(), lease, live_revision: agent.map(|a| a.revision) };
-    let transaction = shot.status(&(kind.clone(), state, record));
+    let mut transaction = shot.status(&(kind.clone(), state, record));
+    if state == StatusState::Failed && agents_own {
+        shot.release(&mut transaction, true, &snapshot);
+    }
     Ok(session.commit(&transaction, *deadline).await?.applied)
 }
 
@@ -293,7 +297,8 @@ async fn write_listing(writer: &Writer<'_>, running: &Version) -> Result<bool, F
     let Store { session, deadline, .. } = writer.store;
     let host = &writer.host;
     let announced = Key::Announced(host.clone());
-    let snapshot = session.read_keys(&[Key::Live(host.clone()), announced.clone()], *deadline).await?;
+    let keys = [Key::Live(host.clone()), announced.clone(), Key::Claimed(host.clone()), Key::CurrentVersion];
+    let snapshot = session.read_keys(&keys, *deadline).await?;
     let agent = writer.agent(&snapshot);
     if agent.as_ref().is_some_and(|agent| agent.drives) {
         return Err(refused_by_agent(host, "announces its version"));
@@ -308,7 +313,12 @@ async fn write_listing(writer: &Writer<'_>, running: &Version) -> Result<bool, F
         None => writer.lease(None, LISTING_SECONDS).await?,
     };
     let shot = OneShot { host: host.clone(), lease, live_revision: agent.map(|a| a.revision) };
-    Ok(session.commit(&shot.list(running, now(), &others), *deadline).await?.applied)
+    let mut transaction = shot.list(running, now(), &others);
+    let desired = snapshot.get(&Key::CurrentVersion).and_then(|e| codec::read_version(&e.value).ok());
+    if desired.as_ref() == Some(running) {
+        shot.release(&mut transaction, false, &snapshot);
+    }
+    Ok(session.commit(&transaction, *deadline).await?.applied)
 }
 
 /// Returns the versions under which a host is listed, from the keys of the listings alone.

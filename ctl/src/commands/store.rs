@@ -95,7 +95,12 @@ async fn accept(
     let lineage = lineage.map(Token::new).transpose().map_err(Failure::usage)?;
     let found = store
         .session
-        .read_all(&[Key::Store], &[Prefix::Reports, Prefix::Freezes], None, store.deadline)
+        .read_all(
+            &[Key::Store, Key::RolloutPolicy],
+            &[Prefix::Reports, Prefix::Freezes],
+            None,
+            store.deadline,
+        )
         .await?;
     let key = found.get(&Key::Store).map(|entry| StoreIdentity::read(&entry.value));
     let key = match key.transpose() {

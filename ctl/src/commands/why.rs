@@ -1,7 +1,10 @@
 //! One host: `why`, `logs`, `retry`. All use only what the store holds, so they also work if the
 //! host is gone.
+//!
+//! This file is long because three verbs read the same report.
 
 use super::context::{Store, host_of, now};
+use super::host_rollout::HostRollout;
 use super::{fleet, services};
 use crate::completion;
 use crate::exit::{Exit, Failure};
@@ -72,6 +75,7 @@ async fn of_host(host: &HostName, store: &Store<'_>, output: &mut Output) -> Res
         };
     };
     let retry = snapshot.get(&Key::Retry(host.clone())).map(|entry| entry.mod_revision);
+    let rollout = HostRollout::read(host, &snapshot, store).await?;
     let waits = match verdict {
         FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(_))) => {
             Some(Waits::read(host, snapshot.revision, store).await?)
@@ -81,7 +85,7 @@ async fn of_host(host: &HostName, store: &Store<'_>, output: &mut Output) -> Res
     // A deadlock shows only when the whole fleet is read, so that verdict counts.
     let verdict = waits.as_ref().map_or(verdict, |waits| waits.verdict.clone());
     print_why(
-        &Explanation { host, host_facts, verdict: &verdict, target: fleet.target(), retry, waits },
+        &Explanation { host, host_facts, verdict: &verdict, target: fleet.target(), retry, waits, rollout },
         snapshot.revision,
         output,
     );
@@ -160,6 +164,7 @@ struct Explanation<'a> {
     target: &'a FleetTarget,
     retry: Option<i64>,
     waits: Option<Waits>,
+    rollout: HostRollout,
 }
 
 fn print_why(why: &Explanation<'_>, revision: i64, output: &mut Output) {
@@ -200,6 +205,7 @@ fn print_why(why: &Explanation<'_>, revision: i64, output: &mut Output) {
             json!({ "service": unpublished.service, "reason": unpublished.reason })
         }).collect::<Vec<_>>(),
         "waits": why.waits.as_ref().map(Waits::json),
+        "rollout": { "obstacle": why.rollout.obstacle, "claims": why.rollout.claims },
         "revision": revision,
     });
     output.answer(&answer, |o| {
@@ -212,6 +218,8 @@ fn print_why(why: &Explanation<'_>, revision: i64, output: &mut Output) {
         say("verdict", why.verdict.kind().as_str());
         say("because", &why.verdict.message());
         say("would change", why.verdict.hint());
+        say("held back by", why.rollout.obstacle.as_deref().unwrap_or_default());
+        say("claims", &why.rollout.claims.join(", "));
         if let Some(waits) = &why.waits {
             print_waits(waits, &mut say);
         }
@@ -379,6 +387,7 @@ mod tests {
             target: fleet.target(),
             retry: None,
             waits: None,
+            rollout: HostRollout::default(),
         };
         let mut output = Output::new(Format::Table);
         print_why(&why, 30, &mut output);

@@ -28,6 +28,8 @@ pub(super) fn reads_of_a_filled_store() -> Vec<Row> {
         row("the installed version, stripped", "local_version", 0, "42\n").installed(" 42 \n"),
         row("each version once", "running_versions", 0, "42\n43\n"),
         row("there is no freeze", "freezes", 0, ""),
+        row("there is no policy", "policy show", 1, ""),
+        row("nobody is counted", "claims", 0, ""),
         row("all there", "verify_hosts 43", 0, "").input("web-1\nweb-2\n"),
         row("all there, as sent from elsewhere", "verify_hosts 43", 0, "")
             .input("\n  web-1\r\nweb-2\n web-1\n\n"),

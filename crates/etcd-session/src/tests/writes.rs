@@ -43,10 +43,13 @@ impl Claimed {
             start: None,
             listing: Listing::Set(version(of), EpochSeconds(1)),
             statuses: vec![(StatusType::apply(), StatusState::Success, record)],
+            claims: None,
             report,
         };
-        let expected =
-            ExpectedKeys { announced: listed.map(|text| text.as_bytes().to_vec()), report_revision: 0 };
+        let expected = ExpectedKeys {
+            announced: listed.map(|text| text.as_bytes().to_vec()),
+            ..ExpectedKeys::default()
+        };
         self.fixture.session.write_host(&write, expected, Deadline::within(Duration::from_secs(20))).await
     }
 

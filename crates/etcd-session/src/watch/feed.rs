@@ -45,6 +45,9 @@ pub struct FeedOptions {
     pub backoff: (Duration, Duration),
     /// Longest time for one list.
     pub list_timeout: Duration,
+    /// Revision up to which the consumer knows the range, so that no list comes first; `None` if it knows
+    /// nothing.
+    pub known: Option<i64>,
 }
 
 impl Default for FeedOptions {
@@ -54,6 +57,7 @@ impl Default for FeedOptions {
             silence_max: Duration::from_secs(15),
             backoff: WATCH_BACKOFF,
             list_timeout: Duration::from_secs(60),
+            known: None,
         }
     }
 }
@@ -79,7 +83,8 @@ impl Feed {
         number: u64,
         sender: mpsc::Sender<(u64, FeedEvent)>,
     ) -> Self {
-        let follower = FeedTask { session, prefix, options, number, sender, known: None };
+        let known = options.known;
+        let follower = FeedTask { session, prefix, options, number, sender, known };
         Self { task: tokio::spawn(follower.run()) }
     }
 

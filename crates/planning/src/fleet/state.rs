@@ -220,7 +220,13 @@ impl Fleet {
             | Key::Config(_)
             | Key::Event(_)
             // They were taken before: those without a valid token hold too.
-            | Key::Freeze(..) => {}
+            | Key::Freeze(..)
+            | Key::RolloutPolicy
+            | Key::RolloutRecord(_)
+            | Key::Resolving(_)
+            | Key::Claim(..)
+            | Key::Claimed(_)
+            | Key::Ticket(..) => {}
         }
     }
 

@@ -192,6 +192,9 @@ impl FleetVerdict {
             Self::Blocked(Blocked::By(BlockedBy::Settings { .. })) => {
                 "its settings belong to root or the agent's user, and nobody else can write them"
             }
+            Self::Blocked(Blocked::By(BlockedBy::Rollout { .. })) => {
+                "the policy or the labels of the host are put right, and a version is triggered"
+            }
             Self::Blocked(Blocked::By(BlockedBy::CannotRecord { .. })) => {
                 "its state directory can be written again"
             }
@@ -207,6 +210,9 @@ impl FleetVerdict {
                 "enough instances of the service at that level"
             }
             Self::Waiting(Waiting::On(WaitingOn::Spread)) => "its turn comes",
+            Self::Waiting(Waiting::On(WaitingOn::Limit { .. })) => {
+                "another host is done or gives up; `orchestrate claims` shows which hosts are counted"
+            }
             Self::Waiting(Waiting::On(WaitingOn::Store)) => "the store answers the host",
             Self::Waiting(Waiting::On(WaitingOn::ExternalDriver)) => {
                 "the script on the host applies the version"

@@ -5,10 +5,12 @@
 //! This file is long because a decision is read from the top to the bottom, and its cases exclude
 //! each other.
 
+use crate::host::brakes::Brakes;
 use crate::host::input::{Claim, Decision, Desired, Observed, Target, VersionFile};
 use crate::host::state::{Attempt, Fact, HostState, Progress, Validation, ValidationResult};
-use crate::host::{needs, publish, verdict};
+use crate::host::{claims, needs, publish, verdict};
 use crate::policy::{Policy, Step};
+use crate::rollout::{Need, Obstacle, Seat};
 use schema::digest::Digest;
 use schema::instruction::Instruction;
 use schema::keys::StatusState;
@@ -22,12 +24,19 @@ use std::time::Duration;
 
 /// Decides what a host does next.
 pub fn decide(state: &HostState, desired: &Desired, observed: &Observed, now: Now) -> Decision {
-    let decider = Decider { desired, observed, state, policy: desired.policy, now };
+    let mut decider = Decider { desired, observed, state, policy: desired.policy, now, start: None };
+    decider.start = decider.start();
     let mut plan = decider.plan();
-    let verdict = verdict::verdict(state, desired, observed, &plan);
+    let obstacle = decider.start.as_ref().and_then(|start| start.as_ref().err());
+    let verdict = verdict::verdict(state, desired, (observed, obstacle), &plan);
     let report = publish::report(&plan, &verdict, (state, desired, observed), now);
-    publish::add(&mut plan, &report, (state, desired, observed), now);
-    Decision { plan, verdict, report }
+    let starts = match (plan.actions.first().map(|planned| &planned.action), &decider.start) {
+        (Some(Action::Do(Effect::CommitStart { .. })), Some(Ok(seat))) => Some(seat),
+        _ => None,
+    };
+    let claims = claims::wanted(state, desired, (observed, obstacle), starts, now);
+    publish::add(&mut plan, (&report, claims.as_ref()), (state, desired, observed), now);
+    Decision { plan, verdict, report, claims, rollout: starts.map(|seat| seat.guard.clone()) }
 }
 
 /// Result of [`advance`].
@@ -80,6 +89,9 @@ struct Decider<'a> {
     state: &'a HostState,
     policy: &'a Policy,
     now: Now,
+    /// What the host takes when it starts, or what keeps it from starting; `None` if it is not ready to
+    /// start.
+    start: Option<Result<Seat, Obstacle>>,
 }
 
 fn hold(phase: Phase, because: Reason, requeue_at: Option<BootMillis>) -> Plan {
@@ -168,6 +180,34 @@ impl Decider<'_> {
             && self.observed.store_ready
             && self.observed.claim == Claim::Held
             && !self.observed.decommissioned
+    }
+
+    /// Returns what the host takes when it starts, or what keeps it from starting; `None` if it is not
+    /// ready to start.
+    fn start(&self) -> Option<Result<Seat, Obstacle>> {
+        let attempt = self.state.attempt.as_ref().filter(|a| !a.started && a.ended.is_none())?;
+        let has_prefetched =
+            attempt.prefetch.failed.is_none() && attempt.prefetch.due(&self.policy.steps.prefetch).is_none();
+        let is_ready = has_prefetched
+            && self.is_still_wanted(attempt)
+            && self.unmet_need(StepPhase::Apply, &attempt.apply).is_none()
+            && self.may_start();
+        is_ready.then(|| {
+            let need = self.need_of_claims(attempt);
+            let held = self.observed.published.as_ref().map(|published| &published.claims);
+            self.observed.brakes.seat(&attempt.instruction, (held, need), self.now.boot)
+        })
+    }
+
+    /// Returns whether the host needs claims to start. It does not if it is not available anyway: nothing
+    /// was ever proven on it, or its old version is gone and a newer instruction came.
+    fn need_of_claims(&self, attempt: &Attempt) -> Need {
+        let provisioned = (StatusType::provisioned(), StatusState::Success);
+        let was_proven = self.state.installed.is_some()
+            || self.observed.published.as_ref().is_none_or(|p| p.statuses.contains_key(&provisioned));
+        let is_disturbed = self.state.in_progress_version.is_some();
+        let is_newer = self.state.disturbed_by < Some(attempt.instruction.order);
+        if !was_proven || is_disturbed && is_newer { Need::Nothing } else { Need::Claims }
     }
 
     fn is_settled_at(&self, version: &Version) -> bool {
@@ -284,9 +324,19 @@ impl Decider<'_> {
         if !self.may_start() {
             return self.hold_before_start(hold(Phase::Start, Reason::StoreAway, None));
         }
-        if let Some(by) = self.observed.frozen_by {
-            let because = Reason::Frozen { by: by.to_string() };
-            return self.hold_before_start(hold(Phase::Start, because, None));
+        if let Some(Err(obstacle)) = &self.start {
+            let because = match obstacle {
+                Obstacle::Frozen(by) => Reason::Frozen { by: by.to_string() },
+                Obstacle::Full { .. } | Obstacle::NotItsTurn { .. } => {
+                    Reason::Limited { why: obstacle.to_string() }
+                }
+                _ => Reason::Rollout { why: obstacle.to_string() },
+            };
+            let passes_at = match self.observed.brakes {
+                Brakes::Known(view) => view.passes_at(self.now.boot),
+                Brakes::Unasked | Brakes::Refused(_) => None,
+            };
+            return self.hold_before_start(hold(Phase::Start, because, passes_at));
         }
         let instruction = attempt.instruction.clone();
         // The report that the start transaction writes names the phase that begins with it.

@@ -1,18 +1,20 @@
 //! The inputs and the result of a decision.
 
+use crate::host::brakes::Brakes;
 use crate::policy::Policy;
-use schema::frozen::FrozenBy;
-use schema::instruction::{Instruction, InstructionOrder};
+use schema::instruction::Instruction;
 use schema::keys::StatusState;
 use schema::names::{StatusType, Token, Version};
+use schema::order::InstructionOrder;
 use schema::plan::Plan;
 use schema::records::{
-    CHECKS_IN_REPORT, FailingCheck, MachineInfo, Report, StatusRecord, UNPUBLISHED_IN_REPORT,
+    CHECKS_IN_REPORT, FailingCheck, HostClaims, MachineInfo, Report, StatusRecord, UNPUBLISHED_IN_REPORT,
     UnpublishedService, Wait,
 };
 use schema::store_trust::StoreTrust;
 use schema::time::BootMillis;
 use schema::verdict::HostVerdict;
+use schema::writes::claims::{FoundClaims, RolloutGuard};
 use std::collections::BTreeMap;
 
 /// The desired version, as read from `/current_version`.
@@ -80,9 +82,8 @@ pub struct Observed<'a> {
     /// Why the settings are not trusted, if they are not: somebody else may be able to write them
     /// and would then decide what runs on this host.
     pub settings_untrusted: Option<String>,
-    /// The freeze that keeps the host from starting, if one does. Hosts look at freezes only when they
-    /// start, and follow them from then on until they may.
-    pub frozen_by: Option<&'a FrozenBy>,
+    /// What the host knows of freezes and limits.
+    pub brakes: Brakes<'a>,
     /// What the store contains about this host; `None` if that is not known.
     pub published: Option<Published>,
     /// Facts about the machine.
@@ -98,6 +99,11 @@ pub struct Observed<'a> {
     pub problems: &'a ServiceProblems,
     /// Random token by which the host recognises its next write.
     pub write_id: Token,
+    /// Token of the state directory, by which claims of limits are told apart from those of an earlier
+    /// life of the host.
+    pub instance: &'a Token,
+    /// Lease of the claim of the host name; 0 without one.
+    pub live_lease: i64,
 }
 
 /// What the version file says.
@@ -128,6 +134,10 @@ pub struct Decision {
     pub verdict: HostVerdict,
     /// The report that belongs to the decision, whether it is due or not.
     pub report: Report,
+    /// The claims and the ticket that the host has from now on; `None` if the store holds them already.
+    pub claims: Option<HostClaims>,
+    /// What the start transaction compares of the rollout, if the plan begins with it.
+    pub rollout: Option<RolloutGuard>,
 }
 
 /// What the store contains about a host.
@@ -141,6 +151,8 @@ pub struct Published {
     pub report: Option<Report>,
     /// The revision of the report; 0 if there is none.
     pub report_revision: i64,
+    /// The claims of limits of the host, and its ticket.
+    pub claims: FoundClaims,
 }
 
 /// The problems of the services of a host.

@@ -1,6 +1,8 @@
 //! What a host does next: the inputs of a decision, the decision itself, and the recorded state of
 //! the host that it depends on.
 
+mod brakes;
+mod claims;
 mod decide;
 mod input;
 mod needs;
@@ -13,6 +15,7 @@ mod trust;
 mod verdict;
 mod write;
 
+pub use brakes::{Brakes, BrakesMemory};
 pub use decide::{Advance, advance, decide};
 pub use input::{
     Addressable, Claim, Decision, Desired, Observed, Published, ServiceProblems, Target, VersionFile,

@@ -7,7 +7,7 @@ use crate::policy::Policy;
 use schema::keys::StatusState;
 use schema::names::Version;
 use schema::plan::{Action, Effect, Plan, Planned, Reason};
-use schema::records::{Driver, Report, ReportedStore, ReportedTarget};
+use schema::records::{Driver, HostClaims, Report, ReportedStore, ReportedTarget};
 use schema::store_trust::StoreTrust;
 use schema::time::Now;
 use schema::verdict::HostVerdict;
@@ -69,7 +69,7 @@ pub(super) fn report(
 /// report.
 pub(super) fn add(
     plan: &mut Plan,
-    report: &Report,
+    (report, claims): (&Report, Option<&HostClaims>),
     (state, desired, observed): (&HostState, &Desired, &Observed),
     now: Now,
 ) {
@@ -79,7 +79,7 @@ pub(super) fn add(
     };
     let may_write = observed.store_ready && observed.claim == Claim::Held && !observed.decommissioned;
     let (true, true, Some(published)) = (settled, may_write, &observed.published) else { return };
-    let truth = Truth { report, state, desired, observed, now };
+    let truth = Truth { report, claims, state, desired, observed, now };
     let write = match observed.store_trust {
         // A change of the listing must be journaled first. Only a report may be written; it says
         // that local state cannot be recorded.
@@ -108,6 +108,7 @@ enum Due {
 #[derive(Clone, Copy)]
 struct Truth<'a> {
     report: &'a Report,
+    claims: Option<&'a HostClaims>,
     state: &'a HostState,
     desired: &'a Desired<'a>,
     observed: &'a Observed<'a>,
@@ -133,6 +134,10 @@ impl Truth<'_> {
             _ => {}
         }
         if desired.policy.driver == Driver::Agent && statuses_differ(state, published) {
+            return Some(Due::Now(Effect::Report));
+        }
+        // Claims keep other hosts from starting, so they are released without delay.
+        if self.claims.is_some() {
             return Some(Due::Now(Effect::Report));
         }
         self.report_differs(published)

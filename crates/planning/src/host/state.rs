@@ -6,9 +6,10 @@
 
 use crate::policy::{INTERRUPTIONS_MAX, Policy, Step, StepMeaning};
 use crate::settings::ValidationRule;
-use schema::instruction::{Instruction, InstructionOrder};
+use schema::instruction::Instruction;
 use schema::keys::StatusState;
 use schema::names::{HostName, StatusType, StepName, Token, Version};
+use schema::order::InstructionOrder;
 use schema::plan::{AttemptCause, Conclusion};
 use schema::records::StatusRecord;
 use schema::steps::StepEnd;
@@ -173,6 +174,9 @@ pub struct HostState {
     /// The version whose disruptive start happened last and that is not proven since.
     #[serde(rename = "dirty")]
     pub in_progress_version: Option<Version>,
+    /// The instruction under which that start happened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbed_by: Option<InstructionOrder>,
     /// True if the proof of `installed` holds: validation passed in this boot, and nothing has
     /// disturbed the version since.
     pub proof_holds: bool,
@@ -274,6 +278,7 @@ impl HostState {
             store: None,
             installed,
             in_progress_version: None,
+            disturbed_by: None,
             proof_holds: false,
             attempt: None,
             cycle: None,
@@ -352,6 +357,7 @@ impl HostState {
                 if let Some(attempt) = &mut self.attempt {
                     attempt.started = true;
                     self.in_progress_version = Some(attempt.instruction.version.clone());
+                    self.disturbed_by = Some(attempt.instruction.order);
                     self.proof_holds = false;
                     self.cycle = None;
                     self.validate_first = false;

@@ -1,20 +1,23 @@
 //! What the followed keys of a host say: the marks by which it judges the store, the target, and what
 //! the store holds for this host.
 
+use crate::host::brakes::Brakes;
 use crate::host::input::{Published, Target};
 use schema::codec;
 use schema::followed::{FollowedKeys, Scope};
 use schema::freeze::FreezeScope;
-use schema::instruction::{Epoch, InstructionOrder};
+use schema::instruction::Epoch;
 use schema::keys::{Key, StatusState};
 use schema::names::{HostName, StatusType, Version};
+use schema::order::InstructionOrder;
 use schema::records::{RosterEntry, StatusRecord, StoreIdentity};
 use schema::store_marks::{Regress, store_seen};
 use schema::store_trust::{StoreMemory, StoreSeen};
+use schema::writes::claims::{FoundClaims, RolloutGuard};
 use schema::writes::host::StartGuard;
 
 /// Returns the keys that an agent mirrors: the target, the store's identity and its own keys.
-pub fn scope(host: &HostName, listing: Option<&Version>) -> Scope {
+pub fn scope(host: &HostName) -> Scope {
     let watched = vec![
         Key::CurrentVersion,
         Key::Store,
@@ -26,13 +29,16 @@ pub fn scope(host: &HostName, listing: Option<&Version>) -> Scope {
     ];
     let mut polled = vec![Key::Announced(host.clone()), Key::Report(host.clone())];
     polled.extend(StatusType::of_agents().iter().flat_map(|kind| Key::statuses(kind, host)));
-    Scope { watched, polled, polled_also: listing_keys(host, listing) }
+    Scope { watched, polled, polled_also: Vec::new() }
 }
 
-/// Returns the key of the listing that the host should have. It is polled, because every agent may
-/// write listings and the host's own could be missing.
-pub fn listing_keys(host: &HostName, listing: Option<&Version>) -> Vec<Key> {
-    listing.map(|version| Key::RunningVersion(version.clone(), host.clone())).into_iter().collect()
+/// Returns the keys that are polled as well: that of the listing that the host should have, because every
+/// agent may write listings and the host's own could be missing; and in a store with brakes the claims of
+/// the host, which others may release.
+pub fn polled_also(followed: &FollowedKeys, host: &HostName, listing: Option<&Version>) -> Vec<Key> {
+    let listing = listing.map(|version| Key::RunningVersion(version.clone(), host.clone()));
+    let claims = has_brakes(followed).then(|| Key::Claimed(host.clone()));
+    listing.into_iter().chain(claims).collect()
 }
 
 /// Returns the marks by which the store is judged.
@@ -87,31 +93,50 @@ fn roster(followed: &FollowedKeys, host: &HostName) -> Option<RosterEntry> {
     codec::read(&followed.keys.get(&Key::Host(host.clone()))?.value).ok()
 }
 
+/// True if freezes or a rollout policy may stand in the store.
+fn has_brakes(followed: &FollowedKeys) -> bool {
+    let identity = followed.keys.get(&Key::Store).and_then(|e| StoreIdentity::read(&e.value).ok());
+    identity.is_some_and(|identity| identity.has_brakes)
+}
+
 /// Returns the freezes that would match the host; none in a store without brakes. Role and group are
 /// those of the roster.
-pub fn freeze_scopes(followed: &FollowedKeys, host: &HostName) -> Vec<FreezeScope> {
-    let identity = followed.keys.get(&Key::Store).and_then(|e| StoreIdentity::read(&e.value).ok());
-    if !identity.is_some_and(|identity| identity.has_brakes) {
+fn freeze_scopes(followed: &FollowedKeys, host: &HostName) -> Vec<FreezeScope> {
+    if !has_brakes(followed) {
         return Vec::new();
     }
     let roster = roster(followed, host).unwrap_or_default();
     FreezeScope::of_host(host, roster.role.as_ref(), roster.group.as_ref())
 }
 
-/// Returns what the start transaction compares.
-pub fn start_guard(followed: &FollowedKeys, host: &HostName, target_revision: i64) -> StartGuard {
+/// Returns what the start transaction compares. `brakes` is what the host knows of freezes and limits,
+/// and `rollout` follows from it.
+pub fn start_guard(
+    followed: &FollowedKeys,
+    host: &HostName,
+    target_revision: i64,
+    (brakes, rollout): (Brakes<'_>, Option<RolloutGuard>),
+) -> StartGuard {
     let target = followed.keys.get(&Key::CurrentVersion);
+    let (scopes, roster_revision) = match brakes {
+        // Scopes and limits must follow from the same roster entry.
+        Brakes::Known(view) => (view.scopes.clone(), view.roster_revision),
+        Brakes::Unasked | Brakes::Refused(_) => {
+            (freeze_scopes(followed, host), followed.keys.revision_of(&Key::Host(host.clone())))
+        }
+    };
     StartGuard {
         target_revision,
         target_value: target.map(|entry| entry.value.clone()).unwrap_or_default(),
-        scopes: freeze_scopes(followed, host),
-        roster_revision: followed.keys.revision_of(&Key::Host(host.clone())),
+        rollout: rollout.filter(|_| !scopes.is_empty()),
+        scopes,
+        roster_revision,
     }
 }
 
 /// Returns what the store holds for the host: what the host last wrote, or what was read since.
-/// `written` is the last write and its revision. `None` if both are older than the host's claim: an
-/// earlier claim may have written since.
+/// `written` is the last write and its revision. `None` if both are older than the host's claim, because an
+/// earlier claim may have written since, and in a store with brakes until the claims were read.
 pub fn published(
     followed: &FollowedKeys,
     host: &HostName,
@@ -122,7 +147,12 @@ pub fn published(
         Some((at, published)) if *at > followed.read_revision && *at > live_revision => {
             Some(published.clone())
         }
-        _ => (followed.read_revision >= live_revision).then(|| read(followed, host)),
+        _ => {
+            let has_claims =
+                !has_brakes(followed) || followed.polled_also.contains(&Key::Claimed(host.clone()));
+            let is_known = followed.read_revision >= live_revision && has_claims;
+            is_known.then(|| read(followed, host))
+        }
     }
 }
 
@@ -145,6 +175,7 @@ fn read(followed: &FollowedKeys, host: &HostName) -> Published {
         statuses,
         report: report.and_then(|e| codec::read(&e.value).ok()),
         report_revision: report.map_or(0, |e| e.mod_revision),
+        claims: FoundClaims::read(host, keys),
     }
 }
 

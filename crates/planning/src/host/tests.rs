@@ -5,13 +5,15 @@
 
 use super::*;
 use crate::policy::{Leftovers, Policy, Step, Steps};
+use crate::rollout::Obstacle;
 use crate::settings::ValidationRule;
 use proptest::prelude::*;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
-use schema::instruction::{Instruction, InstructionOrder};
+use schema::instruction::Instruction;
 use schema::keys::StatusState;
 use schema::names::{HostName, StatusType, StepName, Token, Version};
+use schema::order::InstructionOrder;
 use schema::plan::{Action, Effect, Reason};
 use schema::records::{Driver, MachineInfo, Report, Wait};
 use schema::steps::{StepEnd, StepPhase};
@@ -74,7 +76,8 @@ struct World {
     claim: Claim,
     cannot_record: Option<(String, BootMillis)>,
     settings_untrusted: Option<String>,
-    frozen_by: Option<FrozenBy>,
+    brakes: BrakesMemory,
+    instance: Token,
     published: Published,
     file: VersionFile,
     facts: MachineInfo,
@@ -121,7 +124,8 @@ impl World {
             claim: Claim::Held,
             cannot_record: None,
             settings_untrusted: None,
-            frozen_by: None,
+            brakes: BrakesMemory::default(),
+            instance: Token::new("i").unwrap(),
             published: Published::default(),
             file: VersionFile::Content(None),
             facts: MachineInfo::default(),
@@ -183,7 +187,9 @@ impl World {
             version_file: self.file.clone(),
             cannot_record: self.cannot_record.clone(),
             settings_untrusted: self.settings_untrusted.clone(),
-            frozen_by: self.frozen_by.as_ref(),
+            brakes: self.brakes.known(),
+            instance: &self.instance,
+            live_lease: 1,
             published: Some(self.published.clone()),
             facts: &self.facts,
             waits: &self.waits,
@@ -790,15 +796,16 @@ fn the_copy_of_a_disk_in_the_middle_of_an_update_has_no_version_installed() {
 fn a_frozen_host_fetches_and_validates_and_starts_when_it_may() {
     let mut world = settled_at("1");
     let token = Token::new("t").unwrap();
-    world.frozen_by = Some(FrozenBy { scope: FreezeScope::Fleet, token: Some(token), freeze: None });
+    let frozen = FrozenBy { scope: FreezeScope::Fleet, token: Some(token), freeze: None };
     world.trigger("2");
+    world.brakes.refuse(&world.state, Obstacle::Frozen(frozen), 1);
     world.pass(Duration::from_secs(300));
     assert_eq!((world.runs("fetch"), world.runs("packages")), (1, 0));
     assert!(world.runs("http") > 1, "it is validated as ever");
     assert_eq!(world.published.listing, Some(version("1")));
     let plan = world.decide().plan;
     assert_eq!(plan.because.to_string(), "the fleet is frozen; why cannot be read");
-    world.frozen_by = None;
+    world.brakes.forget();
     world.settle();
     assert_eq!(world.published.listing, Some(version("2")));
 }

@@ -5,6 +5,7 @@ use crate::host::input::{Claim, Desired, Observed, Target};
 use crate::host::needs::holding;
 use crate::host::state::{HostState, ValidationResult};
 use crate::policy::Policy;
+use crate::rollout::Obstacle;
 use schema::names::Version;
 use schema::plan::{Plan, Reason};
 use schema::records::Driver;
@@ -12,16 +13,24 @@ use schema::steps::StepPhase;
 use schema::store_trust::StoreTrust;
 use schema::verdict::{BlockedBy, Failure, HostFailure, HostVerdict, WaitingOn};
 
-pub(super) fn verdict(state: &HostState, desired: &Desired, observed: &Observed, plan: &Plan) -> HostVerdict {
+pub(super) fn verdict(
+    state: &HostState,
+    desired: &Desired,
+    (observed, obstacle): (&Observed, Option<&Obstacle>),
+    plan: &Plan,
+) -> HostVerdict {
     if let Some((version, failure)) = failure(state) {
         let suspect = state.is_suspect(desired.policy);
         return HostVerdict::Failed(HostFailure { version, failure: failure.clone(), suspect });
     }
-    if let Some(by) = blocked_by(desired, observed) {
+    if let Some(by) = blocked_by(desired, observed).or_else(|| obstacle.and_then(blocked_by_rollout)) {
         return HostVerdict::Blocked { by };
     }
     if let Some(on) = waiting_on(state, desired, observed, plan) {
         return HostVerdict::Waiting { on };
+    }
+    if let Some(Obstacle::Full { limit, .. } | Obstacle::NotItsTurn { limit, .. }) = obstacle {
+        return HostVerdict::Waiting { on: WaitingOn::Limit { limit: limit.to_string() } };
     }
     running_towards(desired, state).map_or(HostVerdict::Ok, |version| HostVerdict::Running { version })
 }
@@ -72,6 +81,19 @@ fn blocked_by(desired: &Desired, observed: &Observed) -> Option<BlockedBy> {
     match &desired.target {
         Target::Invalid { why } => Some(BlockedBy::InvalidInstruction { why: why.clone() }),
         _ => None,
+    }
+}
+
+fn blocked_by_rollout(obstacle: &Obstacle) -> Option<BlockedBy> {
+    match obstacle {
+        Obstacle::Refused(_) | Obstacle::BadLabel(_) => {
+            Some(BlockedBy::Rollout { why: obstacle.to_string() })
+        }
+        Obstacle::Frozen(_)
+        | Obstacle::NotRead
+        | Obstacle::NoRecord
+        | Obstacle::Full { .. }
+        | Obstacle::NotItsTurn { .. } => None,
     }
 }
 

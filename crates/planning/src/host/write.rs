@@ -1,5 +1,6 @@
 //! A write of the host to the store: what it contains, and what follows once it was applied.
 
+use crate::host::brakes::Brakes;
 use crate::host::input::{Decision, Published};
 use crate::host::state::HostState;
 use crate::host::store_view;
@@ -7,9 +8,10 @@ use schema::followed::FollowedKeys;
 use schema::keys::StatusState;
 use schema::names::StatusType;
 use schema::plan::Effect;
-use schema::records::{Report, StatusRecord};
+use schema::records::{HostClaims, Report, StatusRecord};
 use schema::store_trust::StoreTrust;
 use schema::time::EpochSeconds;
+use schema::writes::claims::FoundClaims;
 use schema::writes::host::{ExpectedKeys, HostWrite, Listing, StartGuard};
 use schema::writes::{Fence, WriteRefusal};
 use std::collections::BTreeMap;
@@ -21,6 +23,7 @@ pub struct StoreWrite {
     start: Option<StartGuard>,
     listing: Listing,
     statuses: BTreeMap<StatusType, (StatusState, StatusRecord)>,
+    claims: Option<HostClaims>,
     report: Report,
     /// What the store held before, as far as the host knows.
     published: Published,
@@ -37,6 +40,8 @@ pub struct KnownStore<'a> {
     pub trust: &'a StoreTrust,
     /// The keys that the host follows.
     pub followed: &'a FollowedKeys,
+    /// What the host knows of freezes and limits.
+    pub brakes: Brakes<'a>,
 }
 
 impl StoreWrite {
@@ -50,7 +55,9 @@ impl StoreWrite {
     ) -> Option<Self> {
         let (listing, start) = match effect {
             Effect::CommitStart { instruction } => {
-                let guard = store_view::start_guard(known.followed, &state.host, instruction.order.revision);
+                let (brakes, revision) =
+                    ((known.brakes, decision.rollout.clone()), instruction.order.revision);
+                let guard = store_view::start_guard(known.followed, &state.host, revision, brakes);
                 (Listing::Remove, Some(guard))
             }
             Effect::Announce { version } => (Listing::Set(version.clone(), at), None),
@@ -63,8 +70,8 @@ impl StoreWrite {
         // A store that went back gets no results, but the report may say that the host is blocked.
         let mut statuses = if is_trusted { state.statuses.clone() } else { BTreeMap::new() };
         statuses.retain(|kind, wanted| !is_in_store(&published.statuses, kind, wanted));
-        let report = decision.report.clone();
-        Some(Self { start, listing, statuses, report, published, is_trusted })
+        let (report, claims) = (decision.report.clone(), decision.claims.clone().filter(|_| is_trusted));
+        Some(Self { start, listing, statuses, claims, report, published, is_trusted })
     }
 
     /// Returns the content of the transaction.
@@ -76,6 +83,7 @@ impl StoreWrite {
             start: self.start.clone(),
             listing: self.listing.clone(),
             statuses: statuses.collect(),
+            claims: self.claims.clone(),
             report: &self.report,
         }
     }
@@ -86,6 +94,7 @@ impl StoreWrite {
         ExpectedKeys {
             announced: listing.map(|version| version.as_str().as_bytes().to_vec()),
             report_revision: self.published.report_revision,
+            claims: self.published.claims.clone(),
         }
     }
 
@@ -94,7 +103,7 @@ impl StoreWrite {
     /// # Errors
     /// Returns a refusal if the store went back before the write.
     pub fn applied(self, state: &mut HostState, revision: i64) -> Result<Published, WriteRefusal> {
-        let Self { listing, statuses, report, mut published, .. } = self;
+        let Self { listing, statuses, claims, report, mut published, .. } = self;
         if let Some(memory) = state.store.as_mut().filter(|_| self.is_trusted) {
             if revision < memory.revision {
                 // The next read shows that the store went back, which this lower revision must not
@@ -106,6 +115,13 @@ impl StoreWrite {
         }
         published.report = Some(report);
         published.report_revision = revision;
+        if let Some(claims) = claims {
+            published.claims = if claims.is_empty() {
+                FoundClaims::default()
+            } else {
+                FoundClaims { claims: Some(claims), revision }
+            };
+        }
         match listing {
             Listing::Keep => {}
             Listing::Remove => published.listing = None,

@@ -14,7 +14,7 @@ pub struct SettingsError {
     pub message: String,
 }
 
-pub(super) fn settings_error(file: &str, text: &str, error: &toml::de::Error) -> SettingsError {
+pub(crate) fn settings_error(file: &str, text: &str, error: &toml::de::Error) -> SettingsError {
     let line = error.span().map(|span| line_at(text, span.start));
     SettingsError { file: file.to_owned(), line, message: with_nearest(error.message()) }
 }

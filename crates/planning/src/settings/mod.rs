@@ -14,6 +14,7 @@ mod validation;
 pub use agent::{Settings, StoreSettings, read, read_version_file, show};
 pub use command::VERSION_PLACEHOLDER;
 pub use error::SettingsError;
+pub(crate) use error::settings_error;
 pub use initial::Initial;
 pub use merge::is_secret_name;
 pub use services::{CatalogSettings, DnsSettings, ServicesSettings, TemplateSettings};

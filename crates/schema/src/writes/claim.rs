@@ -65,10 +65,11 @@ impl ClaimWrite<'_> {
 /// Returns the transaction that creates the store's identity, unless it already exists.
 pub fn create_identity(identity: &StoreIdentity) -> Transaction {
     // Only the first write creates the identity, so a repeated attempt does no harm. An identity without
-    // brakes must not stand beside a freeze.
+    // brakes must not stand beside a freeze or a policy.
     let mut transaction = Transaction::idempotent("create the store's identity")
         .when(Compare::absent(Key::Store))
-        .when(Compare::NoneIn(Prefix::Freezes));
+        .when(Compare::NoneIn(Prefix::Freezes))
+        .when(Compare::absent(Key::RolloutPolicy));
     transaction.put(Key::Store, identity.write(), 0);
     transaction
 }

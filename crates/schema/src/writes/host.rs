@@ -2,13 +2,14 @@
 //! revisions of the host's own claim and of the store's identity, so a host that lost either writes
 //! nothing.
 
+use super::claims::{ClaimsChange, FoundClaims, RolloutGuard, claim_keys, found_claims};
 use super::{Fence, WriteRefusal, add_status};
 use crate::codec;
 use crate::freeze::FreezeScope;
 use crate::frozen::FrozenBy;
 use crate::keys::{Key, Prefix, StatusState};
 use crate::names::{HostName, StatusType, Version};
-use crate::records::{Report, StatusRecord};
+use crate::records::{HostClaims, Report, StatusRecord};
 use crate::snapshot::{Entry, KeySnapshot};
 use crate::time::EpochSeconds;
 use crate::transaction::{Compare, Transaction};
@@ -38,6 +39,8 @@ pub struct HostWrite<'a> {
     pub listing: Listing,
     /// Results to write. Each written state removes the other states of its type.
     pub statuses: Vec<(StatusType, StatusState, StatusRecord)>,
+    /// The claims and the ticket that the host has from now on; `None` if they do not change.
+    pub claims: Option<HostClaims>,
     /// Report to write with the transaction.
     pub report: &'a Report,
 }
@@ -53,8 +56,29 @@ pub struct StartGuard {
     /// The freezes that would match the host. It is empty in a store without brakes, in which there
     /// is no freeze: the identity of the store, which is compared too, says so.
     pub scopes: Vec<FreezeScope>,
-    /// Revision of the roster entry from which the scopes follow. It is compared if there are scopes.
+    /// Revision of the roster entry from which the scopes and the limits follow. It is compared if there
+    /// are scopes.
     pub roster_revision: i64,
+    /// What is compared of the rollout; `None` in a store without brakes.
+    pub rollout: Option<RolloutGuard>,
+}
+
+impl StartGuard {
+    /// Adds the comparisons of a start. `held` are the claims that the host has.
+    pub(super) fn add_to(&self, host: &HostName, held: &FoundClaims, transaction: &mut Transaction) {
+        transaction.compares.push(Compare::Revision(Key::CurrentVersion, self.target_revision));
+        transaction.compares.push(Compare::Value(Key::CurrentVersion, self.target_value.clone()));
+        if self.scopes.is_empty() {
+            return;
+        }
+        transaction.compares.push(Compare::Revision(Key::Host(host.clone()), self.roster_revision));
+        let ranges = || self.scopes.iter().cloned().map(Prefix::FreezesOf);
+        transaction.compares.extend(ranges().map(Compare::NoneIn));
+        transaction.read_ranges.extend(ranges());
+        if let Some(rollout) = &self.rollout {
+            rollout.add_to(transaction, held);
+        }
+    }
 }
 
 /// What a host believes that the store holds before its transaction.
@@ -69,6 +93,8 @@ pub struct ExpectedKeys {
     pub announced: Option<Vec<u8>>,
     /// Revision of the host's report; 0 if it does not exist.
     pub report_revision: i64,
+    /// The claims of the host. They are compared if the transaction changes them.
+    pub claims: FoundClaims,
 }
 
 /// What became of a transaction of a host whose answer was lost, or whose comparisons did not hold.
@@ -80,6 +106,9 @@ pub enum Outcome {
     Refused(WriteRefusal),
     /// A freeze stands, so nothing was written.
     Frozen(FrozenBy),
+    /// The rollout is not as the host knew it, or somebody else holds a claim that the host wanted.
+    /// Nothing was written.
+    HeldBack,
     /// It was not applied, or the keys were not the expected ones. It can be repeated with those that
     /// were found.
     Repeat(ExpectedKeys),
@@ -91,7 +120,7 @@ impl HostWrite<'_> {
         let mut transaction = Transaction::once("write the host's state");
         self.fence.add_to(&mut transaction, self.host);
         if let Some(start) = &self.start {
-            self.add_guard(start, &mut transaction);
+            start.add_to(self.host, &expected.claims, &mut transaction);
         }
         let report = Key::Report(self.host.clone());
         transaction.compares.push(Compare::Revision(report.clone(), expected.report_revision));
@@ -102,21 +131,12 @@ impl HostWrite<'_> {
         for status in &self.statuses {
             add_status(&mut transaction, self.host, status, 0);
         }
-        transaction.reads = self.keys_to_judge();
-        transaction
-    }
-
-    fn add_guard(&self, start: &StartGuard, transaction: &mut Transaction) {
-        transaction.compares.push(Compare::Revision(Key::CurrentVersion, start.target_revision));
-        transaction.compares.push(Compare::Value(Key::CurrentVersion, start.target_value.clone()));
-        if start.scopes.is_empty() {
-            return;
+        if let Some(new) = &self.claims {
+            let change = ClaimsChange { host: self.host, new, old: &expected.claims };
+            change.add_to(&mut transaction);
         }
-        let roster = Key::Host(self.host.clone());
-        transaction.compares.push(Compare::Revision(roster, start.roster_revision));
-        let ranges = || start.scopes.iter().cloned().map(Prefix::FreezesOf);
-        transaction.compares.extend(ranges().map(Compare::NoneIn));
-        transaction.read_ranges.extend(ranges());
+        transaction.reads = self.keys_to_judge(expected);
+        transaction
     }
 
     fn add_listing(&self, transaction: &mut Transaction, announced: Option<&[u8]>) {
@@ -143,20 +163,27 @@ impl HostWrite<'_> {
     }
 
     /// Returns the keys from which [`HostWrite::outcome`] judges.
-    pub fn keys_to_judge(&self) -> Vec<Key> {
+    pub fn keys_to_judge(&self, expected: &ExpectedKeys) -> Vec<Key> {
         let host = || self.host.clone();
-        vec![
+        let mut keys = vec![
             Key::Announced(host()),
             Key::Live(host()),
             Key::Store,
             Key::CurrentVersion,
             Key::Report(host()),
             Key::Host(host()),
-        ]
+        ];
+        if self.claims.is_some() {
+            keys.extend(claim_keys(self.host, &expected.claims, self.claims.as_ref()));
+        }
+        let rollout = self.start.as_ref().and_then(|start| start.rollout.as_ref());
+        keys.extend(rollout.into_iter().flat_map(RolloutGuard::keys));
+        keys
     }
 
-    /// Judges what became of the transaction, by the keys that were found after it.
-    pub fn outcome(&self, found: &KeySnapshot) -> Outcome {
+    /// Judges what became of the transaction that compares the expected keys, by those that were found
+    /// after it.
+    pub fn outcome(&self, expected: &ExpectedKeys, found: &KeySnapshot) -> Outcome {
         if let Some(revision) = self.own_write(found) {
             return Outcome::Applied(revision);
         }
@@ -177,11 +204,24 @@ impl HostWrite<'_> {
             if let Some(frozen) = FrozenBy::all(found).find(|frozen| start.scopes.contains(&frozen.scope)) {
                 return Outcome::Frozen(frozen);
             }
+            let rollout = start.rollout.as_ref();
+            if rollout.is_some_and(|rollout| rollout.is_broken(self.host, self.claims.as_ref(), found)) {
+                return Outcome::HeldBack;
+            }
+        }
+        let claims = match &self.claims {
+            Some(_) => found_claims(self.host, &self.keys_to_judge(expected), found),
+            None => expected.claims.clone(),
+        };
+        // What the host wants to have follows from what it believed to have.
+        if claims.revision != expected.claims.revision {
+            return Outcome::Refused(WriteRefusal::Limits);
         }
         let announced = found.get(&Key::Announced(self.host.clone()));
         Outcome::Repeat(ExpectedKeys {
             announced: announced.map(|entry| entry.value.clone()),
             report_revision: found.revision_of(&Key::Report(self.host.clone())),
+            claims,
         })
     }
 

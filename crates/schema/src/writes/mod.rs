@@ -4,9 +4,11 @@
 
 pub mod act;
 pub mod claim;
+pub mod claims;
 pub mod host;
 pub mod one_shot;
 pub mod operator;
+pub mod rollout;
 pub mod services;
 
 use crate::codec;
@@ -61,6 +63,8 @@ pub enum WriteRefusal {
     Target,
     /// The roster entry of the host changed.
     Roster,
+    /// The claims of the host changed, from which its transaction follows.
+    Limits,
 }
 
 impl fmt::Display for WriteRefusal {
@@ -70,6 +74,7 @@ impl fmt::Display for WriteRefusal {
             Self::Store => "identity of the store",
             Self::Target => "desired version",
             Self::Roster => "roster entry",
+            Self::Limits => "claims of limits",
         })
     }
 }

@@ -2,9 +2,12 @@
 //! outside of its agent.
 
 use super::add_status;
+use super::claims::{ClaimsChange, FoundClaims};
+use super::host::StartGuard;
 use crate::keys::{Key, StatusState};
 use crate::names::{HostName, StatusType, Version};
-use crate::records::StatusRecord;
+use crate::records::{HostClaims, StatusRecord};
+use crate::snapshot::KeySnapshot;
 use crate::time::EpochSeconds;
 use crate::transaction::{Compare, Operation, Transaction};
 
@@ -35,6 +38,30 @@ impl OneShot {
         transaction.put(Key::Announced(self.host.clone()), version.as_str(), self.lease);
         others.iter().filter(|other| *other != version).for_each(|other| transaction.delete(listing(other)));
         transaction
+    }
+
+    /// Returns the transaction by which a script starts an update under a rollout policy: it takes claims,
+    /// if nothing forbids the start. `found` holds the claims that the host has, and the identity of the
+    /// store.
+    pub fn start(&self, guard: &StartGuard, claims: &HostClaims, found: &KeySnapshot) -> Transaction {
+        let mut transaction = self.fenced("start the update");
+        transaction.compares.push(Compare::Revision(Key::Store, found.revision_of(&Key::Store)));
+        let held = FoundClaims::read(&self.host, found);
+        guard.add_to(&self.host, &held, &mut transaction);
+        ClaimsChange { host: &self.host, new: claims, old: &held }.add_to(&mut transaction);
+        transaction
+    }
+
+    /// Adds to a transaction of this host that it releases its claims: all, or after a failure those that
+    /// do not count failed hosts. `found` holds the claims that it has.
+    pub fn release(&self, transaction: &mut Transaction, has_failed: bool, found: &KeySnapshot) {
+        let held = FoundClaims::read(&self.host, found);
+        let Some(mut claims) = held.claims.clone() else { return };
+        claims.claims.retain(|claim| has_failed && claim.keep_failed);
+        claims.ticket = None;
+        if claims.claims.as_slice() != held.held() || held.ticket().is_some() {
+            ClaimsChange { host: &self.host, new: &claims, old: &held }.add_to(transaction);
+        }
     }
 
     /// Returns the transaction that writes one result and removes the other states of its type. A

@@ -35,7 +35,7 @@ pub fn set_target(version: &Version, only_if_unchanged: bool, found: &KeySnapsho
 
 /// Returns the transaction that accepts the store for the whole fleet: it writes the identity with
 /// the next epoch, and the desired version, if the identity is still the one that was found. The
-/// freezes, which `found` contains as well, keep their effect.
+/// freezes and the rollout policy, which `found` contains as well, keep their effect.
 pub fn accept_store(
     identity: &StoreIdentity,
     version: &Version,
@@ -45,7 +45,9 @@ pub fn accept_store(
     let mut transaction = Transaction::once("accept the store")
         .when(Compare::Revision(Key::Store, found.revision_of(&Key::Store)));
     let before = found.get(&Key::Store).and_then(|entry| StoreIdentity::read(&entry.value).ok());
-    let has_brakes = before.is_some_and(|before| before.has_brakes) || FrozenBy::all(found).next().is_some();
+    let has_brakes = before.is_some_and(|before| before.has_brakes)
+        || FrozenBy::all(found).next().is_some()
+        || found.get(&Key::RolloutPolicy).is_some();
     let identity = StoreIdentity { has_brakes, ..identity.clone() };
     transaction.put(Key::Store, identity.write(), 0);
     transaction.put(Key::CurrentVersion, version.as_str(), 0);
@@ -61,7 +63,8 @@ pub fn add_host(host: &HostName, entry: &RosterEntry, found: &KeySnapshot, act: 
 }
 
 /// Returns the transactions that decommission a host, in order: they withdraw its services, then
-/// replace its roster entry by a tombstone and delete its other keys. `found` holds its keys.
+/// release its claims, then replace its roster entry by a tombstone and delete its other keys. `found` holds
+/// its keys and its claims; claims that have changed since are not released, and stop nothing else.
 pub fn decommission(
     host: &HostName,
     tombstone: &RosterEntry,
@@ -77,10 +80,17 @@ pub fn decommission(
     let services: BTreeSet<ServiceName> = of_host().filter_map(service).collect();
     let services: Vec<ServiceName> = services.into_iter().collect();
     let mut transactions = super::services::withdraw_all(host, &services);
+    if found.get(&Key::Claimed(host.clone())).is_some() {
+        let mut release = Transaction::idempotent("release the claims");
+        super::claims::delete_claims(&mut release, host, found);
+        transactions.push(release);
+    }
     let mut last = Transaction::idempotent("decommission the host");
     let roster = Key::Host(host.clone());
     last.put(roster.clone(), codec::write(tombstone), 0);
-    let others = of_host().filter(|key| *key != roster && !matches!(key, Key::Service(..) | Key::Health(..)));
+    // The keys of services and the claims are gone by then.
+    let is_done = |key: &Key| matches!(key, Key::Service(..) | Key::Health(..) | Key::Claimed(_));
+    let others = of_host().filter(|key| *key != roster && !is_done(key));
     others.for_each(|key| last.delete(key));
     transactions.push(act.add_event(last, &roster, found));
     transactions
@@ -127,10 +137,15 @@ pub fn add_freeze(
         .when(Compare::Revision(Key::Store, found.revision_of(&Key::Store)))
         .when(Compare::absent(key.clone()));
     transaction.put(key.clone(), codec::write(freeze), lease);
+    mark_brakes(&mut transaction, identity, found);
+    act.add_event(transaction, &key, found)
+}
+
+/// Marks a store without brakes, so that older agents start nothing. `identity` is what was found.
+pub(super) fn mark_brakes(transaction: &mut Transaction, identity: &StoreIdentity, found: &KeySnapshot) {
     if let Some(entry) = found.get(&Key::Store).filter(|_| !identity.has_brakes) {
         transaction.put(Key::Store, identity.clone().with_brakes(entry).write(), 0);
     }
-    act.add_event(transaction, &key, found)
 }
 
 /// Returns the transaction that removes a freeze, if it is still as it was found.

@@ -15,6 +15,8 @@ use crate::time::EpochSeconds;
 use crate::transaction::{Compare, Operation, Transaction};
 use proptest::prelude::*;
 
+mod claims;
+
 /// A store without leases: a lease is only a number on a key.
 #[derive(Default)]
 struct Store(KeySnapshot);
@@ -40,6 +42,10 @@ impl Store {
             Compare::Value(key, value) => self.0.get(key).is_some_and(|entry| entry.value == *value),
             Compare::Lease(key, lease) => self.0.get(key).is_some_and(|entry| entry.lease == *lease),
             Compare::NoneIn(prefix) => self.keys(&prefix.to_string()).is_empty(),
+            Compare::NoClaims { limit, from, below } => {
+                let key = |number| Key::Claim(limit.clone(), number).to_string();
+                self.0.entries.range(key(*from)..key(*below)).next().is_none()
+            }
         };
         if !transaction.compares.iter().all(holds) {
             return false;
@@ -101,12 +107,12 @@ fn status(state: StatusState) -> (StatusType, StatusState, StatusRecord) {
 
 /// Commits a write as the session does: a refused one is judged, and repeated if it can be.
 fn commit(store: &mut Store, write: &HostWrite<'_>, announced: Option<Vec<u8>>) -> Outcome {
-    let mut expected = ExpectedKeys { announced, report_revision: 0 };
-    for _ in 0..3 {
+    let mut expected = ExpectedKeys { announced, ..ExpectedKeys::default() };
+    for _ in 0..4 {
         if store.apply(&write.transaction(&expected)) {
             return Outcome::Applied(store.0.revision);
         }
-        match write.outcome(&store.0) {
+        match write.outcome(&expected, &store.0) {
             Outcome::Repeat(found) => expected = found,
             judged => return judged,
         }
@@ -115,7 +121,7 @@ fn commit(store: &mut Store, write: &HostWrite<'_>, announced: Option<Vec<u8>>) 
 }
 
 fn write<'a>(host: &'a HostName, report: &'a Report, fence: Fence, listing: Listing) -> HostWrite<'a> {
-    HostWrite { host, fence, start: None, listing, statuses: Vec::new(), report }
+    HostWrite { host, fence, start: None, listing, statuses: Vec::new(), claims: None, report }
 }
 
 #[test]
@@ -130,6 +136,7 @@ fn a_write_is_refused_by_what_changed_and_recognised_by_its_id() {
             target_value: b"v2".to_vec(),
             scopes: Vec::new(),
             roster_revision: 0,
+            rollout: None,
         });
         change(&mut store);
         assert_eq!(&commit(&mut store, &write, None), expected);
@@ -149,7 +156,7 @@ fn a_write_is_refused_by_what_changed_and_recognised_by_its_id() {
     assert!(store.apply(&write.transaction(&ExpectedKeys::default())));
     let at = store.0.revision;
     store.put(&Key::Live(host.clone()), b"{}", 8);
-    assert_eq!(write.outcome(&store.0), Outcome::Applied(at));
+    assert_eq!(write.outcome(&ExpectedKeys::default(), &store.0), Outcome::Applied(at));
 }
 
 /// A request that its client gave up can still reach the store later, also after a time-out inside
@@ -166,7 +173,7 @@ fn a_late_write_is_refused_after_a_newer_one() {
     assert!(!store.apply(&late), "the host would be listed while it is updated");
     // Of two equal requests only one is applied.
     let report = write(&host, &third, fence, Listing::Keep);
-    let expected = ExpectedKeys { announced: None, report_revision: store.0.revision };
+    let expected = ExpectedKeys { report_revision: store.0.revision, ..ExpectedKeys::default() };
     assert!(store.apply(&report.transaction(&expected)));
     assert!(!store.apply(&report.transaction(&expected)));
 }
@@ -179,7 +186,13 @@ fn a_write_from_before_a_restore_is_refused_though_the_revisions_are_the_same() 
     let target_revision = store.0.revision_of(&Key::CurrentVersion);
     let guard = |value: &str| {
         let target_value = value.as_bytes().to_vec();
-        Some(StartGuard { target_revision, target_value, scopes: Vec::new(), roster_revision: 0 })
+        Some(StartGuard {
+            target_revision,
+            target_value,
+            scopes: Vec::new(),
+            roster_revision: 0,
+            rollout: None,
+        })
     };
     let check = |store: &mut Store, fence: Fence, value: &str, refusal: WriteRefusal| {
         let start = HostWrite { start: guard(value), ..write(&host, &report, fence, Listing::Remove) };
@@ -219,6 +232,7 @@ fn a_start_is_refused_while_a_freeze_stands() {
             target_value: b"v2".to_vec(),
             scopes: scopes.clone(),
             roster_revision: 0,
+            rollout: None,
         };
         let start = HostWrite { start: Some(guard), ..write(&host, &report, fence, Listing::Remove) };
         assert_eq!(matches!(commit(&mut store, &start, None), Outcome::Frozen(_)), holds, "{frozen}");

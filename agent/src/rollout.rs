@@ -1,0 +1,189 @@
+//! Follows the rollout while it keeps this host from starting. A host that may start, or has nothing to
+//! start, does not look at freezes and limits: the start transaction compares them.
+//!
+//! Everything that a decision needs is read at one revision, and again whenever it changes. Watches only
+//! say that something changed. A host far back in a queue watches one ticket, so a release wakes a few
+//! hosts and not the fleet.
+
+use crate::clock;
+use crate::reconcile::{Reconcile, Wake};
+use etcd_session::{Deadline, Feed, FeedEvent, FeedOptions, Session, StoreError, jitter};
+use planning::rollout::{RecordTask, RolloutView, first_reads, resolve, second_reads};
+use schema::instruction::Instruction;
+use schema::keys::Prefix;
+use schema::names::HostName;
+use schema::snapshot::KeySnapshot;
+use schema::writes::Fence;
+use schema::writes::rollout::{begin_resolving, record_keys, write_record};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+/// What the host wants to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WantedRollout {
+    /// History of the store in which it is wanted. A restored store may lack what an earlier one had.
+    pub(crate) history: u64,
+    /// The instruction that the host is about to start.
+    pub(crate) instruction: Instruction,
+    /// The fence of this host's writes; `None` without a claim of the host name.
+    pub(crate) fence: Option<Fence>,
+    /// A revision at which a start was refused: what is known must not be older.
+    pub(crate) since: i64,
+}
+
+/// What is known of the rollout, and in which history of the store; `None` while it is not wanted, or not
+/// known yet.
+pub(crate) type KnownRollout = Option<Arc<(u64, RolloutView)>>;
+
+/// Longest time after which everything is read again, though no watch said that it changed.
+const READ_INTERVAL: Duration = Duration::from_secs(30);
+/// Delay after a read that failed.
+const RETRY_DELAY: Duration = Duration::from_secs(2);
+
+/// The task that follows the rollout while that is wanted.
+pub(crate) struct RolloutTask {
+    session: Session,
+    host: HostName,
+    wanted: watch::Receiver<Option<WantedRollout>>,
+    sender: watch::Sender<KnownRollout>,
+    events: mpsc::Receiver<(u64, FeedEvent)>,
+    sink: mpsc::Sender<(u64, FeedEvent)>,
+    /// The followed ranges. Each feed has a number of its own.
+    feeds: Vec<(Prefix, u64, Feed)>,
+    number: u64,
+    /// What was wanted when the rollout was read last.
+    read_for: Option<WantedRollout>,
+}
+
+/// What wakes the task.
+#[derive(Debug)]
+pub(crate) enum RolloutEvent {
+    WantedChanged,
+    Feed(Box<(u64, FeedEvent)>),
+}
+
+impl RolloutTask {
+    /// Returns the task, and what it finds.
+    pub(crate) fn new(
+        session: Session,
+        host: HostName,
+        wanted: watch::Receiver<Option<WantedRollout>>,
+    ) -> (Self, watch::Receiver<KnownRollout>) {
+        let (sender, receiver) = watch::channel(None);
+        let (sink, events) = mpsc::channel(16);
+        let (feeds, number, read_for) = (Vec::new(), 0, None);
+        (Self { session, host, wanted, sender, events, sink, feeds, number, read_for }, receiver)
+    }
+
+    /// Reads the rollout, all at one revision.
+    async fn read(&self, wanted: &WantedRollout) -> Result<RolloutView, StoreError> {
+        let (deadline, order) = (Deadline::of_request(), wanted.instruction.order);
+        let (keys, ranges) = first_reads(&self.host, order);
+        let mut found = self.session.read_all(&keys, &ranges, None, deadline).await?;
+        let more = second_reads(&self.host, order, &found);
+        if !more.is_empty() {
+            let KeySnapshot { entries, .. } =
+                self.session.read_all(&[], &more, Some(found.revision), deadline).await?;
+            found.entries.extend(entries);
+        }
+        let of = (order, &wanted.instruction.version);
+        Ok(RolloutView::new(&self.host, of, &found, clock::boot_millis()))
+    }
+
+    /// Writes the record of the rollout, if this is the host that does. Returns true if it did something,
+    /// so that the rollout is to be read again.
+    async fn write_record(&self, wanted: &WantedRollout, task: RecordTask) -> Result<bool, StoreError> {
+        let (deadline, order) = (Deadline::of_request(), wanted.instruction.order);
+        match (task, wanted.fence) {
+            (RecordTask::Begin, Some(fence)) => {
+                let begun = self.session.commit(&begin_resolving(&self.host, fence, order), deadline).await?;
+                if !begun.applied {
+                    return Ok(false);
+                }
+            }
+            (RecordTask::Write, _) => {}
+            (RecordTask::Begin, None) | (RecordTask::None, _) => return Ok(false),
+        }
+        let keys = record_keys(order);
+        let found = self.session.read_all(&keys, &[Prefix::Hosts, Prefix::Rollouts], None, deadline).await?;
+        let record = resolve(&wanted.instruction.version, &found, clock::now().wall);
+        let rollouts = found.entries.keys().map(String::as_str);
+        let written = self.session.commit(&write_record(order, &record, &found, rollouts), deadline).await?;
+        tracing::info!(rollout = %order, applied = written.applied, "the record of the rollout");
+        Ok(true)
+    }
+
+    /// Follows exactly these ranges, from a revision on.
+    fn follow(&mut self, ranges: &[Prefix], revision: i64) {
+        self.feeds.retain(|(range, ..)| ranges.contains(range));
+        for range in ranges {
+            if self.feeds.iter().any(|(followed, ..)| followed == range) {
+                continue;
+            }
+            self.number += 1;
+            let options = FeedOptions { known: Some(revision), ..FeedOptions::default() };
+            let (session, sink) = (self.session.clone(), self.sink.clone());
+            let feed = Feed::start(session, range.clone(), options, self.number, sink);
+            self.feeds.push((range.clone(), self.number, feed));
+        }
+    }
+
+    /// Reads the rollout and hands it out. Returns when to read it again.
+    async fn look(&mut self, wanted: &WantedRollout) -> Result<Duration, StoreError> {
+        let mut view = self.read(wanted).await?;
+        if self.write_record(wanted, view.record_task()).await? {
+            view = self.read(wanted).await?;
+        }
+        self.follow(&view.ranges(), view.revision);
+        let is_of_history = self.session.marks().history == wanted.history;
+        if is_of_history && view.revision >= wanted.since {
+            self.sender.send_replace(Some(Arc::new((wanted.history, view))));
+        }
+        Ok(READ_INTERVAL.mul_f64(0.5 + jitter()))
+    }
+}
+
+impl Reconcile for RolloutTask {
+    type Event = RolloutEvent;
+
+    async fn next_event(&mut self) -> Option<RolloutEvent> {
+        tokio::select! {
+            changed = self.wanted.changed() => changed.ok().map(|()| RolloutEvent::WantedChanged),
+            // This task holds a sender, so the channel does not close.
+            Some(event) = self.events.recv() => Some(RolloutEvent::Feed(Box::new(event))),
+        }
+    }
+
+    async fn pass(&mut self, wake: Wake<RolloutEvent>) -> Option<Instant> {
+        let wanted = self.wanted.borrow_and_update().clone();
+        let Some(wanted) = wanted else {
+            self.feeds.clear();
+            self.read_for = None;
+            self.sender.send_if_modified(|known| known.take().is_some());
+            return None;
+        };
+        let is_news = match wake {
+            Wake::Event(RolloutEvent::Feed(event)) => {
+                let (number, event) = *event;
+                let is_followed = self.feeds.iter().any(|(_, of, _)| *of == number);
+                is_followed && !matches!(event, FeedEvent::Connected(_) | FeedEvent::InitApply(_))
+            }
+            Wake::Event(RolloutEvent::WantedChanged) => self.read_for.as_ref() != Some(&wanted),
+            Wake::Started | Wake::TimeCame => true,
+        };
+        if !is_news && self.read_for.is_some() {
+            return Some(Instant::now() + READ_INTERVAL);
+        }
+        let again = match self.look(&wanted).await {
+            Ok(again) => again,
+            Err(error) => {
+                tracing::debug!(%error, "the rollout could not be read");
+                RETRY_DELAY
+            }
+        };
+        self.read_for = Some(wanted);
+        Some(Instant::now() + again)
+    }
+}

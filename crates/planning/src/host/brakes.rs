@@ -1,0 +1,116 @@
+//! What a host knows of the brakes of the fleet: freezes, and the limits of its rollout. A host that may
+//! start, or has nothing to start, does not look at them: the start transaction compares them. One that
+//! was refused reads them, and follows them until it may start.
+
+use crate::host::state::HostState;
+use crate::rollout::{Need, Obstacle, RolloutView, Seat};
+use schema::instruction::Instruction;
+use schema::order::InstructionOrder;
+use schema::time::BootMillis;
+use schema::writes::claims::{FoundClaims, RolloutGuard};
+
+/// What a host knows of the brakes.
+#[derive(Debug, Clone, Copy)]
+pub enum Brakes<'a> {
+    /// It has not asked: the start transaction finds out.
+    Unasked,
+    /// A start was refused by this, and nothing was read since.
+    Refused(&'a Obstacle),
+    /// What was read since a start was refused.
+    Known(&'a RolloutView),
+}
+
+impl Brakes<'_> {
+    /// Returns what a host takes when it starts this instruction, or what keeps it from starting. `held`
+    /// are its claims, if they are known.
+    pub(super) fn seat(
+        self,
+        instruction: &Instruction,
+        (held, need): (Option<&FoundClaims>, Need),
+        now: BootMillis,
+    ) -> Result<Seat, Obstacle> {
+        match self {
+            Self::Unasked => {
+                let order = instruction.order;
+                let guard =
+                    RolloutGuard { order, record_revision: 0, policy_revision: 0, limits: Vec::new() };
+                Ok(Seat { guard, claims: None })
+            }
+            Self::Refused(obstacle) => Err(obstacle.clone()),
+            Self::Known(view) => match held.filter(|_| view.order == instruction.order) {
+                Some(held) => view.seat(held, need, now),
+                None => Err(Obstacle::NotRead),
+            },
+        }
+    }
+}
+
+/// What a host keeps of the brakes between two decisions.
+#[derive(Debug, Clone, Default)]
+pub struct BrakesMemory {
+    refused: Option<RefusedStart>,
+    view: Option<RolloutView>,
+}
+
+/// A start that was refused.
+#[derive(Debug, Clone)]
+struct RefusedStart {
+    obstacle: Obstacle,
+    /// The revision at which it was refused.
+    revision: i64,
+    /// The instruction that was to be started.
+    order: Option<InstructionOrder>,
+}
+
+impl BrakesMemory {
+    /// Notes that a start of this host was refused at a revision. What was read before may lack what
+    /// refused it.
+    pub fn refuse(&mut self, state: &HostState, obstacle: Obstacle, revision: i64) {
+        self.view.take_if(|view| view.revision < revision);
+        self.refused = Some(RefusedStart { obstacle, revision, order: order_to_start(state) });
+    }
+
+    /// Forgets what is known if the host has nothing to start any more, or something else.
+    pub fn follow(&mut self, state: &HostState) {
+        let order = order_to_start(state);
+        if self.refused.as_ref().is_some_and(|refused| order.is_none() || refused.order != order) {
+            self.forget();
+        }
+    }
+
+    /// Takes over what was read. Returns false if it is older than what is known.
+    pub fn take(&mut self, view: RolloutView) -> bool {
+        let Some(refused) = &self.refused else { return false };
+        let newest = self.view.as_ref().map_or(refused.revision, |known| known.revision);
+        if view.revision < newest {
+            return false;
+        }
+        self.view = Some(view.after(self.view.as_ref()));
+        true
+    }
+
+    /// Forgets everything: the next start finds out. The agent calls it when the store went back.
+    pub fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    /// True if the brakes are to be followed.
+    pub fn is_wanted(&self) -> bool {
+        self.refused.is_some()
+    }
+
+    /// Returns what is known.
+    pub fn known(&self) -> Brakes<'_> {
+        match (&self.view, &self.refused) {
+            (Some(view), _) => Brakes::Known(view),
+            (None, Some(refused)) => Brakes::Refused(&refused.obstacle),
+            (None, None) => Brakes::Unasked,
+        }
+    }
+}
+
+/// Returns the instruction that a host is about to start.
+fn order_to_start(state: &HostState) -> Option<InstructionOrder> {
+    let attempt = state.attempt.as_ref().filter(|attempt| !attempt.started && attempt.ended.is_none());
+    attempt.map(|attempt| attempt.instruction.order)
+}

@@ -1,0 +1,12 @@
+//! Rollouts: how many hosts may be unavailable at the same time, and in which order they go. Everything
+//! here is a pure function over what was read at one revision of the store.
+
+mod policy;
+mod resolve;
+mod view;
+
+pub use policy::read_policy;
+pub use resolve::{resolve, unusable};
+pub use view::{
+    LimitView, Need, Obstacle, RecordTask, RolloutView, Seat, first_reads, governs, place, second_reads,
+};

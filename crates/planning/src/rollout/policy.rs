@@ -1,0 +1,40 @@
+//! The file of a rollout policy, in TOML.
+
+use super::resolve::unusable;
+use crate::settings::{SettingsError, settings_error};
+use schema::limit::LimitBy;
+use schema::names::LimitValue;
+use schema::records::{LimitRule, LimitSize, RolloutPolicy};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PolicyFile {
+    #[serde(default)]
+    limit: Vec<LimitTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LimitTable {
+    by: LimitBy,
+    max: LimitSize,
+    #[serde(default)]
+    values: BTreeMap<LimitValue, LimitSize>,
+    keep_failed: Option<bool>,
+}
+
+/// Reads the text of a policy. `file` is its name, for messages.
+///
+/// # Errors
+/// Returns what is wrong, and where.
+pub fn read_policy(file: &str, text: &str) -> Result<RolloutPolicy, SettingsError> {
+    let read: PolicyFile = toml::from_str(text).map_err(|error| settings_error(file, text, &error))?;
+    let rule = |LimitTable { by, max, values, keep_failed }| LimitRule { by, max, values, keep_failed };
+    let policy = RolloutPolicy { limits: read.limit.into_iter().map(rule).collect() };
+    match unusable(&policy) {
+        Some(message) => Err(SettingsError { file: file.to_owned(), line: None, message }),
+        None => Ok(policy),
+    }
+}

@@ -1,0 +1,95 @@
+//! Turns a policy into the record of a rollout: percentages become numbers.
+
+use schema::codec;
+use schema::keys::Key;
+use schema::names::{LimitValue, Version};
+use schema::records::{
+    LimitRule, LimitSize, RECORD_BYTES_MAX, ResolvedLimit, RolloutPolicy, RolloutRecord, RosterEntry,
+};
+use schema::snapshot::KeySnapshot;
+use schema::time::EpochSeconds;
+use std::collections::BTreeMap;
+
+/// Returns the record of a rollout that begins now. `found` holds the policy and the whole roster, at one
+/// revision. A policy that cannot be used gives a record that lets no host start, and says why.
+pub fn resolve(version: &Version, found: &KeySnapshot, at: EpochSeconds) -> RolloutRecord {
+    let none = |refused| RolloutRecord { version: version.clone(), at, limits: Vec::new(), refused };
+    let Some(entry) = found.get(&Key::RolloutPolicy) else { return none(None) };
+    let policy: RolloutPolicy = match codec::read(&entry.value) {
+        Ok(policy) => policy,
+        Err(error) => return none(Some(format!("the rollout policy cannot be read: {error}"))),
+    };
+    if let Some(why) = unusable(&policy) {
+        return none(Some(why));
+    }
+    let hosts = || {
+        found.entries.iter().filter_map(|(key, entry)| {
+            matches!(Key::parse(key), Ok(Key::Host(_)))
+                .then(|| codec::read::<RosterEntry>(&entry.value).ok())?
+        })
+    };
+    let hosts: Vec<RosterEntry> = hosts().filter(|roster| roster.decommissioned.is_none()).collect();
+    let limits = policy.limits.iter().map(|rule| resolve_limit(rule, &hosts)).collect();
+    let record = RolloutRecord { limits, ..none(None) };
+    let bytes = codec::write(&record).len();
+    if bytes > RECORD_BYTES_MAX {
+        let why = format!(
+            "the record of the rollout would have {bytes} bytes, at most {RECORD_BYTES_MAX} are allowed: too many values have a limit of their own"
+        );
+        return none(Some(why));
+    }
+    record
+}
+
+/// Largest number of limits in a policy: a start has three operations for each.
+const LIMITS_MAX: usize = 16;
+
+/// Returns why a policy cannot be used; `None` if it can.
+pub fn unusable(policy: &RolloutPolicy) -> Option<String> {
+    if policy.limits.len() > LIMITS_MAX {
+        return Some(format!(
+            "the policy has {} limits; at most {LIMITS_MAX} are allowed",
+            policy.limits.len()
+        ));
+    }
+    for (number, rule) in policy.limits.iter().enumerate() {
+        if policy.limits[..number].iter().any(|other| other.by == rule.by) {
+            return Some(format!("the policy has two limits by {}", rule.by));
+        }
+        for size in std::iter::once(&rule.max).chain(rule.values.values()) {
+            if let LimitSize::Hosts(hosts) = size
+                && *hosts >= schema::limit::CLAIM_NUMBERS
+            {
+                let most = schema::limit::CLAIM_NUMBERS - 1;
+                return Some(format!("the limit by {} is {hosts}; the largest is {most}", rule.by));
+            }
+        }
+    }
+    None
+}
+
+fn resolve_limit(rule: &LimitRule, hosts: &[RosterEntry]) -> ResolvedLimit {
+    let mut counts: BTreeMap<LimitValue, u32> = BTreeMap::new();
+    for host in hosts {
+        // A value that is not valid has no limit; the host itself does not start.
+        if let Ok(Some(limit)) = rule.by.of_host(host) {
+            *counts.entry(limit.value).or_default() += 1;
+        }
+    }
+    // A value that the record does not know belongs to hosts that joined later.
+    let max = match rule.max {
+        LimitSize::Hosts(number) => number,
+        LimitSize::Percent(0) => 0,
+        LimitSize::Percent(_) => 1,
+    };
+    let mut values = BTreeMap::new();
+    for (value, hosts) in &counts {
+        let size = rule.values.get(value).copied().unwrap_or(rule.max);
+        values.insert(value.clone(), size.of(*hosts));
+    }
+    for (value, size) in &rule.values {
+        values.entry(value.clone()).or_insert(size.of(0));
+    }
+    values.retain(|_, number| *number != max);
+    ResolvedLimit { by: rule.by.clone(), max, values, keep_failed: rule.keep_failed }
+}

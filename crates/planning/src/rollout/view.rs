@@ -1,0 +1,403 @@
+//! What a host that wants to start read about its rollout, and what follows from it: whether it may
+//! start, which claims it takes, and what it waits for.
+//!
+//! This file is long because the answers to these questions must agree.
+
+use schema::codec;
+use schema::digest::Digest;
+use schema::freeze::FreezeScope;
+use schema::frozen::FrozenBy;
+use schema::keys::{Key, Prefix};
+use schema::limit::{Limit, Place};
+use schema::names::{HostName, Version};
+use schema::order::InstructionOrder;
+use schema::records::{HeldClaim, LimitClaim, RolloutPolicy, RolloutRecord, RosterEntry};
+use schema::snapshot::KeySnapshot;
+use schema::time::BootMillis;
+use schema::writes::claims::{FoundClaims, RolloutGuard};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// How many hosts of a queue watch the claims; the others watch the ticket so many places before theirs.
+/// So a release wakes few hosts, and not the fleet.
+const HEADS: usize = 4;
+
+/// Time after which a host that does not use its turn is passed over.
+const PASSED_OVER_AFTER: Duration = Duration::from_secs(60);
+
+/// Returns the place of a host among those that wait for a version.
+pub fn place(host: &HostName, version: &Version) -> Place {
+    Place((Digest::default().text(version.as_str()).text(host.as_str()).finish() >> 32) as u32)
+}
+
+/// Why a host does not start, though nothing on the host itself keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Obstacle {
+    /// A freeze stands.
+    Frozen(FrozenBy),
+    /// The rollout has not been read since it refused the host.
+    NotRead,
+    /// The record of the rollout is not written yet.
+    NoRecord,
+    /// The record lets no host start.
+    Refused(String),
+    /// The host has a label that no limit can count.
+    BadLabel(String),
+    /// As many hosts are unavailable as the limit lets.
+    Full {
+        /// The limit.
+        limit: Limit,
+        /// How many hosts it lets be unavailable.
+        max: u32,
+        /// The hosts that are.
+        holders: Vec<HostName>,
+    },
+    /// Other hosts wait for the same limit and come first.
+    NotItsTurn {
+        /// The limit.
+        limit: Limit,
+        /// How many of them there are.
+        ahead: usize,
+    },
+}
+
+/// Number of holders that a message names.
+const HOLDERS_NAMED: usize = 3;
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Frozen(by) => by.fmt(f),
+            Self::NotRead => f.write_str("the limits of the rollout are being read"),
+            Self::NoRecord => f.write_str("the limits of the rollout are not written down yet"),
+            Self::Refused(why) => f.write_str(why),
+            Self::BadLabel(why) => write!(f, "it cannot be counted by a limit: {why}"),
+            Self::Full { limit, max: 0, .. } => write!(f, "the limit of {limit} is 0"),
+            Self::Full { limit, max, holders } => {
+                write!(f, "{} of at most {max} hosts of {limit} are being updated: ", holders.len())?;
+                let named: Vec<&str> = holders.iter().take(HOLDERS_NAMED).map(HostName::as_str).collect();
+                f.write_str(&named.join(", "))?;
+                let more = holders.len().saturating_sub(HOLDERS_NAMED);
+                if more > 0 { write!(f, " and {more} more") } else { Ok(()) }
+            }
+            Self::NotItsTurn { limit, ahead } => {
+                let hosts = if *ahead == 1 { "host waits" } else { "hosts wait" };
+                write!(f, "{ahead} {hosts} for the limit of {limit} before it")
+            }
+        }
+    }
+}
+
+/// Whether a host needs claims to start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// The host is available, or tries the same instruction again: it needs a claim of each limit.
+    Claims,
+    /// The host is not available to anybody: it never ran a version, or its old version is gone and a newer
+    /// instruction came. It needs no claim, and keeps those that it has.
+    Nothing,
+}
+
+/// What a host that may start takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seat {
+    /// What the start transaction compares.
+    pub guard: RolloutGuard,
+    /// The claims that the host has afterwards; `None` if they do not change.
+    pub claims: Option<Vec<HeldClaim>>,
+}
+
+/// One limit that counts a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitView {
+    /// The limit.
+    pub limit: Limit,
+    /// How many hosts may be unavailable.
+    pub max: u32,
+    /// True if a host that gave up goes on holding its claim.
+    pub keep_failed: bool,
+    /// The holders of claims, by number. `None` if the claim cannot be read; it counts nevertheless.
+    pub holders: BTreeMap<u32, Option<HostName>>,
+    /// The tickets before the place of this host, in order.
+    pub ahead: Vec<(Place, HostName)>,
+    /// Since when holders and the first ticket have been the same.
+    pub unchanged_since: BootMillis,
+}
+
+impl LimitView {
+    /// Returns the numbers that a host may take, the lowest first. None is free while somebody else
+    /// holds a number that the limit does not have any more.
+    fn free(&self, host: &HostName) -> Vec<u32> {
+        let is_other = |holder: &Option<HostName>| holder.as_ref() != Some(host);
+        if self.holders.range(self.max..).any(|(_, holder)| is_other(holder)) {
+            return Vec::new();
+        }
+        (0..self.max).filter(|number| !self.holders.get(number).is_some_and(is_other)).collect()
+    }
+
+    /// Returns the number that the host takes.
+    fn number(&self, host: &HostName, held: &FoundClaims, now: BootMillis) -> Result<u32, Obstacle> {
+        let free = self.free(host);
+        let own = held.claims.as_ref().and_then(|held| held.number_of(&self.limit));
+        if let Some(own) = own.filter(|own| free.contains(own)) {
+            return Ok(own);
+        }
+        if free.is_empty() {
+            let holders = self.holders.values().flatten().filter(|holder| *holder != host).cloned();
+            return Err(Obstacle::Full {
+                limit: self.limit.clone(),
+                max: self.max,
+                holders: holders.collect(),
+            });
+        }
+        // Hosts that do not use their turn are passed over, one after the other.
+        let passed = now.since(self.unchanged_since).as_secs() / PASSED_OVER_AFTER.as_secs();
+        let ahead = self.ahead.len().saturating_sub(usize::try_from(passed).unwrap_or(usize::MAX));
+        free.get(ahead).copied().ok_or(Obstacle::NotItsTurn { limit: self.limit.clone(), ahead })
+    }
+}
+
+/// The rules of a rollout.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Rules {
+    /// No policy governs the rollout.
+    None,
+    /// A policy does, and the record is not written yet.
+    NoRecord,
+    /// The record.
+    Record { revision: i64, refused: Option<String> },
+}
+
+/// What a host does about the record of its rollout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordTask {
+    /// Nothing: there is a record, or none is needed, or another host writes it.
+    None,
+    /// It marks that it writes the record.
+    Begin,
+    /// It writes the record.
+    Write,
+}
+
+/// What a host read about its rollout, at one revision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RolloutView {
+    /// The revision.
+    pub revision: i64,
+    /// The rollout.
+    pub order: InstructionOrder,
+    /// Revision of the roster entry from which scopes and limits follow.
+    pub roster_revision: i64,
+    /// The freezes that would match the host.
+    pub scopes: Vec<FreezeScope>,
+    resolving: Option<Vec<u8>>,
+    host: HostName,
+    frozen: Option<FrozenBy>,
+    policy_revision: i64,
+    rules: Rules,
+    bad_label: Option<String>,
+    limits: Vec<LimitView>,
+}
+
+/// The first part of what a view is made from: single keys and ranges.
+pub fn first_reads(host: &HostName, order: InstructionOrder) -> (Vec<Key>, Vec<Prefix>) {
+    let record = Key::RolloutRecord(order);
+    let keys = vec![Key::RolloutPolicy, record, Key::Resolving(order), Key::Host(host.clone())];
+    (keys, vec![Prefix::Freezes])
+}
+
+/// The second part: the claims and the queues of the limits that count the host. `found` is the first
+/// part.
+pub fn second_reads(host: &HostName, order: InstructionOrder, found: &KeySnapshot) -> Vec<Prefix> {
+    let roster = roster_of(host, found);
+    let record = record_of(order, found).and_then(|(record, _)| record.ok());
+    let limits = record.iter().flat_map(|record| &record.limits);
+    let limits = limits.filter_map(|resolved| resolved.by.of_host(&roster).ok().flatten());
+    limits.flat_map(|limit| [Prefix::ClaimsOf(limit.clone()), Prefix::Queue(order, limit)]).collect()
+}
+
+fn roster_of(host: &HostName, found: &KeySnapshot) -> RosterEntry {
+    found.get(&Key::Host(host.clone())).and_then(|e| codec::read(&e.value).ok()).unwrap_or_default()
+}
+
+type Read<T> = Result<T, codec::ValueError>;
+
+fn record_of(order: InstructionOrder, found: &KeySnapshot) -> Option<(Read<RolloutRecord>, i64)> {
+    let entry = found.get(&Key::RolloutRecord(order))?;
+    Some((codec::read(&entry.value), entry.mod_revision))
+}
+
+/// True if a policy stood when the instruction was written. One that was created later waits for the next
+/// instruction, and one without limits governs nothing.
+pub fn governs(order: InstructionOrder, found: &KeySnapshot) -> bool {
+    let Some(entry) = found.get(&Key::RolloutPolicy) else { return false };
+    let is_empty = codec::read::<RolloutPolicy>(&entry.value).is_ok_and(|policy| policy.limits.is_empty());
+    entry.create_revision <= order.revision && !is_empty
+}
+
+impl RolloutView {
+    /// Makes the view of a host from what was read. `version` is the one of the instruction.
+    pub fn new(
+        host: &HostName,
+        (order, version): (InstructionOrder, &Version),
+        found: &KeySnapshot,
+        now: BootMillis,
+    ) -> Self {
+        let roster = roster_of(host, found);
+        let scopes = FreezeScope::of_host(host, roster.role.as_ref(), roster.group.as_ref());
+        let frozen = FrozenBy::all(found).find(|frozen| scopes.contains(&frozen.scope));
+        let (rules, record) = match record_of(order, found) {
+            Some((Ok(record), revision)) => {
+                (Rules::Record { revision, refused: record.refused.clone() }, Some(record))
+            }
+            Some((Err(error), revision)) => {
+                let why = format!("the record of the rollout cannot be read: {error}");
+                (Rules::Record { revision, refused: Some(why) }, None)
+            }
+            None if governs(order, found) => (Rules::NoRecord, None),
+            None => (Rules::None, None),
+        };
+        let mut view = Self {
+            revision: found.revision,
+            order,
+            roster_revision: found.revision_of(&Key::Host(host.clone())),
+            scopes,
+            resolving: found.get(&Key::Resolving(order)).map(|entry| entry.value.clone()),
+            host: host.clone(),
+            frozen,
+            policy_revision: found.revision_of(&Key::RolloutPolicy),
+            rules,
+            bad_label: None,
+            limits: Vec::new(),
+        };
+        let own = (place(host, version), host.clone());
+        for resolved in record.iter().flat_map(|record| &record.limits) {
+            match resolved.by.of_host(&roster) {
+                Ok(Some(limit)) => {
+                    let max = resolved.max_of(&limit.value);
+                    let keep_failed = resolved.keeps_failed(&limit.value);
+                    view.limits.push(limit_view((limit, max, keep_failed), &own, found, now));
+                }
+                Ok(None) => {}
+                Err(error) => view.bad_label = Some(format!("{}: {error}", resolved.by)),
+            }
+        }
+        view
+    }
+
+    /// Takes over from an earlier view since when nothing has changed.
+    #[must_use]
+    pub fn after(mut self, earlier: Option<&Self>) -> Self {
+        for view in &mut self.limits {
+            let same = earlier.into_iter().flat_map(|earlier| &earlier.limits).find(|before| {
+                before.limit == view.limit
+                    && before.holders == view.holders
+                    && before.ahead.first() == view.ahead.first()
+            });
+            if let Some(same) = same {
+                view.unchanged_since = same.unchanged_since;
+            }
+        }
+        self
+    }
+
+    /// Returns what the host itself does about the record of its rollout.
+    pub fn record_task(&self) -> RecordTask {
+        match &self.resolving {
+            _ if self.rules != Rules::NoRecord => RecordTask::None,
+            None => RecordTask::Begin,
+            // The answer to its own mark was lost, or it began before it was restarted.
+            Some(by) if by == self.host.as_str().as_bytes() => RecordTask::Write,
+            Some(_) => RecordTask::None,
+        }
+    }
+
+    /// Returns what the host takes when it starts, or what keeps it from starting. `held` is what it has.
+    ///
+    /// # Errors
+    /// Returns the first obstacle.
+    pub fn seat(&self, held: &FoundClaims, need: Need, now: BootMillis) -> Result<Seat, Obstacle> {
+        if let Some(frozen) = &self.frozen {
+            return Err(Obstacle::Frozen(frozen.clone()));
+        }
+        let record_revision = match &self.rules {
+            Rules::None => 0,
+            Rules::NoRecord => return Err(Obstacle::NoRecord),
+            Rules::Record { refused: Some(why), .. } => return Err(Obstacle::Refused(why.clone())),
+            Rules::Record { revision, refused: None } => *revision,
+        };
+        if let (Some(why), Need::Claims) = (&self.bad_label, need) {
+            return Err(Obstacle::BadLabel(why.clone()));
+        }
+        let mut guard = RolloutGuard {
+            order: self.order,
+            record_revision,
+            policy_revision: self.policy_revision,
+            limits: Vec::new(),
+        };
+        if need == Need::Nothing {
+            let claims = held.held().to_vec();
+            return Ok(Seat { guard, claims: held.claims.as_ref().map(|_| claims) });
+        }
+        let mut claims = Vec::new();
+        for view in &self.limits {
+            let number = view.number(&self.host, held, now)?;
+            guard.limits.push((view.limit.clone(), view.max));
+            claims.push(HeldClaim { limit: view.limit.clone(), number, keep_failed: view.keep_failed });
+        }
+        let changes = !claims.is_empty() || held.claims.is_some();
+        Ok(Seat { guard, claims: changes.then_some(claims) })
+    }
+
+    /// Returns when a host that waits for its turn may pass over another one.
+    pub fn passes_at(&self, now: BootMillis) -> Option<BootMillis> {
+        let next = |view: &LimitView| {
+            let passed = now.since(view.unchanged_since).as_secs() / PASSED_OVER_AFTER.as_secs();
+            view.unchanged_since
+                .plus(PASSED_OVER_AFTER.saturating_mul(u32::try_from(passed).unwrap_or(u32::MAX) + 1))
+        };
+        let waits = |view: &&LimitView| !view.ahead.is_empty() && !view.free(&self.host).is_empty();
+        self.limits.iter().filter(waits).map(next).min()
+    }
+
+    /// Returns the ranges whose changes the host must know to try again: freezes, its rollout, and of the
+    /// first limit that holds the host either claims and queue, or one ticket before its own.
+    pub fn ranges(&self) -> Vec<Prefix> {
+        let mut ranges = vec![Prefix::Freezes];
+        if self.rules != Rules::None {
+            ranges.push(Prefix::Rollout(self.order));
+        }
+        let may_go = |view: &&LimitView| view.free(&self.host).len() > view.ahead.len();
+        let Some(view) = self.limits.iter().find(|view| !may_go(view)) else { return ranges };
+        let limit = view.limit.clone();
+        match view.ahead.len().checked_sub(HEADS) {
+            Some(before) => ranges.push(Prefix::TicketAt(self.order, limit, view.ahead[before].0)),
+            None => ranges.extend([Prefix::ClaimsOf(limit.clone()), Prefix::Queue(self.order, limit)]),
+        }
+        ranges
+    }
+}
+
+fn limit_view(
+    (limit, max, keep_failed): (Limit, u32, bool),
+    own: &(Place, HostName),
+    found: &KeySnapshot,
+    now: BootMillis,
+) -> LimitView {
+    let mut holders = BTreeMap::new();
+    let mut ahead = Vec::new();
+    for (key, entry) in &found.entries {
+        match Key::parse(key) {
+            Ok(Key::Claim(of, number)) if of == limit => {
+                let claim = codec::read::<LimitClaim>(&entry.value).ok();
+                holders.insert(number, claim.map(|claim| claim.host));
+            }
+            Ok(Key::Ticket(_, of, place, host)) if of == limit && (place, host.clone()) < *own => {
+                ahead.push((place, host));
+            }
+            _ => {}
+        }
+    }
+    LimitView { limit, max, keep_failed, holders, ahead, unchanged_since: now }
+}

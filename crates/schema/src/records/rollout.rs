@@ -1,0 +1,147 @@
+//! `/orchestrate/rollout_policy` and `/orchestrate/rollouts/<id>/record`: how many hosts may update at
+//! the same time.
+
+use crate::limit::{Limit, LimitBy};
+use crate::names::{LimitValue, Version};
+use crate::time::EpochSeconds;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// `/orchestrate/rollout_policy`: the standing policy of operators. The key is never deleted: without
+/// limits it is an empty policy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct RolloutPolicy {
+    /// The limits, one for each `by`.
+    #[serde(default)]
+    pub limits: Vec<LimitRule>,
+}
+
+/// How many hosts may update at the same time, of those that are counted together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitRule {
+    /// What the hosts have in common.
+    pub by: LimitBy,
+    /// How many of them.
+    pub max: LimitSize,
+    /// How many for single values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub values: BTreeMap<LimitValue, LimitSize>,
+    /// True if a host that gave up goes on holding its claim. Without it, that is so where one host may
+    /// update at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_failed: Option<bool>,
+}
+
+/// A number of hosts, or a percentage of the hosts with the same value. It is written `3` or `"25%"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitSize {
+    /// A number of hosts; 0 lets none update.
+    Hosts(u32),
+    /// A percentage from 0 to 100, rounded down. At least one host, unless it is 0.
+    Percent(u32),
+}
+
+impl LimitSize {
+    /// Returns the number of hosts, of so many.
+    pub fn of(self, hosts: u32) -> u32 {
+        match self {
+            Self::Hosts(number) => number,
+            Self::Percent(0) => 0,
+            Self::Percent(percent) => (u64::from(hosts) * u64::from(percent) / 100).max(1) as u32,
+        }
+    }
+}
+
+impl fmt::Display for LimitSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hosts(number) => write!(f, "{number}"),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+impl Serialize for LimitSize {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Hosts(number) => serializer.serialize_u32(*number),
+            Self::Percent(_) => serializer.collect_str(self),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for LimitSize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a number of hosts or a percentage such as \"25%\"")]
+        enum Either {
+            Number(u32),
+            Text(String),
+        }
+        let text = match Either::deserialize(deserializer)? {
+            Either::Number(number) => return Ok(Self::Hosts(number)),
+            Either::Text(text) => text,
+        };
+        let percent = text.strip_suffix('%').and_then(|number| number.parse().ok());
+        percent.filter(|percent| *percent <= 100).map(Self::Percent).ok_or_else(|| {
+            let shown = crate::names::quoted(&text);
+            serde::de::Error::custom(format!("{shown} is not a percentage from \"0%\" to \"100%\""))
+        })
+    }
+}
+
+/// `/orchestrate/rollouts/<id>/record`: what holds for one rollout. It is written once, from the policy
+/// and the roster of that time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RolloutRecord {
+    /// The version that the rollout brings.
+    pub version: Version,
+    /// When the record was written.
+    pub at: EpochSeconds,
+    /// The limits, with numbers.
+    #[serde(default)]
+    pub limits: Vec<ResolvedLimit>,
+    /// Why no host may start; `None` if hosts may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+/// Largest record, in bytes.
+pub const RECORD_BYTES_MAX: usize = 64 * 1024;
+
+/// A limit of a rollout, with numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResolvedLimit {
+    /// What the hosts have in common that are counted together.
+    pub by: LimitBy,
+    /// How many hosts may be unavailable, for values that are not listed.
+    pub max: u32,
+    /// How many, for single values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub values: BTreeMap<LimitValue, u32>,
+    /// Whether hosts that gave up go on holding their claims; without it, where one host may update at a
+    /// time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_failed: Option<bool>,
+}
+
+impl ResolvedLimit {
+    /// Returns how many hosts with this value may be unavailable.
+    pub fn max_of(&self, value: &LimitValue) -> u32 {
+        self.values.get(value).copied().unwrap_or(self.max)
+    }
+
+    /// True if a host that gave up goes on holding its claim of this value.
+    pub fn keeps_failed(&self, value: &LimitValue) -> bool {
+        self.keep_failed.unwrap_or(self.max_of(value) == 1)
+    }
+}
+
+impl RolloutRecord {
+    /// Returns how many hosts of a limit may be unavailable; `None` if the rollout does not limit them.
+    pub fn max_of(&self, limit: &Limit) -> Option<u32> {
+        let resolved = self.limits.iter().find(|resolved| resolved.by == limit.by)?;
+        Some(resolved.max_of(&limit.value))
+    }
+}

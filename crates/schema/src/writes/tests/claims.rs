@@ -1,0 +1,211 @@
+//! Claims of limits in the transactions of hosts.
+
+use super::*;
+use crate::limit::{Limit, LimitBy, Place};
+use crate::names::LimitValue;
+use crate::order::InstructionOrder;
+use crate::records::{HeldClaim, HostClaims, LimitClaim, Ticket};
+use crate::writes::claims::{FoundClaims, RolloutGuard};
+
+const ORDER: InstructionOrder = InstructionOrder { epoch: 0, revision: 3 };
+
+fn web() -> Limit {
+    Limit { by: LimitBy::Role, value: LimitValue::new("web").unwrap() }
+}
+
+fn claims(numbers: &[u32]) -> HostClaims {
+    let held = |number: &u32| HeldClaim { limit: web(), number: *number, keep_failed: false };
+    HostClaims {
+        instance: Token::new("i").unwrap(),
+        rollout: ORDER,
+        since: EpochSeconds(1),
+        claims: numbers.iter().map(held).collect(),
+        ticket: None,
+    }
+}
+
+fn all_keys(store: &Store) -> impl Iterator<Item = Key> {
+    store.0.entries.keys().filter_map(|key| Key::parse(key).ok())
+}
+
+/// The numbers of all claims.
+fn claims_in(store: &Store) -> Vec<u32> {
+    let number = |key| if let Key::Claim(_, number) = key { Some(number) } else { None };
+    all_keys(store).filter_map(number).collect()
+}
+
+fn tickets_in(store: &Store) -> Vec<Key> {
+    all_keys(store).filter(|key| matches!(key, Key::Ticket(..))).collect()
+}
+
+/// Commits a write of a host that knows its claims.
+fn commit_knowing(store: &mut Store, write: &HostWrite<'_>) -> Outcome {
+    let claims = FoundClaims::read(write.host, &store.0);
+    let mut expected = ExpectedKeys { claims, ..ExpectedKeys::default() };
+    for _ in 0..4 {
+        if store.apply(&write.transaction(&expected)) {
+            return Outcome::Applied(store.0.revision);
+        }
+        match write.outcome(&expected, &store.0) {
+            Outcome::Repeat(found) => expected = found,
+            judged => return judged,
+        }
+    }
+    panic!("{write:?} is repeated for ever")
+}
+
+fn claim_of_other(store: &mut Store, number: u32) {
+    let value = LimitClaim {
+        host: HostName::new("other").unwrap(),
+        instance: Token::new("o").unwrap(),
+        rollout: ORDER,
+        since: EpochSeconds(1),
+    };
+    store.put(&Key::Claim(web(), number), codec::write(&value).as_bytes(), 0);
+}
+
+/// A start of a host that takes a number of a limit of 2, with the record at this revision.
+fn start(store: &Store, number: u32, max: u32) -> Option<StartGuard> {
+    assert!(number < max);
+    Some(StartGuard {
+        target_revision: store.0.revision_of(&Key::CurrentVersion),
+        target_value: b"v2".to_vec(),
+        scopes: vec![FreezeScope::Fleet],
+        roster_revision: 0,
+        rollout: Some(RolloutGuard {
+            order: ORDER,
+            record_revision: store.0.revision_of(&Key::RolloutRecord(ORDER)),
+            policy_revision: store.0.revision_of(&Key::RolloutPolicy),
+            limits: vec![(web(), max)],
+        }),
+    })
+}
+
+#[test]
+fn a_start_takes_a_number_that_nobody_holds_below_the_limit() {
+    let (host, report) = (host(), report("ours"));
+    let check = |others: &[u32], is_applied: bool| {
+        let (mut store, fence) = claimed();
+        store.put(&Key::RolloutRecord(ORDER), b"{}", 0);
+        let write = HostWrite {
+            start: start(&store, 1, 2),
+            claims: Some(claims(&[1])),
+            ..write(&host, &report, fence, Listing::Remove)
+        };
+        others.iter().for_each(|number| claim_of_other(&mut store, *number));
+        let outcome = commit(&mut store, &write, None);
+        let expected = if is_applied { Outcome::Applied(store.0.revision) } else { Outcome::HeldBack };
+        assert_eq!(outcome, expected, "others hold {others:?}");
+        let at = store.0.revision_of(&Key::Claimed(host.clone()));
+        assert_eq!(at != 0, is_applied);
+        let found = FoundClaims::read(&host, &store.0);
+        assert_eq!(found.held().len(), usize::from(is_applied));
+        if is_applied {
+            assert_eq!(store.0.revision_of(&Key::Claim(web(), 1)), at, "all have one revision");
+        }
+    };
+    check(&[], true);
+    check(&[0], true);
+    check(&[1], false);
+    // A lowered limit lets nobody in until use is below it.
+    check(&[2], false);
+    check(&[0, 99_998], false);
+}
+
+#[test]
+fn a_start_is_held_back_if_policy_or_record_are_not_as_known() {
+    let (host, report) = (host(), report("ours"));
+    let check = |key: Key, before: bool, after: bool, is_applied: bool| {
+        let (mut store, fence) = claimed();
+        if before {
+            store.put(&key, b"{}", 0);
+        }
+        let write = HostWrite {
+            start: start(&store, 0, 1),
+            claims: Some(claims(&[0])),
+            ..write(&host, &report, fence, Listing::Remove)
+        };
+        if after {
+            store.put(&key, b"{}", 0);
+        }
+        let outcome = commit(&mut store, &write, None);
+        assert_eq!(outcome == Outcome::HeldBack, !is_applied, "{key} {before} {after}");
+    };
+    for key in [Key::RolloutPolicy, Key::RolloutRecord(ORDER)] {
+        check(key.clone(), false, false, true);
+        check(key.clone(), false, true, false);
+        check(key.clone(), true, true, false);
+    }
+}
+
+/// The claims of a host change as a whole, and only if they are as it knows them.
+#[test]
+fn claims_are_released_moved_and_lost() {
+    let (host, ours) = (host(), report("ours"));
+    let (mut store, fence) = claimed();
+    let taken = HostWrite { claims: Some(claims(&[1])), ..write(&host, &ours, fence, Listing::Keep) };
+    assert!(matches!(commit(&mut store, &taken, None), Outcome::Applied(_)));
+    let (moves, ends) = (report("moves"), report("ends"));
+    // What the host wants follows from what it believed to have, so nothing is written on a wrong belief.
+    let moved = HostWrite { claims: Some(claims(&[0])), ..write(&host, &moves, fence, Listing::Keep) };
+    assert_eq!(commit(&mut store, &moved, None), Outcome::Refused(WriteRefusal::Limits));
+    assert!(matches!(commit_knowing(&mut store, &moved), Outcome::Applied(_)));
+    assert_eq!(claims_in(&store), [0]);
+    // Somebody else got the number, and its claim stays.
+    claim_of_other(&mut store, 0);
+    let released = HostWrite { claims: Some(claims(&[])), ..write(&host, &ends, fence, Listing::Keep) };
+    assert!(matches!(commit_knowing(&mut store, &released), Outcome::Applied(_)));
+    assert_eq!(claims_in(&store), [0]);
+    assert_eq!(store.0.revision_of(&Key::Claimed(host.clone())), 0);
+}
+
+#[test]
+fn a_ticket_moves_with_its_queue_and_ends_with_the_lease() {
+    let (host, first, second) = (host(), report("first"), report("second"));
+    let (mut store, fence) = claimed();
+    let ticket = |by| {
+        let limit = Limit { by, ..web() };
+        let ticket = Ticket { rollout: ORDER, limit, place: Place(10), lease: LEASE };
+        HostClaims { ticket: Some(ticket), ..claims(&[]) }
+    };
+    let waits =
+        HostWrite { claims: Some(ticket(LimitBy::Role)), ..write(&host, &first, fence, Listing::Keep) };
+    assert!(matches!(commit(&mut store, &waits, None), Outcome::Applied(_)));
+    let key = |by| Key::Ticket(ORDER, Limit { by, ..web() }, Place(10), host.clone());
+    assert_eq!(tickets_in(&store), [key(LimitBy::Role)]);
+    let moves =
+        HostWrite { claims: Some(ticket(LimitBy::Group)), ..write(&host, &second, fence, Listing::Keep) };
+    assert!(matches!(commit_knowing(&mut store, &moves), Outcome::Applied(_)));
+    assert_eq!(tickets_in(&store), [key(LimitBy::Group)]);
+    assert_eq!(store.0.get(&key(LimitBy::Group)).map(|entry| entry.lease), Some(LEASE));
+}
+
+/// A start has about 12 operations, and 3 for each limit; etcd allows 128.
+#[test]
+fn the_largest_start_is_small_enough() {
+    let (host, report) = (host(), report("ours"));
+    let (store, fence) = claimed();
+    let label = |n: usize| Limit {
+        by: LimitBy::Label(crate::names::LabelName::new(format!("l{n}")).unwrap()),
+        ..web()
+    };
+    let held = |n| HeldClaim { limit: label(n), number: 0, keep_failed: false };
+    let all = HostClaims { claims: (0..16).map(held).collect(), ..claims(&[]) };
+    let mut guard = start(&store, 0, 1).unwrap();
+    guard.scopes = FreezeScope::of_host(&host, None, None);
+    guard.rollout.as_mut().unwrap().limits = (0..16).map(|n| (label(n), 1)).collect();
+    let write = HostWrite {
+        start: Some(guard),
+        claims: Some(all.clone()),
+        ..write(&host, &report, fence, Listing::Remove)
+    };
+    // Every number that the host holds moves.
+    let moved = |claim: HeldClaim| HeldClaim { number: 1, ..claim };
+    let old = HostClaims { claims: all.claims.into_iter().map(moved).collect(), ..claims(&[]) };
+    let expected = ExpectedKeys {
+        announced: Some(b"v1".to_vec()),
+        report_revision: 1,
+        claims: FoundClaims { claims: Some(old), revision: 1 },
+    };
+    assert_eq!(write.transaction(&expected).check(), Ok(()));
+}

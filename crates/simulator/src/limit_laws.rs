@@ -1,0 +1,217 @@
+//! The laws about limits (R1 and R4), checked against what hosts do, and not against what they claim: a
+//! host counts from its start until it is listed, or until it gives up.
+
+use crate::machine::Machine;
+use crate::store::{Change, Store};
+use crate::violation::{Violation, broken};
+use schema::codec;
+use schema::instruction::Epoch;
+use schema::keys::{Key, StatusState};
+use schema::limit::Limit;
+use schema::names::{HostName, StatusType, Version};
+use schema::order::InstructionOrder;
+use schema::records::{LimitClaim, RolloutPolicy, RolloutRecord, RosterEntry};
+use std::collections::BTreeMap;
+
+/// A host between its start and its end.
+#[derive(Debug, Clone)]
+struct Disturbed {
+    order: InstructionOrder,
+    /// The limits that count the host; none if it needed no claims, or gave up.
+    limits: Vec<Limit>,
+    needed_nothing: bool,
+}
+
+/// The agent that changed the store.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HostWriter<'a> {
+    pub(crate) machine: &'a Machine,
+    /// True if the change starts an update.
+    pub(crate) starts: bool,
+    /// True if an attempt had started and not ended when the agent sent the change.
+    pub(crate) is_under_way: bool,
+}
+
+/// What the laws about limits know.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LimitLaws {
+    disturbed: BTreeMap<HostName, Disturbed>,
+    /// The last start of each machine that was not listed since.
+    began: BTreeMap<String, InstructionOrder>,
+    /// The host of each claim in the store.
+    claims: BTreeMap<(Limit, u32), HostName>,
+    /// The start that is being committed.
+    starting: Option<Starting>,
+    /// True after a restore: claims that were given since the backup are gone.
+    is_restored: bool,
+    /// Starts that took claims, and starts that were held back by a limit.
+    pub(crate) counted: u64,
+}
+
+/// What the store says when a start reaches it.
+#[derive(Debug, Clone)]
+struct Starting {
+    host: HostName,
+    order: InstructionOrder,
+    /// The limits of the rollout that count the host, and how many hosts each lets be unavailable.
+    limits: Vec<(Limit, u32)>,
+    /// True if a policy governs the rollout, and its record is missing or lets nobody start.
+    is_forbidden: bool,
+    /// True if the host was never proven, or is disturbed under an older instruction. A machine that is
+    /// not whole serves nobody either; it can have the name of one that is.
+    needs_nothing: bool,
+}
+
+impl LimitLaws {
+    /// Notes what the store says before a start is committed.
+    pub(crate) fn expect_start(&mut self, store: &Store, machine: &Machine, version: &Version) {
+        let host = &machine.host;
+        let found =
+            store.read(&[Key::Store, Key::CurrentVersion, Key::RolloutPolicy, Key::Host(host.clone())]);
+        let epoch = Epoch::read(found.get(&Key::Store)).unwrap_or_default();
+        let instruction = epoch.instruction(found.get(&Key::CurrentVersion)).ok().flatten();
+        let Some(order) = instruction.map(|instruction| instruction.order) else { return };
+        let roster = found.get(&Key::Host(host.clone())).and_then(|e| codec::read(&e.value).ok());
+        let roster: RosterEntry = roster.unwrap_or_default();
+        let record = store.entry(&Key::RolloutRecord(order).to_string());
+        let record = record.and_then(|e| codec::read::<RolloutRecord>(&e.value).ok());
+        let policy = found.get(&Key::RolloutPolicy);
+        let governs = policy.is_some_and(|entry| {
+            let policy = codec::read::<RolloutPolicy>(&entry.value);
+            entry.create_revision < order.revision && policy.is_ok_and(|policy| !policy.limits.is_empty())
+        });
+        let is_forbidden = record.as_ref().map_or(governs, |record| record.refused.is_some());
+        let mut limits = Vec::new();
+        for resolved in record.iter().flat_map(|record| &record.limits) {
+            if let Ok(Some(limit)) = resolved.by.of_host(&roster) {
+                let max = resolved.values.get(&limit.value).copied().unwrap_or(resolved.max);
+                limits.push((limit, max));
+            }
+        }
+        let provisioned = Key::Status(StatusType::provisioned(), StatusState::Success, host.clone());
+        let is_new = store.entry(&provisioned.to_string()).is_none();
+        // A start that the host could not record before it was killed is committed again.
+        let is_repeated = machine.truth.applied.as_ref() != Some(version);
+        let was_disturbed = self.disturbed.get(host).is_some_and(|disturbed| {
+            disturbed.order < order || disturbed.order == order && disturbed.needed_nothing && is_repeated
+        });
+        // The name may have been with another machine meanwhile.
+        let began = self.began.get(&machine.machine_id);
+        let was_disturbed = was_disturbed || began.is_some_and(|began| *began < order);
+        let needs_nothing = is_new || was_disturbed || machine.truth.proven.is_none();
+        self.starting = Some(Starting { host: host.clone(), order, limits, is_forbidden, needs_nothing });
+    }
+
+    /// The store went back.
+    pub(crate) fn restored(&mut self, store: &Store) {
+        *self = Self { is_restored: true, counted: self.counted, ..Self::default() };
+        self.claims.clear();
+        let claims = store.list(&schema::keys::Prefix::Claims).entries;
+        claims.into_iter().for_each(|(key, entry)| self.take_claim(&key, Some(&entry.value)));
+    }
+
+    fn take_claim(&mut self, key: &str, value: Option<&[u8]>) {
+        let Ok(Key::Claim(limit, number)) = Key::parse(key) else { return };
+        match value.and_then(|value| codec::read::<LimitClaim>(value).ok()) {
+            Some(claim) => drop(self.claims.insert((limit, number), claim.host)),
+            None => drop(self.claims.remove(&(limit, number))),
+        }
+    }
+
+    /// Takes over changes of one revision. `writer` is the agent that made them.
+    pub(crate) fn note(
+        &mut self,
+        changes: &[Change],
+        writer: Option<HostWriter<'_>>,
+    ) -> Result<(), Violation> {
+        for change in changes {
+            let value = change.entry.as_ref().map(|entry| entry.value.as_slice());
+            self.take_claim(&change.key, value);
+        }
+        if let Some(writer) = writer.filter(|writer| writer.starts && !changes.is_empty()) {
+            self.check_start(writer.machine)?;
+        }
+        for change in changes {
+            match Key::parse(&change.key) {
+                Ok(Key::RunningVersion(_, host)) if change.entry.is_some() => {
+                    self.disturbed.remove(&host);
+                    if let Some(writer) = writer {
+                        self.began.remove(&writer.machine.machine_id);
+                    }
+                }
+                // A host that gave up releases its claims, and an operator may at any time.
+                Ok(Key::Claimed(host)) if !writer.is_some_and(|writer| writer.is_under_way) => {
+                    let held =
+                        |limit: &Limit| self.claims.iter().any(|((of, _), by)| of == limit && *by == host);
+                    if let Some(disturbed) = self.disturbed.get_mut(&host) {
+                        disturbed.limits.retain(held);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.check_claims()
+    }
+
+    /// R1: no start leaves more hosts unavailable than the record allows.
+    fn check_start(&mut self, machine: &Machine) -> Result<(), Violation> {
+        let host = &machine.host;
+        let Some(starting) = self.starting.take().filter(|starting| starting.host == *host) else {
+            return Ok(());
+        };
+        let Starting { order, limits, is_forbidden, needs_nothing, .. } = starting;
+        if self.is_restored {
+            return Ok(());
+        }
+        if is_forbidden {
+            return broken("R1", format!("{host} starts, and its rollout has no record that lets it"));
+        }
+        let holds = |limit: &Limit| self.claims.iter().any(|((of, _), by)| of == limit && by == host);
+        let is_counted = limits.iter().all(|(limit, _)| holds(limit));
+        if !is_counted && !needs_nothing {
+            return broken("R1", format!("{host} starts without a claim of every limit of its rollout"));
+        }
+        let before = self.disturbed.get(host).map(|disturbed| disturbed.limits.clone()).unwrap_or_default();
+        let counted = if is_counted && !needs_nothing {
+            self.counted += u64::from(!limits.is_empty());
+            limits.iter().map(|(limit, _)| limit.clone()).collect()
+        } else {
+            before
+        };
+        self.began.insert(machine.machine_id.clone(), order);
+        self.disturbed
+            .insert(host.clone(), Disturbed { order, limits: counted, needed_nothing: needs_nothing });
+        for (limit, max) in limits.iter().filter(|_| !needs_nothing) {
+            let unavailable: Vec<&HostName> = self
+                .disturbed
+                .iter()
+                .filter(|(_, disturbed)| disturbed.limits.contains(limit))
+                .map(|(host, _)| host)
+                .collect();
+            if unavailable.len() > *max as usize {
+                return broken(
+                    "R1",
+                    format!(
+                        "{host} starts, and {unavailable:?} of {limit} are unavailable; the limit is {max}"
+                    ),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// R1: every host between its start and its end holds its claims, and nobody else does.
+    fn check_claims(&self) -> Result<(), Violation> {
+        if self.is_restored {
+            return Ok(());
+        }
+        for (host, disturbed) in &self.disturbed {
+            for limit in &disturbed.limits {
+                if !self.claims.iter().any(|((of, _), by)| of == limit && by == host) {
+                    return broken("R1", format!("{host} is unavailable and holds no claim of {limit}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}

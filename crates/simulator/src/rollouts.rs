@@ -1,0 +1,89 @@
+//! How an agent follows its rollout: it reads freezes and limits after a refused start, and writes the
+//! record of the rollout if nobody else does.
+
+use crate::agent::{Agent, RolloutTask, Step};
+use crate::world::{Answer, Call, Event, Task, World};
+use planning::host::Target;
+use planning::rollout::{RecordTask, RolloutView, resolve};
+use schema::instruction::Instruction;
+use schema::keys::{Key, Prefix};
+use schema::order::InstructionOrder;
+use schema::writes::Fence;
+use schema::writes::rollout::{begin_resolving, record_keys, write_record};
+
+impl Agent {
+    fn instruction(&self) -> Option<Instruction> {
+        match &self.target {
+            Target::Known(instruction) => Some(instruction.clone()),
+            _ => None,
+        }
+    }
+
+    /// Reads the rollout a little later. The real agent watches it.
+    pub(crate) fn rollout_due(&mut self, world: &mut World) {
+        self.rollout_timer = world.number();
+        let (machine, process, timer) = (self.machine, self.process, self.rollout_timer);
+        let delay = world.rng.u64(10..10_000);
+        world.after(delay, Event::Due { machine, process, task: Task::Rollout, timer });
+    }
+
+    pub(crate) fn read_rollout(&mut self, world: &mut World) {
+        if !self.brakes.is_wanted() {
+            return;
+        }
+        let Some(instruction) = self.instruction() else { return self.rollout_due(world) };
+        self.rollout_task = RolloutTask::Reads;
+        let call = Call::Rollout(self.state.host.clone(), instruction.order);
+        world.send(self.machine, self.process, Task::Rollout, call);
+    }
+
+    fn read_roster(&mut self, world: &mut World, order: InstructionOrder) {
+        self.rollout_task = RolloutTask::ReadsRoster;
+        let ranges = vec![Prefix::Hosts, Prefix::Rollouts];
+        let call = Call::ReadAll(record_keys(order).into(), ranges);
+        world.send(self.machine, self.process, Task::Rollout, call);
+    }
+
+    pub(crate) fn rollout_answer(&mut self, world: &mut World, answer: Answer) -> Step {
+        let task = std::mem::replace(&mut self.rollout_task, RolloutTask::Idle);
+        self.rollout_due(world);
+        let Some(instruction) = self.instruction() else { return Ok(()) };
+        let order = instruction.order;
+        match (task, answer) {
+            (RolloutTask::Reads, Answer::Read(found)) => {
+                self.marks.raise(found.revision, found.raft_term);
+                let now = world.clock(self.machine).boot;
+                let view = RolloutView::new(&self.state.host, (order, &instruction.version), &found, now);
+                let task = view.record_task();
+                if !self.brakes.take(view) {
+                    return Ok(());
+                }
+                if task == RecordTask::Write {
+                    self.read_roster(world, order);
+                } else if task == RecordTask::Begin
+                    && let Some((live_lease, live_revision)) = self.claim.held()
+                {
+                    let store_revision = self.followed.keys.revision_of(&Key::Store);
+                    let fence = Fence { live_revision, live_lease, store_revision };
+                    let transaction = begin_resolving(&self.state.host, fence, order);
+                    self.rollout_task = RolloutTask::BeginsRecord;
+                    let intent = self.intent(world);
+                    self.commit(world, Task::Rollout, transaction, intent);
+                }
+            }
+            (RolloutTask::BeginsRecord, Answer::Committed(committed, _)) if committed.applied => {
+                self.read_roster(world, order);
+            }
+            (RolloutTask::ReadsRoster, Answer::Read(found)) => {
+                let record = resolve(&instruction.version, &found, world.wall());
+                let rollouts = found.entries.keys().map(String::as_str);
+                let transaction = write_record(order, &record, &found, rollouts);
+                self.rollout_task = RolloutTask::WritesRecord;
+                let intent = self.intent(world);
+                self.commit(world, Task::Rollout, transaction, intent);
+            }
+            _ => {}
+        }
+        self.run(world)
+    }
+}

@@ -1,0 +1,121 @@
+//! The claims of limits: `claims` lists which hosts are counted, and `claims release` releases them.
+
+use super::context::{Store, host_of};
+use crate::completion;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Output, rfc3339};
+use clap::{Args, Subcommand};
+use schema::codec;
+use schema::keys::{Key, Prefix};
+use schema::names::HostName;
+use schema::records::LimitClaim;
+use schema::snapshot::KeySnapshot;
+use schema::writes::claims::FoundClaims;
+use schema::writes::rollout::release_claims;
+use serde_json::{Value, json};
+
+/// List the claims of limits: which hosts are being updated and count
+#[derive(Debug, Args)]
+pub(crate) struct Claims {
+    #[command(subcommand)]
+    verb: Option<ClaimsVerb>,
+}
+
+/// Verbs of `claims`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClaimsVerb {
+    /// Release all claims of a host, so that it counts no longer: the host may still be unavailable
+    Release {
+        /// The host
+        #[arg(add = completion::hosts())]
+        host: String,
+        /// Reason, for others to read
+        #[arg(long)]
+        reason: String,
+    },
+}
+
+/// Runs `claims` or one of its verbs.
+pub(super) async fn claims(options: Claims, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    match options.verb {
+        None => list(store, output).await,
+        Some(ClaimsVerb::Release { host, reason }) => release(&host_of(&host)?, &reason, store, output).await,
+    }
+}
+
+async fn list(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let found = store.session.read_ranges(&[Prefix::Claims, Prefix::Lives], store.deadline).await?;
+    let mut rows = Vec::new();
+    let mut list = Vec::new();
+    for (key, entry) in &found.entries {
+        let Ok(Key::Claim(limit, number)) = Key::parse(key) else { continue };
+        let claim = codec::read::<LimitClaim>(&entry.value).ok();
+        let host = claim.as_ref().map(|claim| claim.host.clone());
+        let is_live = host.as_ref().map(|host| found.get(&Key::Live(host.clone())).is_some());
+        let since = claim.as_ref().and_then(|claim| rfc3339(claim.since));
+        list.push(json!({
+            "by": limit.by, "value": limit.value, "number": number, "host": host, "live": is_live,
+            "since": since, "rollout": claim.as_ref().map(|claim| claim.rollout.to_string()),
+        }));
+        let agent = match is_live {
+            Some(true) => "live",
+            Some(false) => "none",
+            None => "not known",
+        };
+        let host = host.map_or("cannot be read".into(), |host| host.to_string());
+        rows.push([limit.to_string(), number.to_string(), host, agent.to_owned(), since.unwrap_or_default()]);
+    }
+    output.answer(&json!({ "claims": list, "revision": found.revision }), |_| {});
+    if !output.is_json() {
+        output.table(["LIMIT", "NUMBER", "HOST", "AGENT", "SINCE"], rows);
+    }
+    Ok(Exit::of(list.is_empty()))
+}
+
+/// Reads the claims of a host, and their keys.
+pub(super) async fn add_claims(
+    host: &HostName,
+    found: &mut KeySnapshot,
+    store: &Store<'_>,
+) -> Result<(), Failure> {
+    let keys: Vec<Key> = FoundClaims::read(host, found).held().iter().map(|claim| claim.key()).collect();
+    if !keys.is_empty() {
+        let at = Some(found.revision);
+        found.entries.extend(store.session.read_all(&keys, &[], at, store.deadline).await?.entries);
+    }
+    Ok(())
+}
+
+async fn release(
+    host: &HostName,
+    reason: &str,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let keys = [Key::Claimed(host.clone())];
+    let mut found = store.session.read_keys(&keys, store.deadline).await?;
+    add_claims(host, &mut found, store).await?;
+    let claims = FoundClaims::read(host, &found);
+    if claims.revision == 0 {
+        return Err(Failure::no(format!("host {host} holds no claim and does not wait for one")));
+    }
+    let act = store.act("claims release", Some(reason)).await?;
+    let committed =
+        store.session.commit_act(&release_claims(host, &found, &act), &act, store.deadline).await?;
+    if !committed.applied {
+        return Err(Failure::cannot_tell(
+            "the claims changed during the command; nothing was written, repeat the command",
+        ));
+    }
+    let released: Vec<String> =
+        claims.held().iter().map(|claim| format!("{} number {}", claim.limit, claim.number)).collect();
+    let what = if released.is_empty() { "its ticket".into() } else { released.join(", ") };
+    output::note(&format!("released: {what} of {host}"));
+    let list: Vec<Value> = claims
+        .held()
+        .iter()
+        .map(|claim| json!({ "by": claim.limit.by, "value": claim.limit.value, "number": claim.number }))
+        .collect();
+    output.answer(&json!({ "host": host, "released": list, "revision": committed.revision }), |_| {});
+    Ok(Exit::Yes)
+}

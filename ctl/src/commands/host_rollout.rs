@@ -1,0 +1,62 @@
+//! What freezes and the limits of the rollout say about one host.
+
+use super::context::Store;
+use etcd_session::StoreError;
+use planning::rollout::{Need, RolloutView, first_reads, second_reads};
+use schema::codec;
+use schema::instruction::Epoch;
+use schema::keys::Key;
+use schema::names::HostName;
+use schema::plan::Phase;
+use schema::records::Report;
+use schema::snapshot::KeySnapshot;
+use schema::time::BootMillis;
+use schema::verdict::{HostVerdict, WaitingOn};
+use schema::writes::claims::FoundClaims;
+
+/// What the limits of the rollout say about a host.
+#[derive(Debug, Default)]
+pub(super) struct HostRollout {
+    /// Why the host cannot start now; `None` if it can, or has nothing to start.
+    pub(super) obstacle: Option<String>,
+    /// The claims that it holds.
+    pub(super) claims: Vec<String>,
+}
+
+impl HostRollout {
+    pub(super) async fn read(
+        host: &HostName,
+        snapshot: &KeySnapshot,
+        store: &Store<'_>,
+    ) -> Result<Self, StoreError> {
+        let held = FoundClaims::read(host, snapshot);
+        let claims = held.held().iter().map(|claim| format!("{} number {}", claim.limit, claim.number));
+        let claims: Vec<String> = claims.collect();
+        let instruction = Epoch::read(snapshot.get(&Key::Store))
+            .ok()
+            .and_then(|epoch| epoch.instruction(snapshot.get(&Key::CurrentVersion)).ok().flatten());
+        let report = snapshot.get(&Key::Report(host.clone()));
+        let report = report.and_then(|entry| codec::read::<Report>(&entry.value).ok());
+        // A host that waits for a service is not at the limits yet.
+        let waits = report.is_some_and(|report| {
+            let is_at_limits = match report.verdict {
+                HostVerdict::Waiting { on } => matches!(on, WaitingOn::Limit { .. }),
+                _ => true,
+            };
+            report.phase == Phase::Start && is_at_limits
+        });
+        let Some(instruction) = instruction.filter(|_| waits) else {
+            return Ok(Self { obstacle: None, claims });
+        };
+        let (order, now) = (instruction.order, BootMillis(0));
+        let at = Some(snapshot.revision);
+        let (keys, ranges) = first_reads(host, order);
+        let mut found = store.session.read_all(&keys, &ranges, at, store.deadline).await?;
+        let more = second_reads(host, order, &found);
+        found.entries.extend(store.session.read_all(&[], &more, at, store.deadline).await?.entries);
+        let view = RolloutView::new(host, (order, &instruction.version), &found, now);
+        // The report does not say whether the host needs claims; one that waits does.
+        let obstacle = view.seat(&held, Need::Claims, now).err().map(|obstacle| obstacle.to_string());
+        Ok(Self { obstacle, claims })
+    }
+}

@@ -1,0 +1,114 @@
+//! The rollout policy: `policy show`, `policy set` and `policy check`.
+
+use super::context::Store;
+use super::freezes::{identity_of, refuse_older_agents};
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Output};
+use anyhow::Context;
+use clap::Subcommand;
+use planning::rollout::read_policy;
+use schema::codec;
+use schema::keys::{Key, Prefix};
+use schema::records::{LimitRule, RolloutPolicy};
+use schema::writes::rollout::set_policy;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// Verbs of `policy`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyVerb {
+    /// Print the policy: 0 there is one, 1 there is none
+    Show,
+    /// Replace the policy by the one in this file, from the next triggered version on
+    Set {
+        /// The file, in TOML
+        file: PathBuf,
+    },
+    /// Check a file without the store
+    Check {
+        /// The file, in TOML
+        file: PathBuf,
+    },
+}
+
+/// Runs a verb of `policy`.
+pub(super) async fn policy(
+    verb: PolicyVerb,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    match verb {
+        PolicyVerb::Show => show(store, output).await,
+        PolicyVerb::Set { file } => set(&file, store, output).await,
+        PolicyVerb::Check { file } => check(&file, output),
+    }
+}
+
+fn read(file: &Path) -> Result<RolloutPolicy, Failure> {
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file).with_context(|| name.clone())?;
+    read_policy(&name, &text).map_err(|error| Failure::no(error.to_string()))
+}
+
+fn check(file: &Path, output: &mut Output) -> Result<Exit, Failure> {
+    let policy = read(file)?;
+    answer(&policy, &mut json_of(&policy), output);
+    Ok(Exit::Yes)
+}
+
+async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let found = store.session.read_keys(&[Key::RolloutPolicy], store.deadline).await?;
+    let Some(entry) = found.get(&Key::RolloutPolicy) else {
+        return Err(Failure::no("there is no rollout policy; every host updates as soon as it can"));
+    };
+    let policy: RolloutPolicy = codec::read(&entry.value)
+        .map_err(|error| Failure::cannot_tell(format!("{}: {error}", Key::RolloutPolicy)))?;
+    let mut json = json_of(&policy);
+    json["revision"] = json!(entry.mod_revision);
+    answer(&policy, &mut json, output);
+    Ok(Exit::of(!policy.limits.is_empty()))
+}
+
+async fn set(file: &Path, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let policy = read(file)?;
+    let keys = [Key::Store, Key::RolloutPolicy];
+    let found = store.session.read_all(&keys, &[Prefix::Lives], None, store.deadline).await?;
+    let identity = identity_of(&found)?;
+    if !identity.has_brakes {
+        refuse_older_agents(&found)?;
+    }
+    let act = store.act("policy set", None).await?;
+    let transaction = set_policy(&policy, &identity, &found, &act);
+    let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
+    if !committed.applied {
+        return Err(Failure::cannot_tell(
+            "the policy or the store's identity changed during the command; nothing was written, repeat the command",
+        ));
+    }
+    output::note("the policy holds for every version that is triggered from now on");
+    let mut json = json_of(&policy);
+    json["revision"] = json!(committed.revision);
+    answer(&policy, &mut json, output);
+    Ok(Exit::Yes)
+}
+
+fn json_of(policy: &RolloutPolicy) -> Value {
+    json!({ "limits": policy.limits })
+}
+
+fn answer(policy: &RolloutPolicy, json: &mut Value, output: &mut Output) {
+    output.answer(json, |_| {});
+    if output.is_json() {
+        return;
+    }
+    let row = |rule: &LimitRule| {
+        let values: Vec<String> = rule.values.iter().map(|(value, max)| format!("{value}={max}")).collect();
+        let keeps = match rule.keep_failed {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "where max is 1",
+        };
+        [rule.by.to_string(), rule.max.to_string(), values.join(" "), keeps.to_owned()]
+    };
+    output.table(["LIMIT BY", "MAX", "VALUES", "KEEP FAILED"], policy.limits.iter().map(row));
+}

@@ -1,0 +1,101 @@
+//! The start of an update by a script. Under a rollout policy the answer "yes" of `pending_update` takes
+//! the claims of the host; `update_own_info` at the desired version and a failed `update_own_status`
+//! release them.
+
+use super::context::{Store, now};
+use crate::exit::Failure;
+use planning::rollout::{Need, RecordTask, RolloutView, first_reads, resolve, second_reads};
+use schema::instruction::{Epoch, Instruction};
+use schema::keys::{Key, Prefix};
+use schema::names::{HostName, Token};
+use schema::records::HostClaims;
+use schema::snapshot::KeySnapshot;
+use schema::time::BootMillis;
+use schema::writes::claims::FoundClaims;
+use schema::writes::host::StartGuard;
+use schema::writes::one_shot::OneShot;
+use schema::writes::rollout::{record_keys, write_record};
+
+/// Number of times that a start is tried if others start at the same time.
+const TRIES: u32 = 5;
+/// Stands for the agent in the claims of a script.
+const SCRIPT: &str = "script";
+
+/// Takes the claims of a host, if its rollout has limits. `is_installed` is true if the host runs a version.
+/// Returns why the host may not start now; `None` if
+/// it may.
+pub(super) async fn claim(
+    host: &HostName,
+    is_installed: bool,
+    store: &Store<'_>,
+) -> Result<Option<String>, Failure> {
+    let mut held_back = String::new();
+    for _ in 0..TRIES {
+        let (found, instruction) = read(host, store).await?;
+        // The caller has answered for a store without a desired version.
+        let Some(instruction) = instruction else { return Ok(None) };
+        let (order, since) = (instruction.order, now());
+        let view = RolloutView::new(host, (order, &instruction.version), &found, BootMillis(0));
+        // Without an agent there is no lease for the mark of the host that writes the record.
+        if view.record_task() != RecordTask::None {
+            resolve_record(&instruction, store).await?;
+            continue;
+        }
+        let held = FoundClaims::read(host, &found);
+        // A host that runs nothing is not available, and one that was already being updated is not either.
+        let is_older = |claims: &HostClaims| !claims.claims.is_empty() && claims.rollout < order;
+        let is_disturbed = held.claims.as_ref().is_some_and(is_older);
+        let need = if is_installed && !is_disturbed { Need::Claims } else { Need::Nothing };
+        let seat = match view.seat(&held, need, BootMillis(0)) {
+            Ok(seat) => seat,
+            Err(obstacle) => return Ok(Some(obstacle.to_string())),
+        };
+        let Some(claims) = seat.claims else { return Ok(None) };
+        let target = found.get(&Key::CurrentVersion);
+        let guard = StartGuard {
+            target_revision: order.revision,
+            target_value: target.map(|entry| entry.value.clone()).unwrap_or_default(),
+            scopes: view.scopes.clone(),
+            roster_revision: view.roster_revision,
+            rollout: Some(seat.guard),
+        };
+        let instance = Token::new(SCRIPT).map_err(Failure::usage)?;
+        let claims = HostClaims { instance, rollout: order, since, claims, ticket: None };
+        let live = found.get(&Key::Live(host.clone())).map(|entry| entry.mod_revision);
+        let shot = OneShot { host: host.clone(), lease: 0, live_revision: live };
+        let transaction = shot.start(&guard, &claims, &found);
+        if store.session.commit(&transaction, store.deadline).await?.applied {
+            return Ok(None);
+        }
+        held_back = "other hosts start at the same time".into();
+    }
+    Ok(Some(held_back))
+}
+
+/// Reads everything that the start of a host depends on, at one revision.
+async fn read(host: &HostName, store: &Store<'_>) -> Result<(KeySnapshot, Option<Instruction>), Failure> {
+    let keys = [Key::CurrentVersion, Key::Store, Key::Live(host.clone()), Key::Claimed(host.clone())];
+    let mut found = store.session.read_keys(&keys, store.deadline).await?;
+    let epoch =
+        Epoch::read(found.get(&Key::Store)).map_err(|error| Failure::cannot_tell(error.to_string()))?;
+    let Ok(Some(instruction)) = epoch.instruction(found.get(&Key::CurrentVersion)) else {
+        return Ok((found, None));
+    };
+    let at = Some(found.revision);
+    let (keys, ranges) = first_reads(host, instruction.order);
+    found.entries.extend(store.session.read_all(&keys, &ranges, at, store.deadline).await?.entries);
+    let more = second_reads(host, instruction.order, &found);
+    found.entries.extend(store.session.read_all(&[], &more, at, store.deadline).await?.entries);
+    super::claims::add_claims(host, &mut found, store).await?;
+    Ok((found, Some(instruction)))
+}
+
+async fn resolve_record(instruction: &Instruction, store: &Store<'_>) -> Result<(), Failure> {
+    let order = instruction.order;
+    let ranges = [Prefix::Hosts, Prefix::Rollouts];
+    let found = store.session.read_all(&record_keys(order), &ranges, None, store.deadline).await?;
+    let record = resolve(&instruction.version, &found, now());
+    let rollouts = found.entries.keys().map(String::as_str);
+    store.commit(&write_record(order, &record, &found, rollouts)).await?;
+    Ok(())
+}
