@@ -39,6 +39,10 @@ pub(crate) type KnownRollout = Option<Arc<(u64, RolloutView)>>;
 
 /// Longest time after which everything is read again, though no watch said that it changed.
 const READ_INTERVAL: Duration = Duration::from_secs(30);
+/// The same for a host far back in a queue, whose turn comes when the ticket that it watches is gone.
+const QUEUE_READ_INTERVAL: Duration = Duration::from_secs(300);
+/// Time after a change in which others that belong to it arrive.
+const DEBOUNCE: Duration = Duration::from_millis(20);
 /// Delay after a read that failed.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
@@ -55,6 +59,12 @@ pub(crate) struct RolloutTask {
     number: u64,
     /// What was wanted when the rollout was read last.
     read_for: Option<WantedRollout>,
+    /// The revision at which it was read last.
+    read_at: i64,
+    /// When it is read again, though nothing says that it changed.
+    again_at: Instant,
+    /// Since when the record of the rollout has been missing.
+    lacks_record_since: Option<Instant>,
 }
 
 /// What wakes the task.
@@ -73,8 +83,21 @@ impl RolloutTask {
     ) -> (Self, watch::Receiver<KnownRollout>) {
         let (sender, receiver) = watch::channel(None);
         let (sink, events) = mpsc::channel(16);
-        let (feeds, number, read_for) = (Vec::new(), 0, None);
-        (Self { session, host, wanted, sender, events, sink, feeds, number, read_for }, receiver)
+        let task = Self {
+            session,
+            host,
+            wanted,
+            sender,
+            events,
+            sink,
+            feeds: Vec::new(),
+            number: 0,
+            read_for: None,
+            read_at: 0,
+            again_at: Instant::now(),
+            lacks_record_since: None,
+        };
+        (task, receiver)
     }
 
     /// Reads the rollout, all at one revision.
@@ -133,15 +156,19 @@ impl RolloutTask {
     /// Reads the rollout and hands it out. Returns when to read it again.
     async fn look(&mut self, wanted: &WantedRollout) -> Result<Duration, StoreError> {
         let mut view = self.read(wanted).await?;
-        if self.write_record(wanted, view.record_task()).await? {
+        let since = *self.lacks_record_since.get_or_insert_with(Instant::now);
+        if self.write_record(wanted, view.record_task(since.elapsed())).await? {
             view = self.read(wanted).await?;
         }
+        self.lacks_record_since = Some(since).filter(|_| view.lacks_record());
+        self.read_at = view.revision;
+        let interval = if view.is_far_back() { QUEUE_READ_INTERVAL } else { READ_INTERVAL };
         self.follow(&view.ranges(), view.revision);
         let is_of_history = self.session.marks().history == wanted.history;
         if is_of_history && view.revision >= wanted.since {
             self.sender.send_replace(Some(Arc::new((wanted.history, view))));
         }
-        Ok(READ_INTERVAL.mul_f64(0.5 + jitter()))
+        Ok(interval.mul_f64(0.5 + jitter()))
     }
 }
 
@@ -156,25 +183,40 @@ impl Reconcile for RolloutTask {
         }
     }
 
+    fn debounce(&self, _event: &RolloutEvent) -> Duration {
+        DEBOUNCE
+    }
+
     async fn pass(&mut self, wake: Wake<RolloutEvent>) -> Option<Instant> {
         let wanted = self.wanted.borrow_and_update().clone();
         let Some(wanted) = wanted else {
             self.feeds.clear();
             self.read_for = None;
+            self.lacks_record_since = None;
             self.sender.send_if_modified(|known| known.take().is_some());
             return None;
         };
+        if self.read_for.as_ref().is_some_and(|before| before.history != wanted.history) {
+            self.feeds.clear();
+        }
         let is_news = match wake {
             Wake::Event(RolloutEvent::Feed(event)) => {
                 let (number, event) = *event;
                 let is_followed = self.feeds.iter().any(|(_, of, _)| *of == number);
-                is_followed && !matches!(event, FeedEvent::Connected(_) | FeedEvent::InitApply(_))
+                is_followed
+                    && match event {
+                        FeedEvent::Apply(revision, _) | FeedEvent::InitDone(revision) => {
+                            revision > self.read_at
+                        }
+                        FeedEvent::Connected(_) | FeedEvent::InitApply(_) => false,
+                    }
             }
-            Wake::Event(RolloutEvent::WantedChanged) => self.read_for.as_ref() != Some(&wanted),
+            Wake::Event(RolloutEvent::WantedChanged) => false,
             Wake::Started | Wake::TimeCame => true,
         };
-        if !is_news && self.read_for.is_some() {
-            return Some(Instant::now() + READ_INTERVAL);
+        // Whatever woke the task, another wish is news: it is marked as seen above.
+        if !is_news && self.read_for.as_ref() == Some(&wanted) {
+            return Some(self.again_at);
         }
         let again = match self.look(&wanted).await {
             Ok(again) => again,
@@ -184,6 +226,7 @@ impl Reconcile for RolloutTask {
             }
         };
         self.read_for = Some(wanted);
-        Some(Instant::now() + again)
+        self.again_at = Instant::now() + again;
+        Some(self.again_at)
     }
 }

@@ -17,12 +17,15 @@ const BROKEN_ONCE: &[(u64, &str)] =
 
 /// Seeds that show the planted bugs which few fleets show.
 const SHOWN_BY: &[(&str, u64)] = &[
-    ("the start does not compare the desired version", 41),
-    ("the start does not compare the roster entry", 1266),
-    ("a write does not compare the claim", 128),
-    ("a late write is not refused", 104),
-    ("a write does not compare the listing", 943),
-    ("a name is claimed over another claim", 178),
+    ("the start does not compare the desired version", 23),
+    ("the start does not compare the freezes", 16),
+    ("the start takes a number that another host holds", 27),
+    ("a policy does not mark the store", 18),
+    ("the start does not compare the roster entry", 280),
+    ("a freeze does not mark the store", 16),
+    ("a late write is not refused", 27),
+    ("a write does not compare the listing", 9250),
+    ("a name is claimed over another claim", 1799),
 ];
 
 #[test]

@@ -114,8 +114,14 @@ impl Executor {
                 self.save(context)?;
                 self.announce(context, decision, &effect).await?;
             }
-            // A report alone changes nothing that the journal must know of before.
-            Effect::Report => self.announce(context, decision, &effect).await?,
+            Effect::Report => {
+                // A report alone changes nothing that the journal must know of before. Claims are released
+                // only when the journal says why.
+                if decision.claims.is_some() {
+                    self.save(context)?;
+                }
+                self.announce(context, decision, &effect).await?;
+            }
         }
         Ok(true)
     }

@@ -266,6 +266,7 @@ impl Reconciler {
             cannot_record: context.record_failure.clone().filter(|(_, at)| *at > now.boot),
             settings_untrusted: self.untrusted.borrow().clone(),
             brakes: context.brakes.known(),
+            bad_roster: store_view::bad_roster(&context.snapshot.followed, &context.state.host),
             instance: &self.claim.instance,
             live_lease: context.live_lease(),
             published,

@@ -56,16 +56,22 @@ impl Session {
         deadline: Deadline,
     ) -> Result<HostWritten, StoreError> {
         loop {
+            let outcome;
             let found = match self.commit(&write.transaction(&expected), deadline).await {
                 Ok(committed) if committed.applied => return Ok(HostWritten::Done(committed.revision)),
-                Ok(refused) => refused.found,
+                Ok(refused) => {
+                    outcome = write.refused(&expected, &refused.found);
+                    refused.found
+                }
                 Err(error) if error.class() == Class::Unknown && !deadline.left().is_zero() => {
                     tracing::debug!(%error, "the answer was lost, reading the keys back");
-                    self.read_keys(&write.keys_to_judge(&expected), deadline).await?
+                    let found = self.read_keys(&write.keys_to_judge(&expected), deadline).await?;
+                    outcome = write.outcome(&expected, &found);
+                    found
                 }
                 Err(error) => return Err(error),
             };
-            match write.outcome(&expected, &found) {
+            match outcome {
                 Outcome::Applied(revision) => {
                     self.note_revision(revision);
                     return Ok(HostWritten::Done(revision));

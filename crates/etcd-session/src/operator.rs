@@ -8,6 +8,8 @@ use crate::session::Session;
 use etcd_client::{GetOptions, SortOrder, SortTarget};
 use schema::keys::{Key, Prefix};
 use schema::names::{EventId, Version};
+use schema::records::StoreIdentity;
+use schema::snapshot::KeySnapshot;
 use schema::transaction::Transaction;
 use schema::writes::act::{Act, EVENTS_TO_DELETE, EventLog};
 use schema::writes::operator;
@@ -19,6 +21,14 @@ pub struct TargetSet {
     pub revision: i64,
     /// True if the call wrote `/current_version`.
     pub changed: bool,
+    /// True if freezes or a rollout policy may stand in the store.
+    pub has_brakes: bool,
+}
+
+fn has_brakes(found: &KeySnapshot) -> bool {
+    let identity = found.get(&Key::Store).map(|entry| StoreIdentity::read(&entry.value));
+    // An identity that cannot be read may have them.
+    identity.is_some_and(|identity| identity.map_or(true, |identity| identity.has_brakes))
 }
 
 impl Session {
@@ -75,13 +85,18 @@ impl Session {
         loop {
             let revision_before = before.revision_of(&keys[0]);
             if if_different && !may_be_applied && operator::is_in_force(&before, version) {
-                return Ok(TargetSet { revision: revision_before, changed: false });
+                return Ok(TargetSet {
+                    revision: revision_before,
+                    changed: false,
+                    has_brakes: has_brakes(&before),
+                });
             }
             let only_if_unchanged = if_different || may_be_applied;
             let transaction = operator::set_target(version, only_if_unchanged, &before, act);
             let lost = match self.commit(&transaction, deadline).await {
                 Ok(committed) if committed.applied => {
-                    return Ok(TargetSet { revision: committed.revision, changed: true });
+                    let has_brakes = has_brakes(&before);
+                    return Ok(TargetSet { revision: committed.revision, changed: true, has_brakes });
                 }
                 Ok(_) => None,
                 Err(error) if error.class() == Class::Unknown && !deadline.left().is_zero() => Some(error),
@@ -96,7 +111,7 @@ impl Session {
             // The event is written with the instruction, so it shows whether this one was applied.
             let (revision, applied_at) = (now.revision_of(&keys[0]), now.revision_of(&event));
             if applied_at != 0 && applied_at == revision {
-                return Ok(TargetSet { revision, changed: true });
+                return Ok(TargetSet { revision, changed: true, has_brakes: has_brakes(&now) });
             }
             if may_be_applied && revision != revision_before {
                 let when = if applied_at == 0 { "was not applied before it" } else { "came before it" };

@@ -250,6 +250,8 @@ impl Fleet {
         for transaction in operator::decommission(&host, &tombstone, &found, &act) {
             self.operate(transaction);
         }
+        let act = self.act("hosts decommission");
+        self.operate(rollout::release_claims(&host, &found, &act));
         let back = self.add_host(&host);
         self.world.after(lasts.max(1_000), Event::OperatorCommits(back));
     }

@@ -41,9 +41,6 @@ impl Mutation {
         in_transaction("the start takes a number that another host holds", |t| {
             t.compares.retain(|c| !matches!(c, Compare::Revision(Key::Claim(..), 0)));
         }),
-        in_transaction("the start does not look at numbers above the limit", |t| {
-            t.compares.retain(|c| !matches!(c, Compare::NoClaims { .. }));
-        }),
         in_transaction("the start does not compare the record of its rollout", |t| {
             t.compares
                 .retain(|c| !matches!(c, Compare::Revision(Key::RolloutRecord(_) | Key::RolloutPolicy, _)));

@@ -10,6 +10,7 @@ use schema::keys::{Key, Prefix};
 use schema::order::InstructionOrder;
 use schema::writes::Fence;
 use schema::writes::rollout::{begin_resolving, record_keys, write_record};
+use std::time::Duration;
 
 impl Agent {
     fn instruction(&self) -> Option<Instruction> {
@@ -54,7 +55,9 @@ impl Agent {
                 self.marks.raise(found.revision, found.raft_term);
                 let now = world.clock(self.machine).boot;
                 let view = RolloutView::new(&self.state.host, (order, &instruction.version), &found, now);
-                let task = view.record_task();
+                let since = *self.lacks_record_since.get_or_insert(world.now);
+                self.lacks_record_since = Some(since).filter(|_| view.lacks_record());
+                let task = view.record_task(Duration::from_millis(world.now - since));
                 if !self.brakes.take(view) {
                     return Ok(());
                 }

@@ -19,7 +19,8 @@ impl Agent {
             self.refused(world, WriteRefusal::Claim);
             return Ok(());
         };
-        if effect != Effect::Report {
+        // Claims are released only when the journal says why.
+        if effect != Effect::Report || decision.claims.is_some() {
             self.save(world)?;
         }
         let published =
@@ -81,12 +82,14 @@ impl Agent {
         mut pending: Box<PendingWrite>,
         answer: Answer,
     ) -> Step {
+        let mut is_refused = false;
         let found: KeySnapshot = match answer {
             Answer::Committed(committed, revision) => {
                 self.marks.raise(revision, 0);
                 if committed.applied {
                     return self.written_at(world, *pending, revision);
                 }
+                is_refused = true;
                 committed.found
             }
             Answer::Read(found) => {
@@ -104,7 +107,12 @@ impl Agent {
             }
         };
         let content = pending.write.content(&self.state, pending.fence);
-        match content.outcome(&pending.expected, &found) {
+        let outcome = if is_refused {
+            content.refused(&pending.expected, &found)
+        } else {
+            content.outcome(&pending.expected, &found)
+        };
+        match outcome {
             Outcome::Applied(revision) => self.written_at(world, *pending, revision),
             Outcome::Refused(refusal) => {
                 self.refused(world, refusal);

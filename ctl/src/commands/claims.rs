@@ -7,10 +7,10 @@ use crate::output::{self, Output, rfc3339};
 use clap::{Args, Subcommand};
 use schema::codec;
 use schema::keys::{Key, Prefix};
+use schema::limit::Limit;
 use schema::names::HostName;
 use schema::records::LimitClaim;
 use schema::snapshot::KeySnapshot;
-use schema::writes::claims::FoundClaims;
 use schema::writes::rollout::release_claims;
 use serde_json::{Value, json};
 
@@ -72,18 +72,44 @@ async fn list(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     Ok(Exit::of(list.is_empty()))
 }
 
-/// Reads the claims of a host, and their keys.
-pub(super) async fn add_claims(
+/// Number of times that a release is tried if the claims change meanwhile.
+const TRIES: u32 = 5;
+
+/// Reads what a host holds, by its own list and by the claims of all hosts.
+async fn read(host: &HostName, store: &Store<'_>) -> Result<(KeySnapshot, Vec<(Limit, u32)>), Failure> {
+    let keys = [Key::Claimed(host.clone())];
+    let found = store.session.read_all(&keys, &[Prefix::Claims], None, store.deadline).await?;
+    let held = found.entries.iter().filter_map(|(key, entry)| match Key::parse(key) {
+        Ok(Key::Claim(limit, number)) => {
+            let claim = codec::read::<LimitClaim>(&entry.value).ok()?;
+            (claim.host == *host).then_some((limit, number))
+        }
+        _ => None,
+    });
+    let held = held.collect();
+    Ok((found, held))
+}
+
+/// Releases the claims of a host that was decommissioned.
+pub(super) async fn release_all(
     host: &HostName,
-    found: &mut KeySnapshot,
+    verb: &'static str,
     store: &Store<'_>,
 ) -> Result<(), Failure> {
-    let keys: Vec<Key> = FoundClaims::read(host, found).held().iter().map(|claim| claim.key()).collect();
-    if !keys.is_empty() {
-        let at = Some(found.revision);
-        found.entries.extend(store.session.read_all(&keys, &[], at, store.deadline).await?.entries);
+    for _ in 0..TRIES {
+        let (found, held) = read(host, store).await?;
+        if held.is_empty() && found.get(&Key::Claimed(host.clone())).is_none() {
+            return Ok(());
+        }
+        let act = store.act(verb, None).await?;
+        let release = release_claims(host, &found, &act);
+        if store.session.commit_act(&release, &act, store.deadline).await?.applied {
+            return Ok(());
+        }
     }
-    Ok(())
+    Err(Failure::cannot_tell(format!(
+        "host {host} was decommissioned, and its claims change all the time; repeat `orchestrate claims release {host}`"
+    )))
 }
 
 async fn release(
@@ -92,11 +118,8 @@ async fn release(
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let keys = [Key::Claimed(host.clone())];
-    let mut found = store.session.read_keys(&keys, store.deadline).await?;
-    add_claims(host, &mut found, store).await?;
-    let claims = FoundClaims::read(host, &found);
-    if claims.revision == 0 {
+    let (found, held) = read(host, store).await?;
+    if held.is_empty() && found.get(&Key::Claimed(host.clone())).is_none() {
         return Err(Failure::no(format!("host {host} holds no claim and does not wait for one")));
     }
     let act = store.act("claims release", Some(reason)).await?;
@@ -108,13 +131,12 @@ async fn release(
         ));
     }
     let released: Vec<String> =
-        claims.held().iter().map(|claim| format!("{} number {}", claim.limit, claim.number)).collect();
+        held.iter().map(|(limit, number)| format!("{limit} number {number}")).collect();
     let what = if released.is_empty() { "its ticket".into() } else { released.join(", ") };
     output::note(&format!("released: {what} of {host}"));
-    let list: Vec<Value> = claims
-        .held()
+    let list: Vec<Value> = held
         .iter()
-        .map(|claim| json!({ "by": claim.limit.by, "value": claim.limit.value, "number": claim.number }))
+        .map(|(limit, number)| json!({ "by": limit.by, "value": limit.value, "number": number }))
         .collect();
     output.answer(&json!({ "host": host, "released": list, "revision": committed.revision }), |_| {});
     Ok(Exit::Yes)

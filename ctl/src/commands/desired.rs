@@ -149,6 +149,7 @@ pub(super) async fn pending_update(
     let mut read = store.session.read_keys(&keys, store.deadline).await;
     let has_brakes = read.as_ref().is_ok_and(has_brakes);
     if has_brakes {
+        keys.push(Key::RolloutPolicy);
         read = store.session.read_all(&keys, &[Prefix::Freezes], None, store.deadline).await;
     }
     let held_back = read.as_ref().ok().and_then(|snapshot| frozen_by(host.as_ref(), snapshot));
@@ -171,21 +172,23 @@ pub(super) async fn pending_update(
     };
     let version = if let Desired::Known(version) = &desired { Some(version) } else { None };
     let is_installed = installed.as_ref().is_some_and(|text| !text.is_empty());
+    let starts = matches!(pending, Pending::Yes | Pending::NoClueAndNothingInstalled);
+    let held_back = held_back.filter(|_| starts && !options.peek);
+    let has_policy = read.as_ref().is_ok_and(|found| found.get(&Key::RolloutPolicy).is_some());
+    // The answer "yes" is the start of a script: it takes claims.
+    let claims = starts && !options.peek && !agent_drives && has_policy && held_back.is_none();
+    let held_back = match (claims, &host) {
+        (true, Some(host)) => script_start::claim(host, is_installed, store).await?,
+        _ => held_back,
+    };
     let answer = json!({
         "pending": match pending { Pending::Yes => Some(true), Pending::No => Some(false), _ => None },
         "desired": version,
         "installed": installed.filter(|text| !text.is_empty()),
         "agent_drives": agent_drives,
         "frozen_by": frozen_by,
+        "held_back": held_back,
     });
-    let starts = matches!(pending, Pending::Yes | Pending::NoClueAndNothingInstalled);
-    let held_back = held_back.filter(|_| starts && !options.peek);
-    // The answer "yes" is the start of a script: it takes claims.
-    let claims = starts && !options.peek && !agent_drives && has_brakes && held_back.is_none();
-    let held_back = match (claims, &host, &read) {
-        (true, Some(host), Ok(_)) => script_start::claim(host, is_installed, store).await?,
-        _ => held_back,
-    };
     output.answer(&answer, |o| match &held_back {
         Some(why) => o.line(&format!("Held back: {why}")),
         None => o.line(pending.text()),

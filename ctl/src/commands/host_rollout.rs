@@ -38,12 +38,9 @@ impl HostRollout {
         let report = snapshot.get(&Key::Report(host.clone()));
         let report = report.and_then(|entry| codec::read::<Report>(&entry.value).ok());
         // A host that waits for a service is not at the limits yet.
-        let waits = report.is_some_and(|report| {
-            let is_at_limits = match report.verdict {
-                HostVerdict::Waiting { on } => matches!(on, WaitingOn::Limit { .. }),
-                _ => true,
-            };
-            report.phase == Phase::Start && is_at_limits
+        let waits = report.is_some_and(|report| match report.verdict {
+            HostVerdict::Waiting { on } => matches!(on, WaitingOn::Limit { .. }),
+            _ => report.phase == Phase::Start,
         });
         let Some(instruction) = instruction.filter(|_| waits) else {
             return Ok(Self { obstacle: None, claims });

@@ -201,8 +201,7 @@ async fn decommission(
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let mut snapshot = read_host_keys(store, host).await?;
-    super::claims::add_claims(host, &mut snapshot, store).await?;
+    let snapshot = read_host_keys(store, host).await?;
     let is_of_host = |key: &&String| Key::parse(key).is_ok_and(|key| key.host() == Some(host));
     let known = snapshot.entries.keys().filter(is_of_host).count();
     if known == 0 {
@@ -222,10 +221,14 @@ async fn decommission(
         return Ok(Exit::Yes);
     }
     let tombstone = RosterEntry { decommissioned: Some(before.decommissioned.unwrap_or_else(now)), ..before };
+    let is_counted = snapshot.get(&Key::Claimed(host.clone())).is_some();
     let act = store.act("hosts decommission", None).await?;
     let mut revision = 0;
     for transaction in operator::decommission(host, &tombstone, &snapshot, &act) {
         revision = store.commit(&transaction).await?;
+    }
+    if is_counted {
+        super::claims::release_all(host, "hosts decommission", store).await?;
     }
     output.answer(&json!({ "host": host, "revision": revision, "changed": true }), |_| {});
     Ok(Exit::Yes)

@@ -25,8 +25,9 @@ use etcd_session::StoreError;
 use schema::codec;
 use schema::keys::{Key, Prefix, StatusState};
 use schema::names::{CheckId, HostName, StatusType, Version, quoted};
-use schema::records::{Driver, StatusRecord};
+use schema::records::{Driver, RolloutRecord, StatusRecord};
 use schema::snapshot::KeySnapshot;
+use schema::writes::claims::FoundClaims;
 use schema::writes::one_shot::OneShot;
 use serde_json::json;
 use std::fmt::Display;
@@ -315,8 +316,15 @@ async fn write_listing(writer: &Writer<'_>, running: &Version) -> Result<bool, F
     let shot = OneShot { host: host.clone(), lease, live_revision: agent.map(|a| a.revision) };
     let mut transaction = shot.list(running, now(), &others);
     let desired = snapshot.get(&Key::CurrentVersion).and_then(|e| codec::read_version(&e.value).ok());
-    if desired.as_ref() == Some(running) {
-        shot.release(&mut transaction, false, &snapshot);
+    // The version for which the claims were taken is the end of that update, also if another one is desired
+    // by now.
+    if let Some(claims) = FoundClaims::read(host, &snapshot).claims {
+        let record = Key::RolloutRecord(claims.rollout);
+        let found = session.read_keys(std::slice::from_ref(&record), *deadline).await?;
+        let record = found.get(&record).and_then(|e| codec::read::<RolloutRecord>(&e.value).ok());
+        if desired.as_ref() == Some(running) || record.is_some_and(|record| record.version == *running) {
+            shot.release(&mut transaction, false, &snapshot);
+        }
     }
     Ok(session.commit(&transaction, *deadline).await?.applied)
 }

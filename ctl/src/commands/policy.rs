@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 pub(crate) enum PolicyVerb {
     /// Print the policy: 0 there is one, 1 there is none
     Show,
-    /// Replace the policy by the one in this file, from the next triggered version on
+    /// Replace the policy by the one in this file, for every rollout whose limits are not written down yet
     Set {
         /// The file, in TOML
         file: PathBuf,
@@ -85,7 +85,9 @@ async fn set(file: &Path, store: &Store<'_>, output: &mut Output) -> Result<Exit
             "the policy or the store's identity changed during the command; nothing was written, repeat the command",
         ));
     }
-    output::note("the policy holds for every version that is triggered from now on");
+    output::note(
+        "the policy holds for every version that is triggered from now on, and for a running rollout whose limits are not written down yet",
+    );
     let mut json = json_of(&policy);
     json["revision"] = json!(committed.revision);
     answer(&policy, &mut json, output);

@@ -4,7 +4,7 @@
 
 use super::context::{Store, now};
 use crate::exit::Failure;
-use planning::rollout::{Need, RecordTask, RolloutView, first_reads, resolve, second_reads};
+use planning::rollout::{Need, RolloutView, first_reads, resolve, second_reads};
 use schema::instruction::{Epoch, Instruction};
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Token};
@@ -37,7 +37,7 @@ pub(super) async fn claim(
         let (order, since) = (instruction.order, now());
         let view = RolloutView::new(host, (order, &instruction.version), &found, BootMillis(0));
         // Without an agent there is no lease for the mark of the host that writes the record.
-        if view.record_task() != RecordTask::None {
+        if view.lacks_record() {
             resolve_record(&instruction, store).await?;
             continue;
         }
@@ -86,7 +86,6 @@ async fn read(host: &HostName, store: &Store<'_>) -> Result<(KeySnapshot, Option
     found.entries.extend(store.session.read_all(&keys, &ranges, at, store.deadline).await?.entries);
     let more = second_reads(host, instruction.order, &found);
     found.entries.extend(store.session.read_all(&[], &more, at, store.deadline).await?.entries);
-    super::claims::add_claims(host, &mut found, store).await?;
     Ok((found, Some(instruction)))
 }
 

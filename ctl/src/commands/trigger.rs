@@ -58,7 +58,7 @@ pub(super) async fn trigger_update(
         output.answer(&answer, |_| {});
         return Ok(Exit::Yes);
     }
-    let refused = write_record(version, set.revision, store).await;
+    let refused = if set.has_brakes { write_record(version, set.revision, store).await } else { None };
     // The fleet is read as it was just before the write, because no host has acted on the new
     // instruction yet.
     let deadline = Deadline::within(COUNT_MAX.min(store.deadline.left()));

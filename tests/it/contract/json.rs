@@ -126,7 +126,7 @@ fn json_is_one_value_in_one_form() {
         json_row(
             "pending_update --output json",
             0,
-            json!({ "pending": true, "desired": "43", "installed": "42", "agent_drives": false, "frozen_by": null }),
+            json!({ "pending": true, "desired": "43", "installed": "42", "agent_drives": false, "frozen_by": null, "held_back": null }),
         )
         .installed("42"),
         json_row("local_version -o=json", 0, json!({ "version": null })),
@@ -192,7 +192,7 @@ fn json_is_one_value_in_one_form() {
         json_row(
             "pending_update -o json",
             3,
-            json!({ "pending": null, "desired": null, "installed": null, "agent_drives": false, "frozen_by": null }),
+            json!({ "pending": null, "desired": null, "installed": null, "agent_drives": false, "frozen_by": null, "held_back": null }),
         ),
         json_row("local_health -o json", 0, json!({ "host": "web-1", "known": false, "failing": [] })),
     ];

@@ -71,8 +71,9 @@ pub(super) fn wanted(
     };
     let is_same = match before {
         Some(before) => before.claims == new.claims && before.ticket == new.ticket,
-        // A value that cannot be read is replaced.
-        None => new.is_empty() && found.revision == 0,
+        // A value that cannot be read stays: the claims that it names would never be released.
+        None if found.revision != 0 => return None,
+        None => new.is_empty(),
     };
     // A start writes its claims again, for its own rollout.
     let is_same = is_same && (starts.is_none() || new.is_empty());

@@ -193,6 +193,9 @@ impl Decider<'_> {
             && self.unmet_need(StepPhase::Apply, &attempt.apply).is_none()
             && self.may_start();
         is_ready.then(|| {
+            if let Some(why) = &self.observed.bad_roster {
+                return Err(Obstacle::Unusable(why.clone()));
+            }
             let need = self.need_of_claims(attempt);
             let held = self.observed.published.as_ref().map(|published| &published.claims);
             self.observed.brakes.seat(&attempt.instruction, (held, need), self.now.boot)

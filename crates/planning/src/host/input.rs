@@ -84,6 +84,9 @@ pub struct Observed<'a> {
     pub settings_untrusted: Option<String>,
     /// What the host knows of freezes and limits.
     pub brakes: Brakes<'a>,
+    /// Why the roster entry of the host cannot be read, if that matters: freezes and limits follow from
+    /// it.
+    pub bad_roster: Option<String>,
     /// What the store contains about this host; `None` if that is not known.
     pub published: Option<Published>,
     /// Facts about the machine.

@@ -468,6 +468,9 @@ impl HostState {
             && attempt.instruction.version == instruction.version
         {
             attempt.instruction = instruction;
+            if attempt.started {
+                self.disturbed_by = Some(attempt.instruction.order);
+            }
             self.note_observed_instruction();
             return;
         }

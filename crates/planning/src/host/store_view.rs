@@ -93,6 +93,14 @@ fn roster(followed: &FollowedKeys, host: &HostName) -> Option<RosterEntry> {
     codec::read(&followed.keys.get(&Key::Host(host.clone()))?.value).ok()
 }
 
+/// Returns why the roster entry of the host cannot be read, in a store with brakes: it says which freezes
+/// match the host and which limits count it.
+pub fn bad_roster(followed: &FollowedKeys, host: &HostName) -> Option<String> {
+    let entry = followed.keys.get(&Key::Host(host.clone())).filter(|_| has_brakes(followed))?;
+    let error = codec::read::<RosterEntry>(&entry.value).err()?;
+    Some(format!("the roster entry of the host cannot be read: {error}"))
+}
+
 /// True if freezes or a rollout policy may stand in the store.
 fn has_brakes(followed: &FollowedKeys) -> bool {
     let identity = followed.keys.get(&Key::Store).and_then(|e| StoreIdentity::read(&e.value).ok());

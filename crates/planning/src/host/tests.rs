@@ -188,6 +188,7 @@ impl World {
             cannot_record: self.cannot_record.clone(),
             settings_untrusted: self.settings_untrusted.clone(),
             brakes: self.brakes.known(),
+            bad_roster: None,
             instance: &self.instance,
             live_lease: 1,
             published: Some(self.published.clone()),

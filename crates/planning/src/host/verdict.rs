@@ -86,7 +86,7 @@ fn blocked_by(desired: &Desired, observed: &Observed) -> Option<BlockedBy> {
 
 fn blocked_by_rollout(obstacle: &Obstacle) -> Option<BlockedBy> {
     match obstacle {
-        Obstacle::Refused(_) | Obstacle::BadLabel(_) => {
+        Obstacle::Refused(_) | Obstacle::Unusable(_) => {
             Some(BlockedBy::Rollout { why: obstacle.to_string() })
         }
         Obstacle::Frozen(_)

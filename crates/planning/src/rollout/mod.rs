@@ -3,6 +3,8 @@
 
 mod policy;
 mod resolve;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub use policy::read_policy;

@@ -26,6 +26,9 @@ const HEADS: usize = 4;
 /// Time after which a host that does not use its turn is passed over.
 const PASSED_OVER_AFTER: Duration = Duration::from_secs(60);
 
+/// Time within which the host that writes the record of a rollout has written it.
+const RECORD_WITHIN: Duration = Duration::from_secs(60);
+
 /// Returns the place of a host among those that wait for a version.
 pub fn place(host: &HostName, version: &Version) -> Place {
     Place((Digest::default().text(version.as_str()).text(host.as_str()).finish() >> 32) as u32)
@@ -42,15 +45,17 @@ pub enum Obstacle {
     NoRecord,
     /// The record lets no host start.
     Refused(String),
-    /// The host has a label that no limit can count.
-    BadLabel(String),
+    /// What the store says about the host itself cannot be used: its roster entry, a label or its claims.
+    Unusable(String),
     /// As many hosts are unavailable as the limit lets.
     Full {
         /// The limit.
         limit: Limit,
         /// How many hosts it lets be unavailable.
         max: u32,
-        /// The hosts that are.
+        /// How many others hold a claim of it.
+        used: usize,
+        /// Those of them whose claims can be read.
         holders: Vec<HostName>,
     },
     /// Other hosts wait for the same limit and come first.
@@ -72,14 +77,17 @@ impl fmt::Display for Obstacle {
             Self::NotRead => f.write_str("the limits of the rollout are being read"),
             Self::NoRecord => f.write_str("the limits of the rollout are not written down yet"),
             Self::Refused(why) => f.write_str(why),
-            Self::BadLabel(why) => write!(f, "it cannot be counted by a limit: {why}"),
+            Self::Unusable(why) => f.write_str(why),
             Self::Full { limit, max: 0, .. } => write!(f, "the limit of {limit} is 0"),
-            Self::Full { limit, max, holders } => {
-                write!(f, "{} of at most {max} hosts of {limit} are being updated: ", holders.len())?;
+            Self::Full { limit, max, used, holders } => {
+                write!(f, "{used} of at most {max} hosts of {limit} are being updated: ")?;
                 let named: Vec<&str> = holders.iter().take(HOLDERS_NAMED).map(HostName::as_str).collect();
                 f.write_str(&named.join(", "))?;
-                let more = holders.len().saturating_sub(HOLDERS_NAMED);
-                if more > 0 { write!(f, " and {more} more") } else { Ok(()) }
+                match used - named.len() {
+                    0 => Ok(()),
+                    more if named.is_empty() => write!(f, "{more} whose claims cannot be read"),
+                    more => write!(f, " and {more} more"),
+                }
             }
             Self::NotItsTurn { limit, ahead } => {
                 let hosts = if *ahead == 1 { "host waits" } else { "hosts wait" };
@@ -137,23 +145,33 @@ impl LimitView {
     }
 
     /// Returns the number that the host takes.
-    fn number(&self, host: &HostName, held: &FoundClaims, now: BootMillis) -> Result<u32, Obstacle> {
+    fn number(
+        &self,
+        (place, host): &(Place, HostName),
+        held: &FoundClaims,
+        now: BootMillis,
+    ) -> Result<u32, Obstacle> {
         let free = self.free(host);
         let own = held.claims.as_ref().and_then(|held| held.number_of(&self.limit));
         if let Some(own) = own.filter(|own| free.contains(own)) {
             return Ok(own);
         }
         if free.is_empty() {
-            let holders = self.holders.values().flatten().filter(|holder| *holder != host).cloned();
+            let others = || self.holders.values().filter(|holder| holder.as_ref() != Some(host));
             return Err(Obstacle::Full {
                 limit: self.limit.clone(),
                 max: self.max,
-                holders: holders.collect(),
+                used: others().count(),
+                holders: others().flatten().cloned().collect(),
             });
         }
         // Hosts that do not use their turn are passed over, one after the other.
         let passed = now.since(self.unchanged_since).as_secs() / PASSED_OVER_AFTER.as_secs();
         let ahead = self.ahead.len().saturating_sub(usize::try_from(passed).unwrap_or(usize::MAX));
+        if ahead == 0 && self.ahead.is_empty() {
+            // Nobody waits, so nothing orders the hosts that come now: they spread over the free numbers.
+            return Ok(free[place.0 as usize % free.len()]);
+        }
         free.get(ahead).copied().ok_or(Obstacle::NotItsTurn { limit: self.limit.clone(), ahead })
     }
 }
@@ -192,11 +210,13 @@ pub struct RolloutView {
     /// The freezes that would match the host.
     pub scopes: Vec<FreezeScope>,
     resolving: Option<Vec<u8>>,
-    host: HostName,
+    /// The place of the host, and its name.
+    own: (Place, HostName),
     frozen: Option<FrozenBy>,
     policy_revision: i64,
     rules: Rules,
-    bad_label: Option<String>,
+    /// Why the host can be counted by no limit and matched by no freeze.
+    unusable: Option<String>,
     limits: Vec<LimitView>,
 }
 
@@ -210,26 +230,27 @@ pub fn first_reads(host: &HostName, order: InstructionOrder) -> (Vec<Key>, Vec<P
 /// The second part: the claims and the queues of the limits that count the host. `found` is the first
 /// part.
 pub fn second_reads(host: &HostName, order: InstructionOrder, found: &KeySnapshot) -> Vec<Prefix> {
-    let roster = roster_of(host, found);
+    let roster = roster_of(host, found).unwrap_or_default();
     let record = record_of(order, found).and_then(|(record, _)| record.ok());
     let limits = record.iter().flat_map(|record| &record.limits);
     let limits = limits.filter_map(|resolved| resolved.by.of_host(&roster).ok().flatten());
     limits.flat_map(|limit| [Prefix::ClaimsOf(limit.clone()), Prefix::Queue(order, limit)]).collect()
 }
 
-fn roster_of(host: &HostName, found: &KeySnapshot) -> RosterEntry {
-    found.get(&Key::Host(host.clone())).and_then(|e| codec::read(&e.value).ok()).unwrap_or_default()
-}
-
 type Read<T> = Result<T, codec::ValueError>;
+
+fn roster_of(host: &HostName, found: &KeySnapshot) -> Read<RosterEntry> {
+    found.get(&Key::Host(host.clone())).map_or(Ok(RosterEntry::default()), |entry| codec::read(&entry.value))
+}
 
 fn record_of(order: InstructionOrder, found: &KeySnapshot) -> Option<(Read<RolloutRecord>, i64)> {
     let entry = found.get(&Key::RolloutRecord(order))?;
     Some((codec::read(&entry.value), entry.mod_revision))
 }
 
-/// True if a policy stood when the instruction was written. One that was created later waits for the next
-/// instruction, and one without limits governs nothing.
+/// True if a policy stood when the instruction was written; one that was created later waits for the next
+/// instruction. What it says when the record is written counts. As long as it has no limits, there is no
+/// record.
 pub fn governs(order: InstructionOrder, found: &KeySnapshot) -> bool {
     let Some(entry) = found.get(&Key::RolloutPolicy) else { return false };
     let is_empty = codec::read::<RolloutPolicy>(&entry.value).is_ok_and(|policy| policy.limits.is_empty());
@@ -245,6 +266,8 @@ impl RolloutView {
         now: BootMillis,
     ) -> Self {
         let roster = roster_of(host, found);
+        let unusable = roster.as_ref().err().map(|error| format!("its roster entry cannot be read: {error}"));
+        let roster = roster.unwrap_or_default();
         let scopes = FreezeScope::of_host(host, roster.role.as_ref(), roster.group.as_ref());
         let frozen = FrozenBy::all(found).find(|frozen| scopes.contains(&frozen.scope));
         let (rules, record) = match record_of(order, found) {
@@ -264,14 +287,14 @@ impl RolloutView {
             roster_revision: found.revision_of(&Key::Host(host.clone())),
             scopes,
             resolving: found.get(&Key::Resolving(order)).map(|entry| entry.value.clone()),
-            host: host.clone(),
+            own: (place(host, version), host.clone()),
             frozen,
             policy_revision: found.revision_of(&Key::RolloutPolicy),
             rules,
-            bad_label: None,
+            unusable,
             limits: Vec::new(),
         };
-        let own = (place(host, version), host.clone());
+        let own = view.own.clone();
         for resolved in record.iter().flat_map(|record| &record.limits) {
             match resolved.by.of_host(&roster) {
                 Ok(Some(limit)) => {
@@ -280,7 +303,9 @@ impl RolloutView {
                     view.limits.push(limit_view((limit, max, keep_failed), &own, found, now));
                 }
                 Ok(None) => {}
-                Err(error) => view.bad_label = Some(format!("{}: {error}", resolved.by)),
+                Err(error) => {
+                    view.unusable = Some(format!("no limit can count it: {}: {error}", resolved.by))
+                }
             }
         }
         view
@@ -303,14 +328,27 @@ impl RolloutView {
     }
 
     /// Returns what the host itself does about the record of its rollout.
-    pub fn record_task(&self) -> RecordTask {
+    /// `lacking_for` is how long it has known that the record is missing.
+    pub fn record_task(&self, lacking_for: Duration) -> RecordTask {
         match &self.resolving {
             _ if self.rules != Rules::NoRecord => RecordTask::None,
             None => RecordTask::Begin,
             // The answer to its own mark was lost, or it began before it was restarted.
-            Some(by) if by == self.host.as_str().as_bytes() => RecordTask::Write,
+            Some(by) if by == self.own.1.as_str().as_bytes() => RecordTask::Write,
+            // The other one lives and does not write. Two that write do no harm.
+            Some(_) if lacking_for >= RECORD_WITHIN => RecordTask::Write,
             Some(_) => RecordTask::None,
         }
+    }
+
+    /// True if a record is needed and there is none.
+    pub fn lacks_record(&self) -> bool {
+        self.rules == Rules::NoRecord
+    }
+
+    /// True if the host is far back in a queue, so that hardly any change lets it start.
+    pub fn is_far_back(&self) -> bool {
+        self.limits.iter().any(|view| view.ahead.len() >= HEADS)
     }
 
     /// Returns what the host takes when it starts, or what keeps it from starting. `held` is what it has.
@@ -318,6 +356,14 @@ impl RolloutView {
     /// # Errors
     /// Returns the first obstacle.
     pub fn seat(&self, held: &FoundClaims, need: Need, now: BootMillis) -> Result<Seat, Obstacle> {
+        if let Some(why) = &self.unusable {
+            return Err(Obstacle::Unusable(why.clone()));
+        }
+        if held.revision != 0 && held.claims.is_none() {
+            let host = &self.own.1;
+            let why = format!("the claims of the host cannot be read; `orchestrate claims release {host}`");
+            return Err(Obstacle::Unusable(why));
+        }
         if let Some(frozen) = &self.frozen {
             return Err(Obstacle::Frozen(frozen.clone()));
         }
@@ -327,9 +373,6 @@ impl RolloutView {
             Rules::Record { refused: Some(why), .. } => return Err(Obstacle::Refused(why.clone())),
             Rules::Record { revision, refused: None } => *revision,
         };
-        if let (Some(why), Need::Claims) = (&self.bad_label, need) {
-            return Err(Obstacle::BadLabel(why.clone()));
-        }
         let mut guard = RolloutGuard {
             order: self.order,
             record_revision,
@@ -342,7 +385,7 @@ impl RolloutView {
         }
         let mut claims = Vec::new();
         for view in &self.limits {
-            let number = view.number(&self.host, held, now)?;
+            let number = view.number(&self.own, held, now)?;
             guard.limits.push((view.limit.clone(), view.max));
             claims.push(HeldClaim { limit: view.limit.clone(), number, keep_failed: view.keep_failed });
         }
@@ -357,7 +400,7 @@ impl RolloutView {
             view.unchanged_since
                 .plus(PASSED_OVER_AFTER.saturating_mul(u32::try_from(passed).unwrap_or(u32::MAX) + 1))
         };
-        let waits = |view: &&LimitView| !view.ahead.is_empty() && !view.free(&self.host).is_empty();
+        let waits = |view: &&LimitView| !view.ahead.is_empty() && !view.free(&self.own.1).is_empty();
         self.limits.iter().filter(waits).map(next).min()
     }
 
@@ -368,7 +411,7 @@ impl RolloutView {
         if self.rules != Rules::None {
             ranges.push(Prefix::Rollout(self.order));
         }
-        let may_go = |view: &&LimitView| view.free(&self.host).len() > view.ahead.len();
+        let may_go = |view: &&LimitView| view.free(&self.own.1).len() > view.ahead.len();
         let Some(view) = self.limits.iter().find(|view| !may_go(view)) else { return ranges };
         let limit = view.limit.clone();
         match view.ahead.len().checked_sub(HEADS) {

@@ -203,21 +203,22 @@ pub(super) fn found_claims(host: &HostName, read: &[Key], found: &KeySnapshot) -
     FoundClaims::read(host, found).without_lost(read, found)
 }
 
-/// Adds the deletion of a host's claims and ticket, if they are still as they were found.
+/// Adds the deletion of a host's claims and ticket, if they are still as they were found. `found` holds the
+/// claims of all hosts.
 pub(super) fn delete_claims(transaction: &mut Transaction, host: &HostName, found: &KeySnapshot) {
     let key = Key::Claimed(host.clone());
     let claims = FoundClaims::read(host, found);
     transaction.compares.push(Compare::Revision(key.clone(), claims.revision));
-    if claims.revision == 0 {
-        return;
-    }
-    for held in claims.held() {
-        let claim = held.key();
-        // A claim with another revision is not this host's any more.
-        if found.revision_of(&claim) == claims.revision {
-            transaction.compares.push(Compare::Revision(claim.clone(), claims.revision));
+    // The claims themselves say whose they are, also if the host's own list cannot be read.
+    for (key, entry) in &found.entries {
+        let Ok(claim @ Key::Claim(..)) = Key::parse(key) else { continue };
+        if codec::read::<LimitClaim>(&entry.value).is_ok_and(|claim| claim.host == *host) {
+            transaction.compares.push(Compare::Revision(claim.clone(), entry.mod_revision));
             transaction.delete(claim);
         }
+    }
+    if claims.revision == 0 {
+        return;
     }
     if let Some(ticket) = claims.ticket() {
         transaction.delete(ticket.key(host));

@@ -225,6 +225,16 @@ impl HostWrite<'_> {
         })
     }
 
+    /// Judges what became of a transaction that the store refused. If everything that can be judged is as
+    /// expected, somebody holds what the host wanted in a way that cannot be read.
+    pub fn refused(&self, expected: &ExpectedKeys, found: &KeySnapshot) -> Outcome {
+        match self.outcome(expected, found) {
+            Outcome::Repeat(now) if now == *expected && self.start.is_some() => Outcome::HeldBack,
+            Outcome::Repeat(now) if now == *expected => Outcome::Refused(WriteRefusal::Limits),
+            outcome => outcome,
+        }
+    }
+
     fn own_write(&self, found: &KeySnapshot) -> Option<i64> {
         let entry = found.get(&Key::Report(self.host.clone()))?;
         let report: Report = codec::read(&entry.value).ok()?;

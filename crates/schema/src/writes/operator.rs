@@ -63,8 +63,8 @@ pub fn add_host(host: &HostName, entry: &RosterEntry, found: &KeySnapshot, act: 
 }
 
 /// Returns the transactions that decommission a host, in order: they withdraw its services, then
-/// release its claims, then replace its roster entry by a tombstone and delete its other keys. `found` holds
-/// its keys and its claims; claims that have changed since are not released, and stop nothing else.
+/// replace its roster entry by a tombstone and delete its other keys, except for its claims. `found` holds
+/// its keys.
 pub fn decommission(
     host: &HostName,
     tombstone: &RosterEntry,
@@ -80,15 +80,10 @@ pub fn decommission(
     let services: BTreeSet<ServiceName> = of_host().filter_map(service).collect();
     let services: Vec<ServiceName> = services.into_iter().collect();
     let mut transactions = super::services::withdraw_all(host, &services);
-    if found.get(&Key::Claimed(host.clone())).is_some() {
-        let mut release = Transaction::idempotent("release the claims");
-        super::claims::delete_claims(&mut release, host, found);
-        transactions.push(release);
-    }
     let mut last = Transaction::idempotent("decommission the host");
     let roster = Key::Host(host.clone());
     last.put(roster.clone(), codec::write(tombstone), 0);
-    // The keys of services and the claims are gone by then.
+    // The keys of services are gone by then. The claims are released afterwards, each by comparison.
     let is_done = |key: &Key| matches!(key, Key::Service(..) | Key::Health(..) | Key::Claimed(_));
     let others = of_host().filter(|key| *key != roster && !is_done(key));
     others.for_each(|key| last.delete(key));

@@ -87,7 +87,7 @@ pub fn write_record<'a>(
 }
 
 /// Returns the transaction that releases the claims of a host at an operator's word, if they are still
-/// as they were found.
+/// as they were found. `found` holds the claims of all hosts.
 pub fn release_claims(host: &HostName, found: &KeySnapshot, act: &Act) -> Transaction {
     let key = Key::Claimed(host.clone());
     let mut transaction = Transaction::once("release the claims");

@@ -1,0 +1,255 @@
+use super::*;
+use proptest::prelude::*;
+use schema::codec;
+use schema::instruction::Instruction;
+use schema::keys::{Key, Prefix};
+use schema::limit::{Limit, LimitBy, Place};
+use schema::names::{HostName, LimitValue, Token, Version};
+use schema::order::InstructionOrder;
+use schema::records::{Freeze, LimitClaim, RolloutRecord, RosterEntry};
+use schema::snapshot::{Entry, KeySnapshot};
+use schema::time::{BootMillis, EpochSeconds};
+use schema::writes::claims::FoundClaims;
+use std::time::Duration;
+
+const ORDER: InstructionOrder = InstructionOrder { epoch: 0, revision: 50 };
+
+/// What stands in the store.
+#[derive(Default)]
+struct Found(KeySnapshot);
+
+impl Found {
+    fn put(&mut self, key: &Key, value: &str, at: i64) -> &mut Self {
+        let create_revision = self.0.get(key).map_or(at, |entry| entry.create_revision);
+        let entry = Entry { value: value.into(), create_revision, mod_revision: at, lease: 0 };
+        self.0.entries.insert(key.to_string(), entry);
+        self.0.revision = self.0.revision.max(at);
+        self
+    }
+
+    fn policy(&mut self, text: &str, at: i64) -> &mut Self {
+        let policy = read_policy("policy.toml", text).unwrap_or_else(|e| panic!("{e}"));
+        self.put(&Key::RolloutPolicy, &codec::write(&policy), at)
+    }
+
+    fn hosts(&mut self, role: &str, count: usize) -> &mut Self {
+        for number in 0..count {
+            let entry = RosterEntry { role: schema::names::Role::new(role).ok(), ..RosterEntry::default() };
+            self.put(&Key::Host(host(&format!("{role}{number}"))), &codec::write(&entry), 1);
+        }
+        self
+    }
+
+    fn record(&self) -> RolloutRecord {
+        resolve(&instruction().version, &self.0, EpochSeconds(1))
+    }
+
+    fn with_record(&mut self) -> &mut Self {
+        let record = codec::write(&self.record());
+        self.put(&Key::RolloutRecord(ORDER), &record, 60)
+    }
+
+    fn claim(&mut self, number: u32, by: &str) -> &mut Self {
+        let claim = LimitClaim {
+            host: host(by),
+            instance: Token::new("i").unwrap(),
+            rollout: ORDER,
+            since: EpochSeconds(1),
+        };
+        self.put(&Key::Claim(web(), number), &codec::write(&claim), 70)
+    }
+
+    fn ticket(&mut self, by: &str, place: Place) -> &mut Self {
+        self.put(&Key::Ticket(ORDER, web(), place, host(by)), "", 80)
+    }
+
+    fn view(&self, name: &str) -> RolloutView {
+        RolloutView::new(&host(name), (ORDER, &instruction().version), &self.0, BootMillis(0))
+    }
+
+    /// The number that a host takes, or what holds it, after so many seconds without a change.
+    fn number(&self, name: &str, seconds: u64) -> Result<Option<u32>, String> {
+        let now = BootMillis(0).plus(Duration::from_secs(seconds));
+        let seat = self.view(name).seat(&FoundClaims::default(), Need::Claims, now);
+        seat.map(|seat| seat.claims.map(|claims| claims[0].number)).map_err(|obstacle| obstacle.to_string())
+    }
+}
+
+fn host(name: &str) -> HostName {
+    HostName::new(name).unwrap()
+}
+
+fn instruction() -> Instruction {
+    Instruction { version: Version::new("v2").unwrap(), order: ORDER }
+}
+
+fn web() -> Limit {
+    Limit { by: LimitBy::Role, value: LimitValue::new("web").unwrap() }
+}
+
+fn of_web(max: u32) -> Found {
+    let mut found = Found::default();
+    found.hosts("web", 12).policy(&format!("[[limit]]\nby = \"role\"\nmax = {max}\n"), 10).with_record();
+    found
+}
+
+#[test]
+fn percentages_become_numbers_of_the_hosts_that_there_are() {
+    let check = |limit: &str, expected: &[(&str, u32)]| {
+        let mut found = Found::default();
+        found.hosts("web", 9).hosts("db", 2).policy(&format!("[[limit]]\nby = \"role\"\n{limit}\n"), 10);
+        let record = found.record();
+        for (value, max) in expected {
+            let limit = Limit { by: LimitBy::Role, value: LimitValue::new(value).unwrap() };
+            assert_eq!(record.max_of(&limit), Some(*max), "{limit} of {record:?}");
+        }
+        assert_eq!(record.max_of(&Limit { by: LimitBy::Fleet, ..web() }), None);
+    };
+    // Rounded down, at least 1; 0 really holds; a value that nobody has yet gets 1 of a percentage.
+    check("max = \"50%\"", &[("web", 4), ("db", 1), ("new", 1)]);
+    check("max = \"10%\"", &[("web", 1), ("db", 1)]);
+    check("max = \"100%\"", &[("web", 9), ("db", 2), ("new", 1)]);
+    check("max = \"0%\"", &[("web", 0), ("new", 0)]);
+    check("max = 3\nvalues = { db = 0, new = 7 }", &[("web", 3), ("db", 0), ("new", 7), ("other", 3)]);
+}
+
+#[test]
+fn a_record_of_a_policy_that_cannot_be_used_lets_nobody_start() {
+    let mut found = Found::default();
+    found.hosts("web", 1).put(&Key::RolloutPolicy, "garbage", 10).with_record();
+    let obstacle = found.number("web0", 0).unwrap_err();
+    assert!(obstacle.starts_with("the rollout policy cannot be read: "), "{obstacle}");
+    // A record that cannot be read lets nobody start either.
+    found.put(&Key::RolloutRecord(ORDER), "garbage", 61);
+    let obstacle = found.number("web0", 0).unwrap_err();
+    assert!(obstacle.starts_with("the record of the rollout cannot be read: "), "{obstacle}");
+}
+
+#[test]
+fn a_policy_governs_what_is_triggered_after_it_was_created() {
+    let check = |created: i64, written: i64, limits: bool, expected: Result<Option<u32>, &str>| {
+        let mut found = Found::default();
+        found.hosts("web", 3).policy("", created);
+        if limits {
+            found.policy("[[limit]]\nby = \"role\"\nmax = 1\n", written);
+        }
+        assert_eq!(found.number("web0", 0), expected.map_err(str::to_owned), "{created} {written}");
+    };
+    let lacks = Err("the limits of the rollout are not written down yet");
+    check(10, 10, true, lacks);
+    check(10, 55, true, lacks);
+    check(51, 55, true, Ok(None));
+    check(10, 10, false, Ok(None));
+}
+
+#[test]
+fn a_host_takes_a_free_number_or_says_who_holds_the_limit() {
+    let full = "2 of at most 2 hosts of role web are being updated: ";
+    assert!(of_web(2).number("web0", 0).is_ok());
+    assert_eq!(of_web(2).claim(0, "web5").number("web0", 0), Ok(Some(1)));
+    assert_eq!(of_web(2).claim(1, "web5").number("web0", 0), Ok(Some(0)));
+    let both = of_web(2).claim(0, "web5").claim(1, "web6").number("web0", 0);
+    assert_eq!(both, Err(format!("{full}web5, web6")));
+    // A number that the limit does not have any more lets nobody in.
+    let above = of_web(2).claim(7, "web5").number("web0", 0);
+    assert_eq!(above, Err("1 of at most 2 hosts of role web are being updated: web5".into()));
+    let bad = of_web(1).put(&Key::Claim(web(), 0), "garbage", 70).number("web0", 0);
+    let cannot = "1 of at most 1 hosts of role web are being updated: 1 whose claims cannot be read";
+    assert_eq!(bad, Err(cannot.into()));
+    assert_eq!(of_web(0).number("web0", 0), Err("the limit of role web is 0".into()));
+    let four = ["web1", "web2", "web3", "web4", "web5"].iter().zip(0..);
+    let mut found = of_web(5);
+    four.for_each(|(name, number)| drop(found.claim(number, name).number("web0", 0)));
+    let five = "5 of at most 5 hosts of role web are being updated: web1, web2, web3 and 2 more";
+    assert_eq!(found.number("web0", 0), Err(five.into()));
+    // Another role has a limit of its own, and a host without a role has none.
+    assert_eq!(found.hosts("db", 1).number("db0", 0).map(|number| number.is_some()), Ok(true));
+    assert_eq!(found.number("other", 0), Ok(None));
+}
+
+#[test]
+fn hosts_that_wait_go_by_place_and_one_that_does_not_use_its_turn_is_passed_over() {
+    let mut found = of_web(2);
+    let own = place(&host("web0"), &instruction().version);
+    found.claim(0, "web9").ticket("web1", Place(own.0 - 2)).ticket("web2", Place(own.0 + 1));
+    assert_eq!(found.number("web0", 0), Err("1 host waits for the limit of role web before it".into()));
+    assert!(found.number("web0", 59).is_err());
+    assert_eq!(found.number("web0", 61), Ok(Some(1)));
+    found.ticket("web3", Place(own.0 - 1));
+    assert_eq!(found.number("web0", 61), Err("1 host waits for the limit of role web before it".into()));
+    assert_eq!(found.number("web0", 121), Ok(Some(1)));
+    // Time counts only while nothing changes.
+    let before = found.view("web0");
+    let later = |found: &Found| {
+        let (at, of) = (BootMillis(90_000), (ORDER, &instruction().version));
+        RolloutView::new(&host("web0"), of, &found.0, at).after(Some(&before))
+    };
+    let seat = |view: &RolloutView| view.seat(&FoundClaims::default(), Need::Claims, BootMillis(125_000));
+    assert!(seat(&later(&found)).is_ok());
+    found.claim(0, "web8");
+    assert!(seat(&later(&found)).is_err());
+}
+
+#[test]
+fn a_release_wakes_the_heads_of_a_queue_and_not_the_fleet() {
+    let mut found = of_web(1);
+    found.claim(0, "web9");
+    let own = place(&host("web0"), &instruction().version);
+    let watches_claims = |found: &Found| found.view("web0").ranges().contains(&Prefix::ClaimsOf(web()));
+    for (ahead, is_head) in [(0, true), (1, true), (2, true), (3, true), (4, false), (5, false)] {
+        if ahead > 0 {
+            found.ticket(&format!("web{ahead}"), Place(own.0 - ahead));
+        }
+        assert_eq!(watches_claims(&found), is_head, "{ahead} before it");
+    }
+    let watched = Prefix::TicketAt(ORDER, web(), Place(own.0 - 4));
+    assert!(found.view("web0").ranges().contains(&watched), "the ticket four places before its own");
+    // A fleet without a policy watches freezes alone.
+    assert_eq!(Found::default().hosts("web", 1).view("web0").ranges(), [Prefix::Freezes]);
+}
+
+#[test]
+fn what_cannot_be_read_about_a_host_keeps_it_from_starting() {
+    let mut found = of_web(3);
+    found.put(&Key::Host(host("web0")), "garbage", 90);
+    assert!(found.number("web0", 0).unwrap_err().starts_with("its roster entry cannot be read: "));
+    let mut found = Found::default();
+    let entry = RosterEntry { labels: [("rack".into(), "a/b".into())].into(), ..RosterEntry::default() };
+    found.put(&Key::Host(host("h")), &codec::write(&entry), 1);
+    found.policy("[[limit]]\nby = \"labels.rack\"\nmax = 1\n", 10).with_record();
+    assert!(found.number("h", 0).unwrap_err().starts_with("no limit can count it: labels.rack: "));
+    let unreadable = FoundClaims { claims: None, revision: 5 };
+    let seat = of_web(3).view("web1").seat(&unreadable, Need::Claims, BootMillis(0));
+    assert!(seat.unwrap_err().to_string().contains("orchestrate claims release web1"));
+}
+
+#[test]
+fn a_freeze_holds_a_host_that_needs_no_claims_too() {
+    let mut found = of_web(3);
+    let freeze = Freeze { by: "ann".into(), reason: "x".into(), at: EpochSeconds(1), until: None };
+    let key = Key::Freeze(schema::freeze::FreezeScope::Fleet, Token::new("t").unwrap());
+    found.put(&key, &codec::write(&freeze), 90);
+    let seat = found.view("web0").seat(&FoundClaims::default(), Need::Nothing, BootMillis(0));
+    assert_eq!(seat.unwrap_err().to_string(), "the fleet is frozen by ann: x");
+}
+
+proptest! {
+    /// Whatever stands in the store, a host takes a number below the limit that nobody else holds, and none
+    /// while somebody holds a number from the limit up.
+    #[test]
+    fn a_number_that_is_taken_is_free(
+        max in 0u32..6,
+        held in proptest::collection::btree_map(0u32..8, 0usize..12, 0..6),
+        waiting in proptest::collection::btree_map(any::<u32>(), 1usize..12, 0..6),
+        seconds in 0u64..400,
+    ) {
+        let mut found = of_web(max);
+        held.iter().for_each(|(number, by)| drop(found.claim(*number, &format!("web{by}")).view("web0")));
+        waiting.iter().for_each(|(place, by)| drop(found.ticket(&format!("web{by}"), Place(*place)).view("web0")));
+        if let Ok(Some(number)) = found.number("web0", seconds) {
+            prop_assert!(number < max);
+            prop_assert!(held.get(&number).is_none_or(|by| *by == 0));
+            prop_assert!(held.range(max..).all(|(_, by)| *by == 0));
+        }
+    }
+}
