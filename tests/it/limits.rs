@@ -163,6 +163,47 @@ fn a_claim_outlives_its_agent() {
     hosts.iter().for_each(|host| host.wait_for_listing(&store, "2"));
 }
 
+/// Kills the agent of one host at every point of its updates. The times at which apply steps begin and
+/// validation succeeds show whether two hosts were ever updated at once.
+#[test]
+fn a_host_that_is_killed_at_any_point_keeps_to_the_limit() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let mut hosts = started(&["a1", "b1"], &etcd);
+    store.put("/current_version", "0");
+    hosts.iter().for_each(|host| host.wait_for_listing(&store, "0"));
+    set_policy(&hosts[0], "[[limit]]\nby = \"fleet\"\nmax = 1\n");
+    let points: Vec<&str> = crate::crash::POINTS.into_iter().filter(|p| p.starts_with("agent")).collect();
+    for (number, point) in points.iter().enumerate() {
+        let version = format!("{}", number + 1);
+        let marker = hosts[0].path(&format!("killed-{point}"));
+        hosts[0].stop();
+        hosts[0].set_environment("ORCHESTRATE_FAILPOINT", &format!("{point}:{}", marker.display()));
+        hosts[0].start();
+        store.put("/current_version", &version);
+        wait::until(point, || marker.exists().then_some(()), || hosts[0].describe());
+        wait::until("the agent is dead", || hosts[0].is_dead().then_some(()), || hosts[0].describe());
+        hosts[0].unset_environment("ORCHESTRATE_FAILPOINT");
+        hosts[0].start();
+        hosts.iter().for_each(|host| host.wait_for_listing(&store, &version));
+    }
+    for version in 1..=points.len() {
+        let [first, second] = [0, 1].map(|number: usize| {
+            let steps = hosts[number].steps();
+            let of = |phase: &str, code: Option<i32>| {
+                let lines = steps.iter().filter(|line| line.version == version.to_string());
+                let lines = lines.filter(|line| line.phase == phase && line.code == code);
+                lines.map(|line| line.boot_centis).min().expect("it was updated")
+            };
+            (of("apply", None), of("validate", Some(0)))
+        });
+        let overlap = first.0 < second.1 && second.0 < first.1;
+        assert!(!overlap, "version {version}: {first:?} and {second:?}, in hundredths of a second");
+    }
+    let left = || store.list("/orchestrate/claims/");
+    wait::until("no claim is left", || left().is_empty().then_some(()), || format!("{:?}", left()));
+}
+
 #[test]
 fn scripts_that_apply_versions_obey_the_limits() {
     let etcd = Etcd::single();
@@ -201,6 +242,23 @@ fn scripts_that_apply_versions_obey_the_limits() {
     assert_eq!(store.list("/orchestrate/claims/").len(), 0);
     run("s2", "pending_update", 0);
     assert_eq!(store.list("/orchestrate/claims/").len(), 1);
+}
+
+/// The sample in the manual is one that the program takes.
+#[test]
+fn the_policy_of_the_manual_is_valid() {
+    let manual = include_str!("../../docs/command-line.md");
+    let samples: Vec<&str> = manual
+        .split("```toml\n")
+        .skip(1)
+        .map(|block| block.split("```").next().expect("an end"))
+        .filter(|sample| sample.contains("[[limit]]"))
+        .collect();
+    assert_eq!(samples.len(), 1);
+    let host = Host::new("a1", &[]);
+    host.write("policy.toml", samples[0]);
+    let shown = orchestrate(&host, &format!("policy check {}", host.path("policy.toml").display()), 0);
+    assert!(shown.contains("role      25%  db=1 vip=0  yes"), "{shown}");
 }
 
 #[test]

@@ -63,8 +63,6 @@ pub(crate) struct Context {
     pub(super) addressable: Option<(u64, Addressable)>,
     /// What is known of freezes and limits.
     pub(super) brakes: BrakesMemory,
-    /// The revision at which a start was refused last.
-    pub(super) refused_at: i64,
     /// Number of passes since this process started.
     pub(super) passes: u64,
     /// The last error of a local write that was logged, and when.
@@ -99,7 +97,6 @@ impl Context {
             problems: ServiceProblems::default(),
             addressable: None,
             brakes: BrakesMemory::default(),
-            refused_at: 0,
             passes: 0,
             record_failure_logged: None,
         }

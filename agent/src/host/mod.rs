@@ -308,7 +308,6 @@ impl Reconciler {
             Err(ExecuteError::HeldBack(obstacle, at)) => {
                 tracing::info!(%obstacle, "the host does not start");
                 context.brakes.refuse(&context.state, obstacle, at);
-                context.refused_at = at;
                 self.observe_rollout(context);
                 return true;
             }

@@ -75,13 +75,11 @@ impl Reconciler {
         {
             context.brakes.take(view.clone());
         }
-        let wanted = match &context.target {
-            Target::Known(instruction) if context.brakes.is_wanted() => Some(WantedRollout {
-                history,
-                instruction: instruction.clone(),
-                fence: context.fence(),
-                since: context.refused_at,
-            }),
+        let wanted = match (&context.target, context.brakes.wanted_since()) {
+            (Target::Known(instruction), Some(since)) => {
+                let (instruction, fence) = (instruction.clone(), context.fence());
+                Some(WantedRollout { history, instruction, fence, since })
+            }
             _ => None,
         };
         self.rollout_wanted.send_if_modified(|old| {

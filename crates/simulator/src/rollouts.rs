@@ -29,7 +29,7 @@ impl Agent {
     }
 
     pub(crate) fn read_rollout(&mut self, world: &mut World) {
-        if !self.brakes.is_wanted() {
+        if self.brakes.wanted_since().is_none() {
             return;
         }
         let Some(instruction) = self.instruction() else { return self.rollout_due(world) };

@@ -202,8 +202,8 @@ pub(super) async fn pending_update(
     Ok(if held_back.is_some() { Exit::CannotTell } else { Exit::Own(pending.code()) })
 }
 
-/// True if freezes may stand in the store.
-fn has_brakes(snapshot: &KeySnapshot) -> bool {
+/// True if freezes or a rollout policy may stand in the store.
+pub(super) fn has_brakes(snapshot: &KeySnapshot) -> bool {
     let identity = snapshot.get(&Key::Store).and_then(|entry| StoreIdentity::read(&entry.value).ok());
     identity.is_some_and(|identity| identity.has_brakes)
 }

@@ -221,13 +221,13 @@ async fn decommission(
         return Ok(Exit::Yes);
     }
     let tombstone = RosterEntry { decommissioned: Some(before.decommissioned.unwrap_or_else(now)), ..before };
-    let is_counted = snapshot.get(&Key::Claimed(host.clone())).is_some();
+    let has_brakes = super::desired::has_brakes(&snapshot);
     let act = store.act("hosts decommission", None).await?;
     let mut revision = 0;
     for transaction in operator::decommission(host, &tombstone, &snapshot, &act) {
         revision = store.commit(&transaction).await?;
     }
-    if is_counted {
+    if has_brakes {
         super::claims::release_all(host, "hosts decommission", store).await?;
     }
     output.answer(&json!({ "host": host, "revision": revision, "changed": true }), |_| {});

@@ -17,6 +17,7 @@ mod maintenance;
 mod one_shot;
 mod ping;
 mod policy;
+mod record;
 mod running;
 mod script_start;
 mod services;

@@ -3,10 +3,11 @@
 //! release them.
 
 use super::context::{Store, now};
+use super::record::write_record;
 use crate::exit::Failure;
-use planning::rollout::{Need, RolloutView, first_reads, resolve, second_reads};
+use planning::rollout::{Need, RolloutView, first_reads, second_reads};
 use schema::instruction::{Epoch, Instruction};
-use schema::keys::{Key, Prefix};
+use schema::keys::Key;
 use schema::names::{HostName, Token};
 use schema::records::HostClaims;
 use schema::snapshot::KeySnapshot;
@@ -14,7 +15,6 @@ use schema::time::BootMillis;
 use schema::writes::claims::FoundClaims;
 use schema::writes::host::StartGuard;
 use schema::writes::one_shot::OneShot;
-use schema::writes::rollout::{record_keys, write_record};
 
 /// Number of times that a start is tried if others start at the same time.
 const TRIES: u32 = 5;
@@ -38,7 +38,7 @@ pub(super) async fn claim(
         let view = RolloutView::new(host, (order, &instruction.version), &found, BootMillis(0));
         // Without an agent there is no lease for the mark of the host that writes the record.
         if view.lacks_record() {
-            resolve_record(&instruction, store).await?;
+            write_record(&instruction, store).await?;
             continue;
         }
         let held = FoundClaims::read(host, &found);
@@ -87,14 +87,4 @@ async fn read(host: &HostName, store: &Store<'_>) -> Result<(KeySnapshot, Option
     let more = second_reads(host, instruction.order, &found);
     found.entries.extend(store.session.read_all(&[], &more, at, store.deadline).await?.entries);
     Ok((found, Some(instruction)))
-}
-
-async fn resolve_record(instruction: &Instruction, store: &Store<'_>) -> Result<(), Failure> {
-    let order = instruction.order;
-    let ranges = [Prefix::Hosts, Prefix::Rollouts];
-    let found = store.session.read_all(&record_keys(order), &ranges, None, store.deadline).await?;
-    let record = resolve(&instruction.version, &found, now());
-    let rollouts = found.entries.keys().map(String::as_str);
-    store.commit(&write_record(order, &record, &found, rollouts)).await?;
-    Ok(())
 }

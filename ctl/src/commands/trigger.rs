@@ -1,19 +1,18 @@
 //! `trigger_update`: makes the fleet run a version.
 
-use super::context::{Store, now, version_of};
-use super::fleet;
+use super::context::{Store, version_of};
+use super::{fleet, record};
 use crate::exit::{Exit, Failure};
 use crate::local::LocalState;
 use crate::output::{self, Output};
 use clap::Args;
 use etcd_session::{Deadline, StoreError};
 use planning::fleet::{Fleet, FleetVerdict, Waiting};
-use planning::rollout::{governs, resolve};
+use planning::rollout::governs;
 use schema::instruction::Epoch;
-use schema::keys::{Key, Prefix};
-use schema::names::Version;
+use schema::keys::Key;
+use schema::order::InstructionOrder;
 use schema::verdict::WaitingOn;
-use schema::writes::rollout::{self, record_keys};
 use serde_json::json;
 use std::time::Duration;
 
@@ -58,7 +57,7 @@ pub(super) async fn trigger_update(
         output.answer(&answer, |_| {});
         return Ok(Exit::Yes);
     }
-    let refused = if set.has_brakes { write_record(version, set.revision, store).await } else { None };
+    let refused = if set.has_brakes { write_record(set.revision, store).await } else { None };
     // The fleet is read as it was just before the write, because no host has acted on the new
     // instruction yet.
     let deadline = Deadline::within(COUNT_MAX.min(store.deadline.left()));
@@ -88,23 +87,18 @@ pub(super) async fn trigger_update(
 /// Writes the record of the rollout, if a policy governs it. Returns why the record lets no host start, if
 /// it does not. The version is written by then, so other failures are only warnings: a host writes the
 /// record then.
-async fn write_record(version: &Version, revision: i64, store: &Store<'_>) -> Option<String> {
+async fn write_record(revision: i64, store: &Store<'_>) -> Option<String> {
     let written = async {
         let keys = [Key::RolloutPolicy, Key::CurrentVersion, Key::Store];
         let found = store.session.read_keys(&keys, store.deadline).await?;
         let epoch = Epoch::read(found.get(&Key::Store)).ok();
         let instruction =
             epoch.and_then(|epoch| epoch.instruction(found.get(&Key::CurrentVersion)).ok().flatten());
-        let order = instruction.map(|instruction| instruction.order);
-        let Some(order) = order.filter(|order| order.revision == revision && governs(*order, &found)) else {
-            return Ok(None);
-        };
-        let ranges = [Prefix::Hosts, Prefix::Rollouts];
-        let found = store.session.read_all(&record_keys(order), &ranges, None, store.deadline).await?;
-        let record = resolve(version, &found, now());
-        let rollouts = found.entries.keys().map(String::as_str);
-        store.commit(&rollout::write_record(order, &record, &found, rollouts)).await?;
-        Ok::<_, StoreError>(record.refused)
+        let is_ours = |order: InstructionOrder| order.revision == revision && governs(order, &found);
+        match instruction.filter(|instruction| is_ours(instruction.order)) {
+            Some(instruction) => record::write_record(&instruction, store).await,
+            None => Ok::<_, StoreError>(None),
+        }
     };
     written.await.unwrap_or_else(|error| {
         output::warn(&format!("a host has to write the limits of the rollout down: {error}"));
@@ -144,6 +138,7 @@ fn refuse_unsettled(fleet: &Fleet) -> Result<(), Failure> {
 mod tests {
     use super::*;
     use planning::fleet::FleetTarget;
+    use schema::names::Version;
 
     fn check(target: Option<i64>, facts: &[(&str, &str)], expected: Option<Exit>) {
         let version = || Version::new("v1").unwrap();

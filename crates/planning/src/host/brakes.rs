@@ -94,9 +94,9 @@ impl BrakesMemory {
         *self = Self::default();
     }
 
-    /// True if the brakes are to be followed.
-    pub fn is_wanted(&self) -> bool {
-        self.refused.is_some()
+    /// Returns the revision since which the brakes are to be followed; `None` if they are not.
+    pub fn wanted_since(&self) -> Option<i64> {
+        self.refused.as_ref().map(|refused| refused.revision)
     }
 
     /// Returns what is known.

@@ -6,7 +6,7 @@
 //! simulate bugs                a seed that shows each planted bug
 //! ```
 
-use simulator::{Mutation, trace};
+use simulator::{Mutation, Summary, trace};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tests::simulation::{Run, find, fresh_seed};
@@ -31,11 +31,11 @@ fn main() -> ExitCode {
                 handles.into_iter().map(|handle| handle.join().expect("a run")).collect()
             });
             let fleets: u64 = runs.iter().map(|run| run.fleets).sum();
-            let [hosts, revisions, starts] = runs.iter().fold([0, 0, 0], |[h, r, s], run| {
-                [h + run.sum.hosts as u64, r + run.sum.revisions, s + run.sum.starts]
-            });
+            let mut sum = Summary::default();
+            runs.iter().for_each(|run| sum += run.sum);
+            let Summary { hosts, revisions, starts, with_claims } = sum;
             println!(
-                "{fleets} fleets from seed {first} in {:.0} s: {hosts} hosts, {starts} starts, {revisions} revisions checked",
+                "{fleets} fleets from seed {first} in {:.0} s: {hosts} hosts, {starts} starts, {with_claims} of them with claims, {revisions} revisions checked",
                 begin.elapsed().as_secs_f64()
             );
             let reports: Vec<String> = runs.iter().filter_map(Run::report).collect();

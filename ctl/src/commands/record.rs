@@ -1,0 +1,23 @@
+//! The record of a rollout, which commands write for the hosts.
+
+use super::context::{Store, now};
+use etcd_session::StoreError;
+use planning::rollout::resolve;
+use schema::instruction::Instruction;
+use schema::keys::Prefix;
+use schema::writes::rollout;
+
+/// Writes the record of the rollout of an instruction, unless there is one. Returns why it lets no host
+/// start, if it does not.
+pub(super) async fn write_record(
+    instruction: &Instruction,
+    store: &Store<'_>,
+) -> Result<Option<String>, StoreError> {
+    let order = instruction.order;
+    let (keys, ranges) = (rollout::record_keys(order), [Prefix::Hosts, Prefix::Rollouts]);
+    let found = store.session.read_all(&keys, &ranges, None, store.deadline).await?;
+    let record = resolve(&instruction.version, &found, now());
+    let rollouts = found.entries.keys().map(String::as_str);
+    store.commit(&rollout::write_record(order, &record, &found, rollouts)).await?;
+    Ok(record.refused)
+}
