@@ -41,17 +41,7 @@ fn tickets_in(store: &Store) -> Vec<Key> {
 /// Commits a write of a host that knows its claims.
 fn commit_knowing(store: &mut Store, write: &HostWrite<'_>) -> Outcome {
     let claims = FoundClaims::read(write.host, &store.0);
-    let mut expected = ExpectedKeys { claims, ..ExpectedKeys::default() };
-    for _ in 0..4 {
-        if store.apply(&write.transaction(&expected)) {
-            return Outcome::Applied(store.0.revision);
-        }
-        match write.outcome(&expected, &store.0) {
-            Outcome::Repeat(found) => expected = found,
-            judged => return judged,
-        }
-    }
-    panic!("{write:?} is repeated for ever")
+    commit_expecting(store, write, ExpectedKeys { claims, ..ExpectedKeys::default() })
 }
 
 fn claim_of_other(store: &mut Store, number: u32) {

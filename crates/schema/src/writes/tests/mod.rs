@@ -105,14 +105,18 @@ fn status(state: StatusState) -> (StatusType, StatusState, StatusRecord) {
     (StatusType::apply(), state, record)
 }
 
-/// Commits a write as the session does: a refused one is judged, and repeated if it can be.
+/// Commits a write of a host that knows only its listing.
 fn commit(store: &mut Store, write: &HostWrite<'_>, announced: Option<Vec<u8>>) -> Outcome {
-    let mut expected = ExpectedKeys { announced, ..ExpectedKeys::default() };
+    commit_expecting(store, write, ExpectedKeys { announced, ..ExpectedKeys::default() })
+}
+
+/// Commits a write as the session does: a refused one is judged, and repeated if it can be.
+fn commit_expecting(store: &mut Store, write: &HostWrite<'_>, mut expected: ExpectedKeys) -> Outcome {
     for _ in 0..4 {
         if store.apply(&write.transaction(&expected)) {
             return Outcome::Applied(store.0.revision);
         }
-        match write.outcome(&expected, &store.0) {
+        match write.refused(&expected, &store.0) {
             Outcome::Repeat(found) => expected = found,
             judged => return judged,
         }
