@@ -12,7 +12,7 @@ fn verbs() -> BTreeSet<String> {
     let root = crate::command();
     let mut verbs = BTreeSet::new();
     for verb in root.get_subcommands() {
-        if verb.get_subcommands().next().is_none() {
+        if !verb.is_subcommand_required_set() {
             verbs.insert(verb.get_name().to_owned());
         }
         verbs.extend(verb.get_subcommands().map(|sub| format!("{} {}", verb.get_name(), sub.get_name())));
