@@ -93,7 +93,7 @@ impl Laws {
             vec![FreezeScope::Fleet, FreezeScope::Pause, FreezeScope::Host(machine.host.clone())];
         scopes.extend(roster.role.map(FreezeScope::Role));
         scopes.extend(roster.group.map(FreezeScope::Group));
-        self.limits.expect_start(store, machine, version);
+        self.limits.expect_start(store, machine);
         let stands = |scope: &FreezeScope| !store.list(&Prefix::FreezesOf(scope.clone())).entries.is_empty();
         self.start_is_wrong = match scopes.into_iter().find(stands) {
             Some(scope) => {

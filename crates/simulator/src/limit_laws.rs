@@ -8,7 +8,7 @@ use schema::codec;
 use schema::instruction::Epoch;
 use schema::keys::{Key, StatusState};
 use schema::limit::Limit;
-use schema::names::{HostName, StatusType, Version};
+use schema::names::{HostName, StatusType};
 use schema::order::InstructionOrder;
 use schema::records::{LimitClaim, RolloutPolicy, RolloutRecord, RosterEntry};
 use std::collections::BTreeMap;
@@ -20,6 +20,9 @@ struct Disturbed {
     /// The limits that count the host; none if it needed no claims, or gave up.
     limits: Vec<Limit>,
     needed_nothing: bool,
+    /// The machine that started, and how many apply steps had begun on it.
+    machine_id: String,
+    applies: u64,
 }
 
 /// The agent that changed the store.
@@ -64,7 +67,7 @@ struct Starting {
 
 impl LimitLaws {
     /// Notes what the store says before a start is committed.
-    pub(crate) fn expect_start(&mut self, store: &Store, machine: &Machine, version: &Version) {
+    pub(crate) fn expect_start(&mut self, store: &Store, machine: &Machine) {
         let host = &machine.host;
         let found =
             store.read(&[Key::Store, Key::CurrentVersion, Key::RolloutPolicy, Key::Host(host.clone())]);
@@ -91,8 +94,9 @@ impl LimitLaws {
         let provisioned = Key::Status(StatusType::provisioned(), StatusState::Success, host.clone());
         let is_new = store.entry(&provisioned.to_string()).is_none();
         // A start that the host could not record before it was killed is committed again.
-        let is_repeated = machine.truth.applied.as_ref() != Some(version);
         let was_disturbed = self.disturbed.get(host).is_some_and(|disturbed| {
+            let is_repeated =
+                (&disturbed.machine_id, disturbed.applies) == (&machine.machine_id, machine.truth.applies);
             disturbed.order < order || disturbed.order == order && disturbed.needed_nothing && is_repeated
         });
         // The name may have been with another machine meanwhile.
@@ -179,8 +183,16 @@ impl LimitLaws {
             before
         };
         self.began.insert(machine.machine_id.clone(), order);
-        self.disturbed
-            .insert(host.clone(), Disturbed { order, limits: counted, needed_nothing: needs_nothing });
+        self.disturbed.insert(
+            host.clone(),
+            Disturbed {
+                order,
+                limits: counted,
+                needed_nothing: needs_nothing,
+                machine_id: machine.machine_id.clone(),
+                applies: machine.truth.applies,
+            },
+        );
         for (limit, max) in limits.iter().filter(|_| !needs_nothing) {
             let unavailable: Vec<&HostName> = self
                 .disturbed

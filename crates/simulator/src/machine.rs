@@ -38,6 +38,8 @@ pub(crate) struct Truth {
     pub(crate) applied: Option<Version>,
     /// The apply steps of that version that have succeeded since it was begun.
     pub(crate) done: BTreeSet<StepName>,
+    /// How many apply steps have begun.
+    pub(crate) applies: u64,
     /// The apply steps that make a version whole.
     pub(crate) apply_steps: BTreeSet<StepName>,
     /// The version for which validation succeeded last, with no apply step and no failed validation
@@ -135,6 +137,7 @@ impl Machine {
     /// A step begins.
     pub(crate) fn begin_run(&mut self, id: Token, run: Run) {
         if run.phase == StepPhase::Apply {
+            self.truth.applies += 1;
             self.truth.validated = None;
             self.truth.proven = None;
             if self.truth.applied != run.version {
