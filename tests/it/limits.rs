@@ -61,7 +61,7 @@ fn wait_until_held_back(ops: &Host, name: &str) -> String {
 }
 
 #[test]
-fn no_more_hosts_are_updated_at_once_than_the_limits_let() {
+fn no_more_hosts_are_updated_at_once_than_the_limits_allow() {
     let etcd = Etcd::single();
     let recorder = Recorder::start(&etcd);
     let store = etcd.store();

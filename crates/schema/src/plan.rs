@@ -268,7 +268,7 @@ pub enum Reason {
         /// What is frozen, by whom and why.
         by: String,
     },
-    /// A limit of the rollout lets no further host be unavailable, or other hosts come first.
+    /// As many hosts are unavailable as a limit of the rollout allows, or other hosts come first.
     Limited {
         /// Which limit, and who holds it or comes first.
         why: String,

@@ -153,7 +153,7 @@ pub enum WaitingOn {
     Service(Wait),
     /// The host's place in the window over which the starts of hosts are spread.
     Spread,
-    /// A limit of the rollout, which lets no further host be unavailable now.
+    /// A limit of the rollout: as many hosts as it allows are unavailable.
     Limit {
         /// The hosts that it counts, in words.
         limit: String,

@@ -1,4 +1,4 @@
-//! The laws of a fleet (I1, I2, I4, I11, I17 and R2; `limit_laws` has R1 and R4), checked after every change of the store
+//! The laws of a fleet (I1, I2, I4, I11, I17 and R2; `limit_laws` has R1), checked after every change of the store
 //! against what really happened on the machines.
 
 use crate::limit_laws::{HostWriter, LimitLaws};

@@ -1,4 +1,4 @@
-//! The laws about limits (R1 and R4), checked against what hosts do, and not against what they claim: a
+//! The law about limits (R1), checked against what hosts do, and not against what they claim: a
 //! host counts from its start until it is listed, or until it gives up.
 
 use crate::machine::Machine;
@@ -35,7 +35,7 @@ pub(crate) struct HostWriter<'a> {
     pub(crate) is_under_way: bool,
 }
 
-/// What the laws about limits know.
+/// What the law about limits knows.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LimitLaws {
     disturbed: BTreeMap<HostName, Disturbed>,
@@ -47,7 +47,7 @@ pub(crate) struct LimitLaws {
     starting: Option<Starting>,
     /// True after a restore: claims that were given since the backup are gone.
     is_restored: bool,
-    /// Starts that took claims, and starts that were held back by a limit.
+    /// Number of starts that took claims.
     pub(crate) counted: u64,
 }
 
@@ -56,9 +56,9 @@ pub(crate) struct LimitLaws {
 struct Starting {
     host: HostName,
     order: InstructionOrder,
-    /// The limits of the rollout that count the host, and how many hosts each lets be unavailable.
+    /// The limits of the rollout that count the host, and how many hosts of each may be unavailable.
     limits: Vec<(Limit, u32)>,
-    /// True if a policy governs the rollout, and its record is missing or lets nobody start.
+    /// True if a policy governs the rollout, and its record is missing or refuses every start.
     is_forbidden: bool,
     /// True if the host was never proven, or is disturbed under an older instruction. A machine that is
     /// not whole serves nobody either; it can have the name of one that is.
@@ -109,7 +109,6 @@ impl LimitLaws {
     /// The store went back.
     pub(crate) fn restored(&mut self, store: &Store) {
         *self = Self { is_restored: true, counted: self.counted, ..Self::default() };
-        self.claims.clear();
         let claims = store.list(&schema::keys::Prefix::Claims).entries;
         claims.into_iter().for_each(|(key, entry)| self.take_claim(&key, Some(&entry.value)));
     }
@@ -212,7 +211,7 @@ impl LimitLaws {
         Ok(())
     }
 
-    /// R1: every host between its start and its end holds its claims, and nobody else does.
+    /// R1: every host between its start and its end holds its claims.
     fn check_claims(&self) -> Result<(), Violation> {
         if self.is_restored {
             return Ok(());

@@ -14,7 +14,7 @@ use schema::snapshot::KeySnapshot;
 use schema::writes::rollout::release_claims;
 use serde_json::{Value, json};
 
-/// List the claims of limits: which hosts are being updated and count
+/// List the hosts that count against a limit: 0 none, 1 some
 #[derive(Debug, Args)]
 pub(crate) struct Claims {
     #[command(subcommand)]
@@ -108,7 +108,7 @@ pub(super) async fn release_all(
         }
     }
     Err(Failure::cannot_tell(format!(
-        "host {host} was decommissioned, and its claims change all the time; repeat `orchestrate claims release {host}`"
+        "host {host} was decommissioned, and its claims keep changing; run `orchestrate claims release {host}`"
     )))
 }
 

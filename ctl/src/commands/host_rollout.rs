@@ -7,6 +7,7 @@ use schema::codec;
 use schema::instruction::Epoch;
 use schema::keys::Key;
 use schema::names::HostName;
+use schema::order::InstructionOrder;
 use schema::plan::Phase;
 use schema::records::Report;
 use schema::snapshot::KeySnapshot;
@@ -46,14 +47,25 @@ impl HostRollout {
             return Ok(Self { obstacle: None, claims });
         };
         let (order, now) = (instruction.order, BootMillis(0));
-        let at = Some(snapshot.revision);
-        let (keys, ranges) = first_reads(host, order);
-        let mut found = store.session.read_all(&keys, &ranges, at, store.deadline).await?;
-        let more = second_reads(host, order, &found);
-        found.entries.extend(store.session.read_all(&[], &more, at, store.deadline).await?.entries);
+        let found = read_rollout(host, order, snapshot.revision, store).await?;
         let view = RolloutView::new(host, (order, &instruction.version), &found, now);
         // The report does not say whether the host needs claims; one that waits does.
-        let obstacle = view.seat(&held, Need::Claims, now).err().map(|obstacle| obstacle.to_string());
+        let obstacle = view.permit(&held, Need::Claims, now).err().map(|obstacle| obstacle.to_string());
         Ok(Self { obstacle, claims })
     }
+}
+
+/// Reads what a host needs to know of its rollout, as of a revision.
+pub(super) async fn read_rollout(
+    host: &HostName,
+    order: InstructionOrder,
+    at: i64,
+    store: &Store<'_>,
+) -> Result<KeySnapshot, StoreError> {
+    let (session, deadline) = (&store.session, store.deadline);
+    let (keys, ranges) = first_reads(host, order);
+    let mut found = session.read_all(&keys, &ranges, Some(at), deadline).await?;
+    let more = second_reads(host, order, &found);
+    found.entries.extend(session.read_all(&[], &more, Some(at), deadline).await?.entries);
+    Ok(found)
 }

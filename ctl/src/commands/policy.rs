@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 pub(crate) enum PolicyVerb {
     /// Print the policy: 0 there is one, 1 there is none
     Show,
-    /// Replace the policy by the one in this file, for every rollout whose limits are not written down yet
+    /// Replace the policy by the one in this file, for every rollout without a record
     Set {
         /// The file, in TOML
         file: PathBuf,
@@ -86,7 +86,7 @@ async fn set(file: &Path, store: &Store<'_>, output: &mut Output) -> Result<Exit
         ));
     }
     output::note(
-        "the policy holds for every version that is triggered from now on, and for a running rollout whose limits are not written down yet",
+        "the policy holds for every version that is triggered from now on, and for a running rollout whose record is not written yet",
     );
     let mut json = json_of(&policy);
     json["revision"] = json!(committed.revision);

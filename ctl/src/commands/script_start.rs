@@ -3,9 +3,10 @@
 //! release them.
 
 use super::context::{Store, now};
+use super::host_rollout::read_rollout;
 use super::record::write_record;
 use crate::exit::Failure;
-use planning::rollout::{Need, RolloutView, first_reads, second_reads};
+use planning::rollout::{Need, RolloutView};
 use schema::instruction::{Epoch, Instruction};
 use schema::keys::Key;
 use schema::names::{HostName, Token};
@@ -46,18 +47,18 @@ pub(super) async fn claim(
         let is_older = |claims: &HostClaims| !claims.claims.is_empty() && claims.rollout < order;
         let is_disturbed = held.claims.as_ref().is_some_and(is_older);
         let need = if is_installed && !is_disturbed { Need::Claims } else { Need::Nothing };
-        let seat = match view.seat(&held, need, BootMillis(0)) {
-            Ok(seat) => seat,
+        let permit = match view.permit(&held, need, BootMillis(0)) {
+            Ok(permit) => permit,
             Err(obstacle) => return Ok(Some(obstacle.to_string())),
         };
-        let Some(claims) = seat.claims else { return Ok(None) };
+        let Some(claims) = permit.claims else { return Ok(None) };
         let target = found.get(&Key::CurrentVersion);
         let guard = StartGuard {
             target_revision: order.revision,
             target_value: target.map(|entry| entry.value.clone()).unwrap_or_default(),
             scopes: view.scopes.clone(),
             roster_revision: view.roster_revision,
-            rollout: Some(seat.guard),
+            rollout: Some(permit.guard),
         };
         let instance = Token::new(SCRIPT).map_err(Failure::usage)?;
         let claims = HostClaims { instance, rollout: order, since, claims, ticket: None };
@@ -81,10 +82,7 @@ async fn read(host: &HostName, store: &Store<'_>) -> Result<(KeySnapshot, Option
     let Ok(Some(instruction)) = epoch.instruction(found.get(&Key::CurrentVersion)) else {
         return Ok((found, None));
     };
-    let at = Some(found.revision);
-    let (keys, ranges) = first_reads(host, instruction.order);
-    found.entries.extend(store.session.read_all(&keys, &ranges, at, store.deadline).await?.entries);
-    let more = second_reads(host, instruction.order, &found);
-    found.entries.extend(store.session.read_all(&[], &more, at, store.deadline).await?.entries);
+    let rollout = read_rollout(host, instruction.order, found.revision, store).await?;
+    found.entries.extend(rollout.entries);
     Ok((found, Some(instruction)))
 }

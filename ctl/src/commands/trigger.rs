@@ -101,7 +101,7 @@ async fn write_record(revision: i64, store: &Store<'_>) -> Option<String> {
         }
     };
     written.await.unwrap_or_else(|error| {
-        output::warn(&format!("a host has to write the limits of the rollout down: {error}"));
+        output::warn(&format!("the record of the rollout was not written; a host will write it: {error}"));
         None
     })
 }

@@ -3,7 +3,7 @@
 //! was refused reads them, and follows them until it may start.
 
 use crate::host::state::HostState;
-use crate::rollout::{Need, Obstacle, RolloutView, Seat};
+use crate::rollout::{Need, Obstacle, Permit, RolloutView};
 use schema::instruction::Instruction;
 use schema::order::InstructionOrder;
 use schema::time::BootMillis;
@@ -23,22 +23,22 @@ pub enum Brakes<'a> {
 impl Brakes<'_> {
     /// Returns what a host takes when it starts this instruction, or what keeps it from starting. `held`
     /// are its claims, if they are known.
-    pub(super) fn seat(
+    pub(super) fn permit(
         self,
         instruction: &Instruction,
         (held, need): (Option<&FoundClaims>, Need),
         now: BootMillis,
-    ) -> Result<Seat, Obstacle> {
+    ) -> Result<Permit, Obstacle> {
         match self {
             Self::Unasked => {
                 let order = instruction.order;
                 let guard =
                     RolloutGuard { order, record_revision: 0, policy_revision: 0, limits: Vec::new() };
-                Ok(Seat { guard, claims: None })
+                Ok(Permit { guard, claims: None })
             }
             Self::Refused(obstacle) => Err(obstacle.clone()),
             Self::Known(view) => match held.filter(|_| view.order == instruction.order) {
-                Some(held) => view.seat(held, need, now),
+                Some(held) => view.permit(held, need, now),
                 None => Err(Obstacle::NotRead),
             },
         }

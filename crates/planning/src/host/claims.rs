@@ -5,7 +5,7 @@ use crate::host::brakes::Brakes;
 use crate::host::input::{Desired, Observed};
 use crate::host::state::HostState;
 use crate::policy::Policy;
-use crate::rollout::{Obstacle, Seat, place};
+use crate::rollout::{Obstacle, Permit, place};
 use schema::freeze::FreezeScope;
 use schema::limit::Limit;
 use schema::plan::AttemptCause;
@@ -45,7 +45,7 @@ pub(super) fn wanted(
     state: &HostState,
     desired: &Desired,
     (observed, obstacle): (&Observed, Option<&Obstacle>),
-    starts: Option<&Seat>,
+    starts: Option<&Permit>,
     now: Now,
 ) -> Option<HostClaims> {
     let nothing = FoundClaims::default();
@@ -59,8 +59,8 @@ pub(super) fn wanted(
     let before = found.claims.as_ref();
     let (instance, since) = (observed.instance.clone(), before.map_or(now.wall, |before| before.since));
     let rollout = before.map(|before| before.rollout);
-    let new = if let Some(seat) = starts {
-        let claims = seat.claims.clone().unwrap_or_else(|| found.held().to_vec());
+    let new = if let Some(permit) = starts {
+        let claims = permit.claims.clone().unwrap_or_else(|| found.held().to_vec());
         let (rollout, since) = (order.or(rollout)?, now.wall);
         HostClaims { instance, rollout, since, claims, ticket: None }
     } else {

@@ -10,7 +10,7 @@ use crate::host::input::{Claim, Decision, Desired, Observed, Target, VersionFile
 use crate::host::state::{Attempt, Fact, HostState, Progress, Validation, ValidationResult};
 use crate::host::{claims, needs, publish, verdict};
 use crate::policy::{Policy, Step};
-use crate::rollout::{Need, Obstacle, Seat};
+use crate::rollout::{Need, Obstacle, Permit};
 use schema::digest::Digest;
 use schema::instruction::Instruction;
 use schema::keys::StatusState;
@@ -31,12 +31,12 @@ pub fn decide(state: &HostState, desired: &Desired, observed: &Observed, now: No
     let verdict = verdict::verdict(state, desired, (observed, obstacle), &plan);
     let report = publish::report(&plan, &verdict, (state, desired, observed), now);
     let starts = match (plan.actions.first().map(|planned| &planned.action), &decider.start) {
-        (Some(Action::Do(Effect::CommitStart { .. })), Some(Ok(seat))) => Some(seat),
+        (Some(Action::Do(Effect::CommitStart { .. })), Some(Ok(permit))) => Some(permit),
         _ => None,
     };
     let claims = claims::wanted(state, desired, (observed, obstacle), starts, now);
     publish::add(&mut plan, (&report, claims.as_ref()), (state, desired, observed), now);
-    Decision { plan, verdict, report, claims, rollout: starts.map(|seat| seat.guard.clone()) }
+    Decision { plan, verdict, report, claims, rollout: starts.map(|permit| permit.guard.clone()) }
 }
 
 /// Result of [`advance`].
@@ -91,7 +91,7 @@ struct Decider<'a> {
     now: Now,
     /// What the host takes when it starts, or what keeps it from starting; `None` if it is not ready to
     /// start.
-    start: Option<Result<Seat, Obstacle>>,
+    start: Option<Result<Permit, Obstacle>>,
 }
 
 fn hold(phase: Phase, because: Reason, requeue_at: Option<BootMillis>) -> Plan {
@@ -184,7 +184,7 @@ impl Decider<'_> {
 
     /// Returns what the host takes when it starts, or what keeps it from starting; `None` if it is not
     /// ready to start.
-    fn start(&self) -> Option<Result<Seat, Obstacle>> {
+    fn start(&self) -> Option<Result<Permit, Obstacle>> {
         let attempt = self.state.attempt.as_ref().filter(|a| !a.started && a.ended.is_none())?;
         let has_prefetched =
             attempt.prefetch.failed.is_none() && attempt.prefetch.due(&self.policy.steps.prefetch).is_none();
@@ -198,7 +198,7 @@ impl Decider<'_> {
             }
             let need = self.need_of_claims(attempt);
             let held = self.observed.published.as_ref().map(|published| &published.claims);
-            self.observed.brakes.seat(&attempt.instruction, (held, need), self.now.boot)
+            self.observed.brakes.permit(&attempt.instruction, (held, need), self.now.boot)
         })
     }
 

@@ -10,5 +10,5 @@ mod view;
 pub use policy::read_policy;
 pub use resolve::{resolve, unusable};
 pub use view::{
-    LimitView, Need, Obstacle, RecordTask, RolloutView, Seat, first_reads, governs, place, second_reads,
+    LimitView, Need, Obstacle, Permit, RecordTask, RolloutView, first_reads, governs, place, second_reads,
 };

@@ -22,13 +22,12 @@ pub fn resolve(version: &Version, found: &KeySnapshot, at: EpochSeconds) -> Roll
     if let Some(why) = unusable(&policy) {
         return none(Some(why));
     }
-    let hosts = || {
-        found.entries.iter().filter_map(|(key, entry)| {
-            matches!(Key::parse(key), Ok(Key::Host(_)))
-                .then(|| codec::read::<RosterEntry>(&entry.value).ok())?
-        })
-    };
-    let hosts: Vec<RosterEntry> = hosts().filter(|roster| roster.decommissioned.is_none()).collect();
+    // A host whose entry cannot be read starts nothing, so it does not raise a percentage.
+    let hosts = found.entries.iter().filter_map(|(key, entry)| match Key::parse(key) {
+        Ok(Key::Host(_)) => codec::read::<RosterEntry>(&entry.value).ok(),
+        _ => None,
+    });
+    let hosts: Vec<RosterEntry> = hosts.filter(|roster| roster.decommissioned.is_none()).collect();
     let limits = policy.limits.iter().map(|rule| resolve_limit(rule, &hosts)).collect();
     let record = RolloutRecord { limits, ..none(None) };
     let bytes = codec::write(&record).len();

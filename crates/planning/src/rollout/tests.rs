@@ -70,8 +70,10 @@ impl Found {
     /// The number that a host takes, or what holds it, after so many seconds without a change.
     fn number(&self, name: &str, seconds: u64) -> Result<Option<u32>, String> {
         let now = BootMillis(0).plus(Duration::from_secs(seconds));
-        let seat = self.view(name).seat(&FoundClaims::default(), Need::Claims, now);
-        seat.map(|seat| seat.claims.map(|claims| claims[0].number)).map_err(|obstacle| obstacle.to_string())
+        let permit = self.view(name).permit(&FoundClaims::default(), Need::Claims, now);
+        permit
+            .map(|permit| permit.claims.map(|claims| claims[0].number))
+            .map_err(|obstacle| obstacle.to_string())
     }
 }
 
@@ -135,7 +137,7 @@ fn a_policy_governs_what_is_triggered_after_it_was_created() {
         }
         assert_eq!(found.number("web0", 0), expected.map_err(str::to_owned), "{created} {written}");
     };
-    let lacks = Err("the limits of the rollout are not written down yet");
+    let lacks = Err("the record of the rollout is not written yet");
     check(10, 10, true, lacks);
     check(10, 55, true, lacks);
     check(51, 55, true, Ok(None));
@@ -184,10 +186,10 @@ fn hosts_that_wait_go_by_place_and_one_that_does_not_use_its_turn_is_passed_over
         let (at, of) = (BootMillis(90_000), (ORDER, &instruction().version));
         RolloutView::new(&host("web0"), of, &found.0, at).after(Some(&before))
     };
-    let seat = |view: &RolloutView| view.seat(&FoundClaims::default(), Need::Claims, BootMillis(125_000));
-    assert!(seat(&later(&found)).is_ok());
+    let permit = |view: &RolloutView| view.permit(&FoundClaims::default(), Need::Claims, BootMillis(125_000));
+    assert!(permit(&later(&found)).is_ok());
     found.claim(0, "web8");
-    assert!(seat(&later(&found)).is_err());
+    assert!(permit(&later(&found)).is_err());
 }
 
 #[test]
@@ -219,8 +221,8 @@ fn what_cannot_be_read_about_a_host_keeps_it_from_starting() {
     found.policy("[[limit]]\nby = \"labels.rack\"\nmax = 1\n", 10).with_record();
     assert!(found.number("h", 0).unwrap_err().starts_with("no limit can count it: labels.rack: "));
     let unreadable = FoundClaims { claims: None, revision: 5 };
-    let seat = of_web(3).view("web1").seat(&unreadable, Need::Claims, BootMillis(0));
-    assert!(seat.unwrap_err().to_string().contains("orchestrate claims release web1"));
+    let permit = of_web(3).view("web1").permit(&unreadable, Need::Claims, BootMillis(0));
+    assert!(permit.unwrap_err().to_string().contains("orchestrate claims release web1"));
 }
 
 #[test]
@@ -229,8 +231,8 @@ fn a_freeze_holds_a_host_that_needs_no_claims_too() {
     let freeze = Freeze { by: "ann".into(), reason: "x".into(), at: EpochSeconds(1), until: None };
     let key = Key::Freeze(schema::freeze::FreezeScope::Fleet, Token::new("t").unwrap());
     found.put(&key, &codec::write(&freeze), 90);
-    let seat = found.view("web0").seat(&FoundClaims::default(), Need::Nothing, BootMillis(0));
-    assert_eq!(seat.unwrap_err().to_string(), "the fleet is frozen by ann: x");
+    let permit = found.view("web0").permit(&FoundClaims::default(), Need::Nothing, BootMillis(0));
+    assert_eq!(permit.unwrap_err().to_string(), "the fleet is frozen by ann: x");
 }
 
 proptest! {

@@ -47,11 +47,11 @@ pub enum Obstacle {
     Refused(String),
     /// What the store says about the host itself cannot be used: its roster entry, a label or its claims.
     Unusable(String),
-    /// As many hosts are unavailable as the limit lets.
+    /// As many hosts are unavailable as the limit allows.
     Full {
         /// The limit.
         limit: Limit,
-        /// How many hosts it lets be unavailable.
+        /// How many hosts may be unavailable.
         max: u32,
         /// How many others hold a claim of it.
         used: usize,
@@ -75,9 +75,8 @@ impl fmt::Display for Obstacle {
         match self {
             Self::Frozen(by) => by.fmt(f),
             Self::NotRead => f.write_str("the limits of the rollout are being read"),
-            Self::NoRecord => f.write_str("the limits of the rollout are not written down yet"),
-            Self::Refused(why) => f.write_str(why),
-            Self::Unusable(why) => f.write_str(why),
+            Self::NoRecord => f.write_str("the record of the rollout is not written yet"),
+            Self::Refused(why) | Self::Unusable(why) => f.write_str(why),
             Self::Full { limit, max: 0, .. } => write!(f, "the limit of {limit} is 0"),
             Self::Full { limit, max, used, holders } => {
                 write!(f, "{used} of at most {max} hosts of {limit} are being updated: ")?;
@@ -109,7 +108,7 @@ pub enum Need {
 
 /// What a host that may start takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seat {
+pub struct Permit {
     /// What the start transaction compares.
     pub guard: RolloutGuard,
     /// The claims that the host has afterwards; `None` if they do not change.
@@ -168,7 +167,7 @@ impl LimitView {
         // Hosts that do not use their turn are passed over, one after the other.
         let passed = now.since(self.unchanged_since).as_secs() / PASSED_OVER_AFTER.as_secs();
         let ahead = self.ahead.len().saturating_sub(usize::try_from(passed).unwrap_or(usize::MAX));
-        if ahead == 0 && self.ahead.is_empty() {
+        if self.ahead.is_empty() {
             // Nobody waits, so nothing orders the hosts that come now: they spread over the free numbers.
             return Ok(free[place.0 as usize % free.len()]);
         }
@@ -327,8 +326,7 @@ impl RolloutView {
         self
     }
 
-    /// Returns what the host itself does about the record of its rollout.
-    /// `lacking_for` is how long it has known that the record is missing.
+    /// Returns what the host itself does about the record of its rollout. `lacking_for` is how long it has known that the record is missing.
     pub fn record_task(&self, lacking_for: Duration) -> RecordTask {
         match &self.resolving {
             _ if self.rules != Rules::NoRecord => RecordTask::None,
@@ -355,7 +353,7 @@ impl RolloutView {
     ///
     /// # Errors
     /// Returns the first obstacle.
-    pub fn seat(&self, held: &FoundClaims, need: Need, now: BootMillis) -> Result<Seat, Obstacle> {
+    pub fn permit(&self, held: &FoundClaims, need: Need, now: BootMillis) -> Result<Permit, Obstacle> {
         if let Some(why) = &self.unusable {
             return Err(Obstacle::Unusable(why.clone()));
         }
@@ -381,7 +379,7 @@ impl RolloutView {
         };
         if need == Need::Nothing {
             let claims = held.held().to_vec();
-            return Ok(Seat { guard, claims: held.claims.as_ref().map(|_| claims) });
+            return Ok(Permit { guard, claims: held.claims.as_ref().map(|_| claims) });
         }
         let mut claims = Vec::new();
         for view in &self.limits {
@@ -390,7 +388,7 @@ impl RolloutView {
             claims.push(HeldClaim { limit: view.limit.clone(), number, keep_failed: view.keep_failed });
         }
         let changes = !claims.is_empty() || held.claims.is_some();
-        Ok(Seat { guard, claims: changes.then_some(claims) })
+        Ok(Permit { guard, claims: changes.then_some(claims) })
     }
 
     /// Returns when a host that waits for its turn may pass over another one.

@@ -72,7 +72,7 @@ pub struct RolloutGuard {
     pub record_revision: i64,
     /// Revision that the policy must have if there is no record; 0 if there must be none.
     pub policy_revision: i64,
-    /// The limits that the host claims, and how many hosts each lets be unavailable.
+    /// The limits that the host claims, and how many hosts of each may be unavailable.
     pub limits: Vec<(Limit, u32)>,
 }
 

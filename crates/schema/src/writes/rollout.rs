@@ -14,7 +14,7 @@ use crate::snapshot::KeySnapshot;
 use crate::transaction::{Compare, Transaction};
 
 /// How many records are kept.
-pub const RECORDS_KEPT: usize = 100;
+const RECORDS_KEPT: usize = 100;
 /// How many old records one transaction deletes at most.
 const RECORDS_TO_DELETE: usize = 10;
 

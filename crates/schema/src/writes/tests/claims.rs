@@ -4,8 +4,9 @@ use super::*;
 use crate::limit::{Limit, LimitBy, Place};
 use crate::names::LimitValue;
 use crate::order::InstructionOrder;
-use crate::records::{HeldClaim, HostClaims, LimitClaim, Ticket};
+use crate::records::{HeldClaim, HostClaims, LimitClaim, RolloutRecord, Ticket};
 use crate::writes::claims::{FoundClaims, RolloutGuard};
+use crate::writes::rollout::write_record;
 
 const ORDER: InstructionOrder = InstructionOrder { epoch: 0, revision: 3 };
 
@@ -168,6 +169,32 @@ fn a_ticket_moves_with_its_queue_and_ends_with_the_lease() {
     assert!(matches!(commit_knowing(&mut store, &moves), Outcome::Applied(_)));
     assert_eq!(tickets_in(&store), [key(LimitBy::Group)]);
     assert_eq!(store.0.get(&key(LimitBy::Group)).map(|entry| entry.lease), Some(LEASE));
+}
+
+#[test]
+fn a_new_record_is_written_once_and_deletes_some_of_the_oldest() {
+    let check = |old: i64, deleted: usize| {
+        let (mut store, _) = claimed();
+        let order = |revision| InstructionOrder { epoch: 0, revision };
+        (1..=old).for_each(|revision| store.put(&Key::RolloutRecord(order(revision)), b"{}", 0));
+        let record =
+            RolloutRecord { version: version("v2"), at: EpochSeconds(1), limits: Vec::new(), refused: None };
+        let found = KeySnapshot { entries: store.0.entries.clone(), ..store.0 };
+        let keys = || found.entries.keys().map(String::as_str);
+        let transaction = write_record(order(old + 1), &record, &found, keys());
+        assert!(store.apply(&transaction));
+        let left: Vec<i64> = all_keys(&store)
+            .filter_map(|key| if let Key::RolloutRecord(order) = key { Some(order.revision) } else { None })
+            .collect();
+        let first = i64::try_from(deleted).unwrap() + 1;
+        assert_eq!(left, (first..=old + 1).collect::<Vec<_>>(), "{old} old ones");
+        assert!(!store.apply(&transaction), "there is one already");
+    };
+    check(0, 0);
+    check(99, 0);
+    check(100, 1);
+    check(105, 6);
+    check(150, 10);
 }
 
 /// A start has about 12 operations, and 3 for each limit; etcd allows 128.
