@@ -8,7 +8,9 @@
 use crate::clock;
 use crate::reconcile::{Reconcile, Wake};
 use etcd_session::{Deadline, Feed, FeedEvent, FeedOptions, Session, StoreError, jitter};
-use planning::rollout::{RecordTask, RolloutView, first_reads, resolve, second_reads};
+use planning::rollout::{
+    HolderTask, Holders, RecordTask, RolloutView, first_reads, mark, resolve, second_reads,
+};
 use schema::instruction::Instruction;
 use schema::keys::Prefix;
 use schema::names::HostName;
@@ -41,6 +43,8 @@ pub(crate) type KnownRollout = Option<Arc<(u64, RolloutView)>>;
 const READ_INTERVAL: Duration = Duration::from_secs(30);
 /// The same for a host far back in a queue, whose turn comes when the ticket that it watches is gone.
 const QUEUE_READ_INTERVAL: Duration = Duration::from_secs(300);
+/// Interval at which the first host that waits for a limit looks whether the agents of the holders run.
+const HOLDERS_INTERVAL: Duration = Duration::from_secs(20);
 /// Time after a change in which others that belong to it arrive.
 const DEBOUNCE: Duration = Duration::from_millis(20);
 /// Delay after a read that failed.
@@ -65,6 +69,8 @@ pub(crate) struct RolloutTask {
     again_at: Instant,
     /// Since when the record of the rollout has been missing.
     lacks_record_since: Option<Instant>,
+    /// When this host looks again after the holders of the claims that it waits for.
+    looks_after_at: Instant,
 }
 
 /// What wakes the task.
@@ -96,6 +102,7 @@ impl RolloutTask {
             read_at: 0,
             again_at: Instant::now(),
             lacks_record_since: None,
+            looks_after_at: Instant::now(),
         };
         (task, receiver)
     }
@@ -113,6 +120,40 @@ impl RolloutTask {
         }
         let of = (order, &wanted.instruction.version);
         Ok(RolloutView::new(&self.host, of, &found, clock::boot_millis()))
+    }
+
+    /// Looks after the hosts whose claims keep this one waiting. Returns true if it did something, so that
+    /// the rollout is to be read again.
+    async fn look_after(&self, holders: Holders, fence: Fence) -> Result<bool, StoreError> {
+        let deadline = Deadline::of_request();
+        let (keys, ranges) = holders.first_reads();
+        let mut found = self.session.read_all(&keys, &ranges, None, deadline).await?;
+        let more = holders.second_reads(&found);
+        if more.is_empty() {
+            return Ok(false);
+        }
+        let KeySnapshot { entries, .. } =
+            self.session.read_all(&more, &[], Some(found.revision), deadline).await?;
+        found.entries.extend(entries);
+        let tasks = holders.tasks(&found);
+        let has_tasks = !tasks.is_empty();
+        for task in tasks {
+            let mut transaction = match task {
+                HolderTask::Mark(host, lost_after) => {
+                    let seconds = lost_after.0.as_secs().cast_signed();
+                    let timer = self.session.grant_lease(seconds, deadline).await?;
+                    tracing::info!(%host, %lost_after, "the agent of a host that holds claims does not run");
+                    let by = (self.host.to_string(), clock::now().wall);
+                    let Some(transaction) = mark(&host, by, timer, &found) else { continue };
+                    transaction
+                }
+                HolderTask::Commit(transaction) => transaction,
+            };
+            fence.add_to(&mut transaction, &self.host);
+            let committed = self.session.commit(&transaction, deadline).await?;
+            tracing::info!(applied = committed.applied, "{}", transaction.name);
+        }
+        Ok(has_tasks)
     }
 
     /// Writes the record of the rollout, if this is the host that does. Returns true if it did something,
@@ -163,12 +204,23 @@ impl RolloutTask {
         self.lacks_record_since = Some(since).filter(|_| view.lacks_record());
         self.read_at = view.revision;
         let interval = if view.is_far_back() { QUEUE_READ_INTERVAL } else { READ_INTERVAL };
+        let holders = view.holders().filter(|_| self.looks_after_at <= Instant::now());
+        if let (Some(holders), Some(fence)) = (holders, wanted.fence) {
+            self.looks_after_at = Instant::now() + HOLDERS_INTERVAL;
+            if self.look_after(holders, fence).await? {
+                self.looks_after_at = Instant::now();
+                view = self.read(wanted).await?;
+            }
+        }
         self.follow(&view.ranges(), view.revision);
+        let looks_after = view.holders().is_some();
         let is_of_history = self.session.marks().history == wanted.history;
         if is_of_history && view.revision >= wanted.since {
             self.sender.send_replace(Some(Arc::new((wanted.history, view))));
         }
-        Ok(interval.mul_f64(0.5 + jitter()))
+        let interval = interval.mul_f64(0.5 + jitter());
+        // The first host that waits looks after the others.
+        Ok(if looks_after { interval.min(HOLDERS_INTERVAL) } else { interval })
     }
 }
 

@@ -8,8 +8,8 @@ use schema::codec;
 use schema::health::Health;
 use schema::keys::Key;
 use schema::records::{
-    DropStaleRequest, Event, Freeze, HostClaims, LimitClaim, LiveClaim, Maintenance, Report, RetryRequest,
-    RolloutPolicy, RolloutRecord, RosterEntry, ServiceRecord, StatusRecord, StoreIdentity,
+    DropStaleRequest, Event, Freeze, HostClaims, LimitClaim, LiveClaim, LostMark, Maintenance, Report,
+    RetryRequest, RolloutPolicy, RolloutRecord, RosterEntry, ServiceRecord, StatusRecord, StoreIdentity,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -46,6 +46,8 @@ fn rewrite(key: &str, value: &str) -> (&'static str, String) {
         Key::Claim(..) => ("claim", again::<LimitClaim>(value)),
         Key::Claimed(_) => ("claimed", again::<HostClaims>(value)),
         Key::Ticket(..) => ("ticket", value.to_owned()),
+        Key::LostMark(_) => ("lost mark", again::<LostMark>(value)),
+        Key::LostTimer(_) => ("lost timer", value.to_owned()),
     }
 }
 
@@ -59,7 +61,7 @@ fn values_of_the_store_that_an_earlier_version_wrote_are_read_and_written_alike(
         assert_eq!(Key::parse(key).expect(key).to_string(), *key);
         kinds.insert(kind);
     }
-    assert_eq!(kinds.len(), 23, "{kinds:?}");
+    assert_eq!(kinds.len(), 25, "{kinds:?}");
 }
 
 #[test]

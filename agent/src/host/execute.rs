@@ -103,7 +103,7 @@ impl Executor {
                 failpoint::reach("agent-before-start-transaction");
                 self.announce(context, decision, &effect).await?;
                 failpoint::reach("agent-after-start-transaction");
-                context.state.record(Fact::Started, &context.policy, clock::now(), jitter());
+                context.state.record(decision.started(), &context.policy, clock::now(), jitter());
             }
             Effect::Announce { .. } => {
                 self.save(context)?;

@@ -1,24 +1,8 @@
-//! Helpers to read files that people write: durations, the line of an error, the nearest known
-//! name.
-
-use schema::time::parse_duration;
-use serde::{Deserialize, Deserializer};
-use std::time::Duration;
+//! Helpers to read files that people write: the line of an error, the nearest known name.
 
 /// Returns the number of the first line that contains `part`, counted from 1.
 pub(super) fn line_of(text: &str, part: &str) -> Option<usize> {
     text.lines().position(|line| line.contains(part)).map(|at| at + 1)
-}
-
-/// A duration in the form that people write.
-#[derive(Debug, Clone, Copy)]
-pub struct Span(pub Duration);
-
-impl<'de> Deserialize<'de> for Span {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        parse_duration(&text).map(Span).map_err(serde::de::Error::custom)
-    }
 }
 
 /// Returns the number of the line at a byte offset, counted from 1.

@@ -65,8 +65,16 @@ pub fn every_agent() -> Vec<Grant> {
         Keys::Below(Prefix::Freezes),
         Keys::One(Key::RolloutPolicy),
     ];
-    // Any host can hold any number of a limit, wait in any queue, and write the record of a rollout.
-    let written = [Prefix::RunningVersions, Prefix::Rollouts, Prefix::Claims, Prefix::Queues];
+    // Any host can hold any number of a limit, wait in any queue, write the record of a rollout, and end
+    // the claims of a host that vanished.
+    let written = [
+        Prefix::RunningVersions,
+        Prefix::Rollouts,
+        Prefix::Claims,
+        Prefix::Claimed,
+        Prefix::Queues,
+        Prefix::Lost,
+    ];
     [grant(Access::Read, read), grant(Access::ReadWrite, written.map(Keys::Below))].concat()
 }
 
@@ -79,7 +87,6 @@ pub fn agent(host: &HostName, services: &BTreeSet<ServiceName>) -> Vec<Grant> {
         Key::Live(host.clone()),
         Key::Announced(host.clone()),
         Key::Report(host.clone()),
-        Key::Claimed(host.clone()),
     ];
     for kind in StatusType::of_agents() {
         written.extend(Key::statuses(&kind, host));

@@ -91,6 +91,10 @@ pub enum Key {
     Claimed(HostName),
     /// A ticket: a host waits for its turn in a limit. Attached to the live lease.
     Ticket(InstructionOrder, Limit, Place, HostName),
+    /// A mark that a host holds claims and that its agent does not run.
+    LostMark(HostName),
+    /// When this key is gone, a marked host is lost. Attached to a lease of that length.
+    LostTimer(HostName),
 }
 
 /// A key that is unknown or contains an invalid name.
@@ -132,6 +136,9 @@ const ROLLOUTS: &str = "/orchestrate/rollouts/";
 const CLAIMS: &str = "/orchestrate/claims/";
 const CLAIMED: &str = "/orchestrate/claimed/";
 const QUEUE: &str = "/orchestrate/queue/";
+const LOST: &str = "/orchestrate/lost/";
+const LOST_MARK: &str = "/orchestrate/lost/mark/";
+const LOST_TIMER: &str = "/orchestrate/lost/timer/";
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -161,6 +168,8 @@ impl fmt::Display for Key {
             Self::Ticket(order, limit, place, host) => {
                 write!(f, "{}{host}", Prefix::TicketAt(*order, limit.clone(), *place))
             }
+            Self::LostMark(host) => write!(f, "{LOST_MARK}{host}"),
+            Self::LostTimer(host) => write!(f, "{LOST_TIMER}{host}"),
         }
     }
 }
@@ -190,7 +199,9 @@ impl Key {
             | Self::Health(_, host)
             | Self::Maintenance(host)
             | Self::Claimed(host)
-            | Self::Ticket(.., host) => Some(host),
+            | Self::Ticket(.., host)
+            | Self::LostMark(host)
+            | Self::LostTimer(host) => Some(host),
             Self::CurrentVersion
             | Self::Store
             | Self::DropStale
@@ -213,9 +224,19 @@ impl Key {
 
     /// Returns the keys of a host in which nothing but the host's name varies. The others are found
     /// in the ranges of [`Prefix::BEFORE_HOST`].
-    pub fn of_host(host: &HostName) -> [Self; 7] {
-        [Self::Host, Self::Live, Self::Announced, Self::Report, Self::Retry, Self::Maintenance, Self::Claimed]
-            .map(|make| make(host.clone()))
+    pub fn of_host(host: &HostName) -> [Self; 9] {
+        [
+            Self::Host,
+            Self::Live,
+            Self::Announced,
+            Self::Report,
+            Self::Retry,
+            Self::Maintenance,
+            Self::Claimed,
+            Self::LostMark,
+            Self::LostTimer,
+        ]
+        .map(|make| make(host.clone()))
     }
 
     /// Parses a key of the store.
@@ -279,7 +300,7 @@ impl Key {
                 return Ok(make(ServiceName::new(service).map_err(name)?, host(rest)?));
             }
         }
-        let per_host: [PerHost; 7] = [
+        let per_host: [PerHost; 9] = [
             (HOSTS, Self::Host),
             (LIVE, Self::Live),
             (ANNOUNCED, Self::Announced),
@@ -287,6 +308,8 @@ impl Key {
             (RETRY, Self::Retry),
             (MAINTENANCE, Self::Maintenance),
             (CLAIMED, Self::Claimed),
+            (LOST_MARK, Self::LostMark),
+            (LOST_TIMER, Self::LostTimer),
         ];
         for (prefix, make) in per_host {
             if let Some(rest) = text.strip_prefix(prefix) {
@@ -403,11 +426,13 @@ pub enum Prefix {
     Queue(InstructionOrder, Limit),
     /// The ticket with one place in a queue.
     TicketAt(InstructionOrder, Limit, Place),
+    /// The marks and timers of hosts that hold claims and whose agents do not run.
+    Lost,
 }
 
 impl Prefix {
     /// The ranges that together hold every key but [`Key::SINGLE`].
-    pub const WHOLE: [Self; 18] = [
+    pub const WHOLE: [Self; 19] = [
         Self::RunningVersions,
         Self::Statuses,
         Self::Services,
@@ -426,6 +451,7 @@ impl Prefix {
         Self::Claims,
         Self::Claimed,
         Self::Queues,
+        Self::Lost,
     ];
 
     /// The ranges whose keys end in a host's name, after a version, type or service.
@@ -473,6 +499,7 @@ impl fmt::Display for Prefix {
             Self::TicketAt(order, limit, place) => {
                 write!(f, "{}{place}/", Self::Queue(*order, limit.clone()))
             }
+            Self::Lost => f.write_str(LOST),
         }
     }
 }
@@ -516,6 +543,8 @@ pub fn documented() -> Vec<DocumentedKey> {
         key(format!("{CLAIMS}<by>/<value>/<number>"), "JSON", "durable"),
         key(format!("{CLAIMED}{host}"), "JSON", "durable"),
         key(format!("{QUEUE}<id>/limit/<by>/<value>/<place>/{host}"), "empty", "live lease"),
+        key(format!("{LOST_MARK}{host}"), "JSON", "until the agent runs again, or the claims end"),
+        key(format!("{LOST_TIMER}{host}"), "empty", "a lease of `lost_after`"),
     ]
 }
 
@@ -580,7 +609,9 @@ mod tests {
                 Key::Resolving(order),
                 Key::Claim(limit.clone(), number),
                 Key::Claimed(host.clone()),
-                Key::Ticket(order, limit, Place(number), host),
+                Key::Ticket(order, limit, Place(number), host.clone()),
+                Key::LostMark(host.clone()),
+                Key::LostTimer(host),
             ] {
                 prop_assert_eq!(Key::parse(&key.to_string()).unwrap(), key);
             }

@@ -7,7 +7,7 @@ use crate::instruction::Instruction;
 use crate::names::{ServiceName, StepName, Token, Version};
 use crate::order::InstructionOrder;
 use crate::steps::StepPhase;
-use crate::time::BootMillis;
+use crate::time::{BootMillis, Span};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -113,6 +113,9 @@ pub enum Conclusion {
     /// The attempt ended without success.
     #[serde(rename = "fail_attempt")]
     AttemptFailed,
+    /// The host gives up: it has not proven the version in the time that its rollout allows.
+    #[serde(rename = "give_up")]
+    GaveUp,
     /// Apply and validation of the version of the attempt succeeded.
     #[serde(rename = "record_proven")]
     Proven {
@@ -180,6 +183,7 @@ impl fmt::Display for Conclusion {
             Self::CycleBegan { version, converge: false, .. } => write!(f, "validate {version}"),
             Self::CycleEnded { .. } => f.write_str("conclude validation"),
             Self::AttemptFailed => f.write_str("conclude the attempt as failed"),
+            Self::GaveUp => f.write_str("give up the update"),
             Self::Proven { version } => write!(f, "record version {version} as proven"),
             Self::FollowsFile { .. } => f.write_str("follow the version file"),
         }
@@ -263,6 +267,11 @@ pub enum Reason {
     },
     /// What the host sees of the services that it needs has changed.
     ServicesChanged,
+    /// The update has taken longer than its rollout allows.
+    TooSlow {
+        /// The time that it had.
+        within: Span,
+    },
     /// A freeze stands.
     Frozen {
         /// What is frozen, by whom and why.
@@ -314,6 +323,9 @@ impl fmt::Display for Reason {
             Self::Held { step } => return write!(f, "step {step} said \"not yet\""),
             Self::Lacks { service } => return write!(f, "it needs {service}"),
             Self::ServicesChanged => "a service that it needs has changed",
+            Self::TooSlow { within } => {
+                return write!(f, "it has not succeeded {within} after the start");
+            }
             Self::Frozen { by } => by,
             Self::Limited { why } | Self::Rollout { why } => why,
             Self::ExternalDriver => "versions are applied by a script here (driver = \"external\")",

@@ -2,7 +2,8 @@
 //! during sleep (`CLOCK_BOOTTIME`). A suspended machine or a jump of the wall clock therefore
 //! neither shortens nor lengthens a deadline. Wall time is only for display.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
 use std::time::Duration;
 
 /// A point in time, in milliseconds since boot, including sleep.
@@ -89,6 +90,36 @@ pub fn format_duration(duration: Duration) -> String {
         }
     }
     if text.is_empty() { "0s".into() } else { text }
+}
+
+/// A duration in the form that people write. In files and in the store it is text, such as `"90s"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub Duration);
+
+impl fmt::Display for Span {
+    /// Writes one number in the largest unit in which the duration is whole; it reads back exactly.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = self.0.as_millis();
+        let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
+        let whole = |(size, _): &(u128, &str)| millis >= *size && millis.is_multiple_of(*size);
+        match units.into_iter().find(whole) {
+            Some((size, unit)) => write!(f, "{}{unit}", millis / size),
+            None => f.write_str("0s"),
+        }
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        parse_duration(&text).map(Span).map_err(serde::de::Error::custom)
+    }
 }
 
 /// A delay that doubles with each failure, between two bounds, and varies at random.
@@ -188,6 +219,7 @@ mod tests {
         #[test]
         fn a_short_duration_reads_back(seconds in 0u64..86_400) {
             let duration = Duration::from_secs(seconds);
+            prop_assert_eq!(parse_duration(&Span(duration).to_string()).unwrap(), duration);
             let read = parse_duration(&format_duration(duration)).unwrap();
             // Two units are kept: from one hour on, the seconds are dropped.
             prop_assert!(duration >= read && duration - read < Duration::from_secs(60));

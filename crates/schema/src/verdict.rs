@@ -6,6 +6,7 @@ use crate::names::{StepName, Token, Version};
 use crate::records::{REASON_MAX_BYTES, Wait};
 use crate::steps::{StepEnd, StepPhase};
 use crate::store_trust::WentBack;
+use crate::time::Span;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -307,6 +308,12 @@ impl Failure {
         let code = if let StepEnd::Exited { code } = end { Some(code) } else { None };
         let reason = cut(&format!("{phase} step {step} {end}"), REASON_MAX_BYTES);
         Self { phase, step, code, reason, end: Some(end) }
+    }
+
+    /// Returns the failure of an update that took longer than its rollout allows, at this step.
+    pub fn too_slow(phase: StepPhase, step: StepName, within: Span) -> Self {
+        let reason = format!("{phase} step {step} had not succeeded {within} after the start");
+        Self { phase, step, code: None, reason, end: None }
     }
 }
 

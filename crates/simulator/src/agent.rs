@@ -14,10 +14,12 @@ use planning::host::{
     StepReport, StoreWrite, Target, VersionFile, advance, reassess, store_view,
 };
 use planning::policy::Policy;
+use planning::rollout::Holders;
 use schema::followed::{FollowedKeys, Scope};
-use schema::names::{StepName, Token};
+use schema::names::{HostName, StepName, Token};
 use schema::plan::{Action, Effect};
 use schema::records::{LiveClaim, MachineInfo, RosterEntry, STORE_FORMAT, StoreIdentity};
+use schema::snapshot::KeySnapshot;
 use schema::steps::StepPhase;
 use schema::store_marks::Marks;
 use schema::store_trust::StoreTrust;
@@ -48,6 +50,8 @@ pub(crate) type Step<T = ()> = Result<T, Interrupt>;
 pub(crate) struct PendingWrite {
     pub(crate) write: StoreWrite,
     pub(crate) effect: Effect,
+    /// The fact if it is a start that is committed.
+    pub(crate) started: Fact,
     pub(crate) fence: Fence,
     pub(crate) expected: ExpectedKeys,
     /// What the agent knew when it decided to write. A repetition writes the same.
@@ -66,13 +70,17 @@ pub(crate) enum Pending {
 }
 
 /// What the task of the rollout waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RolloutTask {
     Idle,
     Reads,
     BeginsRecord,
     ReadsRoster,
     WritesRecord,
+    ReadsHolders(Holders),
+    /// The lease of a lost host's timer is granted.
+    GrantsTimer(HostName, KeySnapshot),
+    ChangesHolder,
 }
 
 /// A read of the mirror whose answer is awaited.
@@ -385,6 +393,7 @@ impl Agent {
             version_file,
             cannot_record: None,
             settings_untrusted: None,
+            has_brakes: store_view::has_brakes(&self.followed),
             brakes: self.brakes.known(),
             bad_roster: store_view::bad_roster(&self.followed, &self.state.host),
             instance: &self.instance,

@@ -21,6 +21,8 @@ pub struct Summary {
     pub starts: u64,
     /// Those of them that took claims of limits.
     pub with_claims: u64,
+    /// Hosts that were lost, so that their claims ended.
+    pub lost: u64,
 }
 
 impl std::ops::AddAssign for Summary {
@@ -29,6 +31,7 @@ impl std::ops::AddAssign for Summary {
         self.revisions += other.revisions;
         self.starts += other.starts;
         self.with_claims += other.with_claims;
+        self.lost += other.lost;
     }
 }
 
@@ -47,6 +50,8 @@ pub(crate) struct Fleet {
     pub(crate) originals: usize,
     pub(crate) backup: Option<Store>,
     pub(crate) final_version: Version,
+    /// The machine that never starts again after the faults have ended.
+    pub(crate) dead: Option<usize>,
 }
 
 impl Fleet {
@@ -72,7 +77,7 @@ impl Fleet {
         world.at(LOOK_MILLIS, Event::LawsLook);
         let final_version = Version::new("final").unwrap_or_else(|_| unreachable!("a version"));
         let agents = (0..hosts).map(|_| None).collect();
-        Self { world, agents, originals: hosts, backup: None, final_version }
+        Self { world, agents, originals: hosts, backup: None, final_version, dead: None }
     }
 
     /// Runs the simulation to its end.
@@ -99,11 +104,13 @@ impl Fleet {
             revisions: laws.revisions,
             starts: laws.starts,
             with_claims: laws.limits.counted,
+            lost: laws.limits.lost,
         }
     }
 
     fn check_end(&self) -> Result<(), Violation> {
-        for (machine, agent) in self.world.machines.iter().zip(&self.agents).take(self.originals) {
+        let all = self.world.machines.iter().zip(&self.agents).take(self.originals).enumerate();
+        for (_, (machine, agent)) in all.filter(|(number, _)| self.dead != Some(*number)) {
             let Some(agent) = agent else {
                 return Err(Violation { law: "I4", what: format!("no agent runs on {}", machine.host) });
             };
@@ -152,7 +159,7 @@ impl Fleet {
             Event::AgentStarts { machine } => self.start_agent(machine)?,
             Event::Boots { machine } => {
                 let now = self.world.now;
-                if !self.world.machines[machine].is_on {
+                if !self.world.machines[machine].is_on && self.dead != Some(machine) {
                     self.world.machines[machine].boot(now);
                     let starts = self.world.rng.u64(500..5_000);
                     self.world.after(starts, Event::AgentStarts { machine });

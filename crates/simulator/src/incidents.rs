@@ -1,25 +1,25 @@
 //! What people and faults do to a simulated fleet.
 
-use crate::agent::Agent;
 use crate::fleet::{Fleet, LOOK_MILLIS};
-use crate::laws::Writer;
 use crate::machine::{Disk, Machine, Truth};
-use crate::scenario::{Incident, Quality};
+use crate::scenario::Incident;
 use crate::violation::Violation;
 use crate::world::{Event, World};
 use planning::rollout::{governs, resolve};
+use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::instruction::Epoch;
 use schema::keys::{Key, Prefix};
 use schema::limit::LimitBy;
 use schema::names::{EventId, HostName, LimitValue, Role, Token, Version};
-use schema::records::{Freeze, LimitRule, LimitSize, RolloutPolicy, RosterEntry, StoreIdentity};
-use schema::time::EpochSeconds;
+use schema::records::{Freeze, HostClaims, LimitRule, LimitSize, RolloutPolicy, RosterEntry, StoreIdentity};
+use schema::time::{EpochSeconds, Span};
 use schema::transaction::Transaction;
 use schema::writes::act::{Act, EventLog};
 use schema::writes::{operator, rollout};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Returns one of two names of roles and groups.
 fn some_role(number: u32) -> Role {
@@ -45,7 +45,10 @@ fn policy_of(seed: u64) -> RolloutPolicy {
             limits.push(LimitRule { by, max, values, keep_failed });
         }
     }
-    RolloutPolicy { limits }
+    let seconds = |rng: &mut fastrand::Rng, most| Span(Duration::from_secs(rng.u64(10..most)));
+    let lost_after = (rng.u32(0..4) > 0).then(|| seconds(&mut rng, 90));
+    let progress_deadline = rng.bool().then(|| seconds(&mut rng, 900));
+    RolloutPolicy { limits, lost_after, progress_deadline }
 }
 
 impl Fleet {
@@ -74,7 +77,7 @@ impl Fleet {
         self.world.after(lasts, Event::Boots { machine });
     }
 
-    fn reinstall(&mut self, machine: usize) {
+    pub(crate) fn reinstall(&mut self, machine: usize) {
         self.power_off(machine, 30_000);
         self.world.machines[machine].disk = Disk::default();
         self.world.machines[machine].truth = Truth::new(self.world.scenario.apply_steps());
@@ -83,8 +86,12 @@ impl Fleet {
     pub(crate) fn look(&mut self) -> Result<(), Violation> {
         let world = &mut self.world;
         for number in 0..world.machines.len() {
-            let can_write = self.agents[number].as_ref().is_some_and(|agent| agent.can_write(world));
-            world.laws.look(number, &world.machines[number], can_write, world.now)?;
+            let agent = self.agents[number].as_ref();
+            let can_write = agent.is_some_and(|agent| agent.can_write(world));
+            let goes_on = can_write && agent.is_some_and(|agent| agent.intent(world).is_under_way);
+            let machine = &world.machines[number];
+            world.laws.look(number, machine, can_write, world.now)?;
+            world.laws.limits.look(&machine.host, goes_on, world.now)?;
         }
         world.after(LOOK_MILLIS, Event::LawsLook);
         Ok(())
@@ -141,12 +148,19 @@ impl Fleet {
                 let change = self.policy_change(&policy_of(seed));
                 change.into_iter().for_each(|change| self.operate(change));
             }
-            Incident::ReleaseClaims(machine) => {
-                let host = self.world.machines[machine].host.clone();
-                let mut found = self.world.store.read(&[Key::Claimed(host.clone())]);
-                found.entries.extend(self.world.store.list(&Prefix::Claims).entries);
-                let act = self.act("claims release");
-                self.operate(rollout::release_claims(&host, &found, &act));
+            Incident::LimitFleet(max, seconds) => {
+                let (max, values) = (LimitSize::Hosts(max), BTreeMap::new());
+                let limit = LimitRule { by: LimitBy::Fleet, max, values, keep_failed: Some(false) };
+                let lost_after = Some(Span(Duration::from_secs(seconds)));
+                let policy = RolloutPolicy { limits: vec![limit], lost_after, progress_deadline: None };
+                self.policy_change(&policy).into_iter().for_each(|change| self.operate(change));
+            }
+            Incident::ReleaseClaims(machine) => self.release(machine),
+            Incident::PowerOffHolder(lasts) => {
+                self.holder().into_iter().for_each(|machine| self.power_off(machine, lasts));
+            }
+            Incident::CutHolder(lasts) => {
+                self.holder().into_iter().for_each(|machine| self.cut(machine, lasts));
             }
             Incident::ChangeRoster(machine) => {
                 let host = self.world.machines[machine].host.clone();
@@ -164,12 +178,12 @@ impl Fleet {
     }
 
     /// Sends a transaction of an operator. Others may write before it arrives.
-    fn operate(&mut self, transaction: Transaction) {
+    pub(crate) fn operate(&mut self, transaction: Transaction) {
         let delay = self.world.rng.u64(1..500);
         self.world.after(delay, Event::OperatorCommits(transaction));
     }
 
-    fn trigger(&mut self, version: &Version) {
+    pub(crate) fn trigger(&mut self, version: &Version) {
         let found = self.world.store.read(&[Key::CurrentVersion, Key::Store]);
         let act = self.act("trigger_update");
         self.operate(operator::set_target(version, false, &found, &act));
@@ -197,7 +211,7 @@ impl Fleet {
     }
 
     /// Returns the transaction that writes a policy; `None` if the store has no identity.
-    fn policy_change(&mut self, policy: &RolloutPolicy) -> Option<Transaction> {
+    pub(crate) fn policy_change(&mut self, policy: &RolloutPolicy) -> Option<Transaction> {
         let found = self.world.store.read(&[Key::Store, Key::RolloutPolicy]);
         let identity = found.get(&Key::Store).and_then(|e| StoreIdentity::read(&e.value).ok())?;
         let act = self.act("policy set");
@@ -205,14 +219,14 @@ impl Fleet {
     }
 
     /// Returns the lineage that most hosts belong to.
-    fn lineage(&self) -> Option<Token> {
+    pub(crate) fn lineage(&self) -> Option<Token> {
         let remembered = || self.agents.iter().flatten().filter_map(|agent| agent.state.store.as_ref());
         let count = |lineage: &Token| remembered().filter(|memory| memory.lineage == *lineage).count();
         remembered().map(|memory| memory.lineage.clone()).max_by_key(count)
     }
 
     /// Accepts the store with the lineage of most hosts, and the next epoch.
-    fn accept(&mut self, version: &Version) {
+    pub(crate) fn accept(&mut self, version: &Version) {
         let found = self.world.store.read_all(&[Key::Store, Key::RolloutPolicy], &[Prefix::Freezes]);
         let identity = found.get(&Key::Store).and_then(|e| StoreIdentity::read(&e.value).ok());
         let Some(lineage) = self.lineage() else { return };
@@ -226,8 +240,8 @@ impl Fleet {
     fn restore(&mut self) {
         let Some(backup) = self.backup.clone() else { return };
         self.world.store.restore(&backup, self.world.now);
-        let World { laws, store, .. } = &mut self.world;
-        laws.restored(store);
+        let World { laws, store, now, .. } = &mut self.world;
+        laws.restored(store, *now);
         self.world.check_leases();
         for machine in 0..self.world.machines.len() {
             self.cut(machine, 100);
@@ -251,7 +265,7 @@ impl Fleet {
             self.operate(transaction);
         }
         let act = self.act("hosts decommission");
-        self.operate(rollout::release_claims(&host, &found, &act));
+        self.operate(rollout::release_claims(&host, false, &found, &act));
         let back = self.add_host(&host);
         self.world.after(lasts.max(1_000), Event::OperatorCommits(back));
     }
@@ -280,7 +294,7 @@ impl Fleet {
     }
 
     /// Removes the oldest freeze.
-    fn unfreeze(&mut self) {
+    pub(crate) fn unfreeze(&mut self) {
         let found = self.world.store.list(&Prefix::Freezes);
         let act = self.act("unfreeze");
         if let Some(FrozenBy { scope, token: Some(token), .. }) = FrozenBy::all(&found).next() {
@@ -288,7 +302,29 @@ impl Fleet {
         }
     }
 
-    fn add_host(&mut self, host: &HostName) -> Transaction {
+    /// Returns a machine whose host holds claims.
+    pub(crate) fn holder(&mut self) -> Option<usize> {
+        let claimed = self.world.store.list(&Prefix::Claimed).entries;
+        let holds = |machine: &Machine| {
+            let entry = claimed.get(&Key::Claimed(machine.host.clone()).to_string());
+            let claims = entry.and_then(|entry| codec::read::<HostClaims>(&entry.value).ok());
+            claims.is_some_and(|claims| !claims.claims.is_empty())
+        };
+        let machines = self.world.machines.iter().enumerate().take(self.originals);
+        let holders: Vec<usize> = machines.filter(|(_, m)| holds(m)).map(|(number, _)| number).collect();
+        self.world.rng.choice(holders)
+    }
+
+    /// Releases the claims of a host, as `orchestrate claims release` does.
+    pub(crate) fn release(&mut self, machine: usize) {
+        let host = self.world.machines[machine].host.clone();
+        let mut found = self.world.store.read(&[Key::Claimed(host.clone())]);
+        found.entries.extend(self.world.store.list(&Prefix::Claims).entries);
+        let act = self.act("claims release");
+        self.operate(rollout::release_claims(&host, true, &found, &act));
+    }
+
+    pub(crate) fn add_host(&mut self, host: &HostName) -> Transaction {
         let since = self.world.wall();
         let role = self.world.rng.bool().then(|| some_role(self.world.rng.u32(0..2)));
         let group = self.world.rng.bool().then(|| some_role(self.world.rng.u32(0..2)));
@@ -296,73 +332,5 @@ impl Fleet {
         let found = self.world.store.read(&[Key::Host(host.clone())]);
         let act = self.act("hosts add");
         operator::add_host(host, &entry, &found, &act)
-    }
-
-    /// Ends all faults, and asks for a last version that works.
-    pub(crate) fn heal(&mut self) -> Result<(), Violation> {
-        self.world.note(|| "-- all faults end".to_owned());
-        let version = self.final_version.clone();
-        self.world.scenario.versions.push((version.clone(), Quality::Good));
-        // Limits that let hosts go, so that all are done in time.
-        let all = u32::try_from(self.originals).unwrap_or(u32::MAX);
-        let limit = |rng: &mut fastrand::Rng, by| {
-            let max = LimitSize::Hosts(rng.u32(all.div_ceil(4)..=all));
-            LimitRule { by, max, values: BTreeMap::new(), keep_failed: None }
-        };
-        let by = [LimitBy::Fleet, LimitBy::Role, LimitBy::Group];
-        let limits: Vec<LimitRule> = by.map(|by| limit(&mut self.world.rng, by)).into_iter().collect();
-        let policy = RolloutPolicy { limits };
-        let has_policy = self.world.store.entry(&Key::RolloutPolicy.to_string()).is_some();
-        if let Some(change) = has_policy.then(|| self.policy_change(&policy)).flatten() {
-            self.world.commit(&change, &Writer::Operator)?;
-        }
-        self.world.scenario.network = Default::default();
-        // Copies are switched off.
-        for machine in self.originals..self.world.machines.len() {
-            self.agents[machine] = None;
-            self.world.machines[machine].turn_off();
-            self.world.machines[machine].booted_at = u64::MAX;
-        }
-        for machine in 0..self.originals {
-            let host = self.world.machines[machine].host.clone();
-            let back = self.add_host(&host);
-            self.operate(back);
-            self.world.machines[machine].link.is_up = true;
-            if !self.world.machines[machine].is_on {
-                self.world.after(0, Event::Boots { machine });
-            } else if self.agents[machine].is_none() {
-                self.world.after(0, Event::AgentStarts { machine });
-            }
-        }
-        self.world.after(0, Event::OperatorLooks);
-        Ok(())
-    }
-
-    /// Accepts the store if a host says that it went back, and triggers the last version if it is not
-    /// the desired one.
-    pub(crate) fn insist(&mut self) {
-        let version = self.final_version.clone();
-        let current = self.world.store.entry(&Key::CurrentVersion.to_string());
-        let is_desired = current.is_some_and(|entry| entry.value == version.as_str().as_bytes());
-        let lineage = self.lineage();
-        let needs_operator = |agent: &Agent| {
-            agent.state.store.as_ref().is_some_and(|m| m.went_back.is_some()) || agent.is_in_other_store()
-        };
-        // A host that took another store for its own belongs to no fleet: it is installed again.
-        for machine in 0..self.originals {
-            let strays = |agent: &Agent| {
-                agent.state.store.as_ref().is_some_and(|memory| Some(&memory.lineage) != lineage.as_ref())
-            };
-            if self.agents[machine].as_ref().is_some_and(strays) {
-                self.reinstall(machine);
-            }
-        }
-        self.unfreeze();
-        if self.agents.iter().flatten().any(needs_operator) {
-            self.accept(&version);
-        } else if !is_desired {
-            self.trigger(&version);
-        }
-        self.world.after(20_000, Event::OperatorLooks);
     }
 }

@@ -109,11 +109,11 @@ impl Laws {
     }
 
     /// Takes over the content of a store that was restored from a backup.
-    pub(crate) fn restored(&mut self, store: &Store) {
+    pub(crate) fn restored(&mut self, store: &Store, now: u64) {
         let before = std::mem::take(self);
         (self.revisions, self.starts) = (before.revisions, before.starts);
         self.limits = before.limits;
-        self.limits.restored(store);
+        self.limits.restored(store, now);
         for prefix in [Prefix::RunningVersions, Prefix::Statuses, Prefix::Lives] {
             for (key, entry) in store.list(&prefix).entries {
                 let change = Change { key, revision: entry.mod_revision, entry: Some(entry) };
@@ -169,6 +169,7 @@ impl Laws {
         changes: &[Change],
         writer: &Writer,
         machines: &[Machine],
+        now: u64,
     ) -> Result<(), Violation> {
         self.revisions += u64::from(!changes.is_empty());
         if let Writer::Host(machine, intent) = writer
@@ -190,7 +191,7 @@ impl Laws {
             }),
             Writer::Operator | Writer::Lease | Writer::Backup => None,
         };
-        self.limits.note(changes, by_host)?;
+        self.limits.note(changes, by_host, now)?;
         let hosts: BTreeSet<HostName> =
             changes.iter().filter_map(|change| self.take(change, writer)).collect();
         for host in &hosts {

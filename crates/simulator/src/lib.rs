@@ -9,6 +9,7 @@ mod agent;
 mod claim;
 mod claiming;
 mod fleet;
+mod healing;
 mod incidents;
 mod laws;
 mod limit_laws;

@@ -1,4 +1,4 @@
-//! The law about limits (R1), checked against what hosts do, and not against what they claim: a
+//! The laws about limits (R1 and R4), checked against what hosts do, and not against what they claim: a
 //! host counts from its start until it is listed, or until it gives up.
 
 use crate::machine::Machine;
@@ -6,19 +6,24 @@ use crate::store::{Change, Store};
 use crate::violation::{Violation, broken};
 use schema::codec;
 use schema::instruction::Epoch;
-use schema::keys::{Key, StatusState};
+use schema::keys::{Key, Prefix, StatusState};
 use schema::limit::Limit;
 use schema::names::{HostName, StatusType};
 use schema::order::InstructionOrder;
-use schema::records::{LimitClaim, RolloutPolicy, RolloutRecord, RosterEntry};
-use std::collections::BTreeMap;
+use schema::records::{HostClaims, LimitClaim, RolloutPolicy, RolloutRecord, RosterEntry, StoreIdentity};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Time within which a host that goes on with its update has taken its claims again, in milliseconds.
+const TAKEN_AGAIN_WITHIN: u64 = 120_000;
 
 /// A host between its start and its end.
 #[derive(Debug, Clone)]
 struct Disturbed {
     order: InstructionOrder,
     /// The limits that count the host; none if it needed no claims, or gave up.
-    limits: Vec<Limit>,
+    limits: BTreeSet<Limit>,
+    /// Those of which its claims ended because it was lost, or in a store that went back.
+    excused: BTreeSet<Limit>,
     needed_nothing: bool,
     /// The machine that started, and how many apply steps had begun on it.
     machine_id: String,
@@ -45,8 +50,14 @@ pub(crate) struct LimitLaws {
     claims: BTreeMap<(Limit, u32), HostName>,
     /// The start that is being committed.
     starting: Option<Starting>,
-    /// True after a restore: claims that were given since the backup are gone.
-    is_restored: bool,
+    /// Since when the agents of hosts have not run; a host without an entry has a running one, or none ever.
+    vanished: BTreeMap<HostName, u64>,
+    /// After how many milliseconds each host that holds claims is lost.
+    lost_after: BTreeMap<HostName, u64>,
+    /// Since when a host that goes on with its update could have taken again the claims that it lacks.
+    lacking_since: BTreeMap<HostName, u64>,
+    /// Number of hosts that were lost.
+    pub(crate) lost: u64,
     /// Number of starts that took claims.
     pub(crate) counted: u64,
 }
@@ -107,17 +118,73 @@ impl LimitLaws {
     }
 
     /// The store went back.
-    pub(crate) fn restored(&mut self, store: &Store) {
-        *self = Self { is_restored: true, counted: self.counted, ..Self::default() };
-        let claims = store.list(&schema::keys::Prefix::Claims).entries;
-        claims.into_iter().for_each(|(key, entry)| self.take_claim(&key, Some(&entry.value)));
+    pub(crate) fn restored(&mut self, store: &Store, now: u64) {
+        self.claims.clear();
+        self.starting = None;
+        let found = store.read_all(&[], &[Prefix::Claims, Prefix::Claimed, Prefix::Lives]);
+        for (key, entry) in &found.entries {
+            self.take(key, Some(&entry.value), now);
+        }
+        let is_live = |host: &HostName| found.get(&Key::Live(host.clone())).is_some();
+        let known: BTreeSet<HostName> =
+            self.lost_after.keys().chain(self.disturbed.keys()).cloned().collect();
+        self.vanished = known.into_iter().filter(|host| !is_live(host)).map(|host| (host, now)).collect();
+        // Hosts take again what they have taken since the backup, if it knows limits.
+        let identity = store.entry(&Key::Store.to_string()).and_then(|e| StoreIdentity::read(&e.value).ok());
+        let has_brakes = identity.is_some_and(|identity| identity.has_brakes);
+        for (host, disturbed) in &mut self.disturbed {
+            disturbed.limits.retain(|_| has_brakes);
+            let claims = &self.claims;
+            let lacks = |limit: &&Limit| !claims.iter().any(|((of, _), by)| of == *limit && by == host);
+            disturbed.excused = disturbed.limits.iter().filter(lacks).cloned().collect();
+        }
     }
 
-    fn take_claim(&mut self, key: &str, value: Option<&[u8]>) {
-        let Ok(Key::Claim(limit, number)) = Key::parse(key) else { return };
-        match value.and_then(|value| codec::read::<LimitClaim>(value).ok()) {
-            Some(claim) => drop(self.claims.insert((limit, number), claim.host)),
-            None => drop(self.claims.remove(&(limit, number))),
+    fn take(&mut self, key: &str, value: Option<&[u8]>, now: u64) {
+        match Key::parse(key) {
+            Ok(Key::Claim(limit, number)) => {
+                match value.and_then(|value| codec::read::<LimitClaim>(value).ok()) {
+                    Some(claim) => drop(self.claims.insert((limit, number), claim.host)),
+                    None => drop(self.claims.remove(&(limit, number))),
+                }
+            }
+            Ok(Key::Claimed(host)) => {
+                if let Some(claims) = value.and_then(|value| codec::read::<HostClaims>(value).ok()) {
+                    self.lost_after.insert(host, claims.lost_after.0.as_millis() as u64);
+                }
+            }
+            Ok(Key::Live(host)) if value.is_none() => drop(self.vanished.insert(host, now)),
+            Ok(Key::Live(host)) => drop(self.vanished.remove(&host)),
+            _ => {}
+        }
+    }
+
+    /// R1: a host that goes on with its update takes again the claims that ended without its doing.
+    /// `goes_on` is true if it does, and can write.
+    pub(crate) fn look(&mut self, host: &HostName, goes_on: bool, now: u64) -> Result<(), Violation> {
+        let lacks = self.disturbed.get(host).is_some_and(|disturbed| !disturbed.excused.is_empty());
+        if !lacks || !goes_on {
+            self.lacking_since.remove(host);
+            return Ok(());
+        }
+        let since = *self.lacking_since.entry(host.clone()).or_insert(now);
+        if now - since < TAKEN_AGAIN_WITHIN {
+            return Ok(());
+        }
+        broken("R1", format!("{host} goes on with its update and does not take its claims again"))
+    }
+
+    /// R4: nobody but its host and operators ends a claim, unless the host is lost.
+    fn check_end(&mut self, host: &HostName, now: u64) -> Result<(), Violation> {
+        self.lost += 1;
+        let lost_after = self.lost_after.get(host).copied().unwrap_or_default();
+        match self.vanished.get(host) {
+            Some(since) if now - since >= lost_after => Ok(()),
+            Some(since) => broken(
+                "R4",
+                format!("the claims of {host} end {} ms after it vanished, not {lost_after}", now - since),
+            ),
+            None => broken("R4", format!("the claims of {host} end, and its agent runs")),
         }
     }
 
@@ -126,10 +193,13 @@ impl LimitLaws {
         &mut self,
         changes: &[Change],
         writer: Option<HostWriter<'_>>,
+        now: u64,
     ) -> Result<(), Violation> {
+        let before: BTreeSet<(HostName, Limit)> =
+            self.claims.iter().map(|((limit, _), host)| (host.clone(), limit.clone())).collect();
         for change in changes {
             let value = change.entry.as_ref().map(|entry| entry.value.as_slice());
-            self.take_claim(&change.key, value);
+            self.take(&change.key, value, now);
         }
         if let Some(writer) = writer.filter(|writer| writer.starts && !changes.is_empty()) {
             self.check_start(writer.machine)?;
@@ -142,18 +212,48 @@ impl LimitLaws {
                         self.began.remove(&writer.machine.machine_id);
                     }
                 }
-                // A host that gave up releases its claims, and an operator may at any time.
-                Ok(Key::Claimed(host)) if !writer.is_some_and(|writer| writer.is_under_way) => {
-                    let held =
-                        |limit: &Limit| self.claims.iter().any(|((of, _), by)| of == limit && *by == host);
-                    if let Some(disturbed) = self.disturbed.get_mut(&host) {
-                        disturbed.limits.retain(held);
-                    }
-                }
+                Ok(Key::Claimed(host)) => self.note_claims(&host, (&before, writer), now)?,
                 _ => {}
             }
         }
         self.check_claims()
+    }
+
+    /// The claims of a host have changed. `before` are those of all hosts before.
+    fn note_claims(
+        &mut self,
+        host: &HostName,
+        (before, writer): (&BTreeSet<(HostName, Limit)>, Option<HostWriter<'_>>),
+        now: u64,
+    ) -> Result<(), Violation> {
+        let held: BTreeSet<&Limit> =
+            self.claims.iter().filter(|(_, by)| *by == host).map(|((limit, _), _)| limit).collect();
+        let ended = before.iter().any(|(by, limit)| by == host && !held.contains(limit));
+        let disturbed = self.disturbed.get_mut(host);
+        match writer {
+            Some(writer) if writer.machine.host != *host => {
+                if let Some(disturbed) = disturbed {
+                    disturbed.excused =
+                        disturbed.limits.iter().filter(|l| !held.contains(l)).cloned().collect();
+                }
+                return if ended { self.check_end(host, now) } else { Ok(()) };
+            }
+            // A host under way keeps its claims.
+            Some(writer) if writer.is_under_way => {
+                if let Some(disturbed) = disturbed {
+                    disturbed.excused.retain(|limit| !held.contains(limit));
+                }
+            }
+            // A host that gave up releases its claims, and an operator may at any time.
+            _ => {
+                if let Some(disturbed) = disturbed {
+                    disturbed.excused.retain(|limit| !held.contains(limit));
+                    let excused = &disturbed.excused;
+                    disturbed.limits.retain(|limit| held.contains(limit) || excused.contains(limit));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// R1: no start leaves more hosts unavailable than the record allows.
@@ -163,9 +263,6 @@ impl LimitLaws {
             return Ok(());
         };
         let Starting { order, limits, is_forbidden, needs_nothing, .. } = starting;
-        if self.is_restored {
-            return Ok(());
-        }
         if is_forbidden {
             return broken("R1", format!("{host} starts, and its rollout has no record that lets it"));
         }
@@ -174,19 +271,22 @@ impl LimitLaws {
         if !is_counted && !needs_nothing {
             return broken("R1", format!("{host} starts without a claim of every limit of its rollout"));
         }
-        let before = self.disturbed.get(host).map(|disturbed| disturbed.limits.clone()).unwrap_or_default();
-        let counted = if is_counted && !needs_nothing {
+        let before = self.disturbed.get(host);
+        let before = before.map(|before| (before.limits.clone(), before.excused.clone()));
+        let (counted, mut excused) = if is_counted && !needs_nothing {
             self.counted += u64::from(!limits.is_empty());
-            limits.iter().map(|(limit, _)| limit.clone()).collect()
+            (limits.iter().map(|(limit, _)| limit.clone()).collect(), BTreeSet::new())
         } else {
-            before
+            before.unwrap_or_default()
         };
+        excused.retain(|limit| !holds(limit));
         self.began.insert(machine.machine_id.clone(), order);
         self.disturbed.insert(
             host.clone(),
             Disturbed {
                 order,
                 limits: counted,
+                excused,
                 needed_nothing: needs_nothing,
                 machine_id: machine.machine_id.clone(),
                 applies: machine.truth.applies,
@@ -196,7 +296,9 @@ impl LimitLaws {
             let unavailable: Vec<&HostName> = self
                 .disturbed
                 .iter()
-                .filter(|(_, disturbed)| disturbed.limits.contains(limit))
+                .filter(|(_, disturbed)| {
+                    disturbed.limits.contains(limit) && !disturbed.excused.contains(limit)
+                })
                 .map(|(host, _)| host)
                 .collect();
             if unavailable.len() > *max as usize {
@@ -213,11 +315,8 @@ impl LimitLaws {
 
     /// R1: every host between its start and its end holds its claims.
     fn check_claims(&self) -> Result<(), Violation> {
-        if self.is_restored {
-            return Ok(());
-        }
         for (host, disturbed) in &self.disturbed {
-            for limit in &disturbed.limits {
+            for limit in disturbed.limits.difference(&disturbed.excused) {
                 if !self.claims.iter().any(|((of, _), by)| of == limit && by == host) {
                     return broken("R1", format!("{host} is unavailable and holds no claim of {limit}"));
                 }

@@ -2,6 +2,7 @@
 //! find each of them.
 
 use schema::keys::Key;
+use schema::limit::CLAIM_NUMBERS;
 use schema::plan::{Action, Effect, Plan};
 use schema::steps::StepPhase;
 use schema::transaction::{Compare, Operation, Transaction};
@@ -53,6 +54,20 @@ impl Mutation {
         in_transaction("a start takes no claims", |t| {
             t.operations
                 .retain(|o| !matches!(o, Operation::Put { key: Key::Claim(..) | Key::Claimed(_), .. }));
+        }),
+        in_transaction("a vanished host is lost at once", |t| {
+            t.operations.retain(|o| !matches!(o, Operation::Put { key: Key::LostTimer(_), .. }));
+        }),
+        in_transaction("a host that is back stays marked as vanished", |t| {
+            if t.operations.iter().any(|o| matches!(o, Operation::Put { key: Key::Live(_), .. })) {
+                t.operations.retain(|o| !matches!(o, Operation::Delete(Key::LostMark(_))));
+            }
+        }),
+        in_transaction("a lost host that is back takes no claims", |t| {
+            let is_again = |key: &Key| matches!(key, Key::Claim(_, number) if *number >= CLAIM_NUMBERS / 2);
+            if t.operations.iter().any(|o| is_again(o.key())) {
+                t.operations.retain(|o| !matches!(o.key(), Key::Claim(..) | Key::Claimed(_)));
+            }
         }),
         in_transaction("the start does not compare the roster entry", |t| {
             if is_of_host(t) {

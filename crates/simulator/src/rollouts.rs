@@ -4,15 +4,22 @@
 use crate::agent::{Agent, RolloutTask, Step};
 use crate::world::{Answer, Call, Event, Task, World};
 use planning::host::Target;
-use planning::rollout::{RecordTask, RolloutView, resolve};
+use planning::rollout::{HolderTask, RecordTask, RolloutView, mark, resolve};
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::order::InstructionOrder;
+use schema::transaction::Transaction;
 use schema::writes::Fence;
 use schema::writes::rollout::{begin_resolving, record_keys, write_record};
 use std::time::Duration;
 
 impl Agent {
+    fn fence(&self) -> Option<Fence> {
+        let (live_lease, live_revision) = self.claim.held()?;
+        let store_revision = self.followed.keys.revision_of(&Key::Store);
+        Some(Fence { live_revision, live_lease, store_revision })
+    }
+
     fn instruction(&self) -> Option<Instruction> {
         match &self.target {
             Target::Known(instruction) => Some(instruction.clone()),
@@ -45,6 +52,14 @@ impl Agent {
         world.send(self.machine, self.process, Task::Rollout, call);
     }
 
+    fn change_holder(&mut self, world: &mut World, mut transaction: Transaction) {
+        let Some(fence) = self.fence() else { return };
+        fence.add_to(&mut transaction, &self.state.host);
+        self.rollout_task = RolloutTask::ChangesHolder;
+        let intent = self.intent(world);
+        self.commit(world, Task::Rollout, transaction, intent);
+    }
+
     pub(crate) fn rollout_answer(&mut self, world: &mut World, answer: Answer) -> Step {
         let task = std::mem::replace(&mut self.rollout_task, RolloutTask::Idle);
         self.rollout_due(world);
@@ -58,20 +73,40 @@ impl Agent {
                 let since = *self.lacks_record_since.get_or_insert(world.now);
                 self.lacks_record_since = Some(since).filter(|_| view.lacks_record());
                 let task = view.record_task(Duration::from_millis(world.now - since));
+                let holders = view.holders();
                 if !self.brakes.take(view) {
                     return Ok(());
                 }
                 if task == RecordTask::Write {
                     self.read_roster(world, order);
                 } else if task == RecordTask::Begin
-                    && let Some((live_lease, live_revision)) = self.claim.held()
+                    && let Some(fence) = self.fence()
                 {
-                    let store_revision = self.followed.keys.revision_of(&Key::Store);
-                    let fence = Fence { live_revision, live_lease, store_revision };
                     let transaction = begin_resolving(&self.state.host, fence, order);
                     self.rollout_task = RolloutTask::BeginsRecord;
                     let intent = self.intent(world);
                     self.commit(world, Task::Rollout, transaction, intent);
+                } else if let Some(holders) = holders {
+                    self.rollout_task = RolloutTask::ReadsHolders(holders.clone());
+                    world.send(self.machine, self.process, Task::Rollout, Call::Holders(holders));
+                }
+            }
+            (RolloutTask::ReadsHolders(holders), Answer::Read(found)) => {
+                // The others have their turn at the next read.
+                match holders.tasks(&found).into_iter().next() {
+                    Some(HolderTask::Mark(host, lost_after)) => {
+                        self.rollout_task = RolloutTask::GrantsTimer(host, found);
+                        let call = Call::Grant(lost_after.0.as_secs().cast_signed());
+                        world.send(self.machine, self.process, Task::Rollout, call);
+                    }
+                    Some(HolderTask::Commit(transaction)) => self.change_holder(world, transaction),
+                    None => {}
+                }
+            }
+            (RolloutTask::GrantsTimer(host, found), Answer::Granted(timer)) => {
+                let by = (self.state.host.to_string(), world.wall());
+                if let Some(transaction) = mark(&host, by, timer, &found) {
+                    self.change_holder(world, transaction);
                 }
             }
             (RolloutTask::BeginsRecord, Answer::Committed(committed, _)) if committed.applied => {

@@ -70,8 +70,14 @@ pub(crate) enum Incident {
     Unfreeze,
     /// An operator writes a rollout policy, drawn from this seed.
     SetPolicy(u64),
+    /// An operator writes a policy with a limit for the fleet, and after how many seconds hosts are lost.
+    LimitFleet(u32, u64),
     /// An operator releases the claims of a host.
     ReleaseClaims(usize),
+    /// A machine whose host holds claims is off for this time.
+    PowerOffHolder(u64),
+    /// The same machine cannot reach the store for this time.
+    CutHolder(u64),
     /// A host gets another role and group.
     ChangeRoster(usize),
     /// A host is decommissioned, and added again after this time.
@@ -160,6 +166,9 @@ impl Scenario {
         if rng.u32(0..5) == 0 {
             scenario.add_restore(rng);
         }
+        if rng.u32(0..4) == 0 {
+            scenario.add_vanishing(rng);
+        }
         scenario.incidents.sort_by_key(|(at, _)| *at);
         scenario
     }
@@ -171,7 +180,7 @@ impl Scenario {
             1 => rng.u64(5_000..60_000),
             _ => rng.u64(MINUTE..10 * MINUTE),
         };
-        match rng.u32(0..37) {
+        match rng.u32(0..41) {
             0..8 => Incident::Trigger(rng.usize(0..self.versions.len())),
             8 => Incident::Unset,
             9..11 => Incident::Retry(host),
@@ -190,6 +199,8 @@ impl Scenario {
             30 => Incident::ChangeRoster(host),
             31..35 => Incident::SetPolicy(rng.u64(..)),
             35 => Incident::ReleaseClaims(host),
+            36..38 => Incident::PowerOffHolder(lasts),
+            38..40 => Incident::CutHolder(lasts),
             _ => Incident::Decommission(host, lasts),
         }
     }
@@ -203,6 +214,21 @@ impl Scenario {
         if rng.u32(0..3) > 0 {
             let accept = rng.u64(restore..self.heals_at);
             self.incidents.push((accept, Incident::Accept(rng.usize(0..self.versions.len()))));
+        }
+    }
+
+    /// Hosts vanish while they hold claims that others wait for.
+    fn add_vanishing(&mut self, rng: &mut fastrand::Rng) {
+        let begin = rng.u64(MINUTE..2 * MINUTE);
+        self.incidents.push((begin, Incident::LimitFleet(rng.u32(1..3), rng.u64(10..120))));
+        for _ in 0..rng.u32(1..4) {
+            let trigger = rng.u64(begin..self.heals_at);
+            self.incidents.push((trigger, Incident::Trigger(rng.usize(0..self.versions.len()))));
+            let vanishes = trigger + rng.u64(500..2 * MINUTE);
+            let lasts = rng.u64(MINUTE / 2..8 * MINUTE);
+            let incident =
+                if rng.bool() { Incident::PowerOffHolder(lasts) } else { Incident::CutHolder(lasts) };
+            self.incidents.push((vanishes, incident));
         }
     }
 

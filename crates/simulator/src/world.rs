@@ -6,7 +6,7 @@ use crate::mutation::Mutation;
 use crate::scenario::Scenario;
 use crate::store::{Change, Committed, Store};
 use crate::violation::Violation;
-use planning::rollout::{first_reads, second_reads};
+use planning::rollout::{Holders, first_reads, second_reads};
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Token};
 use schema::order::InstructionOrder;
@@ -40,6 +40,8 @@ pub(crate) enum Call {
     ReadAll(Vec<Key>, Vec<Prefix>),
     /// What a host reads about its rollout.
     Rollout(HostName, InstructionOrder),
+    /// What a host reads about the hosts that keep it waiting.
+    Holders(Holders),
     Grant(i64),
     KeepAlive(i64),
     SecondsLeft(i64),
@@ -273,6 +275,11 @@ impl World {
                 ranges.extend(second_reads(&host, order, &found));
                 Answer::Read(self.store.read_all(&keys, &ranges))
             }
+            Call::Holders(holders) => {
+                let (mut keys, ranges) = holders.first_reads();
+                keys.extend(holders.second_reads(&self.store.read_all(&keys, &ranges)));
+                Answer::Read(self.store.read_all(&keys, &ranges))
+            }
             Call::Grant(seconds) => {
                 let lease = self.store.grant(seconds, now);
                 self.check_leases();
@@ -322,7 +329,7 @@ impl World {
 
     /// Checks the laws after changes, and delivers these to the watches.
     pub(crate) fn publish(&mut self, changes: &[Change], writer: &Writer) -> Result<(), Violation> {
-        self.laws.note(changes, writer, &self.machines)?;
+        self.laws.note(changes, writer, &self.machines, self.now)?;
         for machine in 0..self.machines.len() {
             let Some((process, connection)) = self.machines[machine].watch else { continue };
             let watched = &self.machines[machine].watched;

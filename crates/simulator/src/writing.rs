@@ -43,7 +43,9 @@ impl Agent {
         };
         let intent = Intent { starts, ..self.intent(world) };
         let deadline = world.now + REQUEST_MILLIS;
-        let pending = PendingWrite { write, effect, fence, expected, intent, deadline, reads_back: false };
+        let started = decision.started();
+        let pending =
+            PendingWrite { write, effect, started, fence, expected, intent, deadline, reads_back: false };
         self.send_write(world, Box::new(pending));
         Ok(())
     }
@@ -146,7 +148,7 @@ impl Agent {
     pub(crate) fn written_at(&mut self, world: &mut World, pending: PendingWrite, revision: i64) -> Step {
         self.boundary(world)?;
         self.failures = 0;
-        let PendingWrite { write, effect, .. } = pending;
+        let PendingWrite { write, effect, started, .. } = pending;
         let published = match write.applied(&mut self.state, revision) {
             Ok(published) => published,
             Err(refusal) => {
@@ -159,7 +161,7 @@ impl Agent {
         self.record(world, Fact::ReportWritten);
         self.boundary(world)?;
         if let Effect::CommitStart { .. } = effect {
-            self.record(world, Fact::Started);
+            self.record(world, started);
         }
         Ok(())
     }

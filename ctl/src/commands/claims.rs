@@ -9,8 +9,9 @@ use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::limit::Limit;
 use schema::names::HostName;
-use schema::records::LimitClaim;
+use schema::records::{LimitClaim, LostMark};
 use schema::snapshot::KeySnapshot;
+use schema::writes::claims::FoundClaims;
 use schema::writes::rollout::release_claims;
 use serde_json::{Value, json};
 
@@ -43,27 +44,67 @@ pub(super) async fn claims(options: Claims, store: &Store<'_>, output: &mut Outp
     }
 }
 
+/// What is known of the agent of a host that holds claims.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Agent {
+    Live,
+    /// It does not run; the time is given if another host saw that.
+    Vanished(Option<String>),
+    /// It has not run for so long that the host counts as lost.
+    Lost,
+    NotKnown,
+}
+
+impl Agent {
+    fn of(host: &HostName, found: &KeySnapshot) -> Self {
+        if found.get(&Key::Live(host.clone())).is_some() {
+            return Self::Live;
+        }
+        if FoundClaims::read(host, found).claims.is_some_and(|claims| claims.lost) {
+            return Self::Lost;
+        }
+        let mark = found.get(&Key::LostMark(host.clone()));
+        let mark = mark.and_then(|entry| codec::read::<LostMark>(&entry.value).ok());
+        Self::Vanished(mark.and_then(|mark| rfc3339(mark.at)))
+    }
+
+    fn is_live(&self) -> Option<bool> {
+        (*self != Self::NotKnown).then_some(*self == Self::Live)
+    }
+
+    fn vanished_at(&self) -> Option<&str> {
+        if let Self::Vanished(at) = self { at.as_deref() } else { None }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Live => "live".into(),
+            Self::Vanished(Some(at)) => format!("none since {at}"),
+            Self::Vanished(None) => "none".into(),
+            Self::Lost => "lost".into(),
+            Self::NotKnown => "not known".into(),
+        }
+    }
+}
+
 async fn list(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let found = store.session.read_ranges(&[Prefix::Claims, Prefix::Lives], store.deadline).await?;
+    let ranges = [Prefix::Claims, Prefix::Lives, Prefix::Claimed, Prefix::Lost];
+    let found = store.session.read_ranges(&ranges, store.deadline).await?;
     let mut rows = Vec::new();
     let mut list = Vec::new();
     for (key, entry) in &found.entries {
         let Ok(Key::Claim(limit, number)) = Key::parse(key) else { continue };
         let claim = codec::read::<LimitClaim>(&entry.value).ok();
         let host = claim.as_ref().map(|claim| claim.host.clone());
-        let is_live = host.as_ref().map(|host| found.get(&Key::Live(host.clone())).is_some());
+        let agent = host.as_ref().map_or(Agent::NotKnown, |host| Agent::of(host, &found));
         let since = claim.as_ref().and_then(|claim| rfc3339(claim.since));
         list.push(json!({
-            "by": limit.by, "value": limit.value, "number": number, "host": host, "live": is_live,
+            "by": limit.by, "value": limit.value, "number": number, "host": host,
+            "live": agent.is_live(), "vanished_at": agent.vanished_at(), "lost": agent == Agent::Lost,
             "since": since, "rollout": claim.as_ref().map(|claim| claim.rollout.to_string()),
         }));
-        let agent = match is_live {
-            Some(true) => "live",
-            Some(false) => "none",
-            None => "not known",
-        };
         let host = host.map_or("cannot be read".into(), |host| host.to_string());
-        rows.push([limit.to_string(), number.to_string(), host, agent.to_owned(), since.unwrap_or_default()]);
+        rows.push([limit.to_string(), number.to_string(), host, agent.text(), since.unwrap_or_default()]);
     }
     output.answer(&json!({ "claims": list, "revision": found.revision }), |_| {});
     if !output.is_json() {
@@ -102,7 +143,7 @@ pub(super) async fn release_all(
             return Ok(());
         }
         let act = store.act(verb, None).await?;
-        let release = release_claims(host, &found, &act);
+        let release = release_claims(host, false, &found, &act);
         if store.session.commit_act(&release, &act, store.deadline).await?.applied {
             return Ok(());
         }
@@ -119,12 +160,14 @@ async fn release(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let (found, held) = read(host, store).await?;
-    if held.is_empty() && found.get(&Key::Claimed(host.clone())).is_none() {
+    let claims = FoundClaims::read(host, &found);
+    let is_released = claims.claims.as_ref().is_some_and(|claims| claims.released && claims.ticket.is_none());
+    if held.is_empty() && (claims.revision == 0 || is_released) {
         return Err(Failure::no(format!("host {host} holds no claim and does not wait for one")));
     }
     let act = store.act("claims release", Some(reason)).await?;
     let committed =
-        store.session.commit_act(&release_claims(host, &found, &act), &act, store.deadline).await?;
+        store.session.commit_act(&release_claims(host, true, &found, &act), &act, store.deadline).await?;
     if !committed.applied {
         return Err(Failure::cannot_tell(
             "the claims changed during the command; nothing was written, repeat the command",

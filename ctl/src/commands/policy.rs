@@ -9,7 +9,7 @@ use clap::Subcommand;
 use planning::rollout::read_policy;
 use schema::codec;
 use schema::keys::{Key, Prefix};
-use schema::records::{LimitRule, RolloutPolicy};
+use schema::records::{LOST_AFTER, LimitRule, PROGRESS_DEADLINE, RolloutPolicy};
 use schema::writes::rollout::set_policy;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -95,7 +95,11 @@ async fn set(file: &Path, store: &Store<'_>, output: &mut Output) -> Result<Exit
 }
 
 fn json_of(policy: &RolloutPolicy) -> Value {
-    json!({ "limits": policy.limits })
+    json!({
+        "limits": policy.limits,
+        "lost_after": policy.lost_after.unwrap_or(LOST_AFTER),
+        "progress_deadline": policy.progress_deadline.unwrap_or(PROGRESS_DEADLINE),
+    })
 }
 
 fn answer(policy: &RolloutPolicy, json: &mut Value, output: &mut Output) {
@@ -113,4 +117,9 @@ fn answer(policy: &RolloutPolicy, json: &mut Value, output: &mut Output) {
         [rule.by.to_string(), rule.max.to_string(), values.join(" "), keeps.to_owned()]
     };
     output.table(["LIMIT BY", "MAX", "VALUES", "KEEP FAILED"], policy.limits.iter().map(row));
+    let lost_after = policy.lost_after.unwrap_or(LOST_AFTER);
+    let deadline = policy.progress_deadline.unwrap_or(PROGRESS_DEADLINE);
+    output::note(&format!(
+        "a host that is not done {deadline} after its start gives up; one that vanished is lost after {lost_after}"
+    ));
 }

@@ -6,21 +6,25 @@ use super::context::{Store, now};
 use super::host_rollout::read_rollout;
 use super::record::write_record;
 use crate::exit::Failure;
-use planning::rollout::{Need, RolloutView};
+use planning::rollout::{HolderTask, Holders, Need, RolloutView, mark};
 use schema::instruction::{Epoch, Instruction};
 use schema::keys::Key;
 use schema::names::{HostName, Token};
 use schema::records::HostClaims;
 use schema::snapshot::KeySnapshot;
-use schema::time::BootMillis;
+use schema::time::{BootMillis, Span};
 use schema::writes::claims::FoundClaims;
 use schema::writes::host::StartGuard;
 use schema::writes::one_shot::OneShot;
+use std::time::Duration;
 
 /// Number of times that a start is tried if others start at the same time.
 const TRIES: u32 = 5;
 /// Stands for the agent in the claims of a script.
 const SCRIPT: &str = "script";
+/// Time after which the claims of a script end if the host has no agent. A script that takes longer should
+/// run beside an agent.
+const LOST_AFTER: Span = Span(Duration::from_secs(60 * 60));
 
 /// Takes the claims of a host, if its rollout has limits. `is_installed` is true if the host runs a version.
 /// Returns why the host may not start now; `None` if
@@ -49,7 +53,12 @@ pub(super) async fn claim(
         let need = if is_installed && !is_disturbed { Need::Claims } else { Need::Nothing };
         let permit = match view.permit(&held, need, BootMillis(0)) {
             Ok(permit) => permit,
-            Err(obstacle) => return Ok(Some(obstacle.to_string())),
+            Err(obstacle) => {
+                if let Some(holders) = view.holders() {
+                    look_after(host, holders, store).await?;
+                }
+                return Ok(Some(obstacle.to_string()));
+            }
         };
         let Some(claims) = permit.claims else { return Ok(None) };
         let target = found.get(&Key::CurrentVersion);
@@ -61,7 +70,8 @@ pub(super) async fn claim(
             rollout: Some(permit.guard),
         };
         let instance = Token::new(SCRIPT).map_err(Failure::usage)?;
-        let claims = HostClaims { instance, rollout: order, since, claims, ticket: None };
+        let none = HostClaims::none(instance, order, since);
+        let claims = HostClaims { claims, lost_after: LOST_AFTER, ..none };
         let live = found.get(&Key::Live(host.clone())).map(|entry| entry.mod_revision);
         let shot = OneShot { host: host.clone(), lease: 0, live_revision: live };
         let transaction = shot.start(&guard, &claims, &found);
@@ -71,6 +81,30 @@ pub(super) async fn claim(
         held_back = "other hosts start at the same time".into();
     }
     Ok(Some(held_back))
+}
+
+/// Looks after the hosts whose claims keep this one waiting, as an agent does: one that vanished is marked,
+/// and a later call ends its claims.
+async fn look_after(host: &HostName, holders: Holders, store: &Store<'_>) -> Result<(), Failure> {
+    let (session, deadline) = (&store.session, store.deadline);
+    let (keys, ranges) = holders.first_reads();
+    let mut found = session.read_all(&keys, &ranges, None, deadline).await?;
+    let more = holders.second_reads(&found);
+    found.entries.extend(session.read_all(&more, &[], Some(found.revision), deadline).await?.entries);
+    for task in holders.tasks(&found) {
+        let transaction = match task {
+            HolderTask::Mark(vanished, lost_after) => {
+                let timer = session.grant_lease(lost_after.0.as_secs().cast_signed(), deadline).await?;
+                mark(&vanished, (host.to_string(), now()), timer, &found)
+            }
+            HolderTask::Commit(transaction) => Some(transaction),
+        };
+        if let Some(transaction) = transaction {
+            // Refused if somebody else did it, or if the host is back.
+            session.commit(&transaction, deadline).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Reads everything that the start of a host depends on, at one revision.

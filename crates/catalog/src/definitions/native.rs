@@ -4,9 +4,10 @@
 use crate::definitions::service::{
     CheckDefinition, CheckKind, DefinitionError, Parsed, ServiceAddress, ServiceDefinition, check_id,
 };
-use crate::text::{Span, line_at, with_nearest};
+use crate::text::{line_at, with_nearest};
 use schema::health::CheckStatus;
 use schema::names::{InterfaceName, ServiceName, Tag};
+use schema::time::Span;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

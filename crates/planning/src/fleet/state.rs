@@ -226,7 +226,9 @@ impl Fleet {
             | Key::Resolving(_)
             | Key::Claim(..)
             | Key::Claimed(_)
-            | Key::Ticket(..) => {}
+            | Key::Ticket(..)
+            | Key::LostMark(_)
+            | Key::LostTimer(_) => {}
         }
     }
 

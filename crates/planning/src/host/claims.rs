@@ -6,10 +6,11 @@ use crate::host::input::{Desired, Observed};
 use crate::host::state::HostState;
 use crate::policy::Policy;
 use crate::rollout::{Obstacle, Permit, place};
+use schema::digest::Digest;
 use schema::freeze::FreezeScope;
-use schema::limit::Limit;
+use schema::limit::{CLAIM_NUMBERS, Limit};
 use schema::plan::AttemptCause;
-use schema::records::{Driver, HeldClaim, HostClaims, Ticket};
+use schema::records::{Driver, HeldClaim, HostClaims, LOST_AFTER, Ticket};
 use schema::time::Now;
 use schema::writes::claims::FoundClaims;
 
@@ -38,6 +39,10 @@ impl HostState {
     }
 }
 
+/// Claims that are taken again get a number from here on. Whoever holds a lower one keeps it; the first
+/// host that waits for the limit moves the claim down when there is a free number.
+const TAKEN_AGAIN_FROM: u32 = CLAIM_NUMBERS / 2;
+
 /// Returns the claims and the ticket that the host has from now on; `None` if the store holds exactly
 /// those. `obstacle` keeps a host from starting that is ready to; `starts` is what a host that starts
 /// takes.
@@ -55,44 +60,67 @@ pub(super) fn wanted(
         (None, Some(_)) => &nothing,
         (None, None) => return None,
     };
-    let order = state.attempt.as_ref().map(|attempt| attempt.instruction.order);
     let before = found.claims.as_ref();
-    let (instance, since) = (observed.instance.clone(), before.map_or(now.wall, |before| before.since));
-    let rollout = before.map(|before| before.rollout);
-    let new = if let Some(permit) = starts {
-        let claims = permit.claims.clone().unwrap_or_else(|| found.held().to_vec());
-        let (rollout, since) = (order.or(rollout)?, now.wall);
-        HostClaims { instance, rollout, since, claims, ticket: None }
-    } else {
-        let ticket = ticket(state, (observed, obstacle), found);
-        let claims = kept(state, desired.policy, observed, found);
-        let rollout = if claims.is_empty() { order.or(rollout)? } else { rollout.or(order)? };
-        HostClaims { instance, rollout, since, claims, ticket }
+    // A value that cannot be read stays: the claims that it names would never be released.
+    if before.is_none() && found.revision != 0 {
+        return None;
+    }
+    let order = state.attempt.as_ref().map(|attempt| attempt.instruction.order);
+    let none = |order| HostClaims::none(observed.instance.clone(), order, now.wall);
+    // A store without brakes was restored from before the first policy: nobody counts there.
+    let taken = state.claims.as_ref().filter(|_| observed.has_brakes);
+    let base = before.or(taken).cloned().or_else(|| order.map(none))?;
+    let kept = kept(state, desired.policy, (observed, found), base);
+    let new = match starts {
+        Some(permit) => {
+            // A host that needs no claims keeps those that it has.
+            let taken = permit.claims.clone().filter(|_| !permit.guard.limits.is_empty());
+            let lost_after = permit.times.map_or(LOST_AFTER, |times| times.lost_after);
+            HostClaims { claims: taken.unwrap_or(kept.claims), lost_after, ..none(order?) }
+        }
+        None => HostClaims { ticket: ticket(state, (observed, obstacle), found), ..kept },
     };
-    let is_same = match before {
-        Some(before) => before.claims == new.claims && before.ticket == new.ticket,
-        // A value that cannot be read stays: the claims that it names would never be released.
-        None if found.revision != 0 => return None,
-        None => new.is_empty(),
-    };
+    let is_same = before.map_or(new.is_empty(), |before| *before == new);
     // A start writes its claims again, for its own rollout.
     let is_same = is_same && (starts.is_none() || new.is_empty());
     (!is_same).then_some(new)
 }
 
-fn kept(state: &HostState, policy: &Policy, observed: &Observed, found: &FoundClaims) -> Vec<HeldClaim> {
-    let held = found.held();
-    let is_own = found.claims.as_ref().is_some_and(|claims| claims.instance == *observed.instance);
+/// Returns what the host keeps of its claims. `base` is what it has, or had.
+fn kept(
+    state: &HostState,
+    policy: &Policy,
+    (observed, found): (&Observed, &FoundClaims),
+    base: HostClaims,
+) -> HostClaims {
+    let is_own = base.instance == *observed.instance;
     // A script claims and releases for itself. The claims of an earlier life of the host stay until the
     // host is proven: nobody knows what that life left behind.
     if policy.driver == Driver::External || !is_own && state.listing().is_none() {
-        return held.to_vec();
+        return HostClaims { claims: found.held().to_vec(), ..base };
     }
-    match state.kept_claims(policy) {
-        Kept::All => held.to_vec(),
-        Kept::OfFailed => held.iter().filter(|claim| claim.keep_failed).cloned().collect(),
-        Kept::None => Vec::new(),
+    let is_kept: fn(&HeldClaim) -> bool = match state.kept_claims(policy) {
+        Kept::All => |_| true,
+        Kept::OfFailed => |claim| claim.keep_failed,
+        Kept::None => |_| false,
+    };
+    let is_valid = observed.has_brakes && !base.released;
+    let taken = state.claims.as_ref().filter(|_| is_valid).map_or(&[][..], |taken| &taken.claims);
+    let lacks = |claim: &&HeldClaim| found.held().iter().all(|held| held.limit != claim.limit);
+    let again = taken.iter().filter(lacks).map(|claim| {
+        let digest = Digest::default().text(observed.write_id.as_str()).text(&claim.limit.path()).finish();
+        let number = TAKEN_AGAIN_FROM + (digest % u64::from(CLAIM_NUMBERS - TAKEN_AGAIN_FROM)) as u32;
+        HeldClaim { number, ..claim.clone() }
+    });
+    let claims: Vec<HeldClaim> = found.held().iter().cloned().chain(again).filter(is_kept).collect();
+    let released = base.released && state.in_progress_version.is_some();
+    if claims.is_empty() {
+        // Whoever holds nothing waits, if at all, for its own rollout.
+        let order = state.attempt.as_ref().map_or(base.rollout, |attempt| attempt.instruction.order);
+        let none = HostClaims::none(observed.instance.clone(), order, base.since);
+        return HostClaims { released, ..none };
     }
+    HostClaims { claims, lost: false, released, ..base }
 }
 
 /// Returns the ticket that the host should have. A ticket orders and never grants.

@@ -36,7 +36,7 @@ pub fn decide(state: &HostState, desired: &Desired, observed: &Observed, now: No
     };
     let claims = claims::wanted(state, desired, (observed, obstacle), starts, now);
     publish::add(&mut plan, (&report, claims.as_ref()), (state, desired, observed), now);
-    Decision { plan, verdict, report, claims, rollout: starts.map(|permit| permit.guard.clone()) }
+    Decision { plan, verdict, report, claims, permit: starts.cloned() }
 }
 
 /// Result of [`advance`].
@@ -286,8 +286,18 @@ impl Decider<'_> {
         push(Effect::Announce { version }.into());
     }
 
+    /// Plans to give up an update that has taken longer than its rollout allows; `None` if it goes on.
+    fn give_up(&self, attempt: &Attempt) -> Option<Plan> {
+        let deadline = attempt.deadline.filter(|deadline| self.now.boot >= deadline.at)?;
+        let because = Reason::TooSlow { within: deadline.within };
+        Some(act(Phase::Idle, because, Conclusion::GaveUp))
+    }
+
     fn continue_attempt(&self, attempt: &Attempt) -> Plan {
         let mut plan = if attempt.started { self.after_start(attempt) } else { self.before_start(attempt) };
+        if let Some(deadline) = attempt.deadline.filter(|_| plan.actions.is_empty()) {
+            plan.requeue_at = Some(plan.requeue_at.map_or(deadline.at, |at| at.min(deadline.at)));
+        }
         let failing = attempt.prefetch.failed.is_some() || attempt.apply.failed.is_some();
         let of_attempt = plan.phase != Phase::Idle;
         if !plan.actions.is_empty() && of_attempt && !failing {
@@ -356,6 +366,11 @@ impl Decider<'_> {
     /// not reachable.
     fn after_start(&self, attempt: &Attempt) -> Plan {
         let version = &attempt.instruction.version;
+        if !attempt.checked
+            && let Some(plan) = self.give_up(attempt)
+        {
+            return plan;
+        }
         if self.state.validate_first {
             return self.cycle(version, Reason::AfterBoot);
         }

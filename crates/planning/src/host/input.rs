@@ -1,7 +1,9 @@
 //! The inputs and the result of a decision.
 
 use crate::host::brakes::Brakes;
+use crate::host::state::Fact;
 use crate::policy::Policy;
+use crate::rollout::Permit;
 use schema::instruction::Instruction;
 use schema::keys::StatusState;
 use schema::names::{StatusType, Token, Version};
@@ -14,7 +16,7 @@ use schema::records::{
 use schema::store_trust::StoreTrust;
 use schema::time::BootMillis;
 use schema::verdict::HostVerdict;
-use schema::writes::claims::{FoundClaims, RolloutGuard};
+use schema::writes::claims::FoundClaims;
 use std::collections::BTreeMap;
 
 /// The desired version, as read from `/current_version`.
@@ -82,6 +84,8 @@ pub struct Observed<'a> {
     /// Why the settings are not trusted, if they are not: somebody else may be able to write them
     /// and would then decide what runs on this host.
     pub settings_untrusted: Option<String>,
+    /// True if freezes or a rollout policy may stand in the store.
+    pub has_brakes: bool,
     /// What the host knows of freezes and limits.
     pub brakes: Brakes<'a>,
     /// Why the roster entry of the host cannot be read, if that matters: freezes and limits follow from
@@ -139,8 +143,16 @@ pub struct Decision {
     pub report: Report,
     /// The claims and the ticket that the host has from now on; `None` if the store holds them already.
     pub claims: Option<HostClaims>,
-    /// What the start transaction compares of the rollout, if the plan begins with it.
-    pub rollout: Option<RolloutGuard>,
+    /// What the host takes, if the plan begins with the start transaction.
+    pub permit: Option<Permit>,
+}
+
+impl Decision {
+    /// Returns the fact that the start transaction with which the plan begins was committed.
+    pub fn started(&self) -> Fact {
+        let times = self.permit.as_ref().and_then(|permit| permit.times);
+        Fact::Started { claims: self.claims.clone(), within: times.map(|times| times.progress_deadline) }
+    }
 }
 
 /// What the store contains about a host.

@@ -11,11 +11,11 @@ use schema::keys::StatusState;
 use schema::names::{HostName, StatusType, StepName, Token, Version};
 use schema::order::InstructionOrder;
 use schema::plan::{AttemptCause, Conclusion};
-use schema::records::StatusRecord;
+use schema::records::{HostClaims, StatusRecord};
 use schema::steps::StepEnd;
 use schema::steps::StepPhase;
 use schema::store_trust::StoreMemory;
-use schema::time::{BootMillis, Now};
+use schema::time::{BootMillis, Now, Span};
 use schema::verdict::Failure;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -86,6 +86,21 @@ pub struct Attempt {
     /// The failure of the previous attempt at the same instruction.
     #[serde(default)]
     pub last_failure: Option<Failure>,
+    /// When the attempt gives up, in this boot; `None` before the start, and without a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Deadline>,
+    /// True if the attempt needed longer than its rollout allows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gave_up: bool,
+}
+
+/// When a started attempt gives up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deadline {
+    /// The time, in this boot.
+    pub at: BootMillis,
+    /// The time that the attempt has from its start, or from a reboot.
+    pub within: Span,
 }
 
 /// The end of a failed attempt.
@@ -177,6 +192,9 @@ pub struct HostState {
     /// The instruction under which that start happened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbed_by: Option<InstructionOrder>,
+    /// The claims that the host took with that start. It takes them again if they end without its doing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claims: Option<HostClaims>,
     /// True if the proof of `installed` holds: validation passed in this boot, and nothing has
     /// disturbed the version since.
     pub proof_holds: bool,
@@ -237,7 +255,12 @@ pub enum Fact {
     /// A decision came to a conclusion.
     Concluded(Conclusion),
     /// The start transaction was committed.
-    Started,
+    Started {
+        /// The claims that the host has since then.
+        claims: Option<HostClaims>,
+        /// Time within which the attempt ends; `None` without a limit.
+        within: Option<Span>,
+    },
     /// The runner of a step is about to be started.
     StepStarted(RunningStep),
     /// A step ended.
@@ -279,6 +302,7 @@ impl HostState {
             installed,
             in_progress_version: None,
             disturbed_by: None,
+            claims: None,
             proof_holds: false,
             attempt: None,
             cycle: None,
@@ -319,6 +343,10 @@ impl HostState {
             }
             attempt.checked = false;
             attempt.began = boot();
+            // How long the machine was off is not known.
+            if let Some(deadline) = &mut attempt.deadline {
+                deadline.at = boot().plus(deadline.within.0);
+            }
             if let Some(end) = &mut attempt.ended {
                 end.next_at = BootMillis(0);
             }
@@ -342,10 +370,10 @@ impl HostState {
     /// apply succeeded does not make a host suspect, because the cause may be a service that hosts
     /// share.
     pub fn is_suspect(&self, policy: &Policy) -> bool {
-        self.attempt.as_ref().is_some_and(|attempt| {
-            attempt.ended.is_some()
-                && attempt.number >= policy.suspect_after
-                && (attempt.cause == AttemptCause::Instruction || attempt.apply.failed.is_some())
+        self.attempt.as_ref().filter(|attempt| attempt.ended.is_some()).is_some_and(|attempt| {
+            attempt.gave_up
+                || attempt.number >= policy.suspect_after
+                    && (attempt.cause == AttemptCause::Instruction || attempt.apply.failed.is_some())
         })
     }
 
@@ -353,9 +381,11 @@ impl HostState {
     pub fn record(&mut self, fact: Fact, policy: &Policy, now: Now, jitter: f64) {
         match fact {
             Fact::Concluded(conclusion) => self.conclude(conclusion, policy, now, jitter),
-            Fact::Started => {
+            Fact::Started { claims, within } => {
+                self.claims = claims.filter(|claims| !claims.claims.is_empty());
                 if let Some(attempt) = &mut self.attempt {
                     attempt.started = true;
+                    attempt.deadline = within.map(|within| Deadline { at: now.boot.plus(within.0), within });
                     self.in_progress_version = Some(attempt.instruction.version.clone());
                     self.disturbed_by = Some(attempt.instruction.order);
                     self.proof_holds = false;
@@ -397,6 +427,7 @@ impl HostState {
             }
             Conclusion::CycleEnded { lacking } => self.end_cycle(&lacking, policy, now),
             Conclusion::AttemptFailed => self.end_attempt(policy, now, jitter),
+            Conclusion::GaveUp => self.give_up(policy, now),
             Conclusion::Proven { .. } => {
                 if let Some(attempt) = self.attempt.take() {
                     self.set_status(StatusType::apply(), StatusState::Success, None, now);
@@ -407,6 +438,7 @@ impl HostState {
                         self.set_status(StatusType::provisioned(), StatusState::Success, None, now);
                     }
                     self.in_progress_version = None;
+                    self.claims = None;
                     self.proof_holds = true;
                     self.log.clear();
                 }
@@ -431,6 +463,7 @@ impl HostState {
                 {
                     attempt.number = 0;
                     attempt.tries = 0;
+                    attempt.gave_up = false;
                     end.next_at = now.boot;
                 }
             }
@@ -440,6 +473,7 @@ impl HostState {
                 // If an agent was the driver before, the script is now responsible for what it had
                 // begun.
                 self.in_progress_version = None;
+                self.claims = None;
                 self.attempt = None;
                 self.cycle = None;
                 self.validation = None;
@@ -501,6 +535,8 @@ impl HostState {
             checked: false,
             ended: None,
             last_failure,
+            deadline: None,
+            gave_up: false,
         });
         self.note_observed_instruction();
     }
@@ -636,13 +672,36 @@ impl HostState {
             (None, AttemptCause::Repair) => DAY / policy.reapply_per_day.max(1),
         };
         let Some(failure) = local.or(validation_failure) else { return };
-        let started = attempt.started;
         attempt.ended = Some(AttemptEnd { failure, next_at: now.boot.plus(delay) });
-        if started {
-            let apply_failure = attempt.apply.failed.clone();
-            let state = if apply_failure.is_some() { StatusState::Failed } else { StatusState::Success };
-            self.set_status(StatusType::apply(), state, apply_failure.as_ref(), now);
+        self.note_result_of_apply(now);
+    }
+
+    /// Ends the attempt because it took longer than the rollout allows.
+    fn give_up(&mut self, policy: &Policy, now: Now) {
+        let Some(attempt) = &mut self.attempt else { return };
+        let Some(Deadline { within, .. }) = attempt.deadline.take() else { return };
+        attempt.apply.held = None;
+        let due = attempt.apply.due(&policy.steps.apply).map(|step| (StepPhase::Apply, step));
+        let validates = || policy.steps.validate.first().map(|step| (StepPhase::Validate, step));
+        // An attempt without steps succeeds at once.
+        let Some((phase, step)) = due.or_else(validates) else { return };
+        let failure = Failure::too_slow(phase, step.name.clone(), within);
+        attempt.gave_up = true;
+        if phase == StepPhase::Apply {
+            attempt.apply.failed = Some(failure.clone());
         }
+        attempt.ended = Some(AttemptEnd { failure, next_at: now.boot });
+        // A validation from before the start says nothing about what was applied since.
+        (self.cycle, self.validation) = (None, None);
+        self.note_result_of_apply(now);
+    }
+
+    /// Writes the result of the apply phase of an attempt that ended.
+    fn note_result_of_apply(&mut self, now: Now) {
+        let Some(attempt) = self.attempt.as_ref().filter(|attempt| attempt.started) else { return };
+        let failure = attempt.apply.failed.clone();
+        let state = if failure.is_some() { StatusState::Failed } else { StatusState::Success };
+        self.set_status(StatusType::apply(), state, failure.as_ref(), now);
     }
 
     fn set_status(&mut self, kind: StatusType, state: StatusState, failure: Option<&Failure>, now: Now) {

@@ -102,7 +102,7 @@ pub fn bad_roster(followed: &FollowedKeys, host: &HostName) -> Option<String> {
 }
 
 /// True if freezes or a rollout policy may stand in the store.
-fn has_brakes(followed: &FollowedKeys) -> bool {
+pub fn has_brakes(followed: &FollowedKeys) -> bool {
     let identity = followed.keys.get(&Key::Store).and_then(|e| StoreIdentity::read(&e.value).ok());
     identity.is_some_and(|identity| identity.has_brakes)
 }

@@ -3,6 +3,7 @@
 //! This file is long because it holds the simulated host, the table of decisions and the random
 //! histories.
 
+use super::state::Deadline;
 use super::*;
 use crate::policy::{Leftovers, Policy, Step, Steps};
 use crate::rollout::Obstacle;
@@ -12,14 +13,16 @@ use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::instruction::Instruction;
 use schema::keys::StatusState;
+use schema::limit::{Limit, LimitBy};
 use schema::names::{HostName, StatusType, StepName, Token, Version};
 use schema::order::InstructionOrder;
 use schema::plan::{Action, Effect, Reason};
-use schema::records::{Driver, MachineInfo, Report, Wait};
+use schema::records::{Driver, HeldClaim, HostClaims, MachineInfo, Report, Wait};
 use schema::steps::{StepEnd, StepPhase};
 use schema::store_trust::{StoreMemory, StoreTrust, WentBack};
-use schema::time::{Backoff, BootMillis, EpochSeconds, Now};
+use schema::time::{Backoff, BootMillis, EpochSeconds, Now, Span};
 use schema::verdict::HostVerdict;
+use schema::writes::claims::FoundClaims;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -187,6 +190,7 @@ impl World {
             version_file: self.file.clone(),
             cannot_record: self.cannot_record.clone(),
             settings_untrusted: self.settings_untrusted.clone(),
+            has_brakes: true,
             brakes: self.brakes.known(),
             bad_roster: None,
             instance: &self.instance,
@@ -233,7 +237,7 @@ impl World {
                 self.list(None);
                 self.history.push(Event::Start(instruction.version));
                 self.write_report(&decision);
-                self.record(Fact::Started);
+                self.record(decision.started());
             }
             Effect::RunStep { phase, step } => {
                 assert_eq!(self.lacked_by(phase, &step), None, "{phase} {step} runs without what it needs");
@@ -700,6 +704,102 @@ fn not_yet_waits_and_is_asked_again() {
         assert_eq!(world.published.listing, Some(version("2")), "{name}");
         assert_eq!(world.verdict_str(), "ok", "{name}");
     }
+}
+
+/// Makes the attempt one that has `within` from its start.
+fn limited(world: &mut World, within: Duration) {
+    let at = world.now.boot.plus(within);
+    world.state.attempt.as_mut().expect("an attempt").deadline = Some(Deadline { at, within: Span(within) });
+}
+
+#[test]
+fn a_host_that_takes_too_long_gives_up_and_heals_if_it_works_later() {
+    for (name, reason) in [
+        ("packages", "apply step packages had not succeeded 10m after the start"),
+        ("http", "validate step http had not succeeded 10m after the start"),
+    ] {
+        let mut world = settled_at("1");
+        world.fails(name, 75);
+        world.trigger("2");
+        world.settle();
+        limited(&mut world, Duration::from_secs(600));
+        world.pass(Duration::from_secs(590));
+        assert_eq!(world.verdict_str(), "waiting", "{name}");
+        world.pass(Duration::from_secs(20));
+        let HostVerdict::Failed(failed) = world.decide().verdict else { panic!("{name} goes on") };
+        assert_eq!((failed.failure.reason.as_str(), failed.suspect), (reason, true));
+        assert_eq!(world.published.listing, None, "{name}");
+        world.works(name);
+        // A validation that passes shows that the version works; apply is tried again once an hour.
+        world.pass(Duration::from_secs(2 * 3600));
+        assert_eq!(world.published.listing, Some(version("2")), "{name}");
+    }
+}
+
+#[test]
+fn an_attempt_that_succeeds_in_time_does_not_give_up() {
+    let mut world = settled_at("1");
+    world.fails("packages", 75);
+    world.trigger("2");
+    world.settle();
+    limited(&mut world, Duration::from_secs(600));
+    world.works("packages");
+    world.pass(Duration::from_secs(3600));
+    assert_eq!((world.published.listing.clone(), world.verdict_str()), (Some(version("2")), "ok"));
+}
+
+#[test]
+fn a_host_takes_again_claims_that_ended_without_its_doing() {
+    let claims = |numbers: &[(u32, bool)]| {
+        let limit = |number: u32| Limit {
+            by: LimitBy::Role,
+            value: schema::names::LimitValue::new(format!("r{}", number % 10)).unwrap(),
+        };
+        let held = |(number, keep_failed): &(u32, bool)| HeldClaim {
+            limit: limit(*number),
+            number: *number,
+            keep_failed: *keep_failed,
+        };
+        let order = InstructionOrder { epoch: 0, revision: 12 };
+        let none = HostClaims::none(Token::new("i").unwrap(), order, EpochSeconds(1));
+        HostClaims { claims: numbers.iter().map(held).collect(), ..none }
+    };
+    // Returns the numbers that the host writes; those taken again are shown as 0.
+    let check = |found: Option<HostClaims>, change: fn(&mut World), expected: Option<&[u32]>| {
+        let mut world = settled_at("1");
+        world.fails("packages", 75);
+        world.trigger("2");
+        world.settle();
+        world.state.claims = Some(claims(&[(1, true), (2, false)]));
+        let revision = if found.is_some() { 7 } else { 0 };
+        let rollout = world.state.attempt.as_ref().expect("an attempt").instruction.order;
+        let found = found.map(|found| HostClaims { rollout, ..found });
+        world.published.claims = FoundClaims { claims: found.clone(), revision };
+        change(&mut world);
+        let shown = |claim: &HeldClaim| if claim.number >= 49_999 { 0 } else { claim.number };
+        let written = world.decide().claims.map(|new| new.claims.iter().map(shown).collect::<Vec<u32>>());
+        assert_eq!(written.as_deref(), expected, "{found:?}");
+    };
+    let goes_on: fn(&mut World) = |_| {};
+    let gave_up: fn(&mut World) = |world| {
+        limited(world, Duration::ZERO);
+        world.advance();
+    };
+    check(Some(claims(&[(1, true), (2, false)])), goes_on, None);
+    check(None, goes_on, Some(&[0, 0]));
+    check(Some(claims(&[(2, false)])), goes_on, Some(&[2, 0]));
+    // It is not lost any more.
+    check(Some(HostClaims { lost: true, ..claims(&[(1, true), (2, false)]) }), goes_on, Some(&[1, 2]));
+    // An operator released them.
+    check(Some(HostClaims { released: true, ..claims(&[]) }), goes_on, None);
+    // A host that gave up has only those that count failed hosts.
+    check(Some(claims(&[(1, true), (2, false)])), gave_up, Some(&[1]));
+    check(None, gave_up, Some(&[0]));
+    // One that is done has none, and forgets that they were released.
+    let done: fn(&mut World) = |world| world.state.in_progress_version = None;
+    check(Some(claims(&[(1, true), (2, false)])), done, Some(&[]));
+    check(Some(HostClaims { released: true, ..claims(&[]) }), done, Some(&[]));
+    check(None, done, None);
 }
 
 #[test]

@@ -55,8 +55,8 @@ impl StoreWrite {
     ) -> Option<Self> {
         let (listing, start) = match effect {
             Effect::CommitStart { instruction } => {
-                let (brakes, revision) =
-                    ((known.brakes, decision.rollout.clone()), instruction.order.revision);
+                let rollout = decision.permit.as_ref().map(|permit| permit.guard.clone());
+                let (brakes, revision) = ((known.brakes, rollout), instruction.order.revision);
                 let guard = store_view::start_guard(known.followed, &state.host, revision, brakes);
                 (Listing::Remove, Some(guard))
             }

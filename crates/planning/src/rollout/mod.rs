@@ -1,14 +1,17 @@
 //! Rollouts: how many hosts may be unavailable at the same time, and in which order they go. Everything
 //! here is a pure function over what was read at one revision of the store.
 
+mod holders;
 mod policy;
 mod resolve;
 #[cfg(test)]
 mod tests;
 mod view;
 
+pub use holders::{HolderTask, Holders, mark};
 pub use policy::read_policy;
 pub use resolve::{resolve, unusable};
 pub use view::{
-    LimitView, Need, Obstacle, Permit, RecordTask, RolloutView, first_reads, governs, place, second_reads,
+    LimitView, Need, Obstacle, Permit, RecordTask, RolloutView, Times, first_reads, governs, place,
+    second_reads,
 };

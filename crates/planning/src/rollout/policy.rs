@@ -5,6 +5,7 @@ use crate::settings::{SettingsError, settings_error};
 use schema::limit::LimitBy;
 use schema::names::LimitValue;
 use schema::records::{LimitRule, LimitSize, RolloutPolicy};
+use schema::time::Span;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -13,6 +14,8 @@ use std::collections::BTreeMap;
 struct PolicyFile {
     #[serde(default)]
     limit: Vec<LimitTable>,
+    lost_after: Option<Span>,
+    progress_deadline: Option<Span>,
 }
 
 #[derive(Deserialize)]
@@ -32,7 +35,9 @@ struct LimitTable {
 pub fn read_policy(file: &str, text: &str) -> Result<RolloutPolicy, SettingsError> {
     let read: PolicyFile = toml::from_str(text).map_err(|error| settings_error(file, text, &error))?;
     let rule = |LimitTable { by, max, values, keep_failed }| LimitRule { by, max, values, keep_failed };
-    let policy = RolloutPolicy { limits: read.limit.into_iter().map(rule).collect() };
+    let PolicyFile { limit, lost_after, progress_deadline } = read;
+    let limits = limit.into_iter().map(rule).collect();
+    let policy = RolloutPolicy { limits, lost_after, progress_deadline };
     match unusable(&policy) {
         Some(message) => Err(SettingsError { file: file.to_owned(), line: None, message }),
         None => Ok(policy),

@@ -4,16 +4,18 @@ use schema::codec;
 use schema::keys::Key;
 use schema::names::{LimitValue, Version};
 use schema::records::{
-    LimitRule, LimitSize, RECORD_BYTES_MAX, ResolvedLimit, RolloutPolicy, RolloutRecord, RosterEntry,
+    LOST_AFTER, LimitRule, LimitSize, PROGRESS_DEADLINE, RECORD_BYTES_MAX, ResolvedLimit, RolloutPolicy,
+    RolloutRecord, RosterEntry,
 };
 use schema::snapshot::KeySnapshot;
-use schema::time::EpochSeconds;
+use schema::time::{EpochSeconds, Span};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Returns the record of a rollout that begins now. `found` holds the policy and the whole roster, at one
 /// revision. A policy that cannot be used gives a record that lets no host start, and says why.
 pub fn resolve(version: &Version, found: &KeySnapshot, at: EpochSeconds) -> RolloutRecord {
-    let none = |refused| RolloutRecord { version: version.clone(), at, limits: Vec::new(), refused };
+    let none = |refused| RolloutRecord { refused, ..RolloutRecord::new(version.clone(), at) };
     let Some(entry) = found.get(&Key::RolloutPolicy) else { return none(None) };
     let policy: RolloutPolicy = match codec::read(&entry.value) {
         Ok(policy) => policy,
@@ -29,7 +31,12 @@ pub fn resolve(version: &Version, found: &KeySnapshot, at: EpochSeconds) -> Roll
     });
     let hosts: Vec<RosterEntry> = hosts.filter(|roster| roster.decommissioned.is_none()).collect();
     let limits = policy.limits.iter().map(|rule| resolve_limit(rule, &hosts)).collect();
-    let record = RolloutRecord { limits, ..none(None) };
+    let record = RolloutRecord {
+        limits,
+        lost_after: policy.lost_after.unwrap_or(LOST_AFTER),
+        progress_deadline: policy.progress_deadline.unwrap_or(PROGRESS_DEADLINE),
+        ..none(None)
+    };
     let bytes = codec::write(&record).len();
     if bytes > RECORD_BYTES_MAX {
         let why = format!(
@@ -43,8 +50,17 @@ pub fn resolve(version: &Version, found: &KeySnapshot, at: EpochSeconds) -> Roll
 /// Largest number of limits in a policy: a start has three operations for each.
 const LIMITS_MAX: usize = 16;
 
+/// Shortest and longest time in a policy. A lease of etcd lives for some seconds at least.
+const TIMES: [Span; 2] = [Span(Duration::from_secs(5)), Span(Duration::from_secs(30 * 24 * 60 * 60))];
+
 /// Returns why a policy cannot be used; `None` if it can.
 pub fn unusable(policy: &RolloutPolicy) -> Option<String> {
+    let [shortest, longest] = TIMES;
+    for (name, span) in [("lost_after", policy.lost_after), ("progress_deadline", policy.progress_deadline)] {
+        if let Some(span) = span.filter(|span| !(shortest..=longest).contains(span)) {
+            return Some(format!("{name} is {span}; it must be from {shortest} to {longest}"));
+        }
+    }
     if policy.limits.len() > LIMITS_MAX {
         return Some(format!(
             "the policy has {} limits; at most {LIMITS_MAX} are allowed",

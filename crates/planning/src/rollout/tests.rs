@@ -6,7 +6,7 @@ use schema::keys::{Key, Prefix};
 use schema::limit::{Limit, LimitBy, Place};
 use schema::names::{HostName, LimitValue, Token, Version};
 use schema::order::InstructionOrder;
-use schema::records::{Freeze, LimitClaim, RolloutRecord, RosterEntry};
+use schema::records::{Freeze, HeldClaim, HostClaims, LimitClaim, LostMark, RolloutRecord, RosterEntry};
 use schema::snapshot::{Entry, KeySnapshot};
 use schema::time::{BootMillis, EpochSeconds};
 use schema::writes::claims::FoundClaims;
@@ -208,6 +208,80 @@ fn a_release_wakes_the_heads_of_a_queue_and_not_the_fleet() {
     assert!(found.view("web0").ranges().contains(&watched), "the ticket four places before its own");
     // A fleet without a policy watches freezes alone.
     assert_eq!(Found::default().hosts("web", 1).view("web0").ranges(), [Prefix::Freezes]);
+}
+
+/// What the first host of a queue does: `held` are numbers and hosts, `live` the hosts whose agents run.
+fn tasks(found: &mut Found, held: &[(u32, &str)], live: &[&str]) -> Vec<String> {
+    for (number, name) in held {
+        let claim = HeldClaim { limit: web(), number: *number, keep_failed: false };
+        let none = HostClaims::none(Token::new("i").unwrap(), ORDER, EpochSeconds(1));
+        let claims = codec::write(&HostClaims { claims: vec![claim], ..none });
+        found.claim(*number, name).put(&Key::Claimed(host(name)), &claims, 70);
+    }
+    live.iter().for_each(|name| drop(found.put(&Key::Live(host(name)), "{}", 5).view(name)));
+    let Some(holders) = found.view("web0").holders() else { return vec!["nothing".into()] };
+    assert!(holders.first_reads().0.contains(&Key::Store));
+    let tasks = holders.tasks(&found.0).into_iter();
+    let text = |task| match task {
+        HolderTask::Mark(host, after) => format!("mark {host} for {after}"),
+        HolderTask::Commit(transaction) => {
+            let keys = transaction.operations.iter().map(|operation| operation.key().to_string());
+            format!("{}: {}", transaction.name, keys.collect::<Vec<_>>().join(" "))
+        }
+    };
+    tasks.map(text).collect()
+}
+
+#[test]
+fn the_first_that_waits_marks_holders_that_vanished_and_ends_their_claims() {
+    let both = [(0, "web5"), (1, "web6")];
+    assert_eq!(tasks(&mut of_web(2), &both, &["web5", "web6"]), [""; 0]);
+    assert_eq!(tasks(&mut of_web(2), &both, &["web5"]), ["mark web6 for 10m"]);
+    // Only the first that waits looks.
+    let own = place(&host("web0"), &instruction().version);
+    assert_eq!(tasks(of_web(2).ticket("web1", Place(own.0 - 1)), &both, &["web5"]), ["nothing"]);
+    // Nobody looks while there is a free number.
+    assert_eq!(tasks(&mut of_web(3), &both, &[]), ["nothing"]);
+    let mark = |since| {
+        let (by, at) = ("web1".into(), EpochSeconds(5));
+        codec::write(&LostMark { by, at, claimed_since: EpochSeconds(since), rollout: ORDER })
+    };
+    let marked = |since| {
+        let mut found = of_web(2);
+        found.put(&Key::LostMark(host("web6")), &mark(since), 75);
+        found
+    };
+    let timer = Key::LostTimer(host("web6"));
+    assert_eq!(tasks(marked(1).put(&timer, "", 75), &both, &["web5"]), [""; 0], "the timer runs");
+    let ends = "end the claims of a lost host: /orchestrate/claims/role/web/00001 /orchestrate/claimed/web6 /orchestrate/lost/mark/web6";
+    assert_eq!(tasks(&mut marked(1), &both, &["web5"]), [ends]);
+    // A mark about earlier claims, or of a store before it was accepted, does not count.
+    assert_eq!(tasks(&mut marked(0), &both, &["web5"]), ["mark web6 for 10m"]);
+    assert_eq!(tasks(marked(1).put(&Key::Store, "{}", 90), &both, &["web5"]), ["mark web6 for 10m"]);
+}
+
+#[test]
+fn a_claim_above_the_limit_moves_down_when_there_is_a_free_number() {
+    let held = [(0, "web5"), (60_000, "web6")];
+    let moves = "move a claim to a lower number: /orchestrate/claims/role/web/60000 /orchestrate/claims/role/web/00001 /orchestrate/claimed/web6";
+    assert_eq!(tasks(&mut of_web(2), &held, &["web5", "web6"]), [moves]);
+    // It is moved before it is marked, also if its agent does not run.
+    assert_eq!(tasks(&mut of_web(2), &held, &["web5"]), [moves]);
+    assert_eq!(tasks(&mut of_web(1), &held, &["web5", "web6"]), [""; 0], "no number is free");
+}
+
+#[test]
+fn times_of_a_policy_are_bounded() {
+    let check = |text: &str, expected: &str| {
+        let error = read_policy("policy.toml", text).err().map(|error| error.to_string());
+        assert_eq!(error.unwrap_or_default(), expected, "{text}");
+    };
+    check("lost_after = \"5s\"\nprogress_deadline = \"2h\"\n", "");
+    check("lost_after = \"4s\"\n", "policy.toml: lost_after is 4s; it must be from 5s to 30d");
+    check(
+        "progress_deadline = \"31d\"\n",
+        "policy.toml: progress_deadline is 31d; it must be from 5s to 30d",
+    );
 }
 
 #[test]

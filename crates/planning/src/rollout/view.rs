@@ -11,9 +11,11 @@ use schema::keys::{Key, Prefix};
 use schema::limit::{Limit, Place};
 use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
-use schema::records::{HeldClaim, LimitClaim, RolloutPolicy, RolloutRecord, RosterEntry};
+use schema::records::{
+    HeldClaim, LOST_AFTER, LimitClaim, PROGRESS_DEADLINE, RolloutPolicy, RolloutRecord, RosterEntry,
+};
 use schema::snapshot::KeySnapshot;
-use schema::time::BootMillis;
+use schema::time::{BootMillis, Span};
 use schema::writes::claims::{FoundClaims, RolloutGuard};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -113,6 +115,8 @@ pub struct Permit {
     pub guard: RolloutGuard,
     /// The claims that the host has afterwards; `None` if they do not change.
     pub claims: Option<Vec<HeldClaim>>,
+    /// The times of the rollout; `None` if no record governs it.
+    pub times: Option<Times>,
 }
 
 /// One limit that counts a host.
@@ -143,6 +147,12 @@ impl LimitView {
         (0..self.max).filter(|number| !self.holders.get(number).is_some_and(is_other)).collect()
     }
 
+    /// Returns how many hosts are passed over because they do not use their turn, one after the other.
+    fn passed(&self, now: BootMillis) -> usize {
+        let passed = now.since(self.unchanged_since).as_secs() / PASSED_OVER_AFTER.as_secs();
+        usize::try_from(passed).unwrap_or(usize::MAX)
+    }
+
     /// Returns the number that the host takes.
     fn number(
         &self,
@@ -164,15 +174,22 @@ impl LimitView {
                 holders: others().flatten().cloned().collect(),
             });
         }
-        // Hosts that do not use their turn are passed over, one after the other.
-        let passed = now.since(self.unchanged_since).as_secs() / PASSED_OVER_AFTER.as_secs();
-        let ahead = self.ahead.len().saturating_sub(usize::try_from(passed).unwrap_or(usize::MAX));
+        let ahead = self.ahead.len().saturating_sub(self.passed(now));
         if self.ahead.is_empty() {
             // Nobody waits, so nothing orders the hosts that come now: they spread over the free numbers.
             return Ok(free[place.0 as usize % free.len()]);
         }
         free.get(ahead).copied().ok_or(Obstacle::NotItsTurn { limit: self.limit.clone(), ahead })
     }
+}
+
+/// The times that a rollout gives to a host that starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    /// Time without a running agent after which the host is lost.
+    pub lost_after: Span,
+    /// Time within which the attempt ends.
+    pub progress_deadline: Span,
 }
 
 /// The rules of a rollout.
@@ -183,7 +200,7 @@ enum Rules {
     /// A policy does, and the record is not written yet.
     NoRecord,
     /// The record.
-    Record { revision: i64, refused: Option<String> },
+    Record { revision: i64, refused: Option<String>, times: Times },
 }
 
 /// What a host does about the record of its rollout.
@@ -271,11 +288,14 @@ impl RolloutView {
         let frozen = FrozenBy::all(found).find(|frozen| scopes.contains(&frozen.scope));
         let (rules, record) = match record_of(order, found) {
             Some((Ok(record), revision)) => {
-                (Rules::Record { revision, refused: record.refused.clone() }, Some(record))
+                let RolloutRecord { lost_after, progress_deadline, .. } = record;
+                let times = Times { lost_after, progress_deadline };
+                (Rules::Record { revision, refused: record.refused.clone(), times }, Some(record))
             }
             Some((Err(error), revision)) => {
                 let why = format!("the record of the rollout cannot be read: {error}");
-                (Rules::Record { revision, refused: Some(why) }, None)
+                let times = Times { lost_after: LOST_AFTER, progress_deadline: PROGRESS_DEADLINE };
+                (Rules::Record { revision, refused: Some(why), times }, None)
             }
             None if governs(order, found) => (Rules::NoRecord, None),
             None => (Rules::None, None),
@@ -365,11 +385,11 @@ impl RolloutView {
         if let Some(frozen) = &self.frozen {
             return Err(Obstacle::Frozen(frozen.clone()));
         }
-        let record_revision = match &self.rules {
-            Rules::None => 0,
+        let (record_revision, times) = match &self.rules {
+            Rules::None => (0, None),
             Rules::NoRecord => return Err(Obstacle::NoRecord),
             Rules::Record { refused: Some(why), .. } => return Err(Obstacle::Refused(why.clone())),
-            Rules::Record { revision, refused: None } => *revision,
+            Rules::Record { revision, refused: None, times } => (*revision, Some(*times)),
         };
         let mut guard = RolloutGuard {
             order: self.order,
@@ -379,7 +399,7 @@ impl RolloutView {
         };
         if need == Need::Nothing {
             let claims = held.held().to_vec();
-            return Ok(Permit { guard, claims: held.claims.as_ref().map(|_| claims) });
+            return Ok(Permit { guard, claims: held.claims.as_ref().map(|_| claims), times });
         }
         let mut claims = Vec::new();
         for view in &self.limits {
@@ -388,18 +408,27 @@ impl RolloutView {
             claims.push(HeldClaim { limit: view.limit.clone(), number, keep_failed: view.keep_failed });
         }
         let changes = !claims.is_empty() || held.claims.is_some();
-        Ok(Permit { guard, claims: changes.then_some(claims) })
+        Ok(Permit { guard, claims: changes.then_some(claims), times })
     }
 
     /// Returns when a host that waits for its turn may pass over another one.
     pub fn passes_at(&self, now: BootMillis) -> Option<BootMillis> {
         let next = |view: &LimitView| {
-            let passed = now.since(view.unchanged_since).as_secs() / PASSED_OVER_AFTER.as_secs();
-            view.unchanged_since
-                .plus(PASSED_OVER_AFTER.saturating_mul(u32::try_from(passed).unwrap_or(u32::MAX) + 1))
+            let next = u32::try_from(view.passed(now)).unwrap_or(u32::MAX).saturating_add(1);
+            view.unchanged_since.plus(PASSED_OVER_AFTER.saturating_mul(next))
         };
         let waits = |view: &&LimitView| !view.ahead.is_empty() && !view.free(&self.own.1).is_empty();
         self.limits.iter().filter(waits).map(next).min()
+    }
+
+    /// Returns the host that reads.
+    pub(super) fn host(&self) -> &HostName {
+        &self.own.1
+    }
+
+    /// Returns the first limit that holds the host.
+    pub(super) fn waits_for(&self) -> Option<&LimitView> {
+        self.limits.iter().find(|view| view.free(self.host()).len() <= view.ahead.len())
     }
 
     /// Returns the ranges whose changes the host must know to try again: freezes, its rollout, and of the
@@ -409,8 +438,7 @@ impl RolloutView {
         if self.rules != Rules::None {
             ranges.push(Prefix::Rollout(self.order));
         }
-        let may_go = |view: &&LimitView| view.free(&self.own.1).len() > view.ahead.len();
-        let Some(view) = self.limits.iter().find(|view| !may_go(view)) else { return ranges };
+        let Some(view) = self.waits_for() else { return ranges };
         let limit = view.limit.clone();
         match view.ahead.len().checked_sub(HEADS) {
             Some(before) => ranges.push(Prefix::TicketAt(self.order, limit, view.ahead[before].0)),

@@ -1,10 +1,23 @@
-//! `/orchestrate/claims/…` and `/orchestrate/claimed/<host>`: which hosts may be unavailable.
+//! `/orchestrate/claims/…`, `/orchestrate/claimed/<host>` and `/orchestrate/lost/…`: which hosts may be
+//! unavailable, and which of them vanished.
 
 use crate::limit::{Limit, Place};
 use crate::names::{HostName, Token};
 use crate::order::InstructionOrder;
-use crate::time::EpochSeconds;
+use crate::time::{EpochSeconds, Span};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Time after which a holder whose agent does not run counts as lost, where no policy says another.
+pub const LOST_AFTER: Span = Span(Duration::from_secs(10 * 60));
+
+pub(super) fn lost_after() -> Span {
+    LOST_AFTER
+}
+
+pub(super) fn is_usual_lost_after(span: &Span) -> bool {
+    *span == LOST_AFTER
+}
 
 /// `/orchestrate/claims/<by>/<value>/<number>`: a host holds this number of the limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,16 +76,52 @@ pub struct HostClaims {
     /// The ticket; `None` if the host does not wait for its turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticket: Option<Ticket>,
+    /// Time without a running agent after which the host is lost, so that its claims end.
+    #[serde(default = "lost_after", skip_serializing_if = "is_usual_lost_after")]
+    pub lost_after: Span,
+    /// True if the host was lost. The claims that are left go on counting it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lost: bool,
+    /// True if an operator released the claims. The host does not take them again before its next start.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub released: bool,
 }
 
 impl HostClaims {
-    /// True if there is neither a claim nor a ticket. Then the key does not exist.
+    /// Returns the value of a host without claims and ticket.
+    pub fn none(instance: Token, rollout: InstructionOrder, since: EpochSeconds) -> Self {
+        let (claims, ticket, lost_after) = (Vec::new(), None, LOST_AFTER);
+        Self { instance, rollout, since, claims, ticket, lost_after, lost: false, released: false }
+    }
+
+    /// True if there is nothing to say. Then the key does not exist.
     pub fn is_empty(&self) -> bool {
-        self.claims.is_empty() && self.ticket.is_none()
+        self.claims.is_empty() && self.ticket.is_none() && !self.released
     }
 
     /// Returns the number that the host holds of a limit.
     pub fn number_of(&self, limit: &Limit) -> Option<u32> {
         self.claims.iter().find(|claim| claim.limit == *limit).map(|claim| claim.number)
+    }
+}
+
+/// `/orchestrate/lost/mark/<host>`: somebody saw that the host holds claims and that its agent does not
+/// run. The agent of the host deletes the mark when it claims its name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostMark {
+    /// The host that saw it, or the script.
+    pub by: String,
+    /// When it was seen.
+    pub at: EpochSeconds,
+    /// Since when the host had held its claims. Claims that it took later are not meant.
+    pub claimed_since: EpochSeconds,
+    /// The rollout for which it held them.
+    pub rollout: InstructionOrder,
+}
+
+impl LostMark {
+    /// True if the mark is about these claims.
+    pub fn is_about(&self, claims: &HostClaims) -> bool {
+        (self.claimed_since, self.rollout) == (claims.since, claims.rollout)
     }
 }

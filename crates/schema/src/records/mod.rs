@@ -18,7 +18,7 @@ mod wait;
 
 pub use event::{EVENT_TEXT_MAX_BYTES, Event};
 pub use freeze::Freeze;
-pub use limit_claim::{HeldClaim, HostClaims, LimitClaim, Ticket};
+pub use limit_claim::{HeldClaim, HostClaims, LOST_AFTER, LimitClaim, LostMark, Ticket};
 pub use live::{Driver, LiveClaim};
 pub use machine::{CERTIFICATE_WARNING, MachineInfo, certificate_warning};
 pub use maintenance::{Maintenance, MaintenanceEntry, MaintenanceMode};
@@ -27,7 +27,9 @@ pub use report::{
     ReportedTarget, UNPUBLISHED_IN_REPORT, UnpublishedService,
 };
 pub use requests::{DropStaleRequest, RetryRequest};
-pub use rollout::{LimitRule, LimitSize, RECORD_BYTES_MAX, ResolvedLimit, RolloutPolicy, RolloutRecord};
+pub use rollout::{
+    LimitRule, LimitSize, PROGRESS_DEADLINE, RECORD_BYTES_MAX, ResolvedLimit, RolloutPolicy, RolloutRecord,
+};
 pub use roster::RosterEntry;
 pub use service::{
     Interfaces, RECORD_MAX_BYTES, RecordError, ServiceRecord, published_interfaces, read_interfaces,

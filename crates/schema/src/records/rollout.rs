@@ -1,12 +1,14 @@
 //! `/orchestrate/rollout_policy` and `/orchestrate/rollouts/<id>/record`: how many hosts may update at
 //! the same time.
 
+use super::limit_claim::{is_usual_lost_after, lost_after};
 use crate::limit::{Limit, LimitBy};
 use crate::names::{LimitValue, Version};
-use crate::time::EpochSeconds;
+use crate::time::{EpochSeconds, Span};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 /// `/orchestrate/rollout_policy`: the standing policy of operators. The key is never deleted: without
 /// limits it is an empty policy.
@@ -15,6 +17,24 @@ pub struct RolloutPolicy {
     /// The limits, one for each `by`.
     #[serde(default)]
     pub limits: Vec<LimitRule>,
+    /// Time without a running agent after which a host that is being updated is lost; without it,
+    /// [`LOST_AFTER`](super::LOST_AFTER).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_after: Option<Span>,
+    /// Time within which an attempt ends; without it, [`PROGRESS_DEADLINE`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress_deadline: Option<Span>,
+}
+
+/// Time after its start within which an attempt ends, where the policy does not say another.
+pub const PROGRESS_DEADLINE: Span = Span(Duration::from_secs(30 * 60));
+
+fn progress_deadline() -> Span {
+    PROGRESS_DEADLINE
+}
+
+fn is_usual_deadline(span: &Span) -> bool {
+    *span == PROGRESS_DEADLINE
 }
 
 /// How many hosts may update at the same time, of those that are counted together.
@@ -105,6 +125,12 @@ pub struct RolloutRecord {
     /// Why no host may start; `None` if hosts may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// Time without a running agent after which a host that is being updated is lost.
+    #[serde(default = "lost_after", skip_serializing_if = "is_usual_lost_after")]
+    pub lost_after: Span,
+    /// Time after its start within which an attempt ends. A host that needs longer gives up.
+    #[serde(default = "progress_deadline", skip_serializing_if = "is_usual_deadline")]
+    pub progress_deadline: Span,
 }
 
 /// Largest record, in bytes.
@@ -139,6 +165,12 @@ impl ResolvedLimit {
 }
 
 impl RolloutRecord {
+    /// Returns the record of a rollout without limits.
+    pub fn new(version: Version, at: EpochSeconds) -> Self {
+        let (lost_after, progress_deadline) = (super::LOST_AFTER, PROGRESS_DEADLINE);
+        Self { version, at, limits: Vec::new(), refused: None, lost_after, progress_deadline }
+    }
+
     /// Returns how many hosts of a limit may be unavailable; `None` if the rollout does not limit them.
     pub fn max_of(&self, limit: &Limit) -> Option<u32> {
         let resolved = self.limits.iter().find(|resolved| resolved.by == limit.by)?;

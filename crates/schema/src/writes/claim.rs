@@ -50,6 +50,12 @@ impl ClaimWrite<'_> {
         if self.resumed {
             return transaction;
         }
+        // A host that is back is not lost. Nobody marks hosts in a store without brakes, in which older
+        // grants are enough.
+        let identity = found.get(&Key::Store).and_then(|entry| StoreIdentity::read(&entry.value).ok());
+        if identity.is_some_and(|identity| identity.has_brakes) {
+            transaction.delete(Key::LostMark(self.host.clone()));
+        }
         // A write under the old claim may have listed the host since it was read.
         transaction.compares.push(Compare::Revision(announced.clone(), found.revision_of(&announced)));
         if let Some(entry) = found.get(&announced) {

@@ -203,9 +203,14 @@ pub(super) fn found_claims(host: &HostName, read: &[Key], found: &KeySnapshot) -
     FoundClaims::read(host, found).without_lost(read, found)
 }
 
-/// Adds the deletion of a host's claims and ticket, if they are still as they were found. `found` holds the
-/// claims of all hosts.
-pub(super) fn delete_claims(transaction: &mut Transaction, host: &HostName, found: &KeySnapshot) {
+/// Adds the deletion of a host's claims and ticket, if they are still as they were found. With `leaves_word`,
+/// the host finds out that they were released. `found` holds the claims of all hosts.
+pub(super) fn delete_claims(
+    transaction: &mut Transaction,
+    host: &HostName,
+    leaves_word: bool,
+    found: &KeySnapshot,
+) {
     let key = Key::Claimed(host.clone());
     let claims = FoundClaims::read(host, found);
     transaction.compares.push(Compare::Revision(key.clone(), claims.revision));
@@ -223,5 +228,11 @@ pub(super) fn delete_claims(transaction: &mut Transaction, host: &HostName, foun
     if let Some(ticket) = claims.ticket() {
         transaction.delete(ticket.key(host));
     }
-    transaction.delete(key);
+    match claims.claims.filter(|_| leaves_word) {
+        Some(before) => {
+            let none = HostClaims::none(before.instance, before.rollout, before.since);
+            transaction.put(key, codec::write(&HostClaims { released: true, ..none }), 0);
+        }
+        None => transaction.delete(key),
+    }
 }

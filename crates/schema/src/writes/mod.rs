@@ -6,6 +6,7 @@ pub mod act;
 pub mod claim;
 pub mod claims;
 pub mod host;
+pub mod lost;
 pub mod one_shot;
 pub mod operator;
 pub mod rollout;
@@ -34,7 +35,8 @@ pub struct Fence {
 }
 
 impl Fence {
-    fn add_to(self, transaction: &mut Transaction, host: &HostName) {
+    /// Adds the comparisons to a transaction of this host.
+    pub fn add_to(self, transaction: &mut Transaction, host: &HostName) {
         let live = Key::Live(host.clone());
         transaction.compares.push(Compare::Revision(live.clone(), self.live_revision));
         transaction.compares.push(Compare::Lease(live, self.live_lease));

@@ -59,7 +59,8 @@ impl OneShot {
         let Some(mut claims) = held.claims.clone() else { return };
         claims.claims.retain(|claim| has_failed && claim.keep_failed);
         claims.ticket = None;
-        if claims.claims.as_slice() != held.held() || held.ticket().is_some() {
+        claims.released = false;
+        if Some(&claims) != held.claims.as_ref() {
             ClaimsChange { host: &self.host, new: &claims, old: &held }.add_to(transaction);
         }
     }

@@ -87,11 +87,12 @@ pub fn write_record<'a>(
 }
 
 /// Returns the transaction that releases the claims of a host at an operator's word, if they are still
-/// as they were found. `found` holds the claims of all hosts.
-pub fn release_claims(host: &HostName, found: &KeySnapshot, act: &Act) -> Transaction {
+/// as they were found. `found` holds the claims of all hosts. With `may_return`, the host learns that its
+/// claims were released, so that it does not take them again.
+pub fn release_claims(host: &HostName, may_return: bool, found: &KeySnapshot, act: &Act) -> Transaction {
     let key = Key::Claimed(host.clone());
     let mut transaction = Transaction::once("release the claims");
-    delete_claims(&mut transaction, host, found);
+    delete_claims(&mut transaction, host, may_return, found);
     transaction.reads.push(key.clone());
     act.add_event(transaction, &key, found)
 }

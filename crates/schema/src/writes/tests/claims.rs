@@ -2,11 +2,13 @@
 
 use super::*;
 use crate::limit::{Limit, LimitBy, Place};
-use crate::names::LimitValue;
+use crate::names::{EventId, LimitValue};
 use crate::order::InstructionOrder;
-use crate::records::{HeldClaim, HostClaims, LimitClaim, RolloutRecord, Ticket};
-use crate::writes::claims::{FoundClaims, RolloutGuard};
-use crate::writes::rollout::write_record;
+use crate::records::{HeldClaim, HostClaims, LimitClaim, LostMark, RolloutRecord, Ticket};
+use crate::writes::act::{Act, EventLog};
+use crate::writes::claims::{ClaimsChange, FoundClaims, RolloutGuard};
+use crate::writes::lost::{end_claims, mark_lost, move_claim};
+use crate::writes::rollout::{release_claims, write_record};
 
 const ORDER: InstructionOrder = InstructionOrder { epoch: 0, revision: 3 };
 
@@ -16,13 +18,8 @@ fn web() -> Limit {
 
 fn claims(numbers: &[u32]) -> HostClaims {
     let held = |number: &u32| HeldClaim { limit: web(), number: *number, keep_failed: false };
-    HostClaims {
-        instance: Token::new("i").unwrap(),
-        rollout: ORDER,
-        since: EpochSeconds(1),
-        claims: numbers.iter().map(held).collect(),
-        ticket: None,
-    }
+    let none = HostClaims::none(Token::new("i").unwrap(), ORDER, EpochSeconds(1));
+    HostClaims { claims: numbers.iter().map(held).collect(), ..none }
 }
 
 fn all_keys(store: &Store) -> impl Iterator<Item = Key> {
@@ -150,6 +147,88 @@ fn claims_are_released_moved_and_lost() {
     assert_eq!(store.0.revision_of(&Key::Claimed(host.clone())), 0);
 }
 
+/// A store in which a host holds claims, and its agent does not run.
+fn vanished(keep_failed: bool) -> Store {
+    let (mut store, _) = claimed();
+    store.remove(&Key::Live(host()));
+    let mut claims = claims(&[1]);
+    claims.claims[0].keep_failed = keep_failed;
+    let old = FoundClaims::default();
+    let mut transaction = Transaction::idempotent("test");
+    ClaimsChange { host: &host(), new: &claims, old: &old }.add_to(&mut transaction);
+    assert!(store.apply(&transaction));
+    store
+}
+
+fn mark() -> LostMark {
+    LostMark { by: "h2".into(), at: EpochSeconds(5), claimed_since: EpochSeconds(1), rollout: ORDER }
+}
+
+/// Claims of a host that vanished end when its timer has ended, unless it came back.
+#[test]
+fn claims_of_a_lost_host_end_unless_something_changed() {
+    let check = |change: Option<Key>, keep_failed: bool, is_applied: bool| {
+        let mut store = vanished(keep_failed);
+        assert!(store.apply(&mark_lost(&host(), &mark(), LEASE, &store.0.clone())));
+        store.remove(&Key::LostTimer(host()));
+        let ends = end_claims(&host(), &store.0).expect("claims that can be read");
+        change.iter().for_each(|key| store.put(key, b"{}", 0));
+        assert_eq!(store.apply(&ends), is_applied, "{change:?}");
+        if is_applied {
+            let found = FoundClaims::read(&host(), &store.0);
+            assert_eq!(found.claims.is_some_and(|left| left.lost), keep_failed);
+            assert_eq!(claims_in(&store).len(), usize::from(keep_failed));
+            assert_eq!(store.0.get(&Key::LostMark(host())), None);
+        }
+    };
+    check(None, false, true);
+    check(None, true, true);
+    for key in [Key::Live, Key::LostTimer, Key::LostMark, Key::Claimed].map(|make| make(host())) {
+        check(Some(key), false, false);
+    }
+    check(Some(Key::Claim(web(), 1)), false, false);
+}
+
+#[test]
+fn a_host_is_marked_only_while_its_agent_does_not_run() {
+    let mut store = vanished(false);
+    let marks = mark_lost(&host(), &mark(), LEASE, &store.0.clone());
+    store.put(&Key::Live(host()), b"{}", 0);
+    assert!(!store.apply(&marks));
+}
+
+#[test]
+fn a_claim_moves_to_a_number_that_nobody_holds() {
+    let check = |taken: bool| {
+        let mut store = vanished(false);
+        let moves = move_claim(&host(), (&web(), 1), 0, &store.0).expect("a claim");
+        assert_eq!(move_claim(&host(), (&web(), 7), 0, &store.0), None, "it has no such claim");
+        if taken {
+            claim_of_other(&mut store, 0);
+        }
+        assert_eq!(store.apply(&moves), !taken);
+        assert_eq!(claims_in(&store), if taken { vec![0, 1] } else { vec![0] });
+    };
+    check(false);
+    check(true);
+}
+
+#[test]
+fn a_host_whose_claims_an_operator_released_is_told_so() {
+    let check = |may_return: bool| {
+        let mut store = vanished(true);
+        let (id, log) = (EventId::of(1, &Token::new("e").unwrap()), EventLog::default());
+        let (user, client) = ("ann".into(), "ops1".into());
+        let act = Act { id, user, client, verb: "claims release", reason: None, log };
+        assert!(store.apply(&release_claims(&host(), may_return, &store.0.clone(), &act)));
+        assert_eq!(claims_in(&store), [0u32; 0]);
+        let found = FoundClaims::read(&host(), &store.0);
+        assert_eq!(found.claims.is_some_and(|claims| claims.released), may_return);
+    };
+    check(true);
+    check(false);
+}
+
 #[test]
 fn a_ticket_moves_with_its_queue_and_ends_with_the_lease() {
     let (host, first, second) = (host(), report("first"), report("second"));
@@ -177,8 +256,7 @@ fn a_new_record_is_written_once_and_deletes_some_of_the_oldest() {
         let (mut store, _) = claimed();
         let order = |revision| InstructionOrder { epoch: 0, revision };
         (1..=old).for_each(|revision| store.put(&Key::RolloutRecord(order(revision)), b"{}", 0));
-        let record =
-            RolloutRecord { version: version("v2"), at: EpochSeconds(1), limits: Vec::new(), refused: None };
+        let record = RolloutRecord::new(version("v2"), EpochSeconds(1));
         let found = KeySnapshot { entries: store.0.entries.clone(), ..store.0 };
         let keys = || found.entries.keys().map(String::as_str);
         let transaction = write_record(order(old + 1), &record, &found, keys());

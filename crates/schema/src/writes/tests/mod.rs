@@ -27,6 +27,11 @@ impl Store {
         self.write(key, value, lease);
     }
 
+    fn remove(&mut self, key: &Key) {
+        self.0.revision += 1;
+        self.0.entries.remove(&key.to_string());
+    }
+
     fn write(&mut self, key: &Key, value: &[u8], lease: i64) {
         let revision = self.0.revision;
         let create_revision = self.0.get(key).map_or(revision, |entry| entry.create_revision);

@@ -1,0 +1,68 @@
+//! The transactions by which hosts look after the claims of others: a holder whose agent does not run is
+//! marked, and after a time its claims end. Time is counted by the store, as the life of a lease.
+
+use super::claims::{ClaimsChange, FoundClaims};
+use crate::codec;
+use crate::keys::Key;
+use crate::limit::Limit;
+use crate::names::HostName;
+use crate::records::{HostClaims, LostMark};
+use crate::snapshot::KeySnapshot;
+use crate::transaction::{Compare, Transaction};
+
+/// Returns the transaction that marks a holder whose agent does not run. `timer` is a lease of the time
+/// after which the holder is lost. `found` holds `claimed`, mark
+/// and timer of the host.
+pub fn mark_lost(host: &HostName, mark: &LostMark, timer: i64, found: &KeySnapshot) -> Transaction {
+    let mut transaction = if_absent("mark a host that vanished", host, found);
+    transaction.put(Key::LostMark(host.clone()), codec::write(mark), 0);
+    transaction.put(Key::LostTimer(host.clone()), "", timer);
+    transaction
+}
+
+/// Returns the transaction that ends the claims of a lost host; `None` if they cannot be read. Claims
+/// that count failed hosts stay. `found` holds `claimed`, mark
+/// and timer of the host.
+pub fn end_claims(host: &HostName, found: &KeySnapshot) -> Option<Transaction> {
+    let old = FoundClaims::read(host, found);
+    let before = old.claims.clone()?;
+    let claims = before.claims.iter().filter(|claim| claim.keep_failed).cloned().collect();
+    let new = HostClaims { claims, ticket: None, lost: true, ..before };
+    let mut transaction = if_absent("end the claims of a lost host", host, found);
+    // A restored store uses its revisions again.
+    if let Some(entry) = found.get(&Key::LostMark(host.clone())) {
+        transaction.compares.push(Compare::Value(Key::LostMark(host.clone()), entry.value.clone()));
+    }
+    ClaimsChange { host, new: &new, old: &old }.add_to(&mut transaction);
+    transaction.delete(Key::LostMark(host.clone()));
+    Some(transaction)
+}
+
+/// Returns the transaction that moves a claim of any host to a lower number that is free; `None` if the
+/// claims of the host cannot be read, or do not have the number. So a limit whose highest numbers are held
+/// counts again only as many hosts as there are. `found` holds `claimed` of the host.
+pub fn move_claim(
+    host: &HostName,
+    (limit, from): (&Limit, u32),
+    to: u32,
+    found: &KeySnapshot,
+) -> Option<Transaction> {
+    let old = FoundClaims::read(host, found);
+    let mut new = old.claims.clone()?;
+    let claim = new.claims.iter_mut().find(|claim| (&claim.limit, claim.number) == (limit, from))?;
+    claim.number = to;
+    let mut transaction = Transaction::idempotent("move a claim to a lower number");
+    ClaimsChange { host, new: &new, old: &old }.add_to(&mut transaction);
+    Some(transaction)
+}
+
+/// Returns a transaction that is applied only if no agent of the host runs, and its mark, its timer and
+/// its claims are as found.
+fn if_absent(name: &'static str, host: &HostName, found: &KeySnapshot) -> Transaction {
+    let mut transaction = Transaction::idempotent(name).when(Compare::absent(Key::Live(host.clone())));
+    for key in [Key::Claimed, Key::LostMark, Key::LostTimer].map(|make| make(host.clone())) {
+        let revision = found.revision_of(&key);
+        transaction.compares.push(Compare::Revision(key, revision));
+    }
+    transaction
+}

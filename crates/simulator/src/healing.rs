@@ -1,0 +1,102 @@
+//! The end of a simulation: all faults end, and an operator insists on a last version that works.
+
+use crate::agent::Agent;
+use crate::fleet::Fleet;
+use crate::laws::Writer;
+use crate::scenario::Quality;
+use crate::violation::Violation;
+use crate::world::Event;
+use schema::codec;
+use schema::keys::Key;
+use schema::limit::LimitBy;
+use schema::records::{HostClaims, LimitRule, LimitSize, RolloutPolicy};
+use schema::time::Span;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+impl Fleet {
+    /// Ends all faults, and asks for a last version that works.
+    pub(crate) fn heal(&mut self) -> Result<(), Violation> {
+        self.world.note(|| "-- all faults end".to_owned());
+        let version = self.final_version.clone();
+        self.world.scenario.versions.push((version.clone(), Quality::Good));
+        // Limits that let hosts go, so that all are done in time.
+        let all = u32::try_from(self.originals).unwrap_or(u32::MAX);
+        let limit = |rng: &mut fastrand::Rng, by| {
+            let max = LimitSize::Hosts(rng.u32(all.div_ceil(4)..=all));
+            LimitRule { by, max, values: BTreeMap::new(), keep_failed: Some(false) }
+        };
+        let by = [LimitBy::Fleet, LimitBy::Role, LimitBy::Group];
+        let limits: Vec<LimitRule> = by.map(|by| limit(&mut self.world.rng, by)).into_iter().collect();
+        let lost_after = Some(Span(Duration::from_secs(60)));
+        let policy = RolloutPolicy { limits, lost_after, progress_deadline: None };
+        let has_policy = self.world.store.entry(&Key::RolloutPolicy.to_string()).is_some();
+        if let Some(change) = has_policy.then(|| self.policy_change(&policy)).flatten() {
+            self.world.commit(&change, &Writer::Operator)?;
+        }
+        self.world.scenario.network = Default::default();
+        // Copies are switched off.
+        for machine in self.originals..self.world.machines.len() {
+            self.agents[machine] = None;
+            self.world.machines[machine].turn_off();
+            self.world.machines[machine].booted_at = u64::MAX;
+        }
+        // One machine dies for ever.
+        self.dead = self.world.rng.bool().then(|| self.holder()).flatten();
+        for machine in 0..self.originals {
+            let host = self.world.machines[machine].host.clone();
+            let back = self.add_host(&host);
+            self.operate(back);
+            if self.dead == Some(machine) {
+                self.agents[machine] = None;
+                self.world.machines[machine].turn_off();
+                continue;
+            }
+            self.world.machines[machine].link.is_up = true;
+            if !self.world.machines[machine].is_on {
+                self.world.after(0, Event::Boots { machine });
+            } else if self.agents[machine].is_none() {
+                self.world.after(0, Event::AgentStarts { machine });
+            }
+        }
+        self.world.after(0, Event::OperatorLooks);
+        Ok(())
+    }
+
+    /// Accepts the store if a host says that it went back, and triggers the last version if it is not
+    /// the desired one.
+    pub(crate) fn insist(&mut self) {
+        let version = self.final_version.clone();
+        let current = self.world.store.entry(&Key::CurrentVersion.to_string());
+        let is_desired = current.is_some_and(|entry| entry.value == version.as_str().as_bytes());
+        let lineage = self.lineage();
+        let needs_operator = |agent: &Agent| {
+            agent.state.store.as_ref().is_some_and(|m| m.went_back.is_some()) || agent.is_in_other_store()
+        };
+        // A host that took another store for its own belongs to no fleet: it is installed again.
+        for machine in 0..self.originals {
+            let strays = |agent: &Agent| {
+                agent.state.store.as_ref().is_some_and(|memory| Some(&memory.lineage) != lineage.as_ref())
+            };
+            if self.agents[machine].as_ref().is_some_and(strays) {
+                self.reinstall(machine);
+            }
+        }
+        self.unfreeze();
+        // What is left of a lost host under an earlier policy.
+        if let Some(machine) = self.dead {
+            let key = Key::Claimed(self.world.machines[machine].host.clone());
+            let found = self.world.store.read(std::slice::from_ref(&key));
+            let claims = found.get(&key).and_then(|entry| codec::read::<HostClaims>(&entry.value).ok());
+            if claims.is_some_and(|claims| claims.lost) {
+                self.release(machine);
+            }
+        }
+        if self.agents.iter().flatten().any(needs_operator) {
+            self.accept(&version);
+        } else if !is_desired {
+            self.trigger(&version);
+        }
+        self.world.after(20_000, Event::OperatorLooks);
+    }
+}
