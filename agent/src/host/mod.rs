@@ -265,7 +265,7 @@ impl Reconciler {
             version_file: context.version_file.clone(),
             cannot_record: context.record_failure.clone().filter(|(_, at)| *at > now.boot),
             settings_untrusted: self.untrusted.borrow().clone(),
-            has_brakes: store_view::has_brakes(&context.snapshot.followed),
+            marked_at: store_view::marked_at(&context.snapshot.followed),
             brakes: context.brakes.known(),
             bad_roster: store_view::bad_roster(&context.snapshot.followed, &context.state.host),
             instance: &self.claim.instance,

@@ -393,7 +393,7 @@ impl Agent {
             version_file,
             cannot_record: None,
             settings_untrusted: None,
-            has_brakes: store_view::has_brakes(&self.followed),
+            marked_at: store_view::marked_at(&self.followed),
             brakes: self.brakes.known(),
             bad_roster: store_view::bad_roster(&self.followed, &self.state.host),
             instance: &self.instance,

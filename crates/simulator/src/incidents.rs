@@ -234,7 +234,8 @@ impl Fleet {
         let epoch = remembered.map(|store| store.epoch).chain(identity.map(|identity| identity.epoch)).max();
         let identity = StoreIdentity::new(lineage, epoch.unwrap_or(0) + 1);
         let act = self.act("store accept");
-        self.operate(operator::accept_store(&identity, version, &found, &act));
+        let at = self.world.wall();
+        self.operate(operator::accept_store(&identity, version, at, &found, &act));
     }
 
     fn restore(&mut self) {

@@ -12,12 +12,16 @@ use schema::names::HostName;
 use schema::records::{LimitClaim, LostMark};
 use schema::snapshot::KeySnapshot;
 use schema::writes::claims::FoundClaims;
+use schema::writes::operator;
 use schema::writes::rollout::release_claims;
 use serde_json::{Value, json};
 
 /// List the hosts that count against a limit: 0 none, 1 some
 #[derive(Debug, Args)]
 pub(crate) struct Claims {
+    /// Only those that nobody has written since the store was accepted
+    #[arg(long)]
+    stale: bool,
     #[command(subcommand)]
     verb: Option<ClaimsVerb>,
 }
@@ -39,7 +43,7 @@ pub(crate) enum ClaimsVerb {
 /// Runs `claims` or one of its verbs.
 pub(super) async fn claims(options: Claims, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     match options.verb {
-        None => list(store, output).await,
+        None => list(options.stale, store, output).await,
         Some(ClaimsVerb::Release { host, reason }) => release(&host_of(&host)?, &reason, store, output).await,
     }
 }
@@ -87,20 +91,24 @@ impl Agent {
     }
 }
 
-async fn list(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+async fn list(only_stale: bool, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let ranges = [Prefix::Claims, Prefix::Lives, Prefix::Claimed, Prefix::Lost];
-    let found = store.session.read_ranges(&ranges, store.deadline).await?;
+    let found = store.session.read_all(&[Key::Store], &ranges, None, store.deadline).await?;
     let mut rows = Vec::new();
     let mut list = Vec::new();
     for (key, entry) in &found.entries {
         let Ok(Key::Claim(limit, number)) = Key::parse(key) else { continue };
+        let is_stale = operator::is_stale(entry, &found);
+        if only_stale && !is_stale {
+            continue;
+        }
         let claim = codec::read::<LimitClaim>(&entry.value).ok();
         let host = claim.as_ref().map(|claim| claim.host.clone());
         let agent = host.as_ref().map_or(Agent::NotKnown, |host| Agent::of(host, &found));
         let since = claim.as_ref().and_then(|claim| rfc3339(claim.since));
         list.push(json!({
             "by": limit.by, "value": limit.value, "number": number, "host": host,
-            "live": agent.is_live(), "vanished_at": agent.vanished_at(), "lost": agent == Agent::Lost,
+            "live": agent.is_live(), "vanished_at": agent.vanished_at(), "lost": agent == Agent::Lost, "stale": is_stale,
             "since": since, "rollout": claim.as_ref().map(|claim| claim.rollout.to_string()),
         }));
         let host = host.map_or("cannot be read".into(), |host| host.to_string());

@@ -12,7 +12,7 @@ use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Role, Token};
-use schema::records::{Freeze as FreezeRecord, LiveClaim, STORE_FORMAT, StoreIdentity};
+use schema::records::{Freeze as FreezeRecord, LimitClaim, LiveClaim, STORE_FORMAT, StoreIdentity};
 use schema::snapshot::KeySnapshot;
 use schema::time::{EpochSeconds, parse_duration};
 use schema::writes::operator;
@@ -70,6 +70,9 @@ pub(crate) struct Unfreeze {
     /// Every freeze of these hosts, also those of other people
     #[arg(long, conflicts_with = "id")]
     all: bool,
+    /// Remove the freeze of an accepted store though some hosts have not asserted their claims
+    #[arg(long)]
+    force: bool,
 }
 
 /// Verbs of `rollout`.
@@ -210,7 +213,24 @@ pub(super) async fn unfreeze(
             freezes.len()
         )));
     }
+    if !options.force && freezes.iter().any(operator::is_of_accept) {
+        refuse_stale_claims(store).await?;
+    }
     remove("unfreeze", &freezes, &found, store, output).await
+}
+
+/// A host that has not asserted its claims since the store was accepted may be in the middle of an update
+/// that nobody counts.
+async fn refuse_stale_claims(store: &Store<'_>) -> Result<(), Failure> {
+    let found = store.session.read_all(&[Key::Store], &[Prefix::Claims], None, store.deadline).await?;
+    let stale = found.entries.values().filter(|entry| operator::is_stale(entry, &found));
+    let stale = stale.filter(|entry| codec::read::<LimitClaim>(&entry.value).is_ok()).count();
+    if stale == 0 {
+        return Ok(());
+    }
+    Err(Failure::refused(format!(
+        "{stale} claims were not asserted since the store was accepted: `orchestrate claims --stale` lists them; release those of hosts that are gone, or use --force"
+    )))
 }
 
 async fn read(scope: &FreezeScope, store: &Store<'_>) -> Result<KeySnapshot, Failure> {

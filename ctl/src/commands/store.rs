@@ -1,6 +1,6 @@
 //! The store itself: `store show` and `store accept`.
 
-use super::context::{Store, version_of};
+use super::context::{Store, now, version_of};
 use crate::exit::{Exit, Failure};
 use crate::local::LocalState;
 use crate::output::{self, Output};
@@ -118,7 +118,7 @@ async fn accept(
         reports.filter_map(|(_, entry)| codec::read::<Report>(&entry.value).ok()?.store).collect();
     let identity = next_identity(key.as_ref(), lineage, &reported)?;
     let act = store.act("store accept", None).await?;
-    let transaction = operator::accept_store(&identity, version, &found, &act);
+    let transaction = operator::accept_store(&identity, version, now(), &found, &act);
     let accepted = store.session.commit_act(&transaction, &act, store.deadline).await?;
     if !accepted.applied {
         return Err(Failure::cannot_tell(
@@ -130,6 +130,11 @@ async fn accept(
         "accepted at revision {}: lineage {}, epoch {}, version {version}",
         accepted.revision, identity.lineage, identity.epoch
     ));
+    if operator::has_limits(&found) {
+        output::note(
+            "the fleet is frozen, because the store may have lost claims of limits: look at `orchestrate claims --stale`, then `orchestrate unfreeze`",
+        );
+    }
     let answer = json!({
         "lineage": identity.lineage,
         "epoch": identity.epoch,

@@ -68,7 +68,7 @@ pub(super) fn wanted(
     let order = state.attempt.as_ref().map(|attempt| attempt.instruction.order);
     let none = |order| HostClaims::none(observed.instance.clone(), order, now.wall);
     // A store without brakes was restored from before the first policy: nobody counts there.
-    let taken = state.claims.as_ref().filter(|_| observed.has_brakes);
+    let taken = state.claims.as_ref().filter(|_| observed.marked_at.is_some());
     let base = before.or(taken).cloned().or_else(|| order.map(none))?;
     let kept = kept(state, desired.policy, (observed, found), base);
     let new = match starts {
@@ -81,9 +81,10 @@ pub(super) fn wanted(
         None => HostClaims { ticket: ticket(state, (observed, obstacle), found), ..kept },
     };
     let is_same = before.map_or(new.is_empty(), |before| *before == new);
-    // A start writes its claims again, for its own rollout.
-    let is_same = is_same && (starts.is_none() || new.is_empty());
-    (!is_same).then_some(new)
+    // A start writes its claims again, for its own rollout, and so does a host whose store was accepted.
+    let is_asserted = desired.policy.driver == Driver::External || Some(found.revision) > observed.marked_at;
+    let is_needed = starts.is_some() || !is_asserted;
+    (!is_same || is_needed && !new.claims.is_empty()).then_some(new)
 }
 
 /// Returns what the host keeps of its claims. `base` is what it has, or had.
@@ -104,7 +105,7 @@ fn kept(
         Kept::OfFailed => |claim| claim.keep_failed,
         Kept::None => |_| false,
     };
-    let is_valid = observed.has_brakes && !base.released;
+    let is_valid = observed.marked_at.is_some() && !base.released;
     let taken = state.claims.as_ref().filter(|_| is_valid).map_or(&[][..], |taken| &taken.claims);
     let lacks = |claim: &&HeldClaim| found.held().iter().all(|held| held.limit != claim.limit);
     let again = taken.iter().filter(lacks).map(|claim| {

@@ -84,8 +84,9 @@ pub struct Observed<'a> {
     /// Why the settings are not trusted, if they are not: somebody else may be able to write them
     /// and would then decide what runs on this host.
     pub settings_untrusted: Option<String>,
-    /// True if freezes or a rollout policy may stand in the store.
-    pub has_brakes: bool,
+    /// Revision at which the store was marked or accepted last; `None` if it is not marked: then it contains
+    /// neither freezes nor a rollout policy.
+    pub marked_at: Option<i64>,
     /// What the host knows of freezes and limits.
     pub brakes: Brakes<'a>,
     /// Why the roster entry of the host cannot be read, if that matters: freezes and limits follow from

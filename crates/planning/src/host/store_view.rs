@@ -102,9 +102,14 @@ pub fn bad_roster(followed: &FollowedKeys, host: &HostName) -> Option<String> {
 }
 
 /// True if freezes or a rollout policy may stand in the store.
-pub fn has_brakes(followed: &FollowedKeys) -> bool {
-    let identity = followed.keys.get(&Key::Store).and_then(|e| StoreIdentity::read(&e.value).ok());
-    identity.is_some_and(|identity| identity.has_brakes)
+fn has_brakes(followed: &FollowedKeys) -> bool {
+    marked_at(followed).is_some()
+}
+
+/// Returns the revision at which the store was marked or accepted last; `None` if it is not marked.
+pub fn marked_at(followed: &FollowedKeys) -> Option<i64> {
+    let entry = followed.keys.get(&Key::Store)?;
+    StoreIdentity::read(&entry.value).ok().filter(|identity| identity.has_brakes).map(|_| entry.mod_revision)
 }
 
 /// Returns the freezes that would match the host; none in a store without brakes. Role and group are

@@ -79,6 +79,7 @@ struct World {
     claim: Claim,
     cannot_record: Option<(String, BootMillis)>,
     settings_untrusted: Option<String>,
+    marked_at: i64,
     brakes: BrakesMemory,
     instance: Token,
     published: Published,
@@ -127,6 +128,7 @@ impl World {
             claim: Claim::Held,
             cannot_record: None,
             settings_untrusted: None,
+            marked_at: 1,
             brakes: BrakesMemory::default(),
             instance: Token::new("i").unwrap(),
             published: Published::default(),
@@ -190,7 +192,7 @@ impl World {
             version_file: self.file.clone(),
             cannot_record: self.cannot_record.clone(),
             settings_untrusted: self.settings_untrusted.clone(),
-            has_brakes: true,
+            marked_at: Some(self.marked_at),
             brakes: self.brakes.known(),
             bad_roster: None,
             instance: &self.instance,
@@ -788,6 +790,9 @@ fn a_host_takes_again_claims_that_ended_without_its_doing() {
     check(Some(claims(&[(1, true), (2, false)])), goes_on, None);
     check(None, goes_on, Some(&[0, 0]));
     check(Some(claims(&[(2, false)])), goes_on, Some(&[2, 0]));
+    // A store that was accepted since they were written.
+    let accepted: fn(&mut World) = |world| world.marked_at = 8;
+    check(Some(claims(&[(1, true), (2, false)])), accepted, Some(&[1, 2]));
     // It is not lost any more.
     check(Some(HostClaims { lost: true, ..claims(&[(1, true), (2, false)]) }), goes_on, Some(&[1, 2]));
     // An operator released them.

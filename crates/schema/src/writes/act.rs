@@ -150,7 +150,7 @@ mod tests {
         let (roster, marks) = (RosterEntry::default(), crate::records::Maintenance::default());
         let mut transactions = vec![
             operator::set_target(&version, true, &found, &act),
-            operator::accept_store(&identity, &version, &found, &act),
+            operator::accept_store(&identity, &version, EpochSeconds(1), &found, &act),
             operator::add_host(&host, &roster, &found, &act),
             operator::request_retry(&host, at, &found, &act),
             operator::set_maintenance(&host, &marks, &found, &act),

@@ -7,8 +7,10 @@ use crate::frozen::FrozenBy;
 use crate::instruction::Epoch;
 use crate::keys::Key;
 use crate::names::{HostName, ServiceName, Token, Version};
-use crate::records::{DropStaleRequest, Freeze, Maintenance, RetryRequest, RosterEntry, StoreIdentity};
-use crate::snapshot::KeySnapshot;
+use crate::records::{
+    DropStaleRequest, Freeze, Maintenance, RetryRequest, RolloutPolicy, RosterEntry, StoreIdentity,
+};
+use crate::snapshot::{Entry, KeySnapshot};
 use crate::time::EpochSeconds;
 use crate::transaction::{Compare, Transaction};
 use std::collections::BTreeSet;
@@ -33,12 +35,40 @@ pub fn set_target(version: &Version, only_if_unchanged: bool, found: &KeySnapsho
     act.add_event(transaction, &Key::CurrentVersion, found)
 }
 
+/// What the id of the freeze begins with that accepting a store writes; its epoch follows.
+const ACCEPT: &str = "accept-";
+/// The reason of that freeze.
+const ACCEPT_REASON: &str =
+    "the store was accepted; remove this freeze when `orchestrate claims --stale` lists no host";
+
+/// True if the rollout policy has limits, or cannot be read.
+pub fn has_limits(found: &KeySnapshot) -> bool {
+    let policy = found.get(&Key::RolloutPolicy).map(|entry| codec::read::<RolloutPolicy>(&entry.value));
+    policy.is_some_and(|policy| policy.map_or(true, |policy| !policy.limits.is_empty()))
+}
+
+/// True for the freeze that accepting a store writes.
+pub fn is_of_accept(frozen: &FrozenBy) -> bool {
+    frozen.scope == FreezeScope::Fleet
+        && frozen.token.as_ref().is_some_and(|token| token.as_str().starts_with(ACCEPT))
+}
+
+/// True for a claim that its host has not written since the store was accepted, or marked. `claim` is its
+/// entry in what was found.
+pub fn is_stale(claim: &Entry, found: &KeySnapshot) -> bool {
+    claim.mod_revision < found.revision_of(&Key::Store)
+}
+
 /// Returns the transaction that accepts the store for the whole fleet: it writes the identity with
 /// the next epoch, and the desired version, if the identity is still the one that was found. The
 /// freezes and the rollout policy, which `found` contains as well, keep their effect.
+///
+/// A store that went back has lost claims of limits. So the fleet is frozen if the policy has limits, until
+/// the hosts have asserted theirs and somebody has looked.
 pub fn accept_store(
     identity: &StoreIdentity,
     version: &Version,
+    at: EpochSeconds,
     found: &KeySnapshot,
     act: &Act,
 ) -> Transaction {
@@ -49,6 +79,12 @@ pub fn accept_store(
         || FrozenBy::all(found).next().is_some()
         || found.get(&Key::RolloutPolicy).is_some();
     let identity = StoreIdentity { has_brakes, ..identity.clone() };
+    if has_limits(found)
+        && let Ok(token) = Token::new(format!("{ACCEPT}{}", identity.epoch))
+    {
+        let freeze = Freeze { by: act.user.clone(), reason: ACCEPT_REASON.into(), at, until: None };
+        transaction.put(Key::Freeze(FreezeScope::Fleet, token), codec::write(&freeze), 0);
+    }
     transaction.put(Key::Store, identity.write(), 0);
     transaction.put(Key::CurrentVersion, version.as_str(), 0);
     act.add_event(transaction, &Key::Store, found)

@@ -1,5 +1,7 @@
 //! Limits: how many hosts are updated at the same time.
 
+mod vanished;
+
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use tests::etcd::Etcd;
@@ -163,76 +165,6 @@ fn a_claim_outlives_its_agent() {
     hosts.iter().for_each(|host| host.wait_for_listing(&store, "2"));
 }
 
-#[test]
-fn a_host_that_vanished_is_lost_after_a_time_and_takes_its_claims_again_when_it_is_back() {
-    let etcd = Etcd::single();
-    let store = etcd.store();
-    let mut hosts = started(&["a1", "a2", "a3"], &etcd);
-    store.put("/current_version", "1");
-    hosts.iter().for_each(|host| host.wait_for_listing(&store, "1"));
-    let policy = "lost_after = \"5s\"\n[[limit]]\nby = \"fleet\"\nmax = 1\nkeep_failed = false\n";
-    set_policy(&hosts[0], policy);
-    hosts.iter().for_each(|host| host.write("hold-packages", ""));
-    store.put("/current_version", "2");
-    let begun = |hosts: &[Host]| -> Vec<usize> {
-        (0..hosts.len()).filter(|number| hosts[*number].begins("packages", "2") > 0).collect()
-    };
-    let describe = |hosts: &[Host]| hosts.iter().map(Host::describe).collect::<String>();
-    let first = wait::until("one begins", || begun(&hosts).first().copied(), || describe(&hosts));
-    hosts[first].kill();
-    let second = wait::until_within(
-        std::time::Duration::from_secs(120),
-        "the first is lost, and another begins",
-        || begun(&hosts).into_iter().find(|number| *number != first),
-        || format!("{}{:?}", describe(&hosts), store.list("/orchestrate/lost/")),
-    );
-    let third = 3 - first - second;
-    hosts[first].start();
-    let claims = || store.list("/orchestrate/claims/fleet/all/");
-    let numbers = || claims().keys().map(|key| key[key.len() - 5..].parse().unwrap()).collect::<Vec<u32>>();
-    wait::until(
-        "the first takes its claim again",
-        || matches!(numbers().as_slice(), [0, again] if *again >= 49_999).then_some(()),
-        || format!("{:?}", claims()),
-    );
-    assert!(store.list("/orchestrate/lost/mark/").is_empty(), "the mark is gone");
-    // Its claim moves down when the number is free, and the third waits for it.
-    hosts[second].remove("hold-packages");
-    hosts[second].wait_for_listing(&store, "2");
-    wait::until(
-        "the claim of the first moves down",
-        || (numbers() == [0]).then_some(()),
-        || format!("{:?}", claims()),
-    );
-    assert_eq!(hosts[third].begins("packages", "2"), 0, "the third waits");
-    hosts.iter().for_each(|host| host.remove("hold-packages"));
-    hosts.iter().for_each(|host| host.wait_for_listing(&store, "2"));
-}
-
-#[test]
-fn a_host_that_takes_too_long_gives_up_and_lets_others_go() {
-    let etcd = Etcd::single();
-    let store = etcd.store();
-    let hosts = started(&["a1", "a2"], &etcd);
-    let ops = &hosts[0];
-    store.put("/current_version", "1");
-    hosts.iter().for_each(|host| host.wait_for_listing(&store, "1"));
-    hosts[0].write("code-packages-2", "75\n");
-    let policy = "progress_deadline = \"5s\"\n[[limit]]\nby = \"fleet\"\nmax = 1\nkeep_failed = false\n";
-    set_policy(ops, policy);
-    store.put("/current_version", "2");
-    hosts[1].wait_for_listing(&store, "2");
-    let why = || orchestrate(ops, "why a1", 0);
-    let expected = "apply step packages had not succeeded 5s after the start";
-    wait::until("it gives up", || why().contains(expected).then_some(()), why);
-    assert!(why().contains("suspect"), "{}", why());
-    assert!(store.list("/orchestrate/claims/").is_empty());
-    // It tries again when it is told to.
-    hosts[0].remove("code-packages-2");
-    orchestrate(ops, "retry a1", 0);
-    hosts[0].wait_for_listing(&store, "2");
-}
-
 /// Kills the agent of one host at every point of its updates. The times at which apply steps begin and
 /// validation succeeds show whether two hosts were ever updated at once.
 #[test]
@@ -317,7 +249,7 @@ fn scripts_that_apply_versions_obey_the_limits() {
 /// The sample in the manual is one that the program takes.
 #[test]
 fn the_policy_of_the_manual_is_valid() {
-    let manual = include_str!("../../docs/command-line.md");
+    let manual = include_str!("../../../docs/command-line.md");
     let samples: Vec<&str> = manual
         .split("```toml\n")
         .skip(1)
