@@ -15,6 +15,7 @@ use schema::writes::claims::FoundClaims;
 use schema::writes::operator;
 use schema::writes::rollout::release_claims;
 use serde_json::{Value, json};
+use std::fmt;
 
 /// List the hosts that count against a limit: 0 none, 1 some
 #[derive(Debug, Args)]
@@ -94,31 +95,74 @@ impl Agent {
 async fn list(only_stale: bool, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let ranges = [Prefix::Claims, Prefix::Lives, Prefix::Claimed, Prefix::Lost];
     let found = store.session.read_all(&[Key::Store], &ranges, None, store.deadline).await?;
-    let mut rows = Vec::new();
-    let mut list = Vec::new();
-    for (key, entry) in &found.entries {
-        let Ok(Key::Claim(limit, number)) = Key::parse(key) else { continue };
-        let is_stale = operator::is_stale(entry, &found);
-        if only_stale && !is_stale {
-            continue;
-        }
-        let claim = codec::read::<LimitClaim>(&entry.value).ok();
-        let host = claim.as_ref().map(|claim| claim.host.clone());
-        let agent = host.as_ref().map_or(Agent::NotKnown, |host| Agent::of(host, &found));
-        let since = claim.as_ref().and_then(|claim| rfc3339(claim.since));
-        list.push(json!({
-            "by": limit.by, "value": limit.value, "number": number, "host": host,
-            "live": agent.is_live(), "vanished_at": agent.vanished_at(), "lost": agent == Agent::Lost, "stale": is_stale,
-            "since": since, "rollout": claim.as_ref().map(|claim| claim.rollout.to_string()),
-        }));
-        let host = host.map_or("cannot be read".into(), |host| host.to_string());
-        rows.push([limit.to_string(), number.to_string(), host, agent.text(), since.unwrap_or_default()]);
-    }
+    let claims: Vec<ShownClaim> =
+        ShownClaim::all(&found).filter(|claim| claim.is_stale || !only_stale).collect();
+    let list: Vec<Value> = claims.iter().map(ShownClaim::json).collect();
     output.answer(&json!({ "claims": list, "revision": found.revision }), |_| {});
     if !output.is_json() {
-        output.table(["LIMIT", "NUMBER", "HOST", "AGENT", "SINCE"], rows);
+        let row = |claim: &ShownClaim| {
+            let (limit, number) = (claim.limit.to_string(), claim.number.to_string());
+            [limit, number, claim.host(), claim.agent.text(), claim.since.clone().unwrap_or_default()]
+        };
+        output.table(["LIMIT", "NUMBER", "HOST", "AGENT", "SINCE"], claims.iter().map(row));
     }
-    Ok(Exit::of(list.is_empty()))
+    Ok(Exit::of(claims.is_empty()))
+}
+
+/// A claim of a limit, as commands show it.
+#[derive(Debug)]
+pub(super) struct ShownClaim {
+    limit: Limit,
+    number: u32,
+    claim: Option<LimitClaim>,
+    agent: Agent,
+    since: Option<String>,
+    is_stale: bool,
+}
+
+impl ShownClaim {
+    /// Returns the claims that were found. What was found about their holders is taken into account.
+    pub(super) fn all(found: &KeySnapshot) -> impl Iterator<Item = Self> {
+        found.entries.iter().filter_map(|(key, entry)| {
+            let Ok(Key::Claim(limit, number)) = Key::parse(key) else { return None };
+            let claim = codec::read::<LimitClaim>(&entry.value).ok();
+            let agent = claim.as_ref().map_or(Agent::NotKnown, |claim| Agent::of(&claim.host, found));
+            let since = claim.as_ref().and_then(|claim| rfc3339(claim.since));
+            Some(Self { limit, number, agent, since, is_stale: operator::is_stale(entry, found), claim })
+        })
+    }
+
+    /// Returns what is read about holders, besides the claims themselves.
+    pub(super) fn keys_of(host: &HostName) -> [Key; 3] {
+        [Key::Live, Key::Claimed, Key::LostMark].map(|make| make(host.clone()))
+    }
+
+    fn host(&self) -> String {
+        self.claim.as_ref().map_or("cannot be read".into(), |claim| claim.host.to_string())
+    }
+
+    pub(super) fn json(&self) -> Value {
+        json!({
+            "by": self.limit.by, "value": self.limit.value, "number": self.number,
+            "host": self.claim.as_ref().map(|claim| &claim.host),
+            "live": self.agent.is_live(), "vanished_at": self.agent.vanished_at(),
+            "lost": self.agent == Agent::Lost, "stale": self.is_stale, "since": self.since,
+            "rollout": self.claim.as_ref().map(|claim| claim.rollout.to_string()),
+        })
+    }
+}
+
+impl fmt::Display for ShownClaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.host())?;
+        if let Some(since) = &self.since {
+            write!(f, " since {since}")?;
+        }
+        if self.agent != Agent::Live {
+            write!(f, ", agent {}", self.agent.text())?;
+        }
+        Ok(())
+    }
 }
 
 /// Number of times that a release is tried if the claims change meanwhile.

@@ -1,11 +1,13 @@
 //! What freezes and the limits of the rollout say about one host.
 
+use super::claims::ShownClaim;
 use super::context::Store;
 use etcd_session::StoreError;
-use planning::rollout::{Need, RolloutView, first_reads, second_reads};
+use planning::rollout::{Need, Obstacle, RolloutView, first_reads, second_reads};
 use schema::codec;
 use schema::instruction::Epoch;
-use schema::keys::Key;
+use schema::keys::{Key, Prefix};
+use schema::limit::Limit;
 use schema::names::HostName;
 use schema::order::InstructionOrder;
 use schema::plan::Phase;
@@ -22,7 +24,12 @@ pub(super) struct HostRollout {
     pub(super) obstacle: Option<String>,
     /// The claims that it holds.
     pub(super) claims: Vec<String>,
+    /// The claims of other hosts that keep it waiting; at most [`HOLDERS_SHOWN`].
+    pub(super) holders: Vec<ShownClaim>,
 }
+
+/// Number of holders that are shown.
+const HOLDERS_SHOWN: usize = 10;
 
 impl HostRollout {
     pub(super) async fn read(
@@ -44,15 +51,34 @@ impl HostRollout {
             _ => report.phase == Phase::Start,
         });
         let Some(instruction) = instruction.filter(|_| waits) else {
-            return Ok(Self { obstacle: None, claims });
+            return Ok(Self { claims, ..Self::default() });
         };
         let (order, now) = (instruction.order, BootMillis(0));
         let found = read_rollout(host, order, snapshot.revision, store).await?;
         let view = RolloutView::new(host, (order, &instruction.version), &found, now);
         // The report does not say whether the host needs claims; one that waits does.
-        let obstacle = view.permit(&held, Need::Claims, now).err().map(|obstacle| obstacle.to_string());
-        Ok(Self { obstacle, claims })
+        let obstacle = view.permit(&held, Need::Claims, now).err();
+        let holders = match &obstacle {
+            Some(Obstacle::Full { limit, holders, .. }) => read_holders(limit, holders, found, store).await?,
+            _ => Vec::new(),
+        };
+        Ok(Self { obstacle: obstacle.map(|obstacle| obstacle.to_string()), claims, holders })
     }
+}
+
+/// Returns the claims of a limit with what is known of their holders.
+async fn read_holders(
+    limit: &Limit,
+    holders: &[HostName],
+    found: KeySnapshot,
+    store: &Store<'_>,
+) -> Result<Vec<ShownClaim>, StoreError> {
+    let mut keys = vec![Key::Store];
+    keys.extend(holders.iter().take(HOLDERS_SHOWN).flat_map(ShownClaim::keys_of));
+    let mut known = store.session.read_all(&keys, &[], Some(found.revision), store.deadline).await?;
+    let range = Prefix::ClaimsOf(limit.clone()).to_string();
+    known.entries.extend(found.entries.into_iter().filter(|(key, _)| key.starts_with(&range)));
+    Ok(ShownClaim::all(&known).take(HOLDERS_SHOWN).collect())
 }
 
 /// Reads what a host needs to know of its rollout, as of a revision.

@@ -3,6 +3,7 @@
 //!
 //! This file is long because three verbs read the same report.
 
+use super::claims::ShownClaim;
 use super::context::{Store, host_of, now};
 use super::host_rollout::HostRollout;
 use super::{fleet, services};
@@ -205,7 +206,11 @@ fn print_why(why: &Explanation<'_>, revision: i64, output: &mut Output) {
             json!({ "service": unpublished.service, "reason": unpublished.reason })
         }).collect::<Vec<_>>(),
         "waits": why.waits.as_ref().map(Waits::json),
-        "rollout": { "obstacle": why.rollout.obstacle, "claims": why.rollout.claims },
+        "rollout": {
+            "obstacle": why.rollout.obstacle,
+            "holders": why.rollout.holders.iter().map(ShownClaim::json).collect::<Vec<_>>(),
+            "claims": why.rollout.claims,
+        },
         "revision": revision,
     });
     output.answer(&answer, |o| {
@@ -219,6 +224,7 @@ fn print_why(why: &Explanation<'_>, revision: i64, output: &mut Output) {
         say("because", &why.verdict.message());
         say("would change", why.verdict.hint());
         say("held back by", why.rollout.obstacle.as_deref().unwrap_or_default());
+        why.rollout.holders.iter().for_each(|claim| say("held by", &claim.to_string()));
         say("claims", &why.rollout.claims.join(", "));
         if let Some(waits) = &why.waits {
             print_waits(waits, &mut say);

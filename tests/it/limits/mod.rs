@@ -159,6 +159,11 @@ fn a_claim_outlives_its_agent() {
         || store.get(&live).unwrap_or_default(),
     );
     assert_eq!(store.list("/orchestrate/claims/").len(), 1);
+    // Whoever asks why another host waits is told.
+    let why = orchestrate(&hosts[second], &format!("why {}", hosts[second].name), 0);
+    let held_by = why.lines().find(|line| line.starts_with("held by: ")).unwrap_or_else(|| panic!("{why}"));
+    assert!(held_by.contains(&format!("{} since 20", hosts[first].name)), "{held_by}");
+    assert!(held_by.contains(", agent none"), "{held_by}");
     hosts.iter().for_each(|host| host.remove("hold-packages"));
     assert_eq!(hosts[second].begins("packages", "2"), 0, "nobody went in its place");
     hosts[first].start();
