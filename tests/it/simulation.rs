@@ -19,13 +19,12 @@ const BROKEN_ONCE: &[(u64, &str)] =
 const SHOWN_BY: &[(&str, u64)] = &[
     ("the start does not compare the desired version", 27),
     ("the start does not compare the freezes", 29),
-    ("a host that is back stays marked as vanished", 121),
+    ("a host that is back stays marked as vanished", 667),
     ("a lost host that is back takes no claims", 644),
     ("the start does not compare the roster entry", 3377),
     ("a freeze does not mark the store", 29),
     ("a late write is not refused", 27),
-    ("a write does not compare the listing", 9250),
-    ("a name is claimed over another claim", 1799),
+    ("a name is claimed over another claim", 791),
 ];
 
 #[test]
