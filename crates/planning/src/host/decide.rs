@@ -371,6 +371,11 @@ impl Decider<'_> {
         {
             return plan;
         }
+        // Claims that ended while the host was away are taken again before it goes on. What the store holds is
+        // known in a moment.
+        if self.state.claims.is_some() && self.observed.published.is_none() && self.may_start() {
+            return hold(Phase::Apply, Reason::StoreAway, None);
+        }
         if self.state.validate_first {
             return self.cycle(version, Reason::AfterBoot);
         }

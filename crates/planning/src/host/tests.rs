@@ -808,6 +808,30 @@ fn a_host_takes_again_claims_that_ended_without_its_doing() {
 }
 
 #[test]
+fn a_host_under_way_looks_for_its_claims_before_it_goes_on() {
+    let mut world = settled_at("1");
+    world.fails("packages", 75);
+    world.trigger("2");
+    world.settle();
+    world.now.boot = world.now.boot.plus(Duration::from_secs(60));
+    let goes_on = |world: &World, is_known: bool, has_claims: bool| {
+        let problems = ServiceProblems::default();
+        let mut observed = world.observed(&problems);
+        observed.published = observed.published.filter(|_| is_known);
+        let mut state = world.state.clone();
+        let order = InstructionOrder { epoch: 0, revision: 1 };
+        state.claims = has_claims.then(|| HostClaims::none(Token::new("i").unwrap(), order, EpochSeconds(1)));
+        let plan = decide(&state, &world.desired(), &observed, world.now).plan;
+        matches!(plan.actions.first(), Some(planned) if matches!(planned.action, Action::Do(Effect::RunStep { .. })))
+    };
+    assert!(goes_on(&world, true, true));
+    assert!(!goes_on(&world, false, true), "what the store holds is known soon");
+    assert!(goes_on(&world, false, false), "there is nothing to look for");
+    world.store_away = true;
+    assert!(goes_on(&world, false, true), "an update that has begun goes on without the store");
+}
+
+#[test]
 fn validation_that_fails_after_done_withdraws_converges_and_comes_back() {
     let mut world = settled_at("1");
     world.fails("http", 2);
