@@ -207,9 +207,14 @@ impl RolloutTask {
         let holders = view.holders().filter(|_| self.looks_after_at <= Instant::now());
         if let (Some(holders), Some(fence)) = (holders, wanted.fence) {
             self.looks_after_at = Instant::now() + HOLDERS_INTERVAL;
-            if self.look_after(holders, fence).await? {
-                self.looks_after_at = Instant::now();
-                view = self.read(wanted).await?;
+            match self.look_after(holders, fence).await {
+                Ok(false) => {}
+                Ok(true) => {
+                    self.looks_after_at = Instant::now();
+                    view = self.read(wanted).await?;
+                }
+                // What was read counts nevertheless.
+                Err(error) => tracing::warn!(%error, "the holders of claims could not be looked after"),
             }
         }
         self.follow(&view.ranges(), view.revision);

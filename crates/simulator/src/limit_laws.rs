@@ -271,22 +271,24 @@ impl LimitLaws {
         if !is_counted && !needs_nothing {
             return broken("R1", format!("{host} starts without a claim of every limit of its rollout"));
         }
-        let before = self.disturbed.get(host);
-        let before = before.map(|before| (before.limits.clone(), before.excused.clone()));
-        let (counted, mut excused) = if is_counted && !needs_nothing {
+        let counted = if is_counted && !needs_nothing {
             self.counted += u64::from(!limits.is_empty());
-            (limits.iter().map(|(limit, _)| limit.clone()).collect(), BTreeSet::new())
+            limits.iter().map(|(limit, _)| limit.clone()).collect()
         } else {
-            before.unwrap_or_default()
+            // It keeps the claims that it has. It may have been done with the update of the others, and
+            // nobody was told.
+            let before = self.disturbed.get(host);
+            before
+                .map(|before| before.limits.difference(&before.excused).cloned().collect())
+                .unwrap_or_default()
         };
-        excused.retain(|limit| !holds(limit));
         self.began.insert(machine.machine_id.clone(), order);
         self.disturbed.insert(
             host.clone(),
             Disturbed {
                 order,
                 limits: counted,
-                excused,
+                excused: BTreeSet::new(),
                 needed_nothing: needs_nothing,
                 machine_id: machine.machine_id.clone(),
                 applies: machine.truth.applies,
