@@ -70,6 +70,9 @@ fn an_accepted_store_is_frozen_until_the_claims_in_it_are_asserted() {
     let holders = wait::until("two begin", two, || hosts.iter().map(Host::describe).collect());
     let third = 3 - holders[0] - holders[1];
     let gone = holders.into_iter().find(|number| *number != 0).expect("one of two");
+    let ops = Host::new("ops", &etcd.endpoints());
+    // Nobody starts while the claims are missing.
+    orchestrate(&ops, "rollout pause", 0);
     // The claim of one ends in a way that it does not know, and the other's agent does not run.
     hosts[gone].kill();
     let kept = 3 - gone - third;
@@ -79,7 +82,6 @@ fn an_accepted_store_is_frozen_until_the_claims_in_it_are_asserted() {
     };
     store.delete(&claim_of(&hosts[kept]).expect("a claim"));
     store.delete(&format!("/orchestrate/claimed/{}", hosts[kept].name));
-    let ops = Host::new("ops", &etcd.endpoints());
     let accepted = orchestrate(&ops, "store accept --version 2", 0);
     assert!(accepted.contains("the fleet is frozen"), "{accepted}");
     wait::until(
@@ -99,6 +101,7 @@ fn an_accepted_store_is_frozen_until_the_claims_in_it_are_asserted() {
     wait::until("it asserts its claim", || is_asserted().then_some(()), || orchestrate(&ops, "claims", 1));
     assert_eq!(hosts[third].begins("packages", "2"), 0);
     orchestrate(&ops, "unfreeze", 0);
+    orchestrate(&ops, "rollout resume", 0);
     hosts.iter().for_each(|host| host.remove("hold-packages"));
     hosts.iter().for_each(|host| host.wait_for_listing(&store, "2"));
 }
