@@ -355,7 +355,8 @@ fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
 }
 
 /// An operator sets a policy. The agent takes its claims and cannot change the policy; what it could do if
-/// it were stolen is in the security manual: hold places, and write the record of a rollout.
+/// it were stolen is in the security manual: hold places, end the claims of others, and write the record of a
+/// rollout.
 fn follows_a_policy(host: &Host, must_ask: &impl Fn(&[&str]), as_agent: &impl Fn(&str) -> (bool, String)) {
     host.write("policy.toml", "[[limit]]\nby = \"fleet\"\nmax = 1\n");
     must_ask(&["policy", "set", &host.path("policy.toml").display().to_string()]);
@@ -364,15 +365,17 @@ fn follows_a_policy(host: &Host, must_ask: &impl Fn(&[&str]), as_agent: &impl Fn
     wait::until("begun", || (host.begins("packages", "3") > 0).then_some(()), || host.describe());
     let (_, claims) = as_agent("etcdctl get --prefix /orchestrate/claims/ >&2");
     assert!(claims.contains(r#""host":"h1""#), "{claims}");
-    for key in ["/orchestrate/rollout_policy", "/orchestrate/claimed/h2"] {
-        let (done, result) = as_agent(&format!("etcdctl put {key} x"));
-        assert!(!done && result.contains("permission denied"), "{key}: {result}");
-    }
+    let (done, result) = as_agent("etcdctl put /orchestrate/rollout_policy x");
+    assert!(!done && result.contains("permission denied"), "{result}");
     host.remove("hold-packages");
     wait::until("installed", || (host.read("current_version") == "3").then_some(()), || host.describe());
     let left = || as_agent("etcdctl get --prefix /orchestrate/claims/ >&2").1;
     wait::until("released", || (!left().contains("h1")).then_some(()), left);
-    assert!(as_agent("etcdctl put /orchestrate/claims/fleet/all/00000 x").0);
+    // It looks after hosts that vanished, so it can also end the claims of others.
+    for key in ["claims/fleet/all/00000", "claimed/h2", "lost/mark/h2", "lost/timer/h2"] {
+        let (done, result) = as_agent(&format!("etcdctl put /orchestrate/{key} x"));
+        assert!(done, "{key}: {result}");
+    }
 }
 
 #[test]

@@ -25,10 +25,11 @@ pub fn fresh_seed() -> u64 {
 }
 
 impl Run {
-    /// Simulates fleets from this seed on until the time is over, or until ten have broken a law.
-    pub fn for_time(first: u64, limit: Duration) -> Self {
+    /// Simulates fleets from this seed on until the time is over and there were so many, or until ten have
+    /// broken a law.
+    pub fn for_time(first: u64, limit: Duration, at_least: u64) -> Self {
         let (begin, mut run) = (Instant::now(), Self::default());
-        while begin.elapsed() < limit && run.failures.len() < 10 {
+        while (begin.elapsed() < limit || run.fleets < at_least) && run.failures.len() < 10 {
             run.add(first + run.fleets);
         }
         run

@@ -78,7 +78,8 @@ fn an_accepted_store_is_frozen_until_the_claims_in_it_are_asserted() {
     let kept = 3 - gone - third;
     let claim_of = |host: &Host| {
         let claims = store.list("/orchestrate/claims/");
-        claims.into_iter().find(|(_, value)| value.contains(host.name.as_str())).map(|(key, _)| key)
+        let of_host = format!(r#""host":"{}""#, host.name);
+        claims.into_iter().find(|(_, value)| value.contains(&of_host)).map(|(key, _)| key)
     };
     store.delete(&claim_of(&hosts[kept]).expect("a claim"));
     store.delete(&format!("/orchestrate/claimed/{}", hosts[kept].name));
@@ -89,10 +90,12 @@ fn an_accepted_store_is_frozen_until_the_claims_in_it_are_asserted() {
         || claim_of(&hosts[kept]).filter(|key| key.as_str() > "/orchestrate/claims/fleet/all/49998"),
         || format!("{:?}", store.list("/orchestrate/claims/")),
     );
-    let stale = orchestrate(&ops, "claims --stale", 1);
-    assert!(
-        stale.contains(hosts[gone].name.as_str()) && !stale.contains(hosts[kept].name.as_str()),
-        "{stale}"
+    let stale = || orchestrate(&ops, "claims --stale", 1);
+    let (gone_name, kept_name) = (hosts[gone].name.to_string(), hosts[kept].name.to_string());
+    wait::until(
+        "only the claim of the other is stale",
+        || (stale().contains(&gone_name) && !stale().contains(&kept_name)).then_some(()),
+        stale,
     );
     let refused = orchestrate(&ops, "unfreeze", 3);
     assert!(refused.contains("1 claims were not asserted"), "{refused}");

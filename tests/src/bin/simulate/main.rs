@@ -26,7 +26,7 @@ fn main() -> ExitCode {
             let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
             let runs: Vec<Run> = std::thread::scope(|scope| {
                 let handles: Vec<_> = (0..threads)
-                    .map(|n| scope.spawn(move || Run::for_time(first + n * THREAD_STRIDE, limit)))
+                    .map(|n| scope.spawn(move || Run::for_time(first + n * THREAD_STRIDE, limit, 0)))
                     .collect();
                 handles.into_iter().map(|handle| handle.join().expect("a run")).collect()
             });
