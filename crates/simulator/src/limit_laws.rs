@@ -271,16 +271,17 @@ impl LimitLaws {
         if !is_counted && !needs_nothing {
             return broken("R1", format!("{host} starts without a claim of every limit of its rollout"));
         }
+        let counted_before = self.disturbed.get(host);
+        let counted_before: BTreeSet<Limit> = counted_before
+            .map(|before| before.limits.difference(&before.excused).cloned().collect())
+            .unwrap_or_default();
         let counted = if is_counted && !needs_nothing {
             self.counted += u64::from(!limits.is_empty());
             limits.iter().map(|(limit, _)| limit.clone()).collect()
         } else {
             // It keeps the claims that it has. It may have been done with the update of the others, and
             // nobody was told.
-            let before = self.disturbed.get(host);
-            before
-                .map(|before| before.limits.difference(&before.excused).cloned().collect())
-                .unwrap_or_default()
+            counted_before.clone()
         };
         self.began.insert(machine.machine_id.clone(), order);
         self.disturbed.insert(
@@ -294,7 +295,9 @@ impl LimitLaws {
                 applies: machine.truth.applies,
             },
         );
-        for (limit, max) in limits.iter().filter(|_| !needs_nothing) {
+        // A host that was counted already goes on counting.
+        let is_new = |limit: &Limit| !counted_before.contains(limit);
+        for (limit, max) in limits.iter().filter(|(limit, _)| !needs_nothing && is_new(limit)) {
             let unavailable: Vec<&HostName> = self
                 .disturbed
                 .iter()

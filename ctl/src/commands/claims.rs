@@ -65,11 +65,13 @@ impl Agent {
         if found.get(&Key::Live(host.clone())).is_some() {
             return Self::Live;
         }
-        if FoundClaims::read(host, found).claims.is_some_and(|claims| claims.lost) {
+        let claims = FoundClaims::read(host, found).claims;
+        if claims.as_ref().is_some_and(|claims| claims.lost) {
             return Self::Lost;
         }
         let mark = found.get(&Key::LostMark(host.clone()));
         let mark = mark.and_then(|entry| codec::read::<LostMark>(&entry.value).ok());
+        let mark = mark.filter(|mark| claims.is_some_and(|claims| mark.is_about(&claims)));
         Self::Vanished(mark.and_then(|mark| rfc3339(mark.at)))
     }
 

@@ -6,6 +6,8 @@ use super::context::{Store, now};
 use super::host_rollout::read_rollout;
 use super::record::write_record;
 use crate::exit::Failure;
+use crate::output;
+use etcd_session::StoreError;
 use planning::rollout::{HolderTask, Holders, Need, RolloutView, mark};
 use schema::instruction::{Epoch, Instruction};
 use schema::keys::Key;
@@ -54,8 +56,11 @@ pub(super) async fn claim(
         let permit = match view.permit(&held, need, BootMillis(0)) {
             Ok(permit) => permit,
             Err(obstacle) => {
-                if let Some(holders) = view.holders() {
-                    look_after(host, holders, store).await?;
+                // The answer does not depend on it.
+                if let Some(holders) = view.holders()
+                    && let Err(error) = look_after(host, holders, store).await
+                {
+                    output::warn(&format!("the holders of claims could not be looked after: {error}"));
                 }
                 return Ok(Some(obstacle.to_string()));
             }
@@ -85,7 +90,7 @@ pub(super) async fn claim(
 
 /// Looks after the hosts whose claims keep this one waiting, as an agent does: one that vanished is marked,
 /// and a later call ends its claims.
-async fn look_after(host: &HostName, holders: Holders, store: &Store<'_>) -> Result<(), Failure> {
+async fn look_after(host: &HostName, holders: Holders, store: &Store<'_>) -> Result<(), StoreError> {
     let (session, deadline) = (&store.session, store.deadline);
     let (keys, ranges) = holders.first_reads();
     let mut found = session.read_all(&keys, &ranges, None, deadline).await?;

@@ -34,7 +34,7 @@ impl Brakes<'_> {
                 let order = instruction.order;
                 let guard =
                     RolloutGuard { order, record_revision: 0, policy_revision: 0, limits: Vec::new() };
-                Ok(Permit { guard, claims: None, times: None })
+                Ok(Permit { need: Need::Nothing, guard, claims: None, times: None })
             }
             Self::Refused(obstacle) => Err(obstacle.clone()),
             Self::Known(view) => match held.filter(|_| view.order == instruction.order) {

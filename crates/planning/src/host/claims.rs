@@ -5,7 +5,7 @@ use crate::host::brakes::Brakes;
 use crate::host::input::{Desired, Observed};
 use crate::host::state::HostState;
 use crate::policy::Policy;
-use crate::rollout::{Obstacle, Permit, place};
+use crate::rollout::{Need, Obstacle, Permit, place};
 use schema::digest::Digest;
 use schema::freeze::FreezeScope;
 use schema::limit::{CLAIM_NUMBERS, Limit};
@@ -74,7 +74,7 @@ pub(super) fn wanted(
     let new = match starts {
         Some(permit) => {
             // A host that needs no claims keeps those that it has.
-            let taken = permit.claims.clone().filter(|_| !permit.guard.limits.is_empty());
+            let taken = permit.claims.clone().filter(|_| permit.need == Need::Claims);
             let lost_after = permit.times.map_or(LOST_AFTER, |times| times.lost_after);
             HostClaims { claims: taken.unwrap_or(kept.claims), lost_after, ..none(order?) }
         }
@@ -107,7 +107,11 @@ fn kept(
     };
     let is_valid = observed.marked_at.is_some() && !base.released;
     let taken = state.claims.as_ref().filter(|_| is_valid).map_or(&[][..], |taken| &taken.claims);
-    let lacks = |claim: &&HeldClaim| found.held().iter().all(|held| held.limit != claim.limit);
+    // Between two attempts a host is held by its limits like any other: it takes nothing above them.
+    let goes_on = state.attempt.as_ref().is_some_and(|attempt| attempt.started && attempt.ended.is_none());
+    let lacks = |claim: &&HeldClaim| {
+        (goes_on || claim.keep_failed) && found.held().iter().all(|held| held.limit != claim.limit)
+    };
     let again = taken.iter().filter(lacks).map(|claim| {
         let digest = Digest::default().text(observed.write_id.as_str()).text(&claim.limit.path()).finish();
         let number = TAKEN_AGAIN_FROM + (digest % u64::from(CLAIM_NUMBERS - TAKEN_AGAIN_FROM)) as u32;

@@ -793,6 +793,10 @@ fn a_host_takes_again_claims_that_ended_without_its_doing() {
     // A store that was accepted since they were written.
     let accepted: fn(&mut World) = |world| world.marked_at = 8;
     check(Some(claims(&[(1, true), (2, false)])), accepted, Some(&[1, 2]));
+    // A further attempt waits for the limits like any other; only what counts failed hosts is taken again.
+    let between: fn(&mut World) = |world| world.state.attempt.as_mut().expect("an attempt").started = false;
+    check(None, between, Some(&[0]));
+    check(Some(claims(&[(2, false)])), between, Some(&[2, 0]));
     // It is not lost any more.
     check(Some(HostClaims { lost: true, ..claims(&[(1, true), (2, false)]) }), goes_on, Some(&[1, 2]));
     // An operator released them.

@@ -52,10 +52,11 @@ impl RolloutView {
 /// Returns the claim that keeps hosts from starting though fewer than the limit are unavailable: the one
 /// with the highest number.
 fn claim_to_move(view: &LimitView, own: &HostName) -> Option<Move> {
-    let (from, host) = view.holders.iter().next_back().filter(|(number, _)| **number >= view.max)?;
     let to = (0..view.max).find(|number| !view.holders.contains_key(number))?;
-    let host = host.clone().filter(|host| host != own)?;
-    Some(Move { host, limit: view.limit.clone(), from: *from, to })
+    let above = view.holders.range(view.max..).rev();
+    let of_others = above.filter_map(|(number, host)| Some((*number, host.as_ref()?)));
+    let (from, host) = of_others.into_iter().find(|(_, host)| *host != own)?;
+    Some(Move { host: host.clone(), limit: view.limit.clone(), from, to })
 }
 
 impl Holders {

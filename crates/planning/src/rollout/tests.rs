@@ -270,6 +270,24 @@ fn a_claim_above_the_limit_moves_down_when_there_is_a_free_number() {
     assert_eq!(tasks(&mut of_web(1), &held, &["web5", "web6"]), [""; 0], "no number is free");
 }
 
+/// Two hosts that took their claims again, or are held by a lowered limit, must not wait for each other.
+#[test]
+fn a_host_that_holds_its_claims_tries_again_whoever_else_does() {
+    let mut found = of_web(1);
+    let claim = HeldClaim { limit: web(), number: 64_677, keep_failed: true };
+    let none = HostClaims::none(Token::new("i").unwrap(), ORDER, EpochSeconds(1));
+    let held = HostClaims { claims: vec![claim.clone()], ..none };
+    let held = FoundClaims { claims: Some(held), revision: 70 };
+    found.claim(0, "web5").claim(64_677, "web0");
+    let permit = found.view("web0").permit(&held, Need::Claims, BootMillis(0)).expect("a permit");
+    assert_eq!((permit.claims, permit.guard.limits), (Some(vec![claim]), Vec::new()));
+    assert!(found.number("web0", 0).is_err(), "without its claim it would wait");
+    // Its own claim is the highest, and does not keep another one from being moved.
+    let above = [(80_000, "web6"), (90_000, "web0")];
+    let moves = tasks(&mut of_web(2), &above, &["web6"]);
+    assert!(moves[0].contains("/orchestrate/claims/role/web/80000"), "{moves:?}");
+}
+
 #[test]
 fn times_of_a_policy_are_bounded() {
     let check = |text: &str, expected: &str| {

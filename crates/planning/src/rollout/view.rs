@@ -111,6 +111,8 @@ pub enum Need {
 /// What a host that may start takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permit {
+    /// Whether the host needs claims.
+    pub need: Need,
     /// What the start transaction compares.
     pub guard: RolloutGuard,
     /// The claims that the host has afterwards; `None` if they do not change.
@@ -154,17 +156,8 @@ impl LimitView {
     }
 
     /// Returns the number that the host takes.
-    fn number(
-        &self,
-        (place, host): &(Place, HostName),
-        held: &FoundClaims,
-        now: BootMillis,
-    ) -> Result<u32, Obstacle> {
+    fn number(&self, (place, host): &(Place, HostName), now: BootMillis) -> Result<u32, Obstacle> {
         let free = self.free(host);
-        let own = held.claims.as_ref().and_then(|held| held.number_of(&self.limit));
-        if let Some(own) = own.filter(|own| free.contains(own)) {
-            return Ok(own);
-        }
         if free.is_empty() {
             let others = || self.holders.values().filter(|holder| holder.as_ref() != Some(host));
             return Err(Obstacle::Full {
@@ -399,16 +392,23 @@ impl RolloutView {
         };
         if need == Need::Nothing {
             let claims = held.held().to_vec();
-            return Ok(Permit { guard, claims: held.claims.as_ref().map(|_| claims), times });
+            return Ok(Permit { need, guard, claims: held.claims.as_ref().map(|_| claims), times });
         }
         let mut claims = Vec::new();
         for view in &self.limits {
-            let number = view.number(&self.own, held, now)?;
-            guard.limits.push((view.limit.clone(), view.max));
+            // A host that is counted already goes on counting, whoever else does: it waits for nobody.
+            let own = held.claims.as_ref().and_then(|held| held.number_of(&view.limit));
+            let number = match own {
+                Some(own) => own,
+                None => {
+                    guard.limits.push((view.limit.clone(), view.max));
+                    view.number(&self.own, now)?
+                }
+            };
             claims.push(HeldClaim { limit: view.limit.clone(), number, keep_failed: view.keep_failed });
         }
         let changes = !claims.is_empty() || held.claims.is_some();
-        Ok(Permit { guard, claims: changes.then_some(claims), times })
+        Ok(Permit { need, guard, claims: changes.then_some(claims), times })
     }
 
     /// Returns when a host that waits for its turn may pass over another one.

@@ -72,33 +72,22 @@ pub struct RolloutGuard {
     pub record_revision: i64,
     /// Revision that the policy must have if there is no record; 0 if there must be none.
     pub policy_revision: i64,
-    /// The limits that the host claims, and how many hosts of each may be unavailable.
+    /// The limits of which the host takes a new claim, and how many hosts of each may be unavailable.
     pub limits: Vec<(Limit, u32)>,
 }
 
 impl RolloutGuard {
-    /// Adds the comparisons. `held` are the claims that the host has.
-    pub(super) fn add_to(&self, transaction: &mut Transaction, held: &FoundClaims) {
+    /// Adds the comparisons.
+    pub(super) fn add_to(&self, transaction: &mut Transaction) {
         let Self { order, record_revision, policy_revision, limits } = self;
         transaction.compares.push(Compare::Revision(Key::RolloutRecord(*order), *record_revision));
         if *record_revision == 0 {
             transaction.compares.push(Compare::Revision(Key::RolloutPolicy, *policy_revision));
         }
         for (limit, max) in limits {
-            let none = |from, below| Compare::NoClaims { limit: limit.clone(), from, below };
-            // A claim of the host itself above the limit does not count: the start moves it down.
-            match held.claims.as_ref().and_then(|held| held.number_of(limit)).filter(|own| own >= max) {
-                None => transaction.compares.push(none(*max, CLAIM_NUMBERS)),
-                Some(own) => {
-                    if own > *max {
-                        transaction.compares.push(none(*max, own));
-                    }
-                    if own + 1 < CLAIM_NUMBERS {
-                        transaction.compares.push(none(own + 1, CLAIM_NUMBERS));
-                    }
-                }
-            }
-            transaction.read_ranges.push(Prefix::ClaimsOf(limit.clone()));
+            let (limit, from) = (limit.clone(), *max);
+            transaction.compares.push(Compare::NoClaims { limit: limit.clone(), from, below: CLAIM_NUMBERS });
+            transaction.read_ranges.push(Prefix::ClaimsOf(limit));
         }
     }
 

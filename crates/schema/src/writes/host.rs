@@ -64,8 +64,8 @@ pub struct StartGuard {
 }
 
 impl StartGuard {
-    /// Adds the comparisons of a start. `held` are the claims that the host has.
-    pub(super) fn add_to(&self, host: &HostName, held: &FoundClaims, transaction: &mut Transaction) {
+    /// Adds the comparisons of a start.
+    pub(super) fn add_to(&self, host: &HostName, transaction: &mut Transaction) {
         transaction.compares.push(Compare::Revision(Key::CurrentVersion, self.target_revision));
         transaction.compares.push(Compare::Value(Key::CurrentVersion, self.target_value.clone()));
         if self.scopes.is_empty() {
@@ -76,7 +76,7 @@ impl StartGuard {
         transaction.compares.extend(ranges().map(Compare::NoneIn));
         transaction.read_ranges.extend(ranges());
         if let Some(rollout) = &self.rollout {
-            rollout.add_to(transaction, held);
+            rollout.add_to(transaction);
         }
     }
 }
@@ -120,7 +120,7 @@ impl HostWrite<'_> {
         let mut transaction = Transaction::once("write the host's state");
         self.fence.add_to(&mut transaction, self.host);
         if let Some(start) = &self.start {
-            start.add_to(self.host, &expected.claims, &mut transaction);
+            start.add_to(self.host, &mut transaction);
         }
         let report = Key::Report(self.host.clone());
         transaction.compares.push(Compare::Revision(report.clone(), expected.report_revision));

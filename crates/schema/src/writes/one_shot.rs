@@ -47,7 +47,7 @@ impl OneShot {
         let mut transaction = self.fenced("start the update");
         transaction.compares.push(Compare::Revision(Key::Store, found.revision_of(&Key::Store)));
         let held = FoundClaims::read(&self.host, found);
-        guard.add_to(&self.host, &held, &mut transaction);
+        guard.add_to(&self.host, &mut transaction);
         ClaimsChange { host: &self.host, new: claims, old: &held }.add_to(&mut transaction);
         transaction
     }
