@@ -70,7 +70,7 @@ pub(crate) struct Unfreeze {
     /// Every freeze of these hosts, also those of other people
     #[arg(long, conflicts_with = "id")]
     all: bool,
-    /// Remove the freeze of an accepted store though some hosts have not asserted their claims
+    /// Remove the freeze of `store accept` even if hosts have not written their claims since
     #[arg(long)]
     force: bool,
 }
@@ -219,8 +219,8 @@ pub(super) async fn unfreeze(
     remove("unfreeze", &freezes, &found, store, output).await
 }
 
-/// A host that has not asserted its claims since the store was accepted may be in the middle of an update
-/// that nobody counts.
+/// A host that has not written its claims since the store was accepted has not been seen since: nobody knows
+/// whether it is in the middle of an update.
 async fn refuse_stale_claims(store: &Store<'_>) -> Result<(), Failure> {
     let found = store.session.read_all(&[Key::Store], &[Prefix::Claims], None, store.deadline).await?;
     let stale = found.entries.values().filter(|entry| operator::is_stale(entry, &found));
@@ -229,7 +229,7 @@ async fn refuse_stale_claims(store: &Store<'_>) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::refused(format!(
-        "{stale} claims were not asserted since the store was accepted: `orchestrate claims --stale` lists them; release those of hosts that are gone, or use --force"
+        "claims that no host has written since the store was accepted: {stale}. `orchestrate claims --stale` lists them; release those of hosts that are gone, or use --force"
     )))
 }
 

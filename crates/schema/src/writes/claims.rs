@@ -192,12 +192,12 @@ pub(super) fn found_claims(host: &HostName, read: &[Key], found: &KeySnapshot) -
     FoundClaims::read(host, found).without_lost(read, found)
 }
 
-/// Adds the deletion of a host's claims and ticket, if they are still as they were found. With `leaves_word`,
+/// Adds the deletion of a host's claims and ticket, if they are still as they were found. With `may_return`,
 /// the host finds out that they were released. `found` holds the claims of all hosts.
 pub(super) fn delete_claims(
     transaction: &mut Transaction,
     host: &HostName,
-    leaves_word: bool,
+    may_return: bool,
     found: &KeySnapshot,
 ) {
     let key = Key::Claimed(host.clone());
@@ -217,7 +217,7 @@ pub(super) fn delete_claims(
     if let Some(ticket) = claims.ticket() {
         transaction.delete(ticket.key(host));
     }
-    match claims.claims.filter(|_| leaves_word) {
+    match claims.claims.filter(|_| may_return) {
         Some(before) => {
             let none = HostClaims::none(before.instance, before.rollout, before.since);
             transaction.put(key, codec::write(&HostClaims { released: true, ..none }), 0);
