@@ -12,8 +12,10 @@ const SECONDS: u64 = 60;
 const FLEETS_MIN: u64 = 500;
 
 /// Seeds of fleets that broke a law once, by a fault that is mended.
-const BROKEN_ONCE: &[(u64, &str)] =
-    &[(1_795_429_735_004_745, "a failed validation was not concluded before a deferred prefetch went on")];
+const BROKEN_ONCE: &[(u64, &str)] = &[
+    (1_795_429_735_004_745, "a failed validation was not concluded before a deferred prefetch went on"),
+    (1_795_459_073_000_710, "a suspect host whose prefetch failed never tried again"),
+];
 
 /// Seeds that show the planted bugs which few fleets show.
 const SHOWN_BY: &[(&str, u64)] = &[

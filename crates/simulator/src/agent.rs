@@ -113,6 +113,8 @@ pub(crate) struct Agent {
     pub(crate) facts: MachineInfo,
     pub(crate) brakes: BrakesMemory,
     pub(crate) rollout_task: RolloutTask,
+    /// Number of the request whose answer that task awaits.
+    pub(crate) rollout_request: u64,
     pub(crate) rollout_timer: u64,
     /// Since when the record of the rollout has been missing.
     pub(crate) lacks_record_since: Option<u64>,
@@ -185,6 +187,7 @@ impl Agent {
             facts: MachineInfo::default(),
             brakes: BrakesMemory::default(),
             rollout_task: RolloutTask::Idle,
+            rollout_request: 0,
             rollout_timer: 0,
             lacks_record_since: None,
             pending: None,

@@ -37,6 +37,8 @@ impl std::ops::AddAssign for Summary {
 
 /// Time that a fleet has to settle when all faults have ended, in milliseconds.
 const SETTLES_WITHIN: u64 = 30 * 60_000;
+/// The same if nobody triggers anything: a suspect host tries again after an hour, or after two.
+const SETTLES_ALONE_WITHIN: u64 = 24 * 60 * 60_000;
 
 /// Interval at which the laws about time are checked, in milliseconds.
 pub(crate) const LOOK_MILLIS: u64 = 15_000;
@@ -52,6 +54,8 @@ pub(crate) struct Fleet {
     pub(crate) final_version: Version,
     /// The machine that never starts again after the faults have ended.
     pub(crate) dead: Option<usize>,
+    /// True if the fleet settles without a new instruction after the faults have ended.
+    pub(crate) settles_alone: bool,
 }
 
 impl Fleet {
@@ -77,16 +81,19 @@ impl Fleet {
         world.at(LOOK_MILLIS, Event::LawsLook);
         let final_version = Version::new("final").unwrap_or_else(|_| unreachable!("a version"));
         let agents = (0..hosts).map(|_| None).collect();
-        Self { world, agents, originals: hosts, backup: None, final_version, dead: None }
+        let (backup, dead, settles_alone) = (None, None, false);
+        Self { world, agents, originals: hosts, backup, final_version, dead, settles_alone }
     }
 
     /// Runs the simulation to its end.
     pub(crate) fn run(&mut self) -> Result<(), Violation> {
-        let end = self.world.scenario.heals_at + SETTLES_WITHIN;
-        let mut next_look = self.world.scenario.heals_at + 1000;
+        let heals_at = self.world.scenario.heals_at;
+        let mut next_look = heals_at + 1000;
         while let Some(event) = self.world.next() {
             self.handle(event)?;
             if self.world.now >= next_look {
+                let within = if self.settles_alone { SETTLES_ALONE_WITHIN } else { SETTLES_WITHIN };
+                let end = heals_at + within;
                 match self.check_end() {
                     Ok(()) => return Ok(()),
                     Err(violation) if self.world.now >= end => return Err(violation),
@@ -130,7 +137,7 @@ impl Fleet {
                     Task::Loop => agent.loop_answer(world, sender, answer),
                     Task::Claim => agent.claim_answer(world, sender, answer),
                     Task::Mirror => agent.mirror_answer(world, sender, answer),
-                    Task::Rollout => agent.rollout_answer(world, answer),
+                    Task::Rollout => agent.rollout_answer(world, sender, answer),
                 })?;
             }
             Event::Delivers { machine, process, connection, changes } => {

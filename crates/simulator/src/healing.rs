@@ -1,4 +1,5 @@
-//! The end of a simulation: all faults end, and an operator insists on a last version that works.
+//! The end of a simulation: all faults end. Mostly an operator insists on a last version that works;
+//! otherwise the versions are mended, and the fleet settles at the desired one without an operator.
 
 use crate::agent::Agent;
 use crate::fleet::Fleet;
@@ -6,33 +7,32 @@ use crate::laws::Writer;
 use crate::scenario::Quality;
 use crate::violation::Violation;
 use crate::world::Event;
+use planning::rollout::resolve;
 use schema::codec;
+use schema::instruction::Epoch;
 use schema::keys::Key;
 use schema::limit::LimitBy;
-use schema::records::{HostClaims, LimitRule, LimitSize, RolloutPolicy};
+use schema::names::Version;
+use schema::records::{HostClaims, LimitRule, LimitSize, RolloutPolicy, RolloutRecord};
 use schema::time::Span;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 impl Fleet {
-    /// Ends all faults, and asks for a last version that works.
+    /// Ends all faults.
     pub(crate) fn heal(&mut self) -> Result<(), Violation> {
         self.world.note(|| "-- all faults end".to_owned());
         let version = self.final_version.clone();
-        self.world.scenario.versions.push((version.clone(), Quality::Good));
-        // Limits that let hosts go, so that all are done in time.
-        let all = u32::try_from(self.originals).unwrap_or(u32::MAX);
-        let limit = |rng: &mut fastrand::Rng, by| {
-            let max = LimitSize::Hosts(rng.u32(all.div_ceil(4)..=all));
-            LimitRule { by, max, values: BTreeMap::new(), keep_failed: Some(false) }
-        };
-        let by = [LimitBy::Fleet, LimitBy::Role, LimitBy::Group];
-        let limits: Vec<LimitRule> = by.map(|by| limit(&mut self.world.rng, by)).into_iter().collect();
-        let lost_after = Some(Span(Duration::from_secs(60)));
-        let policy = RolloutPolicy { limits, lost_after, progress_deadline: None };
-        let has_policy = self.world.store.entry(&Key::RolloutPolicy.to_string()).is_some();
-        if let Some(change) = has_policy.then(|| self.policy_change(&policy)).flatten() {
-            self.world.commit(&change, &Writer::Operator)?;
+        self.world.scenario.versions.push((version, Quality::Good));
+        let desired = self.world.rng.u32(0..6) == 0;
+        match desired.then(|| self.reachable_version()).flatten() {
+            Some(version) => {
+                self.world.note(|| format!("-- {version} is mended"));
+                self.world.scenario.versions.iter_mut().for_each(|(_, quality)| *quality = Quality::Good);
+                self.final_version = version;
+                self.settles_alone = true;
+            }
+            None => self.loosen_limits()?,
         }
         self.world.scenario.network = Default::default();
         // Copies are switched off.
@@ -60,6 +60,40 @@ impl Fleet {
             }
         }
         self.world.after(0, Event::OperatorLooks);
+        Ok(())
+    }
+
+    /// Returns the desired version, if there is one that every host may reach: no limit is 0, also not in the
+    /// policy, which counts when the store is accepted.
+    fn reachable_version(&self) -> Option<Version> {
+        let found = self.world.store.read(&[Key::Store, Key::CurrentVersion, Key::RolloutPolicy]);
+        let epoch = Epoch::read(found.get(&Key::Store)).ok()?;
+        let instruction = epoch.instruction(found.get(&Key::CurrentVersion)).ok()??;
+        let lets_all = |record: &RolloutRecord| {
+            let mut sizes = record.limits.iter().flat_map(|limit| limit.values.values().chain([&limit.max]));
+            record.refused.is_none() && sizes.all(|max| *max > 0)
+        };
+        let record = self.world.store.entry(&Key::RolloutRecord(instruction.order).to_string());
+        let record = record.map(|entry| codec::read::<RolloutRecord>(&entry.value)).transpose().ok()?;
+        let next = resolve(&instruction.version, &found, self.world.wall());
+        (record.is_none_or(|record| lets_all(&record)) && lets_all(&next)).then_some(instruction.version)
+    }
+
+    /// Writes a policy whose limits let all hosts go in time.
+    fn loosen_limits(&mut self) -> Result<(), Violation> {
+        let all = u32::try_from(self.originals).unwrap_or(u32::MAX);
+        let limit = |rng: &mut fastrand::Rng, by| {
+            let max = LimitSize::Hosts(rng.u32(all.div_ceil(4)..=all));
+            LimitRule { by, max, values: BTreeMap::new(), keep_failed: Some(false) }
+        };
+        let by = [LimitBy::Fleet, LimitBy::Role, LimitBy::Group];
+        let limits: Vec<LimitRule> = by.map(|by| limit(&mut self.world.rng, by)).into_iter().collect();
+        let lost_after = Some(Span(Duration::from_secs(60)));
+        let policy = RolloutPolicy { limits, lost_after, progress_deadline: None };
+        let has_policy = self.world.store.entry(&Key::RolloutPolicy.to_string()).is_some();
+        if let Some(change) = has_policy.then(|| self.policy_change(&policy)).flatten() {
+            self.world.commit(&change, &Writer::Operator)?;
+        }
         Ok(())
     }
 

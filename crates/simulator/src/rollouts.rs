@@ -2,7 +2,7 @@
 //! record of the rollout if nobody else does.
 
 use crate::agent::{Agent, RolloutTask, Step};
-use crate::world::{Answer, Call, Event, Task, World};
+use crate::world::{Answer, Call, Event, Sender, Task, World};
 use planning::host::Target;
 use planning::rollout::{HolderTask, RecordTask, RolloutView, mark, resolve};
 use schema::instruction::Instruction;
@@ -42,25 +42,37 @@ impl Agent {
         let Some(instruction) = self.instruction() else { return self.rollout_due(world) };
         self.rollout_task = RolloutTask::Reads;
         let call = Call::Rollout(self.state.host.clone(), instruction.order);
-        world.send(self.machine, self.process, Task::Rollout, call);
+        self.ask_about_rollout(world, call);
+    }
+
+    fn ask_about_rollout(&mut self, world: &mut World, call: Call) {
+        self.rollout_request = world.send(self.machine, self.process, Task::Rollout, call).request;
+    }
+
+    fn write_for_rollout(&mut self, world: &mut World, transaction: Transaction) {
+        let intent = self.intent(world);
+        self.rollout_request = self.commit(world, Task::Rollout, transaction, intent).request;
     }
 
     fn read_roster(&mut self, world: &mut World, order: InstructionOrder) {
         self.rollout_task = RolloutTask::ReadsRoster;
         let ranges = vec![Prefix::Hosts, Prefix::Rollouts];
         let call = Call::ReadAll(record_keys(order).into(), ranges);
-        world.send(self.machine, self.process, Task::Rollout, call);
+        self.ask_about_rollout(world, call);
     }
 
     fn change_holder(&mut self, world: &mut World, mut transaction: Transaction) {
         let Some(fence) = self.fence() else { return };
         fence.add_to(&mut transaction, &self.state.host);
         self.rollout_task = RolloutTask::ChangesHolder;
-        let intent = self.intent(world);
-        self.commit(world, Task::Rollout, transaction, intent);
+        self.write_for_rollout(world, transaction);
     }
 
-    pub(crate) fn rollout_answer(&mut self, world: &mut World, answer: Answer) -> Step {
+    pub(crate) fn rollout_answer(&mut self, world: &mut World, sender: Sender, answer: Answer) -> Step {
+        // The task gave up an older request when its time came.
+        if self.rollout_request != sender.request {
+            return Ok(());
+        }
         let task = std::mem::replace(&mut self.rollout_task, RolloutTask::Idle);
         self.rollout_due(world);
         let Some(instruction) = self.instruction() else { return Ok(()) };
@@ -84,11 +96,10 @@ impl Agent {
                 {
                     let transaction = begin_resolving(&self.state.host, fence, order);
                     self.rollout_task = RolloutTask::BeginsRecord;
-                    let intent = self.intent(world);
-                    self.commit(world, Task::Rollout, transaction, intent);
+                    self.write_for_rollout(world, transaction);
                 } else if let Some(holders) = holders {
                     self.rollout_task = RolloutTask::ReadsHolders(holders.clone());
-                    world.send(self.machine, self.process, Task::Rollout, Call::Holders(holders));
+                    self.ask_about_rollout(world, Call::Holders(holders));
                 }
             }
             (RolloutTask::ReadsHolders(holders), Answer::Read(found)) => {
@@ -97,7 +108,7 @@ impl Agent {
                     Some(HolderTask::Mark(host, lost_after)) => {
                         self.rollout_task = RolloutTask::GrantsTimer(host, found);
                         let call = Call::Grant(lost_after.0.as_secs().cast_signed());
-                        world.send(self.machine, self.process, Task::Rollout, call);
+                        self.ask_about_rollout(world, call);
                     }
                     Some(HolderTask::Commit(transaction)) => self.change_holder(world, transaction),
                     None => {}
@@ -117,8 +128,7 @@ impl Agent {
                 let rollouts = found.entries.keys().map(String::as_str);
                 let transaction = write_record(order, &record, &found, rollouts);
                 self.rollout_task = RolloutTask::WritesRecord;
-                let intent = self.intent(world);
-                self.commit(world, Task::Rollout, transaction, intent);
+                self.write_for_rollout(world, transaction);
             }
             _ => {}
         }

@@ -575,10 +575,13 @@ impl Decider<'_> {
         plan
     }
 
-    /// Returns when and why a suspect host tries a failed apply again. The apply may have failed
-    /// because it needed a service that no requirement declares, and that service may exist by now.
+    /// Returns when and why a suspect host tries a failed apply again, or an attempt that ended before its
+    /// start. The apply may have failed because it needed a service that no requirement declares, and that
+    /// service may exist by now. A version that is applied needs only a validation that passes.
     fn suspect_again(&self, attempt: &Attempt) -> Option<(BootMillis, Reason)> {
-        attempt.apply.failed.as_ref()?;
+        if attempt.started && attempt.apply.failed.is_none() {
+            return None;
+        }
         let (window, every) = (self.policy.suspect_retry_on_change, self.policy.suspect_retry_every);
         let changed = self.observed.addressable.filter(|now| attempt.addressable != Some(now.digest));
         let on_change = changed.filter(|_| !window.is_zero()).map(|now| {

@@ -366,13 +366,14 @@ impl HostState {
         self.in_progress_version.as_ref().or(self.installed.as_ref())
     }
 
-    /// True after `suspect_after` failed disruptive attempts at the instruction. A repair whose
-    /// apply succeeded does not make a host suspect, because the cause may be a service that hosts
-    /// share.
+    /// True after `suspect_after` failed disruptive attempts at the instruction. One that ended before
+    /// its start disturbed nothing and does not count. A repair whose apply succeeded does not make a
+    /// host suspect, because the cause may be a service that hosts share.
     pub fn is_suspect(&self, policy: &Policy) -> bool {
         self.attempt.as_ref().filter(|attempt| attempt.ended.is_some()).is_some_and(|attempt| {
+            let disruptive = if attempt.started { attempt.number } else { attempt.number.saturating_sub(1) };
             attempt.gave_up
-                || attempt.number >= policy.suspect_after
+                || disruptive >= policy.suspect_after
                     && (attempt.cause == AttemptCause::Instruction || attempt.apply.failed.is_some())
         })
     }

@@ -544,6 +544,35 @@ fn a_suspect_host_tries_again_once_an_hour_unless_that_is_turned_off() {
 }
 
 #[test]
+fn a_suspect_host_whose_prefetch_fails_goes_on_trying() {
+    let mut world = settled_at("1");
+    world.fails("packages", 1);
+    world.trigger("2");
+    world.pass(Duration::from_secs(600));
+    assert_eq!((world.runs("packages"), world.verdict_str()), (3, "suspect"));
+    world.fails("fetch", 1);
+    world.pass(Duration::from_secs(2 * 3600));
+    assert_eq!(world.verdict_str(), "suspect");
+    world.works("fetch");
+    world.works("packages");
+    world.pass(Duration::from_secs(3700));
+    assert_eq!(world.verdict_str(), "ok");
+}
+
+#[test]
+fn a_failed_prefetch_is_no_disruptive_attempt() {
+    let mut world = settled_at("1");
+    world.policy.suspect_after = 1;
+    world.fails("fetch", 1);
+    world.trigger("2");
+    world.pass(Duration::from_secs(600));
+    assert_eq!((world.verdict_str(), world.runs("page")), ("failed", 0));
+    world.works("fetch");
+    world.pass(Duration::from_secs(3700));
+    assert_eq!(world.verdict_str(), "ok");
+}
+
+#[test]
 fn a_suspect_host_tries_again_when_the_catalog_has_changed_at_most_once_a_minute() {
     let mut world = settled_at("1");
     world.addressable = Some(Addressable { digest: 1, since: world.now.boot });
