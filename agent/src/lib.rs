@@ -17,9 +17,11 @@ mod host;
 mod http;
 mod identity;
 mod journal;
+mod local_claims;
 mod reconcile;
 mod rollout;
 mod secrets;
+mod signals;
 mod socket;
 mod status;
 pub mod step;
@@ -38,7 +40,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 pub use supervise::TaskEnded;
 use supervise::Tasks;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 /// The error if another agent uses the state directory.
@@ -46,8 +47,6 @@ use tokio::sync::{mpsc, watch};
 #[error("another agent uses the state directory {0}")]
 pub struct StateDirectoryInUse(PathBuf);
 
-/// Interval at which the agent checks who can write the settings.
-const SETTINGS_POLL_INTERVAL: std::time::Duration = std::time::Duration::from_secs(10);
 /// Time limit of the request for the store's version, and the delay before a new request.
 const STORE_VERSION_INTERVAL: std::time::Duration = std::time::Duration::from_secs(30);
 /// Time that open requests to the local HTTP server have to finish when the agent stops.
@@ -104,10 +103,11 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let _name = hold_name(&identity)?;
     let (settings_sender, settings_receiver) = watch::channel(Arc::new(settings.clone()));
     let (untrusted_sender, untrusted) = watch::channel(config::untrusted(&config_path));
-    untrusted.borrow().iter().for_each(|why| log_untrusted(why));
+    untrusted.borrow().iter().for_each(|why| signals::log_untrusted(why));
     let (ends_sender, ends) = mpsc::channel(4);
     let program = std::env::current_exe().context("the path of this program")?;
     let runs = step::Runs::open(&settings.state_directory)?;
+    let command_locks = Arc::new(local_claims::CommandLocks::open(&settings.state_directory)?);
     let (state, cloned) = load_state(&directory, &identity, &settings)?;
     let instance = identity::instance(&directory, cloned)?;
     let claim = identity.claim(instance, &settings);
@@ -167,7 +167,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
             loaded: loaded.clone(),
             registry: registry.clone(),
             presence: presence.states(),
-            fencing,
+            fencing: fencing.clone(),
         },
     );
     let on_disk = catalog::read_cache(&directory);
@@ -210,13 +210,22 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         templates,
         secrets: secrets.clone(),
         answers: http::AnswerCache::default(),
+        claims: local_claims::LocalClaims::new(
+            session.clone(),
+            (identity.host.clone(), claim.instance.clone()),
+            presence.states(),
+            fencing.clone(),
+            command_locks.clone(),
+        ),
     };
     if let Some((socket, group)) = socket {
         tasks.spawn("socket", http::serve_socket(socket, group, shared.clone(), stop.clone()));
     }
-    tasks.spawn("http", http::serve(listener, shared, settings.http_takes_results, stop.clone())?);
-    let signals = watch_signals(config_path, settings_sender, untrusted_sender, stop_sender.clone())?;
-    tasks.spawn("signals", signals);
+    let open = http::OpenToAll { results: settings.http_takes_results, fleet_lock: settings.http_fleet_lock };
+    tasks.spawn("http", http::serve(listener, shared, open, stop.clone())?);
+    let watching =
+        signals::watch_signals(config_path, settings_sender, untrusted_sender, stop_sender.clone())?;
+    tasks.spawn("signals", watching);
     tracing::info!(host = %identity.host, version = env!("CARGO_PKG_VERSION"), "agent starts");
     systemd::ready();
 
@@ -248,6 +257,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         untrusted,
         trust: trust_sender,
         fencing: fencing_sender,
+        command_locks,
         rollout_wanted,
         rollout,
         watchdog: systemd::watchdog_interval(),
@@ -318,74 +328,4 @@ fn load_state(
             Ok((fresh(foreign.as_deref()), foreign.is_some()))
         }
     }
-}
-
-fn log_untrusted(why: &str) {
-    tracing::error!(why, "others can write the settings: no step, check or other command runs");
-}
-
-/// Handles signals: SIGTERM and SIGINT stop the agent, SIGHUP reads the settings again. The
-/// settings are also read again when they become trusted again.
-fn watch_signals(
-    path: PathBuf,
-    settings: watch::Sender<Arc<Settings>>,
-    untrusted: watch::Sender<Option<String>>,
-    stop: watch::Sender<bool>,
-) -> std::io::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    let mut poll = tokio::time::interval(SETTINGS_POLL_INTERVAL);
-    Ok(async move {
-        loop {
-            tokio::select! {
-                // Signal streams keep a signal that arrived while another arm ran.
-                _ = terminate.recv() => drop(stop.send_replace(true)),
-                _ = interrupt.recv() => drop(stop.send_replace(true)),
-                _ = hangup.recv() => check_settings(&path, &settings, &untrusted, true),
-                _ = poll.tick() => check_settings(&path, &settings, &untrusted, false),
-            }
-        }
-    })
-}
-
-/// Checks who can write the settings, and reads them again if a signal asked for it (`is_asked`).
-///
-/// Settings that others can write are not read. Settings that others could write until now are read
-/// again before any command in them runs.
-fn check_settings(
-    path: &std::path::Path,
-    settings: &watch::Sender<Arc<Settings>>,
-    untrusted: &watch::Sender<Option<String>>,
-    is_asked: bool,
-) {
-    let old = untrusted.borrow().clone();
-    let mut why = config::untrusted(path);
-    if why.is_none()
-        && (is_asked || old.is_some())
-        && let Err(error) = reload(path, settings)
-    {
-        let error = format!("{error:#}");
-        tracing::error!(error, "the settings could not be read again; the previous ones stay in effect");
-        why = old.as_ref().map(|_| error);
-    }
-    if why != old {
-        match &why {
-            Some(why) => log_untrusted(why),
-            None => tracing::info!("nobody else can write the settings any more"),
-        }
-        untrusted.send_replace(why);
-    }
-}
-
-/// Reads the settings again. If a setting changed that is used only at start, a warning names it.
-fn reload(path: &std::path::Path, settings: &watch::Sender<Arc<Settings>>) -> Result<()> {
-    let new = config::load(path)?;
-    let (effective, changed) = settings.borrow().reload(new);
-    if !changed.is_empty() {
-        tracing::warn!("these settings have changed and take effect after a restart: {}", changed.join(", "));
-    }
-    tracing::info!("settings read again");
-    settings.send_replace(Arc::new(effective));
-    Ok(())
 }

@@ -44,7 +44,7 @@ const READ_INTERVAL: Duration = Duration::from_secs(30);
 /// The same for a host far back in a queue, whose turn comes when the ticket that it watches is gone.
 const QUEUE_READ_INTERVAL: Duration = Duration::from_secs(300);
 /// Interval at which the first host that waits for a limit looks whether the agents of the holders run.
-const HOLDERS_INTERVAL: Duration = Duration::from_secs(20);
+pub(crate) const HOLDERS_INTERVAL: Duration = Duration::from_secs(20);
 /// Time after a change in which others that belong to it arrive.
 const DEBOUNCE: Duration = Duration::from_millis(20);
 /// Delay after a read that failed.
@@ -122,40 +122,6 @@ impl RolloutTask {
         Ok(RolloutView::new(&self.host, of, &found, clock::boot_millis()))
     }
 
-    /// Looks after the hosts whose claims keep this one waiting. Returns true if it did something, so that
-    /// the rollout is to be read again.
-    async fn look_after(&self, holders: Holders, fence: Fence) -> Result<bool, StoreError> {
-        let deadline = Deadline::of_request();
-        let (keys, ranges) = holders.first_reads();
-        let mut found = self.session.read_all(&keys, &ranges, None, deadline).await?;
-        let more = holders.second_reads(&found);
-        if more.is_empty() {
-            return Ok(false);
-        }
-        let KeySnapshot { entries, .. } =
-            self.session.read_all(&more, &[], Some(found.revision), deadline).await?;
-        found.entries.extend(entries);
-        let tasks = holders.tasks(&found);
-        let has_tasks = !tasks.is_empty();
-        for task in tasks {
-            let mut transaction = match task {
-                HolderTask::Mark(host, lost_after) => {
-                    let seconds = lost_after.0.as_secs().cast_signed();
-                    let timer = self.session.grant_lease(seconds, deadline).await?;
-                    tracing::info!(%host, %lost_after, "the agent of a host that holds claims does not run");
-                    let by = (self.host.to_string(), clock::now().wall);
-                    let Some(transaction) = mark(&host, by, timer, &found) else { continue };
-                    transaction
-                }
-                HolderTask::Commit(transaction) => transaction,
-            };
-            fence.add_to(&mut transaction, &self.host);
-            let committed = self.session.commit(&transaction, deadline).await?;
-            tracing::info!(applied = committed.applied, "{}", transaction.name);
-        }
-        Ok(has_tasks)
-    }
-
     /// Writes the record of the rollout, if this is the host that does. Returns true if it did something,
     /// so that the rollout is to be read again.
     async fn write_record(&self, wanted: &WantedRollout, task: RecordTask) -> Result<bool, StoreError> {
@@ -207,7 +173,7 @@ impl RolloutTask {
         let holders = view.holders().filter(|_| self.looks_after_at <= Instant::now());
         if let (Some(holders), Some(fence)) = (holders, wanted.fence) {
             self.looks_after_at = Instant::now() + HOLDERS_INTERVAL;
-            match self.look_after(holders, fence).await {
+            match look_after(&self.session, &self.host, &holders, fence).await {
                 Ok(false) => {}
                 Ok(true) => {
                     self.looks_after_at = Instant::now();
@@ -227,6 +193,47 @@ impl RolloutTask {
         // The first host that waits looks after the others.
         Ok(if looks_after { interval.min(HOLDERS_INTERVAL) } else { interval })
     }
+}
+
+/// Looks after the hosts whose claims keep this one waiting. Returns true if it did something, so that what
+/// was read before is out of date.
+///
+/// # Errors
+/// Returns the store's error.
+pub(crate) async fn look_after(
+    session: &Session,
+    own: &HostName,
+    holders: &Holders,
+    fence: Fence,
+) -> Result<bool, StoreError> {
+    let deadline = Deadline::of_request();
+    let (keys, ranges) = holders.first_reads();
+    let mut found = session.read_all(&keys, &ranges, None, deadline).await?;
+    let more = holders.second_reads(&found);
+    if more.is_empty() {
+        return Ok(false);
+    }
+    let KeySnapshot { entries, .. } = session.read_all(&more, &[], Some(found.revision), deadline).await?;
+    found.entries.extend(entries);
+    let tasks = holders.tasks(&found);
+    let has_tasks = !tasks.is_empty();
+    for task in tasks {
+        let mut transaction = match task {
+            HolderTask::Mark(host, lost_after) => {
+                let seconds = lost_after.0.as_secs().cast_signed();
+                let timer = session.grant_lease(seconds, deadline).await?;
+                tracing::info!(%host, %lost_after, "the agent of a host that holds claims does not run");
+                let by = (own.to_string(), clock::now().wall);
+                let Some(transaction) = mark(&host, by, timer, &found) else { continue };
+                transaction
+            }
+            HolderTask::Commit(transaction) => transaction,
+        };
+        fence.add_to(&mut transaction, own);
+        let committed = session.commit(&transaction, deadline).await?;
+        tracing::info!(applied = committed.applied, "{}", transaction.name);
+    }
+    Ok(has_tasks)
 }
 
 impl Reconcile for RolloutTask {

@@ -1,13 +1,16 @@
 //! Client of the agent on this host, over the agent's Unix socket.
 
-use schema::names::CheckId;
+use schema::names::{CheckId, Token};
+use serde::Deserialize;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Longest wait for one read or write. The agent answers from memory, so it never needs this long.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(3);
+/// The same for requests for which the agent asks the store.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest answer that is read, in bytes.
 const ANSWER_MAX_BYTES: u64 = 4096;
 
@@ -41,35 +44,91 @@ pub(crate) fn report_result(
     result: CheckResult,
     note: &str,
 ) -> io::Result<CheckAck> {
-    let mut stream = match UnixStream::connect(socket) {
-        Ok(stream) => stream,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
-            return Ok(CheckAck::NoAgent);
-        }
-        Err(error) => return Err(error),
-    };
-    stream.set_read_timeout(Some(AGENT_TIMEOUT))?;
-    stream.set_write_timeout(Some(AGENT_TIMEOUT))?;
     let result = match result {
         CheckResult::Pass => "pass",
         CheckResult::Warn => "warn",
         CheckResult::Fail => "fail",
     };
     let path = format!("/v1/agent/check/{result}/{}?note={}", escaped(check.as_str()), escaped(note));
-    write!(stream, "PUT {path} HTTP/1.0\r\nHost: agent\r\nContent-Length: 0\r\n\r\n")?;
+    let Some(answer) = request(socket, "PUT", &path, AGENT_TIMEOUT)? else { return Ok(CheckAck::NoAgent) };
+    match answer.code.as_str() {
+        "200" => Ok(CheckAck::Accepted),
+        "404" | "409" => Ok(CheckAck::Unknown(answer.body)),
+        _ => Err(answer.unknown()),
+    }
+}
+
+/// The agent's response to a request for claims.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ClaimAck {
+    /// The host holds the claims, or they are given back.
+    Done,
+    /// No agent listens on the socket.
+    NoAgent,
+    /// The lock of the command, at this path, must be held first.
+    Lock(PathBuf),
+    /// Not now, for this reason.
+    NotNow(String),
+    /// Not for this user, or not by this agent.
+    Never(String),
+}
+
+/// Asks the agent to take claims for a command, or to give them back.
+///
+/// # Errors
+/// The socket cannot be used, the agent does not answer in time, or its answer is not understood.
+pub(crate) fn claim_for_command(socket: &Path, run: &Token, takes: bool) -> io::Result<ClaimAck> {
+    #[derive(Deserialize)]
+    struct Refused {
+        value: String,
+        lock: Option<PathBuf>,
+    }
+    let method = if takes { "PUT" } else { "DELETE" };
+    let path = format!("/v1/claims/commands/{}", escaped(run.as_str()));
+    let Some(answer) = request(socket, method, &path, CLAIM_TIMEOUT)? else { return Ok(ClaimAck::NoAgent) };
+    match (answer.code.as_str(), serde_json::from_str(&answer.body)) {
+        ("200", _) => Ok(ClaimAck::Done),
+        ("409" | "503", Ok(Refused { lock: Some(lock), .. })) => Ok(ClaimAck::Lock(lock)),
+        ("409" | "503", Ok(Refused { value, .. })) => Ok(ClaimAck::NotNow(value)),
+        // The agent has no room for the request.
+        ("503", Err(_)) => Ok(ClaimAck::NotNow(answer.body)),
+        ("403", _) => Ok(ClaimAck::Never(answer.body)),
+        ("404" | "405", _) => Ok(ClaimAck::Never("the agent of this host is older than this command".into())),
+        _ => Err(answer.unknown()),
+    }
+}
+
+/// An answer of the agent.
+struct Answer {
+    code: String,
+    body: String,
+}
+
+impl Answer {
+    fn unknown(&self) -> io::Error {
+        let shown = schema::names::quoted(&self.body);
+        io::Error::new(ErrorKind::InvalidData, format!("the agent answered {:?}: {shown}", self.code))
+    }
+}
+
+/// Sends a request without a body; `None` if no agent listens.
+fn request(socket: &Path, method: &str, path: &str, limit: Duration) -> io::Result<Option<Answer>> {
+    let mut stream = match UnixStream::connect(socket) {
+        Ok(stream) => stream,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    stream.set_read_timeout(Some(limit))?;
+    stream.set_write_timeout(Some(limit))?;
+    write!(stream, "{method} {path} HTTP/1.0\r\nHost: agent\r\nContent-Length: 0\r\n\r\n")?;
     let mut answer = Vec::new();
     stream.take(ANSWER_MAX_BYTES).read_to_end(&mut answer)?;
     let answer = String::from_utf8_lossy(&answer);
-    let code = answer.split(' ').nth(1).unwrap_or_default();
-    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body.trim());
-    match code {
-        "200" => Ok(CheckAck::Accepted),
-        "404" | "409" => Ok(CheckAck::Unknown(body.to_owned())),
-        _ => {
-            let shown = schema::names::quoted(body);
-            Err(io::Error::new(ErrorKind::InvalidData, format!("the agent answered {code:?}: {shown}")))
-        }
-    }
+    let code = answer.split(' ').nth(1).unwrap_or_default().to_owned();
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body.trim()).to_owned();
+    Ok(Some(Answer { code, body }))
 }
 
 /// Returns text escaped as a part of a URL (RFC 3986, section 2.1).

@@ -435,6 +435,15 @@ impl Host {
 
     /// Same as [`Host::command`], with another state directory.
     pub fn command_in(&self, state_directory: &Path, arguments: &[&str], input: &str) -> CommandOutput {
+        run(&mut self.orchestrate(state_directory, arguments), input).into()
+    }
+
+    /// Starts the operator's command as this host; its output goes to a file in the host's directory.
+    pub fn start_command(&self, arguments: &[&str], log: &str) -> Running {
+        Running::start(&mut self.orchestrate(&self.state(), arguments), &self.path(log))
+    }
+
+    fn orchestrate(&self, state_directory: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(binary("orchestrate"));
         command
             .args(arguments)
@@ -445,7 +454,7 @@ impl Host {
             .env("ORCHESTRATE_STATE_DIR", state_directory)
             .env("ORCHESTRATE_LOCAL_VERSION_FILE", self.path("current_version"))
             .env("ORCHESTRATE_SOCKET", self.path("agent.sock"));
-        run(&mut command, input).into()
+        command
     }
 
     /// Returns status, step log and agent log of the host, for the message of a failed wait.

@@ -16,6 +16,7 @@ use crate::catalog::{CatalogSnapshot, Fencing, Needs, PublishedServices, Reader,
 use crate::certificates::Certificates;
 use crate::checks::CheckRegistry;
 use crate::clock;
+use crate::local_claims::CommandLocks;
 use crate::reconcile::{self, Reconcile, Wake};
 use crate::rollout::{KnownRollout, WantedRollout};
 use crate::status::Status;
@@ -85,6 +86,8 @@ pub(crate) struct Reconciler {
     pub trust: watch::Sender<Trust>,
     /// Tells the publisher whether and how services may be published.
     pub fencing: watch::Sender<Fencing>,
+    /// Says which commands run that hold claims.
+    pub command_locks: Arc<CommandLocks>,
     /// Tells the task that follows the rollout whether it keeps this host from starting.
     pub rollout_wanted: watch::Sender<Option<WantedRollout>>,
     /// The rollout, while it is followed.
@@ -270,6 +273,7 @@ impl Reconciler {
             bad_roster: store_view::bad_roster(&context.snapshot.followed, &context.state.host),
             instance: &self.claim.instance,
             live_lease: context.live_lease(),
+            commands: self.running_commands(published.as_ref()),
             published,
             facts: &context.facts,
             waits: &context.waits,

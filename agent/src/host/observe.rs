@@ -13,9 +13,11 @@ use planning::host::{
 use planning::policy::Policy;
 use planning::settings::{ValidationDirectory, read_version_file as parse_version_file};
 use schema::codec::cut;
+use schema::names::Token;
 use schema::records::{CHECK_LINE_MAX_BYTES, FailingCheck};
 use schema::store_trust::StoreTrust;
 use schema::time::BootMillis;
+use std::collections::BTreeSet;
 
 impl Reconciler {
     /// Reads the files of this machine. Others change them at any time, so they are read at each
@@ -121,6 +123,12 @@ impl Reconciler {
                 line: FailingCheck::last_line(&self.executor.redact(&check.state.output)),
             })
             .collect()
+    }
+
+    /// Returns the commands that hold claims of this host and still run.
+    pub(super) fn running_commands(&self, published: Option<&Published>) -> BTreeSet<Token> {
+        let held = published.and_then(|published| published.claims.claims.as_ref());
+        self.command_locks.running(held.into_iter().flat_map(|held| &held.purposes))
     }
 
     /// Returns who holds the name of this host.

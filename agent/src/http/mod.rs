@@ -1,6 +1,6 @@
 //! The local HTTP server, on loopback unless configured otherwise. It only reads, except for the
-//! results of TTL checks: it takes these on the Unix socket from users that may report them, and on
-//! TCP only if that is configured.
+//! results of TTL checks and for claims of limits: it takes these on the Unix socket from users that
+//! may, and on TCP only if that is configured.
 //!
 //! | path | answer |
 //! |---|---|
@@ -17,6 +17,8 @@
 //! | `/v1/config/NAME` | only on the Unix socket: a value that operators keep, or null |
 //! | `/v1/agent/check/pass\|warn\|fail/CHECK?note=TEXT` | takes a result, by GET or PUT |
 //! | `/v1/agent/check/update/CHECK` | takes `{"Status": "passing", "Output": "TEXT"}`, by PUT |
+//! | `/v1/pre-reboot`, `/v1/steady-state` | FleetLock, by POST; only if it is configured |
+//! | `/v1/claims/commands/RUN` | only on the Unix socket, for root and the agent's user: takes claims for a command by PUT, gives them back by DELETE |
 //!
 //! With `index=N&wait=DURATION`, a list is answered when the catalog differs from the one with that
 //! index, or when the time is over.
@@ -26,6 +28,7 @@
 
 mod answers;
 mod catalog;
+mod claims;
 mod refusal;
 mod results;
 mod server;
@@ -39,7 +42,7 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, put};
+use axum::routing::{get, post, put};
 use axum::{Extension, Router};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::gauge::Gauge;
@@ -77,6 +80,21 @@ fn report_routes() -> Router<Shared> {
         .route("/v1/agent/check/update/{check}", put(results::update_result))
 }
 
+fn fleet_lock_routes() -> Router<Shared> {
+    Router::new()
+        .route("/v1/pre-reboot", post(claims::pre_reboot))
+        .route("/v1/steady-state", post(claims::steady_state))
+}
+
+/// What any program of this machine may do over TCP besides reading.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OpenToAll {
+    /// Report results of checks.
+    pub results: bool,
+    /// Ask for claims before a reboot, as FleetLock's clients do.
+    pub fleet_lock: bool,
+}
+
 /// Serves on TCP until `stop` is true.
 ///
 /// # Errors
@@ -84,12 +102,17 @@ fn report_routes() -> Router<Shared> {
 pub(crate) fn serve(
     listener: TcpListener,
     shared: Shared,
-    takes_results: bool,
+    open: OpenToAll,
     stop: watch::Receiver<bool>,
 ) -> std::io::Result<impl Future<Output = ()>> {
     let bound = listener.local_addr()?;
-    let open = read_routes().route("/v1/checks", get(catalog::checks));
-    let router = if takes_results { open.merge(report_routes()) } else { open };
+    let mut router = read_routes().route("/v1/checks", get(catalog::checks));
+    if open.results {
+        router = router.merge(report_routes());
+    }
+    if open.fleet_lock {
+        router = router.merge(fleet_lock_routes());
+    }
     let router = router.layer(from_fn_with_state(bound, require_local_host_header));
     let router = router.layer(DefaultBodyLimit::max(BODY_MAX_BYTES)).with_state(shared);
     Ok(server::serve(listener, router, stop))
@@ -106,14 +129,22 @@ pub(crate) async fn serve_socket(
     let private = Router::new()
         .route("/v1/config/{name}", get(catalog::config))
         .route("/v1/checks", get(catalog::checks_with_output));
-    let telling = report_routes().layer(from_fn_with_state(group, require_reporter));
-    let router = read_routes().merge(telling).merge(private).layer(DefaultBodyLimit::max(BODY_MAX_BYTES));
+    let telling = report_routes().layer(from_fn_with_state(group, require_user));
+    // No group may keep the places of the fleet.
+    let commands = Router::new()
+        .route("/v1/claims/commands/{run}", put(claims::take_for_command).delete(claims::end_command))
+        .layer(from_fn_with_state(None::<Gid>, require_user));
+    let router = read_routes()
+        .merge(telling)
+        .merge(commands)
+        .merge(private)
+        .layer(DefaultBodyLimit::max(BODY_MAX_BYTES));
     server::serve(listener, router.with_state(shared), stop).await;
 }
 
-/// Rejects results from users that may not report them. The mode of the socket is not enough,
+/// Rejects requests of users other than root, the agent's user and members of the group. The mode of the socket is not enough,
 /// because it may be open to others so that they can read.
-async fn require_reporter(
+async fn require_user(
     State(group): State<Option<Gid>>,
     Extension(client): Extension<Arc<Connection>>,
     request: Request,
@@ -125,8 +156,8 @@ async fn require_reporter(
         peer => {
             let who =
                 peer.as_ref().map_or_else(|| "this user".to_owned(), |peer| format!("user {}", peer.uid()));
-            let right = "root, the agent's user and members of the socket's group do";
-            let text = format!("{who} may not report results of checks: {right}");
+            let members = if group.is_some() { " and members of the socket's group" } else { "" };
+            let text = format!("{who} may not do this: only root, the agent's user{members} may");
             ErrorResponse::Rejected(StatusCode::FORBIDDEN, text).into_response()
         }
     }

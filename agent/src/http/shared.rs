@@ -3,6 +3,7 @@
 use super::answers::AnswerCache;
 use crate::catalog::{Loaded, PublishedServices, Reader};
 use crate::checks::CheckRegistry;
+use crate::local_claims::LocalClaims;
 use crate::secrets::Secrets;
 use crate::status::Status;
 use crate::templates::TemplateStates;
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     /// The values that must not be shown.
     pub secrets: Secrets,
     pub answers: AnswerCache,
+    /// Takes claims for programs of this machine.
+    pub claims: LocalClaims,
 }
 
 pub(super) fn json_body(body: Bytes) -> Response {

@@ -401,6 +401,7 @@ impl Agent {
             bad_roster: store_view::bad_roster(&self.followed, &self.state.host),
             instance: &self.instance,
             live_lease: held.map_or(0, |(lease, _)| lease),
+            commands: Default::default(),
             published,
             facts: &self.facts,
             waits: &[],

@@ -40,6 +40,9 @@ const SETTLES_WITHIN: u64 = 30 * 60_000;
 /// The same if nobody triggers anything: a suspect host tries again after an hour, or after two.
 const SETTLES_ALONE_WITHIN: u64 = 24 * 60 * 60_000;
 
+/// Longest time that an operator's transaction takes to the store, in milliseconds.
+pub(crate) const OPERATOR_MILLIS: u64 = 500;
+
 /// Interval at which the laws about time are checked, in milliseconds.
 pub(crate) const LOOK_MILLIS: u64 = 15_000;
 
@@ -175,7 +178,8 @@ impl Fleet {
             Event::LinkHeals { machine } => self.world.machines[machine].link.is_up = true,
             Event::Scripted(number) => {
                 let incident = self.world.scenario.incidents[number].1.clone();
-                if self.world.now < self.world.scenario.heals_at {
+                // What operators do takes a moment, and the faults end before the last word of an operator.
+                if self.world.now + OPERATOR_MILLIS < self.world.scenario.heals_at {
                     self.world.note(|| format!("-- {incident:?}"));
                     self.happen(incident)?;
                 }

@@ -18,6 +18,9 @@ use schema::time::Span;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// Time within which every attempt at a version that works ends: a step takes at most 90 seconds.
+const TIME_OF_ATTEMPT: Span = Span(Duration::from_secs(10 * 60));
+
 impl Fleet {
     /// Ends all faults.
     pub(crate) fn heal(&mut self) -> Result<(), Violation> {
@@ -63,15 +66,16 @@ impl Fleet {
         Ok(())
     }
 
-    /// Returns the desired version, if there is one that every host may reach: no limit is 0, also not in the
-    /// policy, which counts when the store is accepted.
+    /// Returns the desired version, if there is one that every host may reach: no limit is 0 and every attempt
+    /// has time enough, also by the policy, which counts when the store is accepted.
     fn reachable_version(&self) -> Option<Version> {
         let found = self.world.store.read(&[Key::Store, Key::CurrentVersion, Key::RolloutPolicy]);
         let epoch = Epoch::read(found.get(&Key::Store)).ok()?;
         let instruction = epoch.instruction(found.get(&Key::CurrentVersion)).ok()??;
         let lets_all = |record: &RolloutRecord| {
             let mut sizes = record.limits.iter().flat_map(|limit| limit.values.values().chain([&limit.max]));
-            record.refused.is_none() && sizes.all(|max| *max > 0)
+            let has_time = record.progress_deadline >= TIME_OF_ATTEMPT;
+            record.refused.is_none() && has_time && sizes.all(|max| *max > 0)
         };
         let record = self.world.store.entry(&Key::RolloutRecord(instruction.order).to_string());
         let record = record.map(|entry| codec::read::<RolloutRecord>(&entry.value)).transpose().ok()?;

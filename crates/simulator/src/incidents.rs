@@ -1,6 +1,6 @@
 //! What people and faults do to a simulated fleet.
 
-use crate::fleet::{Fleet, LOOK_MILLIS};
+use crate::fleet::{Fleet, LOOK_MILLIS, OPERATOR_MILLIS};
 use crate::machine::{Disk, Machine, Truth};
 use crate::scenario::Incident;
 use crate::violation::Violation;
@@ -179,7 +179,7 @@ impl Fleet {
 
     /// Sends a transaction of an operator. Others may write before it arrives.
     pub(crate) fn operate(&mut self, transaction: Transaction) {
-        let delay = self.world.rng.u64(1..500);
+        let delay = self.world.rng.u64(1..OPERATOR_MILLIS);
         self.world.after(delay, Event::OperatorCommits(transaction));
     }
 

@@ -9,12 +9,13 @@ use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::limit::Limit;
 use schema::names::HostName;
-use schema::records::{LimitClaim, LostMark};
+use schema::records::{LimitClaim, LostMark, Purpose};
 use schema::snapshot::KeySnapshot;
 use schema::writes::claims::FoundClaims;
 use schema::writes::operator;
 use schema::writes::rollout::release_claims;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// List the hosts that count against a limit: 0 none, 1 some
@@ -104,9 +105,10 @@ async fn list(only_stale: bool, store: &Store<'_>, output: &mut Output) -> Resul
     if !output.is_json() {
         let row = |claim: &ShownClaim| {
             let (limit, number) = (claim.limit.to_string(), claim.number.to_string());
-            [limit, number, claim.host(), claim.agent.text(), claim.since.clone().unwrap_or_default()]
+            let since = claim.since.clone().unwrap_or_default();
+            [limit, number, claim.host(), claim.purposes(), claim.agent.text(), since]
         };
-        output.table(["LIMIT", "NUMBER", "HOST", "AGENT", "SINCE"], claims.iter().map(row));
+        output.table(["LIMIT", "NUMBER", "HOST", "FOR", "AGENT", "SINCE"], claims.iter().map(row));
     }
     Ok(Exit::of(claims.is_empty()))
 }
@@ -143,6 +145,13 @@ impl ShownClaim {
         self.claim.as_ref().map_or("cannot be read".into(), |claim| claim.host.to_string())
     }
 
+    /// Returns what the claim is held for, in words.
+    fn purposes(&self) -> String {
+        let words: BTreeSet<&str> =
+            self.claim.iter().flat_map(|claim| &claim.purposes).map(Purpose::word).collect();
+        Vec::from_iter(words).join(", ")
+    }
+
     pub(super) fn json(&self) -> Value {
         json!({
             "by": self.limit.by, "value": self.limit.value, "number": self.number,
@@ -150,6 +159,7 @@ impl ShownClaim {
             "live": self.agent.is_live(), "vanished_at": self.agent.vanished_at(),
             "lost": self.agent == Agent::Lost, "stale": self.is_stale, "since": self.since,
             "rollout": self.claim.as_ref().map(|claim| claim.rollout.to_string()),
+            "for": self.claim.as_ref().map(|claim| &claim.purposes),
         })
     }
 }
@@ -159,6 +169,9 @@ impl fmt::Display for ShownClaim {
         write!(f, "{}", self.host())?;
         if let Some(since) = &self.since {
             write!(f, " since {since}")?;
+        }
+        if self.purposes() != Purpose::Update.word() && self.claim.is_some() {
+            write!(f, ", for: {}", self.purposes())?;
         }
         if self.agent != Agent::Live {
             write!(f, ", agent {}", self.agent.text())?;

@@ -26,6 +26,7 @@ mod store;
 mod trigger;
 mod verify_hosts;
 mod why;
+mod with_claim;
 
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -55,6 +56,8 @@ pub(crate) enum Verb {
     #[command(flatten)]
     Catalog(CatalogVerb),
     LocalVersion(local::LocalVersion),
+    #[command(name = "with-claim", alias = "with_claim")]
+    WithClaim(with_claim::WithClaim),
     Lint(lint::Lint),
     Bootstrap(bootstrap::Bootstrap),
     Enroll(enroll::Enroll),
@@ -153,6 +156,7 @@ pub(crate) enum CatalogVerb {
 pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Result<Exit, Failure> {
     match verb {
         Verb::LocalVersion(options) => local::local_version(options, settings, output),
+        Verb::WithClaim(options) => with_claim::with_claim(options, settings),
         Verb::Lint(options) => lint::lint_files(options, output),
         Verb::Enroll(options) => enroll::enroll(options, &settings.session.namespace, output),
         Verb::Bootstrap(options) => ask(settings, settings.timeout, false, output, async |store, output| {

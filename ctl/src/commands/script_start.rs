@@ -12,12 +12,13 @@ use planning::rollout::{HolderTask, Holders, Need, RolloutView, mark};
 use schema::instruction::{Epoch, Instruction};
 use schema::keys::Key;
 use schema::names::{HostName, Token};
-use schema::records::HostClaims;
+use schema::records::{HostClaims, Purpose};
 use schema::snapshot::KeySnapshot;
 use schema::time::{BootMillis, Span};
 use schema::writes::claims::FoundClaims;
 use schema::writes::host::StartGuard;
 use schema::writes::one_shot::OneShot;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Number of times that a start is tried if others start at the same time.
@@ -50,7 +51,7 @@ pub(super) async fn claim(
         }
         let held = FoundClaims::read(host, &found);
         // A host that runs nothing is not available, and one that was already being updated is not either.
-        let is_older = |claims: &HostClaims| !claims.claims.is_empty() && claims.rollout < order;
+        let is_older = |claims: &HostClaims| claims.is_for_update() && claims.rollout < order;
         let is_disturbed = held.claims.as_ref().is_some_and(is_older);
         let need = if is_installed && !is_disturbed { Need::Claims } else { Need::Nothing };
         let permit = match view.permit(&held, need, BootMillis(0)) {
@@ -76,7 +77,10 @@ pub(super) async fn claim(
         };
         let instance = Token::new(SCRIPT).map_err(Failure::usage)?;
         let none = HostClaims::none(instance, order, since);
-        let claims = HostClaims { claims, lost_after: LOST_AFTER, ..none };
+        let before = held.claims.as_ref().filter(|held| !held.claims.is_empty());
+        let mut purposes = before.map_or_else(BTreeSet::new, |before| before.purposes.clone());
+        purposes.insert(Purpose::Update);
+        let claims = HostClaims { claims, purposes, lost_after: LOST_AFTER, ..none };
         let live = found.get(&Key::Live(host.clone())).map(|entry| entry.mod_revision);
         let shot = OneShot { host: host.clone(), lease: 0, live_revision: live };
         let transaction = shot.start(&guard, &claims, &found);

@@ -122,6 +122,7 @@ pub(super) fn writes_to_an_empty_store() -> Vec<Row> {
         row("a store is accepted", "store accept --version 43 --lineage abc", 0, "")
             .stands("/current_version", "43")
             .stands("/orchestrate/store", r#"{"format":1,"lineage":"abc","epoch":1}"#),
+        row("a command needs an agent", "with-claim -- true", 2, "").says("no agent listens on"),
         row("local_version needs no store", "local_version 43", 0, "43\n"),
     ]
 }

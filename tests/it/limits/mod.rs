@@ -1,5 +1,6 @@
 //! Limits: how many hosts are updated at the same time.
 
+mod purposes;
 mod vanished;
 
 use serde_json::Value;
@@ -119,7 +120,7 @@ fn a_failed_host_keeps_its_claim_where_one_may_go_until_a_fix_comes_or_somebody_
     );
     let other = hosts.iter().find(|host| host.name != holder.name).expect("another");
     let held_back = wait_until_held_back(ops, other.name.as_str());
-    let expected = format!("1 of at most 1 hosts of the fleet are being updated: {}", holder.name);
+    let expected = format!("1 of at most 1 hosts of the fleet are unavailable: {}", holder.name);
     assert!(held_back == expected || held_back.contains("before it"), "{held_back}");
     let begun = hosts.iter().filter(|host| host.begins("packages", "2") > 0).count();
     assert_eq!(begun, 1, "a version that fails everywhere stops at the first host");
@@ -232,7 +233,7 @@ fn scripts_that_apply_versions_obey_the_limits() {
     hosts[0].wait_for_listing(&store, "2");
     run("s1", "pending_update", 0);
     let held = run("s2", "pending_update", 2);
-    let expected = "Held back: 1 of at most 1 hosts of role script are being updated: s1";
+    let expected = "Held back: 1 of at most 1 hosts of role script are unavailable: s1";
     assert!(held.contains(expected), "{held}");
     run("s2", "pending_update --peek", 0);
     // Cron asks again while the script works.

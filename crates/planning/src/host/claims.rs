@@ -3,16 +3,17 @@
 
 use crate::host::brakes::Brakes;
 use crate::host::input::{Desired, Observed};
-use crate::host::state::HostState;
+use crate::host::state::{HostState, Validation, ValidationResult};
 use crate::policy::Policy;
 use crate::rollout::{Need, Obstacle, Permit, place};
 use schema::digest::Digest;
 use schema::freeze::FreezeScope;
 use schema::limit::{CLAIM_NUMBERS, Limit};
 use schema::plan::AttemptCause;
-use schema::records::{Driver, HeldClaim, HostClaims, LOST_AFTER, Ticket};
+use schema::records::{Driver, HeldClaim, HostClaims, LOST_AFTER, Purpose, Ticket};
 use schema::time::Now;
 use schema::writes::claims::FoundClaims;
+use std::collections::BTreeSet;
 
 /// Which claims a host keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +77,9 @@ pub(super) fn wanted(
             // A host that needs no claims keeps those that it has.
             let taken = permit.claims.clone().filter(|_| permit.need == Need::Claims);
             let lost_after = permit.times.map_or(LOST_AFTER, |times| times.lost_after);
-            HostClaims { claims: taken.unwrap_or(kept.claims), lost_after, ..none(order?) }
+            let mut purposes = kept.purposes;
+            purposes.insert(Purpose::Update);
+            HostClaims { claims: taken.unwrap_or(kept.claims), purposes, lost_after, ..none(order?) }
         }
         None => HostClaims { ticket: ticket(state, (observed, obstacle), found), ..kept },
     };
@@ -87,6 +90,24 @@ pub(super) fn wanted(
     (!is_same || is_needed && !new.claims.is_empty()).then_some(new)
 }
 
+/// Returns what the host holds claims for besides its update: reboots until their clients end them, and
+/// commands that run. One that was killed ends when the host has been validated since, like a reboot that
+/// cut it off.
+fn other_purposes<'a>(
+    state: &'a HostState,
+    observed: &'a Observed,
+    found: &'a FoundClaims,
+) -> impl Iterator<Item = &'a Purpose> {
+    let has_result = |validation: &Validation| validation.result != ValidationResult::NotYet;
+    let is_validated = state.subject().is_none() || state.validation.as_ref().is_some_and(has_result);
+    let held = found.claims.as_ref().filter(|found| !found.claims.is_empty());
+    held.into_iter().flat_map(|found| &found.purposes).filter(move |purpose| match purpose {
+        Purpose::Update => false,
+        Purpose::Reboot(_) => true,
+        Purpose::Command(run) => !is_validated || observed.commands.contains(run),
+    })
+}
+
 /// Returns what the host keeps of its claims. `base` is what it has, or had.
 fn kept(
     state: &HostState,
@@ -94,16 +115,21 @@ fn kept(
     (observed, found): (&Observed, &FoundClaims),
     base: HostClaims,
 ) -> HostClaims {
-    let is_own = base.instance == *observed.instance;
-    // A script claims and releases for itself. The claims of an earlier life of the host stay until the
-    // host is proven: nobody knows what that life left behind.
-    if policy.driver == Driver::External || !is_own && state.listing().is_none() {
+    let is_script = policy.driver == Driver::External;
+    let is_own = is_script || base.instance == *observed.instance;
+    // The claims of an earlier life of the host stay until the host is proven: nobody knows what that life
+    // left behind.
+    if !is_own && state.listing().is_none() {
         return HostClaims { claims: found.held().to_vec(), ..base };
     }
-    let is_kept: fn(&HeldClaim) -> bool = match state.kept_claims(policy) {
-        Kept::All => |_| true,
-        Kept::OfFailed => |claim| claim.keep_failed,
-        Kept::None => |_| false,
+    let mut purposes: BTreeSet<Purpose> =
+        if is_own { other_purposes(state, observed, found).cloned().collect() } else { BTreeSet::new() };
+    let is_for_update = found.claims.as_ref().is_none_or(HostClaims::is_for_update);
+    // A script claims and releases for itself.
+    let kept = match state.kept_claims(policy) {
+        _ if is_script && is_for_update => Kept::All,
+        _ if is_script => Kept::None,
+        kept => kept,
     };
     let is_valid = observed.marked_at.is_some() && !base.released;
     let taken = state.claims.as_ref().filter(|_| is_valid).map_or(&[][..], |taken| &taken.claims);
@@ -112,12 +138,24 @@ fn kept(
     let lacks = |claim: &&HeldClaim| {
         (goes_on || claim.keep_failed) && found.held().iter().all(|held| held.limit != claim.limit)
     };
-    let again = taken.iter().filter(lacks).map(|claim| {
+    let again = taken.iter().filter(lacks).filter(|_| !is_script).map(|claim| {
         let digest = Digest::default().text(observed.write_id.as_str()).text(&claim.limit.path()).finish();
         let number = TAKEN_AGAIN_FROM + (digest % u64::from(CLAIM_NUMBERS - TAKEN_AGAIN_FROM)) as u32;
         HeldClaim { number, ..claim.clone() }
     });
-    let claims: Vec<HeldClaim> = found.held().iter().cloned().chain(again).filter(is_kept).collect();
+    let mut claims: Vec<HeldClaim> = found.held().iter().cloned().chain(again).collect();
+    let takes_again = claims.len() > found.held().len();
+    if kept != Kept::None && (is_for_update || takes_again) {
+        if kept == Kept::OfFailed && purposes.is_empty() {
+            claims.retain(|claim| claim.keep_failed);
+        }
+        purposes.insert(Purpose::Update);
+    } else if purposes.is_empty() {
+        claims.clear();
+    } else {
+        // Only an update that failed goes on counting.
+        claims.iter_mut().for_each(|claim| claim.keep_failed = false);
+    }
     let released = base.released && state.in_progress_version.is_some();
     if claims.is_empty() {
         // Whoever holds nothing waits, if at all, for its own rollout.
@@ -125,7 +163,7 @@ fn kept(
         let none = HostClaims::none(observed.instance.clone(), order, base.since);
         return HostClaims { released, ..none };
     }
-    HostClaims { claims, lost: false, released, ..base }
+    HostClaims { claims, purposes, lost: false, released, ..base }
 }
 
 /// Returns the ticket that the host should have. A ticket orders and never grants.

@@ -17,7 +17,7 @@ use schema::store_trust::StoreTrust;
 use schema::time::BootMillis;
 use schema::verdict::HostVerdict;
 use schema::writes::claims::FoundClaims;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The desired version, as read from `/current_version`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,6 +112,8 @@ pub struct Observed<'a> {
     pub instance: &'a Token,
     /// Lease of the claim of the host name; 0 without one.
     pub live_lease: i64,
+    /// The commands for which this host holds claims and that still run.
+    pub commands: BTreeSet<Token>,
 }
 
 /// What the version file says.

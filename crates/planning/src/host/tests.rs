@@ -17,13 +17,13 @@ use schema::limit::{Limit, LimitBy};
 use schema::names::{HostName, StatusType, StepName, Token, Version};
 use schema::order::InstructionOrder;
 use schema::plan::{Action, Effect, Reason};
-use schema::records::{Driver, HeldClaim, HostClaims, MachineInfo, Report, Wait};
+use schema::records::{Driver, HeldClaim, HostClaims, MachineInfo, Purpose, Report, Wait};
 use schema::steps::{StepEnd, StepPhase};
 use schema::store_trust::{StoreMemory, StoreTrust, WentBack};
 use schema::time::{Backoff, BootMillis, EpochSeconds, Now, Span};
 use schema::verdict::HostVerdict;
 use schema::writes::claims::FoundClaims;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 fn version(text: &str) -> Version {
@@ -80,6 +80,7 @@ struct World {
     cannot_record: Option<(String, BootMillis)>,
     settings_untrusted: Option<String>,
     marked_at: i64,
+    commands: BTreeSet<Token>,
     brakes: BrakesMemory,
     instance: Token,
     published: Published,
@@ -129,6 +130,7 @@ impl World {
             cannot_record: None,
             settings_untrusted: None,
             marked_at: 1,
+            commands: BTreeSet::new(),
             brakes: BrakesMemory::default(),
             instance: Token::new("i").unwrap(),
             published: Published::default(),
@@ -197,6 +199,7 @@ impl World {
             bad_roster: None,
             instance: &self.instance,
             live_lease: 1,
+            commands: self.commands.clone(),
             published: Some(self.published.clone()),
             facts: &self.facts,
             waits: &self.waits,
@@ -838,6 +841,78 @@ fn a_host_takes_again_claims_that_ended_without_its_doing() {
     check(Some(claims(&[(1, true), (2, false)])), done, Some(&[]));
     check(Some(HostClaims { released: true, ..claims(&[]) }), done, Some(&[]));
     check(None, done, None);
+}
+
+#[test]
+fn a_host_holds_its_claims_as_long_as_there_is_a_purpose() {
+    let (run, client) = (Token::new("c1").unwrap(), Token::new("z1").unwrap());
+    let all = [Purpose::Update, Purpose::Command(run.clone()), Purpose::Reboot(client)];
+    // Returns for what the host holds claims afterwards, as words, and whether they count a failed host;
+    // "same" if nothing is written.
+    let check = |purposes: &[&str], change: &dyn Fn(&mut World), expected: &str| {
+        let mut world = settled_at("1");
+        world.fails("packages", 75);
+        world.trigger("2");
+        world.settle();
+        world.commands = [run.clone()].into();
+        let limit = Limit { by: LimitBy::Fleet, value: schema::names::LimitValue::new("all").unwrap() };
+        let held = [(0, true), (1, false)].map(|(number, keep_failed)| {
+            let limit =
+                if number == 0 { limit.clone() } else { Limit { by: LimitBy::Role, ..limit.clone() } };
+            HeldClaim { limit, number, keep_failed }
+        });
+        let order = world.state.attempt.as_ref().expect("an attempt").instruction.order;
+        let none = HostClaims::none(Token::new("i").unwrap(), order, EpochSeconds(1));
+        let purposes: BTreeSet<Purpose> =
+            all.iter().filter(|purpose| purposes.contains(&purpose.word())).cloned().collect();
+        let claims = HostClaims { claims: held.into(), purposes, ..none };
+        world.published.claims = FoundClaims { claims: Some(claims), revision: 7 };
+        change(&mut world);
+        let text = match world.decide().claims {
+            None => "same".to_owned(),
+            Some(new) if new.claims.is_empty() => "nothing".to_owned(),
+            Some(new) => {
+                let purposes: Vec<&str> = new.purposes.iter().map(Purpose::word).collect();
+                let failed = new.claims.iter().filter(|claim| claim.keep_failed).count();
+                format!("{} of {}, for {}", failed, new.claims.len(), purposes.join(" "))
+            }
+        };
+        assert_eq!(text, expected);
+    };
+    let goes_on = |_: &mut World| {};
+    let done = |world: &mut World| world.state.in_progress_version = None;
+    let gave_up = |world: &mut World| {
+        limited(world, Duration::ZERO);
+        world.advance();
+    };
+    let killed = |world: &mut World| world.commands.clear();
+    let unchecked = |world: &mut World| {
+        world.commands.clear();
+        world.state.validation = None;
+    };
+    check(&["update", "command", "reboot"], &goes_on, "same");
+    check(&["update", "command"], &done, "0 of 2, for command");
+    check(&["update", "reboot"], &done, "0 of 2, for reboot");
+    check(&["update"], &done, "nothing");
+    // A host that gave up and still runs a command holds everything.
+    check(&["update", "command"], &gave_up, "same");
+    check(&["update"], &gave_up, "1 of 1, for update");
+    // A command that was killed counts until the host has been validated.
+    check(&["update", "command"], &killed, "1 of 2, for update");
+    check(&["command"], &|world| (done(world), killed(world)).0, "nothing");
+    check(&["command"], &|world| (done(world), unchecked(world)).0, "0 of 2, for command");
+    // A client ends its reboot itself.
+    check(&["reboot"], &|world| (done(world), killed(world)).0, "0 of 2, for reboot");
+    // A script's update is its own business.
+    let by_script = |world: &mut World| {
+        world.policy.driver = Driver::External;
+        world.state.attempt = None;
+        world.state.in_progress_version = None;
+        world.commands.clear();
+    };
+    check(&["update", "command"], &by_script, "1 of 2, for update");
+    check(&["command"], &by_script, "nothing");
+    check(&["update"], &by_script, "same");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod holders;
 mod policy;
+mod purpose;
 mod resolve;
 #[cfg(test)]
 mod tests;
@@ -10,6 +11,7 @@ mod view;
 
 pub use holders::{HolderTask, Holders, mark};
 pub use policy::read_policy;
+pub use purpose::{ClaimAnswer, ClaimRequest, limit_reads, rollout_reads, store_reads};
 pub use resolve::{resolve, unusable};
 pub use view::{
     LimitView, Need, Obstacle, Permit, RecordTask, RolloutView, Times, first_reads, governs, place,

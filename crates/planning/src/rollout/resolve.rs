@@ -1,5 +1,6 @@
 //! Turns a policy into the record of a rollout: percentages become numbers.
 
+use super::view::Times;
 use schema::codec;
 use schema::keys::Key;
 use schema::names::{LimitValue, Version};
@@ -16,27 +17,11 @@ use std::time::Duration;
 /// revision. A policy that cannot be used gives a record that lets no host start, and says why.
 pub fn resolve(version: &Version, found: &KeySnapshot, at: EpochSeconds) -> RolloutRecord {
     let none = |refused| RolloutRecord { refused, ..RolloutRecord::new(version.clone(), at) };
-    let Some(entry) = found.get(&Key::RolloutPolicy) else { return none(None) };
-    let policy: RolloutPolicy = match codec::read(&entry.value) {
-        Ok(policy) => policy,
-        Err(error) => return none(Some(format!("the rollout policy cannot be read: {error}"))),
+    let (limits, Times { lost_after, progress_deadline }) = match limits_of_policy(found) {
+        Ok(found) => found,
+        Err(why) => return none(Some(why)),
     };
-    if let Some(why) = unusable(&policy) {
-        return none(Some(why));
-    }
-    // A host whose entry cannot be read starts nothing, so it does not raise a percentage.
-    let hosts = found.entries.iter().filter_map(|(key, entry)| match Key::parse(key) {
-        Ok(Key::Host(_)) => codec::read::<RosterEntry>(&entry.value).ok(),
-        _ => None,
-    });
-    let hosts: Vec<RosterEntry> = hosts.filter(|roster| roster.decommissioned.is_none()).collect();
-    let limits = policy.limits.iter().map(|rule| resolve_limit(rule, &hosts)).collect();
-    let record = RolloutRecord {
-        limits,
-        lost_after: policy.lost_after.unwrap_or(LOST_AFTER),
-        progress_deadline: policy.progress_deadline.unwrap_or(PROGRESS_DEADLINE),
-        ..none(None)
-    };
+    let record = RolloutRecord { limits, lost_after, progress_deadline, ..none(None) };
     let bytes = codec::write(&record).len();
     if bytes > RECORD_BYTES_MAX {
         let why = format!(
@@ -45,6 +30,34 @@ pub fn resolve(version: &Version, found: &KeySnapshot, at: EpochSeconds) -> Roll
         return none(Some(why));
     }
     record
+}
+
+/// Returns the limits of the policy with numbers, and its times. `found` holds the policy and the whole
+/// roster.
+///
+/// # Errors
+/// Returns why the policy cannot be used.
+pub(super) fn limits_of_policy(found: &KeySnapshot) -> Result<(Vec<ResolvedLimit>, Times), String> {
+    let policy: RolloutPolicy = match found.get(&Key::RolloutPolicy) {
+        Some(entry) => codec::read(&entry.value)
+            .map_err(|error| format!("the rollout policy cannot be read: {error}"))?,
+        None => RolloutPolicy::default(),
+    };
+    if let Some(why) = unusable(&policy) {
+        return Err(why);
+    }
+    // A host whose entry cannot be read starts nothing, so it does not raise a percentage.
+    let hosts = found.entries.iter().filter_map(|(key, entry)| match Key::parse(key) {
+        Ok(Key::Host(_)) => codec::read::<RosterEntry>(&entry.value).ok(),
+        _ => None,
+    });
+    let hosts: Vec<RosterEntry> = hosts.filter(|roster| roster.decommissioned.is_none()).collect();
+    let limits = policy.limits.iter().map(|rule| resolve_limit(rule, &hosts)).collect();
+    let times = Times {
+        lost_after: policy.lost_after.unwrap_or(LOST_AFTER),
+        progress_deadline: policy.progress_deadline.unwrap_or(PROGRESS_DEADLINE),
+    };
+    Ok((limits, times))
 }
 
 /// Largest number of limits in a policy: a start has three operations for each.

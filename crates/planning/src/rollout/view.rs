@@ -12,7 +12,8 @@ use schema::limit::{Limit, Place};
 use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
 use schema::records::{
-    HeldClaim, LOST_AFTER, LimitClaim, PROGRESS_DEADLINE, RolloutPolicy, RolloutRecord, RosterEntry,
+    HeldClaim, LOST_AFTER, LimitClaim, PROGRESS_DEADLINE, ResolvedLimit, RolloutPolicy, RolloutRecord,
+    RosterEntry,
 };
 use schema::snapshot::KeySnapshot;
 use schema::time::{BootMillis, Span};
@@ -81,7 +82,7 @@ impl fmt::Display for Obstacle {
             Self::Refused(why) | Self::Unusable(why) => f.write_str(why),
             Self::Full { limit, max: 0, .. } => write!(f, "the limit of {limit} is 0"),
             Self::Full { limit, max, used, holders } => {
-                write!(f, "{used} of at most {max} hosts of {limit} are being updated: ")?;
+                write!(f, "{used} of at most {max} hosts of {limit} are unavailable: ")?;
                 let named: Vec<&str> = holders.iter().take(HOLDERS_NAMED).map(HostName::as_str).collect();
                 f.write_str(&named.join(", "))?;
                 match used - named.len() {
@@ -187,13 +188,34 @@ pub struct Times {
 
 /// The rules of a rollout.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Rules {
+pub(super) enum Rules {
     /// No policy governs the rollout.
     None,
     /// A policy does, and the record is not written yet.
     NoRecord,
-    /// The record.
+    /// The record, or what it would say: then the revision is 0.
     Record { revision: i64, refused: Option<String>, times: Times },
+}
+
+impl Times {
+    /// The times where no policy says others.
+    pub(super) const USUAL: Self = Self { lost_after: LOST_AFTER, progress_deadline: PROGRESS_DEADLINE };
+}
+
+impl Rules {
+    /// Returns what a record says.
+    pub(super) fn of_record(record: Read<RolloutRecord>, revision: i64) -> (Self, Vec<ResolvedLimit>) {
+        match record {
+            Ok(RolloutRecord { refused, limits, lost_after, progress_deadline, .. }) => {
+                let times = Times { lost_after, progress_deadline };
+                (Self::Record { revision, refused, times }, limits)
+            }
+            Err(error) => {
+                let why = format!("the record of the rollout cannot be read: {error}");
+                (Self::Record { revision, refused: Some(why), times: Times::USUAL }, Vec::new())
+            }
+        }
+    }
 }
 
 /// What a host does about the record of its rollout.
@@ -239,20 +261,29 @@ pub fn first_reads(host: &HostName, order: InstructionOrder) -> (Vec<Key>, Vec<P
 /// The second part: the claims and the queues of the limits that count the host. `found` is the first
 /// part.
 pub fn second_reads(host: &HostName, order: InstructionOrder, found: &KeySnapshot) -> Vec<Prefix> {
-    let roster = roster_of(host, found).unwrap_or_default();
     let record = record_of(order, found).and_then(|(record, _)| record.ok());
-    let limits = record.iter().flat_map(|record| &record.limits);
-    let limits = limits.filter_map(|resolved| resolved.by.of_host(&roster).ok().flatten());
+    ranges_of_limits(host, order, &record.map(|record| record.limits).unwrap_or_default(), found)
+}
+
+/// Returns the claims and the queues of those limits that count the host.
+pub(super) fn ranges_of_limits(
+    host: &HostName,
+    order: InstructionOrder,
+    limits: &[ResolvedLimit],
+    found: &KeySnapshot,
+) -> Vec<Prefix> {
+    let roster = roster_of(host, found).unwrap_or_default();
+    let limits = limits.iter().filter_map(|resolved| resolved.by.of_host(&roster).ok().flatten());
     limits.flat_map(|limit| [Prefix::ClaimsOf(limit.clone()), Prefix::Queue(order, limit)]).collect()
 }
 
-type Read<T> = Result<T, codec::ValueError>;
+pub(super) type Read<T> = Result<T, codec::ValueError>;
 
 fn roster_of(host: &HostName, found: &KeySnapshot) -> Read<RosterEntry> {
     found.get(&Key::Host(host.clone())).map_or(Ok(RosterEntry::default()), |entry| codec::read(&entry.value))
 }
 
-fn record_of(order: InstructionOrder, found: &KeySnapshot) -> Option<(Read<RolloutRecord>, i64)> {
+pub(super) fn record_of(order: InstructionOrder, found: &KeySnapshot) -> Option<(Read<RolloutRecord>, i64)> {
     let entry = found.get(&Key::RolloutRecord(order))?;
     Some((codec::read(&entry.value), entry.mod_revision))
 }
@@ -274,32 +305,34 @@ impl RolloutView {
         found: &KeySnapshot,
         now: BootMillis,
     ) -> Self {
+        let (rules, limits) = match record_of(order, found) {
+            Some((record, revision)) => Rules::of_record(record, revision),
+            None if governs(order, found) => (Rules::NoRecord, Vec::new()),
+            None => (Rules::None, Vec::new()),
+        };
+        Self::with_rules(host, (order, place(host, version)), (rules, &limits), found, now)
+    }
+
+    /// Makes the view of a host to which these rules and limits apply.
+    pub(super) fn with_rules(
+        host: &HostName,
+        (order, place): (InstructionOrder, Place),
+        (rules, limits): (Rules, &[ResolvedLimit]),
+        found: &KeySnapshot,
+        now: BootMillis,
+    ) -> Self {
         let roster = roster_of(host, found);
         let unusable = roster.as_ref().err().map(|error| format!("its roster entry cannot be read: {error}"));
         let roster = roster.unwrap_or_default();
         let scopes = FreezeScope::of_host(host, roster.role.as_ref(), roster.group.as_ref());
         let frozen = FrozenBy::all(found).find(|frozen| scopes.contains(&frozen.scope));
-        let (rules, record) = match record_of(order, found) {
-            Some((Ok(record), revision)) => {
-                let RolloutRecord { lost_after, progress_deadline, .. } = record;
-                let times = Times { lost_after, progress_deadline };
-                (Rules::Record { revision, refused: record.refused.clone(), times }, Some(record))
-            }
-            Some((Err(error), revision)) => {
-                let why = format!("the record of the rollout cannot be read: {error}");
-                let times = Times { lost_after: LOST_AFTER, progress_deadline: PROGRESS_DEADLINE };
-                (Rules::Record { revision, refused: Some(why), times }, None)
-            }
-            None if governs(order, found) => (Rules::NoRecord, None),
-            None => (Rules::None, None),
-        };
         let mut view = Self {
             revision: found.revision,
             order,
             roster_revision: found.revision_of(&Key::Host(host.clone())),
             scopes,
             resolving: found.get(&Key::Resolving(order)).map(|entry| entry.value.clone()),
-            own: (place(host, version), host.clone()),
+            own: (place, host.clone()),
             frozen,
             policy_revision: found.revision_of(&Key::RolloutPolicy),
             rules,
@@ -307,7 +340,7 @@ impl RolloutView {
             limits: Vec::new(),
         };
         let own = view.own.clone();
-        for resolved in record.iter().flat_map(|record| &record.limits) {
+        for resolved in limits {
             match resolved.by.of_host(&roster) {
                 Ok(Some(limit)) => {
                     let max = resolved.max_of(&limit.value);

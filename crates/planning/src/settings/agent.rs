@@ -74,6 +74,7 @@ struct HttpFragment {
     socket: Option<PathBuf>,
     socket_group: Option<String>,
     take_check_results: Option<bool>,
+    fleet_lock: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -206,6 +207,8 @@ pub struct Settings {
     pub socket: Option<(PathBuf, Option<String>)>,
     /// True if check results are also taken over HTTP on TCP.
     pub http_takes_results: bool,
+    /// True if the server on TCP speaks FleetLock.
+    pub http_fleet_lock: bool,
     /// The services that the host publishes.
     pub services: ServicesSettings,
     /// How the agent follows the catalog.
@@ -306,6 +309,7 @@ fn validate(fragment: Fragment) -> Result<Settings, String> {
         http_listen: fragment.http.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8580))),
         socket: fragment.http.socket.map(|path| (path, fragment.http.socket_group)),
         http_takes_results: fragment.http.take_check_results.unwrap_or(false),
+        http_fleet_lock: fragment.http.fleet_lock.unwrap_or(false),
         services,
         catalog,
         dns,

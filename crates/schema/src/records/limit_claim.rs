@@ -5,7 +5,9 @@ use crate::limit::{Limit, Place};
 use crate::names::{HostName, Token};
 use crate::order::InstructionOrder;
 use crate::time::{EpochSeconds, Span};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
 /// Time after which a holder whose agent does not run counts as lost, where no policy says another.
@@ -19,6 +21,78 @@ pub(super) fn is_usual_lost_after(span: &Span) -> bool {
     *span == LOST_AFTER
 }
 
+/// What a host holds its claims for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Purpose {
+    /// An update of the host.
+    Update,
+    /// A reboot, which this client of FleetLock asked for.
+    Reboot(Token),
+    /// A command that `orchestrate with-claim` runs; the token names the run.
+    Command(Token),
+}
+
+/// Largest number of purposes of one host.
+pub const PURPOSES_MAX: usize = 16;
+
+const UPDATE: &str = "update";
+const REBOOT: &str = "reboot/";
+const COMMAND: &str = "command/";
+
+impl Purpose {
+    /// Returns what it is in one word, for people.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Update => UPDATE,
+            Self::Reboot(_) => "reboot",
+            Self::Command(_) => "command",
+        }
+    }
+
+    /// Returns the purposes of a host that is being updated.
+    pub fn only_update() -> BTreeSet<Self> {
+        BTreeSet::from([Self::Update])
+    }
+}
+
+fn is_only_update(purposes: &BTreeSet<Purpose>) -> bool {
+    *purposes == Purpose::only_update()
+}
+
+impl fmt::Display for Purpose {
+    /// Writes the purpose as in the store.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Update => f.write_str(UPDATE),
+            Self::Reboot(client) => write!(f, "{REBOOT}{client}"),
+            Self::Command(run) => write!(f, "{COMMAND}{run}"),
+        }
+    }
+}
+
+impl Serialize for Purpose {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Purpose {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let token = |token: &str| Token::new(token).map_err(serde::de::Error::custom);
+        if text == UPDATE {
+            Ok(Self::Update)
+        } else if let Some(client) = text.strip_prefix(REBOOT) {
+            token(client).map(Self::Reboot)
+        } else if let Some(run) = text.strip_prefix(COMMAND) {
+            token(run).map(Self::Command)
+        } else {
+            let shown = crate::names::quoted(&text);
+            Err(serde::de::Error::custom(format!("{shown} is not update, reboot/CLIENT or command/RUN")))
+        }
+    }
+}
+
 /// `/orchestrate/claims/<by>/<value>/<number>`: a host holds this number of the limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitClaim {
@@ -30,6 +104,9 @@ pub struct LimitClaim {
     pub rollout: InstructionOrder,
     /// When it was claimed.
     pub since: EpochSeconds,
+    /// What it is held for.
+    #[serde(rename = "for", default = "Purpose::only_update", skip_serializing_if = "is_only_update")]
+    pub purposes: BTreeSet<Purpose>,
 }
 
 /// A claim that a host holds.
@@ -73,6 +150,9 @@ pub struct HostClaims {
     /// The claims.
     #[serde(default)]
     pub claims: Vec<HeldClaim>,
+    /// What the host holds them for. It holds all of them as long as there is one purpose.
+    #[serde(rename = "for", default = "Purpose::only_update", skip_serializing_if = "is_only_update")]
+    pub purposes: BTreeSet<Purpose>,
     /// The ticket; `None` if the host does not wait for its turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticket: Option<Ticket>,
@@ -90,13 +170,39 @@ pub struct HostClaims {
 impl HostClaims {
     /// Returns the value of a host without claims and ticket.
     pub fn none(instance: Token, rollout: InstructionOrder, since: EpochSeconds) -> Self {
-        let (claims, ticket, lost_after) = (Vec::new(), None, LOST_AFTER);
-        Self { instance, rollout, since, claims, ticket, lost_after, lost: false, released: false }
+        Self {
+            instance,
+            rollout,
+            since,
+            claims: Vec::new(),
+            purposes: Purpose::only_update(),
+            ticket: None,
+            lost_after: LOST_AFTER,
+            lost: false,
+            released: false,
+        }
     }
 
     /// True if there is nothing to say. Then the key does not exist.
     pub fn is_empty(&self) -> bool {
         self.claims.is_empty() && self.ticket.is_none() && !self.released
+    }
+
+    /// True if the host holds claims because it is being updated.
+    pub fn is_for_update(&self) -> bool {
+        !self.claims.is_empty() && self.purposes.contains(&Purpose::Update)
+    }
+
+    /// Ends one purpose. With the last one all claims end.
+    pub fn end(&mut self, purpose: &Purpose) {
+        self.purposes.remove(purpose);
+        if self.purposes.is_empty() {
+            self.claims.clear();
+            self.purposes = Purpose::only_update();
+        }
+        if !self.purposes.contains(&Purpose::Update) {
+            self.claims.iter_mut().for_each(|claim| claim.keep_failed = false);
+        }
     }
 
     /// Returns the number that the host holds of a limit.

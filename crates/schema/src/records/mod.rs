@@ -18,7 +18,9 @@ mod wait;
 
 pub use event::{EVENT_TEXT_MAX_BYTES, Event};
 pub use freeze::Freeze;
-pub use limit_claim::{HeldClaim, HostClaims, LOST_AFTER, LimitClaim, LostMark, Ticket};
+pub use limit_claim::{
+    HeldClaim, HostClaims, LOST_AFTER, LimitClaim, LostMark, PURPOSES_MAX, Purpose, Ticket,
+};
 pub use live::{Driver, LiveClaim};
 pub use machine::{CERTIFICATE_WARNING, MachineInfo, certificate_warning};
 pub use maintenance::{Maintenance, MaintenanceEntry, MaintenanceMode};

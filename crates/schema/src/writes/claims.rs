@@ -152,12 +152,13 @@ impl ClaimsChange<'_> {
             if !is_held(claim) {
                 transaction.compares.push(Compare::absent(claim.key()));
             }
-            let HostClaims { instance, rollout, since, .. } = new;
+            let HostClaims { instance, rollout, since, purposes, .. } = new;
             let value = LimitClaim {
                 host: host.clone(),
                 instance: instance.clone(),
                 rollout: *rollout,
                 since: *since,
+                purposes: purposes.clone(),
             };
             transaction.put(claim.key(), codec::write(&value), 0);
         }

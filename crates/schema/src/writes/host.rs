@@ -49,7 +49,7 @@ pub struct HostWrite<'a> {
 /// forbids it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartGuard {
-    /// Revision that `/current_version` must still have.
+    /// Revision that `/current_version` must still have; 0 if it must not exist.
     pub target_revision: i64,
     /// Value that it must have too: a restored store uses its revisions again.
     pub target_value: Vec<u8>,
@@ -67,7 +67,9 @@ impl StartGuard {
     /// Adds the comparisons of a start.
     pub(super) fn add_to(&self, host: &HostName, transaction: &mut Transaction) {
         transaction.compares.push(Compare::Revision(Key::CurrentVersion, self.target_revision));
-        transaction.compares.push(Compare::Value(Key::CurrentVersion, self.target_value.clone()));
+        if self.target_revision != 0 {
+            transaction.compares.push(Compare::Value(Key::CurrentVersion, self.target_value.clone()));
+        }
         if self.scopes.is_empty() {
             return;
         }

@@ -9,6 +9,7 @@ pub mod host;
 pub mod lost;
 pub mod one_shot;
 pub mod operator;
+pub mod purpose;
 pub mod rollout;
 pub mod services;
 

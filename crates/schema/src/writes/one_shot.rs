@@ -6,7 +6,7 @@ use super::claims::{ClaimsChange, FoundClaims};
 use super::host::StartGuard;
 use crate::keys::{Key, StatusState};
 use crate::names::{HostName, StatusType, Version};
-use crate::records::{HostClaims, StatusRecord};
+use crate::records::{HostClaims, Purpose, StatusRecord};
 use crate::snapshot::KeySnapshot;
 use crate::time::EpochSeconds;
 use crate::transaction::{Compare, Operation, Transaction};
@@ -52,12 +52,19 @@ impl OneShot {
         transaction
     }
 
-    /// Adds to a transaction of this host that it releases its claims: all, or after a failure those that
-    /// do not count failed hosts. `found` holds the claims that it has.
+    /// Adds to a transaction of this host that its update ends: it releases its claims, or after a failure
+    /// those that do not count failed hosts, unless it holds them for something else too. `found` holds the
+    /// claims that it has.
     pub fn release(&self, transaction: &mut Transaction, has_failed: bool, found: &KeySnapshot) {
         let held = FoundClaims::read(&self.host, found);
         let Some(mut claims) = held.claims.clone() else { return };
-        claims.claims.retain(|claim| has_failed && claim.keep_failed);
+        if claims.purposes.iter().any(|purpose| *purpose != Purpose::Update) {
+            if !has_failed {
+                claims.end(&Purpose::Update);
+            }
+        } else {
+            claims.claims.retain(|claim| has_failed && claim.keep_failed);
+        }
         claims.ticket = None;
         claims.released = false;
         if Some(&claims) != held.claims.as_ref() {

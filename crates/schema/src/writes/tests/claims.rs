@@ -4,7 +4,7 @@ use super::*;
 use crate::limit::{Limit, LimitBy, Place};
 use crate::names::{EventId, LimitValue};
 use crate::order::InstructionOrder;
-use crate::records::{HeldClaim, HostClaims, LimitClaim, LostMark, RolloutRecord, Ticket};
+use crate::records::{HeldClaim, HostClaims, LimitClaim, LostMark, Purpose, RolloutRecord, Ticket};
 use crate::writes::act::{Act, EventLog};
 use crate::writes::claims::{ClaimsChange, FoundClaims, RolloutGuard};
 use crate::writes::lost::{end_claims, mark_lost, move_claim};
@@ -44,6 +44,7 @@ fn commit_knowing(store: &mut Store, write: &HostWrite<'_>) -> Outcome {
 
 fn claim_of_other(store: &mut Store, number: u32) {
     let value = LimitClaim {
+        purposes: Purpose::only_update(),
         host: HostName::new("other").unwrap(),
         instance: Token::new("o").unwrap(),
         rollout: ORDER,

@@ -1,3 +1,5 @@
+mod purpose;
+
 use super::*;
 use proptest::prelude::*;
 use schema::codec;
@@ -6,7 +8,9 @@ use schema::keys::{Key, Prefix};
 use schema::limit::{Limit, LimitBy, Place};
 use schema::names::{HostName, LimitValue, Token, Version};
 use schema::order::InstructionOrder;
-use schema::records::{Freeze, HeldClaim, HostClaims, LimitClaim, LostMark, RolloutRecord, RosterEntry};
+use schema::records::{
+    Freeze, HeldClaim, HostClaims, LimitClaim, LostMark, Purpose, RolloutRecord, RosterEntry,
+};
 use schema::snapshot::{Entry, KeySnapshot};
 use schema::time::{BootMillis, EpochSeconds};
 use schema::writes::claims::FoundClaims;
@@ -55,6 +59,7 @@ impl Found {
             instance: Token::new("i").unwrap(),
             rollout: ORDER,
             since: EpochSeconds(1),
+            purposes: Purpose::only_update(),
         };
         self.put(&Key::Claim(web(), number), &codec::write(&claim), 70)
     }
@@ -146,7 +151,7 @@ fn a_policy_governs_what_is_triggered_after_it_was_created() {
 
 #[test]
 fn a_host_takes_a_free_number_or_says_who_holds_the_limit() {
-    let full = "2 of at most 2 hosts of role web are being updated: ";
+    let full = "2 of at most 2 hosts of role web are unavailable: ";
     assert!(of_web(2).number("web0", 0).is_ok());
     assert_eq!(of_web(2).claim(0, "web5").number("web0", 0), Ok(Some(1)));
     assert_eq!(of_web(2).claim(1, "web5").number("web0", 0), Ok(Some(0)));
@@ -154,15 +159,15 @@ fn a_host_takes_a_free_number_or_says_who_holds_the_limit() {
     assert_eq!(both, Err(format!("{full}web5, web6")));
     // A number that the limit does not have any more lets nobody in.
     let above = of_web(2).claim(7, "web5").number("web0", 0);
-    assert_eq!(above, Err("1 of at most 2 hosts of role web are being updated: web5".into()));
+    assert_eq!(above, Err("1 of at most 2 hosts of role web are unavailable: web5".into()));
     let bad = of_web(1).put(&Key::Claim(web(), 0), "garbage", 70).number("web0", 0);
-    let cannot = "1 of at most 1 hosts of role web are being updated: 1 whose claims cannot be read";
+    let cannot = "1 of at most 1 hosts of role web are unavailable: 1 whose claims cannot be read";
     assert_eq!(bad, Err(cannot.into()));
     assert_eq!(of_web(0).number("web0", 0), Err("the limit of role web is 0".into()));
     let four = ["web1", "web2", "web3", "web4", "web5"].iter().zip(0..);
     let mut found = of_web(5);
     four.for_each(|(name, number)| drop(found.claim(number, name).number("web0", 0)));
-    let five = "5 of at most 5 hosts of role web are being updated: web1, web2, web3 and 2 more";
+    let five = "5 of at most 5 hosts of role web are unavailable: web1, web2, web3 and 2 more";
     assert_eq!(found.number("web0", 0), Err(five.into()));
     // Another role has a limit of its own, and a host without a role has none.
     assert_eq!(found.hosts("db", 1).number("db0", 0).map(|number| number.is_some()), Ok(true));

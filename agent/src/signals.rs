@@ -1,0 +1,83 @@
+//! Signals, and the settings that are read again: SIGTERM and SIGINT stop the agent, SIGHUP reads the
+//! settings again.
+
+use crate::config;
+use anyhow::Result;
+use planning::settings::Settings;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+/// Interval at which the agent checks who can write the settings.
+const SETTINGS_POLL_INTERVAL: std::time::Duration = std::time::Duration::from_secs(10);
+
+pub(crate) fn log_untrusted(why: &str) {
+    tracing::error!(why, "others can write the settings: no step, check or other command runs");
+}
+
+/// Handles signals: SIGTERM and SIGINT stop the agent, SIGHUP reads the settings again. The
+/// settings are also read again when they become trusted again.
+pub(crate) fn watch_signals(
+    path: PathBuf,
+    settings: watch::Sender<Arc<Settings>>,
+    untrusted: watch::Sender<Option<String>>,
+    stop: watch::Sender<bool>,
+) -> std::io::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut poll = tokio::time::interval(SETTINGS_POLL_INTERVAL);
+    Ok(async move {
+        loop {
+            tokio::select! {
+                // Signal streams keep a signal that arrived while another arm ran.
+                _ = terminate.recv() => drop(stop.send_replace(true)),
+                _ = interrupt.recv() => drop(stop.send_replace(true)),
+                _ = hangup.recv() => check_settings(&path, &settings, &untrusted, true),
+                _ = poll.tick() => check_settings(&path, &settings, &untrusted, false),
+            }
+        }
+    })
+}
+
+/// Checks who can write the settings, and reads them again if a signal asked for it (`is_asked`).
+///
+/// Settings that others can write are not read. Settings that others could write until now are read
+/// again before any command in them runs.
+fn check_settings(
+    path: &std::path::Path,
+    settings: &watch::Sender<Arc<Settings>>,
+    untrusted: &watch::Sender<Option<String>>,
+    is_asked: bool,
+) {
+    let old = untrusted.borrow().clone();
+    let mut why = config::untrusted(path);
+    if why.is_none()
+        && (is_asked || old.is_some())
+        && let Err(error) = reload(path, settings)
+    {
+        let error = format!("{error:#}");
+        tracing::error!(error, "the settings could not be read again; the previous ones stay in effect");
+        why = old.as_ref().map(|_| error);
+    }
+    if why != old {
+        match &why {
+            Some(why) => log_untrusted(why),
+            None => tracing::info!("nobody else can write the settings any more"),
+        }
+        untrusted.send_replace(why);
+    }
+}
+
+/// Reads the settings again. If a setting changed that is used only at start, a warning names it.
+fn reload(path: &std::path::Path, settings: &watch::Sender<Arc<Settings>>) -> Result<()> {
+    let new = config::load(path)?;
+    let (effective, changed) = settings.borrow().reload(new);
+    if !changed.is_empty() {
+        tracing::warn!("these settings have changed and take effect after a restart: {}", changed.join(", "));
+    }
+    tracing::info!("settings read again");
+    settings.send_replace(Arc::new(effective));
+    Ok(())
+}

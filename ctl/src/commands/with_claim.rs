@@ -1,0 +1,195 @@
+//! `with-claim`: runs a command while this host holds its claims, so that not more hosts are unavailable at
+//! the same time than the rollout policy allows. The agent of the host takes the claims.
+
+use crate::agent::{ClaimAck, claim_for_command};
+use crate::exit::{Exit, Failure};
+use crate::output;
+use crate::settings::Settings;
+use anyhow::{Context, anyhow};
+use clap::Args;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use schema::names::Token;
+use schema::time::parse_duration;
+use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+use tokio::process::Command;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Time between two requests while the host waits for its claims.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// Time between SIGTERM and SIGKILL for a command that runs too long.
+const GRACE: Duration = Duration::from_secs(10);
+/// Time for which the claims are given back again and again, if the agent does not answer.
+const GIVE_BACK_WITHIN: Duration = Duration::from_secs(20);
+/// Exit code for a command that ran too long, as that of timeout(1).
+const TIMED_OUT: u8 = 124;
+/// Exit codes of shells for a command that cannot be run, and for one that was not found.
+const CANNOT_RUN: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// Run a command while this host counts against the limits of the rollout policy
+///
+/// It waits until no limit is full and nothing is frozen, like a host that updates. The exit code is that
+/// of the command; 3 if the host did not get its claims in time, 2 if no agent runs, 124 if the command ran
+/// too long.
+#[derive(Debug, Args)]
+pub(crate) struct WithClaim {
+    /// Ends the command after this time, and then gives the claims back
+    #[arg(long = "for", value_name = "DURATION")]
+    lasts: Option<String>,
+    /// Gives up after this time if the host has not got its claims; without it, the command waits for ever
+    #[arg(long, value_name = "DURATION")]
+    wait: Option<String>,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true)]
+    command: Vec<String>,
+}
+
+/// Runs `with-claim`.
+pub(super) fn with_claim(options: WithClaim, settings: &Settings) -> Result<Exit, Failure> {
+    let duration = |option: &'static str, text: &Option<String>| {
+        let read = text.as_deref().map(parse_duration).transpose();
+        read.map_err(|error| Failure::usage(anyhow!(error).context(option)))
+    };
+    let (lasts, wait) = (duration("--for", &options.lasts)?, duration("--wait", &options.wait)?);
+    let run = etcd_session::random_token();
+    let lock = take(&settings.agent_socket, &run, wait)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("runtime")?;
+    let exit = runtime.block_on(execute(&options.command, &lock, lasts));
+    give_back(&settings.agent_socket, &run);
+    exit
+}
+
+/// Waits until the host holds its claims. Returns the lock that says that the command runs.
+fn take(socket: &Path, run: &Token, wait: Option<Duration>) -> Result<File, Failure> {
+    let (begin, mut lock, mut noted) = (Instant::now(), None, String::new());
+    loop {
+        let shown = socket.display();
+        let why = match claim_for_command(socket, run, true) {
+            Ok(ClaimAck::Done) => {
+                let lock = lock.ok_or_else(|| Failure::cannot_tell("the agent did not say what to lock"))?;
+                return Ok(lock);
+            }
+            Ok(ClaimAck::Lock(path)) if lock.is_none() => {
+                lock = Some(locked(&path)?);
+                continue;
+            }
+            Ok(ClaimAck::Lock(path)) => format!("the lock {} was taken away", path.display()),
+            Ok(ClaimAck::NotNow(why)) => why,
+            Ok(ClaimAck::Never(why)) => return Err(Failure::refused(why)),
+            Ok(ClaimAck::NoAgent) => {
+                let how = "`socket` below `[http]` in agent.toml says where it listens, ORCHESTRATE_SOCKET where it is looked for";
+                return Err(Failure::cannot_tell(format!("no agent listens on {shown}; {how}")));
+            }
+            Err(error) => return Err(anyhow!(error).context(format!("the agent on {shown}")).into()),
+        };
+        if wait.is_some_and(|wait| begin.elapsed() >= wait) {
+            return Err(Failure::refused(format!("the command did not run: {why}")));
+        }
+        if noted != why {
+            output::note(&format!("waits: {why}"));
+            noted = why;
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// Takes the lock of the command. The command inherits it: the agent keeps the claims as long as anybody
+/// holds it.
+fn locked(path: &Path) -> Result<File, Failure> {
+    let shown = || format!("the lock {}", path.display());
+    let file = File::open(path).with_context(shown)?;
+    flock(&file, FlockOperation::LockExclusive).with_context(shown)?;
+    fcntl_setfd(&file, FdFlags::empty()).with_context(shown)?;
+    Ok(file)
+}
+
+/// Runs the command to its end. `_lock` is held until then.
+async fn execute(command: &[String], _lock: &File, lasts: Option<Duration>) -> Result<Exit, Failure> {
+    let [program, arguments @ ..] = command else { return Err(Failure::usage(anyhow!("no command"))) };
+    let mut command = Command::new(program);
+    command.args(arguments);
+    if lasts.is_some() {
+        // What the command started ends with it.
+        command.process_group(0);
+    }
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            output::warn(&format!("{program}: {error}"));
+            let is_missing = error.kind() == std::io::ErrorKind::NotFound;
+            return Ok(Exit::Own(if is_missing { NOT_FOUND } else { CANNOT_RUN }));
+        }
+    };
+    // It is not known any more when the command has ended.
+    let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
+    let [mut interrupt, mut terminate, mut hangup, mut quit] = kinds.map(signal);
+    let signals = [&mut interrupt, &mut terminate, &mut hangup, &mut quit];
+    let [interrupt, terminate, hangup, quit] =
+        signals.map(|signal| signal.as_mut().map_err(|error| anyhow!("signals: {error}")));
+    let (interrupt, terminate, hangup, quit) = (interrupt?, terminate?, hangup?, quit?);
+    let end = async {
+        match lasts {
+            Some(lasts) => tokio::time::sleep(lasts).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(end);
+    loop {
+        let forwarded = tokio::select! {
+            status = child.wait() => return Ok(exit_of(status.context("the command")?)),
+            () = &mut end => break,
+            // The terminal sends this to the command as well, unless it has a group of its own.
+            _ = interrupt.recv() => if lasts.is_some() { Signal::INT } else { continue },
+            _ = quit.recv() => if lasts.is_some() { Signal::QUIT } else { continue },
+            _ = terminate.recv() => Signal::TERM,
+            _ = hangup.recv() => Signal::HUP,
+        };
+        send(pid, forwarded, lasts.is_some());
+    }
+    output::warn("the command ran too long and is ended");
+    send(pid, Signal::TERM, true);
+    let _ended = tokio::time::timeout(GRACE, child.wait()).await;
+    // Also those that outlived their parent.
+    send(pid, Signal::KILL, true);
+    child.wait().await.context("the command")?;
+    Ok(Exit::Own(TIMED_OUT))
+}
+
+/// Sends a signal to the command, or to its process group.
+fn send(pid: Option<Pid>, signal: Signal, to_group: bool) {
+    // It may have ended meanwhile.
+    let _ = pid.map(|pid| if to_group { kill_process_group(pid, signal) } else { kill_process(pid, signal) });
+}
+
+fn exit_of(status: ExitStatus) -> Exit {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    Exit::Own(u8::try_from(code).unwrap_or(u8::MAX))
+}
+
+/// Gives the claims back. If the agent is away, it does so by itself later, because the lock is free.
+fn give_back(socket: &Path, run: &Token) {
+    let begin = Instant::now();
+    let why = loop {
+        let why = match claim_for_command(socket, run, false) {
+            Ok(ClaimAck::Done) => return,
+            Ok(ClaimAck::NoAgent) => "no agent runs".to_owned(),
+            Ok(ClaimAck::NotNow(why) | ClaimAck::Never(why)) => why,
+            Ok(ClaimAck::Lock(path)) => format!("{} is not locked", path.display()),
+            Err(error) => error.to_string(),
+        };
+        if begin.elapsed() >= GIVE_BACK_WITHIN {
+            break why;
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    };
+    output::warn(&format!(
+        "the claims could not be given back: {why}; the agent does it when it has validated the host"
+    ));
+}
