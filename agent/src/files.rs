@@ -90,6 +90,15 @@ impl Directory {
         Ok(File::from(fd))
     }
 
+    /// Opens a file, which must exist, without reading it.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub(crate) fn open_existing(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        Ok(File::from(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?))
+    }
+
     /// Reads a file of at most `max` bytes; `None` if it does not exist.
     ///
     /// # Errors

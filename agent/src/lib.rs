@@ -7,6 +7,7 @@ mod certificates;
 mod checks;
 mod clock;
 mod command;
+mod command_locks;
 pub mod config;
 pub mod dev;
 pub mod dns;
@@ -107,7 +108,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let (ends_sender, ends) = mpsc::channel(4);
     let program = std::env::current_exe().context("the path of this program")?;
     let runs = step::Runs::open(&settings.state_directory)?;
-    let command_locks = Arc::new(local_claims::CommandLocks::open(&settings.state_directory)?);
+    let command_locks = Arc::new(command_locks::CommandLocks::open(&settings.state_directory)?);
     let (state, cloned) = load_state(&directory, &identity, &settings)?;
     let instance = identity::instance(&directory, cloned)?;
     let claim = identity.claim(instance, &settings);

@@ -4,84 +4,25 @@
 
 use crate::catalog::Fencing;
 use crate::clock;
-use crate::files::Directory;
+use crate::command_locks::CommandLocks;
 use crate::rollout::{HOLDERS_INTERVAL, look_after};
 use etcd_session::{Deadline, PresenceState, Session, StoreError};
 use planning::rollout::{
-    ClaimAnswer, ClaimRequest, Holders, Obstacle, limit_reads, rollout_reads, store_reads,
+    ClaimAnswer, ClaimRequest, Holders, Obstacle, RolloutView, limit_reads, rollout_reads, store_reads,
+    view_for_claims,
 };
-use rustix::fs::{FlockOperation, flock};
 use schema::names::{HostName, Token};
-use schema::records::Purpose;
+use schema::records::{HeldClaim, Purpose};
 use schema::snapshot::KeySnapshot;
 use schema::writes::Fence;
 use schema::writes::purpose::end_purpose;
-use std::collections::BTreeSet;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
 /// Number of times that a transaction is tried if others change the claims at the same time.
 const TRIES: u32 = 5;
-
-/// The locks of commands that hold claims. Whoever runs a command holds its lock, and the command inherits
-/// it, so that the kernel says whether it still runs.
-#[derive(Debug)]
-pub(crate) struct CommandLocks {
-    directory: Directory,
-}
-
-impl CommandLocks {
-    /// Opens the directory below the state directory, and removes what ended commands have left there.
-    ///
-    /// # Errors
-    /// Returns the system's error, also if others could have put files into the directory.
-    pub(crate) fn open(state_directory: &Path) -> io::Result<Self> {
-        let directory = Directory::open_or_create(&state_directory.join("commands"))?;
-        directory.check_private()?;
-        let locks = Self { directory };
-        for entry in std::fs::read_dir(locks.directory.path())? {
-            let run = entry?.file_name().to_str().and_then(|name| Token::new(name).ok());
-            if let Some(run) = run.filter(|run| !locks.is_held(run)) {
-                locks.remove(&run);
-            }
-        }
-        Ok(locks)
-    }
-
-    /// Creates the lock of a run, if it does not exist. Returns its path.
-    fn create(&self, run: &Token) -> io::Result<PathBuf> {
-        self.directory.open_lock(run.as_str())?;
-        Ok(self.directory.path().join(run.as_str()))
-    }
-
-    /// True if somebody holds the lock of a run.
-    fn is_held(&self, run: &Token) -> bool {
-        let path = self.directory.path().join(run.as_str());
-        // The file is not created here.
-        path.exists()
-            && self
-                .directory
-                .open_lock(run.as_str())
-                .is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err())
-    }
-
-    fn remove(&self, run: &Token) {
-        // What is left is removed when the agent starts again.
-        let _ = self.directory.remove(run.as_str());
-    }
-
-    /// Returns those of the commands for which claims are held that still run.
-    pub(crate) fn running<'a>(&self, purposes: impl IntoIterator<Item = &'a Purpose>) -> BTreeSet<Token> {
-        let runs = purposes.into_iter().filter_map(|purpose| match purpose {
-            Purpose::Command(run) => Some(run),
-            Purpose::Update | Purpose::Reboot(_) => None,
-        });
-        runs.filter(|run| self.is_held(run)).cloned().collect()
-    }
-}
 
 /// Why claims were not taken or given back.
 #[derive(Debug)]
@@ -113,8 +54,16 @@ struct Parts {
     presence: watch::Receiver<PresenceState>,
     fencing: watch::Receiver<Fencing>,
     locks: Arc<CommandLocks>,
-    /// One request at a time; and when the holders of claims are looked after again.
-    looks_after_at: Mutex<Instant>,
+    /// One request at a time.
+    waits: Mutex<Waits>,
+}
+
+/// What is known of a wait for claims.
+struct Waits {
+    /// When the holders of claims are looked after again.
+    looks_after_at: Instant,
+    /// What was read last.
+    view: Option<RolloutView>,
 }
 
 impl LocalClaims {
@@ -125,8 +74,8 @@ impl LocalClaims {
         fencing: watch::Receiver<Fencing>,
         locks: Arc<CommandLocks>,
     ) -> Self {
-        let looks_after_at = Mutex::new(Instant::now());
-        Self { parts: Arc::new(Parts { session, host, instance, presence, fencing, locks, looks_after_at }) }
+        let waits = Mutex::new(Waits { looks_after_at: Instant::now(), view: None });
+        Self { parts: Arc::new(Parts { session, host, instance, presence, fencing, locks, waits }) }
     }
 
     /// Takes claims for a command whose lock somebody holds. Returns the path of the lock.
@@ -136,7 +85,12 @@ impl LocalClaims {
         if !locks.is_held(run) {
             return Err(ClaimRefusal::NotLocked(path));
         }
-        self.take(&Purpose::Command(run.clone())).await.map(|()| path)
+        let claims = self.take(&Purpose::Command(run.clone())).await?;
+        if let Some(claims) = claims {
+            // Without this, they are not taken again if the host is lost meanwhile.
+            locks.note_claims(run, &claims).map_err(|error| ClaimRefusal::Away(error.to_string()))?;
+        }
+        Ok(path)
     }
 
     /// Gives the claims of a command back.
@@ -146,26 +100,31 @@ impl LocalClaims {
         Ok(())
     }
 
-    /// Takes claims. Does nothing if the host holds them for this purpose already.
-    pub(crate) async fn take(&self, purpose: &Purpose) -> Result<(), ClaimRefusal> {
-        let Parts { session, host, instance, looks_after_at, .. } = &*self.parts;
-        let mut looks_after_at = looks_after_at.lock().await;
+    /// Takes claims, and returns all that the host holds then. Does nothing if the host holds them for this
+    /// purpose already, or if no limit counts it.
+    pub(crate) async fn take(&self, purpose: &Purpose) -> Result<Option<Vec<HeldClaim>>, ClaimRefusal> {
+        let Parts { session, host, instance, waits, .. } = &*self.parts;
+        let mut waits = waits.lock().await;
         for _ in 0..TRIES {
             let fence = self.fence()?;
             let found = self.read().await?;
-            let request = ClaimRequest { host, instance, purpose, fence, at: clock::now().wall };
-            match request.answer(&found) {
-                ClaimAnswer::Nothing => return Ok(()),
-                ClaimAnswer::Take(transaction) => {
+            let now = clock::now();
+            let view = view_for_claims(host, &found, waits.view.as_ref(), now.boot);
+            let request = ClaimRequest { host, instance, purpose, fence, now };
+            match request.answer(&view, &found) {
+                ClaimAnswer::Nothing => return Ok(None),
+                ClaimAnswer::Take(transaction, claims) => {
                     if session.commit(&transaction, Deadline::of_request()).await?.applied {
                         tracing::info!(%purpose, "claims taken");
-                        return Ok(());
+                        waits.view = None;
+                        return Ok(Some(claims));
                     }
                 }
-                ClaimAnswer::Waits(obstacle, holders) => {
-                    if let Some(holders) = holders {
-                        self.look_after(&holders, fence, &mut looks_after_at).await;
+                ClaimAnswer::Waits(obstacle) => {
+                    if let Some(holders) = view.holders() {
+                        self.look_after(&holders, fence, &mut waits.looks_after_at).await;
                     }
+                    waits.view = Some(view);
                     return Err(ClaimRefusal::HeldBack(obstacle));
                 }
             }
@@ -188,8 +147,8 @@ impl LocalClaims {
 
     /// Gives claims back. Does nothing if the host does not hold them for this purpose.
     pub(crate) async fn end(&self, purpose: &Purpose) -> Result<(), ClaimRefusal> {
-        let Parts { session, host, looks_after_at, .. } = &*self.parts;
-        let _one_at_a_time = looks_after_at.lock().await;
+        let Parts { session, host, waits, .. } = &*self.parts;
+        let _one_at_a_time = waits.lock().await;
         for _ in 0..TRIES {
             let fence = self.fence()?;
             let found = session.read_keys(&store_reads(host), Deadline::of_request()).await?;

@@ -167,6 +167,14 @@ impl RolloutTask {
         if self.write_record(wanted, view.record_task(since.elapsed())).await? {
             view = self.read(wanted).await?;
         }
+        if let Some(mut halt) = view.halt(self.host.to_string(), clock::now().wall)
+            && let Some(fence) = wanted.fence
+        {
+            fence.add_to(&mut halt, &self.host);
+            let halted = self.session.commit(&halt, Deadline::of_request()).await?;
+            tracing::warn!(rollout = %wanted.instruction.order, applied = halted.applied, "the rollout is halted");
+            view = self.read(wanted).await?;
+        }
         self.lacks_record_since = Some(since).filter(|_| view.lacks_record());
         self.read_at = view.revision;
         let interval = if view.is_far_back() { QUEUE_READ_INTERVAL } else { READ_INTERVAL };

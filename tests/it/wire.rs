@@ -8,8 +8,9 @@ use schema::codec;
 use schema::health::Health;
 use schema::keys::Key;
 use schema::records::{
-    DropStaleRequest, Event, Freeze, HostClaims, LimitClaim, LiveClaim, LostMark, Maintenance, Report,
-    RetryRequest, RolloutPolicy, RolloutRecord, RosterEntry, ServiceRecord, StatusRecord, StoreIdentity,
+    DropStaleRequest, Event, FailedHost, Freeze, Halt, HostClaims, LimitClaim, LiveClaim, LostMark,
+    Maintenance, Report, RetryRequest, RolloutPolicy, RolloutRecord, RosterEntry, ServiceRecord,
+    StatusRecord, StoreIdentity,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -43,6 +44,8 @@ fn rewrite(key: &str, value: &str) -> (&'static str, String) {
         Key::RolloutPolicy => ("policy", again::<RolloutPolicy>(value)),
         Key::RolloutRecord(_) => ("rollout", again::<RolloutRecord>(value)),
         Key::Resolving(_) => ("resolving", value.to_owned()),
+        Key::Failed(..) => ("failed", again::<FailedHost>(value)),
+        Key::Halt(_) => ("halt", again::<Halt>(value)),
         Key::Claim(..) => ("claim", again::<LimitClaim>(value)),
         Key::Claimed(_) => ("claimed", again::<HostClaims>(value)),
         Key::Ticket(..) => ("ticket", value.to_owned()),
@@ -61,7 +64,7 @@ fn values_of_the_store_that_an_earlier_version_wrote_are_read_and_written_alike(
         assert_eq!(Key::parse(key).expect(key).to_string(), *key);
         kinds.insert(kind);
     }
-    assert_eq!(kinds.len(), 25, "{kinds:?}");
+    assert_eq!(kinds.len(), 27, "{kinds:?}");
 }
 
 #[test]

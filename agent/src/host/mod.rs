@@ -16,7 +16,7 @@ use crate::catalog::{CatalogSnapshot, Fencing, Needs, PublishedServices, Reader,
 use crate::certificates::Certificates;
 use crate::checks::CheckRegistry;
 use crate::clock;
-use crate::local_claims::CommandLocks;
+use crate::command_locks::CommandLocks;
 use crate::reconcile::{self, Reconcile, Wake};
 use crate::rollout::{KnownRollout, WantedRollout};
 use crate::status::Status;
@@ -273,7 +273,7 @@ impl Reconciler {
             bad_roster: store_view::bad_roster(&context.snapshot.followed, &context.state.host),
             instance: &self.claim.instance,
             live_lease: context.live_lease(),
-            commands: self.running_commands(published.as_ref()),
+            commands: self.commands(context, published.as_ref()),
             published,
             facts: &context.facts,
             waits: &context.waits,

@@ -8,16 +8,14 @@ use crate::rollout::WantedRollout;
 use crate::{clock, config};
 use etcd_session::PresenceState;
 use planning::host::{
-    Addressable, Claim, HostState, Published, ServiceProblems, Target, VersionFile, store_view,
+    Addressable, Claim, Commands, HostState, Published, ServiceProblems, Target, VersionFile, store_view,
 };
 use planning::policy::Policy;
 use planning::settings::{ValidationDirectory, read_version_file as parse_version_file};
 use schema::codec::cut;
-use schema::names::Token;
 use schema::records::{CHECK_LINE_MAX_BYTES, FailingCheck};
 use schema::store_trust::StoreTrust;
 use schema::time::BootMillis;
-use std::collections::BTreeSet;
 
 impl Reconciler {
     /// Reads the files of this machine. Others change them at any time, so they are read at each
@@ -125,10 +123,11 @@ impl Reconciler {
             .collect()
     }
 
-    /// Returns the commands that hold claims of this host and still run.
-    pub(super) fn running_commands(&self, published: Option<&Published>) -> BTreeSet<Token> {
+    /// Returns the commands that run under claims of this host, or did.
+    pub(super) fn commands(&self, context: &Context, published: Option<&Published>) -> Commands {
         let held = published.and_then(|published| published.claims.claims.as_ref());
-        self.command_locks.running(held.into_iter().flat_map(|held| &held.purposes))
+        let purposes = held.into_iter().flat_map(|held| &held.purposes);
+        self.command_locks.observe(purposes, context.state.cycle.is_some())
     }
 
     /// Returns who holds the name of this host.

@@ -58,6 +58,7 @@ impl From<ClaimRefusal> for Refused {
                     Obstacle::Frozen(_) => "failed_lock_frozen",
                     Obstacle::NotRead | Obstacle::NoRecord => "failed_lock_try_again",
                     Obstacle::Refused(_) | Obstacle::Unusable(_) => "failed_lock_unusable",
+                    Obstacle::Halted(_) | Obstacle::OverBudget { .. } => "failed_lock_halted",
                 };
                 (StatusCode::CONFLICT, kind, obstacle.to_string(), None)
             }
@@ -109,7 +110,7 @@ pub(super) async fn pre_reboot(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<&'static str, Refused> {
-    shared.claims.take(&client(&headers, &body)?).await?;
+    shared.claims.take(&client(&headers, &body)?).await.map(drop)?;
     Ok("")
 }
 

@@ -76,6 +76,9 @@ impl Session {
             Compare::NoneIn(prefix) => {
                 Etcd::create_revision(self.full(prefix), CompareOp::Equal, 0).with_prefix()
             }
+            Compare::NoneNewer(prefix, revision) => {
+                Etcd::mod_revision(self.full(prefix), CompareOp::Less, *revision + 1).with_prefix()
+            }
             Compare::NoClaims { limit, from, below } => {
                 let key = |number| self.full(Key::Claim(limit.clone(), number));
                 Etcd::create_revision(key(*from), CompareOp::Equal, 0).with_range(key(*below))

@@ -85,6 +85,10 @@ pub enum Key {
     RolloutRecord(InstructionOrder),
     /// A mark that a host is writing the record of a rollout. Attached to its live lease.
     Resolving(InstructionOrder),
+    /// A host failed in a rollout. Decommissioning the host does not undo that.
+    Failed(InstructionOrder, HostName),
+    /// Too many hosts failed in a rollout: no host starts until an operator resumes it.
+    Halt(InstructionOrder),
     /// A claim of a limit: one host may be unavailable. It is durable: it must outlive the agent.
     Claim(Limit, u32),
     /// The claims of a host, and its ticket.
@@ -133,6 +137,8 @@ const EVENTS: &str = "/orchestrate/events/";
 const FREEZES: &str = "/orchestrate/freezes/";
 const ROLLOUT_POLICY: &str = "/orchestrate/rollout_policy";
 const ROLLOUTS: &str = "/orchestrate/rollouts/";
+/// What precedes the name of a host in the key of its failure, within a rollout.
+const FAILED: &str = "failed/";
 const CLAIMS: &str = "/orchestrate/claims/";
 const CLAIMED: &str = "/orchestrate/claimed/";
 const QUEUE: &str = "/orchestrate/queue/";
@@ -163,6 +169,8 @@ impl fmt::Display for Key {
             Self::RolloutPolicy => f.write_str(ROLLOUT_POLICY),
             Self::RolloutRecord(order) => write!(f, "{}record", Prefix::Rollout(*order)),
             Self::Resolving(order) => write!(f, "{}resolving", Prefix::Rollout(*order)),
+            Self::Failed(order, host) => write!(f, "{}{host}", Prefix::FailedOf(*order)),
+            Self::Halt(order) => write!(f, "{}halt", Prefix::Rollout(*order)),
             Self::Claim(limit, number) => write!(f, "{}{number:05}", Prefix::ClaimsOf(limit.clone())),
             Self::Claimed(host) => write!(f, "{CLAIMED}{host}"),
             Self::Ticket(order, limit, place, host) => {
@@ -210,6 +218,9 @@ impl Key {
             | Self::RolloutPolicy
             | Self::RolloutRecord(_)
             | Self::Resolving(_)
+            | Self::Halt(_)
+            // It goes on counting in its rollout.
+            | Self::Failed(..)
             // Its value names the host, and so does the key `claimed` of the host.
             | Self::Claim(..)
             // An operator wrote it, and may mean a host that comes back.
@@ -284,7 +295,11 @@ impl Key {
             return match rest {
                 "record" => Ok(Self::RolloutRecord(order)),
                 "resolving" => Ok(Self::Resolving(order)),
-                _ => Err(unknown()),
+                "halt" => Ok(Self::Halt(order)),
+                _ => {
+                    let failed = rest.strip_prefix(FAILED).ok_or_else(unknown)?;
+                    Ok(Self::Failed(order, host(failed)?))
+                }
             };
         }
         if let Some(rest) = text.strip_prefix(CLAIMS) {
@@ -412,6 +427,8 @@ pub enum Prefix {
     Rollouts,
     /// The keys of one rollout.
     Rollout(InstructionOrder),
+    /// The hosts that failed in one rollout.
+    FailedOf(InstructionOrder),
     /// The claims of all limits.
     Claims,
     /// The claims of one limit.
@@ -490,6 +507,7 @@ impl fmt::Display for Prefix {
             Self::FreezesOf(scope) => write!(f, "{FREEZES}{}/", scope.path()),
             Self::Rollouts => f.write_str(ROLLOUTS),
             Self::Rollout(order) => write!(f, "{ROLLOUTS}{order}/"),
+            Self::FailedOf(order) => write!(f, "{ROLLOUTS}{order}/{FAILED}"),
             Self::Claims => f.write_str(CLAIMS),
             Self::ClaimsOf(limit) => write!(f, "{CLAIMS}{}/", limit.path()),
             Self::Claimed => f.write_str(CLAIMED),
@@ -540,6 +558,8 @@ pub fn documented() -> Vec<DocumentedKey> {
         key(ROLLOUT_POLICY.into(), "JSON", "durable"),
         key(format!("{ROLLOUTS}<id>/record"), "JSON", "the last 100 rollouts"),
         key(format!("{ROLLOUTS}<id>/resolving"), "text", "live lease"),
+        key(format!("{ROLLOUTS}<id>/{FAILED}{host}"), "JSON", "as the record"),
+        key(format!("{ROLLOUTS}<id>/halt"), "JSON", "until `rollout resume`"),
         key(format!("{CLAIMS}<by>/<value>/<number>"), "JSON", "durable"),
         key(format!("{CLAIMED}{host}"), "JSON", "durable"),
         key(format!("{QUEUE}<id>/limit/<by>/<value>/<place>/{host}"), "empty", "live lease"),
@@ -607,6 +627,8 @@ mod tests {
                 Key::RolloutPolicy,
                 Key::RolloutRecord(order),
                 Key::Resolving(order),
+                Key::Failed(order, host.clone()),
+                Key::Halt(order),
                 Key::Claim(limit.clone(), number),
                 Key::Claimed(host.clone()),
                 Key::Ticket(order, limit, Place(number), host.clone()),
@@ -637,7 +659,9 @@ mod tests {
             let key = key.replace("<id>", &order).replace("<by>", "role").replace("<place>", "0000000a");
             let parsed = Key::parse(&key.replace("<state>", "failed").replace(['<', '>'], ""));
             let belongs = parsed.is_ok_and(|parsed| parsed.host() == Some(&host));
-            assert_eq!(belongs, path.ends_with("<host>"), "{path}");
+            // The failure of a host outlives the host.
+            let names_host = path.ends_with("<host>") && !path.contains(FAILED);
+            assert_eq!(belongs, names_host, "{path}");
             let is_found = named.contains(&key) || ranges.iter().any(|range| key.starts_with(range));
             assert_eq!(belongs, is_found, "{path}");
         }

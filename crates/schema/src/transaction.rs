@@ -20,6 +20,8 @@ pub enum Compare {
     Lease(Key, i64),
     /// No key is in this range.
     NoneIn(Prefix),
+    /// No key in this range was written after this revision. Deletions do not matter.
+    NoneNewer(Prefix, i64),
     /// Nobody holds a claim of this limit with a number from `from` up to but not including `below`.
     NoClaims {
         /// The limit.

@@ -159,6 +159,11 @@ pub enum WaitingOn {
         /// The hosts that it counts, in words.
         limit: String,
     },
+    /// An operator: the rollout is halted.
+    Operator {
+        /// Why, in words.
+        why: String,
+    },
     /// The store, which cannot be used.
     Store,
     /// The external script that applies versions on this host.
@@ -181,6 +186,7 @@ impl fmt::Display for WaitingOn {
             Self::Service(wait) => wait.fmt(f),
             Self::Spread => f.write_str("its turn: the start of hosts is spread"),
             Self::Limit { limit } => write!(f, "its turn: the limit of {limit} is reached"),
+            Self::Operator { why } => write!(f, "an operator: {why}"),
             Self::Store => f.write_str("the store, which cannot be read"),
             Self::ExternalDriver => f.write_str("the script that applies versions here"),
             Self::Instruction => f.write_str("a first version to be triggered"),

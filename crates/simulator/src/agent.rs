@@ -17,7 +17,7 @@ use planning::policy::Policy;
 use planning::rollout::Holders;
 use schema::followed::{FollowedKeys, Scope};
 use schema::names::{HostName, StepName, Token};
-use schema::plan::{Action, Effect};
+use schema::plan::{Action, AttemptCause, Effect};
 use schema::records::{LiveClaim, MachineInfo, RosterEntry, STORE_FORMAT, StoreIdentity};
 use schema::snapshot::KeySnapshot;
 use schema::steps::StepPhase;
@@ -362,7 +362,8 @@ impl Agent {
         let validated = world.machines[self.machine].truth.validated.clone();
         let attempt = self.state.attempt.as_ref();
         let is_under_way = attempt.is_some_and(|attempt| attempt.started && attempt.ended.is_none());
-        Intent { instance: self.instance.clone(), starts: None, validated, is_under_way }
+        let is_repair = attempt.is_some_and(|attempt| attempt.cause == AttemptCause::Repair);
+        Intent { instance: self.instance.clone(), starts: None, validated, is_under_way, is_repair }
     }
 
     pub(crate) fn commit(

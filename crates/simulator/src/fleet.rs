@@ -23,6 +23,8 @@ pub struct Summary {
     pub with_claims: u64,
     /// Hosts that were lost, so that their claims ended.
     pub lost: u64,
+    /// Rollouts that were halted, because too many hosts failed.
+    pub halts: u64,
 }
 
 impl std::ops::AddAssign for Summary {
@@ -32,6 +34,7 @@ impl std::ops::AddAssign for Summary {
         self.starts += other.starts;
         self.with_claims += other.with_claims;
         self.lost += other.lost;
+        self.halts += other.halts;
     }
 }
 
@@ -115,6 +118,7 @@ impl Fleet {
             starts: laws.starts,
             with_claims: laws.limits.counted,
             lost: laws.limits.lost,
+            halts: laws.limits.budgets.halts,
         }
     }
 

@@ -93,7 +93,7 @@ impl Fleet {
         let by = [LimitBy::Fleet, LimitBy::Role, LimitBy::Group];
         let limits: Vec<LimitRule> = by.map(|by| limit(&mut self.world.rng, by)).into_iter().collect();
         let lost_after = Some(Span(Duration::from_secs(60)));
-        let policy = RolloutPolicy { limits, lost_after, progress_deadline: None };
+        let policy = RolloutPolicy { limits, lost_after, ..RolloutPolicy::default() };
         let has_policy = self.world.store.entry(&Key::RolloutPolicy.to_string()).is_some();
         if let Some(change) = has_policy.then(|| self.policy_change(&policy)).flatten() {
             self.world.commit(&change, &Writer::Operator)?;
@@ -121,6 +121,7 @@ impl Fleet {
             }
         }
         self.unfreeze();
+        self.resume();
         // What is left of a lost host under an earlier policy.
         if let Some(machine) = self.dead {
             let key = Key::Claimed(self.world.machines[machine].host.clone());

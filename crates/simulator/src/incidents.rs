@@ -48,7 +48,10 @@ fn policy_of(seed: u64) -> RolloutPolicy {
     let seconds = |rng: &mut fastrand::Rng, most| Span(Duration::from_secs(rng.u64(10..most)));
     let lost_after = (rng.u32(0..4) > 0).then(|| seconds(&mut rng, 90));
     let progress_deadline = rng.bool().then(|| seconds(&mut rng, 900));
-    RolloutPolicy { limits, lost_after, progress_deadline }
+    let has_fleet = limits.iter().any(|rule| rule.by == LimitBy::Fleet);
+    let failure_budget = (has_fleet && rng.bool()).then(|| LimitSize::Hosts(rng.u32(0..4)));
+    let charge_for = rng.bool().then(|| seconds(&mut rng, 900));
+    RolloutPolicy { limits, lost_after, progress_deadline, failure_budget, charge_for }
 }
 
 impl Fleet {
@@ -152,9 +155,18 @@ impl Fleet {
                 let (max, values) = (LimitSize::Hosts(max), BTreeMap::new());
                 let limit = LimitRule { by: LimitBy::Fleet, max, values, keep_failed: Some(false) };
                 let lost_after = Some(Span(Duration::from_secs(seconds)));
-                let policy = RolloutPolicy { limits: vec![limit], lost_after, progress_deadline: None };
+                let policy = RolloutPolicy { limits: vec![limit], lost_after, ..RolloutPolicy::default() };
                 self.policy_change(&policy).into_iter().for_each(|change| self.operate(change));
             }
+            Incident::LimitFailures(max, budget) => {
+                let (max, values) = (LimitSize::Hosts(max), BTreeMap::new());
+                let limit = LimitRule { by: LimitBy::Fleet, max, values, keep_failed: Some(false) };
+                let failure_budget = Some(LimitSize::Hosts(budget));
+                let policy =
+                    RolloutPolicy { limits: vec![limit], failure_budget, ..RolloutPolicy::default() };
+                self.policy_change(&policy).into_iter().for_each(|change| self.operate(change));
+            }
+            Incident::Resume => self.resume(),
             Incident::ReleaseClaims(machine) => self.release(machine),
             Incident::PowerOffHolder(lasts) => {
                 self.holder().into_iter().for_each(|machine| self.power_off(machine, lasts));
@@ -207,6 +219,20 @@ impl Fleet {
             let rollouts = found.entries.keys().map(String::as_str);
             let transaction = rollout::write_record(order, &record, &found, rollouts);
             self.operate(transaction);
+        }
+    }
+
+    /// Lets a halted rollout go on, as `orchestrate rollout resume` does.
+    pub(crate) fn resume(&mut self) {
+        let found = self.world.store.read(&[Key::Store, Key::CurrentVersion]);
+        let Ok(epoch) = Epoch::read(found.get(&Key::Store)) else { return };
+        let Ok(Some(instruction)) = epoch.instruction(found.get(&Key::CurrentVersion)) else { return };
+        let order = instruction.order;
+        let found = self.world.store.list(&Prefix::Rollout(order));
+        let record = found.get(&Key::RolloutRecord(order)).and_then(|e| codec::read(&e.value).ok());
+        if let Some(record) = record.filter(|_| found.get(&Key::Halt(order)).is_some()) {
+            let act = self.act("rollout resume");
+            self.operate(rollout::resume(order, record, &found, &act));
         }
     }
 

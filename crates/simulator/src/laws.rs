@@ -29,6 +29,8 @@ pub(crate) struct Intent {
     pub(crate) validated: Option<Version>,
     /// True while an attempt has started and has not ended.
     pub(crate) is_under_way: bool,
+    /// True if the attempt repairs a version that was proven before.
+    pub(crate) is_repair: bool,
 }
 
 /// Who changes the store.
@@ -188,6 +190,7 @@ impl Laws {
                 machine: &machines[*machine],
                 starts: intent.starts.is_some(),
                 is_under_way: intent.is_under_way,
+                is_repair: intent.is_repair,
             }),
             Writer::Operator | Writer::Lease | Writer::Backup => None,
         };

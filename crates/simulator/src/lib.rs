@@ -6,6 +6,7 @@
 //! Nothing here reads a clock, a file or the network.
 
 mod agent;
+mod budget_laws;
 mod claim;
 mod claiming;
 mod fleet;

@@ -1,6 +1,7 @@
 //! The laws about limits (R1 and R4), checked against what hosts do, and not against what they claim: a
 //! host counts from its start until it is listed, or until it gives up.
 
+use crate::budget_laws::{BudgetLaws, StartUnderBudget};
 use crate::machine::Machine;
 use crate::store::{Change, Store};
 use crate::violation::{Violation, broken};
@@ -38,6 +39,8 @@ pub(crate) struct HostWriter<'a> {
     pub(crate) starts: bool,
     /// True if an attempt had started and not ended when the agent sent the change.
     pub(crate) is_under_way: bool,
+    /// True if it repairs a version that was proven before.
+    pub(crate) is_repair: bool,
 }
 
 /// What the law about limits knows.
@@ -60,6 +63,7 @@ pub(crate) struct LimitLaws {
     pub(crate) lost: u64,
     /// Number of starts that took claims.
     pub(crate) counted: u64,
+    pub(crate) budgets: BudgetLaws,
 }
 
 /// What the store says when a start reaches it.
@@ -74,6 +78,7 @@ struct Starting {
     /// True if the host was never proven, or is disturbed under an older instruction. A machine that is
     /// not whole serves nobody either; it can have the name of one that is.
     needs_nothing: bool,
+    budget: StartUnderBudget,
 }
 
 impl LimitLaws {
@@ -114,13 +119,16 @@ impl LimitLaws {
         let began = self.began.get(&machine.machine_id);
         let was_disturbed = was_disturbed || began.is_some_and(|began| *began < order);
         let needs_nothing = is_new || was_disturbed || machine.truth.proven.is_none();
-        self.starting = Some(Starting { host: host.clone(), order, limits, is_forbidden, needs_nothing });
+        let budget = StartUnderBudget::expect(store, order);
+        let host = host.clone();
+        self.starting = Some(Starting { host, order, limits, is_forbidden, needs_nothing, budget });
     }
 
     /// The store went back.
     pub(crate) fn restored(&mut self, store: &Store, now: u64) {
         self.claims.clear();
         self.starting = None;
+        self.budgets.restored();
         let found = store.read_all(&[], &[Prefix::Claims, Prefix::Claimed, Prefix::Lives]);
         for (key, entry) in &found.entries {
             self.take(key, Some(&entry.value), now);
@@ -202,18 +210,23 @@ impl LimitLaws {
             self.take(&change.key, value, now);
         }
         if let Some(writer) = writer.filter(|writer| writer.starts && !changes.is_empty()) {
-            self.check_start(writer.machine)?;
+            self.check_start(writer)?;
         }
         for change in changes {
             match Key::parse(&change.key) {
                 Ok(Key::RunningVersion(_, host)) if change.entry.is_some() => {
                     self.disturbed.remove(&host);
+                    self.budgets.forget(&host);
                     if let Some(writer) = writer {
                         self.began.remove(&writer.machine.machine_id);
                     }
                 }
                 Ok(Key::Claimed(host)) => self.note_claims(&host, (&before, writer), now)?,
-                _ => {}
+                Ok(key) => {
+                    let value = change.entry.as_ref().map(|entry| entry.value.as_slice());
+                    value.into_iter().for_each(|value| self.budgets.note(&key, value));
+                }
+                Err(_) => {}
             }
         }
         self.check_claims()
@@ -229,6 +242,10 @@ impl LimitLaws {
         let held: BTreeSet<&Limit> =
             self.claims.iter().filter(|(_, by)| *by == host).map(|((limit, _), _)| limit).collect();
         let ended = before.iter().any(|(by, limit)| by == host && !held.contains(limit));
+        if writer.is_none() && ended {
+            // An operator takes it upon himself.
+            self.budgets.forget(host);
+        }
         let disturbed = self.disturbed.get_mut(host);
         match writer {
             Some(writer) if writer.machine.host != *host => {
@@ -257,12 +274,16 @@ impl LimitLaws {
     }
 
     /// R1: no start leaves more hosts unavailable than the record allows.
-    fn check_start(&mut self, machine: &Machine) -> Result<(), Violation> {
+    fn check_start(
+        &mut self,
+        HostWriter { machine, is_repair, .. }: HostWriter<'_>,
+    ) -> Result<(), Violation> {
         let host = &machine.host;
         let Some(starting) = self.starting.take().filter(|starting| starting.host == *host) else {
             return Ok(());
         };
-        let Starting { order, limits, is_forbidden, needs_nothing, .. } = starting;
+        let Starting { order, limits, is_forbidden, needs_nothing, budget, .. } = starting;
+        self.budgets.started(host, &budget, !needs_nothing && !is_repair)?;
         if is_forbidden {
             return broken("R1", format!("{host} starts, and its rollout has no record that lets it"));
         }

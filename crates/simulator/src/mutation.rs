@@ -55,6 +55,22 @@ impl Mutation {
             t.operations
                 .retain(|o| !matches!(o, Operation::Put { key: Key::Claim(..) | Key::Claimed(_), .. }));
         }),
+        in_transaction("the start does not compare the failures", |t| {
+            t.compares.retain(|c| !matches!(c, Compare::NoneNewer(..)));
+        }),
+        in_transaction("the start does not compare the halt", |t| {
+            if is_of_host(t) {
+                t.compares.retain(|c| !matches!(c, Compare::Revision(Key::Halt(_), _)));
+            }
+        }),
+        in_transaction("a failure is not counted", |t| {
+            t.operations.retain(|o| !matches!(o, Operation::Put { key: Key::Failed(..), .. }));
+        }),
+        in_transaction("a host that is lost is not counted as failed", |t| {
+            if !is_of_host(t) {
+                t.operations.retain(|o| !matches!(o, Operation::Put { key: Key::Failed(..), .. }));
+            }
+        }),
         in_transaction("a vanished host is lost at once", |t| {
             t.operations.retain(|o| !matches!(o, Operation::Put { key: Key::LostTimer(_), .. }));
         }),

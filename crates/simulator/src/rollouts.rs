@@ -86,10 +86,13 @@ impl Agent {
                 self.lacks_record_since = Some(since).filter(|_| view.lacks_record());
                 let task = view.record_task(Duration::from_millis(world.now - since));
                 let holders = view.holders();
+                let halt = view.halt(self.state.host.to_string(), world.wall());
                 if !self.brakes.take(view) {
                     return Ok(());
                 }
-                if task == RecordTask::Write {
+                if let Some(halt) = halt {
+                    self.change_holder(world, halt);
+                } else if task == RecordTask::Write {
                     self.read_roster(world, order);
                 } else if task == RecordTask::Begin
                     && let Some(fence) = self.fence()

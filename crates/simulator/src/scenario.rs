@@ -72,6 +72,10 @@ pub(crate) enum Incident {
     SetPolicy(u64),
     /// An operator writes a policy with a limit for the fleet, and after how many seconds hosts are lost.
     LimitFleet(u32, u64),
+    /// An operator writes a policy with a limit for the fleet, and how many hosts may fail.
+    LimitFailures(u32, u32),
+    /// An operator lets a halted rollout go on.
+    Resume,
     /// An operator releases the claims of a host.
     ReleaseClaims(usize),
     /// A machine whose host holds claims is off for this time.
@@ -169,6 +173,9 @@ impl Scenario {
         if rng.u32(0..4) == 0 {
             scenario.add_vanishing(rng);
         }
+        if rng.u32(0..4) == 0 {
+            scenario.add_failures(rng);
+        }
         scenario.incidents.sort_by_key(|(at, _)| *at);
         scenario
     }
@@ -229,6 +236,28 @@ impl Scenario {
             let incident =
                 if rng.bool() { Incident::PowerOffHolder(lasts) } else { Incident::CutHolder(lasts) };
             self.incidents.push((vanishes, incident));
+        }
+    }
+
+    /// A version that fails on every host is triggered under a failure budget, and mostly another one later.
+    fn add_failures(&mut self, rng: &mut fastrand::Rng) {
+        let begin = rng.u64(MINUTE..2 * MINUTE);
+        self.incidents.push((begin, Incident::LimitFailures(rng.u32(1..4), rng.u32(0..3))));
+        let phase = if rng.bool() { StepPhase::Apply } else { StepPhase::Validate };
+        let bad = match rng.u32(0..3) {
+            0 => Quality::FailsOnSome(phase, rng.u64(30..100)),
+            1 => Quality::BreaksAt(rng.u64(begin..self.heals_at)),
+            _ => Quality::Fails(phase),
+        };
+        self.versions.push((version(self.versions.len() + 1), bad));
+        let trigger = rng.u64(begin..self.heals_at);
+        self.incidents.push((trigger, Incident::Trigger(self.versions.len() - 1)));
+        for _ in 0..rng.u32(0..3) {
+            self.incidents.push((rng.u64(trigger..self.heals_at), Incident::Resume));
+        }
+        if rng.bool() {
+            let next = rng.usize(0..self.versions.len());
+            self.incidents.push((rng.u64(trigger..self.heals_at), Incident::Trigger(next)));
         }
     }
 

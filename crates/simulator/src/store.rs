@@ -213,13 +213,17 @@ fn compare(compare: &Compare) -> PbCompare {
         Compare::Value(key, value) => (one(key), TARGET_VALUE, PbTargetUnion::Value(value.clone())),
         Compare::Lease(key, lease) => (one(key), TARGET_LEASE, PbTargetUnion::Lease(*lease)),
         Compare::NoneIn(prefix) => (range(prefix), TARGET_CREATE, PbTargetUnion::CreateRevision(0)),
+        Compare::NoneNewer(prefix, revision) => {
+            (range(prefix), TARGET_MOD, PbTargetUnion::ModRevision(*revision + 1))
+        }
         Compare::NoClaims { limit, from, below } => {
             let key = |number| Key::Claim(limit.clone(), number).to_string().into_bytes();
             ((key(*from), key(*below)), TARGET_CREATE, PbTargetUnion::CreateRevision(0))
         }
     };
-    // The result 0 is "equal".
-    PbCompare { result: 0, target, key, range_end, target_union: Some(union) }
+    // The results of `CompareResult` in etcd's `rpc.proto`: 0 is "equal", 2 is "less".
+    let result = if matches!(compare, Compare::NoneNewer(..)) { 2 } else { 0 };
+    PbCompare { result, target, key, range_end, target_union: Some(union) }
 }
 
 fn operation(operation: &Operation) -> PbTxnRequestOp {

@@ -6,7 +6,7 @@ use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
 use anyhow::anyhow;
-use clap::{ArgGroup, Args, Subcommand};
+use clap::{ArgGroup, Args};
 use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
@@ -75,19 +75,6 @@ pub(crate) struct Unfreeze {
     force: bool,
 }
 
-/// Verbs of `rollout`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum RolloutVerb {
-    /// Keep every host from starting an update, until `rollout resume`
-    Pause {
-        /// Reason, for others to read
-        #[arg(long, default_value = "")]
-        reason: String,
-    },
-    /// End the pause
-    Resume,
-}
-
 /// Longest reason, in bytes.
 const REASON_MAX_BYTES: usize = 256;
 /// Time by which the lease of a freeze is longer than the freeze: that of the requests in between.
@@ -107,7 +94,7 @@ pub(super) async fn freeze(options: Freeze, store: &Store<'_>, output: &mut Outp
 
 /// Writes a freeze of this scope. In a store without brakes it first looks whether every agent knows
 /// them.
-async fn add(
+pub(super) async fn add(
     verb: &'static str,
     scope: &FreezeScope,
     (seconds, reason): (Option<i64>, String),
@@ -233,14 +220,14 @@ async fn refuse_stale_claims(store: &Store<'_>) -> Result<(), Failure> {
     )))
 }
 
-async fn read(scope: &FreezeScope, store: &Store<'_>) -> Result<KeySnapshot, Failure> {
+pub(super) async fn read(scope: &FreezeScope, store: &Store<'_>) -> Result<KeySnapshot, Failure> {
     let prefix = Prefix::FreezesOf(scope.clone());
     Ok(store.session.read_ranges(&[prefix], store.deadline).await?)
 }
 
 /// Removes freezes, one after the other: each act has its own event. Exits with 1 if a key is left that
 /// cannot be removed, because it has no valid token.
-async fn remove(
+pub(super) async fn remove(
     verb: &'static str,
     freezes: &[FrozenBy],
     found: &KeySnapshot,
@@ -323,39 +310,8 @@ pub(super) fn json_of(FrozenBy { scope, token, freeze }: &FrozenBy) -> Value {
     })
 }
 
-/// Runs a verb of `rollout`.
-pub(super) async fn rollout(
-    verb: RolloutVerb,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let found = read(&FreezeScope::Pause, store).await?;
-    let pauses: Vec<FrozenBy> = FrozenBy::all(&found).collect();
-    match (verb, pauses.first()) {
-        (RolloutVerb::Pause { reason }, None) => {
-            add("rollout pause", &FreezeScope::Pause, (None, reason), store, output).await
-        }
-        (RolloutVerb::Pause { .. }, Some(pause)) => {
-            output::note(&format!("nothing was written: {pause}"));
-            let mut answer = json_of(pause);
-            answer["revision"] = json!(found.revision);
-            answer["changed"] = json!(false);
-            output.answer(&answer, |_| {});
-            Ok(Exit::Yes)
-        }
-        (RolloutVerb::Resume, None) => {
-            output::note("updates are not paused");
-            let answer = json!({ "removed": [], "revision": found.revision, "changed": false });
-            output.answer(&answer, |_| {});
-            note_freezes(store).await;
-            Ok(Exit::Yes)
-        }
-        (RolloutVerb::Resume, Some(_)) => remove("rollout resume", &pauses, &found, store, output).await,
-    }
-}
-
 /// Notes the freezes that stand. The act before is done, so a failure is only a warning.
-async fn note_freezes(store: &Store<'_>) {
+pub(super) async fn note_freezes(store: &Store<'_>) {
     match store.session.read_ranges(&[Prefix::Freezes], store.deadline).await {
         Ok(found) => FrozenBy::all(&found).for_each(|frozen| output::note(&format!("still: {frozen}"))),
         Err(error) => output::warn(&format!("the freezes that stand cannot be read: {error}")),

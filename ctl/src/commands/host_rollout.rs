@@ -22,6 +22,8 @@ use schema::writes::claims::FoundClaims;
 pub(super) struct HostRollout {
     /// Why the host cannot start now; `None` if it can, or has nothing to start.
     pub(super) obstacle: Option<String>,
+    /// True if that is a halt of the rollout.
+    pub(super) is_halted: bool,
     /// The claims that it holds.
     pub(super) claims: Vec<String>,
     /// The claims of other hosts that keep it waiting; at most [`HOLDERS_SHOWN`].
@@ -47,7 +49,7 @@ impl HostRollout {
         let report = report.and_then(|entry| codec::read::<Report>(&entry.value).ok());
         // A host that waits for a service is not at the limits yet.
         let waits = report.is_some_and(|report| match report.verdict {
-            HostVerdict::Waiting { on } => matches!(on, WaitingOn::Limit { .. }),
+            HostVerdict::Waiting { on } => matches!(on, WaitingOn::Limit { .. } | WaitingOn::Operator { .. }),
             _ => report.phase == Phase::Start,
         });
         let Some(instruction) = instruction.filter(|_| waits) else {
@@ -62,7 +64,8 @@ impl HostRollout {
             Some(Obstacle::Full { limit, holders, .. }) => read_holders(limit, holders, found, store).await?,
             _ => Vec::new(),
         };
-        Ok(Self { obstacle: obstacle.map(|obstacle| obstacle.to_string()), claims, holders })
+        let is_halted = matches!(obstacle, Some(Obstacle::Halted(_) | Obstacle::OverBudget { .. }));
+        Ok(Self { obstacle: obstacle.map(|obstacle| obstacle.to_string()), is_halted, claims, holders })
     }
 }
 

@@ -18,6 +18,7 @@ mod one_shot;
 mod ping;
 mod policy;
 mod record;
+mod rollout;
 mod running;
 mod script_start;
 mod services;
@@ -36,9 +37,9 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use context::{Store, now};
 use etcd_session::{Deadline, EndpointSource, Session, SessionConfig};
-use freezes::RolloutVerb;
 use hosts::HostsVerb;
 use policy::PolicyVerb;
+use rollout::RolloutVerb;
 use schema::records::certificate_warning;
 use services::ServicesVerb;
 use std::time::Duration;
@@ -251,7 +252,7 @@ async fn update(verb: UpdateVerb, store: &Store<'_>, output: &mut Output) -> Res
         UpdateVerb::Freezes => freezes::freezes(store, output).await,
         UpdateVerb::Policy { verb } => policy::policy(verb, store, output).await,
         UpdateVerb::Claims(options) => claims::claims(options, store, output).await,
-        UpdateVerb::Rollout { verb } => freezes::rollout(verb, store, output).await,
+        UpdateVerb::Rollout { verb } => rollout::rollout(verb, store, output).await,
         UpdateVerb::CurrentVersion => desired::current_version(store, output).await,
         UpdateVerb::Ping => ping::ping(store, output).await,
         UpdateVerb::PendingUpdate(options) => desired::pending_update(options, store, output).await,

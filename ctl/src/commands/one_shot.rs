@@ -25,7 +25,7 @@ use etcd_session::StoreError;
 use schema::codec;
 use schema::keys::{Key, Prefix, StatusState};
 use schema::names::{CheckId, HostName, StatusType, Version, quoted};
-use schema::records::{Driver, RolloutRecord, StatusRecord};
+use schema::records::{Driver, FailedHost, FailureKind, RolloutRecord, StatusRecord};
 use schema::snapshot::KeySnapshot;
 use schema::writes::claims::FoundClaims;
 use schema::writes::one_shot::OneShot;
@@ -250,7 +250,9 @@ async fn write_status(
     let shot = OneShot { host: writer.host.clone(), lease, live_revision: agent.map(|a| a.revision) };
     let mut transaction = shot.status(&(kind.clone(), state, record));
     if state == StatusState::Failed && agents_own {
-        shot.release(&mut transaction, true, &snapshot);
+        let reason = format!("{kind} exited with code {code}");
+        let failed = FailedHost { at: now(), kind: FailureKind::Attempt, reason, healed: false };
+        shot.release(&mut transaction, Some(&failed), &snapshot);
     }
     Ok(session.commit(&transaction, *deadline).await?.applied)
 }
@@ -323,7 +325,7 @@ async fn write_listing(writer: &Writer<'_>, running: &Version) -> Result<bool, F
         let found = session.read_keys(std::slice::from_ref(&record), *deadline).await?;
         let record = found.get(&record).and_then(|e| codec::read::<RolloutRecord>(&e.value).ok());
         if desired.as_ref() == Some(running) || record.is_some_and(|record| record.version == *running) {
-            shot.release(&mut transaction, false, &snapshot);
+            shot.release(&mut transaction, None, &snapshot);
         }
     }
     Ok(session.commit(&transaction, *deadline).await?.applied)

@@ -9,7 +9,7 @@ use clap::Subcommand;
 use planning::rollout::read_policy;
 use schema::codec;
 use schema::keys::{Key, Prefix};
-use schema::records::{LOST_AFTER, LimitRule, PROGRESS_DEADLINE, RolloutPolicy};
+use schema::records::{CHARGE_FOR, LOST_AFTER, LimitRule, PROGRESS_DEADLINE, RolloutPolicy};
 use schema::writes::rollout::set_policy;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -99,6 +99,8 @@ fn json_of(policy: &RolloutPolicy) -> Value {
         "limits": policy.limits,
         "lost_after": policy.lost_after.unwrap_or(LOST_AFTER),
         "progress_deadline": policy.progress_deadline.unwrap_or(PROGRESS_DEADLINE),
+        "failure_budget": policy.failure_budget,
+        "charge_for": policy.charge_for.unwrap_or(CHARGE_FOR),
     })
 }
 
@@ -122,4 +124,11 @@ fn answer(policy: &RolloutPolicy, json: &mut Value, output: &mut Output) {
     output::note(&format!(
         "a host that is not done {deadline} after its start gives up; one that vanished is lost after {lost_after}"
     ));
+    let charge_for = policy.charge_for.unwrap_or(CHARGE_FOR);
+    output::note(&match policy.failure_budget {
+        Some(budget) => format!(
+            "failed hosts that a rollout tolerates: {budget}; one that stops working within {charge_for} after its proof counts"
+        ),
+        None => "no number of failed hosts halts a rollout".to_owned(),
+    });
 }

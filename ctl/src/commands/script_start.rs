@@ -12,7 +12,7 @@ use planning::rollout::{HolderTask, Holders, Need, RolloutView, mark};
 use schema::instruction::{Epoch, Instruction};
 use schema::keys::Key;
 use schema::names::{HostName, Token};
-use schema::records::{HostClaims, Purpose};
+use schema::records::{HostClaims, Purpose, SCRIPT_INSTANCE};
 use schema::snapshot::KeySnapshot;
 use schema::time::{BootMillis, Span};
 use schema::writes::claims::FoundClaims;
@@ -23,8 +23,6 @@ use std::time::Duration;
 
 /// Number of times that a start is tried if others start at the same time.
 const TRIES: u32 = 5;
-/// Stands for the agent in the claims of a script.
-const SCRIPT: &str = "script";
 /// Time after which the claims of a script end if the host has no agent. A script that takes longer should
 /// run beside an agent.
 const LOST_AFTER: Span = Span(Duration::from_secs(60 * 60));
@@ -47,6 +45,11 @@ pub(super) async fn claim(
         // Without an agent there is no lease for the mark of the host that writes the record.
         if view.lacks_record() {
             write_record(&instruction, store).await?;
+            continue;
+        }
+        if let Some(halt) = view.halt(host.to_string(), since) {
+            // Refused if somebody else did it.
+            store.session.commit(&halt, store.deadline).await?;
             continue;
         }
         let held = FoundClaims::read(host, &found);
@@ -75,7 +78,7 @@ pub(super) async fn claim(
             roster_revision: view.roster_revision,
             rollout: Some(permit.guard),
         };
-        let instance = Token::new(SCRIPT).map_err(Failure::usage)?;
+        let instance = Token::new(SCRIPT_INSTANCE).map_err(Failure::usage)?;
         let none = HostClaims::none(instance, order, since);
         let before = held.claims.as_ref().filter(|held| !held.claims.is_empty());
         let mut purposes = before.map_or_else(BTreeSet::new, |before| before.purposes.clone());

@@ -1,6 +1,7 @@
 //! The fleet as a whole: `status` and `unaccounted`.
 
 use super::context::{Store, now};
+use super::rollout::RolloutFailures;
 use super::{fleet, freezes, maintenance, services};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -60,6 +61,8 @@ struct StatusExtras {
     silent: Vec<(ServiceName, usize, usize)>,
     /// Hosts and services that operators took out of use.
     maintenance: Vec<(HostName, Maintenance)>,
+    /// What went wrong in the present rollout, if it has a record.
+    failures: Option<RolloutFailures>,
 }
 
 impl StatusExtras {
@@ -90,7 +93,8 @@ impl StatusExtras {
                 _ => None,
             })
             .collect();
-        Ok(Self { alarms: None, silent, maintenance })
+        let failures = RolloutFailures::read(Some(revision), store).await?;
+        Ok(Self { alarms: None, silent, maintenance, failures })
     }
 }
 
@@ -124,6 +128,7 @@ fn print_status(fleet: &Fleet, extras: &StatusExtras, revision: i64, output: &mu
         }).collect::<Vec<_>>(),
         "alarms": extras.alarms,
         "freezes": fleet.freezes().iter().map(freezes::json_of).collect::<Vec<_>>(),
+        "rollout": extras.failures.as_ref().map(RolloutFailures::json),
         "down": down.iter().map(|down| {
             json!({ "host": down.host, "check": down.check, "output": down.line })
         }).collect::<Vec<_>>(),
@@ -146,6 +151,7 @@ fn print_status(fleet: &Fleet, extras: &StatusExtras, revision: i64, output: &mu
         });
         o.line(&format!("hosts: {}, not ok: {}", fleet.hosts().len(), not_ok.len()));
         fleet.freezes().iter().for_each(|frozen| o.line(&frozen.to_string()));
+        extras.failures.iter().flat_map(RolloutFailures::lines).for_each(|line| o.line(&line));
         section(o, versions.is_empty());
         o.table(["VERSION", "HOSTS"], versions.iter().map(|(v, n)| [v.to_string(), n.to_string()]));
         section(o, not_ok.is_empty());

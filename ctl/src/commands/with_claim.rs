@@ -9,9 +9,10 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 use schema::names::Token;
 use schema::time::parse_duration;
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -24,6 +25,8 @@ use tokio::signal::unix::{SignalKind, signal};
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Time between SIGTERM and SIGKILL for a command that runs too long.
 const GRACE: Duration = Duration::from_secs(10);
+/// Time between two looks whether processes of the command are left.
+const GROUP_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Time for which the claims are given back again and again, if the agent does not answer.
 const GIVE_BACK_WITHIN: Duration = Duration::from_secs(20);
 /// Exit code for a command that ran too long, as that of timeout(1).
@@ -47,7 +50,7 @@ pub(crate) struct WithClaim {
     wait: Option<String>,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true)]
-    command: Vec<String>,
+    command: Vec<OsString>,
 }
 
 /// Runs `with-claim`.
@@ -58,9 +61,14 @@ pub(super) fn with_claim(options: WithClaim, settings: &Settings) -> Result<Exit
     };
     let (lasts, wait) = (duration("--for", &options.lasts)?, duration("--wait", &options.wait)?);
     let run = etcd_session::random_token();
-    let lock = take(&settings.agent_socket, &run, wait)?;
+    let lock = take(&settings.agent_socket, &run, wait).inspect_err(|_| {
+        // The answer is known; what is left of the request is removed later.
+        let _ = claim_for_command(&settings.agent_socket, &run, false);
+    })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("runtime")?;
     let exit = runtime.block_on(execute(&options.command, &lock, lasts));
+    // Daemons that the command started have inherited the lock.
+    let _ = flock(&lock, FlockOperation::Unlock);
     give_back(&settings.agent_socket, &run);
     exit
 }
@@ -70,17 +78,23 @@ fn take(socket: &Path, run: &Token, wait: Option<Duration>) -> Result<File, Fail
     let (begin, mut lock, mut noted) = (Instant::now(), None, String::new());
     loop {
         let shown = socket.display();
+        let has_lock = lock.is_some();
         let why = match claim_for_command(socket, run, true) {
             Ok(ClaimAck::Done) => {
                 let lock = lock.ok_or_else(|| Failure::cannot_tell("the agent did not say what to lock"))?;
                 return Ok(lock);
             }
-            Ok(ClaimAck::Lock(path)) if lock.is_none() => {
+            Ok(ClaimAck::Lock(path)) => {
                 lock = Some(locked(&path)?);
-                continue;
+                if !has_lock {
+                    continue;
+                }
+                format!("the lock {} was taken away", path.display())
             }
-            Ok(ClaimAck::Lock(path)) => format!("the lock {} was taken away", path.display()),
             Ok(ClaimAck::NotNow(why)) => why,
+            // An agent has answered before; it may be restarted.
+            Ok(ClaimAck::NoAgent) if has_lock => format!("no agent listens on {shown}"),
+            Err(error) if has_lock => format!("the agent on {shown}: {error}"),
             Ok(ClaimAck::Never(why)) => return Err(Failure::refused(why)),
             Ok(ClaimAck::NoAgent) => {
                 let how = "`socket` below `[http]` in agent.toml says where it listens, ORCHESTRATE_SOCKET where it is looked for";
@@ -110,7 +124,7 @@ fn locked(path: &Path) -> Result<File, Failure> {
 }
 
 /// Runs the command to its end. `_lock` is held until then.
-async fn execute(command: &[String], _lock: &File, lasts: Option<Duration>) -> Result<Exit, Failure> {
+async fn execute(command: &[OsString], _lock: &File, lasts: Option<Duration>) -> Result<Exit, Failure> {
     let [program, arguments @ ..] = command else { return Err(Failure::usage(anyhow!("no command"))) };
     let mut command = Command::new(program);
     command.args(arguments);
@@ -121,7 +135,7 @@ async fn execute(command: &[String], _lock: &File, lasts: Option<Duration>) -> R
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
-            output::warn(&format!("{program}: {error}"));
+            output::warn(&format!("{}: {error}", program.display()));
             let is_missing = error.kind() == std::io::ErrorKind::NotFound;
             return Ok(Exit::Own(if is_missing { NOT_FOUND } else { CANNOT_RUN }));
         }
@@ -155,9 +169,16 @@ async fn execute(command: &[String], _lock: &File, lasts: Option<Duration>) -> R
     }
     output::warn("the command ran too long and is ended");
     send(pid, Signal::TERM, true);
-    let _ended = tokio::time::timeout(GRACE, child.wait()).await;
-    // Also those that outlived their parent.
-    send(pid, Signal::KILL, true);
+    let begin = Instant::now();
+    // The group has the number of the command as long as somebody is in it.
+    while pid.is_some_and(|pid| test_kill_process_group(pid).is_ok()) {
+        if begin.elapsed() >= GRACE {
+            send(pid, Signal::KILL, true);
+            break;
+        }
+        let _ended = tokio::time::timeout(GROUP_POLL_INTERVAL, child.wait()).await;
+        tokio::time::sleep(GROUP_POLL_INTERVAL).await;
+    }
     child.wait().await.context("the command")?;
     Ok(Exit::Own(TIMED_OUT))
 }

@@ -48,7 +48,7 @@ pub(super) fn reads_of_an_empty_store() -> Vec<Row> {
         row("nobody is counted", "claims", 0, ""),
         row("nothing to release", "claims release web-1 --reason x", 1, "").says("holds no claim"),
         row("nobody could start, so nothing is paused", "rollout pause", 1, "").says("no agent has used it"),
-        row("nothing was paused", "rollout resume", 0, "").says("not paused"),
+        row("nothing was paused", "rollout resume", 0, "").says("neither paused nor halted"),
         row("everybody is accounted for", "unaccounted", 0, ""),
         row("an empty roster", "hosts list", 0, ""),
         row("no such host", "why web-1", 1, "").says("web-1 is not known"),

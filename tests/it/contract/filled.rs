@@ -186,7 +186,7 @@ pub(super) fn writes_to_a_filled_store() -> Vec<Row> {
             .says("role web is frozen by"),
         row("nothing is frozen", "unfreeze --role web", 1, "").says("role web is not frozen"),
         row("updates are paused", "rollout pause --reason disk", 0, "").says("updates are paused by"),
-        row("nothing was paused", "rollout resume", 0, "").says("not paused"),
+        row("nothing was paused", "rollout resume", 0, "").says("neither paused nor halted"),
         row("retained instances are dropped", "drop-stale", 0, "").something_stands("/orchestrate/release_view"),
         row("the next version", "trigger_update 44", 0, "").stands("/current_version", "44").says("4 of 5 hosts were unsettled"),
         row("the same version again", "trigger_update 43", 0, "").stands("/current_version", "43"),

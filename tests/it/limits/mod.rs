@@ -1,5 +1,6 @@
 //! Limits: how many hosts are updated at the same time.
 
+mod failures;
 mod purposes;
 mod vanished;
 

@@ -72,8 +72,14 @@ fn a_command_and_an_update_are_held_under_the_same_limit() {
     wait_for_claims(&store, 0);
     assert_eq!(a1.command(&["with-claim", "--", "no-such-program"], "").code, 127);
     let begin = std::time::Instant::now();
-    let timed_out = a1.command(&["with-claim", "--for", "1s", "--", "sh", "-c", "sleep 100 & sleep 100"], "");
+    // What the command started has time to end as well.
+    let slow = format!(
+        "(trap 'sleep 0.5; touch {}; exit' TERM; while :; do sleep 0.1; done) & sleep 100",
+        a1.path("ended").display()
+    );
+    let timed_out = a1.command(&["with-claim", "--for", "1s", "--", "sh", "-c", &slow], "");
     assert_eq!((timed_out.code, begin.elapsed().as_secs() < 60), (124, true), "{timed_out:?}");
+    assert!(a1.path("ended").exists(), "it got no SIGKILL");
     wait_for_claims(&store, 0);
 }
 
@@ -83,17 +89,33 @@ fn claims_of_a_command_that_was_killed_last_until_it_has_ended_and_the_host_work
     let (mut hosts, store) = two_hosts(&etcd);
     let mut command = with_claim(&hosts[0], &[]);
     wait_for_begin(&hosts[0]);
-    // The command itself goes on, also while the agent is away.
+    // The command itself goes on, also while the agent is away, and takes its claims again if the host was lost.
     command.kill();
     hosts[0].kill();
+    store.list("/orchestrate/claims/").keys().for_each(|key| store.delete(key));
+    store.delete("/orchestrate/claimed/a1");
     hosts[0].start();
-    hosts[0].wait_for_verdict("ok");
+    hosts[0].wait_for_listing(&store, "1");
+    wait_for_claims(&store, 1);
     let runs = hosts[0].runs("check", "1");
     let checked = || (hosts[0].runs("check", "1") > runs + 1).then_some(());
     wait::until("the host is validated", checked, || hosts[0].describe());
     assert_eq!(claims(&store).len(), 1);
     hosts[0].write("go", "");
     wait_for_claims(&store, 0);
+    // A command that waits goes on waiting while the agent is restarted.
+    let mut first = with_claim(&hosts[1], &[]);
+    wait_for_begin(&hosts[1]);
+    let mut second = hosts[0].start_command(&["with-claim", "--", "true"], "second.log");
+    let waits = || hosts[0].read("second.log").contains("are unavailable: a2").then_some(());
+    wait::until("it waits", waits, || hosts[0].read("second.log"));
+    hosts[0].kill();
+    let away = || hosts[0].read("second.log").contains("no agent listens").then_some(());
+    wait::until("it notices", away, || hosts[0].read("second.log"));
+    hosts[0].start();
+    hosts[1].write("go", "");
+    assert_eq!(wait_for_end(&mut first, &hosts[1]), Some(7));
+    assert_eq!(wait_for_end(&mut second, &hosts[0]), Some(0), "{}", hosts[0].read("second.log"));
     // Without an agent nobody can take claims.
     hosts[0].stop();
     let refused = hosts[0].command(&["with-claim", "--", "true"], "");

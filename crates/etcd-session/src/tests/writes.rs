@@ -6,7 +6,7 @@ use schema::records::{Report, StatusRecord};
 use schema::time::EpochSeconds;
 use schema::transaction::{Compare, Transaction};
 use schema::writes::act::{Act, EventLog};
-use schema::writes::host::{ExpectedKeys, HostWrite, Listing};
+use schema::writes::host::{ExpectedKeys, FailureChange, HostWrite, Listing};
 use schema::writes::{Fence, WriteRefusal};
 use solo_etcd::in_process::{LIMIT, Link};
 use std::time::Duration;
@@ -44,6 +44,7 @@ impl Claimed {
             listing: Listing::Set(version(of), EpochSeconds(1)),
             statuses: vec![(StatusType::apply(), StatusState::Success, record)],
             claims: None,
+            failure: FailureChange::Keep,
             report,
         };
         let expected = ExpectedKeys {

@@ -224,6 +224,8 @@ impl Fleet {
             | Key::RolloutPolicy
             | Key::RolloutRecord(_)
             | Key::Resolving(_)
+            | Key::Failed(..)
+            | Key::Halt(_)
             | Key::Claim(..)
             | Key::Claimed(_)
             | Key::Ticket(..)

@@ -213,6 +213,9 @@ impl FleetVerdict {
             Self::Waiting(Waiting::On(WaitingOn::Limit { .. })) => {
                 "another host is done or gives up; `orchestrate claims` shows which hosts are counted"
             }
+            Self::Waiting(Waiting::On(WaitingOn::Operator { .. })) => {
+                "`orchestrate rollout resume`, or another version is triggered"
+            }
             Self::Waiting(Waiting::On(WaitingOn::Store)) => "the store answers the host",
             Self::Waiting(Waiting::On(WaitingOn::ExternalDriver)) => {
                 "the script on the host applies the version"

@@ -32,9 +32,11 @@ impl Brakes<'_> {
         match self {
             Self::Unasked => {
                 let order = instruction.order;
-                let guard =
-                    RolloutGuard { order, record_revision: 0, policy_revision: 0, limits: Vec::new() };
-                Ok(Permit { need: Need::Nothing, guard, claims: None, times: None })
+                let (record_revision, policy_revision) = (0, 0);
+                let (limits, counted_at) = (Vec::new(), None);
+                let guard = RolloutGuard { order, record_revision, policy_revision, limits, counted_at };
+                let (need, counts_failure) = (Need::Nothing, false);
+                Ok(Permit { need, guard, claims: None, times: None, counts_failure })
             }
             Self::Refused(obstacle) => Err(obstacle.clone()),
             Self::Known(view) => match held.filter(|_| view.order == instruction.order) {

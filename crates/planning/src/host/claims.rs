@@ -3,17 +3,19 @@
 
 use crate::host::brakes::Brakes;
 use crate::host::input::{Desired, Observed};
-use crate::host::state::{HostState, Validation, ValidationResult};
+use crate::host::state::{HostState, ValidationResult};
 use crate::policy::Policy;
 use crate::rollout::{Need, Obstacle, Permit, place};
 use schema::digest::Digest;
 use schema::freeze::FreezeScope;
 use schema::limit::{CLAIM_NUMBERS, Limit};
+use schema::names::Token;
+use schema::order::InstructionOrder;
 use schema::plan::AttemptCause;
 use schema::records::{Driver, HeldClaim, HostClaims, LOST_AFTER, Purpose, Ticket};
-use schema::time::Now;
+use schema::time::{BootMillis, Now};
 use schema::writes::claims::FoundClaims;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Which claims a host keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +72,11 @@ pub(super) fn wanted(
     let none = |order| HostClaims::none(observed.instance.clone(), order, now.wall);
     // A store without brakes was restored from before the first policy: nobody counts there.
     let taken = state.claims.as_ref().filter(|_| observed.marked_at.is_some());
-    let base = before.or(taken).cloned().or_else(|| order.map(none))?;
+    let commands = observed.commands.running.values().any(|claims| !claims.is_empty());
+    // Before the first instruction a command can hold claims.
+    let first = InstructionOrder { epoch: 0, revision: 0 };
+    let order_of_base = order.or(state.observed_instruction).or(commands.then_some(first));
+    let base = before.or(taken).cloned().or_else(|| order_of_base.map(none))?;
     let kept = kept(state, desired.policy, (observed, found), base);
     let new = match starts {
         Some(permit) => {
@@ -91,20 +97,22 @@ pub(super) fn wanted(
 }
 
 /// Returns what the host holds claims for besides its update: reboots until their clients end them, and
-/// commands that run. One that was killed ends when the host has been validated since, like a reboot that
-/// cut it off.
+/// commands that run. One that was killed, or cut off by a reboot, ends when a validation that began later
+/// has passed.
 fn other_purposes<'a>(
     state: &'a HostState,
     observed: &'a Observed,
     found: &'a FoundClaims,
 ) -> impl Iterator<Item = &'a Purpose> {
-    let has_result = |validation: &Validation| validation.result != ValidationResult::NotYet;
-    let is_validated = state.subject().is_none() || state.validation.as_ref().is_some_and(has_result);
+    let passed = state.validation.as_ref().filter(|v| v.result == ValidationResult::Passed);
+    let is_over = move |ended: &BootMillis| {
+        state.subject().is_none() || passed.is_some_and(|validation| validation.at > *ended)
+    };
     let held = found.claims.as_ref().filter(|found| !found.claims.is_empty());
     held.into_iter().flat_map(|found| &found.purposes).filter(move |purpose| match purpose {
         Purpose::Update => false,
         Purpose::Reboot(_) => true,
-        Purpose::Command(run) => !is_validated || observed.commands.contains(run),
+        Purpose::Command(run) => !observed.commands.ended.get(run).is_some_and(is_over),
     })
 }
 
@@ -138,13 +146,31 @@ fn kept(
     let lacks = |claim: &&HeldClaim| {
         (goes_on || claim.keep_failed) && found.held().iter().all(|held| held.limit != claim.limit)
     };
-    let again = taken.iter().filter(lacks).filter(|_| !is_script).map(|claim| {
+    // So does a command whose host was lost, and that still runs.
+    let is_ended = |run: &Token| {
+        let purposes = found.claims.as_ref().map(|found| &found.purposes);
+        !purposes.is_some_and(|purposes| purposes.contains(&Purpose::Command(run.clone())))
+    };
+    let commands = observed.commands.running.iter().filter(|(run, _)| is_valid && is_ended(run));
+    let lost: BTreeMap<&Limit, &HeldClaim> = commands
+        .clone()
+        .flat_map(|(_, claims)| claims)
+        .filter(|claim| found.held().iter().all(|held| held.limit != claim.limit))
+        .map(|claim| (&claim.limit, claim))
+        .collect();
+    purposes.extend(
+        commands.filter(|(_, claims)| !claims.is_empty()).map(|(run, _)| Purpose::Command(run.clone())),
+    );
+    let of_update = taken.iter().filter(lacks).filter(|_| !is_script);
+    let takes_again = of_update.clone().next().is_some();
+    let mut again: BTreeMap<&Limit, &HeldClaim> = lost;
+    again.extend(of_update.map(|claim| (&claim.limit, claim)));
+    let again = again.into_values().map(|claim| {
         let digest = Digest::default().text(observed.write_id.as_str()).text(&claim.limit.path()).finish();
         let number = TAKEN_AGAIN_FROM + (digest % u64::from(CLAIM_NUMBERS - TAKEN_AGAIN_FROM)) as u32;
         HeldClaim { number, ..claim.clone() }
     });
     let mut claims: Vec<HeldClaim> = found.held().iter().cloned().chain(again).collect();
-    let takes_again = claims.len() > found.held().len();
     if kept != Kept::None && (is_for_update || takes_again) {
         if kept == Kept::OfFailed && purposes.is_empty() {
             claims.retain(|claim| claim.keep_failed);
@@ -152,11 +178,9 @@ fn kept(
         purposes.insert(Purpose::Update);
     } else if purposes.is_empty() {
         claims.clear();
-    } else {
-        // Only an update that failed goes on counting.
-        claims.iter_mut().for_each(|claim| claim.keep_failed = false);
     }
-    let released = base.released && state.in_progress_version.is_some();
+    let has_purpose = state.in_progress_version.is_some() || !observed.commands.running.is_empty();
+    let released = base.released && has_purpose;
     if claims.is_empty() {
         // Whoever holds nothing waits, if at all, for its own rollout.
         let order = state.attempt.as_ref().map_or(base.rollout, |attempt| attempt.instruction.order);
@@ -181,6 +205,9 @@ fn ticket(
     match obstacle? {
         Obstacle::Full { limit, .. } | Obstacle::NotItsTurn { limit, .. } => Some(of_limit(limit)),
         // What holds everybody changes no order.
+        Obstacle::Halted(_) | Obstacle::OverBudget { .. } => {
+            found.ticket().filter(|ticket| ticket.rollout == rollout).map(|ticket| of_limit(&ticket.limit))
+        }
         Obstacle::Frozen(by) if matches!(by.scope, FreezeScope::Fleet | FreezeScope::Pause) => {
             found.ticket().filter(|ticket| ticket.rollout == rollout).map(|ticket| of_limit(&ticket.limit))
         }

@@ -210,7 +210,11 @@ impl Decider<'_> {
             || self.observed.published.as_ref().is_none_or(|p| p.statuses.contains_key(&provisioned));
         let is_disturbed = self.state.in_progress_version.is_some();
         let is_newer = self.state.disturbed_by < Some(attempt.instruction.order);
-        if !was_proven || is_disturbed && is_newer { Need::Nothing } else { Need::Claims }
+        match was_proven {
+            false => Need::New,
+            true if is_disturbed && is_newer => Need::Nothing,
+            true => Need::Claims,
+        }
     }
 
     fn is_settled_at(&self, version: &Version) -> bool {

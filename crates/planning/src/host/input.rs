@@ -10,14 +10,14 @@ use schema::names::{StatusType, Token, Version};
 use schema::order::InstructionOrder;
 use schema::plan::Plan;
 use schema::records::{
-    CHECKS_IN_REPORT, FailingCheck, HostClaims, MachineInfo, Report, StatusRecord, UNPUBLISHED_IN_REPORT,
-    UnpublishedService, Wait,
+    CHECKS_IN_REPORT, FailingCheck, HeldClaim, HostClaims, MachineInfo, Report, StatusRecord,
+    UNPUBLISHED_IN_REPORT, UnpublishedService, Wait,
 };
 use schema::store_trust::StoreTrust;
 use schema::time::BootMillis;
 use schema::verdict::HostVerdict;
 use schema::writes::claims::FoundClaims;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The desired version, as read from `/current_version`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,8 +112,18 @@ pub struct Observed<'a> {
     pub instance: &'a Token,
     /// Lease of the claim of the host name; 0 without one.
     pub live_lease: i64,
-    /// The commands for which this host holds claims and that still run.
-    pub commands: BTreeSet<Token>,
+    /// The commands that hold claims of this host, or did.
+    pub commands: Commands,
+}
+
+/// The commands that run under claims of the host.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Commands {
+    /// Those that run, with the claims that they took.
+    pub running: BTreeMap<Token, Vec<HeldClaim>>,
+    /// Those that do not run any more and hold claims nevertheless, with the time at which that was seen
+    /// first, outside of a validation.
+    pub ended: BTreeMap<Token, BootMillis>,
 }
 
 /// What the version file says.
@@ -154,7 +164,12 @@ impl Decision {
     /// Returns the fact that the start transaction with which the plan begins was committed.
     pub fn started(&self) -> Fact {
         let times = self.permit.as_ref().and_then(|permit| permit.times);
-        Fact::Started { claims: self.claims.clone(), within: times.map(|times| times.progress_deadline) }
+        let counts = self.permit.as_ref().is_some_and(|permit| permit.counts_failure);
+        Fact::Started {
+            claims: self.claims.clone(),
+            within: times.map(|times| times.progress_deadline),
+            charge_for: times.filter(|_| counts).map(|times| times.charge_for),
+        }
     }
 }
 

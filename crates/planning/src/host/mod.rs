@@ -3,6 +3,7 @@
 
 mod brakes;
 mod claims;
+mod counted_failure;
 mod decide;
 mod input;
 mod needs;
@@ -18,11 +19,12 @@ mod write;
 pub use brakes::{Brakes, BrakesMemory};
 pub use decide::{Advance, advance, decide};
 pub use input::{
-    Addressable, Claim, Decision, Desired, Observed, Published, ServiceProblems, Target, VersionFile,
+    Addressable, Claim, Commands, Decision, Desired, Observed, Published, ServiceProblems, Target,
+    VersionFile,
 };
 pub use state::{
-    Attempt, AttemptEnd, Converged, Cycle, Deferred, Fact, HostState, OnSuspect, Progress,
-    REPORTS_IN_A_BURST, RunningStep, StepReport, Validation, ValidationResult,
+    Attempt, AttemptEnd, Converged, CountedFailure, Cycle, Deferred, Fact, HostState, OnSuspect, Progress,
+    ProvenIn, REPORTS_IN_A_BURST, RunningStep, StepReport, Validation, ValidationResult,
 };
 pub use trust::{HighestSeen, TrustChange, reassess};
 pub use write::{KnownStore, StoreWrite};

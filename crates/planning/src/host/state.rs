@@ -11,7 +11,7 @@ use schema::keys::StatusState;
 use schema::names::{HostName, StatusType, StepName, Token, Version};
 use schema::order::InstructionOrder;
 use schema::plan::{AttemptCause, Conclusion};
-use schema::records::{HostClaims, StatusRecord};
+use schema::records::{FailedHost, HostClaims, StatusRecord};
 use schema::steps::StepEnd;
 use schema::steps::StepPhase;
 use schema::store_trust::StoreMemory;
@@ -89,6 +89,10 @@ pub struct Attempt {
     /// When the attempt gives up, in this boot; `None` before the start, and without a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Deadline>,
+    /// Time after its proof in which a host that stops working counts as failed in the rollout; `None` if
+    /// its failures do not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charge_for: Option<Span>,
     /// True if the attempt needed longer than its rollout allows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gave_up: bool,
@@ -162,6 +166,28 @@ pub struct Validation {
     pub held: Option<StepName>,
 }
 
+/// A failure of the host in a rollout.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedFailure {
+    /// The rollout.
+    pub order: InstructionOrder,
+    /// The failure, as the store should contain it.
+    pub failed: FailedHost,
+    /// True if it was written since it changed last.
+    pub is_written: bool,
+}
+
+/// A proof in a rollout whose failures count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProvenIn {
+    /// The rollout.
+    pub order: InstructionOrder,
+    /// Until when a failed validation counts, in this boot.
+    pub until: BootMillis,
+    /// For how long it counts after a proof or a reboot.
+    pub charge_for: Span,
+}
+
 /// A step whose runner was started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunningStep {
@@ -195,6 +221,12 @@ pub struct HostState {
     /// The claims that the host took with that start. It takes them again if they end without its doing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claims: Option<HostClaims>,
+    /// The failure of the host that counts in a rollout, or did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted_failure: Option<CountedFailure>,
+    /// The rollout in which the installed version was proven, while that counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proven_in: Option<ProvenIn>,
     /// True if the proof of `installed` holds: validation passed in this boot, and nothing has
     /// disturbed the version since.
     pub proof_holds: bool,
@@ -260,6 +292,9 @@ pub enum Fact {
         claims: Option<HostClaims>,
         /// Time within which the attempt ends; `None` without a limit.
         within: Option<Span>,
+        /// Time after its proof in which a host that stops working counts as failed; `None` if its
+        /// failures do not count.
+        charge_for: Option<Span>,
     },
     /// The runner of a step is about to be started.
     StepStarted(RunningStep),
@@ -303,6 +338,8 @@ impl HostState {
             in_progress_version: None,
             disturbed_by: None,
             claims: None,
+            counted_failure: None,
+            proven_in: None,
             proof_holds: false,
             attempt: None,
             cycle: None,
@@ -336,6 +373,9 @@ impl HostState {
         self.validate_first =
             self.running.is_some() && self.attempt.as_ref().is_none_or(|attempt| attempt.started);
         self.report_times.clear();
+        if let Some(proven) = &mut self.proven_in {
+            proven.until = boot().plus(proven.charge_for.0);
+        }
         self.repairs.iter_mut().for_each(|at| *at = BootMillis(0));
         if let Some(attempt) = &mut self.attempt {
             for progress in [&mut attempt.prefetch, &mut attempt.apply] {
@@ -382,13 +422,17 @@ impl HostState {
     pub fn record(&mut self, fact: Fact, policy: &Policy, now: Now, jitter: f64) {
         match fact {
             Fact::Concluded(conclusion) => self.conclude(conclusion, policy, now, jitter),
-            Fact::Started { claims, within } => {
+            Fact::Started { claims, within, charge_for } => {
                 self.claims = claims.filter(|claims| !claims.claims.is_empty());
                 if let Some(attempt) = &mut self.attempt {
                     attempt.started = true;
                     attempt.deadline = within.map(|within| Deadline { at: now.boot.plus(within.0), within });
                     self.in_progress_version = Some(attempt.instruction.version.clone());
-                    self.disturbed_by = Some(attempt.instruction.order);
+                    attempt.charge_for = charge_for;
+                    let order = attempt.instruction.order;
+                    self.disturbed_by = Some(order);
+                    self.counted_failure.take_if(|failure| failure.order != order);
+                    self.proven_in.take_if(|proven| proven.order != order);
                     self.proof_holds = false;
                     self.cycle = None;
                     self.validate_first = false;
@@ -431,6 +475,7 @@ impl HostState {
             Conclusion::GaveUp => self.give_up(policy, now),
             Conclusion::Proven { .. } => {
                 if let Some(attempt) = self.attempt.take() {
+                    self.note_proof(&attempt, now);
                     self.set_status(StatusType::apply(), StatusState::Success, None, now);
                     self.installed = Some(attempt.instruction.version);
                     // This result is written once for each host, with the first version that is
@@ -474,7 +519,7 @@ impl HostState {
                 // If an agent was the driver before, the script is now responsible for what it had
                 // begun.
                 self.in_progress_version = None;
-                self.claims = None;
+                (self.claims, self.counted_failure, self.proven_in) = (None, None, None);
                 self.attempt = None;
                 self.cycle = None;
                 self.validation = None;
@@ -537,6 +582,7 @@ impl HostState {
             ended: None,
             last_failure,
             deadline: None,
+            charge_for: None,
             gave_up: false,
         });
         self.note_observed_instruction();
@@ -638,6 +684,9 @@ impl HostState {
             ValidationResult::Failed => self.proof_holds = false,
             _ => {}
         }
+        if proof_is_about_it {
+            self.count_validation(result, cycle.validate.failed.as_ref(), now);
+        }
         self.set_status(StatusType::validation(), state, cycle.validate.failed.as_ref(), now);
         self.validate_first = false;
         if let Some(attempt) = self.attempt.as_mut().filter(|a| a.started && a.ended.is_none()) {
@@ -674,6 +723,7 @@ impl HostState {
         };
         let Some(failure) = local.or(validation_failure) else { return };
         attempt.ended = Some(AttemptEnd { failure, next_at: now.boot.plus(delay) });
+        self.count_attempt(now);
         self.note_result_of_apply(now);
     }
 
@@ -694,6 +744,7 @@ impl HostState {
         attempt.ended = Some(AttemptEnd { failure, next_at: now.boot });
         // A validation from before the start says nothing about what was applied since.
         (self.cycle, self.validation) = (None, None);
+        self.count_attempt(now);
         self.note_result_of_apply(now);
     }
 

@@ -17,7 +17,7 @@ use schema::limit::{Limit, LimitBy};
 use schema::names::{HostName, StatusType, StepName, Token, Version};
 use schema::order::InstructionOrder;
 use schema::plan::{Action, Effect, Reason};
-use schema::records::{Driver, HeldClaim, HostClaims, MachineInfo, Purpose, Report, Wait};
+use schema::records::{Driver, FailureKind, HeldClaim, HostClaims, MachineInfo, Purpose, Report, Wait};
 use schema::steps::{StepEnd, StepPhase};
 use schema::store_trust::{StoreMemory, StoreTrust, WentBack};
 use schema::time::{Backoff, BootMillis, EpochSeconds, Now, Span};
@@ -80,7 +80,7 @@ struct World {
     cannot_record: Option<(String, BootMillis)>,
     settings_untrusted: Option<String>,
     marked_at: i64,
-    commands: BTreeSet<Token>,
+    commands: Commands,
     brakes: BrakesMemory,
     instance: Token,
     published: Published,
@@ -130,7 +130,7 @@ impl World {
             cannot_record: None,
             settings_untrusted: None,
             marked_at: 1,
-            commands: BTreeSet::new(),
+            commands: Commands::default(),
             brakes: BrakesMemory::default(),
             instance: Token::new("i").unwrap(),
             published: Published::default(),
@@ -307,6 +307,8 @@ impl World {
                 .iter()
                 .map(|(kind, (state, record))| ((kind.clone(), *state), record.clone()))
                 .collect();
+            let failure = self.state.failure_change(false);
+            self.state.failure_written(&failure);
         }
         let report = decision.report.clone();
         assert!(report.write_bounded().len() <= schema::records::REPORT_MAX_BYTES);
@@ -770,6 +772,72 @@ fn a_host_that_takes_too_long_gives_up_and_heals_if_it_works_later() {
     }
 }
 
+/// What the host has written or is about to write about its failure: its kind, whether it is healed, and
+/// whether the store knows.
+fn counted(world: &World) -> Option<(FailureKind, bool, bool)> {
+    let failure = world.state.counted_failure.as_ref()?;
+    Some((failure.failed.kind, failure.failed.healed, failure.is_written))
+}
+
+/// Makes the attempt one of a rollout with a failure budget.
+fn budgeted(world: &mut World) {
+    let attempt = world.state.attempt.as_mut().expect("an attempt");
+    attempt.charge_for = Some(Span(Duration::from_secs(3600)));
+}
+
+#[test]
+fn a_failed_attempt_counts_at_once_and_until_the_host_is_proven() {
+    let mut world = settled_at("1");
+    world.fails("packages", 75);
+    world.trigger("2");
+    world.settle();
+    budgeted(&mut world);
+    assert_eq!(counted(&world), None);
+    world.fails("packages", 1);
+    world.pass(Duration::from_secs(16));
+    assert_eq!(counted(&world), Some((FailureKind::Attempt, false, true)), "the next write says so");
+    world.works("packages");
+    world.pass(Duration::from_secs(3600));
+    assert_eq!(world.verdict_str(), "ok");
+    assert_eq!(counted(&world), Some((FailureKind::Attempt, true, true)), "and that it is healed");
+}
+
+#[test]
+fn a_failure_in_a_rollout_without_a_budget_does_not_count() {
+    let mut world = settled_at("1");
+    world.fails("packages", 1);
+    world.trigger("2");
+    world.pass(Duration::from_secs(600));
+    assert_eq!((world.verdict_str(), counted(&world)), ("suspect", None));
+}
+
+#[test]
+fn a_host_that_stops_working_counts_only_soon_after_its_proof() {
+    for (after, counts) in [(600, true), (4000, false)] {
+        let mut world = settled_at("1");
+        world.fails("packages", 75);
+        world.trigger("2");
+        world.settle();
+        budgeted(&mut world);
+        world.works("packages");
+        world.pass(Duration::from_secs(16));
+        assert_eq!(world.published.listing, Some(version("2")));
+        world.pass(Duration::from_secs(after));
+        world.fails("http", 2);
+        world.pass(Duration::from_secs(61));
+        let expected = counts.then_some((FailureKind::Withdrawal, false, true));
+        assert_eq!(counted(&world), expected, "{after} s after the proof");
+        world.works("http");
+        world.pass(Duration::from_secs(61));
+        let healed = counts.then_some((FailureKind::Withdrawal, true, true));
+        assert_eq!((world.published.listing.clone(), counted(&world)), (Some(version("2")), healed));
+        // The next version is another matter.
+        world.trigger("3");
+        world.pass(Duration::from_secs(60));
+        assert_eq!((world.verdict_str(), counted(&world)), ("ok", None));
+    }
+}
+
 #[test]
 fn an_attempt_that_succeeds_in_time_does_not_give_up() {
     let mut world = settled_at("1");
@@ -854,7 +922,7 @@ fn a_host_holds_its_claims_as_long_as_there_is_a_purpose() {
         world.fails("packages", 75);
         world.trigger("2");
         world.settle();
-        world.commands = [run.clone()].into();
+        world.commands.running = [(run.clone(), Vec::new())].into();
         let limit = Limit { by: LimitBy::Fleet, value: schema::names::LimitValue::new("all").unwrap() };
         let held = [(0, true), (1, false)].map(|(number, keep_failed)| {
             let limit =
@@ -885,30 +953,57 @@ fn a_host_holds_its_claims_as_long_as_there_is_a_purpose() {
         limited(world, Duration::ZERO);
         world.advance();
     };
-    let killed = |world: &mut World| world.commands.clear();
-    let unchecked = |world: &mut World| {
-        world.commands.clear();
-        world.state.validation = None;
+    // A validation ended 1 ms after it was seen that the command does not run, or at that time.
+    let ended = |world: &mut World, later: u64| {
+        let validation = world.state.validation.as_mut().expect("a validation");
+        validation.at = BootMillis(1000 + later);
+        world.commands.running.clear();
+        world.commands.ended = [(run.clone(), BootMillis(1000))].into();
+    };
+    let killed = |world: &mut World| ended(world, 1);
+    let unchecked = |world: &mut World| ended(world, 0);
+    let broken = |world: &mut World| {
+        ended(world, 1);
+        world.state.validation.as_mut().expect("a validation").result = ValidationResult::Failed;
+    };
+    // The host was lost, and the command runs.
+    let lost = |world: &mut World| {
+        let claims = world.published.claims.claims.take().expect("claims").claims;
+        world.commands.running = [(run.clone(), claims)].into();
+        world.published.claims.revision = 0;
+        world.state.in_progress_version = None;
+        world.state.attempt = None;
+    };
+    let released = |world: &mut World| {
+        let held = world.published.claims.claims.clone().expect("claims");
+        lost(world);
+        let purposes = Purpose::only_update();
+        let none = HostClaims { claims: Vec::new(), released: true, purposes, ..held };
+        world.published.claims = FoundClaims { claims: Some(none), revision: 8 };
     };
     check(&["update", "command", "reboot"], &goes_on, "same");
-    check(&["update", "command"], &done, "0 of 2, for command");
-    check(&["update", "reboot"], &done, "0 of 2, for reboot");
+    check(&["update", "command"], &done, "1 of 2, for command");
+    check(&["update", "reboot"], &done, "1 of 2, for reboot");
     check(&["update"], &done, "nothing");
     // A host that gave up and still runs a command holds everything.
     check(&["update", "command"], &gave_up, "same");
     check(&["update"], &gave_up, "1 of 1, for update");
-    // A command that was killed counts until the host has been validated.
+    // A command that was killed counts until the host has been validated since.
     check(&["update", "command"], &killed, "1 of 2, for update");
     check(&["command"], &|world| (done(world), killed(world)).0, "nothing");
-    check(&["command"], &|world| (done(world), unchecked(world)).0, "0 of 2, for command");
+    check(&["command"], &|world| (done(world), unchecked(world)).0, "same");
+    check(&["command"], &|world| (done(world), broken(world)).0, "same");
+    // One whose host was lost takes its claims again, unless an operator released them.
+    check(&["command"], &lost, "1 of 2, for command");
+    check(&["command"], &released, "same");
     // A client ends its reboot itself.
-    check(&["reboot"], &|world| (done(world), killed(world)).0, "0 of 2, for reboot");
+    check(&["reboot"], &|world| (done(world), killed(world)).0, "same");
     // A script's update is its own business.
     let by_script = |world: &mut World| {
         world.policy.driver = Driver::External;
         world.state.attempt = None;
         world.state.in_progress_version = None;
-        world.commands.clear();
+        ended(world, 1);
     };
     check(&["update", "command"], &by_script, "1 of 2, for update");
     check(&["command"], &by_script, "nothing");

@@ -32,6 +32,9 @@ pub(super) fn verdict(
     if let Some(Obstacle::Full { limit, .. } | Obstacle::NotItsTurn { limit, .. }) = obstacle {
         return HostVerdict::Waiting { on: WaitingOn::Limit { limit: limit.to_string() } };
     }
+    if let Some(halted @ (Obstacle::Halted(_) | Obstacle::OverBudget { .. })) = obstacle {
+        return HostVerdict::Waiting { on: WaitingOn::Operator { why: halted.to_string() } };
+    }
     running_towards(desired, state).map_or(HostVerdict::Ok, |version| HostVerdict::Running { version })
 }
 
@@ -90,6 +93,8 @@ fn blocked_by_rollout(obstacle: &Obstacle) -> Option<BlockedBy> {
             Some(BlockedBy::Rollout { why: obstacle.to_string() })
         }
         Obstacle::Frozen(_)
+        | Obstacle::Halted(_)
+        | Obstacle::OverBudget { .. }
         | Obstacle::NotRead
         | Obstacle::NoRecord
         | Obstacle::Full { .. }

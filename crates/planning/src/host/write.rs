@@ -12,7 +12,7 @@ use schema::records::{HostClaims, Report, StatusRecord};
 use schema::store_trust::StoreTrust;
 use schema::time::EpochSeconds;
 use schema::writes::claims::FoundClaims;
-use schema::writes::host::{ExpectedKeys, HostWrite, Listing, StartGuard};
+use schema::writes::host::{ExpectedKeys, FailureChange, HostWrite, Listing, StartGuard};
 use schema::writes::{Fence, WriteRefusal};
 use std::collections::BTreeMap;
 
@@ -24,6 +24,7 @@ pub struct StoreWrite {
     listing: Listing,
     statuses: BTreeMap<StatusType, (StatusState, StatusRecord)>,
     claims: Option<HostClaims>,
+    failure: FailureChange,
     report: Report,
     /// What the store held before, as far as the host knows.
     published: Published,
@@ -71,7 +72,9 @@ impl StoreWrite {
         let mut statuses = if is_trusted { state.statuses.clone() } else { BTreeMap::new() };
         statuses.retain(|kind, wanted| !is_in_store(&published.statuses, kind, wanted));
         let (report, claims) = (decision.report.clone(), decision.claims.clone().filter(|_| is_trusted));
-        Some(Self { start, listing, statuses, claims, report, published, is_trusted })
+        let announces = matches!(effect, Effect::Announce { .. });
+        let failure = if is_trusted { state.failure_change(announces) } else { FailureChange::Keep };
+        Some(Self { start, listing, statuses, claims, failure, report, published, is_trusted })
     }
 
     /// Returns the content of the transaction.
@@ -84,6 +87,7 @@ impl StoreWrite {
             listing: self.listing.clone(),
             statuses: statuses.collect(),
             claims: self.claims.clone(),
+            failure: self.failure.clone(),
             report: &self.report,
         }
     }
@@ -103,7 +107,7 @@ impl StoreWrite {
     /// # Errors
     /// Returns a refusal if the store went back before the write.
     pub fn applied(self, state: &mut HostState, revision: i64) -> Result<Published, WriteRefusal> {
-        let Self { listing, statuses, claims, report, mut published, .. } = self;
+        let Self { listing, statuses, claims, failure, report, mut published, .. } = self;
         if let Some(memory) = state.store.as_mut().filter(|_| self.is_trusted) {
             if revision < memory.revision {
                 // The next read shows that the store went back, which this lower revision must not
@@ -113,6 +117,7 @@ impl StoreWrite {
             memory.revision = revision;
             memory.report_revision = Some(revision);
         }
+        state.failure_written(&failure);
         published.report = Some(report);
         published.report_revision = revision;
         if let Some(claims) = claims {

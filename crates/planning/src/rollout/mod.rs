@@ -1,6 +1,7 @@
 //! Rollouts: how many hosts may be unavailable at the same time, and in which order they go. Everything
 //! here is a pure function over what was read at one revision of the store.
 
+mod failures;
 mod holders;
 mod policy;
 mod purpose;
@@ -9,9 +10,10 @@ mod resolve;
 mod tests;
 mod view;
 
+pub use failures::failed_hosts;
 pub use holders::{HolderTask, Holders, mark};
 pub use policy::read_policy;
-pub use purpose::{ClaimAnswer, ClaimRequest, limit_reads, rollout_reads, store_reads};
+pub use purpose::{ClaimAnswer, ClaimRequest, limit_reads, rollout_reads, store_reads, view_for_claims};
 pub use resolve::{resolve, unusable};
 pub use view::{
     LimitView, Need, Obstacle, Permit, RecordTask, RolloutView, Times, first_reads, governs, place,

@@ -16,6 +16,8 @@ struct PolicyFile {
     limit: Vec<LimitTable>,
     lost_after: Option<Span>,
     progress_deadline: Option<Span>,
+    failure_budget: Option<LimitSize>,
+    charge_for: Option<Span>,
 }
 
 #[derive(Deserialize)]
@@ -35,9 +37,9 @@ struct LimitTable {
 pub fn read_policy(file: &str, text: &str) -> Result<RolloutPolicy, SettingsError> {
     let read: PolicyFile = toml::from_str(text).map_err(|error| settings_error(file, text, &error))?;
     let rule = |LimitTable { by, max, values, keep_failed }| LimitRule { by, max, values, keep_failed };
-    let PolicyFile { limit, lost_after, progress_deadline } = read;
+    let PolicyFile { limit, lost_after, progress_deadline, failure_budget, charge_for } = read;
     let limits = limit.into_iter().map(rule).collect();
-    let policy = RolloutPolicy { limits, lost_after, progress_deadline };
+    let policy = RolloutPolicy { limits, lost_after, progress_deadline, failure_budget, charge_for };
     match unusable(&policy) {
         Some(message) => Err(SettingsError { file: file.to_owned(), line: None, message }),
         None => Ok(policy),

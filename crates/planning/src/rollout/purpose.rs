@@ -1,8 +1,7 @@
 //! Claims for something else than an update: a reboot, or a command of an operator. They are held under
 //! the limits of the current rollout; where it has no record, under those that the policy has now.
 
-use super::holders::Holders;
-use super::resolve::limits_of_policy;
+use super::resolve::numbers_of_policy;
 use super::view::{Obstacle, RolloutView, Rules, Times, first_reads, ranges_of_limits, record_of};
 use crate::rollout::Need;
 use schema::instruction::Epoch;
@@ -10,9 +9,11 @@ use schema::keys::{Key, Prefix};
 use schema::limit::Place;
 use schema::names::{HostName, Token};
 use schema::order::InstructionOrder;
-use schema::records::{HeldClaim, HostClaims, LOST_AFTER, PURPOSES_MAX, Purpose, ResolvedLimit};
+use schema::records::{
+    HeldClaim, HostClaims, LOST_AFTER, PURPOSES_MAX, Purpose, REBOOTS_MAX, ResolvedLimit, SCRIPT_INSTANCE,
+};
 use schema::snapshot::KeySnapshot;
-use schema::time::{BootMillis, EpochSeconds};
+use schema::time::{BootMillis, Now};
 use schema::transaction::Transaction;
 use schema::writes::Fence;
 use schema::writes::claims::FoundClaims;
@@ -35,7 +36,7 @@ pub struct ClaimRequest<'a> {
     /// What the transaction compares.
     pub fence: Fence,
     /// The time.
-    pub at: EpochSeconds,
+    pub now: Now,
 }
 
 /// What is to be done about a request.
@@ -43,10 +44,10 @@ pub struct ClaimRequest<'a> {
 pub enum ClaimAnswer {
     /// Nothing: the host holds its claims for this purpose already, or no limit counts it.
     Nothing,
-    /// This transaction takes the claims.
-    Take(Transaction),
-    /// Something stands in the way. The host looks after the holders of the claims, if they are given.
-    Waits(Obstacle, Option<Holders>),
+    /// This transaction takes these claims.
+    Take(Transaction, Vec<HeldClaim>),
+    /// Something stands in the way.
+    Waits(Obstacle),
 }
 
 /// Returns what is read first: the desired version, and what the host holds.
@@ -78,58 +79,74 @@ fn order(found: &KeySnapshot) -> InstructionOrder {
 
 fn rules(order: InstructionOrder, found: &KeySnapshot) -> (Rules, Vec<ResolvedLimit>) {
     if let Some((record, revision)) = record_of(order, found) {
-        return Rules::of_record(record, revision);
+        let (rules, limits) = Rules::of_record(record, revision);
+        // A halt is about the version.
+        return (rules.without_budget(), limits);
     }
-    match limits_of_policy(found) {
-        Ok((limits, times)) => (Rules::Record { revision: 0, refused: None, times }, limits),
-        Err(why) => (Rules::Record { revision: 0, refused: Some(why), times: Times::USUAL }, Vec::new()),
+    let rules = |refused, times| Rules::Record { revision: 0, refused, times, budget: None };
+    match numbers_of_policy(found) {
+        Ok(numbers) => (rules(None, numbers.times), numbers.limits),
+        Err(why) => (rules(Some(why), Times::USUAL), Vec::new()),
     }
 }
 
-/// Returns the view of the limits that a request is held to. `found` is everything that was read.
-fn view(host: &HostName, found: &KeySnapshot) -> RolloutView {
+/// Returns the view of the limits that a request is held to. `found` is everything that was read, `earlier`
+/// the view of the request before.
+pub fn view_for_claims(
+    host: &HostName,
+    found: &KeySnapshot,
+    earlier: Option<&RolloutView>,
+    now: BootMillis,
+) -> RolloutView {
     let order = order(found);
     let (rules, limits) = rules(order, found);
-    RolloutView::with_rules(host, (order, LAST), (rules, &limits), found, BootMillis(0))
+    RolloutView::with_rules(host, (order, LAST), (rules, &limits), found, now).after(earlier)
 }
 
 impl ClaimRequest<'_> {
-    /// Returns what is to be done. `found` is everything that was read.
-    pub fn answer(&self, found: &KeySnapshot) -> ClaimAnswer {
+    /// True for claims that another agent took under this name. A script's are the host's own.
+    fn is_of_earlier_life(&self, held: &HostClaims) -> bool {
+        let is_own = held.instance == *self.instance || held.instance.as_str() == SCRIPT_INSTANCE;
+        !held.claims.is_empty() && !is_own
+    }
+
+    /// Returns what is to be done. `found` is everything that was read, and the view follows from it.
+    pub fn answer(&self, view: &RolloutView, found: &KeySnapshot) -> ClaimAnswer {
         let held = FoundClaims::read(self.host, found);
+        if held.claims.as_ref().is_some_and(|held| self.is_of_earlier_life(held)) {
+            let why = "the host holds claims of an earlier installation until it is proven";
+            return ClaimAnswer::Waits(Obstacle::Unusable(why.into()));
+        }
         let is_held =
             |claims: &HostClaims| !claims.claims.is_empty() && claims.purposes.contains(self.purpose);
         if held.claims.as_ref().is_some_and(is_held) {
             return ClaimAnswer::Nothing;
         }
-        let view = view(self.host, found);
-        let permit = match view.permit(&held, Need::Claims, BootMillis(0)) {
+        let permit = match view.permit(&held, Need::Claims, self.now.boot) {
             Ok(permit) => permit,
-            Err(obstacle) => return ClaimAnswer::Waits(obstacle, view.holders()),
+            Err(obstacle) => return ClaimAnswer::Waits(obstacle),
         };
         let taken = permit.claims.unwrap_or_default();
         let of_other_limit = |claim: &&HeldClaim| taken.iter().all(|taken| taken.limit != claim.limit);
         let kept: Vec<HeldClaim> = held.held().iter().filter(of_other_limit).cloned().collect();
-        // A host that gave up its update goes on counting; one that runs a command does not.
-        let is_for_update = held.claims.as_ref().is_some_and(HostClaims::is_for_update);
-        let taken = taken
-            .into_iter()
-            .map(|claim| HeldClaim { keep_failed: claim.keep_failed && is_for_update, ..claim });
-        let claims: Vec<HeldClaim> = taken.chain(kept).collect();
+        let claims: Vec<HeldClaim> = taken.into_iter().chain(kept).collect();
         if claims.is_empty() {
             return ClaimAnswer::Nothing;
         }
         let before = held.claims.clone().filter(|before| !before.claims.is_empty());
         let lost_after = permit.times.map_or(LOST_AFTER, |times| times.lost_after);
         let base = before.unwrap_or_else(|| {
-            let none = HostClaims::none(self.instance.clone(), view.order, self.at);
+            let none = HostClaims::none(self.instance.clone(), view.order, self.now.wall);
             let (ticket, released) = (held.ticket().cloned(), held.claims.is_some_and(|held| held.released));
             HostClaims { purposes: BTreeSet::new(), ticket, released, lost_after, ..none }
         });
         let mut new = HostClaims { claims, lost: false, ..base };
-        if new.purposes.len() >= PURPOSES_MAX {
-            let why = format!("the host holds its claims for {PURPOSES_MAX} purposes already");
-            return ClaimAnswer::Waits(Obstacle::Unusable(why), None);
+        let reboots = new.purposes.iter().filter(|purpose| matches!(purpose, Purpose::Reboot(_))).count();
+        let is_reboot = matches!(self.purpose, Purpose::Reboot(_));
+        if new.purposes.len() >= PURPOSES_MAX || is_reboot && reboots >= REBOOTS_MAX {
+            let why =
+                "the host holds its claims for too many others already; `orchestrate claims` names them";
+            return ClaimAnswer::Waits(Obstacle::Unusable(why.into()));
         }
         new.purposes.insert(self.purpose.clone());
         let target = found.get(&Key::CurrentVersion);
@@ -140,6 +157,7 @@ impl ClaimRequest<'_> {
             roster_revision: view.roster_revision,
             rollout: Some(permit.guard),
         };
-        ClaimAnswer::Take(take_claims(self.host, self.fence, &guard, &new, found))
+        let taken = new.claims.clone();
+        ClaimAnswer::Take(take_claims(self.host, self.fence, &guard, &new, found), taken)
     }
 }

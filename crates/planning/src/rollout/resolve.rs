@@ -3,10 +3,11 @@
 use super::view::Times;
 use schema::codec;
 use schema::keys::Key;
+use schema::limit::LimitBy;
 use schema::names::{LimitValue, Version};
 use schema::records::{
-    LOST_AFTER, LimitRule, LimitSize, PROGRESS_DEADLINE, RECORD_BYTES_MAX, ResolvedLimit, RolloutPolicy,
-    RolloutRecord, RosterEntry,
+    CHARGE_FOR, LOST_AFTER, LimitRule, LimitSize, PROGRESS_DEADLINE, RECORD_BYTES_MAX, ResolvedLimit,
+    RolloutPolicy, RolloutRecord, RosterEntry,
 };
 use schema::snapshot::KeySnapshot;
 use schema::time::{EpochSeconds, Span};
@@ -17,11 +18,12 @@ use std::time::Duration;
 /// revision. A policy that cannot be used gives a record that lets no host start, and says why.
 pub fn resolve(version: &Version, found: &KeySnapshot, at: EpochSeconds) -> RolloutRecord {
     let none = |refused| RolloutRecord { refused, ..RolloutRecord::new(version.clone(), at) };
-    let (limits, Times { lost_after, progress_deadline }) = match limits_of_policy(found) {
-        Ok(found) => found,
+    let PolicyNumbers { limits, times, budget } = match numbers_of_policy(found) {
+        Ok(numbers) => numbers,
         Err(why) => return none(Some(why)),
     };
-    let record = RolloutRecord { limits, lost_after, progress_deadline, ..none(None) };
+    let Times { lost_after, progress_deadline, charge_for } = times;
+    let record = RolloutRecord { limits, lost_after, progress_deadline, charge_for, budget, ..none(None) };
     let bytes = codec::write(&record).len();
     if bytes > RECORD_BYTES_MAX {
         let why = format!(
@@ -32,12 +34,19 @@ pub fn resolve(version: &Version, found: &KeySnapshot, at: EpochSeconds) -> Roll
     record
 }
 
-/// Returns the limits of the policy with numbers, and its times. `found` holds the policy and the whole
-/// roster.
+/// What a policy says, with numbers.
+pub(super) struct PolicyNumbers {
+    pub(super) limits: Vec<ResolvedLimit>,
+    pub(super) times: Times,
+    /// How many failed hosts are tolerated.
+    pub(super) budget: Option<u32>,
+}
+
+/// Returns what the policy says. `found` holds the policy and the whole roster.
 ///
 /// # Errors
 /// Returns why the policy cannot be used.
-pub(super) fn limits_of_policy(found: &KeySnapshot) -> Result<(Vec<ResolvedLimit>, Times), String> {
+pub(super) fn numbers_of_policy(found: &KeySnapshot) -> Result<PolicyNumbers, String> {
     let policy: RolloutPolicy = match found.get(&Key::RolloutPolicy) {
         Some(entry) => codec::read(&entry.value)
             .map_err(|error| format!("the rollout policy cannot be read: {error}"))?,
@@ -56,8 +65,11 @@ pub(super) fn limits_of_policy(found: &KeySnapshot) -> Result<(Vec<ResolvedLimit
     let times = Times {
         lost_after: policy.lost_after.unwrap_or(LOST_AFTER),
         progress_deadline: policy.progress_deadline.unwrap_or(PROGRESS_DEADLINE),
+        charge_for: policy.charge_for.unwrap_or(CHARGE_FOR),
     };
-    Ok((limits, times))
+    let count = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
+    let budget = policy.failure_budget.map(|budget| budget.of(count));
+    Ok(PolicyNumbers { limits, times, budget })
 }
 
 /// Largest number of limits in a policy: a start has three operations for each.
@@ -69,10 +81,21 @@ const TIMES: [Span; 2] = [Span(Duration::from_secs(5)), Span(Duration::from_secs
 /// Returns why a policy cannot be used; `None` if it can.
 pub fn unusable(policy: &RolloutPolicy) -> Option<String> {
     let [shortest, longest] = TIMES;
-    for (name, span) in [("lost_after", policy.lost_after), ("progress_deadline", policy.progress_deadline)] {
+    let spans = [
+        ("lost_after", policy.lost_after),
+        ("progress_deadline", policy.progress_deadline),
+        ("charge_for", policy.charge_for),
+    ];
+    for (name, span) in spans {
         if let Some(span) = span.filter(|span| !(shortest..=longest).contains(span)) {
             return Some(format!("{name} is {span}; it must be from {shortest} to {longest}"));
         }
+    }
+    // Otherwise all hosts could fail at the same time before the first failure counts.
+    if policy.failure_budget.is_some() && !policy.limits.iter().any(|rule| rule.by == LimitBy::Fleet) {
+        return Some(
+            "failure_budget needs a limit by fleet: it bounds how many hosts can fail at once".into(),
+        );
     }
     if policy.limits.len() > LIMITS_MAX {
         return Some(format!(

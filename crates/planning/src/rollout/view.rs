@@ -3,6 +3,7 @@
 //!
 //! This file is long because the answers to these questions must agree.
 
+use super::failures::{self, Budget, Failures};
 use schema::codec;
 use schema::digest::Digest;
 use schema::freeze::FreezeScope;
@@ -12,11 +13,12 @@ use schema::limit::{Limit, Place};
 use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
 use schema::records::{
-    HeldClaim, LOST_AFTER, LimitClaim, PROGRESS_DEADLINE, ResolvedLimit, RolloutPolicy, RolloutRecord,
-    RosterEntry,
+    CHARGE_FOR, Halt, HeldClaim, LOST_AFTER, LimitClaim, PROGRESS_DEADLINE, ResolvedLimit, RolloutPolicy,
+    RolloutRecord, RosterEntry,
 };
 use schema::snapshot::KeySnapshot;
-use schema::time::{BootMillis, Span};
+use schema::time::{BootMillis, EpochSeconds, Span};
+use schema::transaction::Transaction;
 use schema::writes::claims::{FoundClaims, RolloutGuard};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -50,6 +52,15 @@ pub enum Obstacle {
     Refused(String),
     /// What the store says about the host itself cannot be used: its roster entry, a label or its claims.
     Unusable(String),
+    /// The rollout is halted.
+    Halted(String),
+    /// More hosts failed than the rollout tolerates. Whoever sees it halts the rollout.
+    OverBudget {
+        /// How many hosts failed.
+        failed: usize,
+        /// How many are tolerated.
+        budget: u32,
+    },
     /// As many hosts are unavailable as the limit allows.
     Full {
         /// The limit.
@@ -80,6 +91,10 @@ impl fmt::Display for Obstacle {
             Self::NotRead => f.write_str("the limits of the rollout are being read"),
             Self::NoRecord => f.write_str("the record of the rollout is not written yet"),
             Self::Refused(why) | Self::Unusable(why) => f.write_str(why),
+            Self::Halted(why) => write!(f, "the rollout is halted: {why}"),
+            Self::OverBudget { failed, budget } => {
+                write!(f, "the rollout is halted: {}", failures::over_budget(*failed, *budget))
+            }
             Self::Full { limit, max: 0, .. } => write!(f, "the limit of {limit} is 0"),
             Self::Full { limit, max, used, holders } => {
                 write!(f, "{used} of at most {max} hosts of {limit} are unavailable: ")?;
@@ -104,9 +119,11 @@ impl fmt::Display for Obstacle {
 pub enum Need {
     /// The host is available, or tries the same instruction again: it needs a claim of each limit.
     Claims,
-    /// The host is not available to anybody: it never ran a version, or its old version is gone and a newer
-    /// instruction came. It needs no claim, and keeps those that it has.
+    /// The old version of the host is gone and a newer instruction came. It needs no claim, and keeps those
+    /// that it has.
     Nothing,
+    /// The host never ran a version, so nobody misses it. It needs no claim, and its failure is its own.
+    New,
 }
 
 /// What a host that may start takes.
@@ -120,6 +137,8 @@ pub struct Permit {
     pub claims: Option<Vec<HeldClaim>>,
     /// The times of the rollout; `None` if no record governs it.
     pub times: Option<Times>,
+    /// True if a failure of the host counts against the budget of the rollout.
+    pub counts_failure: bool,
 }
 
 /// One limit that counts a host.
@@ -171,7 +190,8 @@ impl LimitView {
         let ahead = self.ahead.len().saturating_sub(self.passed(now));
         if self.ahead.is_empty() {
             // Nobody waits, so nothing orders the hosts that come now: they spread over the free numbers.
-            return Ok(free[place.0 as usize % free.len()]);
+            let spread = Digest::default().text(host.as_str()).number(u64::from(place.0)).finish();
+            return Ok(free[(spread % free.len() as u64) as usize]);
         }
         free.get(ahead).copied().ok_or(Obstacle::NotItsTurn { limit: self.limit.clone(), ahead })
     }
@@ -184,6 +204,8 @@ pub struct Times {
     pub lost_after: Span,
     /// Time within which the attempt ends.
     pub progress_deadline: Span,
+    /// Time after its proof in which a host that stops working counts as failed.
+    pub charge_for: Span,
 }
 
 /// The rules of a rollout.
@@ -194,26 +216,40 @@ pub(super) enum Rules {
     /// A policy does, and the record is not written yet.
     NoRecord,
     /// The record, or what it would say: then the revision is 0.
-    Record { revision: i64, refused: Option<String>, times: Times },
+    Record { revision: i64, refused: Option<String>, times: Times, budget: Option<Budget> },
 }
 
 impl Times {
     /// The times where no policy says others.
-    pub(super) const USUAL: Self = Self { lost_after: LOST_AFTER, progress_deadline: PROGRESS_DEADLINE };
+    pub(super) const USUAL: Self =
+        Self { lost_after: LOST_AFTER, progress_deadline: PROGRESS_DEADLINE, charge_for: CHARGE_FOR };
 }
 
 impl Rules {
     /// Returns what a record says.
     pub(super) fn of_record(record: Read<RolloutRecord>, revision: i64) -> (Self, Vec<ResolvedLimit>) {
         match record {
-            Ok(RolloutRecord { refused, limits, lost_after, progress_deadline, .. }) => {
-                let times = Times { lost_after, progress_deadline };
-                (Self::Record { revision, refused, times }, limits)
+            Ok(record) => {
+                let budget = Budget::of_record(&record);
+                let RolloutRecord { refused, limits, lost_after, progress_deadline, charge_for, .. } = record;
+                let times = Times { lost_after, progress_deadline, charge_for };
+                (Self::Record { revision, refused, times, budget }, limits)
             }
             Err(error) => {
                 let why = format!("the record of the rollout cannot be read: {error}");
-                (Self::Record { revision, refused: Some(why), times: Times::USUAL }, Vec::new())
+                let (refused, times) = (Some(why), Times::USUAL);
+                (Self::Record { revision, refused, times, budget: None }, Vec::new())
             }
+        }
+    }
+
+    /// Returns the rules without the budget for failures.
+    pub(super) fn without_budget(self) -> Self {
+        match self {
+            Self::Record { revision, refused, times, .. } => {
+                Self::Record { revision, refused, times, budget: None }
+            }
+            other => other,
         }
     }
 }
@@ -246,6 +282,7 @@ pub struct RolloutView {
     frozen: Option<FrozenBy>,
     policy_revision: i64,
     rules: Rules,
+    failures: Failures,
     /// Why the host can be counted by no limit and matched by no freeze.
     unusable: Option<String>,
     limits: Vec<LimitView>,
@@ -253,9 +290,7 @@ pub struct RolloutView {
 
 /// The first part of what a view is made from: single keys and ranges.
 pub fn first_reads(host: &HostName, order: InstructionOrder) -> (Vec<Key>, Vec<Prefix>) {
-    let record = Key::RolloutRecord(order);
-    let keys = vec![Key::RolloutPolicy, record, Key::Resolving(order), Key::Host(host.clone())];
-    (keys, vec![Prefix::Freezes])
+    (vec![Key::RolloutPolicy, Key::Host(host.clone())], vec![Prefix::Freezes, Prefix::Rollout(order)])
 }
 
 /// The second part: the claims and the queues of the limits that count the host. `found` is the first
@@ -310,7 +345,12 @@ impl RolloutView {
             None if governs(order, found) => (Rules::NoRecord, Vec::new()),
             None => (Rules::None, Vec::new()),
         };
-        Self::with_rules(host, (order, place(host, version)), (rules, &limits), found, now)
+        let failures = match &rules {
+            Rules::Record { budget, .. } => Failures::read(order, *budget, found),
+            _ => Failures::default(),
+        };
+        let view = Self::with_rules(host, (order, place(host, version)), (rules, &limits), found, now);
+        Self { failures, ..view }
     }
 
     /// Makes the view of a host to which these rules and limits apply.
@@ -336,6 +376,7 @@ impl RolloutView {
             frozen,
             policy_revision: found.revision_of(&Key::RolloutPolicy),
             rules,
+            failures: Failures::default(),
             unusable,
             limits: Vec::new(),
         };
@@ -411,21 +452,30 @@ impl RolloutView {
         if let Some(frozen) = &self.frozen {
             return Err(Obstacle::Frozen(frozen.clone()));
         }
-        let (record_revision, times) = match &self.rules {
-            Rules::None => (0, None),
+        let (record_revision, times, budget) = match &self.rules {
+            Rules::None => (0, None, None),
             Rules::NoRecord => return Err(Obstacle::NoRecord),
             Rules::Record { refused: Some(why), .. } => return Err(Obstacle::Refused(why.clone())),
-            Rules::Record { revision, refused: None, times } => (*revision, Some(*times)),
+            Rules::Record { revision, refused: None, times, budget } => (*revision, Some(*times), *budget),
         };
+        if let Some(why) = self.failures.halted() {
+            return Err(Obstacle::Halted(why.to_owned()));
+        }
+        // A host that is not available anyway is held by a halt alone, so that a fix can reach it.
+        if let Some((failed, budget)) = self.failures.over_budget().filter(|_| need == Need::Claims) {
+            return Err(Obstacle::OverBudget { failed, budget });
+        }
+        let counts_failure = budget.is_some() && need != Need::New;
         let mut guard = RolloutGuard {
             order: self.order,
             record_revision,
             policy_revision: self.policy_revision,
             limits: Vec::new(),
+            counted_at: budget.filter(|_| need == Need::Claims).map(|_| self.revision),
         };
-        if need == Need::Nothing {
-            let claims = held.held().to_vec();
-            return Ok(Permit { need, guard, claims: held.claims.as_ref().map(|_| claims), times });
+        if need != Need::Claims {
+            let claims = held.claims.as_ref().map(|_| held.held().to_vec());
+            return Ok(Permit { need, guard, claims, times, counts_failure });
         }
         let mut claims = Vec::new();
         for view in &self.limits {
@@ -441,7 +491,14 @@ impl RolloutView {
             claims.push(HeldClaim { limit: view.limit.clone(), number, keep_failed: view.keep_failed });
         }
         let changes = !claims.is_empty() || held.claims.is_some();
-        Ok(Permit { need, guard, claims: changes.then_some(claims), times })
+        Ok(Permit { need, guard, claims: changes.then_some(claims), times, counts_failure })
+    }
+
+    /// Returns the transaction that halts the rollout, if too many hosts failed and nobody has halted it.
+    pub fn halt(&self, by: String, at: EpochSeconds) -> Option<Transaction> {
+        let Rules::Record { revision, .. } = &self.rules else { return None };
+        let why = self.failures.reason_to_halt()?;
+        Some(schema::writes::rollout::halt(self.order, *revision, &Halt { at, by, why }))
     }
 
     /// Returns when a host that waits for its turn may pass over another one.
@@ -495,7 +552,9 @@ fn limit_view(
                 let claim = codec::read::<LimitClaim>(&entry.value).ok();
                 holders.insert(number, claim.map(|claim| claim.host));
             }
-            Ok(Key::Ticket(_, of, place, host)) if of == limit && (place, host.clone()) < *own => {
+            Ok(Key::Ticket(_, of, place, host))
+                if of == limit && host != own.1 && (place, host.clone()) < *own =>
+            {
                 ahead.push((place, host));
             }
             _ => {}

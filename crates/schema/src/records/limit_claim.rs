@@ -34,6 +34,10 @@ pub enum Purpose {
 
 /// Largest number of purposes of one host.
 pub const PURPOSES_MAX: usize = 16;
+/// Largest number of clients for whose reboots one host holds claims.
+pub const REBOOTS_MAX: usize = 4;
+/// Stands for the agent in the claims that a script took.
+pub const SCRIPT_INSTANCE: &str = "script";
 
 const UPDATE: &str = "update";
 const REBOOT: &str = "reboot/";
@@ -117,7 +121,7 @@ pub struct HeldClaim {
     pub limit: Limit,
     /// The number in the limit.
     pub number: u32,
-    /// True if a host that gave up goes on holding it.
+    /// True if a host that gave up, or was lost, goes on holding it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep_failed: bool,
 }
@@ -199,9 +203,6 @@ impl HostClaims {
         if self.purposes.is_empty() {
             self.claims.clear();
             self.purposes = Purpose::only_update();
-        }
-        if !self.purposes.contains(&Purpose::Update) {
-            self.claims.iter_mut().for_each(|claim| claim.keep_failed = false);
         }
     }
 

@@ -2,6 +2,7 @@
 //! not know, and accept the plain text of the original tool where it wrote one.
 
 mod event;
+mod failed;
 mod freeze;
 mod limit_claim;
 mod live;
@@ -17,9 +18,11 @@ mod store;
 mod wait;
 
 pub use event::{EVENT_TEXT_MAX_BYTES, Event};
+pub use failed::{FailedHost, FailureKind, Halt};
 pub use freeze::Freeze;
 pub use limit_claim::{
-    HeldClaim, HostClaims, LOST_AFTER, LimitClaim, LostMark, PURPOSES_MAX, Purpose, Ticket,
+    HeldClaim, HostClaims, LOST_AFTER, LimitClaim, LostMark, PURPOSES_MAX, Purpose, REBOOTS_MAX,
+    SCRIPT_INSTANCE, Ticket,
 };
 pub use live::{Driver, LiveClaim};
 pub use machine::{CERTIFICATE_WARNING, MachineInfo, certificate_warning};
@@ -30,7 +33,8 @@ pub use report::{
 };
 pub use requests::{DropStaleRequest, RetryRequest};
 pub use rollout::{
-    LimitRule, LimitSize, PROGRESS_DEADLINE, RECORD_BYTES_MAX, ResolvedLimit, RolloutPolicy, RolloutRecord,
+    CHARGE_FOR, LimitRule, LimitSize, PROGRESS_DEADLINE, RECORD_BYTES_MAX, ResolvedLimit, RolloutPolicy,
+    RolloutRecord,
 };
 pub use roster::RosterEntry;
 pub use service::{

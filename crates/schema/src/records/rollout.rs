@@ -24,6 +24,25 @@ pub struct RolloutPolicy {
     /// Time within which an attempt ends; without it, [`PROGRESS_DEADLINE`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress_deadline: Option<Span>,
+    /// Number of failed hosts that a rollout tolerates; one more halts it. Without it, nothing halts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_budget: Option<LimitSize>,
+    /// Time after its proof in which a host that stops working counts as failed; without it,
+    /// [`CHARGE_FOR`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charge_for: Option<Span>,
+}
+
+/// Time after its proof in which a host that stops working counts as failed, where the policy does not say
+/// another.
+pub const CHARGE_FOR: Span = Span(Duration::from_secs(60 * 60));
+
+fn charge_for() -> Span {
+    CHARGE_FOR
+}
+
+fn is_usual_charge_for(span: &Span) -> bool {
+    *span == CHARGE_FOR
 }
 
 /// Time after its start within which an attempt ends, where the policy does not say another.
@@ -131,6 +150,20 @@ pub struct RolloutRecord {
     /// Time after its start within which an attempt ends. A host that needs longer gives up.
     #[serde(default = "progress_deadline", skip_serializing_if = "is_usual_deadline")]
     pub progress_deadline: Span,
+    /// Number of failed hosts that the rollout tolerates; `None` without a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<u32>,
+    /// Only failures that were first written after this revision count. An operator who resumes a halted
+    /// rollout sets it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub counted_from: i64,
+    /// Time after its proof in which a host that stops working counts as failed.
+    #[serde(default = "charge_for", skip_serializing_if = "is_usual_charge_for")]
+    pub charge_for: Span,
+}
+
+fn is_zero(revision: &i64) -> bool {
+    *revision == 0
 }
 
 /// Largest record, in bytes.
@@ -167,8 +200,17 @@ impl ResolvedLimit {
 impl RolloutRecord {
     /// Returns the record of a rollout without limits.
     pub fn new(version: Version, at: EpochSeconds) -> Self {
-        let (lost_after, progress_deadline) = (super::LOST_AFTER, PROGRESS_DEADLINE);
-        Self { version, at, limits: Vec::new(), refused: None, lost_after, progress_deadline }
+        Self {
+            version,
+            at,
+            limits: Vec::new(),
+            refused: None,
+            lost_after: super::LOST_AFTER,
+            progress_deadline: PROGRESS_DEADLINE,
+            budget: None,
+            counted_from: 0,
+            charge_for: CHARGE_FOR,
+        }
     }
 
     /// Returns how many hosts of a limit may be unavailable; `None` if the rollout does not limit them.

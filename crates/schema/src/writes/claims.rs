@@ -74,15 +74,25 @@ pub struct RolloutGuard {
     pub policy_revision: i64,
     /// The limits of which the host takes a new claim, and how many hosts of each may be unavailable.
     pub limits: Vec<(Limit, u32)>,
+    /// The revision at which the failed hosts were counted: none may have been written since. `None` if
+    /// they do not matter.
+    pub counted_at: Option<i64>,
 }
 
 impl RolloutGuard {
     /// Adds the comparisons.
     pub(super) fn add_to(&self, transaction: &mut Transaction) {
-        let Self { order, record_revision, policy_revision, limits } = self;
+        let Self { order, record_revision, policy_revision, limits, counted_at } = self;
         transaction.compares.push(Compare::Revision(Key::RolloutRecord(*order), *record_revision));
         if *record_revision == 0 {
             transaction.compares.push(Compare::Revision(Key::RolloutPolicy, *policy_revision));
+        } else {
+            transaction.compares.push(Compare::absent(Key::Halt(*order)));
+        }
+        if let Some(counted_at) = counted_at {
+            let failed = Prefix::FailedOf(*order);
+            transaction.compares.push(Compare::NoneNewer(failed.clone(), *counted_at));
+            transaction.read_ranges.push(failed);
         }
         for (limit, max) in limits {
             let (limit, from) = (limit.clone(), *max);
@@ -92,8 +102,8 @@ impl RolloutGuard {
     }
 
     /// Returns the keys from which [`Self::is_broken`] judges.
-    pub(super) fn keys(&self) -> [Key; 2] {
-        [Key::RolloutRecord(self.order), Key::RolloutPolicy]
+    pub(super) fn keys(&self) -> [Key; 3] {
+        [Key::RolloutRecord(self.order), Key::RolloutPolicy, Key::Halt(self.order)]
     }
 
     /// True if a comparison does not hold in what was found. `claims` are those that the host wants.
@@ -106,6 +116,13 @@ impl RolloutGuard {
         let record = found.revision_of(&Key::RolloutRecord(self.order));
         let policy = found.revision_of(&Key::RolloutPolicy);
         if record != self.record_revision || record == 0 && policy != self.policy_revision {
+            return true;
+        }
+        let is_newer = |(key, entry): (&String, &crate::snapshot::Entry)| {
+            let is_failed = matches!(Key::parse(key), Ok(Key::Failed(order, _)) if order == self.order);
+            is_failed && self.counted_at.is_some_and(|counted_at| entry.mod_revision > counted_at)
+        };
+        if found.get(&Key::Halt(self.order)).is_some() || found.entries.iter().any(is_newer) {
             return true;
         }
         let is_of_other = |entry: &crate::snapshot::Entry| {

@@ -9,7 +9,8 @@ use crate::freeze::FreezeScope;
 use crate::frozen::FrozenBy;
 use crate::keys::{Key, Prefix, StatusState};
 use crate::names::{HostName, StatusType, Version};
-use crate::records::{HostClaims, Report, StatusRecord};
+use crate::order::InstructionOrder;
+use crate::records::{FailedHost, HostClaims, Report, StatusRecord};
 use crate::snapshot::{Entry, KeySnapshot};
 use crate::time::EpochSeconds;
 use crate::transaction::{Compare, Transaction};
@@ -41,8 +42,21 @@ pub struct HostWrite<'a> {
     pub statuses: Vec<(StatusType, StatusState, StatusRecord)>,
     /// The claims and the ticket that the host has from now on; `None` if they do not change.
     pub claims: Option<HostClaims>,
+    /// Change of the failure of the host in a rollout.
+    pub failure: FailureChange,
     /// Report to write with the transaction.
     pub report: &'a Report,
+}
+
+/// What a transaction does with the failure of its host in a rollout.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FailureChange {
+    /// Leaves it unchanged.
+    Keep,
+    /// Writes that the host failed, or that it is healed.
+    Put(InstructionOrder, FailedHost),
+    /// Deletes what others wrote: the host is proven.
+    Delete(InstructionOrder),
 }
 
 /// What the start transaction compares: that the host is still asked to start, and that nothing
@@ -132,6 +146,13 @@ impl HostWrite<'_> {
         }
         for status in &self.statuses {
             add_status(&mut transaction, self.host, status, 0);
+        }
+        match &self.failure {
+            FailureChange::Keep => {}
+            FailureChange::Put(order, failed) => {
+                transaction.put(Key::Failed(*order, self.host.clone()), codec::write(failed), 0);
+            }
+            FailureChange::Delete(order) => transaction.delete(Key::Failed(*order, self.host.clone())),
         }
         if let Some(new) = &self.claims {
             let change = ClaimsChange { host: self.host, new, old: &expected.claims };

@@ -6,7 +6,7 @@ use crate::codec;
 use crate::keys::Key;
 use crate::limit::Limit;
 use crate::names::HostName;
-use crate::records::{HostClaims, LostMark};
+use crate::records::{FailedHost, FailureKind, HostClaims, LostMark};
 use crate::snapshot::KeySnapshot;
 use crate::transaction::{Compare, Transaction};
 
@@ -20,15 +20,26 @@ pub fn mark_lost(host: &HostName, mark: &LostMark, timer: i64, found: &KeySnapsh
     transaction
 }
 
-/// Returns the transaction that ends the claims of a lost host; `None` if they cannot be read. Claims
-/// that count failed hosts stay. `found` holds `claimed`, mark
+/// Returns the transaction that ends the claims of a lost host, which counts as failed in its rollout; `None`
+/// if they cannot be read. Claims that count failed hosts stay. `found` holds `claimed`, mark
 /// and timer of the host.
 pub fn end_claims(host: &HostName, found: &KeySnapshot) -> Option<Transaction> {
     let old = FoundClaims::read(host, found);
     let before = old.claims.clone()?;
     let claims = before.claims.iter().filter(|claim| claim.keep_failed).cloned().collect();
+    let failed = before.is_for_update().then(|| {
+        let reason = format!("its agent did not run for {}", before.lost_after);
+        let mark = found.get(&Key::LostMark(host.clone()));
+        let mark = mark.and_then(|entry| codec::read::<LostMark>(&entry.value).ok());
+        let at = mark.map_or(before.since, |mark| mark.at);
+        FailedHost { at, kind: FailureKind::Lost, reason, healed: false }
+    });
+    let order = before.rollout;
     let new = HostClaims { claims, ticket: None, lost: true, ..before };
     let mut transaction = if_absent("end the claims of a lost host", host, found);
+    if let Some(failed) = failed {
+        transaction.put(Key::Failed(order, host.clone()), codec::write(&failed), 0);
+    }
     // A restored store uses its revisions again.
     if let Some(entry) = found.get(&Key::LostMark(host.clone())) {
         transaction.compares.push(Compare::Value(Key::LostMark(host.clone()), entry.value.clone()));

@@ -4,9 +4,10 @@
 use super::add_status;
 use super::claims::{ClaimsChange, FoundClaims};
 use super::host::StartGuard;
+use crate::codec;
 use crate::keys::{Key, StatusState};
 use crate::names::{HostName, StatusType, Version};
-use crate::records::{HostClaims, Purpose, StatusRecord};
+use crate::records::{FailedHost, HostClaims, Purpose, StatusRecord};
 use crate::snapshot::KeySnapshot;
 use crate::time::EpochSeconds;
 use crate::transaction::{Compare, Operation, Transaction};
@@ -52,14 +53,15 @@ impl OneShot {
         transaction
     }
 
-    /// Adds to a transaction of this host that its update ends: it releases its claims, or after a failure
+    /// Adds to a transaction of this host that its update ends, with a failure or without: it releases its claims, or after a failure
     /// those that do not count failed hosts, unless it holds them for something else too. `found` holds the
     /// claims that it has.
-    pub fn release(&self, transaction: &mut Transaction, has_failed: bool, found: &KeySnapshot) {
+    pub fn release(&self, transaction: &mut Transaction, failed: Option<&FailedHost>, found: &KeySnapshot) {
+        let has_failed = failed.is_some();
         let held = FoundClaims::read(&self.host, found);
         let Some(mut claims) = held.claims.clone() else { return };
         if claims.purposes.iter().any(|purpose| *purpose != Purpose::Update) {
-            if !has_failed {
+            if !has_failed || claims.claims.iter().all(|claim| !claim.keep_failed) {
                 claims.end(&Purpose::Update);
             }
         } else {
@@ -67,6 +69,14 @@ impl OneShot {
         }
         claims.ticket = None;
         claims.released = false;
+        if let Some(order) = held.claims.as_ref().filter(|held| held.is_for_update()).map(|held| held.rollout)
+        {
+            let key = Key::Failed(order, self.host.clone());
+            match failed {
+                Some(failed) => transaction.put(key, codec::write(failed), 0),
+                None => transaction.delete(key),
+            }
+        }
         if Some(&claims) != held.claims.as_ref() {
             ClaimsChange { host: &self.host, new: &claims, old: &held }.add_to(transaction);
         }

@@ -9,14 +9,15 @@ use crate::codec;
 use crate::keys::Key;
 use crate::names::HostName;
 use crate::order::InstructionOrder;
-use crate::records::{RolloutPolicy, RolloutRecord, StoreIdentity};
+use crate::records::{Halt, RolloutPolicy, RolloutRecord, StoreIdentity};
 use crate::snapshot::KeySnapshot;
 use crate::transaction::{Compare, Transaction};
+use std::collections::BTreeMap;
 
 /// How many records are kept.
 const RECORDS_KEPT: usize = 100;
-/// How many old records one transaction deletes at most.
-const RECORDS_TO_DELETE: usize = 10;
+/// How many keys of older rollouts one transaction deletes at most.
+const KEYS_TO_DELETE: usize = 50;
 
 /// Returns the transaction that writes the policy, if it is still as it was found. In a store without
 /// brakes it also marks the store, so that older agents start nothing; `identity` is what was found.
@@ -53,8 +54,8 @@ pub fn record_keys(order: InstructionOrder) -> [Key; 5] {
 }
 
 /// Returns the transaction that writes the record of a rollout, unless there is one. Policy, desired
-/// version and identity must be as found. `rollouts` are the keys of all rollouts: the oldest records are
-/// deleted.
+/// version and identity must be as found. `rollouts` are the keys of all rollouts: those
+/// of the oldest are deleted.
 pub fn write_record<'a>(
     order: InstructionOrder,
     record: &RolloutRecord,
@@ -72,18 +73,41 @@ pub fn write_record<'a>(
     if found.get(&Key::Resolving(order)).is_some() {
         transaction.delete(Key::Resolving(order));
     }
-    let mut records: Vec<InstructionOrder> = rollouts
-        .filter_map(|key| match Key::parse(key) {
-            Ok(Key::RolloutRecord(of)) if of < order => Some(of),
-            _ => None,
-        })
-        .collect();
-    records.sort_unstable();
-    let excess = (records.len() + 1).saturating_sub(RECORDS_KEPT).min(RECORDS_TO_DELETE);
-    for old in records.into_iter().take(excess) {
-        transaction.delete(Key::RolloutRecord(old));
+    let mut older: BTreeMap<InstructionOrder, Vec<Key>> = BTreeMap::new();
+    for key in rollouts.filter_map(|key| Key::parse(key).ok()) {
+        match key {
+            Key::RolloutRecord(of) | Key::Failed(of, _) | Key::Halt(of) if of < order => {
+                older.entry(of).or_default().push(key);
+            }
+            _ => {}
+        }
     }
+    let excess = (older.len() + 1).saturating_sub(RECORDS_KEPT);
+    older.into_values().take(excess).flatten().take(KEYS_TO_DELETE).for_each(|key| transaction.delete(key));
     transaction
+}
+
+/// Returns the transaction by which somebody halts a rollout, unless it is halted. The record must be as
+/// found.
+pub fn halt(order: InstructionOrder, record_revision: i64, halt: &Halt) -> Transaction {
+    let mut transaction = Transaction::idempotent("halt the rollout")
+        .when(Compare::Revision(Key::RolloutRecord(order), record_revision))
+        .when(Compare::absent(Key::Halt(order)));
+    transaction.put(Key::Halt(order), codec::write(halt), 0);
+    transaction
+}
+
+/// Returns the transaction by which an operator lets a halted rollout go on. Failures up to the revision of
+/// what was found do not count any more. `record` is the one that was found.
+pub fn resume(order: InstructionOrder, record: RolloutRecord, found: &KeySnapshot, act: &Act) -> Transaction {
+    let (halt, key) = (Key::Halt(order), Key::RolloutRecord(order));
+    let mut transaction = Transaction::once("resume the rollout")
+        .when(Compare::Revision(halt.clone(), found.revision_of(&halt)))
+        .when(Compare::Revision(key.clone(), found.revision_of(&key)));
+    let record = RolloutRecord { counted_from: found.revision, ..record };
+    transaction.put(key, codec::write(&record), 0);
+    transaction.delete(halt.clone());
+    act.add_event(transaction, &halt, found)
 }
 
 /// Returns the transaction that releases the claims of a host at an operator's word, if they are still

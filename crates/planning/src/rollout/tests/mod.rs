@@ -1,3 +1,4 @@
+mod failures;
 mod purpose;
 
 use super::*;
@@ -258,7 +259,7 @@ fn the_first_that_waits_marks_holders_that_vanished_and_ends_their_claims() {
     };
     let timer = Key::LostTimer(host("web6"));
     assert_eq!(tasks(marked(1).put(&timer, "", 75), &both, &["web5"]), [""; 0], "the timer runs");
-    let ends = "end the claims of a lost host: /orchestrate/claims/role/web/00001 /orchestrate/claimed/web6 /orchestrate/lost/mark/web6";
+    let ends = "end the claims of a lost host: /orchestrate/rollouts/0000000000-0000000000000000050/failed/web6 /orchestrate/claims/role/web/00001 /orchestrate/claimed/web6 /orchestrate/lost/mark/web6";
     assert_eq!(tasks(&mut marked(1), &both, &["web5"]), [ends]);
     // A mark about earlier claims, or of a store before it was accepted, does not count.
     assert_eq!(tasks(&mut marked(0), &both, &["web5"]), ["mark web6 for 10m"]);

@@ -1,6 +1,7 @@
 //! Claims for something else than an update.
 
 use super::*;
+use schema::time::Now;
 use schema::transaction::Operation;
 use schema::writes::Fence;
 
@@ -12,12 +13,13 @@ fn command() -> Purpose {
 fn claims_after(found: &Found) -> Result<Option<HostClaims>, String> {
     let fence = Fence { live_revision: 5, live_lease: 1, store_revision: 0 };
     let (host, instance, purpose) = (host("web0"), Token::new("i").unwrap(), command());
-    let request =
-        ClaimRequest { host: &host, instance: &instance, purpose: &purpose, fence, at: EpochSeconds(9) };
-    match request.answer(&found.0) {
+    let now = Now { boot: BootMillis(0), wall: EpochSeconds(9) };
+    let request = ClaimRequest { host: &host, instance: &instance, purpose: &purpose, fence, now };
+    let view = view_for_claims(&host, &found.0, None, now.boot);
+    match request.answer(&view, &found.0) {
         ClaimAnswer::Nothing => Ok(None),
-        ClaimAnswer::Waits(obstacle, _) => Err(obstacle.to_string()),
-        ClaimAnswer::Take(transaction) => {
+        ClaimAnswer::Waits(obstacle) => Err(obstacle.to_string()),
+        ClaimAnswer::Take(transaction, _) => {
             let written = transaction.operations.iter().find_map(|operation| match operation {
                 Operation::Put { key: Key::Claimed(_), value, .. } => Some(value.clone()),
                 _ => None,
@@ -79,6 +81,11 @@ fn a_command_on_a_host_that_is_updated_shares_its_claims() {
     found.claim(0, "web0").put(&Key::Claimed(host("web0")), &codec::write(&held), 70);
     let both = [Purpose::Update, command()].into();
     assert_eq!(claims_after(&found), Ok(Some(HostClaims { purposes: both, ..held.clone() })));
+    // Claims of an earlier installation say nothing about this one.
+    let earlier = HostClaims { instance: Token::new("earlier").unwrap(), ..held.clone() };
+    found.put(&Key::Claimed(host("web0")), &codec::write(&earlier), 70);
+    let expected = "the host holds claims of an earlier installation until it is proven";
+    assert_eq!(claims_after(&found), Err(expected.into()));
     // It asks again after a lost answer.
     let only = HostClaims { purposes: [command()].into(), ..held.clone() };
     found.put(&Key::Claimed(host("web0")), &codec::write(&only), 71);

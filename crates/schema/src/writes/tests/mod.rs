@@ -1,7 +1,7 @@
 //! The transactions, applied to a store that is a map.
 
 use super::claim::ClaimWrite;
-use super::host::{ExpectedKeys, HostWrite, Listing, Outcome, StartGuard};
+use super::host::{ExpectedKeys, FailureChange, HostWrite, Listing, Outcome, StartGuard};
 use super::services::{OneShotServices, ServiceChange, ServiceWrite};
 use super::{Fence, WriteRefusal};
 use crate::codec;
@@ -16,6 +16,7 @@ use crate::transaction::{Compare, Operation, Transaction};
 use proptest::prelude::*;
 
 mod claims;
+mod failures;
 
 /// A store without leases: a lease is only a number on a key.
 #[derive(Default)]
@@ -47,6 +48,13 @@ impl Store {
             Compare::Value(key, value) => self.0.get(key).is_some_and(|entry| entry.value == *value),
             Compare::Lease(key, lease) => self.0.get(key).is_some_and(|entry| entry.lease == *lease),
             Compare::NoneIn(prefix) => self.keys(&prefix.to_string()).is_empty(),
+            Compare::NoneNewer(prefix, revision) => {
+                let prefix = prefix.to_string();
+                let newer = |(key, entry): (&String, &Entry)| {
+                    key.starts_with(&prefix) && entry.mod_revision > *revision
+                };
+                !self.0.entries.iter().any(newer)
+            }
             Compare::NoClaims { limit, from, below } => {
                 let key = |number| Key::Claim(limit.clone(), number).to_string();
                 self.0.entries.range(key(*from)..key(*below)).next().is_none()
@@ -130,7 +138,8 @@ fn commit_expecting(store: &mut Store, write: &HostWrite<'_>, mut expected: Expe
 }
 
 fn write<'a>(host: &'a HostName, report: &'a Report, fence: Fence, listing: Listing) -> HostWrite<'a> {
-    HostWrite { host, fence, start: None, listing, statuses: Vec::new(), claims: None, report }
+    let (statuses, failure) = (Vec::new(), FailureChange::Keep);
+    HostWrite { host, fence, start: None, listing, statuses, claims: None, failure, report }
 }
 
 #[test]

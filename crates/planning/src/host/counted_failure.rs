@@ -1,0 +1,91 @@
+//! What a host counts as a failure of its rollout, and that it is healed. The next write to the store says
+//! so, together with the claims that the host releases: nobody takes its place without knowing.
+
+use crate::host::state::{Attempt, CountedFailure, HostState, ProvenIn, ValidationResult};
+use schema::order::InstructionOrder;
+use schema::plan::AttemptCause;
+use schema::records::{FailedHost, FailureKind};
+use schema::time::Now;
+use schema::verdict::Failure;
+use schema::writes::host::FailureChange;
+
+impl HostState {
+    /// Counts an attempt that ended without success, if it disturbed the host. A repair is about a version
+    /// that was proven before.
+    pub(super) fn count_attempt(&mut self, now: Now) {
+        let attempt = self.attempt.as_ref().filter(|attempt| attempt.started);
+        let attempt = attempt.filter(|attempt| attempt.cause == AttemptCause::Instruction);
+        let Some(attempt) = attempt.filter(|attempt| attempt.charge_for.is_some()) else { return };
+        let Some(end) = &attempt.ended else { return };
+        let (order, reason) = (attempt.instruction.order, end.failure.reason.clone());
+        self.count(order, FailureKind::Attempt, reason, now);
+    }
+
+    /// Takes a validation of the proven version into account.
+    pub(super) fn count_validation(&mut self, result: ValidationResult, failure: Option<&Failure>, now: Now) {
+        let Some(proven) = self.proven_in else { return };
+        match result {
+            ValidationResult::Passed => self.heal(proven.order),
+            ValidationResult::Failed if now.boot < proven.until => {
+                let reason = failure.map(|failure| failure.reason.clone()).unwrap_or_default();
+                self.count(proven.order, FailureKind::Withdrawal, reason, now);
+            }
+            ValidationResult::Failed | ValidationResult::NotYet => {}
+        }
+    }
+
+    /// Takes the proof of an attempt into account.
+    pub(super) fn note_proof(&mut self, attempt: &Attempt, now: Now) {
+        let order = attempt.instruction.order;
+        self.heal(order);
+        // A repair proves nothing new.
+        if let Some(charge_for) = attempt.charge_for
+            && self.proven_in.is_none_or(|proven| proven.order != order)
+        {
+            self.proven_in = Some(ProvenIn { order, until: now.boot.plus(charge_for.0), charge_for });
+        }
+    }
+
+    fn count(&mut self, order: InstructionOrder, kind: FailureKind, reason: String, now: Now) {
+        let counts = |known: &CountedFailure| known.order == order && !known.failed.healed;
+        if !self.counted_failure.as_ref().is_some_and(counts) {
+            let failed = FailedHost { at: now.wall, kind, reason, healed: false };
+            self.counted_failure = Some(CountedFailure { order, failed, is_written: false });
+        }
+    }
+
+    fn heal(&mut self, order: InstructionOrder) {
+        if let Some(known) = self.counted_failure.as_mut().filter(|known| known.order == order)
+            && !known.failed.healed
+        {
+            known.failed.healed = true;
+            known.is_written = false;
+        }
+    }
+
+    /// True if the store does not know the failure yet, or that it is healed.
+    pub(super) fn must_write_failure(&self) -> bool {
+        self.counted_failure.as_ref().is_some_and(|failure| !failure.is_written)
+    }
+
+    /// Returns what a write of the host does about its failure. Others may have counted the host as lost;
+    /// its announcement ends that.
+    pub(super) fn failure_change(&self, announces: bool) -> FailureChange {
+        match (&self.counted_failure, &self.proven_in) {
+            (Some(failure), _) if !failure.is_written => {
+                FailureChange::Put(failure.order, failure.failed.clone())
+            }
+            (None, Some(proven)) if announces => FailureChange::Delete(proven.order),
+            _ => FailureChange::Keep,
+        }
+    }
+
+    /// Notes that a write with this change was applied.
+    pub(super) fn failure_written(&mut self, change: &FailureChange) {
+        if let (Some(failure), FailureChange::Put(order, failed)) = (&mut self.counted_failure, change)
+            && (failure.order, &failure.failed) == (*order, failed)
+        {
+            failure.is_written = true;
+        }
+    }
+}

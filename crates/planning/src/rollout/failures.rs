@@ -1,0 +1,89 @@
+//! The failure budget of a rollout: how many hosts may fail before no other one starts.
+
+use schema::codec;
+use schema::keys::Key;
+use schema::names::HostName;
+use schema::order::InstructionOrder;
+use schema::records::{FailedHost, Halt, RolloutRecord};
+use schema::snapshot::KeySnapshot;
+
+/// How many failed hosts are tolerated, and which count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Budget {
+    hosts: u32,
+    /// Failures that were first written up to this revision do not count.
+    counted_from: i64,
+}
+
+impl Budget {
+    pub(super) fn of_record(record: &RolloutRecord) -> Option<Self> {
+        record.budget.map(|hosts| Self { hosts, counted_from: record.counted_from })
+    }
+}
+
+/// What is known of the failures in a rollout.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Failures {
+    /// Why the rollout is halted.
+    halted: Option<String>,
+    budget: Option<Budget>,
+    /// The hosts that count.
+    failed: Vec<HostName>,
+}
+
+impl Failures {
+    /// Reads the failures. `found` holds all keys of the rollout.
+    pub(super) fn read(order: InstructionOrder, budget: Option<Budget>, found: &KeySnapshot) -> Self {
+        let halted = found.get(&Key::Halt(order)).map(|entry| match codec::read::<Halt>(&entry.value) {
+            Ok(halt) => halt.why,
+            // Whatever it says, it stands.
+            Err(error) => format!("its reason cannot be read: {error}"),
+        });
+        let counted_from = budget.map_or(0, |budget| budget.counted_from);
+        let failed = failed_hosts(order, counted_from, found).map(|(host, _)| host).collect();
+        Self { halted, budget, failed }
+    }
+
+    /// Returns why the rollout is halted, if it is.
+    pub(super) fn halted(&self) -> Option<&str> {
+        self.halted.as_deref()
+    }
+
+    /// Returns how many hosts failed and how many are tolerated, if there are more.
+    pub(super) fn over_budget(&self) -> Option<(usize, u32)> {
+        self.exceeded().map(|budget| (self.failed.len(), budget.hosts))
+    }
+
+    fn exceeded(&self) -> Option<Budget> {
+        self.budget.filter(|budget| self.failed.len() > budget.hosts as usize)
+    }
+
+    /// Returns why the rollout is to be halted; `None` if it is halted or goes on.
+    pub(super) fn reason_to_halt(&self) -> Option<String> {
+        let budget = self.exceeded().filter(|_| self.halted.is_none())?;
+        Some(over_budget(self.failed.len(), budget.hosts))
+    }
+}
+
+/// Says how many hosts failed.
+pub(super) fn over_budget(failed: usize, budget: u32) -> String {
+    let hosts = if failed == 1 { "host" } else { "hosts" };
+    format!("{failed} {hosts} failed, {budget} tolerated")
+}
+
+/// Returns the hosts that failed in a rollout, first after this revision, and are not healed. The failure is
+/// `None` if it cannot be read; it counts nevertheless.
+pub fn failed_hosts(
+    order: InstructionOrder,
+    counted_from: i64,
+    found: &KeySnapshot,
+) -> impl Iterator<Item = (HostName, Option<FailedHost>)> {
+    found.entries.iter().filter(move |(_, entry)| entry.create_revision > counted_from).filter_map(
+        move |(key, entry)| {
+            let Ok(Key::Failed(of, host)) = Key::parse(key) else { return None };
+            let failed = codec::read::<FailedHost>(&entry.value).ok();
+            let is_healed = failed.as_ref().is_some_and(|failed| failed.healed);
+            (of == order && !is_healed).then_some((host, failed))
+        },
+    )
+}

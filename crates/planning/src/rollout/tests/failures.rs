@@ -1,0 +1,103 @@
+//! The failure budget.
+
+use super::*;
+use schema::records::{FailedHost, FailureKind, Halt};
+
+/// A rollout of the role web under a limit for the fleet and this budget.
+fn with_budget(budget: &str) -> Found {
+    let mut found = Found::default();
+    let text = format!("failure_budget = {budget}\n[[limit]]\nby = \"fleet\"\nmax = 5\n");
+    found.hosts("web", 12).policy(&text, 10).with_record();
+    found
+}
+
+impl Found {
+    fn failed(&mut self, name: &str, healed: bool, at: i64) -> &mut Self {
+        let kind = FailureKind::Attempt;
+        let failed = FailedHost { at: EpochSeconds(1), kind, reason: "it broke".into(), healed };
+        self.put(&Key::Failed(ORDER, host(name)), &codec::write(&failed), at)
+    }
+}
+
+#[test]
+fn hosts_start_until_more_have_failed_than_the_budget_tolerates() {
+    // The obstacle of an available host, and whether somebody has to halt the rollout.
+    let check = |budget: &str, change: &dyn Fn(&mut Found), obstacle: Option<&str>, halts: bool| {
+        let mut found = with_budget(budget);
+        change(&mut found);
+        let view = found.view("web0");
+        let permit = view.permit(&FoundClaims::default(), Need::Claims, BootMillis(0));
+        assert_eq!(permit.clone().err().map(|obstacle| obstacle.to_string()).as_deref(), obstacle);
+        if let Ok(permit) = permit {
+            assert_eq!(permit.guard.counted_at, Some(view.revision), "others may fail meanwhile");
+            assert!(permit.counts_failure);
+        }
+        assert_eq!(view.halt("web0".into(), EpochSeconds(1)).is_some(), halts);
+    };
+    let one = |found: &mut Found| drop(found.failed("web5", false, 71).view("web0"));
+    let two =
+        |found: &mut Found| drop(found.failed("web5", false, 71).failed("web6", false, 72).view("web0"));
+    let healed =
+        |found: &mut Found| drop(found.failed("web5", false, 71).failed("web6", true, 72).view("web0"));
+    let halted = |found: &mut Found| {
+        let halt = Halt { at: EpochSeconds(1), by: "web3".into(), why: "2 hosts failed, 1 tolerated".into() };
+        found.put(&Key::Halt(ORDER), &codec::write(&halt), 80);
+    };
+    let resumed = |found: &mut Found| {
+        two(found);
+        let record = RolloutRecord { counted_from: 71, ..found.record() };
+        found.put(&Key::RolloutRecord(ORDER), &codec::write(&record), 81);
+    };
+    let over = "the rollout is halted: 1 host failed, 0 tolerated";
+    check("0", &|_| {}, None, false);
+    check("0", &one, Some(over), true);
+    check("1", &one, None, false);
+    check("1", &two, Some("the rollout is halted: 2 hosts failed, 1 tolerated"), true);
+    check("1", &healed, None, false);
+    // A percentage is rounded down, and at least 1.
+    check("\"10%\"", &one, None, false);
+    check("\"10%\"", &two, Some("the rollout is halted: 2 hosts failed, 1 tolerated"), true);
+    check("5", &halted, Some("the rollout is halted: 2 hosts failed, 1 tolerated"), false);
+    check(
+        "5",
+        &|found| drop(found.put(&Key::Halt(ORDER), "x", 80).view("web0")),
+        Some(
+            "the rollout is halted: its reason cannot be read: the value \"x\" is not the expected JSON: not an object",
+        ),
+        false,
+    );
+    // Failures that an operator has seen do not count any more.
+    check("1", &resumed, None, false);
+    check("0", &resumed, Some(over), true);
+    // What cannot be read counts.
+    check(
+        "0",
+        &|found| drop(found.put(&Key::Failed(ORDER, host("web5")), "x", 71).view("web0")),
+        Some(over),
+        true,
+    );
+}
+
+#[test]
+fn a_fix_reaches_hosts_that_are_not_available_anyway() {
+    let mut found = with_budget("0");
+    found.failed("web5", false, 71);
+    let permit = |found: &Found, need| {
+        let permit = found.view("web0").permit(&FoundClaims::default(), need, BootMillis(0));
+        permit.map(|permit| (permit.guard.counted_at, permit.counts_failure)).map_err(|o| o.to_string())
+    };
+    assert_eq!(permit(&found, Need::Nothing), Ok((None, true)));
+    // Nobody misses a host that never ran a version, and its failure is its own.
+    assert_eq!(permit(&found, Need::New), Ok((None, false)));
+    found.put(&Key::Halt(ORDER), "x", 80);
+    for need in [Need::Claims, Need::Nothing, Need::New] {
+        permit(&found, need).unwrap_err();
+    }
+}
+
+#[test]
+fn a_budget_needs_a_limit_for_every_host() {
+    let error = read_policy("policy.toml", "failure_budget = 1\n[[limit]]\nby = \"role\"\nmax = 1\n");
+    let error = error.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(error.contains("failure_budget needs a limit by fleet"), "{error}");
+}

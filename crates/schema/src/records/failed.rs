@@ -1,0 +1,43 @@
+//! `/orchestrate/rollouts/<id>/failed/<host>` and `/orchestrate/rollouts/<id>/halt`: what went wrong in a
+//! rollout, and that it stopped for that reason.
+
+use crate::time::EpochSeconds;
+use serde::{Deserialize, Serialize};
+
+/// How a host failed in a rollout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// An attempt failed.
+    Attempt,
+    /// The host was proven and stopped working soon after.
+    Withdrawal,
+    /// The host vanished while it was being updated.
+    Lost,
+}
+
+/// `/orchestrate/rollouts/<id>/failed/<host>`: the host failed in this rollout. It counts against the failure
+/// budget from its first write on, until it is healed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedHost {
+    /// When it failed.
+    pub at: EpochSeconds,
+    /// How.
+    pub kind: FailureKind,
+    /// What failed, for people.
+    pub reason: String,
+    /// True if the host is proven since. Then it does not count.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub healed: bool,
+}
+
+/// `/orchestrate/rollouts/<id>/halt`: no host starts in this rollout.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Halt {
+    /// When it was halted.
+    pub at: EpochSeconds,
+    /// The host that saw it, or the script.
+    pub by: String,
+    /// Why, for people.
+    pub why: String,
+}

@@ -1,0 +1,107 @@
+//! The laws about failures: R3, that a version that fails everywhere reaches few hosts, and R2 for halts.
+//! Both are checked against what hosts do, and not against what they write about failures.
+
+use crate::store::Store;
+use crate::violation::{Violation, broken};
+use schema::codec;
+use schema::keys::{Key, Prefix};
+use schema::limit::{Limit, LimitBy};
+use schema::names::{HostName, LimitValue};
+use schema::order::InstructionOrder;
+use schema::records::{FailedHost, RolloutRecord};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the store says when a start reaches it.
+#[derive(Debug, Clone)]
+pub(crate) struct StartUnderBudget {
+    order: InstructionOrder,
+    is_halted: bool,
+    /// How many hosts may be between their start and their proof: those that may be unavailable, and those
+    /// that may fail. `None` without a budget.
+    most: Option<u32>,
+    /// True if more hosts have failed than the rollout tolerates.
+    is_over: bool,
+}
+
+/// What the laws about failures know.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BudgetLaws {
+    /// The hosts that started in a rollout and were not proven since.
+    unproven: BTreeMap<InstructionOrder, BTreeSet<HostName>>,
+    /// The revision up to which failures do not count, by rollout.
+    resumed: BTreeMap<InstructionOrder, i64>,
+    /// Number of halts.
+    pub(crate) halts: u64,
+}
+
+impl StartUnderBudget {
+    pub(crate) fn expect(store: &Store, order: InstructionOrder) -> Self {
+        let record = store.entry(&Key::RolloutRecord(order).to_string());
+        let record = record.and_then(|entry| codec::read::<RolloutRecord>(&entry.value).ok());
+        let all = LimitValue::new("all").unwrap_or_else(|_| unreachable!("a value"));
+        let fleet = Limit { by: LimitBy::Fleet, value: all };
+        let budget = record.as_ref().and_then(|record| record.budget);
+        let counted_from = record.as_ref().map_or(0, |record| record.counted_from);
+        let failed = store.list(&Prefix::FailedOf(order)).entries.into_values().filter(|entry| {
+            let is_healed = codec::read::<FailedHost>(&entry.value).is_ok_and(|failed| failed.healed);
+            entry.create_revision > counted_from && !is_healed
+        });
+        let is_over = budget.is_some_and(|budget| failed.count() > budget as usize);
+        let most = record.and_then(|record| Some(budget? + record.max_of(&fleet)?));
+        let is_halted = store.entry(&Key::Halt(order).to_string()).is_some();
+        Self { order, is_halted, most, is_over }
+    }
+}
+
+impl BudgetLaws {
+    /// A host has started. `counts` is false if it was disturbed before, never proven, or repairs itself.
+    pub(crate) fn started(
+        &mut self,
+        host: &HostName,
+        start: &StartUnderBudget,
+        counts: bool,
+    ) -> Result<(), Violation> {
+        if start.is_halted {
+            return broken("R2", format!("{host} starts, and its rollout is halted"));
+        }
+        let Some(most) = start.most.filter(|_| counts) else { return Ok(()) };
+        if start.is_over {
+            return broken("R3", format!("{host} starts, and more hosts failed than the rollout tolerates"));
+        }
+        let unproven = self.unproven.entry(start.order).or_default();
+        unproven.insert(host.clone());
+        if unproven.len() <= most as usize {
+            return Ok(());
+        }
+        broken("R3", format!("{host} starts, and {unproven:?} are not proven; at most {most} may be"))
+    }
+
+    /// A host is proven, or an operator released its claims.
+    pub(crate) fn forget(&mut self, host: &HostName) {
+        for unproven in self.unproven.values_mut() {
+            unproven.remove(host);
+        }
+    }
+
+    /// A key of a rollout was written.
+    pub(crate) fn note(&mut self, key: &Key, value: &[u8]) {
+        match key {
+            Key::Halt(_) => self.halts += 1,
+            Key::RolloutRecord(order) => {
+                let record = codec::read::<RolloutRecord>(value).ok();
+                let counted_from = record.map_or(0, |record| record.counted_from);
+                // What failed before does not count any more.
+                if self.resumed.insert(*order, counted_from).unwrap_or(0) < counted_from {
+                    self.unproven.remove(order);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The store went back.
+    pub(crate) fn restored(&mut self) {
+        let halts = self.halts;
+        *self = Self { halts, ..Self::default() };
+    }
+}

@@ -1,0 +1,157 @@
+//! `rollout pause` and `rollout resume`, and what is known of the present rollout.
+
+use super::context::Store;
+use super::freezes;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Output, rfc3339};
+use clap::Subcommand;
+use etcd_session::StoreError;
+use planning::rollout::failed_hosts;
+use schema::codec;
+use schema::freeze::FreezeScope;
+use schema::frozen::FrozenBy;
+use schema::instruction::Epoch;
+use schema::keys::{Key, Prefix};
+use schema::names::HostName;
+use schema::order::InstructionOrder;
+use schema::records::{FailedHost, Halt, RolloutRecord};
+use schema::snapshot::KeySnapshot;
+use schema::writes::rollout::resume;
+use serde_json::{Value, json};
+
+/// Verbs of `rollout`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RolloutVerb {
+    /// Keep every host from starting an update, until `rollout resume`
+    Pause {
+        /// Reason, for others to read
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
+    /// End the pause, and the halt of a rollout in which too many hosts failed
+    Resume,
+}
+
+/// Runs a verb of `rollout`.
+pub(super) async fn rollout(
+    verb: RolloutVerb,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let found = freezes::read(&FreezeScope::Pause, store).await?;
+    let pauses: Vec<FrozenBy> = FrozenBy::all(&found).collect();
+    match (verb, pauses.first()) {
+        (RolloutVerb::Pause { reason }, None) => {
+            freezes::add("rollout pause", &FreezeScope::Pause, (None, reason), store, output).await
+        }
+        (RolloutVerb::Pause { .. }, Some(pause)) => {
+            output::note(&format!("nothing was written: {pause}"));
+            let mut answer = freezes::json_of(pause);
+            answer["revision"] = json!(found.revision);
+            answer["changed"] = json!(false);
+            output.answer(&answer, |_| {});
+            Ok(Exit::Yes)
+        }
+        (RolloutVerb::Resume, pause) => {
+            let was_halted = end_halt(store).await?;
+            if pause.is_some() {
+                return freezes::remove("rollout resume", &pauses, &found, store, output).await;
+            }
+            if !was_halted {
+                output::note("updates are neither paused nor halted");
+            }
+            let answer = json!({ "removed": [], "revision": found.revision, "changed": was_halted });
+            output.answer(&answer, |_| {});
+            freezes::note_freezes(store).await;
+            Ok(Exit::Yes)
+        }
+    }
+}
+
+/// What went wrong in the present rollout.
+#[derive(Debug)]
+pub(super) struct RolloutFailures {
+    order: InstructionOrder,
+    record: RolloutRecord,
+    /// Why the rollout is halted, if it is; the inner `None` if that cannot be read.
+    halt: Option<Option<Halt>>,
+    failed: Vec<(HostName, Option<FailedHost>)>,
+    found: KeySnapshot,
+}
+
+impl RolloutFailures {
+    /// Reads the failures of the present rollout, as of a revision if one is given; `None` if it has no record
+    /// that can be read.
+    pub(super) async fn read(at: Option<i64>, store: &Store<'_>) -> Result<Option<Self>, StoreError> {
+        let (session, deadline) = (&store.session, store.deadline);
+        let found = session.read_all(&[Key::Store, Key::CurrentVersion], &[], at, deadline).await?;
+        let instruction = Epoch::read(found.get(&Key::Store))
+            .ok()
+            .and_then(|epoch| epoch.instruction(found.get(&Key::CurrentVersion)).ok().flatten());
+        let Some(order) = instruction.map(|instruction| instruction.order) else { return Ok(None) };
+        let found = session.read_all(&[], &[Prefix::Rollout(order)], Some(found.revision), deadline).await?;
+        let record = found.get(&Key::RolloutRecord(order));
+        let Some(record) = record.and_then(|entry| codec::read::<RolloutRecord>(&entry.value).ok()) else {
+            return Ok(None);
+        };
+        let halt = found.get(&Key::Halt(order)).map(|entry| codec::read(&entry.value).ok());
+        let failed = failed_hosts(order, record.counted_from, &found).collect();
+        Ok(Some(Self { order, record, halt, failed, found }))
+    }
+
+    /// Returns lines for people: that the rollout is halted, and which hosts failed.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let halted = self.halt.as_ref().map(|halt| match halt {
+            Some(Halt { at, by, why }) => {
+                let since = rfc3339(*at).map(|at| format!(" at {at}")).unwrap_or_default();
+                format!("the rollout is halted: {why}; host {by} saw it{since}; `orchestrate rollout resume`")
+            }
+            None => "the rollout is halted; `orchestrate rollout resume`".to_owned(),
+        });
+        let budget = self.record.budget.filter(|_| !self.failed.is_empty());
+        let budget = budget.map(|budget| format!("failure budget: {} of {budget} used", self.failed.len()));
+        let failed = self.failed.iter().filter(|_| budget.is_some()).map(|(host, failed)| match failed {
+            Some(failed) => format!("  {host}: {}", failed.reason),
+            None => format!("  {host}: its failure cannot be read"),
+        });
+        let failed: Vec<String> = failed.collect();
+        halted.into_iter().chain(budget).chain(failed).collect()
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let failed = self.failed.iter().map(|(host, failed)| {
+            json!({
+                "host": host,
+                "kind": failed.as_ref().map(|failed| failed.kind),
+                "reason": failed.as_ref().map(|failed| &failed.reason),
+                "at": failed.as_ref().and_then(|failed| rfc3339(failed.at)),
+            })
+        });
+        json!({
+            "halted": self.halt.is_some(),
+            "why": self.halt.as_ref().and_then(|halt| halt.as_ref().map(|halt| &halt.why)),
+            "budget": self.record.budget,
+            "failed": failed.collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// Ends the halt of the present rollout. Returns true if there was one.
+async fn end_halt(store: &Store<'_>) -> Result<bool, Failure> {
+    let Some(RolloutFailures { order, record, failed, found, .. }) =
+        RolloutFailures::read(None, store).await?.filter(|failures| failures.halt.is_some())
+    else {
+        return Ok(false);
+    };
+    let act = store.act("rollout resume", None).await?;
+    let transaction = resume(order, record, &found, &act);
+    if !store.session.commit_act(&transaction, &act, store.deadline).await?.applied {
+        return Err(Failure::cannot_tell(
+            "the rollout changed during the command; nothing was written, repeat the command",
+        ));
+    }
+    output::note_hosts("the rollout goes on; the failures of these hosts do not count any more", {
+        failed.iter().map(|(host, _)| host.as_str())
+    });
+    Ok(true)
+}
