@@ -15,6 +15,7 @@ use schema::names::{HostName, Token};
 use schema::records::{HeldClaim, Purpose};
 use schema::snapshot::KeySnapshot;
 use schema::writes::Fence;
+use schema::writes::claims::FoundClaims;
 use schema::writes::purpose::end_purpose;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -112,7 +113,11 @@ impl LocalClaims {
             let view = view_for_claims(host, &found, waits.view.as_ref(), now.boot);
             let request = ClaimRequest { host, instance, purpose, fence, now };
             match request.answer(&view, &found) {
-                ClaimAnswer::Nothing => return Ok(None),
+                ClaimAnswer::Nothing => {
+                    let held = FoundClaims::read(host, &found).claims;
+                    let held = held.filter(|held| held.purposes.contains(purpose));
+                    return Ok(held.map(|held| held.claims));
+                }
                 ClaimAnswer::Take(transaction, claims) => {
                     if session.commit(&transaction, Deadline::of_request()).await?.applied {
                         tracing::info!(%purpose, "claims taken");

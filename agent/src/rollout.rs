@@ -171,9 +171,15 @@ impl RolloutTask {
             && let Some(fence) = wanted.fence
         {
             fence.add_to(&mut halt, &self.host);
-            let halted = self.session.commit(&halt, Deadline::of_request()).await?;
-            tracing::warn!(rollout = %wanted.instruction.order, applied = halted.applied, "the rollout is halted");
-            view = self.read(wanted).await?;
+            let rollout = wanted.instruction.order;
+            match self.session.commit(&halt, Deadline::of_request()).await {
+                Ok(halted) => {
+                    tracing::warn!(%rollout, applied = halted.applied, "the rollout is halted");
+                    view = self.read(wanted).await?;
+                }
+                // What was read counts nevertheless: this host does not start.
+                Err(error) => tracing::warn!(%rollout, %error, "the rollout could not be halted"),
+            }
         }
         self.lacks_record_since = Some(since).filter(|_| view.lacks_record());
         self.read_at = view.revision;

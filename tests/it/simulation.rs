@@ -19,14 +19,12 @@ const BROKEN_ONCE: &[(u64, &str)] = &[
 
 /// Seeds that show the planted bugs which few fleets show.
 const SHOWN_BY: &[(&str, u64)] = &[
-    ("the start does not compare the desired version", 27),
-    ("the start does not compare the freezes", 29),
-    ("a host that is back stays marked as vanished", 667),
-    ("a lost host that is back takes no claims", 644),
-    ("the start does not compare the roster entry", 3377),
-    ("a freeze does not mark the store", 29),
-    ("a late write is not refused", 27),
-    ("a name is claimed over another claim", 791),
+    ("the start does not compare the failures", 1921),
+    ("a host that is lost is not counted as failed", 3249),
+    ("a host that is back stays marked as vanished", 1111),
+    ("a lost host that is back takes no claims", 3580),
+    ("a name is claimed over another claim", 2835),
+    ("a version whose proof is lost stays listed", 82),
 ];
 
 #[test]

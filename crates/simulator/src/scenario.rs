@@ -128,6 +128,9 @@ fn version(number: usize) -> Version {
 
 const MINUTE: u64 = 60_000;
 
+/// Makes other numbers of a seed.
+const ROSTER: u64 = 0x524f_5354_4552;
+
 impl Scenario {
     /// Returns the scenario of a seed.
     pub(crate) fn of_seed(seed: u64, rng: &mut fastrand::Rng) -> Self {
@@ -175,6 +178,11 @@ impl Scenario {
         }
         if rng.u32(0..4) == 0 {
             scenario.add_failures(rng);
+        }
+        // From numbers of its own, so that the other fleets stay what they are.
+        let mut roster_rng = fastrand::Rng::with_seed(seed ^ ROSTER);
+        if roster_rng.u32(0..6) == 0 {
+            scenario.add_roster_changes(&mut roster_rng);
         }
         scenario.incidents.sort_by_key(|(at, _)| *at);
         scenario
@@ -236,6 +244,21 @@ impl Scenario {
             let incident =
                 if rng.bool() { Incident::PowerOffHolder(lasts) } else { Incident::CutHolder(lasts) };
             self.incidents.push((vanishes, incident));
+        }
+    }
+
+    /// Hosts change their roles and groups all the time, while some of these are limited or frozen.
+    fn add_roster_changes(&mut self, rng: &mut fastrand::Rng) {
+        let time = |rng: &mut fastrand::Rng, end| rng.u64(0..end);
+        for _ in 0..rng.usize(5..8 + 4 * self.hosts) {
+            self.incidents.push((time(rng, self.heals_at), Incident::ChangeRoster(rng.usize(0..self.hosts))));
+        }
+        for _ in 0..3 {
+            let freeze = Incident::Freeze(rng.u32(1..3), 0, None);
+            self.incidents.push((time(rng, self.heals_at), freeze));
+            self.incidents.push((time(rng, self.heals_at), Incident::SetPolicy(rng.u64(..))));
+            let trigger = Incident::Trigger(rng.usize(0..self.versions.len()));
+            self.incidents.push((time(rng, self.heals_at), trigger));
         }
     }
 

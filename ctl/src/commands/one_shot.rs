@@ -10,6 +10,8 @@
 //! A result under a lease leaves the durable key `/orchestrate/reporting/<type>/<host>`. So two
 //! cases can be told apart. If this key exists and the host has no result of the type, the host
 //! stopped reporting it, which is a failure. If neither exists, the host never reported it.
+//!
+//! This file is long because the two verbs share how they write for a host beside its agent.
 
 use super::context::{Store, now, version_of};
 use super::desired::{driver, refused_by_agent};
@@ -23,10 +25,12 @@ use anyhow::anyhow;
 use clap::Args;
 use etcd_session::StoreError;
 use schema::codec;
+use schema::instruction::Epoch;
 use schema::keys::{Key, Prefix, StatusState};
 use schema::names::{CheckId, HostName, StatusType, Version, quoted};
-use schema::records::{Driver, FailedHost, FailureKind, RolloutRecord, StatusRecord};
+use schema::records::{Driver, FailedHost, FailureKind, RolloutRecord, StatusRecord, StoreIdentity};
 use schema::snapshot::KeySnapshot;
+use schema::transaction::Operation;
 use schema::writes::claims::FoundClaims;
 use schema::writes::one_shot::OneShot;
 use serde_json::json;
@@ -300,7 +304,13 @@ async fn write_listing(writer: &Writer<'_>, running: &Version) -> Result<bool, F
     let Store { session, deadline, .. } = writer.store;
     let host = &writer.host;
     let announced = Key::Announced(host.clone());
-    let keys = [Key::Live(host.clone()), announced.clone(), Key::Claimed(host.clone()), Key::CurrentVersion];
+    let keys = [
+        Key::Live(host.clone()),
+        announced.clone(),
+        Key::Claimed(host.clone()),
+        Key::CurrentVersion,
+        Key::Store,
+    ];
     let snapshot = session.read_keys(&keys, *deadline).await?;
     let agent = writer.agent(&snapshot);
     if agent.as_ref().is_some_and(|agent| agent.drives) {
@@ -320,7 +330,12 @@ async fn write_listing(writer: &Writer<'_>, running: &Version) -> Result<bool, F
     let desired = snapshot.get(&Key::CurrentVersion).and_then(|e| codec::read_version(&e.value).ok());
     // The version for which the claims were taken is the end of that update, also if another one is desired
     // by now.
-    if let Some(claims) = FoundClaims::read(host, &snapshot).claims {
+    let claims = FoundClaims::read(host, &snapshot).claims.filter(|claims| !claims.claims.is_empty());
+    // The host is at the desired version, whatever it said before.
+    if claims.is_none() && desired.as_ref() == Some(running) {
+        transaction.operations.extend(heal(host, &snapshot));
+    }
+    if let Some(claims) = claims {
         let record = Key::RolloutRecord(claims.rollout);
         let found = session.read_keys(std::slice::from_ref(&record), *deadline).await?;
         let record = found.get(&record).and_then(|e| codec::read::<RolloutRecord>(&e.value).ok());
@@ -329,6 +344,15 @@ async fn write_listing(writer: &Writer<'_>, running: &Version) -> Result<bool, F
         }
     }
     Ok(session.commit(&transaction, *deadline).await?.applied)
+}
+
+/// Returns the deletion of the failure of a host in the present rollout. A store that never had a policy has
+/// none, and the user may have no right to delete it there.
+fn heal(host: &HostName, snapshot: &KeySnapshot) -> Option<Operation> {
+    let identity = StoreIdentity::read(&snapshot.get(&Key::Store)?.value).ok()?;
+    let epoch = Epoch::read(snapshot.get(&Key::Store)).ok().filter(|_| identity.has_brakes)?;
+    let instruction = epoch.instruction(snapshot.get(&Key::CurrentVersion)).ok()??;
+    Some(Operation::Delete(Key::Failed(instruction.order, host.clone())))
 }
 
 /// Returns the versions under which a host is listed, from the keys of the listings alone.

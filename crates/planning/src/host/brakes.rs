@@ -33,8 +33,9 @@ impl Brakes<'_> {
             Self::Unasked => {
                 let order = instruction.order;
                 let (record_revision, policy_revision) = (0, 0);
-                let (limits, counted_at) = (Vec::new(), None);
-                let guard = RolloutGuard { order, record_revision, policy_revision, limits, counted_at };
+                let (limits, heeds_halt, counted_at) = (Vec::new(), false, None);
+                let guard =
+                    RolloutGuard { order, record_revision, policy_revision, limits, heeds_halt, counted_at };
                 let (need, counts_failure) = (Need::Nothing, false);
                 Ok(Permit { need, guard, claims: None, times: None, counts_failure })
             }

@@ -103,10 +103,12 @@ fn other_purposes<'a>(
     state: &'a HostState,
     observed: &'a Observed,
     found: &'a FoundClaims,
+    is_script: bool,
 ) -> impl Iterator<Item = &'a Purpose> {
     let passed = state.validation.as_ref().filter(|v| v.result == ValidationResult::Passed);
     let is_over = move |ended: &BootMillis| {
-        state.subject().is_none() || passed.is_some_and(|validation| validation.at > *ended)
+        // The agent does not validate what a script applies.
+        is_script || state.subject().is_none() || passed.is_some_and(|validation| validation.at > *ended)
     };
     let held = found.claims.as_ref().filter(|found| !found.claims.is_empty());
     held.into_iter().flat_map(|found| &found.purposes).filter(move |purpose| match purpose {
@@ -130,8 +132,11 @@ fn kept(
     if !is_own && state.listing().is_none() {
         return HostClaims { claims: found.held().to_vec(), ..base };
     }
-    let mut purposes: BTreeSet<Purpose> =
-        if is_own { other_purposes(state, observed, found).cloned().collect() } else { BTreeSet::new() };
+    let mut purposes: BTreeSet<Purpose> = if is_own {
+        other_purposes(state, observed, found, is_script).cloned().collect()
+    } else {
+        BTreeSet::new()
+    };
     let is_for_update = found.claims.as_ref().is_none_or(HostClaims::is_for_update);
     // A script claims and releases for itself.
     let kept = match state.kept_claims(policy) {

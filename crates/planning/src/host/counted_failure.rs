@@ -40,9 +40,9 @@ impl HostState {
         self.heal(order);
         // A repair proves nothing new.
         if let Some(charge_for) = attempt.charge_for
-            && self.proven_in.is_none_or(|proven| proven.order != order)
+            && attempt.cause == AttemptCause::Instruction
         {
-            self.proven_in = Some(ProvenIn { order, until: now.boot.plus(charge_for.0), charge_for });
+            self.proven_in = Some(ProvenIn { order, until: now.boot.plus(charge_for.0) });
         }
     }
 
@@ -68,15 +68,18 @@ impl HostState {
         self.counted_failure.as_ref().is_some_and(|failure| !failure.is_written)
     }
 
-    /// Returns what a write of the host does about its failure. Others may have counted the host as lost;
-    /// its announcement ends that.
-    pub(super) fn failure_change(&self, announces: bool) -> FailureChange {
-        match (&self.counted_failure, &self.proven_in) {
-            (Some(failure), _) if !failure.is_written => {
+    /// Returns what a write of the host does about its failure. `announces` is the rollout whose version it
+    /// announces: others may have counted the host as lost there, or an earlier life of it may have failed.
+    pub(super) fn failure_change(&self, announces: Option<InstructionOrder>) -> FailureChange {
+        match (&self.counted_failure, announces) {
+            (Some(failure), announces)
+                if !failure.is_written || Some(failure.order) == announces && failure.failed.healed =>
+            {
                 FailureChange::Put(failure.order, failure.failed.clone())
             }
-            (None, Some(proven)) if announces => FailureChange::Delete(proven.order),
-            _ => FailureChange::Keep,
+            (Some(failure), Some(order)) if failure.order == order => FailureChange::Keep,
+            (_, Some(order)) => FailureChange::Delete(order),
+            (_, None) => FailureChange::Keep,
         }
     }
 

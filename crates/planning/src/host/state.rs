@@ -184,8 +184,6 @@ pub struct ProvenIn {
     pub order: InstructionOrder,
     /// Until when a failed validation counts, in this boot.
     pub until: BootMillis,
-    /// For how long it counts after a proof or a reboot.
-    pub charge_for: Span,
 }
 
 /// A step whose runner was started.
@@ -373,9 +371,8 @@ impl HostState {
         self.validate_first =
             self.running.is_some() && self.attempt.as_ref().is_none_or(|attempt| attempt.started);
         self.report_times.clear();
-        if let Some(proven) = &mut self.proven_in {
-            proven.until = boot().plus(proven.charge_for.0);
-        }
+        // Nobody knows how long the machine was off.
+        self.proven_in = None;
         self.repairs.iter_mut().for_each(|at| *at = BootMillis(0));
         if let Some(attempt) = &mut self.attempt {
             for progress in [&mut attempt.prefetch, &mut attempt.apply] {

@@ -307,7 +307,7 @@ impl World {
                 .iter()
                 .map(|(kind, (state, record))| ((kind.clone(), *state), record.clone()))
                 .collect();
-            let failure = self.state.failure_change(false);
+            let failure = self.state.failure_change(None);
             self.state.failure_written(&failure);
         }
         let report = decision.report.clone();
@@ -831,6 +831,13 @@ fn a_host_that_stops_working_counts_only_soon_after_its_proof() {
         world.pass(Duration::from_secs(61));
         let healed = counts.then_some((FailureKind::Withdrawal, true, true));
         assert_eq!((world.published.listing.clone(), counted(&world)), (Some(version("2")), healed));
+        // Nobody knows how long a machine was off.
+        world.state.rebooted("b9".into());
+        world.fails("http", 2);
+        world.pass(Duration::from_secs(61));
+        assert_eq!(counted(&world), healed);
+        world.works("http");
+        world.pass(Duration::from_secs(61));
         // The next version is another matter.
         world.trigger("3");
         world.pass(Duration::from_secs(60));
@@ -1003,7 +1010,8 @@ fn a_host_holds_its_claims_as_long_as_there_is_a_purpose() {
         world.policy.driver = Driver::External;
         world.state.attempt = None;
         world.state.in_progress_version = None;
-        ended(world, 1);
+        ended(world, 0);
+        world.state.validation = None;
     };
     check(&["update", "command"], &by_script, "1 of 2, for update");
     check(&["command"], &by_script, "nothing");

@@ -1,7 +1,7 @@
 //! A write of the host to the store: what it contains, and what follows once it was applied.
 
 use crate::host::brakes::Brakes;
-use crate::host::input::{Decision, Published};
+use crate::host::input::{Decision, Published, Target};
 use crate::host::state::HostState;
 use crate::host::store_view;
 use schema::followed::FollowedKeys;
@@ -72,7 +72,15 @@ impl StoreWrite {
         let mut statuses = if is_trusted { state.statuses.clone() } else { BTreeMap::new() };
         statuses.retain(|kind, wanted| !is_in_store(&published.statuses, kind, wanted));
         let (report, claims) = (decision.report.clone(), decision.claims.clone().filter(|_| is_trusted));
-        let announces = matches!(effect, Effect::Announce { .. });
+        let epoch = state.store.as_ref().map_or(0, |store| store.epoch);
+        let announces = match (effect, store_view::target(known.followed, epoch)) {
+            (Effect::Announce { version }, Target::Known(target))
+                if target.version == *version && store_view::marked_at(known.followed).is_some() =>
+            {
+                Some(target.order)
+            }
+            _ => None,
+        };
         let failure = if is_trusted { state.failure_change(announces) } else { FailureChange::Keep };
         Some(Self { start, listing, statuses, claims, failure, report, published, is_trusted })
     }

@@ -16,7 +16,7 @@ use schema::snapshot::KeySnapshot;
 use schema::time::{BootMillis, Now};
 use schema::transaction::Transaction;
 use schema::writes::Fence;
-use schema::writes::claims::FoundClaims;
+use schema::writes::claims::{FoundClaims, RolloutGuard};
 use schema::writes::host::StartGuard;
 use schema::writes::purpose::take_claims;
 use std::collections::BTreeSet;
@@ -155,7 +155,7 @@ impl ClaimRequest<'_> {
             target_value: target.map(|entry| entry.value.clone()).unwrap_or_default(),
             scopes: view.scopes.clone(),
             roster_revision: view.roster_revision,
-            rollout: Some(permit.guard),
+            rollout: Some(RolloutGuard { heeds_halt: false, ..permit.guard }),
         };
         let taken = new.claims.clone();
         ClaimAnswer::Take(take_claims(self.host, self.fence, &guard, &new, found), taken)

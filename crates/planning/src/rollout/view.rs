@@ -400,6 +400,11 @@ impl RolloutView {
     /// Takes over from an earlier view since when nothing has changed.
     #[must_use]
     pub fn after(mut self, earlier: Option<&Self>) -> Self {
+        // Nobody uses its turn while everybody is held.
+        let goes_on = |view: &&Self| {
+            view.frozen.is_none() && view.failures.halted().is_none() && view.failures.over_budget().is_none()
+        };
+        let earlier = earlier.filter(goes_on);
         for view in &mut self.limits {
             let same = earlier.into_iter().flat_map(|earlier| &earlier.limits).find(|before| {
                 before.limit == view.limit
@@ -471,6 +476,7 @@ impl RolloutView {
             record_revision,
             policy_revision: self.policy_revision,
             limits: Vec::new(),
+            heeds_halt: record_revision != 0,
             counted_at: budget.filter(|_| need == Need::Claims).map(|_| self.revision),
         };
         if need != Need::Claims {

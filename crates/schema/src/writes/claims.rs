@@ -74,6 +74,8 @@ pub struct RolloutGuard {
     pub policy_revision: i64,
     /// The limits of which the host takes a new claim, and how many hosts of each may be unavailable.
     pub limits: Vec<(Limit, u32)>,
+    /// True if a halt of the rollout matters: it is about the version, and not about other work on the host.
+    pub heeds_halt: bool,
     /// The revision at which the failed hosts were counted: none may have been written since. `None` if
     /// they do not matter.
     pub counted_at: Option<i64>,
@@ -82,11 +84,12 @@ pub struct RolloutGuard {
 impl RolloutGuard {
     /// Adds the comparisons.
     pub(super) fn add_to(&self, transaction: &mut Transaction) {
-        let Self { order, record_revision, policy_revision, limits, counted_at } = self;
+        let Self { order, record_revision, policy_revision, limits, heeds_halt, counted_at } = self;
         transaction.compares.push(Compare::Revision(Key::RolloutRecord(*order), *record_revision));
         if *record_revision == 0 {
             transaction.compares.push(Compare::Revision(Key::RolloutPolicy, *policy_revision));
-        } else {
+        }
+        if *heeds_halt {
             transaction.compares.push(Compare::absent(Key::Halt(*order)));
         }
         if let Some(counted_at) = counted_at {
@@ -122,7 +125,8 @@ impl RolloutGuard {
             let is_failed = matches!(Key::parse(key), Ok(Key::Failed(order, _)) if order == self.order);
             is_failed && self.counted_at.is_some_and(|counted_at| entry.mod_revision > counted_at)
         };
-        if found.get(&Key::Halt(self.order)).is_some() || found.entries.iter().any(is_newer) {
+        let is_halted = self.heeds_halt && found.get(&Key::Halt(self.order)).is_some();
+        if is_halted || found.entries.iter().any(is_newer) {
             return true;
         }
         let is_of_other = |entry: &crate::snapshot::Entry| {

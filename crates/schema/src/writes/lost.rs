@@ -6,7 +6,7 @@ use crate::codec;
 use crate::keys::Key;
 use crate::limit::Limit;
 use crate::names::HostName;
-use crate::records::{FailedHost, FailureKind, HostClaims, LostMark};
+use crate::records::{FailedHost, FailureKind, HostClaims, LostMark, SCRIPT_INSTANCE};
 use crate::snapshot::KeySnapshot;
 use crate::transaction::{Compare, Transaction};
 
@@ -27,7 +27,9 @@ pub fn end_claims(host: &HostName, found: &KeySnapshot) -> Option<Transaction> {
     let old = FoundClaims::read(host, found);
     let before = old.claims.clone()?;
     let claims = before.claims.iter().filter(|claim| claim.keep_failed).cloned().collect();
-    let failed = before.is_for_update().then(|| {
+    // Nobody knows whether a script that takes long failed.
+    let counts = before.is_for_update() && before.instance.as_str() != SCRIPT_INSTANCE;
+    let failed = counts.then(|| {
         let reason = format!("its agent did not run for {}", before.lost_after);
         let mark = found.get(&Key::LostMark(host.clone()));
         let mark = mark.and_then(|entry| codec::read::<LostMark>(&entry.value).ok());

@@ -2,7 +2,7 @@
 
 use super::*;
 use schema::time::Now;
-use schema::transaction::Operation;
+use schema::transaction::{Compare, Operation};
 use schema::writes::Fence;
 
 fn command() -> Purpose {
@@ -20,6 +20,7 @@ fn claims_after(found: &Found) -> Result<Option<HostClaims>, String> {
         ClaimAnswer::Nothing => Ok(None),
         ClaimAnswer::Waits(obstacle) => Err(obstacle.to_string()),
         ClaimAnswer::Take(transaction, _) => {
+            assert!(!transaction.compares.contains(&Compare::absent(Key::Halt(ORDER))));
             let written = transaction.operations.iter().find_map(|operation| match operation {
                 Operation::Put { key: Key::Claimed(_), value, .. } => Some(value.clone()),
                 _ => None,
@@ -66,6 +67,9 @@ fn a_command_takes_claims_like_a_host_that_updates() {
     let freeze_key = Key::Freeze(schema::freeze::FreezeScope::Fleet, Token::new("f").unwrap());
     let frozen = |found: &mut Found| drop(found.put(&freeze_key, &freeze, 60).view("web0"));
     check(1, &frozen, Err("the fleet is frozen by ann"));
+    // A halt is about the version.
+    let halted = |found: &mut Found| drop(found.put(&Key::Halt(ORDER), "x", 60).view("web0"));
+    check(1, &halted, Ok(Some(0)));
     // Without limits there is nothing to hold.
     let nobody = |found: &mut Found| drop(found.put(&Key::Host(host("web0")), "{}", 1).view("web0"));
     check(1, &nobody, Ok(None));
