@@ -8,6 +8,9 @@ use crate::scenario::Scenario;
 use crate::store::Store;
 use crate::violation::Violation;
 use crate::world::{Event, Task, World};
+use planning::rollout::failed_hosts;
+use schema::instruction::Epoch;
+use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Version};
 
 /// What a simulation did.
@@ -130,7 +133,23 @@ impl Fleet {
             };
             check_settled(&self.world.laws, machine, &agent.state, &self.final_version)?;
         }
-        Ok(())
+        self.check_failures()
+    }
+
+    /// R3: a host that is proven does not count as failed.
+    fn check_failures(&self) -> Result<(), Violation> {
+        let found = self.world.store.read(&[Key::Store, Key::CurrentVersion]);
+        let epoch = Epoch::read(found.get(&Key::Store)).unwrap_or_default();
+        let instruction = epoch.instruction(found.get(&Key::CurrentVersion)).ok().flatten();
+        let Some(order) = instruction.map(|instruction| instruction.order) else { return Ok(()) };
+        let found = self.world.store.list(&Prefix::FailedOf(order));
+        let dead = self.dead.map(|machine| &self.world.machines[machine].host);
+        match failed_hosts(order, 0, &found).find(|(host, _)| Some(host) != dead) {
+            Some((host, _)) => {
+                Err(Violation { law: "R3", what: format!("{host} is proven and counts as failed") })
+            }
+            None => Ok(()),
+        }
     }
 
     fn handle(&mut self, event: Event) -> Result<(), Violation> {

@@ -23,14 +23,18 @@ impl HostState {
 
     /// Takes a validation of the proven version into account.
     pub(super) fn count_validation(&mut self, result: ValidationResult, failure: Option<&Failure>, now: Now) {
-        let Some(proven) = self.proven_in else { return };
-        match result {
-            ValidationResult::Passed => self.heal(proven.order),
-            ValidationResult::Failed if now.boot < proven.until => {
+        let until = self.proven_in.filter(|proven| now.boot < proven.until);
+        match (result, until) {
+            (ValidationResult::Passed, _) => {
+                if let Some(order) = self.counted_failure.as_ref().map(|failure| failure.order) {
+                    self.heal(order);
+                }
+            }
+            (ValidationResult::Failed, Some(proven)) => {
                 let reason = failure.map(|failure| failure.reason.clone()).unwrap_or_default();
                 self.count(proven.order, FailureKind::Withdrawal, reason, now);
             }
-            ValidationResult::Failed | ValidationResult::NotYet => {}
+            (ValidationResult::Failed | ValidationResult::NotYet, _) => {}
         }
     }
 
