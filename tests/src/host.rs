@@ -230,7 +230,7 @@ impl Host {
                 let command = at(&format!("step-{step}"));
                 let _ = writeln!(
                     text,
-                    "[[{phase}]]\nname = \"{step}\"\ncommand = [\"{command}\"]\ntimeout = \"60s\"\ngrace = \"1s\""
+                    "[[{phase}]]\nname = \"{step}\"\ncommand = [\"{command}\"]\ntimeout = \"300s\"\ngrace = \"1s\""
                 );
             }
         }

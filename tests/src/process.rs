@@ -1,10 +1,13 @@
 //! Runs programs: the binaries of this workspace, found in the directory of the test's own binary,
 //! and others.
 
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 /// Returns the path of a binary of this workspace. `make` builds the workspace before it runs
 /// tests.
@@ -72,10 +75,36 @@ pub fn run(command: &mut Command, input: &str) -> Output {
     child.wait_with_output().expect("its output")
 }
 
-/// Returns ports on which nobody listens now.
+/// The ports that tests listen on. They are below those that the kernel gives to outgoing connections:
+/// one of these could take a port between the choice and its use.
+const PORTS: std::ops::Range<u16> = 10_000..32_768;
+
+/// Returns ports on which nobody listens, and which no other test chooses as long as this process lives.
 pub fn free_ports<const N: usize>() -> [u16; N] {
-    let listeners = [(); N].map(|()| std::net::TcpListener::bind("127.0.0.1:0").expect("a free port"));
-    listeners.map(|l| l.local_addr().expect("its address").port())
+    static RESERVED: Mutex<Vec<File>> = Mutex::new(Vec::new());
+    let user = rustix::process::geteuid().as_raw();
+    let directory = std::env::temp_dir().join(format!("orchestrate-test-ports-{user}"));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
+    let count = u32::from(PORTS.end - PORTS.start);
+    // Tests that run at the same time begin far from each other.
+    let first = std::process::id().wrapping_mul(997) % count;
+    let mut candidates = (0..count).map(|n| PORTS.start + ((first + n) % count) as u16);
+    [(); N].map(|()| {
+        let is_free = |port: &u16| {
+            let lock = File::create(directory.join(port.to_string())).expect("a lock");
+            let is_ours = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+            // DNS listens on both.
+            let is_free = is_ours
+                && std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok()
+                && std::net::UdpSocket::bind(("127.0.0.1", *port)).is_ok();
+            if is_free {
+                reserved.push(lock);
+            }
+            is_free
+        };
+        candidates.find(is_free).expect("a free port")
+    })
 }
 
 /// True if the process is alive; a zombie is dead. The first thread of a process that is killed can

@@ -36,16 +36,17 @@ fn a_host_that_vanished_is_lost_after_a_time_and_takes_its_claims_again_when_it_
     wait::until(
         "the first takes its claim again",
         || matches!(numbers().as_slice(), [0, again] if *again >= 49_999).then_some(()),
-        || format!("{:?}", claims()),
+        || format!("{:?}\n{}", claims(), describe(&hosts)),
     );
     assert!(store.list("/orchestrate/lost/mark/").is_empty(), "the mark is gone");
     // Its claim moves down when the number is free, and the third waits for it.
     hosts[second].remove("hold-packages");
     hosts[second].wait_for_listing(&store, "2");
-    wait::until(
+    wait::until_within(
+        Duration::from_secs(60),
         "the claim of the first moves down",
         || (numbers() == [0]).then_some(()),
-        || format!("{:?}", claims()),
+        || format!("{:?}\n{}", claims(), describe(&hosts)),
     );
     assert_eq!(hosts[third].begins("packages", "2"), 0, "the third waits");
     hosts.iter().for_each(|host| host.remove("hold-packages"));
