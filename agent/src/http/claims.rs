@@ -57,8 +57,11 @@ impl From<ClaimRefusal> for Refused {
                     Obstacle::NotItsTurn { .. } => "failed_lock_not_its_turn",
                     Obstacle::Frozen(_) => "failed_lock_frozen",
                     Obstacle::NotRead | Obstacle::NoRecord => "failed_lock_try_again",
-                    Obstacle::Refused(_) | Obstacle::Unusable(_) => "failed_lock_unusable",
-                    Obstacle::Halted(_) | Obstacle::OverBudget { .. } => "failed_lock_halted",
+                    // A halt is about the version: no request meets one.
+                    Obstacle::Refused(_)
+                    | Obstacle::Unusable(_)
+                    | Obstacle::Halted(_)
+                    | Obstacle::OverBudget { .. } => "failed_lock_unusable",
                 };
                 (StatusCode::CONFLICT, kind, obstacle.to_string(), None)
             }

@@ -4,10 +4,11 @@
 //! not count any more: it may come from a backup.
 
 use crate::codec;
+use crate::keys::Key;
 use crate::names::Version;
 use crate::order::InstructionOrder;
 use crate::records::StoreIdentity;
-use crate::snapshot::Entry;
+use crate::snapshot::{Entry, KeySnapshot};
 use serde::{Deserialize, Serialize};
 
 /// A desired version together with its order.
@@ -17,6 +18,15 @@ pub struct Instruction {
     pub version: Version,
     /// The order of the instruction among all instructions.
     pub order: InstructionOrder,
+}
+
+impl Instruction {
+    /// Returns the instruction that counts in what was found, which holds the identity of the store and the
+    /// desired version; `None` if there is none, or if one of them cannot be read.
+    pub fn find(found: &KeySnapshot) -> Option<Self> {
+        let epoch = Epoch::read(found.get(&Key::Store)).ok()?;
+        epoch.instruction(found.get(&Key::CurrentVersion)).ok()?
+    }
 }
 
 /// The epoch of a store. The default is that of a store that nobody ever accepted.

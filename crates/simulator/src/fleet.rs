@@ -9,7 +9,7 @@ use crate::store::Store;
 use crate::violation::Violation;
 use crate::world::{Event, Task, World};
 use planning::rollout::failed_hosts;
-use schema::instruction::Epoch;
+use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Version};
 
@@ -139,9 +139,9 @@ impl Fleet {
     /// R3: a host that is proven does not count as failed.
     fn check_failures(&self) -> Result<(), Violation> {
         let found = self.world.store.read(&[Key::Store, Key::CurrentVersion]);
-        let epoch = Epoch::read(found.get(&Key::Store)).unwrap_or_default();
-        let instruction = epoch.instruction(found.get(&Key::CurrentVersion)).ok().flatten();
-        let Some(order) = instruction.map(|instruction| instruction.order) else { return Ok(()) };
+        let Some(order) = Instruction::find(&found).map(|instruction| instruction.order) else {
+            return Ok(());
+        };
         let found = self.world.store.list(&Prefix::FailedOf(order));
         let dead = self.dead.map(|machine| &self.world.machines[machine].host);
         match failed_hosts(order, 0, &found).find(|(host, _)| Some(host) != dead) {

@@ -9,7 +9,7 @@ use crate::violation::Violation;
 use crate::world::Event;
 use planning::rollout::resolve;
 use schema::codec;
-use schema::instruction::Epoch;
+use schema::instruction::Instruction;
 use schema::keys::Key;
 use schema::limit::LimitBy;
 use schema::names::Version;
@@ -70,8 +70,7 @@ impl Fleet {
     /// has time enough, also by the policy, which counts when the store is accepted.
     fn reachable_version(&self) -> Option<Version> {
         let found = self.world.store.read(&[Key::Store, Key::CurrentVersion, Key::RolloutPolicy]);
-        let epoch = Epoch::read(found.get(&Key::Store)).ok()?;
-        let instruction = epoch.instruction(found.get(&Key::CurrentVersion)).ok()??;
+        let instruction = Instruction::find(&found)?;
         let lets_all = |record: &RolloutRecord| {
             let mut sizes = record.limits.iter().flat_map(|limit| limit.values.values().chain([&limit.max]));
             let has_time = record.progress_deadline >= TIME_OF_ATTEMPT;

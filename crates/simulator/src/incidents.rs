@@ -9,7 +9,7 @@ use planning::rollout::{governs, resolve};
 use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
-use schema::instruction::Epoch;
+use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::limit::LimitBy;
 use schema::names::{EventId, HostName, LimitValue, Role, Token, Version};
@@ -210,8 +210,7 @@ impl Fleet {
     pub(crate) fn resolve(&mut self) {
         let World { store, .. } = &self.world;
         let found = store.read(&[Key::Store, Key::CurrentVersion]);
-        let Ok(epoch) = Epoch::read(found.get(&Key::Store)) else { return };
-        let Ok(Some(instruction)) = epoch.instruction(found.get(&Key::CurrentVersion)) else { return };
+        let Some(instruction) = Instruction::find(&found) else { return };
         let order = instruction.order;
         let found = store.read_all(&rollout::record_keys(order), &[Prefix::Hosts, Prefix::Rollouts]);
         if governs(order, &found) && found.get(&Key::RolloutRecord(order)).is_none() {
@@ -225,8 +224,7 @@ impl Fleet {
     /// Lets a halted rollout go on, as `orchestrate rollout resume` does.
     pub(crate) fn resume(&mut self) {
         let found = self.world.store.read(&[Key::Store, Key::CurrentVersion]);
-        let Ok(epoch) = Epoch::read(found.get(&Key::Store)) else { return };
-        let Ok(Some(instruction)) = epoch.instruction(found.get(&Key::CurrentVersion)) else { return };
+        let Some(instruction) = Instruction::find(&found) else { return };
         let order = instruction.order;
         let found = self.world.store.list(&Prefix::Rollout(order));
         let record = found.get(&Key::RolloutRecord(order)).and_then(|e| codec::read(&e.value).ok());

@@ -8,7 +8,7 @@ use crate::violation::{Violation, broken};
 use planning::host::HostState;
 use schema::codec;
 use schema::freeze::FreezeScope;
-use schema::instruction::Epoch;
+use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix, StatusState};
 use schema::names::{HostName, StatusType, Token, Version};
 use schema::records::{LiveClaim, RosterEntry};
@@ -84,10 +84,7 @@ impl Laws {
     /// Judges a start before it is committed.
     pub(crate) fn expect_start(&mut self, store: &Store, machine: &Machine, version: &Version) {
         let found = store.read(&[Key::Store, Key::CurrentVersion]);
-        let epoch = Epoch::read(found.get(&Key::Store)).ok();
-        let instruction =
-            epoch.and_then(|epoch| epoch.instruction(found.get(&Key::CurrentVersion)).ok().flatten());
-        let wanted = instruction.map(|instruction| instruction.version);
+        let wanted = Instruction::find(&found).map(|instruction| instruction.version);
         let roster = store.entry(&Key::Host(machine.host.clone()).to_string());
         let roster: RosterEntry = roster.and_then(|e| codec::read(&e.value).ok()).unwrap_or_default();
         // Written out, and not by the function that the start uses.

@@ -5,7 +5,7 @@ use super::context::Store;
 use etcd_session::StoreError;
 use planning::rollout::{Need, Obstacle, RolloutView, first_reads, second_reads};
 use schema::codec;
-use schema::instruction::Epoch;
+use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::limit::Limit;
 use schema::names::HostName;
@@ -42,9 +42,6 @@ impl HostRollout {
         let held = FoundClaims::read(host, snapshot);
         let claims = held.held().iter().map(|claim| format!("{} number {}", claim.limit, claim.number));
         let claims: Vec<String> = claims.collect();
-        let instruction = Epoch::read(snapshot.get(&Key::Store))
-            .ok()
-            .and_then(|epoch| epoch.instruction(snapshot.get(&Key::CurrentVersion)).ok().flatten());
         let report = snapshot.get(&Key::Report(host.clone()));
         let report = report.and_then(|entry| codec::read::<Report>(&entry.value).ok());
         // A host that waits for a service is not at the limits yet.
@@ -52,7 +49,7 @@ impl HostRollout {
             HostVerdict::Waiting { on } => matches!(on, WaitingOn::Limit { .. } | WaitingOn::Operator { .. }),
             _ => report.phase == Phase::Start,
         });
-        let Some(instruction) = instruction.filter(|_| waits) else {
+        let Some(instruction) = Instruction::find(snapshot).filter(|_| waits) else {
             return Ok(Self { claims, ..Self::default() });
         };
         let (order, now) = (instruction.order, BootMillis(0));

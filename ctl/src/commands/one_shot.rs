@@ -25,7 +25,7 @@ use anyhow::anyhow;
 use clap::Args;
 use etcd_session::StoreError;
 use schema::codec;
-use schema::instruction::Epoch;
+use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix, StatusState};
 use schema::names::{CheckId, HostName, StatusType, Version, quoted};
 use schema::records::{Driver, FailedHost, FailureKind, RolloutRecord, StatusRecord, StoreIdentity};
@@ -350,8 +350,7 @@ async fn write_listing(writer: &Writer<'_>, running: &Version) -> Result<bool, F
 /// none, and the user may have no right to delete it there.
 fn heal(host: &HostName, snapshot: &KeySnapshot) -> Option<Operation> {
     let identity = StoreIdentity::read(&snapshot.get(&Key::Store)?.value).ok()?;
-    let epoch = Epoch::read(snapshot.get(&Key::Store)).ok().filter(|_| identity.has_brakes)?;
-    let instruction = epoch.instruction(snapshot.get(&Key::CurrentVersion)).ok()??;
+    let instruction = Instruction::find(snapshot).filter(|_| identity.has_brakes)?;
     Some(Operation::Delete(Key::Failed(instruction.order, host.clone())))
 }
 

@@ -10,7 +10,7 @@ use planning::rollout::failed_hosts;
 use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
-use schema::instruction::Epoch;
+use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::names::HostName;
 use schema::order::InstructionOrder;
@@ -72,7 +72,8 @@ pub(super) async fn rollout(
 #[derive(Debug)]
 pub(super) struct RolloutFailures {
     order: InstructionOrder,
-    record: RolloutRecord,
+    /// The record; `None` if it cannot be read.
+    record: Option<RolloutRecord>,
     /// Why the rollout is halted, if it is; the inner `None` if that cannot be read.
     halt: Option<Option<Halt>>,
     failed: Vec<(HostName, Option<FailedHost>)>,
@@ -80,23 +81,23 @@ pub(super) struct RolloutFailures {
 }
 
 impl RolloutFailures {
-    /// Reads the failures of the present rollout, as of a revision if one is given; `None` if it has no record
-    /// that can be read.
+    /// Reads the failures of the present rollout, as of a revision if one is given; `None` if it has no
+    /// record.
     pub(super) async fn read(at: Option<i64>, store: &Store<'_>) -> Result<Option<Self>, StoreError> {
         let (session, deadline) = (&store.session, store.deadline);
         let found = session.read_all(&[Key::Store, Key::CurrentVersion], &[], at, deadline).await?;
-        let instruction = Epoch::read(found.get(&Key::Store))
-            .ok()
-            .and_then(|epoch| epoch.instruction(found.get(&Key::CurrentVersion)).ok().flatten());
-        let Some(order) = instruction.map(|instruction| instruction.order) else { return Ok(None) };
+        let Some(Instruction { order, .. }) = Instruction::find(&found) else { return Ok(None) };
         let found = session.read_all(&[], &[Prefix::Rollout(order)], Some(found.revision), deadline).await?;
-        let record = found.get(&Key::RolloutRecord(order));
-        let Some(record) = record.and_then(|entry| codec::read::<RolloutRecord>(&entry.value).ok()) else {
-            return Ok(None);
-        };
+        let Some(record) = found.get(&Key::RolloutRecord(order)) else { return Ok(None) };
+        let record = codec::read::<RolloutRecord>(&record.value).ok();
         let halt = found.get(&Key::Halt(order)).map(|entry| codec::read(&entry.value).ok());
-        let failed = failed_hosts(order, record.counted_from, &found).collect();
+        let counted_from = record.as_ref().map_or(0, |record| record.counted_from);
+        let failed = failed_hosts(order, counted_from, &found).collect();
         Ok(Some(Self { order, record, halt, failed, found }))
+    }
+
+    fn budget(&self) -> Option<u32> {
+        self.record.as_ref()?.budget
     }
 
     /// Returns lines for people: that the rollout is halted, and which hosts failed.
@@ -108,7 +109,7 @@ impl RolloutFailures {
             }
             None => "the rollout is halted; `orchestrate rollout resume`".to_owned(),
         });
-        let budget = self.record.budget.filter(|_| !self.failed.is_empty());
+        let budget = self.budget().filter(|_| !self.failed.is_empty());
         let budget = budget.map(|budget| format!("failure budget: {} of {budget} used", self.failed.len()));
         let failed = self.failed.iter().filter(|_| budget.is_some()).map(|(host, failed)| match failed {
             Some(failed) => format!("  {host}: {}", failed.reason),
@@ -130,7 +131,7 @@ impl RolloutFailures {
         json!({
             "halted": self.halt.is_some(),
             "why": self.halt.as_ref().and_then(|halt| halt.as_ref().map(|halt| &halt.why)),
-            "budget": self.record.budget,
+            "budget": self.budget(),
             "failed": failed.collect::<Vec<_>>(),
         })
     }
@@ -143,6 +144,9 @@ async fn end_halt(store: &Store<'_>) -> Result<bool, Failure> {
     else {
         return Ok(false);
     };
+    let record = record.ok_or_else(|| {
+        Failure::cannot_tell("the rollout is halted, and its record cannot be read; trigger a version")
+    })?;
     let act = store.act("rollout resume", None).await?;
     let transaction = resume(order, record, &found, &act);
     if !store.session.commit_act(&transaction, &act, store.deadline).await?.applied {

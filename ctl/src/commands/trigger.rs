@@ -9,7 +9,7 @@ use clap::Args;
 use etcd_session::{Deadline, StoreError};
 use planning::fleet::{Fleet, FleetVerdict, Waiting};
 use planning::rollout::governs;
-use schema::instruction::Epoch;
+use schema::instruction::Instruction;
 use schema::keys::Key;
 use schema::order::InstructionOrder;
 use schema::verdict::WaitingOn;
@@ -91,11 +91,8 @@ async fn write_record(revision: i64, store: &Store<'_>) -> Option<String> {
     let written = async {
         let keys = [Key::RolloutPolicy, Key::CurrentVersion, Key::Store];
         let found = store.session.read_keys(&keys, store.deadline).await?;
-        let epoch = Epoch::read(found.get(&Key::Store)).ok();
-        let instruction =
-            epoch.and_then(|epoch| epoch.instruction(found.get(&Key::CurrentVersion)).ok().flatten());
         let is_ours = |order: InstructionOrder| order.revision == revision && governs(order, &found);
-        match instruction.filter(|instruction| is_ours(instruction.order)) {
+        match Instruction::find(&found).filter(|instruction| is_ours(instruction.order)) {
             Some(instruction) => record::write_record(&instruction, store).await,
             None => Ok::<_, StoreError>(None),
         }

@@ -132,6 +132,11 @@ async fn execute(command: &[OsString], _lock: &File, lasts: Option<Duration>) ->
         // What the command started ends with it.
         command.process_group(0);
     }
+    let listen = |kind| signal(kind).context("signals");
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut hangup = listen(SignalKind::hangup())?;
+    let mut quit = listen(SignalKind::quit())?;
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
@@ -142,12 +147,6 @@ async fn execute(command: &[OsString], _lock: &File, lasts: Option<Duration>) ->
     };
     // It is not known any more when the command has ended.
     let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
-    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
-    let [mut interrupt, mut terminate, mut hangup, mut quit] = kinds.map(signal);
-    let signals = [&mut interrupt, &mut terminate, &mut hangup, &mut quit];
-    let [interrupt, terminate, hangup, quit] =
-        signals.map(|signal| signal.as_mut().map_err(|error| anyhow!("signals: {error}")));
-    let (interrupt, terminate, hangup, quit) = (interrupt?, terminate?, hangup?, quit?);
     let end = async {
         match lasts {
             Some(lasts) => tokio::time::sleep(lasts).await,

@@ -151,12 +151,12 @@ fn kept(
     let lacks = |claim: &&HeldClaim| {
         (goes_on || claim.keep_failed) && found.held().iter().all(|held| held.limit != claim.limit)
     };
-    // So does a command whose host was lost, and that still runs.
-    let is_ended = |run: &Token| {
+    // A command that still runs on a host that was lost takes its claims again too.
+    let lacks_purpose = |run: &Token| {
         let purposes = found.claims.as_ref().map(|found| &found.purposes);
         !purposes.is_some_and(|purposes| purposes.contains(&Purpose::Command(run.clone())))
     };
-    let commands = observed.commands.running.iter().filter(|(run, _)| is_valid && is_ended(run));
+    let commands = observed.commands.running.iter().filter(|(run, _)| is_valid && lacks_purpose(run));
     let lost: BTreeMap<&Limit, &HeldClaim> = commands
         .clone()
         .flat_map(|(_, claims)| claims)
@@ -207,19 +207,16 @@ fn ticket(
         let place = place(&state.host, version);
         Ticket { rollout, limit: limit.clone(), place, lease: observed.live_lease }
     };
+    let same = || found.ticket().filter(|ticket| ticket.rollout == rollout);
     match obstacle? {
         Obstacle::Full { limit, .. } | Obstacle::NotItsTurn { limit, .. } => Some(of_limit(limit)),
         // What holds everybody changes no order.
-        Obstacle::Halted(_) | Obstacle::OverBudget { .. } => {
-            found.ticket().filter(|ticket| ticket.rollout == rollout).map(|ticket| of_limit(&ticket.limit))
-        }
+        Obstacle::Halted(_) | Obstacle::OverBudget { .. } => same().map(|ticket| of_limit(&ticket.limit)),
         Obstacle::Frozen(by) if matches!(by.scope, FreezeScope::Fleet | FreezeScope::Pause) => {
-            found.ticket().filter(|ticket| ticket.rollout == rollout).map(|ticket| of_limit(&ticket.limit))
+            same().map(|ticket| of_limit(&ticket.limit))
         }
         // Nothing is known until the rollout was read again.
-        Obstacle::NotRead if matches!(observed.brakes, Brakes::Refused(_)) => {
-            found.ticket().filter(|ticket| ticket.rollout == rollout).cloned()
-        }
+        Obstacle::NotRead if matches!(observed.brakes, Brakes::Refused(_)) => same().cloned(),
         _ => None,
     }
 }
