@@ -1,7 +1,8 @@
 //! What the first host of a queue does about the hosts that hold the claims it waits for: one whose agent
 //! does not run is marked and later lost, and one with a number above the limit gets a lower number.
 
-use super::view::{LimitView, RolloutView};
+use super::limits::LimitView;
+use super::view::RolloutView;
 use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::limit::Limit;

@@ -3,19 +3,22 @@
 
 mod failures;
 mod holders;
+mod limits;
+mod obstacle;
 mod policy;
 mod purpose;
 mod resolve;
+mod rules;
 #[cfg(test)]
 mod tests;
 mod view;
 
 pub use failures::failed_hosts;
 pub use holders::{HolderTask, Holders, mark};
+pub use limits::{LimitView, place};
+pub use obstacle::Obstacle;
 pub use policy::read_policy;
 pub use purpose::{ClaimAnswer, ClaimRequest, limit_reads, rollout_reads, store_reads, view_for_claims};
 pub use resolve::{resolve, unusable};
-pub use view::{
-    LimitView, Need, Obstacle, Permit, RecordTask, RolloutView, Times, first_reads, governs, place,
-    second_reads,
-};
+pub use rules::{RecordTask, Times, governs};
+pub use view::{Need, Permit, RolloutView, first_reads, second_reads};

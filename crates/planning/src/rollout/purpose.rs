@@ -1,8 +1,10 @@
 //! Claims for something else than an update: a reboot, or a command of an operator. They are held under
 //! the limits of the current rollout; where it has no record, under those that the policy has now.
 
+use super::obstacle::Obstacle;
 use super::resolve::numbers_of_policy;
-use super::view::{Obstacle, RolloutView, Rules, Times, first_reads, ranges_of_limits, record_of};
+use super::rules::{Rules, Times, record_of};
+use super::view::{RolloutView, first_reads, ranges_of_limits};
 use crate::rollout::Need;
 use schema::instruction::Epoch;
 use schema::keys::{Key, Prefix};

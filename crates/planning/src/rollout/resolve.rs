@@ -1,6 +1,6 @@
 //! Turns a policy into the record of a rollout: percentages become numbers.
 
-use super::view::Times;
+use super::rules::Times;
 use schema::codec;
 use schema::keys::Key;
 use schema::limit::LimitBy;

@@ -1,118 +1,30 @@
 //! What a host that wants to start read about its rollout, and what follows from it: whether it may
 //! start, which claims it takes, and what it waits for.
-//!
-//! This file is long because the answers to these questions must agree.
 
-use super::failures::{self, Budget, Failures};
+use super::failures::Failures;
+use super::limits::{LimitView, PASSED_OVER_AFTER, limit_view, place};
+use super::obstacle::Obstacle;
+use super::rules::{Read, RecordTask, Rules, Times, governs, record_of};
 use schema::codec;
-use schema::digest::Digest;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::keys::{Key, Prefix};
-use schema::limit::{Limit, Place};
+use schema::limit::Place;
 use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
-use schema::records::{
-    CHARGE_FOR, Halt, HeldClaim, LOST_AFTER, LimitClaim, PROGRESS_DEADLINE, ResolvedLimit, RolloutPolicy,
-    RolloutRecord, RosterEntry,
-};
+use schema::records::{Halt, HeldClaim, ResolvedLimit, RosterEntry};
 use schema::snapshot::KeySnapshot;
-use schema::time::{BootMillis, EpochSeconds, Span};
+use schema::time::{BootMillis, EpochSeconds};
 use schema::transaction::Transaction;
 use schema::writes::claims::{FoundClaims, RolloutGuard};
-use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 /// How many hosts of a queue watch the claims; the others watch the ticket so many places before theirs.
 /// So a release wakes few hosts, and not the fleet.
 const HEADS: usize = 4;
 
-/// Time after which a host that does not use its turn is passed over.
-const PASSED_OVER_AFTER: Duration = Duration::from_secs(60);
-
 /// Time within which the host that writes the record of a rollout has written it.
 const RECORD_WITHIN: Duration = Duration::from_secs(60);
-
-/// Returns the place of a host among those that wait for a version.
-pub fn place(host: &HostName, version: &Version) -> Place {
-    Place((Digest::default().text(version.as_str()).text(host.as_str()).finish() >> 32) as u32)
-}
-
-/// Why a host does not start, though nothing on the host itself keeps it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Obstacle {
-    /// A freeze stands.
-    Frozen(FrozenBy),
-    /// The rollout has not been read since it refused the host.
-    NotRead,
-    /// The record of the rollout is not written yet.
-    NoRecord,
-    /// The record lets no host start.
-    Refused(String),
-    /// What the store says about the host itself cannot be used: its roster entry, a label or its claims.
-    Unusable(String),
-    /// The rollout is halted.
-    Halted(String),
-    /// More hosts failed than the rollout tolerates. Whoever sees it halts the rollout.
-    OverBudget {
-        /// How many hosts failed.
-        failed: usize,
-        /// How many are tolerated.
-        budget: u32,
-    },
-    /// As many hosts are unavailable as the limit allows.
-    Full {
-        /// The limit.
-        limit: Limit,
-        /// How many hosts may be unavailable.
-        max: u32,
-        /// How many others hold a claim of it.
-        used: usize,
-        /// Those of them whose claims can be read.
-        holders: Vec<HostName>,
-    },
-    /// Other hosts wait for the same limit and come first.
-    NotItsTurn {
-        /// The limit.
-        limit: Limit,
-        /// How many of them there are.
-        ahead: usize,
-    },
-}
-
-/// Number of holders that a message names.
-const HOLDERS_NAMED: usize = 3;
-
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Frozen(by) => by.fmt(f),
-            Self::NotRead => f.write_str("the limits of the rollout are being read"),
-            Self::NoRecord => f.write_str("the record of the rollout is not written yet"),
-            Self::Refused(why) | Self::Unusable(why) => f.write_str(why),
-            Self::Halted(why) => write!(f, "the rollout is halted: {why}"),
-            Self::OverBudget { failed, budget } => {
-                write!(f, "the rollout is halted: {}", failures::over_budget(*failed, *budget))
-            }
-            Self::Full { limit, max: 0, .. } => write!(f, "the limit of {limit} is 0"),
-            Self::Full { limit, max, used, holders } => {
-                write!(f, "{used} of at most {max} hosts of {limit} are unavailable: ")?;
-                let named: Vec<&str> = holders.iter().take(HOLDERS_NAMED).map(HostName::as_str).collect();
-                f.write_str(&named.join(", "))?;
-                match used - named.len() {
-                    0 => Ok(()),
-                    more if named.is_empty() => write!(f, "{more} whose claims cannot be read"),
-                    more => write!(f, " and {more} more"),
-                }
-            }
-            Self::NotItsTurn { limit, ahead } => {
-                let hosts = if *ahead == 1 { "host waits" } else { "hosts wait" };
-                write!(f, "{ahead} {hosts} for the limit of {limit} before it")
-            }
-        }
-    }
-}
 
 /// Whether a host needs claims to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,130 +51,6 @@ pub struct Permit {
     pub times: Option<Times>,
     /// True if a failure of the host counts against the budget of the rollout.
     pub counts_failure: bool,
-}
-
-/// One limit that counts a host.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LimitView {
-    /// The limit.
-    pub limit: Limit,
-    /// How many hosts may be unavailable.
-    pub max: u32,
-    /// True if a host that gave up goes on holding its claim.
-    pub keep_failed: bool,
-    /// The holders of claims, by number. `None` if the claim cannot be read; it counts nevertheless.
-    pub holders: BTreeMap<u32, Option<HostName>>,
-    /// The tickets before the place of this host, in order.
-    pub ahead: Vec<(Place, HostName)>,
-    /// Since when holders and the first ticket have been the same.
-    pub unchanged_since: BootMillis,
-}
-
-impl LimitView {
-    /// Returns the numbers that a host may take, the lowest first. None is free while somebody else
-    /// holds a number that the limit does not have any more.
-    fn free(&self, host: &HostName) -> Vec<u32> {
-        let is_other = |holder: &Option<HostName>| holder.as_ref() != Some(host);
-        if self.holders.range(self.max..).any(|(_, holder)| is_other(holder)) {
-            return Vec::new();
-        }
-        (0..self.max).filter(|number| !self.holders.get(number).is_some_and(is_other)).collect()
-    }
-
-    /// Returns how many hosts are passed over because they do not use their turn, one after the other.
-    fn passed(&self, now: BootMillis) -> usize {
-        let passed = now.since(self.unchanged_since).as_secs() / PASSED_OVER_AFTER.as_secs();
-        usize::try_from(passed).unwrap_or(usize::MAX)
-    }
-
-    /// Returns the number that the host takes.
-    fn number(&self, (place, host): &(Place, HostName), now: BootMillis) -> Result<u32, Obstacle> {
-        let free = self.free(host);
-        if free.is_empty() {
-            let others = || self.holders.values().filter(|holder| holder.as_ref() != Some(host));
-            return Err(Obstacle::Full {
-                limit: self.limit.clone(),
-                max: self.max,
-                used: others().count(),
-                holders: others().flatten().cloned().collect(),
-            });
-        }
-        let ahead = self.ahead.len().saturating_sub(self.passed(now));
-        if self.ahead.is_empty() {
-            // Nobody waits, so nothing orders the hosts that come now: they spread over the free numbers.
-            let spread = Digest::default().text(host.as_str()).number(u64::from(place.0)).finish();
-            return Ok(free[(spread % free.len() as u64) as usize]);
-        }
-        free.get(ahead).copied().ok_or(Obstacle::NotItsTurn { limit: self.limit.clone(), ahead })
-    }
-}
-
-/// The times that a rollout gives to a host that starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Times {
-    /// Time without a running agent after which the host is lost.
-    pub lost_after: Span,
-    /// Time within which the attempt ends.
-    pub progress_deadline: Span,
-    /// Time after its proof in which a host that stops working counts as failed.
-    pub charge_for: Span,
-}
-
-/// The rules of a rollout.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Rules {
-    /// No policy governs the rollout.
-    None,
-    /// A policy does, and the record is not written yet.
-    NoRecord,
-    /// The record, or what it would say: then the revision is 0.
-    Record { revision: i64, refused: Option<String>, times: Times, budget: Option<Budget> },
-}
-
-impl Times {
-    /// The times where no policy says others.
-    pub(super) const USUAL: Self =
-        Self { lost_after: LOST_AFTER, progress_deadline: PROGRESS_DEADLINE, charge_for: CHARGE_FOR };
-}
-
-impl Rules {
-    /// Returns what a record says.
-    pub(super) fn of_record(record: Read<RolloutRecord>, revision: i64) -> (Self, Vec<ResolvedLimit>) {
-        match record {
-            Ok(record) => {
-                let budget = Budget::of_record(&record);
-                let RolloutRecord { refused, limits, lost_after, progress_deadline, charge_for, .. } = record;
-                let times = Times { lost_after, progress_deadline, charge_for };
-                (Self::Record { revision, refused, times, budget }, limits)
-            }
-            Err(error) => {
-                let why = format!("the record of the rollout cannot be read: {error}");
-                let (refused, times) = (Some(why), Times::USUAL);
-                (Self::Record { revision, refused, times, budget: None }, Vec::new())
-            }
-        }
-    }
-
-    /// Returns the rules without the budget for failures.
-    pub(super) fn without_budget(self) -> Self {
-        match self {
-            Self::Record { revision, refused, times, .. } => {
-                Self::Record { revision, refused, times, budget: None }
-            }
-            other => other,
-        }
-    }
-}
-
-/// What a host does about the record of its rollout.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RecordTask {
-    /// Nothing: there is a record, or none is needed, or another host writes it.
-    None,
-    /// It marks that it writes the record.
-    Begin,
-    /// It writes the record.
-    Write,
 }
 
 /// What a host read about its rollout, at one revision.
@@ -312,24 +100,8 @@ pub(super) fn ranges_of_limits(
     limits.flat_map(|limit| [Prefix::ClaimsOf(limit.clone()), Prefix::Queue(order, limit)]).collect()
 }
 
-pub(super) type Read<T> = Result<T, codec::ValueError>;
-
 fn roster_of(host: &HostName, found: &KeySnapshot) -> Read<RosterEntry> {
     found.get(&Key::Host(host.clone())).map_or(Ok(RosterEntry::default()), |entry| codec::read(&entry.value))
-}
-
-pub(super) fn record_of(order: InstructionOrder, found: &KeySnapshot) -> Option<(Read<RolloutRecord>, i64)> {
-    let entry = found.get(&Key::RolloutRecord(order))?;
-    Some((codec::read(&entry.value), entry.mod_revision))
-}
-
-/// True if a policy stood when the instruction was written; one that was created later waits for the next
-/// instruction. What it says when the record is written counts. As long as it has no limits, there is no
-/// record.
-pub fn governs(order: InstructionOrder, found: &KeySnapshot) -> bool {
-    let Some(entry) = found.get(&Key::RolloutPolicy) else { return false };
-    let is_empty = codec::read::<RolloutPolicy>(&entry.value).is_ok_and(|policy| policy.limits.is_empty());
-    entry.create_revision <= order.revision && !is_empty
 }
 
 impl RolloutView {
@@ -542,29 +314,4 @@ impl RolloutView {
         }
         ranges
     }
-}
-
-fn limit_view(
-    (limit, max, keep_failed): (Limit, u32, bool),
-    own: &(Place, HostName),
-    found: &KeySnapshot,
-    now: BootMillis,
-) -> LimitView {
-    let mut holders = BTreeMap::new();
-    let mut ahead = Vec::new();
-    for (key, entry) in &found.entries {
-        match Key::parse(key) {
-            Ok(Key::Claim(of, number)) if of == limit => {
-                let claim = codec::read::<LimitClaim>(&entry.value).ok();
-                holders.insert(number, claim.map(|claim| claim.host));
-            }
-            Ok(Key::Ticket(_, of, place, host))
-                if of == limit && host != own.1 && (place, host.clone()) < *own =>
-            {
-                ahead.push((place, host));
-            }
-            _ => {}
-        }
-    }
-    LimitView { limit, max, keep_failed, holders, ahead, unchanged_since: now }
 }

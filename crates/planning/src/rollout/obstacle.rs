@@ -1,0 +1,82 @@
+//! What keeps a host from starting, though nothing on the host itself does.
+
+use super::failures;
+use schema::frozen::FrozenBy;
+use schema::limit::Limit;
+use schema::names::HostName;
+use std::fmt;
+
+/// Why a host does not start, though nothing on the host itself keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Obstacle {
+    /// A freeze stands.
+    Frozen(FrozenBy),
+    /// The rollout has not been read since it refused the host.
+    NotRead,
+    /// The record of the rollout is not written yet.
+    NoRecord,
+    /// The record lets no host start.
+    Refused(String),
+    /// What the store says about the host itself cannot be used: its roster entry, a label or its claims.
+    Unusable(String),
+    /// The rollout is halted.
+    Halted(String),
+    /// More hosts failed than the rollout tolerates. Whoever sees it halts the rollout.
+    OverBudget {
+        /// How many hosts failed.
+        failed: usize,
+        /// How many are tolerated.
+        budget: u32,
+    },
+    /// As many hosts are unavailable as the limit allows.
+    Full {
+        /// The limit.
+        limit: Limit,
+        /// How many hosts may be unavailable.
+        max: u32,
+        /// How many others hold a claim of it.
+        used: usize,
+        /// Those of them whose claims can be read.
+        holders: Vec<HostName>,
+    },
+    /// Other hosts wait for the same limit and come first.
+    NotItsTurn {
+        /// The limit.
+        limit: Limit,
+        /// How many of them there are.
+        ahead: usize,
+    },
+}
+
+/// Number of holders that a message names.
+const HOLDERS_NAMED: usize = 3;
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Frozen(by) => by.fmt(f),
+            Self::NotRead => f.write_str("the limits of the rollout are being read"),
+            Self::NoRecord => f.write_str("the record of the rollout is not written yet"),
+            Self::Refused(why) | Self::Unusable(why) => f.write_str(why),
+            Self::Halted(why) => write!(f, "the rollout is halted: {why}"),
+            Self::OverBudget { failed, budget } => {
+                write!(f, "the rollout is halted: {}", failures::over_budget(*failed, *budget))
+            }
+            Self::Full { limit, max: 0, .. } => write!(f, "the limit of {limit} is 0"),
+            Self::Full { limit, max, used, holders } => {
+                write!(f, "{used} of at most {max} hosts of {limit} are unavailable: ")?;
+                let named: Vec<&str> = holders.iter().take(HOLDERS_NAMED).map(HostName::as_str).collect();
+                f.write_str(&named.join(", "))?;
+                match used - named.len() {
+                    0 => Ok(()),
+                    more if named.is_empty() => write!(f, "{more} whose claims cannot be read"),
+                    more => write!(f, " and {more} more"),
+                }
+            }
+            Self::NotItsTurn { limit, ahead } => {
+                let hosts = if *ahead == 1 { "host waits" } else { "hosts wait" };
+                write!(f, "{ahead} {hosts} for the limit of {limit} before it")
+            }
+        }
+    }
+}

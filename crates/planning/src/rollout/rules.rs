@@ -1,0 +1,95 @@
+//! The rules of a rollout: what its record says, and whether it needs one.
+
+use super::failures::Budget;
+use schema::codec;
+use schema::keys::Key;
+use schema::order::InstructionOrder;
+use schema::records::{
+    CHARGE_FOR, LOST_AFTER, PROGRESS_DEADLINE, ResolvedLimit, RolloutPolicy, RolloutRecord,
+};
+use schema::snapshot::KeySnapshot;
+use schema::time::Span;
+
+/// The times that a rollout gives to a host that starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    /// Time without a running agent after which the host is lost.
+    pub lost_after: Span,
+    /// Time within which the attempt ends.
+    pub progress_deadline: Span,
+    /// Time after its proof in which a host that stops working counts as failed.
+    pub charge_for: Span,
+}
+
+/// The rules of a rollout.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Rules {
+    /// No policy governs the rollout.
+    None,
+    /// A policy does, and the record is not written yet.
+    NoRecord,
+    /// The record, or what it would say: then the revision is 0.
+    Record { revision: i64, refused: Option<String>, times: Times, budget: Option<Budget> },
+}
+
+impl Times {
+    /// The times where no policy says others.
+    pub(super) const USUAL: Self =
+        Self { lost_after: LOST_AFTER, progress_deadline: PROGRESS_DEADLINE, charge_for: CHARGE_FOR };
+}
+
+impl Rules {
+    /// Returns what a record says.
+    pub(super) fn of_record(record: Read<RolloutRecord>, revision: i64) -> (Self, Vec<ResolvedLimit>) {
+        match record {
+            Ok(record) => {
+                let budget = Budget::of_record(&record);
+                let RolloutRecord { refused, limits, lost_after, progress_deadline, charge_for, .. } = record;
+                let times = Times { lost_after, progress_deadline, charge_for };
+                (Self::Record { revision, refused, times, budget }, limits)
+            }
+            Err(error) => {
+                let why = format!("the record of the rollout cannot be read: {error}");
+                let (refused, times) = (Some(why), Times::USUAL);
+                (Self::Record { revision, refused, times, budget: None }, Vec::new())
+            }
+        }
+    }
+
+    /// Returns the rules without the budget for failures.
+    pub(super) fn without_budget(self) -> Self {
+        match self {
+            Self::Record { revision, refused, times, .. } => {
+                Self::Record { revision, refused, times, budget: None }
+            }
+            other => other,
+        }
+    }
+}
+
+/// What a host does about the record of its rollout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordTask {
+    /// Nothing: there is a record, or none is needed, or another host writes it.
+    None,
+    /// It marks that it writes the record.
+    Begin,
+    /// It writes the record.
+    Write,
+}
+
+pub(super) type Read<T> = Result<T, codec::ValueError>;
+
+pub(super) fn record_of(order: InstructionOrder, found: &KeySnapshot) -> Option<(Read<RolloutRecord>, i64)> {
+    let entry = found.get(&Key::RolloutRecord(order))?;
+    Some((codec::read(&entry.value), entry.mod_revision))
+}
+
+/// True if a policy stood when the instruction was written; one that was created later waits for the next
+/// instruction. What it says when the record is written counts. As long as it has no limits, there is no
+/// record.
+pub fn governs(order: InstructionOrder, found: &KeySnapshot) -> bool {
+    let Some(entry) = found.get(&Key::RolloutPolicy) else { return false };
+    let is_empty = codec::read::<RolloutPolicy>(&entry.value).is_ok_and(|policy| policy.limits.is_empty());
+    entry.create_revision <= order.revision && !is_empty
+}
