@@ -21,6 +21,7 @@ mod journal;
 mod local_claims;
 mod reconcile;
 mod rollout;
+mod rollout_end;
 mod secrets;
 mod signals;
 mod socket;
@@ -188,7 +189,11 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         templates::Templates::new(settings_receiver.clone(), reader.clone(), untrusted.clone());
     let (rollout_wanted, wanted) = watch::channel(None);
     let (rollout_task, rollout) = rollout::RolloutTask::new(session.clone(), identity.host.clone(), wanted);
+    let (end_wanted, wanted) = watch::channel(None);
+    let (end_task, rollout_ended) =
+        rollout_end::EndTaskLoop::new(session.clone(), identity.host.clone(), wanted);
     tasks.spawn("mirror", mirroring);
+    tasks.spawn("rollout-end", reconcile::run(end_task));
     tasks.spawn("rollout", reconcile::run(rollout_task));
     tasks.spawn("presence", claiming);
     tasks.spawn("definitions", reconcile::run(loader));
@@ -261,6 +266,8 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         command_locks,
         rollout_wanted,
         rollout,
+        end_wanted,
+        rollout_ended,
         watchdog: systemd::watchdog_interval(),
     };
     let mut stop = stop;

@@ -15,6 +15,7 @@ use schema::instruction::Instruction;
 use schema::keys::Prefix;
 use schema::names::HostName;
 use schema::snapshot::KeySnapshot;
+use schema::transaction::Transaction;
 use schema::writes::Fence;
 use schema::writes::rollout::{begin_resolving, record_keys, write_record};
 use std::sync::Arc;
@@ -138,7 +139,7 @@ impl RolloutTask {
         }
         let keys = record_keys(order);
         let found = self.session.read_all(&keys, &[Prefix::Hosts, Prefix::Rollouts], None, deadline).await?;
-        let record = resolve(&wanted.instruction.version, &found, clock::now().wall);
+        let record = resolve(&wanted.instruction, &found, clock::now().wall);
         let rollouts = found.entries.keys().map(String::as_str);
         let written = self.session.commit(&write_record(order, &record, &found, rollouts), deadline).await?;
         tracing::info!(rollout = %order, applied = written.applied, "the record of the rollout");
@@ -167,18 +168,14 @@ impl RolloutTask {
         if self.write_record(wanted, view.record_task(since.elapsed())).await? {
             view = self.read(wanted).await?;
         }
-        if let Some(mut halt) = view.halt(self.host.to_string(), clock::now().wall)
-            && let Some(fence) = wanted.fence
-        {
-            fence.add_to(&mut halt, &self.host);
-            let rollout = wanted.instruction.order;
-            match self.session.commit(&halt, Deadline::of_request()).await {
-                Ok(halted) => {
-                    tracing::warn!(%rollout, applied = halted.applied, "the rollout is halted");
-                    view = self.read(wanted).await?;
-                }
+        if let Some(fence) = wanted.fence {
+            let by = (self.host.to_string(), clock::now().wall);
+            let halts = view.halts(&wanted.instruction.version, by);
+            match halt(&self.session, &self.host, halts, fence).await {
+                Ok(false) => {}
+                Ok(true) => view = self.read(wanted).await?,
                 // What was read counts nevertheless: this host does not start.
-                Err(error) => tracing::warn!(%rollout, %error, "the rollout could not be halted"),
+                Err(error) => tracing::warn!(%error, "the rollout could not be halted"),
             }
         }
         self.lacks_record_since = Some(since).filter(|_| view.lacks_record());
@@ -207,6 +204,34 @@ impl RolloutTask {
         // The first host that waits looks after the others.
         Ok(if looks_after { interval.min(HOLDERS_INTERVAL) } else { interval })
     }
+}
+
+/// Halts the rollout by the first of these transactions that the store permits. Returns true if somebody halted
+/// it, so that what was read before is out of date.
+///
+/// # Errors
+/// Returns the store's error.
+pub(crate) async fn halt(
+    session: &Session,
+    own: &HostName,
+    halts: Vec<Transaction>,
+    fence: Fence,
+) -> Result<bool, StoreError> {
+    let last = halts.len().saturating_sub(1);
+    for (number, mut halt) in halts.into_iter().enumerate() {
+        fence.add_to(&mut halt, own);
+        match session.commit(&halt, Deadline::of_request()).await {
+            Ok(halted) => {
+                tracing::warn!(applied = halted.applied, "the rollout is halted");
+                return Ok(true);
+            }
+            Err(StoreError::PermissionDenied { .. }) if number < last => {
+                tracing::warn!("this host may not roll back: `orchestrate enroll --may-roll-back`");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
 }
 
 /// Looks after the hosts whose claims keep this one waiting. Returns true if it did something, so that what

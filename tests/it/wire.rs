@@ -8,9 +8,9 @@ use schema::codec;
 use schema::health::Health;
 use schema::keys::Key;
 use schema::records::{
-    DropStaleRequest, Event, FailedHost, Freeze, Halt, HostClaims, LimitClaim, LiveClaim, LostMark,
-    Maintenance, Report, RetryRequest, RolloutPolicy, RolloutRecord, RosterEntry, ServiceRecord,
-    StatusRecord, StoreIdentity,
+    DropStaleRequest, Ended, Event, FailedHost, Freeze, Halt, HostClaims, HostProgress, LimitClaim,
+    LiveClaim, LostMark, Maintenance, Report, RetryRequest, RolloutPolicy, RolloutRecord, RosterEntry,
+    ServiceRecord, StatusRecord, StoreIdentity, Trigger,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -46,6 +46,10 @@ fn rewrite(key: &str, value: &str) -> (&'static str, String) {
         Key::Resolving(_) => ("resolving", value.to_owned()),
         Key::Failed(..) => ("failed", again::<FailedHost>(value)),
         Key::Halt(_) => ("halt", again::<Halt>(value)),
+        Key::Trigger => ("trigger", again::<Trigger>(value)),
+        Key::Closing(_) => ("closing", value.to_owned()),
+        Key::Ended(_) => ("ended", again::<Ended>(value)),
+        Key::Progress(..) => ("progress", again::<HostProgress>(value)),
         Key::Claim(..) => ("claim", again::<LimitClaim>(value)),
         Key::Claimed(_) => ("claimed", again::<HostClaims>(value)),
         Key::Ticket(..) => ("ticket", value.to_owned()),
@@ -64,7 +68,7 @@ fn values_of_the_store_that_an_earlier_version_wrote_are_read_and_written_alike(
         assert_eq!(Key::parse(key).expect(key).to_string(), *key);
         kinds.insert(kind);
     }
-    assert_eq!(kinds.len(), 27, "{kinds:?}");
+    assert_eq!(kinds.len(), 31, "{kinds:?}");
 }
 
 #[test]

@@ -19,6 +19,7 @@ use crate::clock;
 use crate::command_locks::CommandLocks;
 use crate::reconcile::{self, Reconcile, Wake};
 use crate::rollout::{KnownRollout, WantedRollout};
+use crate::rollout_end::WantedEnd;
 use crate::status::Status;
 use crate::step::RunResult;
 use crate::supervise::TaskEnded;
@@ -30,6 +31,7 @@ use planning::host::{
 };
 use planning::settings::Settings;
 use schema::codec::log_tail;
+use schema::order::InstructionOrder;
 use schema::plan::{Action, Conclusion, Effect, Planned};
 use schema::records::{Driver, LiveClaim, MachineInfo};
 use schema::time::{BootMillis, Now};
@@ -92,6 +94,10 @@ pub(crate) struct Reconciler {
     pub rollout_wanted: watch::Sender<Option<WantedRollout>>,
     /// The rollout, while it is followed.
     pub rollout: watch::Receiver<KnownRollout>,
+    /// Tells the task that looks for the end of a rollout which one this host is through with.
+    pub end_wanted: watch::Sender<Option<WantedEnd>>,
+    /// The last rollout that is known to have ended.
+    pub rollout_ended: watch::Receiver<Option<InstructionOrder>>,
     /// Interval between two pings of the service manager's watchdog; `None` without a watchdog.
     pub watchdog: Option<Duration>,
 }
@@ -136,6 +142,7 @@ impl Reconcile for HostLoop {
                 (changed.is_ok(), HostEvent::CatalogChanged, "catalog")
             }
             changed = parts.rollout.changed() => (changed.is_ok(), HostEvent::RolloutChanged, "rollout"),
+            changed = parts.rollout_ended.changed() => (changed.is_ok(), HostEvent::RolloutChanged, "rollout-end"),
             changed = self.checks.changed() => (changed.is_ok(), HostEvent::ChecksChanged, "checks"),
             _ = self.watchdog.tick() => return Some(HostEvent::WatchdogDue),
         };

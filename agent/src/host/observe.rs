@@ -5,10 +5,12 @@ use super::Reconciler;
 use super::context::Context;
 use super::execute::read_version_file;
 use crate::rollout::WantedRollout;
+use crate::rollout_end::WantedEnd;
 use crate::{clock, config};
-use etcd_session::PresenceState;
+use etcd_session::{PresenceState, jitter};
 use planning::host::{
-    Addressable, Claim, Commands, HostState, Published, ServiceProblems, Target, VersionFile, store_view,
+    Addressable, Claim, Commands, Fact, HostState, Published, ServiceProblems, Target, VersionFile,
+    store_view,
 };
 use planning::policy::Policy;
 use planning::settings::{ValidationDirectory, read_version_file as parse_version_file};
@@ -49,6 +51,7 @@ impl Reconciler {
         context.waits = needs.waits.clone();
         context.services_seen = needs.seen;
         self.observe_rollout(context);
+        self.observe_end(context);
         self.observe_catalog(context);
         context.problems = ServiceProblems {
             checks: self.failing_checks(),
@@ -83,6 +86,27 @@ impl Reconciler {
             _ => None,
         };
         self.rollout_wanted.send_if_modified(|old| {
+            let differs = *old != wanted;
+            *old = wanted;
+            differs
+        });
+    }
+
+    /// Takes over that the rollout has ended, while the host wants to know.
+    fn observe_end(&mut self, context: &mut Context) {
+        let ended = *self.rollout_ended.borrow_and_update();
+        let looks_for = |context: &Context| match &context.target {
+            Target::Known(target) if context.state.looks_for_end(target) => Some(target.order),
+            _ => None,
+        };
+        if let Some(order) = looks_for(context).filter(|order| Some(*order) == ended) {
+            context.state.record(Fact::RolloutEnded(order), &context.policy, clock::now(), jitter());
+            context.unsaved = true;
+        }
+        let is_trusted = context.store_trust == StoreTrust::Trusted;
+        let fence = context.fence().filter(|_| is_trusted);
+        let wanted = looks_for(context).and_then(|order| Some(WantedEnd { order, fence: fence? }));
+        self.end_wanted.send_if_modified(|old| {
             let differs = *old != wanted;
             *old = wanted;
             differs

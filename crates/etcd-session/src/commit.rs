@@ -3,7 +3,7 @@
 use crate::error::StoreError;
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
-use etcd_client::{CompareOp, GetOptions, PutOptions, Txn, TxnOp};
+use etcd_client::{CompareOp, DeleteOptions, GetOptions, PutOptions, Txn, TxnOp};
 use schema::keys::Key;
 use schema::snapshot::KeySnapshot;
 use schema::transaction::{Compare, Operation, Transaction};
@@ -98,6 +98,9 @@ impl Session {
                 TxnOp::txn(Txn::new().when([absent]).and_then([put]))
             }
             Operation::Delete(key) => TxnOp::delete(self.full(key), None),
+            Operation::DeleteAll(range) => {
+                TxnOp::delete(self.full(range), Some(DeleteOptions::new().with_prefix()))
+            }
         }
     }
 }

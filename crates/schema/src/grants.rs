@@ -58,18 +58,23 @@ pub fn every_agent() -> Vec<Grant> {
         Keys::Below(Prefix::Hosts),
         // The addresses of hosts without a service.
         Keys::Below(Prefix::Lives),
+        // Whether a rollout has ended.
+        Keys::Below(Prefix::Announced),
         Keys::Below(Prefix::Services),
         Keys::Below(Prefix::HealthAll),
         Keys::Below(Prefix::Config),
         // The start of an update compares them.
         Keys::Below(Prefix::Freezes),
         Keys::One(Key::RolloutPolicy),
+        // The record of a rollout names who asked for it.
+        Keys::One(Key::Trigger),
     ];
     // Any host can hold any number of a limit, wait in any queue, write the record of a rollout, and end
     // the claims of a host that vanished.
     let written = [
         Prefix::RunningVersions,
         Prefix::Rollouts,
+        Prefix::Progress,
         Prefix::Claims,
         Prefix::Claimed,
         Prefix::Queues,
@@ -97,6 +102,11 @@ pub fn agent(host: &HostName, services: &BTreeSet<ServiceName>) -> Vec<Grant> {
         written.push(Key::Health(service.clone(), host.clone()));
     }
     [grant(Access::Read, read), grant(Access::ReadWrite, written.into_iter().map(Keys::One))].concat()
+}
+
+/// Returns what an agent needs that may let the fleet go back to a version that worked.
+pub fn roll_back() -> Vec<Grant> {
+    grant(Access::ReadWrite, [Key::CurrentVersion, Key::Trigger].map(Keys::One))
 }
 
 /// Returns grants for everything that this program keeps in the store.

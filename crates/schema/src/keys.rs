@@ -81,6 +81,8 @@ pub enum Key {
     Freeze(FreezeScope, Token),
     /// How operators want versions to be rolled out.
     RolloutPolicy,
+    /// Who asked for the desired version, and why. It is written together with it.
+    Trigger,
     /// What holds for the rollout of one instruction. It is written once.
     RolloutRecord(InstructionOrder),
     /// A mark that a host is writing the record of a rollout. Attached to its live lease.
@@ -89,6 +91,12 @@ pub enum Key {
     Failed(InstructionOrder, HostName),
     /// Too many hosts failed in a rollout: no host starts until an operator resumes it.
     Halt(InstructionOrder),
+    /// A mark that a host looks whether a rollout has ended. Attached to its live lease.
+    Closing(InstructionOrder),
+    /// A rollout has ended: every host has its version, or never will by itself.
+    Ended(InstructionOrder),
+    /// How far a host got in a rollout. Decommissioning the host does not undo that.
+    Progress(InstructionOrder, HostName),
     /// A claim of a limit: one host may be unavailable. It is durable: it must outlive the agent.
     Claim(Limit, u32),
     /// The claims of a host, and its ticket.
@@ -136,7 +144,9 @@ const CONFIG: &str = "/orchestrate/config/";
 const EVENTS: &str = "/orchestrate/events/";
 const FREEZES: &str = "/orchestrate/freezes/";
 const ROLLOUT_POLICY: &str = "/orchestrate/rollout_policy";
+const TRIGGER: &str = "/orchestrate/trigger";
 const ROLLOUTS: &str = "/orchestrate/rollouts/";
+const PROGRESS: &str = "/orchestrate/progress/";
 /// What precedes the name of a host in the key of its failure, within a rollout.
 const FAILED: &str = "failed/";
 const CLAIMS: &str = "/orchestrate/claims/";
@@ -167,10 +177,14 @@ impl fmt::Display for Key {
             Self::Event(id) => write!(f, "{EVENTS}{id}"),
             Self::Freeze(scope, token) => write!(f, "{}{token}", Prefix::FreezesOf(scope.clone())),
             Self::RolloutPolicy => f.write_str(ROLLOUT_POLICY),
+            Self::Trigger => f.write_str(TRIGGER),
             Self::RolloutRecord(order) => write!(f, "{}record", Prefix::Rollout(*order)),
             Self::Resolving(order) => write!(f, "{}resolving", Prefix::Rollout(*order)),
             Self::Failed(order, host) => write!(f, "{}{host}", Prefix::FailedOf(*order)),
             Self::Halt(order) => write!(f, "{}halt", Prefix::Rollout(*order)),
+            Self::Closing(order) => write!(f, "{}closing", Prefix::Rollout(*order)),
+            Self::Ended(order) => write!(f, "{}ended", Prefix::Rollout(*order)),
+            Self::Progress(order, host) => write!(f, "{}{host}", Prefix::ProgressOf(*order)),
             Self::Claim(limit, number) => write!(f, "{}{number:05}", Prefix::ClaimsOf(limit.clone())),
             Self::Claimed(host) => write!(f, "{CLAIMED}{host}"),
             Self::Ticket(order, limit, place, host) => {
@@ -189,7 +203,8 @@ type PerService = (&'static str, fn(ServiceName, HostName) -> Key);
 
 impl Key {
     /// The keys that exist at most once. All other keys are in the ranges of [`Prefix::WHOLE`].
-    pub const SINGLE: [Self; 4] = [Self::CurrentVersion, Self::Store, Self::DropStale, Self::RolloutPolicy];
+    pub const SINGLE: [Self; 5] =
+        [Self::CurrentVersion, Self::Store, Self::DropStale, Self::RolloutPolicy, Self::Trigger];
 
     /// Returns the host to which the key belongs; `None` for a key of the whole fleet. All keys of
     /// a host are deleted when it is decommissioned.
@@ -216,11 +231,15 @@ impl Key {
             | Self::Config(_)
             | Self::Event(_)
             | Self::RolloutPolicy
+            | Self::Trigger
             | Self::RolloutRecord(_)
             | Self::Resolving(_)
             | Self::Halt(_)
-            // It goes on counting in its rollout.
+            | Self::Closing(_)
+            | Self::Ended(_)
+            // They go on counting in their rollout.
             | Self::Failed(..)
+            | Self::Progress(..)
             // Its value names the host, and so does the key `claimed` of the host.
             | Self::Claim(..)
             // An operator wrote it, and may mean a host that comes back.
@@ -264,6 +283,7 @@ impl Key {
             STORE => return Ok(Self::Store),
             DROP_STALE => return Ok(Self::DropStale),
             ROLLOUT_POLICY => return Ok(Self::RolloutPolicy),
+            TRIGGER => return Ok(Self::Trigger),
             _ => {}
         }
         if let Some(rest) = text.strip_prefix(RUNNING_VERSION) {
@@ -296,11 +316,17 @@ impl Key {
                 "record" => Ok(Self::RolloutRecord(order)),
                 "resolving" => Ok(Self::Resolving(order)),
                 "halt" => Ok(Self::Halt(order)),
+                "closing" => Ok(Self::Closing(order)),
+                "ended" => Ok(Self::Ended(order)),
                 _ => {
                     let failed = rest.strip_prefix(FAILED).ok_or_else(unknown)?;
                     Ok(Self::Failed(order, host(failed)?))
                 }
             };
+        }
+        if let Some(rest) = text.strip_prefix(PROGRESS) {
+            let (order, rest) = rest.split_once('/').ok_or_else(unknown)?;
+            return Ok(Self::Progress(InstructionOrder::read(order).ok_or_else(unknown)?, host(rest)?));
         }
         if let Some(rest) = text.strip_prefix(CLAIMS) {
             return read_claim(rest).ok_or_else(unknown);
@@ -429,6 +455,10 @@ pub enum Prefix {
     Rollout(InstructionOrder),
     /// The hosts that failed in one rollout.
     FailedOf(InstructionOrder),
+    /// How far hosts got in all rollouts.
+    Progress,
+    /// How far hosts got in one rollout.
+    ProgressOf(InstructionOrder),
     /// The claims of all limits.
     Claims,
     /// The claims of one limit.
@@ -449,7 +479,7 @@ pub enum Prefix {
 
 impl Prefix {
     /// The ranges that together hold every key but [`Key::SINGLE`].
-    pub const WHOLE: [Self; 19] = [
+    pub const WHOLE: [Self; 20] = [
         Self::RunningVersions,
         Self::Statuses,
         Self::Services,
@@ -465,6 +495,7 @@ impl Prefix {
         Self::Events,
         Self::Freezes,
         Self::Rollouts,
+        Self::Progress,
         Self::Claims,
         Self::Claimed,
         Self::Queues,
@@ -508,6 +539,8 @@ impl fmt::Display for Prefix {
             Self::Rollouts => f.write_str(ROLLOUTS),
             Self::Rollout(order) => write!(f, "{ROLLOUTS}{order}/"),
             Self::FailedOf(order) => write!(f, "{ROLLOUTS}{order}/{FAILED}"),
+            Self::Progress => f.write_str(PROGRESS),
+            Self::ProgressOf(order) => write!(f, "{PROGRESS}{order}/"),
             Self::Claims => f.write_str(CLAIMS),
             Self::ClaimsOf(limit) => write!(f, "{CLAIMS}{}/", limit.path()),
             Self::Claimed => f.write_str(CLAIMED),
@@ -556,10 +589,14 @@ pub fn documented() -> Vec<DocumentedKey> {
         key(format!("{EVENTS}<ms>-<random>"), "JSON", "30 days, at most 10,000"),
         key(format!("{FREEZES}<scope>/<token>"), "JSON", "durable, or a lease of its length"),
         key(ROLLOUT_POLICY.into(), "JSON", "durable"),
+        key(TRIGGER.into(), "JSON", "durable"),
         key(format!("{ROLLOUTS}<id>/record"), "JSON", "the last 100 rollouts"),
         key(format!("{ROLLOUTS}<id>/resolving"), "text", "live lease"),
         key(format!("{ROLLOUTS}<id>/{FAILED}{host}"), "JSON", "as the record"),
         key(format!("{ROLLOUTS}<id>/halt"), "JSON", "until `rollout resume`"),
+        key(format!("{ROLLOUTS}<id>/closing"), "text", "live lease"),
+        key(format!("{ROLLOUTS}<id>/ended"), "JSON", "as the record"),
+        key(format!("{PROGRESS}<id>/{host}"), "JSON", "as the record"),
         key(format!("{CLAIMS}<by>/<value>/<number>"), "JSON", "durable"),
         key(format!("{CLAIMED}{host}"), "JSON", "durable"),
         key(format!("{QUEUE}<id>/limit/<by>/<value>/<place>/{host}"), "empty", "live lease"),
@@ -629,6 +666,10 @@ mod tests {
                 Key::Resolving(order),
                 Key::Failed(order, host.clone()),
                 Key::Halt(order),
+                Key::Trigger,
+                Key::Closing(order),
+                Key::Ended(order),
+                Key::Progress(order, host.clone()),
                 Key::Claim(limit.clone(), number),
                 Key::Claimed(host.clone()),
                 Key::Ticket(order, limit, Place(number), host.clone()),
@@ -659,8 +700,9 @@ mod tests {
             let key = key.replace("<id>", &order).replace("<by>", "role").replace("<place>", "0000000a");
             let parsed = Key::parse(&key.replace("<state>", "failed").replace(['<', '>'], ""));
             let belongs = parsed.is_ok_and(|parsed| parsed.host() == Some(&host));
-            // The failure of a host outlives the host.
-            let names_host = path.ends_with("<host>") && !path.contains(FAILED);
+            // What a host did in a rollout outlives the host.
+            let is_of_rollout = path.contains(FAILED) || path.starts_with(PROGRESS);
+            let names_host = path.ends_with("<host>") && !is_of_rollout;
             assert_eq!(belongs, names_host, "{path}");
             let is_found = named.contains(&key) || ranges.iter().any(|range| key.starts_with(range));
             assert_eq!(belongs, is_found, "{path}");

@@ -41,7 +41,7 @@ impl Compare {
     }
 }
 
-/// A change of one key.
+/// A change of one key, or the deletion of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
     /// Writes the key.
@@ -62,13 +62,16 @@ pub enum Operation {
     },
     /// Deletes the key, if it exists.
     Delete(Key),
+    /// Deletes all keys in a range.
+    DeleteAll(Prefix),
 }
 
 impl Operation {
-    /// Returns the key that the operation changes.
-    pub fn key(&self) -> &Key {
+    /// Returns the key that the operation changes; `None` if it changes a range.
+    pub fn key(&self) -> Option<&Key> {
         match self {
-            Self::Put { key, .. } | Self::PutIfAbsent { key, .. } | Self::Delete(key) => key,
+            Self::Put { key, .. } | Self::PutIfAbsent { key, .. } | Self::Delete(key) => Some(key),
+            Self::DeleteAll(_) => None,
         }
     }
 }
@@ -132,6 +135,11 @@ impl Transaction {
         self.operations.push(Operation::Delete(key));
     }
 
+    /// Adds the deletion of all keys in a range. No other operation may change one of them.
+    pub fn delete_all(&mut self, range: Prefix) {
+        self.operations.push(Operation::DeleteAll(range));
+    }
+
     /// Checks the rules of etcd that a value can break: it refuses two changes of one key, and more
     /// than [`OPERATIONS_MAX`] operations, comparisons or reads.
     ///
@@ -144,9 +152,9 @@ impl Transaction {
             return Err(TransactionError::TooLarge(largest));
         }
         let mut changed = BTreeSet::new();
-        for operation in &self.operations {
-            if !changed.insert(operation.key()) {
-                return Err(TransactionError::SameKey(operation.key().clone()));
+        for key in self.operations.iter().filter_map(Operation::key) {
+            if !changed.insert(key) {
+                return Err(TransactionError::SameKey(key.clone()));
             }
         }
         Ok(())

@@ -4,6 +4,7 @@
 //! This file is long because it follows the loop of the real agent, which is read as a whole.
 
 use crate::claim::Claim;
+use crate::ending::Ending;
 use crate::laws::{Intent, check_file};
 use crate::machine::Run;
 use crate::store::Change;
@@ -116,6 +117,7 @@ pub(crate) struct Agent {
     /// Number of the request whose answer that task awaits.
     pub(crate) rollout_request: u64,
     pub(crate) rollout_timer: u64,
+    pub(crate) ending: Ending,
     /// Since when the record of the rollout has been missing.
     pub(crate) lacks_record_since: Option<u64>,
     pub(crate) pending: Option<(Sender, Pending)>,
@@ -189,6 +191,7 @@ impl Agent {
             rollout_task: RolloutTask::Idle,
             rollout_request: 0,
             rollout_timer: 0,
+            ending: Ending::default(),
             lacks_record_since: None,
             pending: None,
             timer: 0,
@@ -334,6 +337,7 @@ impl Agent {
             self.target = target;
             self.target_since = world.clock(self.machine).boot;
         }
+        self.follow_end(world);
         Ok(())
     }
 
@@ -489,6 +493,10 @@ impl Agent {
             Task::Claim => self.claim_due(world, timer),
             Task::Rollout if timer == self.rollout_timer => {
                 self.read_rollout(world);
+                Ok(())
+            }
+            Task::End if timer == self.ending.timer => {
+                self.look_for_end(world);
                 Ok(())
             }
             _ => Ok(()),

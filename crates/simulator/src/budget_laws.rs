@@ -8,7 +8,7 @@ use schema::keys::{Key, Prefix};
 use schema::limit::{Limit, LimitBy};
 use schema::names::{HostName, LimitValue};
 use schema::order::InstructionOrder;
-use schema::records::{FailedHost, RolloutRecord};
+use schema::records::{FailedHost, FailureKind, RolloutRecord};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the store says when a start reaches it.
@@ -42,9 +42,12 @@ impl StartUnderBudget {
         let fleet = Limit { by: LimitBy::Fleet, value: all };
         let budget = record.as_ref().and_then(|record| record.budget);
         let counted_from = record.as_ref().map_or(0, |record| record.counted_from);
+        let ended = store.entry(&Key::Ended(order).to_string()).map_or(i64::MAX, |entry| entry.mod_revision);
         let failed = store.list(&Prefix::FailedOf(order)).entries.into_values().filter(|entry| {
-            let is_healed = codec::read::<FailedHost>(&entry.value).is_ok_and(|failed| failed.healed);
-            entry.create_revision > counted_from && !is_healed
+            let does_not_count = codec::read::<FailedHost>(&entry.value).is_ok_and(|failed| {
+                failed.healed || failed.kind == FailureKind::Withdrawal && entry.mod_revision > ended
+            });
+            entry.create_revision > counted_from && !does_not_count
         });
         let is_over = budget.is_some_and(|budget| failed.count() > budget as usize);
         let most = record.and_then(|record| Some(budget? + record.max_of(&fleet)?));

@@ -28,6 +28,10 @@ pub struct Summary {
     pub lost: u64,
     /// Rollouts that were halted, because too many hosts failed.
     pub halts: u64,
+    /// Rollouts that ended.
+    pub ends: u64,
+    /// Rollouts that hosts rolled back.
+    pub rollbacks: u64,
 }
 
 impl std::ops::AddAssign for Summary {
@@ -38,6 +42,8 @@ impl std::ops::AddAssign for Summary {
         self.with_claims += other.with_claims;
         self.lost += other.lost;
         self.halts += other.halts;
+        self.ends += other.ends;
+        self.rollbacks += other.rollbacks;
     }
 }
 
@@ -122,6 +128,8 @@ impl Fleet {
             with_claims: laws.limits.counted,
             lost: laws.limits.lost,
             halts: laws.limits.budgets.halts,
+            ends: self.world.ends.ends,
+            rollbacks: self.world.ends.rollbacks,
         }
     }
 
@@ -133,7 +141,27 @@ impl Fleet {
             };
             check_settled(&self.world.laws, machine, &agent.state, &self.final_version)?;
         }
-        self.check_failures()
+        self.check_failures()?;
+        self.check_rollout_ended()
+    }
+
+    /// R7: the rollout of a settled fleet ends, if a host started in it.
+    fn check_rollout_ended(&self) -> Result<(), Violation> {
+        let found = self.world.store.read(&[Key::Store, Key::CurrentVersion]);
+        let Some(order) = Instruction::find(&found).map(|instruction| instruction.order) else {
+            return Ok(());
+        };
+        // A host that is through looks for the end.
+        let dead = self.dead.map(|machine| Key::Progress(order, self.world.machines[machine].host.clone()));
+        let dead = dead.map(|key| key.to_string());
+        let started = self.world.store.list(&Prefix::ProgressOf(order)).entries.into_keys();
+        let has_started = started.into_iter().any(|key| Some(key) != dead);
+        let has_ended = self.world.store.entry(&Key::Ended(order).to_string()).is_some();
+        let has_record = self.world.store.entry(&Key::RolloutRecord(order).to_string()).is_some();
+        if has_record && has_started && !has_ended {
+            return Err(Violation { law: "R7", what: "the rollout of a settled fleet does not end".into() });
+        }
+        Ok(())
     }
 
     /// R3: a host that is proven does not count as failed.
@@ -164,6 +192,7 @@ impl Fleet {
                     Task::Claim => agent.claim_answer(world, sender, answer),
                     Task::Mirror => agent.mirror_answer(world, sender, answer),
                     Task::Rollout => agent.rollout_answer(world, sender, answer),
+                    Task::End => agent.end_answer(world, sender, answer),
                 })?;
             }
             Event::Delivers { machine, process, connection, changes } => {

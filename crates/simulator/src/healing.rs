@@ -78,7 +78,7 @@ impl Fleet {
         };
         let record = self.world.store.entry(&Key::RolloutRecord(instruction.order).to_string());
         let record = record.map(|entry| codec::read::<RolloutRecord>(&entry.value)).transpose().ok()?;
-        let next = resolve(&instruction.version, &found, self.world.wall());
+        let next = resolve(&instruction, &found, self.world.wall());
         (record.is_none_or(|record| lets_all(&record)) && lets_all(&next)).then_some(instruction.version)
     }
 

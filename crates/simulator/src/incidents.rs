@@ -13,7 +13,10 @@ use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::limit::LimitBy;
 use schema::names::{EventId, HostName, LimitValue, Role, Token, Version};
-use schema::records::{Freeze, HostClaims, LimitRule, LimitSize, RolloutPolicy, RosterEntry, StoreIdentity};
+use schema::records::{
+    Freeze, HostClaims, LimitRule, LimitSize, OnHalt, RolloutPolicy, RolloutRecord, RosterEntry,
+    StoreIdentity,
+};
 use schema::time::{EpochSeconds, Span};
 use schema::transaction::Transaction;
 use schema::writes::act::{Act, EventLog};
@@ -51,7 +54,10 @@ fn policy_of(seed: u64) -> RolloutPolicy {
     let has_fleet = limits.iter().any(|rule| rule.by == LimitBy::Fleet);
     let failure_budget = (has_fleet && rng.bool()).then(|| LimitSize::Hosts(rng.u32(0..4)));
     let charge_for = rng.bool().then(|| seconds(&mut rng, 900));
-    RolloutPolicy { limits, lost_after, progress_deadline, failure_budget, charge_for }
+    let hold = (rng.u32(0..4) == 0).then(|| seconds(&mut rng, 600));
+    let on_halt = if rng.bool() { OnHalt::RollBack } else { OnHalt::Stop };
+    let times = RolloutPolicy { lost_after, progress_deadline, charge_for, hold, ..RolloutPolicy::default() };
+    RolloutPolicy { limits, failure_budget, on_halt, ..times }
 }
 
 impl Fleet {
@@ -158,15 +164,17 @@ impl Fleet {
                 let policy = RolloutPolicy { limits: vec![limit], lost_after, ..RolloutPolicy::default() };
                 self.policy_change(&policy).into_iter().for_each(|change| self.operate(change));
             }
-            Incident::LimitFailures(max, budget) => {
+            Incident::LimitFailures(max, budget, rolls_back) => {
                 let (max, values) = (LimitSize::Hosts(max), BTreeMap::new());
                 let limit = LimitRule { by: LimitBy::Fleet, max, values, keep_failed: Some(false) };
                 let failure_budget = Some(LimitSize::Hosts(budget));
-                let policy =
-                    RolloutPolicy { limits: vec![limit], failure_budget, ..RolloutPolicy::default() };
+                let on_halt = if rolls_back { OnHalt::RollBack } else { OnHalt::Stop };
+                let policy = RolloutPolicy { limits: vec![limit], on_halt, ..RolloutPolicy::default() };
+                let policy = RolloutPolicy { failure_budget, ..policy };
                 self.policy_change(&policy).into_iter().for_each(|change| self.operate(change));
             }
             Incident::Resume => self.resume(),
+            Incident::RollBack => self.roll_back(),
             Incident::ReleaseClaims(machine) => self.release(machine),
             Incident::PowerOffHolder(lasts) => {
                 self.holder().into_iter().for_each(|machine| self.power_off(machine, lasts));
@@ -214,7 +222,7 @@ impl Fleet {
         let order = instruction.order;
         let found = store.read_all(&rollout::record_keys(order), &[Prefix::Hosts, Prefix::Rollouts]);
         if governs(order, &found) && found.get(&Key::RolloutRecord(order)).is_none() {
-            let record = resolve(&instruction.version, &found, self.world.wall());
+            let record = resolve(&instruction, &found, self.world.wall());
             let rollouts = found.entries.keys().map(String::as_str);
             let transaction = rollout::write_record(order, &record, &found, rollouts);
             self.operate(transaction);
@@ -231,6 +239,18 @@ impl Fleet {
         if let Some(record) = record.filter(|_| found.get(&Key::Halt(order)).is_some()) {
             let act = self.act("rollout resume");
             self.operate(rollout::resume(order, record, &found, &act));
+        }
+    }
+
+    /// Lets the fleet go back, as `orchestrate rollout rollback` does.
+    fn roll_back(&mut self) {
+        let found = self.world.store.read_all(&[Key::Store, Key::CurrentVersion], &[Prefix::Rollouts]);
+        let Some(instruction) = Instruction::find(&found) else { return };
+        let record = found.get(&Key::RolloutRecord(instruction.order));
+        let record = record.and_then(|entry| codec::read::<RolloutRecord>(&entry.value).ok());
+        if let Some(good) = record.and_then(|record| record.good) {
+            let act = self.act("rollout rollback");
+            self.operate(operator::roll_back(&good, &found, &act));
         }
     }
 

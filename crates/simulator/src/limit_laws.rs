@@ -11,7 +11,9 @@ use schema::keys::{Key, Prefix, StatusState};
 use schema::limit::Limit;
 use schema::names::{HostName, StatusType};
 use schema::order::InstructionOrder;
-use schema::records::{HostClaims, LimitClaim, RolloutPolicy, RolloutRecord, RosterEntry, StoreIdentity};
+use schema::records::{
+    FailedHost, HostClaims, LimitClaim, RolloutPolicy, RolloutRecord, RosterEntry, StoreIdentity,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Time within which a host that goes on with its update has taken its claims again, in milliseconds.
@@ -79,6 +81,14 @@ struct Starting {
     /// not whole serves nobody either; it can have the name of one that is.
     needs_nothing: bool,
     budget: StartUnderBudget,
+}
+
+/// True if a host fails by these changes.
+fn has_failed(changes: &[Change]) -> bool {
+    changes.iter().any(|change| {
+        let failed = change.entry.as_ref().filter(|_| matches!(Key::parse(&change.key), Ok(Key::Failed(..))));
+        failed.is_some_and(|entry| codec::read::<FailedHost>(&entry.value).is_ok_and(|failed| !failed.healed))
+    })
 }
 
 impl LimitLaws {
@@ -216,12 +226,22 @@ impl LimitLaws {
             match Key::parse(&change.key) {
                 Ok(Key::RunningVersion(_, host)) if change.entry.is_some() => {
                     self.disturbed.remove(&host);
-                    self.budgets.forget(&host);
+                    // A host that keeps its claims can still fail before another one takes its place.
+                    if !self.claims.values().any(|by| *by == host) {
+                        self.budgets.forget(&host);
+                    }
                     if let Some(writer) = writer {
                         self.began.remove(&writer.machine.machine_id);
                     }
                 }
-                Ok(Key::Claimed(host)) => self.note_claims(&host, (&before, writer), now)?,
+                Ok(Key::Claimed(host)) => {
+                    self.note_claims(&host, (&before, writer), now)?;
+                    let is_free = !self.claims.values().any(|by| *by == host);
+                    let is_own = writer.is_some_and(|writer| writer.machine.host == host);
+                    if is_free && is_own && !self.disturbed.contains_key(&host) && !has_failed(changes) {
+                        self.budgets.forget(&host);
+                    }
+                }
                 Ok(key) => {
                     let value = change.entry.as_ref().map(|entry| entry.value.as_slice());
                     value.into_iter().for_each(|value| self.budgets.note(&key, value));

@@ -48,7 +48,7 @@ impl Mutation {
         }),
         in_transaction("a policy does not mark the store", |t| {
             if t.operations.iter().any(|o| matches!(o, Operation::Put { key: Key::RolloutPolicy, .. })) {
-                t.operations.retain(|o| *o.key() != Key::Store);
+                t.operations.retain(|o| o.key() != Some(&Key::Store));
             }
         }),
         in_transaction("a start takes no claims", |t| {
@@ -81,8 +81,8 @@ impl Mutation {
         }),
         in_transaction("a lost host that is back takes no claims", |t| {
             let is_again = |key: &Key| matches!(key, Key::Claim(_, number) if *number >= CLAIM_NUMBERS / 2);
-            if t.operations.iter().any(|o| is_again(o.key())) {
-                t.operations.retain(|o| !matches!(o.key(), Key::Claim(..) | Key::Claimed(_)));
+            if t.operations.iter().any(|o| o.key().is_some_and(is_again)) {
+                t.operations.retain(|o| !matches!(o.key(), Some(Key::Claim(..) | Key::Claimed(_))));
             }
         }),
         in_transaction("the start does not compare the roster entry", |t| {
@@ -92,11 +92,11 @@ impl Mutation {
         }),
         in_transaction("a freeze does not mark the store", |t| {
             // Accepting the store is a change of the store itself.
-            let accepts = t.operations.iter().any(|o| *o.key() == Key::CurrentVersion);
+            let accepts = t.operations.iter().any(|o| o.key() == Some(&Key::CurrentVersion));
             let freezes =
                 t.operations.iter().any(|o| matches!(o, Operation::Put { key: Key::Freeze(..), .. }));
             if freezes && !accepts {
-                t.operations.retain(|o| *o.key() != Key::Store);
+                t.operations.retain(|o| o.key() != Some(&Key::Store));
             }
         }),
         in_transaction("a write does not compare the claim", |t| {

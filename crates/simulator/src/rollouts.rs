@@ -14,7 +14,7 @@ use schema::writes::rollout::{begin_resolving, record_keys, write_record};
 use std::time::Duration;
 
 impl Agent {
-    fn fence(&self) -> Option<Fence> {
+    pub(crate) fn fence(&self) -> Option<Fence> {
         let (live_lease, live_revision) = self.claim.held()?;
         let store_revision = self.followed.keys.revision_of(&Key::Store);
         Some(Fence { live_revision, live_lease, store_revision })
@@ -86,7 +86,8 @@ impl Agent {
                 self.lacks_record_since = Some(since).filter(|_| view.lacks_record());
                 let task = view.record_task(Duration::from_millis(world.now - since));
                 let holders = view.holders();
-                let halt = view.halt(self.state.host.to_string(), world.wall());
+                let by = (self.state.host.to_string(), world.wall());
+                let halt = view.halts(&instruction.version, by).into_iter().next();
                 if !self.brakes.take(view) {
                     return Ok(());
                 }
@@ -127,7 +128,7 @@ impl Agent {
                 self.read_roster(world, order);
             }
             (RolloutTask::ReadsRoster, Answer::Read(found)) => {
-                let record = resolve(&instruction.version, &found, world.wall());
+                let record = resolve(&instruction, &found, world.wall());
                 let rollouts = found.entries.keys().map(String::as_str);
                 let transaction = write_record(order, &record, &found, rollouts);
                 self.rollout_task = RolloutTask::WritesRecord;

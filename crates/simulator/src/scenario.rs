@@ -72,10 +72,13 @@ pub(crate) enum Incident {
     SetPolicy(u64),
     /// An operator writes a policy with a limit for the fleet, and after how many seconds hosts are lost.
     LimitFleet(u32, u64),
-    /// An operator writes a policy with a limit for the fleet, and how many hosts may fail.
-    LimitFailures(u32, u32),
+    /// An operator writes a policy with a limit for the fleet, how many hosts may fail, and whether the fleet goes
+    /// back then.
+    LimitFailures(u32, u32, bool),
     /// An operator lets a halted rollout go on.
     Resume,
+    /// An operator lets the fleet go back to the last version that worked.
+    RollBack,
     /// An operator releases the claims of a host.
     ReleaseClaims(usize),
     /// A machine whose host holds claims is off for this time.
@@ -265,7 +268,14 @@ impl Scenario {
     /// A version that fails on every host is triggered under a failure budget, and mostly another one later.
     fn add_failures(&mut self, rng: &mut fastrand::Rng) {
         let begin = rng.u64(MINUTE..2 * MINUTE);
-        self.incidents.push((begin, Incident::LimitFailures(rng.u32(1..4), rng.u32(0..3))));
+        let limit = Incident::LimitFailures(rng.u32(1..4), rng.u32(0..3), rng.bool());
+        self.incidents.push((begin, limit));
+        // Hosts go back to a version whose rollout has ended.
+        if rng.bool() {
+            self.versions.push((version(self.versions.len() + 1), Quality::Good));
+            let good = self.versions.len() - 1;
+            self.incidents.push((rng.u64(begin..self.heals_at), Incident::Trigger(good)));
+        }
         let phase = if rng.bool() { StepPhase::Apply } else { StepPhase::Validate };
         let bad = match rng.u32(0..3) {
             0 => Quality::FailsOnSome(phase, rng.u64(30..100)),
@@ -277,6 +287,7 @@ impl Scenario {
         self.incidents.push((trigger, Incident::Trigger(self.versions.len() - 1)));
         for _ in 0..rng.u32(0..3) {
             self.incidents.push((rng.u64(trigger..self.heals_at), Incident::Resume));
+            self.incidents.push((rng.u64(trigger..self.heals_at), Incident::RollBack));
         }
         if rng.bool() {
             let next = rng.usize(0..self.versions.len());

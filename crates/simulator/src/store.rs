@@ -59,15 +59,24 @@ impl Store {
         let command = Command::Txn(request(transaction));
         command.check()?;
         let before = self.revision();
+        let keys = self.changed_keys(transaction);
         let CommandResult::Txn(answer) = self.core.apply(command, now)? else { return Err(Refusal::Stopped) };
         if !answer.succeeded {
             let found = self.read_all(&transaction.reads, &transaction.read_ranges);
             return Ok(Committed { applied: false, found, changes: Vec::new() });
         }
-        let keys = transaction.operations.iter().map(|operation| operation.key().to_string());
-        let changes = self.changes(keys, before);
+        let changes = self.changes(keys.into_iter(), before);
         self.discard_history(now);
         Ok(Committed { applied: true, found: KeySnapshot::default(), changes })
+    }
+
+    /// Returns the keys that a transaction changes.
+    pub(crate) fn changed_keys(&self, transaction: &Transaction) -> Vec<String> {
+        let keys = |operation: &Operation| match operation {
+            Operation::DeleteAll(range) => self.list(range).entries.into_keys().collect(),
+            other => other.key().into_iter().map(Key::to_string).collect::<Vec<_>>(),
+        };
+        transaction.operations.iter().flat_map(keys).collect::<Vec<String>>()
     }
 
     /// Returns what became of these keys, if the last command wrote at all.
@@ -247,6 +256,11 @@ fn operation(operation: &Operation) -> PbTxnRequestOp {
             key: key.to_string().into(),
             ..PbDeleteRequest::default()
         }),
+        Operation::DeleteAll(prefix) => {
+            let (key, range_end) = range(prefix);
+            let request = PbDeleteRequest { key, range_end, ..PbDeleteRequest::default() };
+            PbTxnOpRequest::RequestDeleteRange(request)
+        }
     };
     PbTxnRequestOp { request: Some(request) }
 }

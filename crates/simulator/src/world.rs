@@ -1,5 +1,6 @@
 //! The world around the agents: time, the network, the store and the machines.
 
+use crate::end_laws::EndLaws;
 use crate::laws::{Intent, Laws, Writer};
 use crate::machine::Machine;
 use crate::mutation::Mutation;
@@ -26,6 +27,7 @@ pub(crate) enum Task {
     Claim,
     Mirror,
     Rollout,
+    End,
 }
 
 /// A request to the store.
@@ -117,6 +119,7 @@ pub(crate) struct World {
     pub(crate) machines: Vec<Machine>,
     pub(crate) scenario: Scenario,
     pub(crate) laws: Laws,
+    pub(crate) ends: EndLaws,
     pub(crate) mutation: Option<&'static Mutation>,
     queue: BTreeMap<(u64, u64), Event>,
     scheduled: u64,
@@ -141,6 +144,7 @@ impl World {
             machines: Vec::new(),
             scenario,
             laws: Laws::default(),
+            ends: EndLaws::default(),
             mutation,
             queue: BTreeMap::new(),
             scheduled: 0,
@@ -318,7 +322,8 @@ impl World {
         let is_applied = committed.applied;
         self.note(|| {
             let what = if is_applied { "applied" } else { "refused" };
-            let keys: Vec<String> = transaction.operations.iter().map(|o| o.key().to_string()).collect();
+            let keys = transaction.operations.iter().filter_map(|o| o.key().map(ToString::to_string));
+            let keys: Vec<String> = keys.collect();
             format!("    {what}: {} by {writer}: {}", transaction.name, keys.join(" "))
         });
         if is_applied {
@@ -330,6 +335,7 @@ impl World {
     /// Checks the laws after changes, and delivers these to the watches.
     pub(crate) fn publish(&mut self, changes: &[Change], writer: &Writer) -> Result<(), Violation> {
         self.laws.note(changes, writer, &self.machines, self.now)?;
+        self.ends.note(changes, writer, (&self.store, &self.machines))?;
         for machine in 0..self.machines.len() {
             let Some((process, connection)) = self.machines[machine].watch else { continue };
             let watched = &self.machines[machine].watched;

@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 const EVERY_AGENT: &str = "orchestrate-agent";
+const ROLLS_BACK: &str = "orchestrate-agent-rolls-back";
 
 /// The kinds of users of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -37,6 +38,9 @@ pub(crate) struct Enroll {
     /// A service of the host; may be given several times
     #[arg(long = "service", value_name = "SERVICE", add = completion::services())]
     services: Vec<String>,
+    /// Let the agent trigger the last version that worked, under a policy with `on_halt = "roll_back"`
+    #[arg(long = "may-roll-back")]
+    may_roll_back: bool,
     /// Print etcdctl commands for a shell, to be run by the store's root user
     #[arg(long = "print-etcdctl", required = true)]
     print_etcdctl: bool,
@@ -44,11 +48,16 @@ pub(crate) struct Enroll {
 
 /// Prints the commands that create a user with its roles and grants.
 pub(super) fn enroll(options: Enroll, namespace: &str, output: &mut Output) -> Result<Exit, Failure> {
-    let Enroll { name, kind, services, print_etcdctl: _ } = options;
+    let Enroll { name, kind, services, may_roll_back, print_etcdctl: _ } = options;
     let services: BTreeSet<ServiceName> =
         services.iter().map(ServiceName::new).collect::<Result<_, _>>().map_err(Failure::usage)?;
     if kind != UserKind::Agent && !services.is_empty() {
         return Err(Failure::usage(anyhow!("--service is of hosts: only an agent publishes services")));
+    }
+    if kind != UserKind::Agent && may_roll_back {
+        return Err(Failure::usage(anyhow!(
+            "--may-roll-back is for agents: operators may trigger any version"
+        )));
     }
     // The user is a host name, or has the syntax of a role name. Neither can contain a character
     // that is special to a shell.
@@ -56,8 +65,11 @@ pub(super) fn enroll(options: Enroll, namespace: &str, output: &mut Output) -> R
         UserKind::Agent => {
             let host = HostName::new(&name).map_err(Failure::usage)?;
             let own = format!("{EVERY_AGENT}-{host}");
-            let roles =
+            let mut roles =
                 vec![(EVERY_AGENT.to_owned(), grants::every_agent()), (own, grants::agent(&host, &services))];
+            if may_roll_back {
+                roles.push((ROLLS_BACK.to_owned(), grants::roll_back()));
+            }
             (host.to_string(), roles)
         }
         UserKind::Operator => {

@@ -18,6 +18,7 @@ mod one_shot;
 mod ping;
 mod policy;
 mod record;
+mod rollback;
 mod rollout;
 mod running;
 mod script_start;

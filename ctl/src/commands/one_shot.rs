@@ -256,7 +256,7 @@ async fn write_status(
     if state == StatusState::Failed && agents_own {
         let reason = format!("{kind} exited with code {code}");
         let failed = FailedHost { at: now(), kind: FailureKind::Attempt, reason, healed: false };
-        shot.release(&mut transaction, Some(&failed), &snapshot);
+        shot.release(&mut transaction, (Some(&failed), now()), &snapshot);
     }
     Ok(session.commit(&transaction, *deadline).await?.applied)
 }
@@ -340,7 +340,7 @@ async fn write_listing(writer: &Writer<'_>, running: &Version) -> Result<bool, F
         let found = session.read_keys(std::slice::from_ref(&record), *deadline).await?;
         let record = found.get(&record).and_then(|e| codec::read::<RolloutRecord>(&e.value).ok());
         if desired.as_ref() == Some(running) || record.is_some_and(|record| record.version == *running) {
-            shot.release(&mut transaction, None, &snapshot);
+            shot.release(&mut transaction, (None, now()), &snapshot);
         }
     }
     Ok(session.commit(&transaction, *deadline).await?.applied)

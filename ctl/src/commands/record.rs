@@ -16,7 +16,7 @@ pub(super) async fn write_record(
     let order = instruction.order;
     let (keys, ranges) = (rollout::record_keys(order), [Prefix::Hosts, Prefix::Rollouts]);
     let found = store.session.read_all(&keys, &ranges, None, store.deadline).await?;
-    let record = resolve(&instruction.version, &found, now());
+    let record = resolve(instruction, &found, now());
     let rollouts = found.entries.keys().map(String::as_str);
     store.commit(&rollout::write_record(order, &record, &found, rollouts)).await?;
     Ok(record.refused)

@@ -1,7 +1,7 @@
 //! `rollout pause` and `rollout resume`, and what is known of the present rollout.
 
 use super::context::Store;
-use super::freezes;
+use super::{freezes, rollback};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
 use clap::Subcommand;
@@ -30,6 +30,15 @@ pub(crate) enum RolloutVerb {
     },
     /// End the pause, and the halt of a rollout in which too many hosts failed
     Resume,
+    /// Make the fleet go back to the last version that worked
+    Rollback {
+        /// Go back to this version
+        #[arg(long, value_name = "V")]
+        to: Option<String>,
+        /// Reason, for others to read
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
 }
 
 /// Runs a verb of `rollout`.
@@ -41,6 +50,9 @@ pub(super) async fn rollout(
     let found = freezes::read(&FreezeScope::Pause, store).await?;
     let pauses: Vec<FrozenBy> = FrozenBy::all(&found).collect();
     match (verb, pauses.first()) {
+        (RolloutVerb::Rollback { to, reason }, _) => {
+            rollback::roll_back(to.as_deref(), &reason, store, output).await
+        }
         (RolloutVerb::Pause { reason }, None) => {
             freezes::add("rollout pause", &FreezeScope::Pause, (None, reason), store, output).await
         }
@@ -103,7 +115,7 @@ impl RolloutFailures {
     /// Returns lines for people: that the rollout is halted, and which hosts failed.
     pub(super) fn lines(&self) -> Vec<String> {
         let halted = self.halt.as_ref().map(|halt| match halt {
-            Some(Halt { at, by, why }) => {
+            Some(Halt { at, by, why, .. }) => {
                 let since = rfc3339(*at).map(|at| format!(" at {at}")).unwrap_or_default();
                 format!("the rollout is halted: {why}; host {by} saw it{since}; `orchestrate rollout resume`")
             }

@@ -47,7 +47,8 @@ pub(super) async fn claim(
             write_record(&instruction, store).await?;
             continue;
         }
-        if let Some(halt) = view.halt(host.to_string(), since) {
+        // A script does not roll back.
+        if let Some(halt) = view.halts(&instruction.version, (host.to_string(), since)).pop() {
             // Refused if somebody else did it.
             store.session.commit(&halt, store.deadline).await?;
             continue;
@@ -56,7 +57,12 @@ pub(super) async fn claim(
         // A host that runs nothing is not available, and one that was already being updated is not either.
         let is_older = |claims: &HostClaims| claims.is_for_update() && claims.rollout < order;
         let is_disturbed = held.claims.as_ref().is_some_and(is_older);
-        let need = if is_installed && !is_disturbed { Need::Claims } else { Need::Nothing };
+        let goes_on = held.claims.as_ref().is_some_and(HostClaims::is_for_update);
+        let need = match is_installed && !is_disturbed {
+            true if goes_on => Need::ClaimsAgain,
+            true => Need::Claims,
+            false => Need::Nothing,
+        };
         let permit = match view.permit(&held, need, BootMillis(0)) {
             Ok(permit) => permit,
             Err(obstacle) => {

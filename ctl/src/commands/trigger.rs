@@ -87,7 +87,7 @@ pub(super) async fn trigger_update(
 /// Writes the record of the rollout, if a policy governs it. Returns why the record lets no host start, if
 /// it does not. The version is written by then, so other failures are only warnings: a host writes the
 /// record then.
-async fn write_record(revision: i64, store: &Store<'_>) -> Option<String> {
+pub(super) async fn write_record(revision: i64, store: &Store<'_>) -> Option<String> {
     let written = async {
         let keys = [Key::RolloutPolicy, Key::CurrentVersion, Key::Store];
         let found = store.session.read_keys(&keys, store.deadline).await?;

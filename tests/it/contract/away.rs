@@ -77,6 +77,7 @@ fn without_an_answer() -> Vec<Row> {
         row("nothing is released", "claims release web-1 --reason x", 2, ""),
         row("nothing is paused", "rollout pause", 2, ""),
         row("nothing is resumed", "rollout resume", 2, ""),
+        row("nothing is rolled back", "rollout rollback", 2, ""),
         row("nothing is dropped", "drop-stale", 2, ""),
         row("lint needs no store", "lint @HOST", 0, ""),
         row("no log", "logs web-1", 2, ""),

@@ -49,6 +49,7 @@ pub(super) fn reads_of_an_empty_store() -> Vec<Row> {
         row("nothing to release", "claims release web-1 --reason x", 1, "").says("holds no claim"),
         row("nobody could start, so nothing is paused", "rollout pause", 1, "").says("no agent has used it"),
         row("nothing was paused", "rollout resume", 0, "").says("neither paused nor halted"),
+        row("there is no version to go back from", "rollout rollback", 3, "").says("no desired version"),
         row("everybody is accounted for", "unaccounted", 0, ""),
         row("an empty roster", "hosts list", 0, ""),
         row("no such host", "why web-1", 1, "").says("web-1 is not known"),

@@ -187,6 +187,12 @@ pub(super) fn writes_to_a_filled_store() -> Vec<Row> {
         row("nothing is frozen", "unfreeze --role web", 1, "").says("role web is not frozen"),
         row("updates are paused", "rollout pause --reason disk", 0, "").says("updates are paused by"),
         row("nothing was paused", "rollout resume", 0, "").says("neither paused nor halted"),
+        row("no version is known to have worked", "rollout rollback", 3, "").says("name one with --to"),
+        row("the fleet goes back", "rollout rollback --to 42 --reason disk", 0, "")
+            .stands("/current_version", "42")
+            .something_stands("/orchestrate/trigger")
+            .says("rolling back from 43 to 42"),
+        row("it is there already", "rollout rollback --to 43", 0, "").says("43 is the desired version already"),
         row("retained instances are dropped", "drop-stale", 0, "").something_stands("/orchestrate/release_view"),
         row("the next version", "trigger_update 44", 0, "").stands("/current_version", "44").says("4 of 5 hosts were unsettled"),
         row("the same version again", "trigger_update 43", 0, "").stands("/current_version", "43"),

@@ -85,6 +85,8 @@ fn wrong_usage() -> Vec<Row> {
         "rollout",
         "rollout pause disk",
         "rollout resume now",
+        "rollout rollback 42",
+        "rollout rollback --to a/b",
         "drop-stale web",
         "lint",
         "dns",

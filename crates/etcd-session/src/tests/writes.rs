@@ -45,6 +45,7 @@ impl Claimed {
             statuses: vec![(StatusType::apply(), StatusState::Success, record)],
             claims: None,
             failure: FailureChange::Keep,
+            progress: None,
             report,
         };
         let expected = ExpectedKeys {

@@ -222,7 +222,11 @@ impl Fleet {
             // They were taken before: those without a valid token hold too.
             | Key::Freeze(..)
             | Key::RolloutPolicy
+            | Key::Trigger
             | Key::RolloutRecord(_)
+            | Key::Closing(_)
+            | Key::Ended(_)
+            | Key::Progress(..)
             | Key::Resolving(_)
             | Key::Failed(..)
             | Key::Halt(_)

@@ -5,13 +5,12 @@ use crate::host::brakes::Brakes;
 use crate::host::input::{Desired, Observed};
 use crate::host::state::{HostState, ValidationResult};
 use crate::policy::Policy;
-use crate::rollout::{Need, Obstacle, Permit, place};
+use crate::rollout::{Obstacle, Permit, place};
 use schema::digest::Digest;
 use schema::freeze::FreezeScope;
 use schema::limit::{CLAIM_NUMBERS, Limit};
 use schema::names::Token;
 use schema::order::InstructionOrder;
-use schema::plan::AttemptCause;
 use schema::records::{Driver, HeldClaim, HostClaims, LOST_AFTER, Purpose, Ticket};
 use schema::time::{BootMillis, Now};
 use schema::writes::claims::FoundClaims;
@@ -28,17 +27,13 @@ enum Kept {
 
 impl HostState {
     /// Returns which claims the host keeps. A claim is the right to be unavailable: it ends when the host
-    /// is proven, or gives up.
+    /// is proven, and was long enough, or gives up.
     fn kept_claims(&self, policy: &Policy) -> Kept {
-        if self.in_progress_version.is_none() {
-            return Kept::None;
+        match self.in_progress_version {
+            Some(_) if self.has_given_up(policy) => Kept::OfFailed,
+            None if self.hold.is_none() => Kept::None,
+            _ => Kept::All,
         }
-        let goes_on = self.attempt.as_ref().is_some_and(|attempt| {
-            // The next repair comes much later.
-            let waits_for_repair = attempt.ended.is_some() && attempt.cause == AttemptCause::Repair;
-            !self.is_suspect(policy) && !waits_for_repair
-        });
-        if goes_on { Kept::All } else { Kept::OfFailed }
     }
 }
 
@@ -81,7 +76,7 @@ pub(super) fn wanted(
     let new = match starts {
         Some(permit) => {
             // A host that needs no claims keeps those that it has.
-            let taken = permit.claims.clone().filter(|_| permit.need == Need::Claims);
+            let taken = permit.claims.clone().filter(|_| permit.need.is_of_claims());
             let lost_after = permit.times.map_or(LOST_AFTER, |times| times.lost_after);
             let mut purposes = kept.purposes;
             purposes.insert(Purpose::Update);

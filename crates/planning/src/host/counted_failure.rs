@@ -1,11 +1,11 @@
 //! What a host counts as a failure of its rollout, and that it is healed. The next write to the store says
 //! so, together with the claims that the host releases: nobody takes its place without knowing.
 
-use crate::host::state::{Attempt, CountedFailure, HostState, ProvenIn, ValidationResult};
+use crate::host::state::{Attempt, CountedFailure, Deadline, Hold, HostState, ProvenIn, ValidationResult};
 use schema::order::InstructionOrder;
 use schema::plan::AttemptCause;
-use schema::records::{FailedHost, FailureKind};
-use schema::time::Now;
+use schema::records::{FailedHost, FailureKind, ProgressState};
+use schema::time::{Now, Span};
 use schema::verdict::Failure;
 use schema::writes::host::FailureChange;
 
@@ -23,16 +23,18 @@ impl HostState {
 
     /// Takes a validation of the proven version into account.
     pub(super) fn count_validation(&mut self, result: ValidationResult, failure: Option<&Failure>, now: Now) {
-        let until = self.proven_in.filter(|proven| now.boot < proven.until);
-        match (result, until) {
+        let proven = self.proven_in.filter(|proven| now.boot < proven.until).map(|proven| proven.order);
+        // Nobody took the place of a host that keeps its claims.
+        let counts_in = self.hold.as_ref().and_then(|hold| hold.counts_in).or(proven);
+        match (result, counts_in) {
             (ValidationResult::Passed, _) => {
                 if let Some(order) = self.counted_failure.as_ref().map(|failure| failure.order) {
                     self.heal(order);
                 }
             }
-            (ValidationResult::Failed, Some(proven)) => {
+            (ValidationResult::Failed, Some(order)) => {
                 let reason = failure.map(|failure| failure.reason.clone()).unwrap_or_default();
-                self.count(proven.order, FailureKind::Withdrawal, reason, now);
+                self.count(order, FailureKind::Withdrawal, reason, now);
             }
             (ValidationResult::Failed | ValidationResult::NotYet, _) => {}
         }
@@ -42,15 +44,23 @@ impl HostState {
     pub(super) fn note_proof(&mut self, attempt: &Attempt, now: Now) {
         let order = attempt.instruction.order;
         self.heal(order);
+        self.note_result(order, ProgressState::Proven, now);
         // A repair proves nothing new.
-        if let Some(charge_for) = attempt.charge_for
-            && attempt.cause == AttemptCause::Instruction
-        {
+        if attempt.cause == AttemptCause::Repair {
+            return;
+        }
+        if let Some(charge_for) = attempt.charge_for {
             self.proven_in = Some(ProvenIn { order, until: now.boot.plus(charge_for.0) });
+        }
+        if let (Some(length), Some(deadline)) = (attempt.hold, attempt.deadline) {
+            let within = Span(length.0 + deadline.within.0);
+            let deadline = Deadline { at: now.boot.plus(within.0), within };
+            let counts_in = attempt.charge_for.map(|_| order);
+            self.hold = Some(Hold { counts_in, length, passes_since: Some(now.boot), deadline });
         }
     }
 
-    fn count(&mut self, order: InstructionOrder, kind: FailureKind, reason: String, now: Now) {
+    pub(super) fn count(&mut self, order: InstructionOrder, kind: FailureKind, reason: String, now: Now) {
         let counts = |known: &CountedFailure| known.order == order && !known.failed.healed;
         if !self.counted_failure.as_ref().is_some_and(counts) {
             let failed = FailedHost { at: now.wall, kind, reason, healed: false };

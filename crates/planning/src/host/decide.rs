@@ -83,6 +83,13 @@ fn place_in_window(host: &str, revision: u64) -> f64 {
     Digest::default().text(host).number(revision).finish() as f64 / u64::MAX as f64
 }
 
+/// True if an attempt works towards another instruction than this one, which is not older. A restored store uses
+/// its revisions again, so the version may differ though the order does not.
+fn is_replaced(attempt: &Attempt, target: &Instruction) -> bool {
+    let order = attempt.instruction.order;
+    target.order > order || target.order == order && target.version != attempt.instruction.version
+}
+
 struct Decider<'a> {
     desired: &'a Desired<'a>,
     observed: &'a Observed<'a>,
@@ -213,6 +220,8 @@ impl Decider<'_> {
         match was_proven {
             false => Need::New,
             true if is_disturbed && is_newer => Need::Nothing,
+            // One that does not work, or did not say since its restart that it does, is not available either.
+            true if is_disturbed || self.state.listing().is_none() => Need::ClaimsAgain,
             true => Need::Claims,
         }
     }
@@ -239,7 +248,7 @@ impl Decider<'_> {
     }
 
     fn with_attempt(&self, attempt: &Attempt) -> Plan {
-        if let Some(target) = self.instruction().filter(|t| t.order > attempt.instruction.order) {
+        if let Some(target) = self.instruction().filter(|target| is_replaced(attempt, target)) {
             if attempt.started || !self.is_settled_at(&target.version) {
                 if !self.may_start() && attempt.started && attempt.ended.is_none() {
                     return self.continue_attempt(attempt);
@@ -598,7 +607,7 @@ impl Decider<'_> {
     }
 
     fn is_still_wanted(&self, attempt: &Attempt) -> bool {
-        self.instruction().is_some_and(|target| target.order == attempt.instruction.order)
+        self.instruction() == Some(&attempt.instruction)
     }
 
     fn why_no_instruction(&self) -> Reason {
@@ -658,6 +667,7 @@ impl Decider<'_> {
             return self.cycle(subject, Reason::AfterBoot);
         };
         let mut due = validation.at.plus(self.validation_delay(validation));
+        due = self.state.hold_ends_at().map_or(due, |ends| due.min(ends));
         if self.now.boot >= due {
             return self.cycle(subject, Reason::ValidationDue);
         }

@@ -163,12 +163,10 @@ pub struct Decision {
 impl Decision {
     /// Returns the fact that the start transaction with which the plan begins was committed.
     pub fn started(&self) -> Fact {
-        let times = self.permit.as_ref().and_then(|permit| permit.times);
-        let counts = self.permit.as_ref().is_some_and(|permit| permit.counts_failure);
         Fact::Started {
             claims: self.claims.clone(),
-            within: times.map(|times| times.progress_deadline),
-            charge_for: times.filter(|_| counts).map(|times| times.charge_for),
+            times: self.permit.as_ref().and_then(|permit| permit.times),
+            counts_failure: self.permit.as_ref().is_some_and(|permit| permit.counts_failure),
         }
     }
 }

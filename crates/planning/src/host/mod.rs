@@ -7,6 +7,7 @@ mod counted_failure;
 mod decide;
 mod input;
 mod needs;
+mod progress;
 mod publish;
 mod state;
 pub mod store_view;
@@ -23,8 +24,9 @@ pub use input::{
     VersionFile,
 };
 pub use state::{
-    Attempt, AttemptEnd, Converged, CountedFailure, Cycle, Deferred, Fact, HostState, OnSuspect, Progress,
-    ProvenIn, REPORTS_IN_A_BURST, RunningStep, StepReport, Validation, ValidationResult,
+    Attempt, AttemptEnd, Converged, CountedFailure, Cycle, Deferred, Fact, Hold, HostState, OnSuspect,
+    Progress, ProvenIn, REPORTS_IN_A_BURST, RolloutProgress, RunningStep, StepReport, Validation,
+    ValidationResult,
 };
 pub use trust::{HighestSeen, TrustChange, reassess};
 pub use write::{KnownStore, StoreWrite};

@@ -136,9 +136,9 @@ impl Truth<'_> {
         if desired.policy.driver == Driver::Agent && statuses_differ(state, published) {
             return Some(Due::Now(Effect::Report));
         }
-        // Claims keep other hosts from starting, so they are released without delay, and a failure may keep
-        // others from starting.
-        if self.claims.is_some() || state.must_write_failure() {
+        // Claims keep other hosts from starting, so they are released without delay. A failure may keep others
+        // from starting, and the end of a rollout waits for the progress of its hosts.
+        if self.claims.is_some() || state.must_write_failure() || state.must_write_progress() {
             return Some(Due::Now(Effect::Report));
         }
         self.report_differs(published)

@@ -5,13 +5,14 @@
 //! This file is long because every change of the recorded state happens here.
 
 use crate::policy::{INTERRUPTIONS_MAX, Policy, Step, StepMeaning};
+use crate::rollout::Times;
 use crate::settings::ValidationRule;
 use schema::instruction::Instruction;
 use schema::keys::StatusState;
 use schema::names::{HostName, StatusType, StepName, Token, Version};
 use schema::order::InstructionOrder;
 use schema::plan::{AttemptCause, Conclusion};
-use schema::records::{FailedHost, HostClaims, StatusRecord};
+use schema::records::{FailedHost, HostClaims, HostProgress, ProgressState, StatusRecord};
 use schema::steps::StepEnd;
 use schema::steps::StepPhase;
 use schema::store_trust::StoreMemory;
@@ -93,6 +94,9 @@ pub struct Attempt {
     /// its failures do not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub charge_for: Option<Span>,
+    /// Time after its proof for which the host keeps its claims; `None` if it releases them at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Span>,
     /// True if the attempt needed longer than its rollout allows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gave_up: bool,
@@ -186,6 +190,34 @@ pub struct ProvenIn {
     pub until: BootMillis,
 }
 
+/// How far a host got in a rollout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RolloutProgress {
+    /// The rollout.
+    pub order: InstructionOrder,
+    /// How far, as the store should contain it.
+    pub progress: HostProgress,
+    /// True if it was written since it changed last.
+    pub is_written: bool,
+    /// True if the rollout is known to have ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_ended: bool,
+}
+
+/// A host that was proven and keeps its claims until its validation has passed for some time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    /// The rollout in which its failures count; `None` if they do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts_in: Option<InstructionOrder>,
+    /// The time for which validation must pass.
+    pub length: Span,
+    /// Since when it has passed, in this boot; `None` if it does not.
+    pub passes_since: Option<BootMillis>,
+    /// When the host releases its claims though its validation never passed or failed since.
+    pub deadline: Deadline,
+}
+
 /// A step whose runner was started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunningStep {
@@ -225,6 +257,12 @@ pub struct HostState {
     /// The rollout in which the installed version was proven, while that counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proven_in: Option<ProvenIn>,
+    /// How far the host got in its last rollout that has a record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout_progress: Option<RolloutProgress>,
+    /// Set while the host is proven and keeps its claims.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Hold>,
     /// True if the proof of `installed` holds: validation passed in this boot, and nothing has
     /// disturbed the version since.
     pub proof_holds: bool,
@@ -288,12 +326,13 @@ pub enum Fact {
     Started {
         /// The claims that the host has since then.
         claims: Option<HostClaims>,
-        /// Time within which the attempt ends; `None` without a limit.
-        within: Option<Span>,
-        /// Time after its proof in which a host that stops working counts as failed; `None` if its
-        /// failures do not count.
-        charge_for: Option<Span>,
+        /// The times of its rollout; `None` if that has no record.
+        times: Option<Times>,
+        /// True if its failures count against the budget of the rollout.
+        counts_failure: bool,
     },
+    /// Every host of a rollout has its version, or hardly will by itself.
+    RolloutEnded(InstructionOrder),
     /// The runner of a step is about to be started.
     StepStarted(RunningStep),
     /// A step ended.
@@ -338,6 +377,8 @@ impl HostState {
             claims: None,
             counted_failure: None,
             proven_in: None,
+            rollout_progress: None,
+            hold: None,
             proof_holds: false,
             attempt: None,
             cycle: None,
@@ -373,6 +414,10 @@ impl HostState {
         self.report_times.clear();
         // Nobody knows how long the machine was off.
         self.proven_in = None;
+        if let Some(hold) = &mut self.hold {
+            hold.passes_since = None;
+            hold.deadline.at = boot().plus(hold.deadline.within.0);
+        }
         self.repairs.iter_mut().for_each(|at| *at = BootMillis(0));
         if let Some(attempt) = &mut self.attempt {
             for progress in [&mut attempt.prefetch, &mut attempt.apply] {
@@ -419,17 +464,20 @@ impl HostState {
     pub fn record(&mut self, fact: Fact, policy: &Policy, now: Now, jitter: f64) {
         match fact {
             Fact::Concluded(conclusion) => self.conclude(conclusion, policy, now, jitter),
-            Fact::Started { claims, within, charge_for } => {
+            Fact::Started { claims, times, counts_failure } => {
                 self.claims = claims.filter(|claims| !claims.claims.is_empty());
                 if let Some(attempt) = &mut self.attempt {
                     attempt.started = true;
+                    let within = times.map(|times| times.progress_deadline);
                     attempt.deadline = within.map(|within| Deadline { at: now.boot.plus(within.0), within });
                     self.in_progress_version = Some(attempt.instruction.version.clone());
-                    attempt.charge_for = charge_for;
+                    attempt.charge_for = times.filter(|_| counts_failure).map(|times| times.charge_for);
+                    attempt.hold = times.and_then(|times| times.hold);
                     let order = attempt.instruction.order;
                     self.disturbed_by = Some(order);
                     self.counted_failure.take_if(|failure| failure.order != order);
                     self.proven_in.take_if(|proven| proven.order != order);
+                    self.note_start(order, times, now);
                     self.proof_holds = false;
                     self.cycle = None;
                     self.validate_first = false;
@@ -437,6 +485,7 @@ impl HostState {
                     self.converged = Converged::default();
                 }
             }
+            Fact::RolloutEnded(order) => self.note_end(order),
             Fact::StepStarted(running) => self.running = Some(running),
             Fact::StepEnded(report) => self.end_step(report, policy, now),
             Fact::ReportWritten => {
@@ -481,7 +530,9 @@ impl HostState {
                         self.set_status(StatusType::provisioned(), StatusState::Success, None, now);
                     }
                     self.in_progress_version = None;
-                    self.claims = None;
+                    if self.hold.is_none() {
+                        self.claims = None;
+                    }
                     self.proof_holds = true;
                     self.log.clear();
                 }
@@ -517,6 +568,7 @@ impl HostState {
                 // begun.
                 self.in_progress_version = None;
                 (self.claims, self.counted_failure, self.proven_in) = (None, None, None);
+                (self.rollout_progress, self.hold) = (None, None);
                 self.attempt = None;
                 self.cycle = None;
                 self.validation = None;
@@ -546,7 +598,9 @@ impl HostState {
         {
             attempt.instruction = instruction;
             if attempt.started {
-                self.disturbed_by = Some(attempt.instruction.order);
+                let order = attempt.instruction.order;
+                self.disturbed_by = Some(order);
+                self.note_new_order(order, now);
             }
             self.note_observed_instruction();
             return;
@@ -580,6 +634,7 @@ impl HostState {
             last_failure,
             deadline: None,
             charge_for: None,
+            hold: None,
             gave_up: false,
         });
         self.note_observed_instruction();
@@ -683,6 +738,7 @@ impl HostState {
         }
         if proof_is_about_it {
             self.count_validation(result, cycle.validate.failed.as_ref(), now);
+            self.hold_claims(result, now);
         }
         self.set_status(StatusType::validation(), state, cycle.validate.failed.as_ref(), now);
         self.validate_first = false;
@@ -721,6 +777,7 @@ impl HostState {
         let Some(failure) = local.or(validation_failure) else { return };
         attempt.ended = Some(AttemptEnd { failure, next_at: now.boot.plus(delay) });
         self.count_attempt(now);
+        self.note_end_of_attempt(policy, now);
         self.note_result_of_apply(now);
     }
 
@@ -742,7 +799,16 @@ impl HostState {
         // A validation from before the start says nothing about what was applied since.
         (self.cycle, self.validation) = (None, None);
         self.count_attempt(now);
+        self.note_end_of_attempt(policy, now);
         self.note_result_of_apply(now);
+    }
+
+    /// Notes in the rollout that the host gave up, if it did.
+    fn note_end_of_attempt(&mut self, policy: &Policy, now: Now) {
+        let order = self.attempt.as_ref().map(|attempt| attempt.instruction.order);
+        if let Some(order) = order.filter(|_| self.has_given_up(policy)) {
+            self.note_result(order, ProgressState::GaveUp, now);
+        }
     }
 
     /// Writes the result of the apply phase of an attempt that ended.

@@ -7,8 +7,9 @@ use crate::host::store_view;
 use schema::followed::FollowedKeys;
 use schema::keys::StatusState;
 use schema::names::StatusType;
+use schema::order::InstructionOrder;
 use schema::plan::Effect;
-use schema::records::{HostClaims, Report, StatusRecord};
+use schema::records::{HostClaims, HostProgress, ProgressState, Report, StatusRecord};
 use schema::store_trust::StoreTrust;
 use schema::time::EpochSeconds;
 use schema::writes::claims::FoundClaims;
@@ -25,6 +26,7 @@ pub struct StoreWrite {
     statuses: BTreeMap<StatusType, (StatusState, StatusRecord)>,
     claims: Option<HostClaims>,
     failure: FailureChange,
+    progress: Option<(InstructionOrder, HostProgress)>,
     report: Report,
     /// What the store held before, as far as the host knows.
     published: Published,
@@ -82,7 +84,14 @@ impl StoreWrite {
             _ => None,
         };
         let failure = if is_trusted { state.failure_change(announces) } else { FailureChange::Keep };
-        Some(Self { start, listing, statuses, claims, failure, report, published, is_trusted })
+        let progress = match (effect, &decision.permit) {
+            // A rollout without a record does not end.
+            (Effect::CommitStart { instruction }, Some(permit)) => {
+                permit.times.map(|_| (instruction.order, HostProgress { state: ProgressState::Started, at }))
+            }
+            _ => state.progress_to_write().filter(|_| is_trusted),
+        };
+        Some(Self { start, listing, statuses, claims, failure, progress, report, published, is_trusted })
     }
 
     /// Returns the content of the transaction.
@@ -96,6 +105,7 @@ impl StoreWrite {
             statuses: statuses.collect(),
             claims: self.claims.clone(),
             failure: self.failure.clone(),
+            progress: self.progress,
             report: &self.report,
         }
     }
@@ -115,7 +125,7 @@ impl StoreWrite {
     /// # Errors
     /// Returns a refusal if the store went back before the write.
     pub fn applied(self, state: &mut HostState, revision: i64) -> Result<Published, WriteRefusal> {
-        let Self { listing, statuses, claims, failure, report, mut published, .. } = self;
+        let Self { listing, statuses, claims, failure, progress, report, mut published, .. } = self;
         if let Some(memory) = state.store.as_mut().filter(|_| self.is_trusted) {
             if revision < memory.revision {
                 // The next read shows that the store went back, which this lower revision must not
@@ -126,6 +136,7 @@ impl StoreWrite {
             memory.report_revision = Some(revision);
         }
         state.failure_written(&failure);
+        state.progress_written(progress);
         published.report = Some(report);
         published.report_revision = revision;
         if let Some(claims) = claims {

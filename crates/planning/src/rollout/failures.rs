@@ -4,7 +4,7 @@ use schema::codec;
 use schema::keys::Key;
 use schema::names::HostName;
 use schema::order::InstructionOrder;
-use schema::records::{FailedHost, Halt, RolloutRecord};
+use schema::records::{FailedHost, FailureKind, Halt, RolloutRecord};
 use schema::snapshot::KeySnapshot;
 
 /// How many failed hosts are tolerated, and which count.
@@ -19,6 +19,11 @@ impl Budget {
     pub(super) fn of_record(record: &RolloutRecord) -> Option<Self> {
         record.budget.map(|hosts| Self { hosts, counted_from: record.counted_from })
     }
+
+    /// True if so many failed hosts are too many.
+    pub(super) fn is_exceeded_by(&self, failed: usize) -> bool {
+        failed > self.hosts as usize
+    }
 }
 
 /// What is known of the failures in a rollout.
@@ -27,8 +32,10 @@ pub(super) struct Failures {
     /// Why the rollout is halted.
     halted: Option<String>,
     budget: Option<Budget>,
-    /// The hosts that count.
+    /// The hosts that count, and how many of them were lost.
     failed: Vec<HostName>,
+    lost: usize,
+    has_ended: bool,
 }
 
 impl Failures {
@@ -40,8 +47,14 @@ impl Failures {
             Err(error) => format!("its reason cannot be read: {error}"),
         });
         let counted_from = budget.map_or(0, |budget| budget.counted_from);
-        let failed = failed_hosts(order, counted_from, found).map(|(host, _)| host).collect();
-        Self { halted, budget, failed }
+        let failed: Vec<_> = failed_hosts(order, counted_from, found).collect();
+        let is_lost = |failed: &Option<FailedHost>| {
+            failed.as_ref().is_none_or(|failed| failed.kind == FailureKind::Lost)
+        };
+        let lost = failed.iter().filter(|(_, failed)| is_lost(failed)).count();
+        let has_ended = found.get(&Key::Ended(order)).is_some();
+        let failed = failed.into_iter().map(|(host, _)| host).collect();
+        Self { halted, budget, failed, lost, has_ended }
     }
 
     /// Returns why the rollout is halted, if it is.
@@ -55,7 +68,14 @@ impl Failures {
     }
 
     fn exceeded(&self) -> Option<Budget> {
-        self.budget.filter(|budget| self.failed.len() > budget.hosts as usize)
+        self.budget.filter(|budget| budget.is_exceeded_by(self.failed.len()))
+    }
+
+    /// True if the hosts may let the fleet go back when they halt the rollout: without the lost hosts, which may
+    /// have lost their power and not their version, there are too many failed ones as well.
+    pub(super) fn blame_version(&self) -> bool {
+        let others = self.failed.len() - self.lost;
+        !self.has_ended && self.budget.is_some_and(|budget| budget.is_exceeded_by(others))
     }
 
     /// Returns why the rollout is to be halted; `None` if it is halted or goes on.
@@ -72,18 +92,23 @@ pub(super) fn over_budget(failed: usize, budget: u32) -> String {
 }
 
 /// Returns the hosts that failed in a rollout, first after this revision, and are not healed. The failure is
-/// `None` if it cannot be read; it counts nevertheless.
+/// `None` if it cannot be read; it counts nevertheless. A host that stopped working after the rollout had ended
+/// does not count: the version worked.
 pub fn failed_hosts(
     order: InstructionOrder,
     counted_from: i64,
     found: &KeySnapshot,
 ) -> impl Iterator<Item = (HostName, Option<FailedHost>)> {
+    let ended = found.get(&Key::Ended(order)).map_or(i64::MAX, |entry| entry.mod_revision);
     found.entries.iter().filter(move |(_, entry)| entry.create_revision > counted_from).filter_map(
         move |(key, entry)| {
             let Ok(Key::Failed(of, host)) = Key::parse(key) else { return None };
             let failed = codec::read::<FailedHost>(&entry.value).ok();
-            let is_healed = failed.as_ref().is_some_and(|failed| failed.healed);
-            (of == order && !is_healed).then_some((host, failed))
+            let is_over = |failed: &FailedHost| {
+                failed.healed || failed.kind == FailureKind::Withdrawal && entry.mod_revision > ended
+            };
+            let counts = of == order && !failed.as_ref().is_some_and(is_over);
+            counts.then_some((host, failed))
         },
     )
 }

@@ -15,7 +15,7 @@ use schema::writes::claims::FoundClaims;
 use schema::writes::lost::{end_claims, mark_lost, move_claim};
 use std::collections::BTreeSet;
 
-/// A limit whose holders a host looks after, because it is the first that waits for it.
+/// Holders of claims that a host looks after, because it is the first that waits for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holders {
     hosts: BTreeSet<HostName>,
@@ -61,6 +61,11 @@ fn claim_to_move(view: &LimitView, own: &HostName) -> Option<Move> {
 }
 
 impl Holders {
+    /// Returns the task to look after these hosts.
+    pub(super) fn of_hosts(hosts: BTreeSet<HostName>) -> Self {
+        Self { hosts, moves: None }
+    }
+
     /// Returns what is read first: which agents run, and which hosts are marked.
     pub fn first_reads(&self) -> (Vec<Key>, Vec<Prefix>) {
         let live = self.hosts.iter().cloned().map(Key::Live);

@@ -54,11 +54,21 @@ impl LimitView {
         usize::try_from(passed).unwrap_or(usize::MAX)
     }
 
-    /// Returns the number that the host takes.
-    pub(super) fn number(&self, (place, host): &(Place, HostName), now: BootMillis) -> Result<u32, Obstacle> {
+    /// Returns the number that the host takes: the one that it has, unless it is above the limit.
+    pub(super) fn number(
+        &self,
+        (place, host): &(Place, HostName),
+        held: Option<u32>,
+        now: BootMillis,
+    ) -> Result<u32, Obstacle> {
         let free = self.free(host);
-        if free.is_empty() {
-            let others = || self.holders.values().filter(|holder| holder.as_ref() != Some(host));
+        if let Some(held) = held.filter(|held| free.contains(held)) {
+            return Ok(held);
+        }
+        // Its own claim above the limit ends soon.
+        if free.is_empty() || held.is_some() {
+            let others =
+                || self.holders.values().filter(|holder| held.is_some() || holder.as_ref() != Some(host));
             return Err(Obstacle::Full {
                 limit: self.limit.clone(),
                 max: self.max,

@@ -85,7 +85,7 @@ fn rules(order: InstructionOrder, found: &KeySnapshot) -> (Rules, Vec<ResolvedLi
         // A halt is about the version.
         return (rules.without_budget(), limits);
     }
-    let rules = |refused, times| Rules::Record { revision: 0, refused, times, budget: None };
+    let rules = |refused, times| Rules::Record { revision: 0, refused, times, budget: None, good: None };
     match numbers_of_policy(found) {
         Ok(numbers) => (rules(None, numbers.times), numbers.limits),
         Err(why) => (rules(Some(why), Times::USUAL), Vec::new()),
@@ -124,7 +124,7 @@ impl ClaimRequest<'_> {
         if held.claims.as_ref().is_some_and(is_held) {
             return ClaimAnswer::Nothing;
         }
-        let permit = match view.permit(&held, Need::Claims, self.now.boot) {
+        let permit = match view.permit(&held, Need::ClaimsAgain, self.now.boot) {
             Ok(permit) => permit,
             Err(obstacle) => return ClaimAnswer::Waits(obstacle),
         };

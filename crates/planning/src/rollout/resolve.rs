@@ -2,28 +2,44 @@
 
 use super::rules::Times;
 use schema::codec;
+use schema::instruction::Instruction;
 use schema::keys::Key;
 use schema::limit::LimitBy;
 use schema::names::{LimitValue, Version};
+use schema::order::InstructionOrder;
 use schema::records::{
-    CHARGE_FOR, LOST_AFTER, LimitRule, LimitSize, PROGRESS_DEADLINE, RECORD_BYTES_MAX, ResolvedLimit,
-    RolloutPolicy, RolloutRecord, RosterEntry,
+    CHARGE_FOR, LOST_AFTER, LimitRule, LimitSize, OnHalt, PROGRESS_DEADLINE, RECORD_BYTES_MAX, ResolvedLimit,
+    RolloutPolicy, RolloutRecord, RosterEntry, Trigger,
 };
 use schema::snapshot::KeySnapshot;
 use schema::time::{EpochSeconds, Span};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Returns the record of a rollout that begins now. `found` holds the policy and the whole roster, at one
+/// Returns the record of a rollout that begins now. `found` holds the keys of
+/// [`record_keys`](schema::writes::rollout::record_keys), the whole roster and the earlier rollouts, at one
 /// revision. A policy that cannot be used gives a record that lets no host start, and says why.
-pub fn resolve(version: &Version, found: &KeySnapshot, at: EpochSeconds) -> RolloutRecord {
-    let none = |refused| RolloutRecord { refused, ..RolloutRecord::new(version.clone(), at) };
-    let PolicyNumbers { limits, times, budget } = match numbers_of_policy(found) {
+pub fn resolve(instruction: &Instruction, found: &KeySnapshot, at: EpochSeconds) -> RolloutRecord {
+    let version = &instruction.version;
+    let trigger = Trigger::find(found);
+    let rollback = trigger.as_ref().is_some_and(|trigger| trigger.rollback);
+    let none = |refused| {
+        let (by, reason) = match &trigger {
+            Some(trigger) => (Some(trigger.by.clone()), trigger.reason.clone()),
+            None => (None, None),
+        };
+        let good = if rollback { Some(version.clone()) } else { good_version(instruction.order, found) };
+        RolloutRecord { refused, by, reason, good, rollback, ..RolloutRecord::new(version.clone(), at) }
+    };
+    let PolicyNumbers { limits, times, budget, on_halt } = match numbers_of_policy(found) {
         Ok(numbers) => numbers,
         Err(why) => return none(Some(why)),
     };
-    let Times { lost_after, progress_deadline, charge_for } = times;
-    let record = RolloutRecord { limits, lost_after, progress_deadline, charge_for, budget, ..none(None) };
+    let Times { lost_after, progress_deadline, charge_for, hold } = times;
+    // Nothing is rolled back twice.
+    let on_halt = if rollback { OnHalt::Stop } else { on_halt };
+    let record = RolloutRecord { limits, lost_after, progress_deadline, charge_for, hold, ..none(None) };
+    let record = RolloutRecord { budget, on_halt, ..record };
     let bytes = codec::write(&record).len();
     if bytes > RECORD_BYTES_MAX {
         let why = format!(
@@ -34,12 +50,30 @@ pub fn resolve(version: &Version, found: &KeySnapshot, at: EpochSeconds) -> Roll
     record
 }
 
+/// Returns the version to go back to when the rollout of an instruction fails: the one before it if its
+/// rollout has ended, else the one that the rollout before it would have gone back to. `None` if no such
+/// version is known, also because versions were rolled out without a policy in between. `found` holds the policy
+/// and the keys of all rollouts.
+pub fn good_version(order: InstructionOrder, found: &KeySnapshot) -> Option<Version> {
+    let policy = codec::read::<RolloutPolicy>(&found.get(&Key::RolloutPolicy)?.value).ok()?;
+    let records = found.entries.iter().filter_map(|(key, entry)| match Key::parse(key) {
+        Ok(Key::RolloutRecord(of)) if of < order => Some((of, entry)),
+        _ => None,
+    });
+    let (before, entry) = records.max_by_key(|(of, _)| *of)?;
+    let record =
+        codec::read::<RolloutRecord>(&entry.value).ok().filter(|_| before.revision > policy.since)?;
+    let has_ended = found.get(&Key::Ended(before)).is_some();
+    if has_ended { Some(record.version) } else { record.good }
+}
+
 /// What a policy says, with numbers.
 pub(super) struct PolicyNumbers {
     pub(super) limits: Vec<ResolvedLimit>,
     pub(super) times: Times,
     /// How many failed hosts are tolerated.
     pub(super) budget: Option<u32>,
+    pub(super) on_halt: OnHalt,
 }
 
 /// Returns what the policy says. `found` holds the policy and the whole roster.
@@ -66,10 +100,11 @@ pub(super) fn numbers_of_policy(found: &KeySnapshot) -> Result<PolicyNumbers, St
         lost_after: policy.lost_after.unwrap_or(LOST_AFTER),
         progress_deadline: policy.progress_deadline.unwrap_or(PROGRESS_DEADLINE),
         charge_for: policy.charge_for.unwrap_or(CHARGE_FOR),
+        hold: policy.hold,
     };
     let count = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
     let budget = policy.failure_budget.map(|budget| budget.of(count));
-    Ok(PolicyNumbers { limits, times, budget })
+    Ok(PolicyNumbers { limits, times, budget, on_halt: policy.on_halt })
 }
 
 /// Largest number of limits in a policy: a start has three operations for each.
@@ -85,6 +120,7 @@ pub fn unusable(policy: &RolloutPolicy) -> Option<String> {
         ("lost_after", policy.lost_after),
         ("progress_deadline", policy.progress_deadline),
         ("charge_for", policy.charge_for),
+        ("hold", policy.hold),
     ];
     for (name, span) in spans {
         if let Some(span) = span.filter(|span| !(shortest..=longest).contains(span)) {
@@ -96,6 +132,10 @@ pub fn unusable(policy: &RolloutPolicy) -> Option<String> {
         return Some(
             "failure_budget needs a limit by fleet: it bounds how many hosts can fail at once".into(),
         );
+    }
+    let charge_for = policy.charge_for.unwrap_or(CHARGE_FOR);
+    if let Some(hold) = policy.hold.filter(|hold| *hold > charge_for) {
+        return Some(format!("hold is {hold}; it must not be longer than charge_for, {charge_for}"));
     }
     if policy.limits.len() > LIMITS_MAX {
         return Some(format!(

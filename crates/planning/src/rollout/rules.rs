@@ -3,9 +3,10 @@
 use super::failures::Budget;
 use schema::codec;
 use schema::keys::Key;
+use schema::names::Version;
 use schema::order::InstructionOrder;
 use schema::records::{
-    CHARGE_FOR, LOST_AFTER, PROGRESS_DEADLINE, ResolvedLimit, RolloutPolicy, RolloutRecord,
+    CHARGE_FOR, LOST_AFTER, OnHalt, PROGRESS_DEADLINE, ResolvedLimit, RolloutPolicy, RolloutRecord,
 };
 use schema::snapshot::KeySnapshot;
 use schema::time::Span;
@@ -19,6 +20,8 @@ pub struct Times {
     pub progress_deadline: Span,
     /// Time after its proof in which a host that stops working counts as failed.
     pub charge_for: Span,
+    /// Time after its proof for which the host keeps its claims; `None` if it releases them at once.
+    pub hold: Option<Span>,
 }
 
 /// The rules of a rollout.
@@ -28,14 +31,25 @@ pub(super) enum Rules {
     None,
     /// A policy does, and the record is not written yet.
     NoRecord,
-    /// The record, or what it would say: then the revision is 0.
-    Record { revision: i64, refused: Option<String>, times: Times, budget: Option<Budget> },
+    /// The record, or what it would say: then the revision is 0. `good` is the version to which the hosts let
+    /// the fleet go back when it is halted.
+    Record {
+        revision: i64,
+        refused: Option<String>,
+        times: Times,
+        budget: Option<Budget>,
+        good: Option<Version>,
+    },
 }
 
 impl Times {
     /// The times where no policy says others.
-    pub(super) const USUAL: Self =
-        Self { lost_after: LOST_AFTER, progress_deadline: PROGRESS_DEADLINE, charge_for: CHARGE_FOR };
+    pub(super) const USUAL: Self = Self {
+        lost_after: LOST_AFTER,
+        progress_deadline: PROGRESS_DEADLINE,
+        charge_for: CHARGE_FOR,
+        hold: None,
+    };
 }
 
 impl Rules {
@@ -44,14 +58,18 @@ impl Rules {
         match record {
             Ok(record) => {
                 let budget = Budget::of_record(&record);
-                let RolloutRecord { refused, limits, lost_after, progress_deadline, charge_for, .. } = record;
-                let times = Times { lost_after, progress_deadline, charge_for };
-                (Self::Record { revision, refused, times, budget }, limits)
+                let rolls_back = record.on_halt == OnHalt::RollBack;
+                let good = record.good.clone().filter(|good| rolls_back && *good != record.version);
+                let RolloutRecord {
+                    refused, limits, lost_after, progress_deadline, charge_for, hold, ..
+                } = record;
+                let times = Times { lost_after, progress_deadline, charge_for, hold };
+                (Self::Record { revision, refused, times, budget, good }, limits)
             }
             Err(error) => {
                 let why = format!("the record of the rollout cannot be read: {error}");
                 let (refused, times) = (Some(why), Times::USUAL);
-                (Self::Record { revision, refused, times, budget: None }, Vec::new())
+                (Self::Record { revision, refused, times, budget: None, good: None }, Vec::new())
             }
         }
     }
@@ -60,7 +78,7 @@ impl Rules {
     pub(super) fn without_budget(self) -> Self {
         match self {
             Self::Record { revision, refused, times, .. } => {
-                Self::Record { revision, refused, times, budget: None }
+                Self::Record { revision, refused, times, budget: None, good: None }
             }
             other => other,
         }

@@ -2,17 +2,19 @@
 //! start, which claims it takes, and what it waits for.
 
 use super::failures::Failures;
+use super::halt::halts;
 use super::limits::{LimitView, PASSED_OVER_AFTER, limit_view, place};
 use super::obstacle::Obstacle;
 use super::rules::{Read, RecordTask, Rules, Times, governs, record_of};
 use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
+use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::limit::Place;
 use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
-use schema::records::{Halt, HeldClaim, ResolvedLimit, RosterEntry};
+use schema::records::{HeldClaim, ResolvedLimit, RosterEntry};
 use schema::snapshot::KeySnapshot;
 use schema::time::{BootMillis, EpochSeconds};
 use schema::transaction::Transaction;
@@ -29,13 +31,24 @@ const RECORD_WITHIN: Duration = Duration::from_secs(60);
 /// Whether a host needs claims to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
-    /// The host is available, or tries the same instruction again: it needs a claim of each limit.
+    /// The host is available: it needs a claim of each limit.
     Claims,
+    /// The host is not available, and tries the same instruction again, or wants its claims for something more.
+    /// It needs a claim of each limit, and keeps those that it has, whoever else holds some: two hosts above a
+    /// limit would wait for each other otherwise.
+    ClaimsAgain,
     /// The old version of the host is gone and a newer instruction came. It needs no claim, and keeps those
     /// that it has.
     Nothing,
     /// The host never ran a version, so nobody misses it. It needs no claim, and its failure is its own.
     New,
+}
+
+impl Need {
+    /// True if the host needs a claim of each limit.
+    pub(crate) fn is_of_claims(self) -> bool {
+        matches!(self, Self::Claims | Self::ClaimsAgain)
+    }
 }
 
 /// What a host that may start takes.
@@ -233,13 +246,15 @@ impl RolloutView {
             Rules::None => (0, None, None),
             Rules::NoRecord => return Err(Obstacle::NoRecord),
             Rules::Record { refused: Some(why), .. } => return Err(Obstacle::Refused(why.clone())),
-            Rules::Record { revision, refused: None, times, budget } => (*revision, Some(*times), *budget),
+            Rules::Record { revision, refused: None, times, budget, .. } => {
+                (*revision, Some(*times), *budget)
+            }
         };
         if let Some(why) = self.failures.halted() {
             return Err(Obstacle::Halted(why.to_owned()));
         }
         // A host that is not available anyway is held by a halt alone, so that a fix can reach it.
-        if let Some((failed, budget)) = self.failures.over_budget().filter(|_| need == Need::Claims) {
+        if let Some((failed, budget)) = self.failures.over_budget().filter(|_| need.is_of_claims()) {
             return Err(Obstacle::OverBudget { failed, budget });
         }
         let counts_failure = budget.is_some() && need != Need::New;
@@ -249,21 +264,20 @@ impl RolloutView {
             policy_revision: self.policy_revision,
             limits: Vec::new(),
             heeds_halt: record_revision != 0,
-            counted_at: budget.filter(|_| need == Need::Claims).map(|_| self.revision),
+            counted_at: budget.filter(|_| need.is_of_claims()).map(|_| self.revision),
         };
-        if need != Need::Claims {
+        if !need.is_of_claims() {
             let claims = held.claims.as_ref().map(|_| held.held().to_vec());
             return Ok(Permit { need, guard, claims, times, counts_failure });
         }
         let mut claims = Vec::new();
         for view in &self.limits {
-            // A host that is counted already goes on counting, whoever else does: it waits for nobody.
             let own = held.claims.as_ref().and_then(|held| held.number_of(&view.limit));
-            let number = match own {
+            let number = match own.filter(|_| need == Need::ClaimsAgain) {
                 Some(own) => own,
                 None => {
                     guard.limits.push((view.limit.clone(), view.max));
-                    view.number(&self.own, now)?
+                    view.number(&self.own, own, now)?
                 }
             };
             claims.push(HeldClaim { limit: view.limit.clone(), number, keep_failed: view.keep_failed });
@@ -272,11 +286,11 @@ impl RolloutView {
         Ok(Permit { need, guard, claims: changes.then_some(claims), times, counts_failure })
     }
 
-    /// Returns the transaction that halts the rollout, if too many hosts failed and nobody has halted it.
-    pub fn halt(&self, by: String, at: EpochSeconds) -> Option<Transaction> {
-        let Rules::Record { revision, .. } = &self.rules else { return None };
-        let why = self.failures.reason_to_halt()?;
-        Some(schema::writes::rollout::halt(self.order, *revision, &Halt { at, by, why }))
+    /// Returns the transactions that halt the rollout, if too many hosts failed and nobody has halted it. The first
+    /// one that the store permits counts. `version` is the one of the instruction.
+    pub fn halts(&self, version: &Version, by: (String, EpochSeconds)) -> Vec<Transaction> {
+        let rollout = Instruction { order: self.order, version: version.clone() };
+        halts(&rollout, (&self.rules, &self.failures), by)
     }
 
     /// Returns when a host that waits for its turn may pass over another one.

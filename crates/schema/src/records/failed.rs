@@ -1,6 +1,7 @@
 //! `/orchestrate/rollouts/<id>/failed/<host>` and `/orchestrate/rollouts/<id>/halt`: what went wrong in a
 //! rollout, and that it stopped for that reason.
 
+use crate::names::Version;
 use crate::time::EpochSeconds;
 use serde::{Deserialize, Serialize};
 
@@ -40,4 +41,7 @@ pub struct Halt {
     pub by: String,
     /// Why, for people.
     pub why: String,
+    /// The version to which the hosts let the fleet go back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rolled_back_to: Option<Version>,
 }

@@ -8,6 +8,7 @@ mod limit_claim;
 mod live;
 mod machine;
 mod maintenance;
+mod progress;
 mod report;
 mod requests;
 mod rollout;
@@ -15,6 +16,7 @@ mod roster;
 mod service;
 mod status;
 mod store;
+mod trigger;
 mod wait;
 
 pub use event::{EVENT_TEXT_MAX_BYTES, Event};
@@ -27,14 +29,15 @@ pub use limit_claim::{
 pub use live::{Driver, LiveClaim};
 pub use machine::{CERTIFICATE_WARNING, MachineInfo, certificate_warning};
 pub use maintenance::{Maintenance, MaintenanceEntry, MaintenanceMode};
+pub use progress::{Ended, HostProgress, ProgressState};
 pub use report::{
     CHECK_LINE_MAX_BYTES, CHECKS_IN_REPORT, FailingCheck, REPORT_MAX_BYTES, Report, ReportedStore,
     ReportedTarget, UNPUBLISHED_IN_REPORT, UnpublishedService,
 };
 pub use requests::{DropStaleRequest, RetryRequest};
 pub use rollout::{
-    CHARGE_FOR, LimitRule, LimitSize, PROGRESS_DEADLINE, RECORD_BYTES_MAX, ResolvedLimit, RolloutPolicy,
-    RolloutRecord,
+    CHARGE_FOR, LimitRule, LimitSize, OnHalt, PROGRESS_DEADLINE, RECORD_BYTES_MAX, ResolvedLimit,
+    RolloutPolicy, RolloutRecord,
 };
 pub use roster::RosterEntry;
 pub use service::{
@@ -43,4 +46,5 @@ pub use service::{
 };
 pub use status::{REASON_MAX_BYTES, StatusRecord};
 pub use store::{STORE_FORMAT, StoreIdentity};
+pub use trigger::Trigger;
 pub use wait::Wait;

@@ -31,6 +31,42 @@ pub struct RolloutPolicy {
     /// [`CHARGE_FOR`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub charge_for: Option<Span>,
+    /// What happens when too many hosts failed.
+    #[serde(default, skip_serializing_if = "OnHalt::is_stop")]
+    pub on_halt: OnHalt,
+    /// Time after its proof for which a host keeps its claims.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Span>,
+    /// Revision since which every version is rolled out under a policy with limits. Which version worked
+    /// before is not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub since: i64,
+}
+
+/// What happens to a rollout in which too many hosts failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnHalt {
+    /// No host starts.
+    #[default]
+    Stop,
+    /// The hosts trigger the last version that worked.
+    RollBack,
+}
+
+impl OnHalt {
+    fn is_stop(&self) -> bool {
+        *self == Self::Stop
+    }
+}
+
+impl fmt::Display for OnHalt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stop => "stop",
+            Self::RollBack => "roll_back",
+        })
+    }
 }
 
 /// Time after its proof in which a host that stops working counts as failed, where the policy does not say
@@ -160,6 +196,24 @@ pub struct RolloutRecord {
     /// Time after its proof in which a host that stops working counts as failed.
     #[serde(default = "charge_for", skip_serializing_if = "is_usual_charge_for")]
     pub charge_for: Span,
+    /// What happens when too many hosts failed.
+    #[serde(default, skip_serializing_if = "OnHalt::is_stop")]
+    pub on_halt: OnHalt,
+    /// Time after its proof for which a host keeps its claims; `None` if it releases them at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Span>,
+    /// The version to go back to: the last one whose rollout ended. `None` if no such version is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub good: Option<Version>,
+    /// True if the rollout goes back to a version that worked. It is never rolled back itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rollback: bool,
+    /// Who asked for the version; `None` if that was not written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Why, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 fn is_zero(revision: &i64) -> bool {
@@ -210,6 +264,12 @@ impl RolloutRecord {
             budget: None,
             counted_from: 0,
             charge_for: CHARGE_FOR,
+            on_halt: OnHalt::Stop,
+            hold: None,
+            good: None,
+            rollback: false,
+            by: None,
+            reason: None,
         }
     }
 

@@ -56,7 +56,7 @@ impl Act {
         found: &KeySnapshot,
     ) -> Transaction {
         let text = |bytes: &[u8]| cut(&String::from_utf8_lossy(bytes), EVENT_TEXT_MAX_BYTES);
-        let to = transaction.operations.iter().find(|operation| operation.key() == key);
+        let to = transaction.operations.iter().find(|operation| operation.key() == Some(key));
         let event = Event {
             user: cut(&self.user, EVENT_TEXT_MAX_BYTES),
             client: cut(&self.client, EVENT_TEXT_MAX_BYTES),
@@ -65,7 +65,7 @@ impl Act {
             from: found.get(key).map(|entry| text(&entry.value)),
             to: to.and_then(|operation| match operation {
                 Operation::Put { value, .. } | Operation::PutIfAbsent { value, .. } => Some(text(value)),
-                Operation::Delete(_) => None,
+                Operation::Delete(_) | Operation::DeleteAll(_) => None,
             }),
             reason: self.reason.as_deref().map(|reason| cut(reason, EVENT_TEXT_MAX_BYTES)),
         };
@@ -150,6 +150,7 @@ mod tests {
         let (roster, marks) = (RosterEntry::default(), crate::records::Maintenance::default());
         let mut transactions = vec![
             operator::set_target(&version, true, &found, &act),
+            operator::roll_back(&version, &found, &act),
             operator::accept_store(&identity, &version, EpochSeconds(1), &found, &act),
             operator::add_host(&host, &roster, &found, &act),
             operator::request_retry(&host, at, &found, &act),
@@ -171,7 +172,7 @@ mod tests {
                 .collect();
             assert_eq!(events.len(), 1, "{}", transaction.name);
             assert!(codec::write(&events[0]).len() < 8 * 1024, "{}", transaction.name);
-            let changes_what = |o: &Operation| o.key().to_string() == events[0].what;
+            let changes_what = |o: &Operation| o.key().is_some_and(|key| key.to_string() == events[0].what);
             assert!(transaction.operations.iter().any(changes_what), "{}", transaction.name);
         }
     }

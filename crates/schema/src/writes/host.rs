@@ -10,7 +10,7 @@ use crate::frozen::FrozenBy;
 use crate::keys::{Key, Prefix, StatusState};
 use crate::names::{HostName, StatusType, Version};
 use crate::order::InstructionOrder;
-use crate::records::{FailedHost, HostClaims, Report, StatusRecord};
+use crate::records::{FailedHost, HostClaims, HostProgress, Report, StatusRecord};
 use crate::snapshot::{Entry, KeySnapshot};
 use crate::time::EpochSeconds;
 use crate::transaction::{Compare, Transaction};
@@ -44,6 +44,8 @@ pub struct HostWrite<'a> {
     pub claims: Option<HostClaims>,
     /// Change of the failure of the host in a rollout.
     pub failure: FailureChange,
+    /// How far the host got in a rollout; `None` if that does not change.
+    pub progress: Option<(InstructionOrder, HostProgress)>,
     /// Report to write with the transaction.
     pub report: &'a Report,
 }
@@ -153,6 +155,9 @@ impl HostWrite<'_> {
                 transaction.put(Key::Failed(*order, self.host.clone()), codec::write(failed), 0);
             }
             FailureChange::Delete(order) => transaction.delete(Key::Failed(*order, self.host.clone())),
+        }
+        if let Some((order, progress)) = &self.progress {
+            transaction.put(Key::Progress(*order, self.host.clone()), codec::write(progress), 0);
         }
         if let Some(new) = &self.claims {
             let change = ClaimsChange { host: self.host, new, old: &expected.claims };

@@ -7,7 +7,8 @@ use super::host::StartGuard;
 use crate::codec;
 use crate::keys::{Key, StatusState};
 use crate::names::{HostName, StatusType, Version};
-use crate::records::{FailedHost, HostClaims, Purpose, StatusRecord};
+use crate::order::InstructionOrder;
+use crate::records::{FailedHost, HostClaims, HostProgress, ProgressState, Purpose, StatusRecord};
 use crate::snapshot::KeySnapshot;
 use crate::time::EpochSeconds;
 use crate::transaction::{Compare, Operation, Transaction};
@@ -50,13 +51,19 @@ impl OneShot {
         let held = FoundClaims::read(&self.host, found);
         guard.add_to(&self.host, &mut transaction);
         ClaimsChange { host: &self.host, new: claims, old: &held }.add_to(&mut transaction);
+        self.add_progress(&mut transaction, claims.rollout, ProgressState::Started, claims.since);
         transaction
     }
 
     /// Adds to a transaction of this host that its update ends, with a failure or without: it releases its claims, or after a failure
     /// those that do not count failed hosts, unless it holds them for something else too. `found` holds the
     /// claims that it has.
-    pub fn release(&self, transaction: &mut Transaction, failed: Option<&FailedHost>, found: &KeySnapshot) {
+    pub fn release(
+        &self,
+        transaction: &mut Transaction,
+        (failed, at): (Option<&FailedHost>, EpochSeconds),
+        found: &KeySnapshot,
+    ) {
         let has_failed = failed.is_some();
         let held = FoundClaims::read(&self.host, found);
         let Some(mut claims) = held.claims.clone() else { return };
@@ -76,10 +83,23 @@ impl OneShot {
                 Some(failed) => transaction.put(key, codec::write(failed), 0),
                 None => transaction.delete(key),
             }
+            let state = if has_failed { ProgressState::GaveUp } else { ProgressState::Proven };
+            self.add_progress(transaction, order, state, at);
         }
         if Some(&claims) != held.claims.as_ref() {
             ClaimsChange { host: &self.host, new: &claims, old: &held }.add_to(transaction);
         }
+    }
+
+    fn add_progress(
+        &self,
+        transaction: &mut Transaction,
+        order: InstructionOrder,
+        state: ProgressState,
+        at: EpochSeconds,
+    ) {
+        let progress = codec::write(&HostProgress { state, at });
+        transaction.put(Key::Progress(order, self.host.clone()), progress, 0);
     }
 
     /// Returns the transaction that writes one result and removes the other states of its type. A

@@ -1,14 +1,15 @@
 //! The transactions of operators. Each carries the event that tells who did what.
 
 use super::act::Act;
-use crate::codec;
+use crate::codec::{self, cut};
 use crate::freeze::FreezeScope;
 use crate::frozen::FrozenBy;
 use crate::instruction::Epoch;
 use crate::keys::Key;
 use crate::names::{HostName, ServiceName, Token, Version};
 use crate::records::{
-    DropStaleRequest, Freeze, Maintenance, RetryRequest, RolloutPolicy, RosterEntry, StoreIdentity,
+    DropStaleRequest, EVENT_TEXT_MAX_BYTES, Freeze, Maintenance, RetryRequest, RolloutPolicy, RosterEntry,
+    StoreIdentity, Trigger,
 };
 use crate::snapshot::{Entry, KeySnapshot};
 use crate::time::EpochSeconds;
@@ -31,8 +32,37 @@ pub fn set_target(version: &Version, only_if_unchanged: bool, found: &KeySnapsho
         let revision = found.revision_of(&Key::CurrentVersion);
         transaction.compares.push(Compare::Revision(Key::CurrentVersion, revision));
     }
-    transaction.put(Key::CurrentVersion, version.as_str(), 0);
+    put_target(&mut transaction, version, false, (found, act));
     act.add_event(transaction, &Key::CurrentVersion, found)
+}
+
+/// Returns the transaction by which an operator lets the fleet go back to a version, if the desired version is
+/// still the one that was found.
+pub fn roll_back(version: &Version, found: &KeySnapshot, act: &Act) -> Transaction {
+    let key = Key::CurrentVersion;
+    let mut transaction = Transaction::once("roll back");
+    for key in [Key::Store, key.clone()] {
+        let revision = found.revision_of(&key);
+        transaction.compares.push(Compare::Revision(key, revision));
+    }
+    put_target(&mut transaction, version, true, (found, act));
+    act.add_event(transaction, &key, found)
+}
+
+/// Adds the write of the desired version, and of who asked for it.
+fn put_target(
+    transaction: &mut Transaction,
+    version: &Version,
+    rollback: bool,
+    (found, act): (&KeySnapshot, &Act),
+) {
+    let seconds = i64::try_from(act.id.millis() / 1000).unwrap_or(i64::MAX);
+    let text = |text: &String| cut(text, EVENT_TEXT_MAX_BYTES);
+    let from = found.get(&Key::CurrentVersion).and_then(|entry| codec::read_version(&entry.value).ok());
+    let (by, reason) = (text(&act.user), act.reason.as_ref().map(text));
+    let trigger = Trigger { at: EpochSeconds(seconds), by, reason, from, rollback };
+    transaction.put(Key::CurrentVersion, version.as_str(), 0);
+    transaction.put(Key::Trigger, codec::write(&trigger), 0);
 }
 
 /// What the id of the freeze begins with that accepting a store writes; its epoch follows.
@@ -86,7 +116,7 @@ pub fn accept_store(
         transaction.put(Key::Freeze(FreezeScope::Fleet, token), codec::write(&freeze), 0);
     }
     transaction.put(Key::Store, identity.write(), 0);
-    transaction.put(Key::CurrentVersion, version.as_str(), 0);
+    put_target(&mut transaction, version, false, (found, act));
     act.add_event(transaction, &Key::Store, found)
 }
 

@@ -6,18 +6,19 @@ use super::act::Act;
 use super::claims::delete_claims;
 use super::operator::mark_brakes;
 use crate::codec;
-use crate::keys::Key;
-use crate::names::HostName;
+use crate::instruction::Instruction;
+use crate::keys::{Key, Prefix};
+use crate::names::{HostName, Version};
 use crate::order::InstructionOrder;
-use crate::records::{Halt, RolloutPolicy, RolloutRecord, StoreIdentity};
+use crate::records::{Ended, Halt, RolloutPolicy, RolloutRecord, StoreIdentity, Trigger};
 use crate::snapshot::KeySnapshot;
 use crate::transaction::{Compare, Transaction};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 /// How many records are kept.
 const RECORDS_KEPT: usize = 100;
-/// How many keys of older rollouts one transaction deletes at most.
-const KEYS_TO_DELETE: usize = 50;
+/// How many older rollouts one transaction deletes at most.
+const ROLLOUTS_TO_DELETE: usize = 10;
 
 /// Returns the transaction that writes the policy, if it is still as it was found. In a store without
 /// brakes it also marks the store, so that older agents start nothing; `identity` is what was found.
@@ -31,7 +32,12 @@ pub fn set_policy(
     let mut transaction = Transaction::once("write the rollout policy")
         .when(Compare::Revision(Key::Store, found.revision_of(&Key::Store)))
         .when(Compare::Revision(key.clone(), found.revision_of(&key)));
-    transaction.put(key.clone(), codec::write(policy), 0);
+    let before = found.get(&key).and_then(|entry| codec::read::<RolloutPolicy>(&entry.value).ok());
+    let before = before.filter(|before| !before.limits.is_empty());
+    // While there are no limits, nobody notes which versions worked.
+    let since = before.map_or(found.revision, |before| before.since);
+    let policy = RolloutPolicy { since, ..policy.clone() };
+    transaction.put(key.clone(), codec::write(&policy), 0);
     mark_brakes(&mut transaction, identity, found);
     act.add_event(transaction, &key, found)
 }
@@ -47,10 +53,10 @@ pub fn begin_resolving(host: &HostName, fence: Fence, order: InstructionOrder) -
     transaction
 }
 
-/// Returns the keys that [`write_record`] compares.
-pub fn record_keys(order: InstructionOrder) -> [Key; 5] {
+/// Returns the keys from which the record of a rollout follows.
+pub fn record_keys(order: InstructionOrder) -> [Key; 6] {
     let (record, resolving) = (Key::RolloutRecord(order), Key::Resolving(order));
-    [Key::RolloutPolicy, Key::CurrentVersion, Key::Store, record, resolving]
+    [Key::RolloutPolicy, Key::CurrentVersion, Key::Trigger, Key::Store, record, resolving]
 }
 
 /// Returns the transaction that writes the record of a rollout, unless there is one. Policy, desired
@@ -73,17 +79,47 @@ pub fn write_record<'a>(
     if found.get(&Key::Resolving(order)).is_some() {
         transaction.delete(Key::Resolving(order));
     }
-    let mut older: BTreeMap<InstructionOrder, Vec<Key>> = BTreeMap::new();
-    for key in rollouts.filter_map(|key| Key::parse(key).ok()) {
-        match key {
-            Key::RolloutRecord(of) | Key::Failed(of, _) | Key::Halt(of) if of < order => {
-                older.entry(of).or_default().push(key);
-            }
-            _ => {}
-        }
-    }
+    let older = rollouts.filter_map(|key| match Key::parse(key) {
+        Ok(
+            Key::RolloutRecord(of) | Key::Failed(of, _) | Key::Halt(of) | Key::Ended(of) | Key::Closing(of),
+        ) => Some(of),
+        _ => None,
+    });
+    let older: BTreeSet<InstructionOrder> = older.filter(|of| *of < order).collect();
     let excess = (older.len() + 1).saturating_sub(RECORDS_KEPT);
-    older.into_values().take(excess).flatten().take(KEYS_TO_DELETE).for_each(|key| transaction.delete(key));
+    for outdated in older.into_iter().take(excess.min(ROLLOUTS_TO_DELETE)) {
+        transaction.delete_all(Prefix::Rollout(outdated));
+        transaction.delete_all(Prefix::ProgressOf(outdated));
+    }
+    transaction
+}
+
+/// Returns the transaction by which a host takes over to look whether a rollout has ended.
+pub fn begin_closing(host: &HostName, fence: Fence, order: InstructionOrder) -> Transaction {
+    let mut transaction = Transaction::idempotent("look whether the rollout has ended");
+    fence.add_to(&mut transaction, host);
+    for key in [Key::Ended(order), Key::Closing(order)] {
+        transaction.compares.push(Compare::absent(key));
+    }
+    transaction.put(Key::Closing(order), host.as_str(), fence.live_lease);
+    transaction
+}
+
+/// Returns the transaction that ends a rollout, if nothing changed since what was found: no other version is
+/// desired, no host failed, joined, came back, or got further.
+pub fn end(order: InstructionOrder, ended: &Ended, found: &KeySnapshot) -> Transaction {
+    let mut transaction = Transaction::idempotent("end the rollout");
+    for key in [Key::Store, Key::CurrentVersion, Key::RolloutRecord(order), Key::Halt(order)] {
+        let revision = found.revision_of(&key);
+        transaction.compares.push(Compare::Revision(key, revision));
+    }
+    let key = Key::Ended(order);
+    transaction.compares.push(Compare::absent(key.clone()));
+    for range in [Prefix::Hosts, Prefix::Lives, Prefix::FailedOf(order), Prefix::ProgressOf(order)] {
+        transaction.compares.push(Compare::NoneNewer(range, found.revision));
+    }
+    transaction.put(key, codec::write(ended), 0);
+    transaction.delete(Key::Closing(order));
     transaction
 }
 
@@ -95,6 +131,25 @@ pub fn halt(order: InstructionOrder, record_revision: i64, halt: &Halt) -> Trans
         .when(Compare::absent(Key::Halt(order)));
     transaction.put(Key::Halt(order), codec::write(halt), 0);
     transaction
+}
+
+/// Adds to the transaction that halts a rollout that the fleet goes back to a version that worked, if the
+/// rollout has not ended and its version is still the desired one.
+pub fn add_rollback(transaction: &mut Transaction, rollout: &Instruction, good: &Version, halt: &Halt) {
+    let Instruction { order, version } = rollout;
+    transaction.compares.push(Compare::absent(Key::Ended(*order)));
+    // A restored store uses its revisions again.
+    transaction.compares.push(Compare::Revision(Key::CurrentVersion, order.revision));
+    transaction.compares.push(Compare::Value(Key::CurrentVersion, version.as_str().into()));
+    let trigger = Trigger {
+        at: halt.at,
+        by: halt.by.clone(),
+        reason: Some(halt.why.clone()),
+        from: Some(version.clone()),
+        rollback: true,
+    };
+    transaction.put(Key::CurrentVersion, good.as_str(), 0);
+    transaction.put(Key::Trigger, codec::write(&trigger), 0);
 }
 
 /// Returns the transaction by which an operator lets a halted rollout go on. Failures up to the revision of

@@ -32,7 +32,8 @@ fn hosts_start_until_more_have_failed_than_the_budget_tolerates() {
             assert_eq!(permit.guard.counted_at, Some(view.revision), "others may fail meanwhile");
             assert!(permit.counts_failure);
         }
-        assert_eq!(view.halt("web0".into(), EpochSeconds(1)).is_some(), halts);
+        let halting = view.halts(&instruction().version, ("web0".into(), EpochSeconds(1)));
+        assert_eq!(!halting.is_empty(), halts);
     };
     let one = |found: &mut Found| drop(found.failed("web5", false, 71).view("web0"));
     let two =
@@ -40,7 +41,12 @@ fn hosts_start_until_more_have_failed_than_the_budget_tolerates() {
     let healed =
         |found: &mut Found| drop(found.failed("web5", false, 71).failed("web6", true, 72).view("web0"));
     let halted = |found: &mut Found| {
-        let halt = Halt { at: EpochSeconds(1), by: "web3".into(), why: "2 hosts failed, 1 tolerated".into() };
+        let halt = Halt {
+            at: EpochSeconds(1),
+            by: "web3".into(),
+            why: "2 hosts failed, 1 tolerated".into(),
+            rolled_back_to: None,
+        };
         found.put(&Key::Halt(ORDER), &codec::write(&halt), 80);
     };
     let resumed = |found: &mut Found| {

@@ -46,7 +46,7 @@ impl Found {
     }
 
     fn record(&self) -> RolloutRecord {
-        resolve(&instruction().version, &self.0, EpochSeconds(1))
+        resolve(&instruction(), &self.0, EpochSeconds(1))
     }
 
     fn with_record(&mut self) -> &mut Self {
@@ -231,7 +231,8 @@ fn tasks(found: &mut Found, held: &[(u32, &str)], live: &[&str]) -> Vec<String> 
     let text = |task| match task {
         HolderTask::Mark(host, after) => format!("mark {host} for {after}"),
         HolderTask::Commit(transaction) => {
-            let keys = transaction.operations.iter().map(|operation| operation.key().to_string());
+            let keys = transaction.operations.iter().filter_map(|operation| operation.key());
+            let keys = keys.map(ToString::to_string);
             format!("{}: {}", transaction.name, keys.collect::<Vec<_>>().join(" "))
         }
     };
@@ -285,8 +286,12 @@ fn a_host_that_holds_its_claims_tries_again_whoever_else_does() {
     let held = HostClaims { claims: vec![claim.clone()], ..none };
     let held = FoundClaims { claims: Some(held), revision: 70 };
     found.claim(0, "web5").claim(64_677, "web0");
-    let permit = found.view("web0").permit(&held, Need::Claims, BootMillis(0)).expect("a permit");
+    let permit = found.view("web0").permit(&held, Need::ClaimsAgain, BootMillis(0)).expect("a permit");
     assert_eq!((permit.claims, permit.guard.limits), (Some(vec![claim]), Vec::new()));
+    assert!(
+        found.view("web0").permit(&held, Need::Claims, BootMillis(0)).is_err(),
+        "it is available, and above the limit"
+    );
     assert!(found.number("web0", 0).is_err(), "without its claim it would wait");
     // Its own claim is the highest, and does not keep another one from being moved.
     let above = [(80_000, "web6"), (90_000, "web0")];

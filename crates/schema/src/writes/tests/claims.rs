@@ -275,7 +275,7 @@ fn a_new_record_is_written_once_and_deletes_some_of_the_oldest() {
     check(99, 0);
     check(100, 1);
     check(105, 6);
-    check(150, 50);
+    check(150, 10);
 }
 
 /// A start has about 12 operations, and 3 for each limit; etcd allows 128.

@@ -76,6 +76,10 @@ impl Store {
                 Operation::Delete(key) => {
                     self.0.entries.remove(&key.to_string());
                 }
+                Operation::DeleteAll(range) => {
+                    let range = range.to_string();
+                    self.0.entries.retain(|key, _| !key.starts_with(&range));
+                }
             }
         }
         true
@@ -139,7 +143,7 @@ fn commit_expecting(store: &mut Store, write: &HostWrite<'_>, mut expected: Expe
 
 fn write<'a>(host: &'a HostName, report: &'a Report, fence: Fence, listing: Listing) -> HostWrite<'a> {
     let (statuses, failure) = (Vec::new(), FailureChange::Keep);
-    HostWrite { host, fence, start: None, listing, statuses, claims: None, failure, report }
+    HostWrite { host, fence, start: None, listing, statuses, claims: None, failure, progress: None, report }
 }
 
 #[test]

@@ -1,0 +1,125 @@
+//! Looks whether the rollout has ended, once this host is through with it. One host of the fleet does so at a
+//! time: it holds a mark in the store. The others ask now and then whether it still does.
+
+use crate::clock;
+use crate::reconcile::{Reconcile, Wake};
+use crate::rollout::{halt, look_after};
+use etcd_session::{Deadline, Session, StoreError, jitter};
+use planning::rollout::{ClosingTask, EndTask, closing_reads, closing_task, end_reads, end_task};
+use schema::names::HostName;
+use schema::order::InstructionOrder;
+use schema::records::Ended;
+use schema::writes::Fence;
+use schema::writes::rollout::begin_closing;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// A rollout whose end the host wants to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WantedEnd {
+    /// The rollout.
+    pub(crate) order: InstructionOrder,
+    /// The fence of this host's writes.
+    pub(crate) fence: Fence,
+}
+
+/// Interval at which the host that holds the mark looks.
+const LOOK_INTERVAL: Duration = Duration::from_secs(30);
+/// Mean interval at which the others try to get the mark.
+const ASK_INTERVAL: Duration = Duration::from_secs(300);
+/// Delay after a request that failed.
+const RETRY_DELAY: Duration = Duration::from_secs(10);
+
+/// The task that finds out whether a rollout has ended.
+pub(crate) struct EndTaskLoop {
+    session: Session,
+    host: HostName,
+    wanted: watch::Receiver<Option<WantedEnd>>,
+    sender: watch::Sender<Option<InstructionOrder>>,
+    /// The wish that was followed last.
+    known: Option<WantedEnd>,
+    /// When it is followed again.
+    again_at: Instant,
+}
+
+impl EndTaskLoop {
+    /// Returns the task, and the last rollout that is known to have ended.
+    pub(crate) fn new(
+        session: Session,
+        host: HostName,
+        wanted: watch::Receiver<Option<WantedEnd>>,
+    ) -> (Self, watch::Receiver<Option<InstructionOrder>>) {
+        let (sender, receiver) = watch::channel(None);
+        let task = Self { session, host, wanted, sender, known: None, again_at: Instant::now() };
+        (task, receiver)
+    }
+
+    /// Looks once. Returns when to look again; `None` if there is nothing more to find out.
+    async fn look(&self, wanted: &WantedEnd) -> Result<Option<Duration>, StoreError> {
+        let (deadline, WantedEnd { order, fence }) = (Deadline::of_request(), wanted);
+        let found = self.session.read_keys(&closing_reads(*order), deadline).await?;
+        let later = ASK_INTERVAL.mul_f64(0.5 + jitter());
+        match closing_task(*order, fence.live_lease, &found) {
+            ClosingTask::Stop => return Ok(self.stop(*order)),
+            ClosingTask::Wait => return Ok(Some(later)),
+            ClosingTask::Begin => {
+                let begin = begin_closing(&self.host, *fence, *order);
+                if !self.session.commit(&begin, deadline).await?.applied {
+                    return Ok(Some(later));
+                }
+            }
+            ClosingTask::Look => {}
+        }
+        let (keys, ranges) = end_reads(*order);
+        let found = self.session.read_all(&keys, &ranges, None, deadline).await?;
+        let ended = Ended { at: clock::now().wall, by: self.host.to_string() };
+        match end_task(*order, &found, &ended) {
+            EndTask::Stop => return Ok(self.stop(*order)),
+            EndTask::Wait => {}
+            EndTask::LookAfter(holders) => {
+                look_after(&self.session, &self.host, &holders, *fence).await?;
+            }
+            EndTask::Halt(halts) => drop(halt(&self.session, &self.host, halts, *fence).await?),
+            EndTask::End(mut transaction) => {
+                fence.add_to(&mut transaction, &self.host);
+                if self.session.commit(&transaction, deadline).await?.applied {
+                    tracing::info!(rollout = %order, "the rollout has ended");
+                    return Ok(self.stop(*order));
+                }
+            }
+        }
+        Ok(Some(LOOK_INTERVAL))
+    }
+
+    fn stop(&self, order: InstructionOrder) -> Option<Duration> {
+        self.sender.send_replace(Some(order));
+        None
+    }
+}
+
+impl Reconcile for EndTaskLoop {
+    type Event = ();
+
+    async fn next_event(&mut self) -> Option<()> {
+        self.wanted.changed().await.ok()
+    }
+
+    async fn pass(&mut self, _wake: Wake<()>) -> Option<Instant> {
+        let wanted = self.wanted.borrow_and_update().clone();
+        if wanted == self.known && Instant::now() < self.again_at {
+            return wanted.map(|_| self.again_at);
+        }
+        self.known.clone_from(&wanted);
+        let delay = match self.look(&wanted?).await {
+            Ok(delay) => delay,
+            Err(error) => {
+                tracing::debug!(%error, "it is not known whether the rollout has ended");
+                Some(RETRY_DELAY)
+            }
+        };
+        // When nothing is left to find out, the next wish differs.
+        self.again_at = Instant::now() + delay.unwrap_or(ASK_INTERVAL);
+        delay.map(|_| self.again_at)
+    }
+}

@@ -1,0 +1,115 @@
+//! How far the host got in its rollout, and how long it keeps its claims after its proof. The next write to the
+//! store says so.
+
+use crate::host::state::{HostState, RolloutProgress, ValidationResult};
+use crate::policy::Policy;
+use crate::rollout::Times;
+use schema::instruction::Instruction;
+use schema::order::InstructionOrder;
+use schema::plan::AttemptCause;
+use schema::records::{FailureKind, HostProgress, ProgressState};
+use schema::time::{BootMillis, Now};
+
+impl HostState {
+    /// Notes that the host started in a rollout; `times` are those of its record, if it has one. The start
+    /// transaction says so too.
+    pub(super) fn note_start(&mut self, order: InstructionOrder, times: Option<Times>, now: Now) {
+        self.hold = None;
+        let progress = HostProgress { state: ProgressState::Started, at: now.wall };
+        let (is_written, has_ended) = (true, false);
+        self.rollout_progress = times.map(|_| RolloutProgress { order, progress, is_written, has_ended });
+    }
+
+    /// Notes that a newer instruction for the same version was taken over after the start.
+    pub(super) fn note_new_order(&mut self, order: InstructionOrder, now: Now) {
+        if let Some(known) = self.rollout_progress.as_mut() {
+            let progress = HostProgress { state: ProgressState::Started, at: now.wall };
+            *known = RolloutProgress { order, progress, is_written: false, has_ended: false };
+        }
+    }
+
+    /// Notes that the started attempt at an instruction ended: the host is proven, or gave up.
+    pub(super) fn note_result(&mut self, order: InstructionOrder, state: ProgressState, now: Now) {
+        let known = self.rollout_progress.as_mut().filter(|known| known.order == order);
+        if let Some(known) = known.filter(|known| known.progress.state != state) {
+            known.progress = HostProgress { state, at: now.wall };
+            known.is_written = false;
+        }
+    }
+
+    /// True if the host is off its old version and does not soon try again by itself.
+    pub(super) fn has_given_up(&self, policy: &Policy) -> bool {
+        let goes_on = self.attempt.as_ref().is_some_and(|attempt| {
+            // The next repair comes much later.
+            let waits_for_repair = attempt.ended.is_some() && attempt.cause == AttemptCause::Repair;
+            !self.is_suspect(policy) && !waits_for_repair
+        });
+        self.in_progress_version.is_some() && !goes_on
+    }
+
+    /// True if the store does not know how far the host got.
+    pub(super) fn must_write_progress(&self) -> bool {
+        self.rollout_progress.as_ref().is_some_and(|known| !known.is_written)
+    }
+
+    /// Returns what the next write says about the progress of the host.
+    pub(super) fn progress_to_write(&self) -> Option<(InstructionOrder, HostProgress)> {
+        let known = self.rollout_progress.as_ref().filter(|known| !known.is_written)?;
+        Some((known.order, known.progress))
+    }
+
+    /// Notes that a write with this progress was applied.
+    pub(super) fn progress_written(&mut self, written: Option<(InstructionOrder, HostProgress)>) {
+        if let (Some(known), Some(written)) = (&mut self.rollout_progress, written)
+            && (known.order, known.progress) == written
+        {
+            known.is_written = true;
+        }
+    }
+
+    /// Returns true if the host looks whether the rollout of this instruction has ended: it is through with it
+    /// and does not know.
+    pub fn looks_for_end(&self, instruction: &Instruction) -> bool {
+        self.rollout_progress.is_some_and(|known| {
+            let is_through = known.progress.state != ProgressState::Started && known.is_written;
+            known.order == instruction.order && is_through && !known.has_ended
+        })
+    }
+
+    /// Notes that a rollout has ended.
+    pub(super) fn note_end(&mut self, order: InstructionOrder) {
+        if let Some(known) = self.rollout_progress.as_mut().filter(|known| known.order == order) {
+            known.has_ended = true;
+        }
+    }
+
+    /// Takes a validation of the proven version into account, while the host keeps its claims.
+    pub(super) fn hold_claims(&mut self, result: ValidationResult, now: Now) {
+        let Some(hold) = &mut self.hold else { return };
+        let (counts_in, is_late) = (hold.counts_in, now.boot >= hold.deadline.at);
+        let is_over = match result {
+            ValidationResult::Passed => {
+                let since = *hold.passes_since.get_or_insert(now.boot);
+                now.boot >= since.plus(hold.length.0)
+            }
+            // That counts as a failure, so others know before they take the place.
+            ValidationResult::Failed => true,
+            ValidationResult::NotYet => {
+                hold.passes_since = None;
+                is_late
+            }
+        };
+        if let Some(order) = counts_in.filter(|_| result == ValidationResult::NotYet && is_over) {
+            self.count(order, FailureKind::Withdrawal, "validation did not pass in time".into(), now);
+        }
+        if is_over {
+            (self.hold, self.claims) = (None, None);
+        }
+    }
+
+    /// Returns when the validation is due that lets the host release its claims.
+    pub(super) fn hold_ends_at(&self) -> Option<BootMillis> {
+        let hold = self.hold.as_ref()?;
+        Some(hold.passes_since?.plus(hold.length.0))
+    }
+}

@@ -1,0 +1,189 @@
+//! The end of a rollout: every host has the version, or hardly will by itself. One host looks, and says so.
+
+use super::failures::{Budget, Failures, failed_hosts};
+use super::halt::halts;
+use super::holders::Holders;
+use super::rules::{Rules, record_of};
+use schema::codec;
+use schema::instruction::Instruction;
+use schema::keys::{Key, Prefix};
+use schema::names::HostName;
+use schema::order::InstructionOrder;
+use schema::records::{
+    Ended, FailedHost, FailureKind, HostProgress, ProgressState, RolloutRecord, RosterEntry,
+};
+use schema::snapshot::KeySnapshot;
+use schema::transaction::Transaction;
+use schema::writes::claims::FoundClaims;
+use schema::writes::rollout::end;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What became of a host in a rollout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostResult {
+    /// It has the version.
+    Proven,
+    /// It failed and does not try again by itself, or it vanished in its update.
+    Failed,
+    /// Its agent does not run, and it did not start.
+    Absent,
+    /// It waits for its turn, or is being updated.
+    Pending,
+}
+
+/// What the host does that looks whether its rollout has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EndTask {
+    /// Nothing more: the rollout has ended, or another one is current.
+    Stop,
+    /// It looks again later.
+    Wait,
+    /// It looks after hosts that vanished in their update: nobody else may wait for them.
+    LookAfter(Holders),
+    /// It halts the rollout: too many hosts failed, and none waits that would notice. The first of these
+    /// transactions that the store permits counts.
+    Halt(Vec<Transaction>),
+    /// It writes that the rollout has ended.
+    End(Transaction),
+}
+
+/// What a host does that is through with its rollout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClosingTask {
+    /// Nothing more: the rollout has ended.
+    Stop,
+    /// Nothing now: another host looks, or the rollout has no record.
+    Wait,
+    /// It takes the mark of the host that looks.
+    Begin,
+    /// It holds the mark, and looks.
+    Look,
+}
+
+/// Returns what a host reads that is through with its rollout.
+pub fn closing_reads(order: InstructionOrder) -> [Key; 3] {
+    [Key::RolloutRecord(order), Key::Ended(order), Key::Closing(order)]
+}
+
+/// Returns what a host does that is through with its rollout. `live_lease` is the lease of its agent.
+pub fn closing_task(order: InstructionOrder, live_lease: i64, found: &KeySnapshot) -> ClosingTask {
+    if found.get(&Key::Ended(order)).is_some() {
+        return ClosingTask::Stop;
+    }
+    match (record_of(order, found), found.get(&Key::Closing(order))) {
+        (None, _) => ClosingTask::Wait,
+        (Some(_), None) => ClosingTask::Begin,
+        (Some(_), Some(mark)) if mark.lease == live_lease => ClosingTask::Look,
+        (Some(_), Some(_)) => ClosingTask::Wait,
+    }
+}
+
+/// Returns what is read, all at one revision.
+pub fn end_reads(order: InstructionOrder) -> (Vec<Key>, Vec<Prefix>) {
+    let keys = vec![Key::Store, Key::CurrentVersion, Key::RolloutRecord(order)];
+    let keys = [keys, vec![Key::Ended(order), Key::Halt(order), Key::Closing(order)]].concat();
+    let hosts = vec![Prefix::Hosts, Prefix::Lives, Prefix::Announced, Prefix::Claimed];
+    (keys, [hosts, vec![Prefix::FailedOf(order), Prefix::ProgressOf(order)]].concat())
+}
+
+/// Returns what a host does that holds the mark `closing` of a rollout. `found` holds everything that was read.
+pub fn end_task(order: InstructionOrder, found: &KeySnapshot, ended: &Ended) -> EndTask {
+    let is_current = Instruction::find(found).is_some_and(|instruction| instruction.order == order);
+    let Some((Ok(record), revision)) = record_of(order, found).filter(|_| is_current) else {
+        return EndTask::Stop;
+    };
+    if found.get(&Key::Ended(order)).is_some() {
+        return EndTask::Stop;
+    }
+    let results = results(order, &record, found);
+    let count = |wanted| results.values().filter(|result| **result == wanted).count();
+    let vanished = vanished(found);
+    if !vanished.is_empty() {
+        return EndTask::LookAfter(Holders::of_hosts(vanished));
+    }
+    let failures = Failures::read(order, Budget::of_record(&record), found);
+    let rollout = Instruction { order, version: record.version.clone() };
+    let (rules, _) = Rules::of_record(Ok(record), revision);
+    let halts = halts(&rollout, (&rules, &failures), (ended.by.clone(), ended.at));
+    if !halts.is_empty() {
+        return EndTask::Halt(halts);
+    }
+    let is_halted = failures.halted().is_some();
+    if is_halted || count(HostResult::Pending) > 0 || count(HostResult::Proven) == 0 {
+        return EndTask::Wait;
+    }
+    EndTask::End(end(order, ended, found))
+}
+
+/// Returns what became of the hosts of a rollout: those that were on the roster when its record was written.
+pub fn results(
+    order: InstructionOrder,
+    record: &RolloutRecord,
+    found: &KeySnapshot,
+) -> BTreeMap<HostName, HostResult> {
+    let written_at = found.get(&Key::RolloutRecord(order)).map_or(i64::MAX, |entry| entry.create_revision);
+    let failed: BTreeMap<HostName, Option<FailedHost>> = failed_hosts(order, 0, found).collect();
+    let hosts = found.entries.iter().filter_map(|(key, entry)| match Key::parse(key) {
+        Ok(Key::Host(host)) if entry.create_revision <= written_at => {
+            let roster = codec::read::<RosterEntry>(&entry.value);
+            let is_member = roster.map_or(true, |roster| roster.decommissioned.is_none());
+            is_member.then_some(host)
+        }
+        _ => None,
+    });
+    let result = |host: HostName| {
+        let result = result_of(&host, (order, record), failed.get(&host), found);
+        (host, result)
+    };
+    hosts.map(result).collect()
+}
+
+/// Returns what became of one host. `failed` is its failure, if it failed and is not healed.
+fn result_of(
+    host: &HostName,
+    (order, record): (InstructionOrder, &RolloutRecord),
+    failed: Option<&Option<FailedHost>>,
+    found: &KeySnapshot,
+) -> HostResult {
+    let entry = |key| found.get(&key);
+    let progress = entry(Key::Progress(order, host.clone()));
+    // A value that cannot be read says at least that the host started.
+    let started = || ProgressState::Started;
+    let progress = progress.map(|entry| {
+        codec::read::<HostProgress>(&entry.value).map_or_else(|_| started(), |progress| progress.state)
+    });
+    let is_live = entry(Key::Live(host.clone())).is_some();
+    let announced = entry(Key::Announced(host.clone()));
+    let announced = announced.and_then(|entry| codec::read_version(&entry.value).ok());
+    let is_proven =
+        announced.as_ref() == Some(&record.version) || !is_live && progress == Some(ProgressState::Proven);
+    // A lost host keeps those claims that count failed hosts.
+    let claims = FoundClaims::read(host, found).claims;
+    let is_claimed = claims.is_some_and(|claims| claims.is_for_update() && !claims.lost);
+    let is_lost = |failed: &FailedHost| failed.kind == FailureKind::Lost;
+    match (failed, progress) {
+        (None, _) if is_proven => HostResult::Proven,
+        (_, Some(ProgressState::GaveUp)) => HostResult::Failed,
+        // It stopped working after its proof.
+        (Some(_), Some(ProgressState::Proven)) => HostResult::Failed,
+        (Some(Some(failed)), _) if is_lost(failed) && !is_live && !is_claimed => HostResult::Failed,
+        // It was not available before, so it holds no claim by which others would notice that it vanished.
+        (_, Some(ProgressState::Started)) if !is_live && !is_claimed => HostResult::Failed,
+        (None, None) if !is_live && !is_claimed => HostResult::Absent,
+        _ => HostResult::Pending,
+    }
+}
+
+/// Returns the hosts that hold claims for an update and whose agents do not run.
+fn vanished(found: &KeySnapshot) -> BTreeSet<HostName> {
+    let hosts = found.entries.keys().filter_map(|key| match Key::parse(key) {
+        Ok(Key::Claimed(host)) => Some(host),
+        _ => None,
+    });
+    let holds = |host: &HostName| {
+        let claims = FoundClaims::read(host, found).claims;
+        let is_held = claims.is_some_and(|claims| claims.is_for_update() && !claims.lost);
+        is_held && found.get(&Key::Live(host.clone())).is_none()
+    };
+    hosts.filter(holds).collect()
+}

@@ -1,0 +1,35 @@
+//! `/orchestrate/progress/<id>/<host>` and `/orchestrate/rollouts/<id>/ended`: how far the hosts got in a
+//! rollout, and that it has ended.
+
+use crate::time::EpochSeconds;
+use serde::{Deserialize, Serialize};
+
+/// `/orchestrate/progress/<id>/<host>`: how far a host got in a rollout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostProgress {
+    /// How far.
+    pub state: ProgressState,
+    /// Since when.
+    pub at: EpochSeconds,
+}
+
+/// How far a host got in a rollout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProgressState {
+    /// It started, and neither is proven nor gave up.
+    Started,
+    /// It was proven.
+    Proven,
+    /// It gave up: it hardly ever tries again by itself.
+    GaveUp,
+}
+
+/// `/orchestrate/rollouts/<id>/ended`: every host of the rollout has the version, or hardly will by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// When that was noticed.
+    pub at: EpochSeconds,
+    /// The host that noticed it.
+    pub by: String,
+}

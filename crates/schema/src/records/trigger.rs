@@ -1,0 +1,36 @@
+//! `/orchestrate/trigger`: who asked for the desired version, and why.
+
+use crate::codec;
+use crate::keys::Key;
+use crate::names::Version;
+use crate::snapshot::KeySnapshot;
+use crate::time::EpochSeconds;
+use serde::{Deserialize, Serialize};
+
+/// `/orchestrate/trigger`: who asked for the version in `/current_version`. Both are written in one transaction.
+/// A program that writes `/current_version` alone leaves a trigger behind that is about an older version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trigger {
+    /// When.
+    pub at: EpochSeconds,
+    /// The person, the job or the host.
+    pub by: String,
+    /// Why, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The version that was desired before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Version>,
+    /// True if the fleet goes back to a version that worked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rollback: bool,
+}
+
+impl Trigger {
+    /// Returns the trigger of the desired version; `None` if that was written without one.
+    pub fn find(found: &KeySnapshot) -> Option<Self> {
+        let trigger = found.get(&Key::Trigger)?;
+        let is_its = trigger.mod_revision == found.revision_of(&Key::CurrentVersion);
+        is_its.then(|| codec::read(&trigger.value).ok()).flatten()
+    }
+}

@@ -1,0 +1,144 @@
+//! How an agent finds out that its rollout has ended.
+
+use crate::agent::{Agent, Step};
+use crate::ending::{EndWait, Ending};
+use crate::world::{Answer, Call, Event, Sender, Task, World};
+use planning::host::{Fact, Target};
+use planning::rollout::{
+    ClosingTask, EndTask, HolderTask, closing_reads, closing_task, end_reads, end_task, mark,
+};
+use schema::order::InstructionOrder;
+use schema::records::Ended;
+use schema::transaction::Transaction;
+use schema::writes::rollout::begin_closing;
+
+impl Agent {
+    fn looks_for(&self) -> Option<InstructionOrder> {
+        match &self.target {
+            Target::Known(target) if self.state.looks_for_end(target) => Some(target.order),
+            _ => None,
+        }
+    }
+
+    /// Begins to look for the end of the rollout, or stops.
+    pub(crate) fn follow_end(&mut self, world: &mut World) {
+        let order = self.looks_for();
+        if self.ending.order != order {
+            self.ending = Ending { order, ..Ending::default() };
+            if order.is_some() {
+                self.end_due(world, 1..1_000);
+            }
+        }
+    }
+
+    fn end_due(&mut self, world: &mut World, millis: std::ops::Range<u64>) {
+        self.ending.timer = world.number();
+        let (machine, process, timer) = (self.machine, self.process, self.ending.timer);
+        let delay = world.rng.u64(millis);
+        world.after(delay, Event::Due { machine, process, task: Task::End, timer });
+    }
+
+    fn ask_about_end(&mut self, world: &mut World, wait: EndWait, call: Call) {
+        self.ending.wait = wait;
+        self.ending.request = world.send(self.machine, self.process, Task::End, call).request;
+    }
+
+    fn write_end(&mut self, world: &mut World, wait: EndWait, transaction: Transaction) {
+        let intent = self.intent(world);
+        self.ending.wait = wait;
+        self.ending.request = self.commit(world, Task::End, transaction, intent).request;
+    }
+
+    pub(crate) fn look_for_end(&mut self, world: &mut World) {
+        let Some(order) = self.ending.order else { return };
+        self.end_due(world, 20_000..40_000);
+        if !self.can_write(world) {
+            return;
+        }
+        self.ask_about_end(world, EndWait::Asks, Call::Read(closing_reads(order).into()));
+    }
+
+    fn read_end(&mut self, world: &mut World, order: InstructionOrder) {
+        let (keys, ranges) = end_reads(order);
+        self.ask_about_end(world, EndWait::Reads, Call::ReadAll(keys, ranges));
+    }
+
+    pub(crate) fn end_answer(&mut self, world: &mut World, sender: Sender, answer: Answer) -> Step {
+        if self.ending.request != sender.request {
+            return Ok(());
+        }
+        let wait = std::mem::replace(&mut self.ending.wait, EndWait::Nothing);
+        let (Some(order), Some(fence)) = (self.ending.order, self.fence()) else { return Ok(()) };
+        match (wait, answer) {
+            (EndWait::Asks, Answer::Read(found)) => match closing_task(order, fence.live_lease, &found) {
+                ClosingTask::Stop => return self.ended(world, order),
+                ClosingTask::Wait => self.end_due(world, 150_000..450_000),
+                ClosingTask::Begin => {
+                    let transaction = begin_closing(&self.state.host, fence, order);
+                    self.write_end(world, EndWait::Begins, transaction);
+                }
+                ClosingTask::Look => self.read_end(world, order),
+            },
+            (EndWait::Begins, Answer::Committed(committed, _)) => {
+                if committed.applied {
+                    self.read_end(world, order);
+                } else {
+                    self.end_due(world, 150_000..450_000);
+                }
+            }
+            (EndWait::Reads, Answer::Read(found)) => {
+                let ended = Ended { at: world.wall(), by: self.state.host.to_string() };
+                match end_task(order, &found, &ended) {
+                    EndTask::Stop => return self.ended(world, order),
+                    EndTask::Wait => {}
+                    EndTask::LookAfter(holders) => {
+                        let call = Call::Holders(holders.clone());
+                        self.ask_about_end(world, EndWait::ReadsHolders(holders), call);
+                    }
+                    EndTask::Halt(halts) => {
+                        if let Some(halt) = halts.into_iter().next() {
+                            self.change_for_end(world, halt);
+                        }
+                    }
+                    EndTask::End(mut transaction) => {
+                        fence.add_to(&mut transaction, &self.state.host);
+                        self.write_end(world, EndWait::Ends, transaction);
+                    }
+                }
+            }
+            (EndWait::Ends, Answer::Committed(committed, _)) if committed.applied => {
+                return self.ended(world, order);
+            }
+            (EndWait::ReadsHolders(holders), Answer::Read(found)) => {
+                match holders.tasks(&found).into_iter().next() {
+                    Some(HolderTask::Mark(host, lost_after)) => {
+                        let call = Call::Grant(lost_after.0.as_secs().cast_signed());
+                        self.ask_about_end(world, EndWait::GrantsTimer(host, found), call);
+                    }
+                    Some(HolderTask::Commit(transaction)) => self.change_for_end(world, transaction),
+                    None => {}
+                }
+            }
+            (EndWait::GrantsTimer(host, found), Answer::Granted(timer)) => {
+                let by = (self.state.host.to_string(), world.wall());
+                if let Some(transaction) = mark(&host, by, timer, &found) {
+                    self.change_for_end(world, transaction);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn change_for_end(&mut self, world: &mut World, mut transaction: Transaction) {
+        let Some(fence) = self.fence() else { return };
+        fence.add_to(&mut transaction, &self.state.host);
+        self.write_end(world, EndWait::ChangesHolder, transaction);
+    }
+
+    fn ended(&mut self, world: &mut World, order: InstructionOrder) -> Step {
+        world.note(|| format!("{}: the rollout has ended", self.state.host));
+        self.record(world, Fact::RolloutEnded(order));
+        self.run(world)
+    }
+}

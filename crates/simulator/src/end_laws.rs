@@ -1,0 +1,145 @@
+//! The laws about the end of rollouts and about rollbacks: a rollout ends only when no host is on its way, and
+//! hosts go back only to a version whose rollout ended. They are checked against what machines did.
+
+use crate::laws::Writer;
+use crate::machine::Machine;
+use crate::store::{Change, Store};
+use crate::violation::{Violation, broken};
+use schema::codec;
+use schema::keys::{Key, Prefix};
+use schema::names::{HostName, Version};
+use schema::order::InstructionOrder;
+use schema::records::{
+    FailedHost, FailureKind, HostClaims, HostProgress, LiveClaim, OnHalt, ProgressState, RolloutRecord,
+    RosterEntry,
+};
+use schema::snapshot::Entry;
+use std::collections::BTreeSet;
+
+/// What the laws about ends know.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct EndLaws {
+    /// The versions whose rollouts ended.
+    ended: BTreeSet<Version>,
+    /// Number of rollouts that ended.
+    pub(crate) ends: u64,
+    /// Number of rollbacks by hosts.
+    pub(crate) rollbacks: u64,
+}
+
+fn record_of(store: &Store, order: InstructionOrder) -> Option<(RolloutRecord, i64)> {
+    let entry = store.entry(&Key::RolloutRecord(order).to_string())?;
+    Some((codec::read(&entry.value).ok()?, entry.create_revision))
+}
+
+impl EndLaws {
+    /// Takes over changes of one revision.
+    pub(crate) fn note(
+        &mut self,
+        changes: &[Change],
+        writer: &Writer,
+        (store, machines): (&Store, &[Machine]),
+    ) -> Result<(), Violation> {
+        let written = |change: &Change| change.entry.as_ref().and_then(|_| Key::parse(&change.key).ok());
+        let keys: Vec<Key> = changes.iter().filter_map(written).collect();
+        for key in &keys {
+            if let Key::Ended(order) = key {
+                self.check_end(*order, store, machines)?;
+            }
+        }
+        let is_host = matches!(writer, Writer::Host(..));
+        if is_host && keys.contains(&Key::CurrentVersion) {
+            let halted =
+                keys.iter().find_map(|key| if let Key::Halt(order) = key { Some(*order) } else { None });
+            return self.check_rollback(halted, store);
+        }
+        Ok(())
+    }
+
+    /// R6, R7: every host of the rollout is through with it.
+    fn check_end(
+        &mut self,
+        order: InstructionOrder,
+        store: &Store,
+        machines: &[Machine],
+    ) -> Result<(), Violation> {
+        let Some((record, written_at)) = record_of(store, order) else {
+            return broken("R7", "a rollout without a record ends");
+        };
+        let has_version = |host: &HostName| {
+            let has = |machine: &Machine| machine.truth.proven.as_ref() == Some(&record.version);
+            machines.iter().any(|machine| machine.host == *host && has(machine))
+        };
+        let members = store.list(&Prefix::Hosts).entries.into_iter().filter_map(|(key, entry)| {
+            let is_member = |entry: &Entry| {
+                let roster = codec::read::<RosterEntry>(&entry.value);
+                entry.create_revision < written_at
+                    && roster.is_ok_and(|roster| roster.decommissioned.is_none())
+            };
+            match Key::parse(&key) {
+                Ok(Key::Host(host)) if is_member(&entry) => Some(host),
+                _ => None,
+            }
+        });
+        let members: Vec<HostName> = members.collect();
+        if !machines.iter().any(|machine| has_version(&machine.host)) {
+            return broken("R6", format!("the rollout of {} ends, and no host has it", record.version));
+        }
+        for host in &members {
+            let live = store.entry(&Key::Live(host.clone()).to_string());
+            let live = live.and_then(|entry| codec::read::<LiveClaim>(&entry.value).ok());
+            // The store does not know yet that a machine was installed again.
+            let is_of = |machine: &&Machine| {
+                machine.host == *host
+                    && machine.disk.instance == live.as_ref().map(|live| live.instance.clone())
+            };
+            if live.is_some() && !machines.iter().any(|machine| is_of(&machine)) {
+                continue;
+            }
+            let is_live = live.is_some();
+            let claims = store.entry(&Key::Claimed(host.clone()).to_string());
+            let claims = claims.and_then(|entry| codec::read::<HostClaims>(&entry.value).ok());
+            let is_held = claims.is_some_and(|claims| claims.is_for_update() && !claims.lost);
+            let is_through = has_version(host) || has_failed(host, order, store);
+            if is_live && !is_through || !is_live && is_held {
+                return broken("R6", format!("the rollout ends, and {host} is not through with it"));
+            }
+        }
+        self.ended.insert(record.version);
+        self.ends += 1;
+        Ok(())
+    }
+
+    /// Hosts go back only if the policy says so, and to a version that worked.
+    fn check_rollback(&mut self, halted: Option<InstructionOrder>, store: &Store) -> Result<(), Violation> {
+        let record = halted.and_then(|order| Some((order, record_of(store, order)?.0)));
+        let Some((order, record)) = record else { return broken("rollback", "hosts trigger without a halt") };
+        if record.on_halt != OnHalt::RollBack || record.rollback {
+            return broken("rollback", "hosts go back though the record does not say so");
+        }
+        let failed = store.list(&Prefix::FailedOf(order)).entries.into_values().filter(|entry| {
+            let failed = codec::read::<FailedHost>(&entry.value);
+            let counts = |failed: FailedHost| !failed.healed && failed.kind != FailureKind::Lost;
+            entry.create_revision > record.counted_from && failed.is_ok_and(counts)
+        });
+        if record.budget.is_none_or(|budget| failed.count() <= budget as usize) {
+            return broken("rollback", "hosts go back though few hosts failed");
+        }
+        let desired = store.entry(&Key::CurrentVersion.to_string());
+        let desired = desired.and_then(|entry| codec::read_version(&entry.value).ok());
+        match desired {
+            Some(version) if self.ended.contains(&version) => {
+                self.rollbacks += 1;
+                Ok(())
+            }
+            other => broken("rollback", format!("hosts go back to {other:?}, which never ended a rollout")),
+        }
+    }
+}
+
+/// True if a host failed in a rollout and does not try again by itself.
+fn has_failed(host: &HostName, order: InstructionOrder, store: &Store) -> bool {
+    let progress = store.entry(&Key::Progress(order, host.clone()).to_string());
+    let progress = progress.and_then(|entry| codec::read::<HostProgress>(&entry.value).ok());
+    progress.is_some_and(|progress| progress.state == ProgressState::GaveUp)
+}

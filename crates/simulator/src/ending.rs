@@ -1,0 +1,37 @@
+//! What an agent knows of the end of its rollout.
+
+use planning::rollout::Holders;
+use schema::names::HostName;
+use schema::order::InstructionOrder;
+use schema::snapshot::KeySnapshot;
+
+/// What the task of the end waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum EndWait {
+    Nothing,
+    Asks,
+    Begins,
+    Reads,
+    Ends,
+    ReadsHolders(Holders),
+    /// The lease of a lost host's timer is granted.
+    GrantsTimer(HostName, KeySnapshot),
+    ChangesHolder,
+}
+
+/// What an agent does to find out that its rollout has ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Ending {
+    pub(crate) wait: EndWait,
+    /// Number of the request whose answer is awaited.
+    pub(crate) request: u64,
+    pub(crate) timer: u64,
+    /// The rollout that it looks at.
+    pub(crate) order: Option<InstructionOrder>,
+}
+
+impl Default for Ending {
+    fn default() -> Self {
+        Self { wait: EndWait::Nothing, request: 0, timer: 0, order: None }
+    }
+}

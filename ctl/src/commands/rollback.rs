@@ -1,0 +1,70 @@
+//! `rollout rollback`: makes the fleet go back to a version that worked.
+
+use super::context::{Store, version_of};
+use super::trigger;
+use crate::exit::{Exit, Failure};
+use crate::local::LocalState;
+use crate::output::{self, Output};
+use planning::rollout::good_version;
+use schema::codec;
+use schema::instruction::Instruction;
+use schema::keys::{Key, Prefix};
+use schema::names::Version;
+use schema::records::RolloutRecord;
+use schema::snapshot::KeySnapshot;
+use schema::writes::operator;
+use serde_json::json;
+
+/// Makes the fleet go back. Without a version it goes back to the last one whose rollout ended.
+pub(super) async fn roll_back(
+    to: Option<&str>,
+    reason: &str,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let to = to.map(version_of).transpose()?;
+    let keys = [Key::CurrentVersion, Key::Store, Key::RolloutPolicy];
+    let found = store.session.read_all(&keys, &[Prefix::Rollouts], None, store.deadline).await?;
+    let Some(instruction) = Instruction::find(&found) else {
+        return Err(Failure::refused("the fleet has no desired version; nothing was changed"));
+    };
+    let from = &instruction.version;
+    let target = to.or_else(|| good_of(&instruction, &found)).ok_or_else(|| {
+        Failure::refused(format!(
+            "no version before {from} is known to have worked: none ended its rollout under the policy; name one with --to; nothing was changed"
+        ))
+    })?;
+    if target == *from {
+        output::note(&format!("{target} is the desired version already; nothing was written"));
+        let revision = instruction.order.revision;
+        let answer = json!({ "version": target, "from": from, "revision": revision, "changed": false });
+        output.answer(&answer, |_| {});
+        return Ok(Exit::Yes);
+    }
+    let act = store.act("rollout rollback", Some(reason)).await?;
+    let transaction = operator::roll_back(&target, &found, &act);
+    let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
+    if !committed.applied {
+        return Err(Failure::cannot_tell(
+            "the desired version changed during the command; nothing was written, repeat the command",
+        ));
+    }
+    LocalState::of(store.settings).keep_current_version(&target);
+    let refused = trigger::write_record(committed.revision, store).await;
+    output::note(&format!("rolling back from {from} to {target} at revision {}", committed.revision));
+    let answer = json!({ "version": target, "from": from, "revision": committed.revision, "changed": true });
+    output.answer(&answer, |_| {});
+    match refused {
+        Some(why) => Err(Failure::refused(format!("no host starts {target}: {why}"))),
+        None => Ok(Exit::Yes),
+    }
+}
+
+/// Returns the version to go back to, as the record of the present rollout has it. Without a record it is the
+/// one that the record would have.
+fn good_of(instruction: &Instruction, found: &KeySnapshot) -> Option<Version> {
+    match found.get(&Key::RolloutRecord(instruction.order)) {
+        Some(record) => codec::read::<RolloutRecord>(&record.value).ok()?.good,
+        None => good_version(instruction.order, found),
+    }
+}
