@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 use tests::etcd::{Etcd, Tls};
 use tests::host::Host;
 use tests::wait;
@@ -352,6 +353,38 @@ fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
     must_ask(&["unfreeze"]);
     wait::until("installed", || (host.read("current_version") == "2").then_some(()), || host.describe());
     follows_a_policy(&host, &must_ask, &|script| shell(&h1, script));
+    must(&printed(&["h1", "--service", "web", "--service", "db"]));
+    let rolls_back = || must(&printed(&["h1", "--may-roll-back"]));
+    rolls_back_only_if_it_may(&host, (&must_ask, &rolls_back), &|script| shell(&h1, script));
+}
+
+/// The only host of a fleet fails in a rollout. It always halts the rollout, and goes back if it has the right to
+/// write the desired version.
+fn rolls_back_only_if_it_may(
+    host: &Host,
+    (must_ask, enroll): (&impl Fn(&[&str]), &impl Fn()),
+    as_agent: &impl Fn(&str) -> (bool, String),
+) {
+    assert!(as_agent("etcdctl del --prefix /orchestrate/claims/").0, "others must not hold the only place");
+    let rollouts = || as_agent("etcdctl get --prefix /orchestrate/rollouts/ >&2").1;
+    let ended = || rollouts().contains("/ended").then_some(());
+    wait::until_within(Duration::from_secs(60), "the rollout of 3 ends", ended, rollouts);
+    let policy = "failure_budget = 0\non_halt = \"roll_back\"\n[[limit]]\nby = \"fleet\"\nmax = 1\n";
+    host.write("policy.toml", policy);
+    must_ask(&["policy", "set", &host.path("policy.toml").display().to_string()]);
+    for version in ["4", "5"] {
+        host.write(&format!("code-packages-{version}"), "1\n");
+    }
+    must_ask(&["trigger_update", "4"]);
+    let halted = || rollouts().contains("1 host failed, 0 tolerated; h1 may not roll back").then_some(());
+    wait::until_within(Duration::from_secs(60), "it is halted", halted, rollouts);
+    let desired = || as_agent("etcdctl get --print-value-only /current_version >&2").1;
+    assert_eq!(desired().trim(), "4");
+    enroll();
+    must_ask(&["trigger_update", "5"]);
+    let back = || (desired().trim() == "3" && host.read("current_version") == "3").then_some(());
+    wait::until_within(Duration::from_secs(60), "the host goes back", back, || host.describe());
+    assert!(rollouts().contains(r#""rolled_back_to":"3""#), "{}", rollouts());
 }
 
 /// An operator sets a policy. The agent takes its claims and cannot change the policy; what it could do if

@@ -21,6 +21,8 @@ use std::collections::BTreeSet;
 pub(crate) struct EndLaws {
     /// The versions whose rollouts ended.
     ended: BTreeSet<Version>,
+    /// Revision of the desired version.
+    target: i64,
     /// Number of rollouts that ended.
     pub(crate) ends: u64,
     /// Number of rollbacks by hosts.
@@ -33,6 +35,12 @@ fn record_of(store: &Store, order: InstructionOrder) -> Option<(RolloutRecord, i
 }
 
 impl EndLaws {
+    /// The store went back.
+    pub(crate) fn restored(&mut self, store: &Store) {
+        let target = store.entry(&Key::CurrentVersion.to_string());
+        self.target = target.map_or(0, |entry| entry.mod_revision);
+    }
+
     /// Takes over changes of one revision.
     pub(crate) fn note(
         &mut self,
@@ -48,9 +56,15 @@ impl EndLaws {
             }
         }
         let is_host = matches!(writer, Writer::Host(..));
-        if is_host && keys.contains(&Key::CurrentVersion) {
+        let wrote = |change: &&Change| change.key == Key::CurrentVersion.to_string();
+        let written = changes.iter().find(wrote).map(|change| change.revision);
+        let before = written.map(|revision| std::mem::replace(&mut self.target, revision));
+        if let Some(before) = before.filter(|_| is_host && keys.contains(&Key::CurrentVersion)) {
             let halted =
                 keys.iter().find_map(|key| if let Key::Halt(order) = key { Some(*order) } else { None });
+            if halted.is_some_and(|order| order.revision != before) {
+                return broken("rollback", "hosts go back, and another version was triggered since");
+            }
             return self.check_rollback(halted, store);
         }
         Ok(())

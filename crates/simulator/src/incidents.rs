@@ -285,8 +285,9 @@ impl Fleet {
     fn restore(&mut self) {
         let Some(backup) = self.backup.clone() else { return };
         self.world.store.restore(&backup, self.world.now);
-        let World { laws, store, now, .. } = &mut self.world;
+        let World { laws, ends, store, now, .. } = &mut self.world;
         laws.restored(store, *now);
+        ends.restored(store);
         self.world.check_leases();
         for machine in 0..self.world.machines.len() {
             self.cut(machine, 100);

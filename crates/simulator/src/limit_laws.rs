@@ -33,6 +33,13 @@ struct Disturbed {
     applies: u64,
 }
 
+impl Disturbed {
+    /// True if no apply step has begun since the start.
+    fn is_untouched(&self, machine: &Machine) -> bool {
+        (&self.machine_id, self.applies) == (&machine.machine_id, machine.truth.applies)
+    }
+}
+
 /// The agent that changed the store.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HostWriter<'a> {
@@ -121,9 +128,8 @@ impl LimitLaws {
         let is_new = store.entry(&provisioned.to_string()).is_none();
         // A start that the host could not record before it was killed is committed again.
         let was_disturbed = self.disturbed.get(host).is_some_and(|disturbed| {
-            let is_repeated =
-                (&disturbed.machine_id, disturbed.applies) == (&machine.machine_id, machine.truth.applies);
-            disturbed.order < order || disturbed.order == order && disturbed.needed_nothing && is_repeated
+            let is_repeated = disturbed.needed_nothing && disturbed.is_untouched(machine);
+            disturbed.order < order || disturbed.order == order && is_repeated
         });
         // The name may have been with another machine meanwhile.
         let began = self.began.get(&machine.machine_id);
@@ -146,7 +152,10 @@ impl LimitLaws {
         let is_live = |host: &HostName| found.get(&Key::Live(host.clone())).is_some();
         let known: BTreeSet<HostName> =
             self.lost_after.keys().chain(self.disturbed.keys()).cloned().collect();
-        self.vanished = known.into_iter().filter(|host| !is_live(host)).map(|host| (host, now)).collect();
+        let before = std::mem::take(&mut self.vanished);
+        // A host that had vanished before is still gone.
+        let since = |host: HostName| (host.clone(), before.get(&host).copied().unwrap_or(now));
+        self.vanished = known.into_iter().filter(|host| !is_live(host)).map(since).collect();
         // Hosts take again what they have taken since the backup, if it knows limits.
         let identity = store.entry(&Key::Store.to_string()).and_then(|e| StoreIdentity::read(&e.value).ok());
         let has_brakes = identity.is_some_and(|identity| identity.has_brakes);
@@ -220,7 +229,7 @@ impl LimitLaws {
             self.take(&change.key, value, now);
         }
         if let Some(writer) = writer.filter(|writer| writer.starts && !changes.is_empty()) {
-            self.check_start(writer)?;
+            self.check_start(writer, &before)?;
         }
         for change in changes {
             match Key::parse(&change.key) {
@@ -238,7 +247,11 @@ impl LimitLaws {
                     self.note_claims(&host, (&before, writer), now)?;
                     let is_free = !self.claims.values().any(|by| *by == host);
                     let is_own = writer.is_some_and(|writer| writer.machine.host == host);
-                    if is_free && is_own && !self.disturbed.contains_key(&host) && !has_failed(changes) {
+                    // One that was killed before it noted its start has changed nothing.
+                    let is_changed = self.disturbed.get(&host).is_some_and(|disturbed| {
+                        !writer.is_some_and(|writer| disturbed.is_untouched(writer.machine))
+                    });
+                    if is_free && is_own && !is_changed && !has_failed(changes) {
                         self.budgets.forget(&host);
                     }
                 }
@@ -297,6 +310,7 @@ impl LimitLaws {
     fn check_start(
         &mut self,
         HostWriter { machine, is_repair, .. }: HostWriter<'_>,
+        held_before: &BTreeSet<(HostName, Limit)>,
     ) -> Result<(), Violation> {
         let host = &machine.host;
         let Some(starting) = self.starting.take().filter(|starting| starting.host == *host) else {
@@ -336,8 +350,11 @@ impl LimitLaws {
                 applies: machine.truth.applies,
             },
         );
-        // A host that was counted already goes on counting.
-        let is_new = |limit: &Limit| !counted_before.contains(limit);
+        // A host that was counted already goes on counting, and so does one that kept its claim and does not work
+        // any more.
+        let is_broken = machine.truth.validated.is_none();
+        let was_held = |limit: &Limit| held_before.contains(&(host.clone(), limit.clone()));
+        let is_new = |limit: &Limit| !(counted_before.contains(limit) || is_broken && was_held(limit));
         for (limit, max) in limits.iter().filter(|(limit, _)| !needs_nothing && is_new(limit)) {
             let unavailable: Vec<&HostName> = self
                 .disturbed

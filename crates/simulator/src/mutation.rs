@@ -56,7 +56,25 @@ impl Mutation {
                 .retain(|o| !matches!(o, Operation::Put { key: Key::Claim(..) | Key::Claimed(_), .. }));
         }),
         in_transaction("the start does not compare the failures", |t| {
-            t.compares.retain(|c| !matches!(c, Compare::NoneNewer(..)));
+            if is_of_host(t) {
+                t.compares.retain(|c| !matches!(c, Compare::NoneNewer(..)));
+            }
+        }),
+        in_transaction("the end of a rollout does not compare what was read", |t| {
+            if t.operations.iter().any(|o| matches!(o, Operation::Put { key: Key::Ended(_), .. })) {
+                t.compares.retain(|c| !matches!(c, Compare::NoneNewer(..)));
+            }
+        }),
+        in_transaction("hosts roll back to a version that never worked", |t| {
+            if rolls_back(t) {
+                t.operations.retain(|o| o.key() != Some(&Key::CurrentVersion));
+                t.put(Key::CurrentVersion, "v1", 0);
+            }
+        }),
+        in_transaction("a rollback does not compare the desired version", |t| {
+            if rolls_back(t) {
+                t.compares.retain(|c| !is_target(c));
+            }
         }),
         in_transaction("the start does not compare the halt", |t| {
             if is_of_host(t) {
@@ -175,6 +193,14 @@ impl Mutation {
     pub(crate) fn plan(&self, plan: &mut Plan) {
         (self.plan)(plan);
     }
+}
+
+/// True for the transaction by which hosts halt a rollout and go back.
+fn rolls_back(transaction: &Transaction) -> bool {
+    let writes = |wanted: fn(&Key) -> bool| {
+        transaction.operations.iter().any(|o| matches!(o, Operation::Put { key, .. } if wanted(key)))
+    };
+    writes(|key| matches!(key, Key::Halt(_))) && writes(|key| *key == Key::CurrentVersion)
 }
 
 fn is_target(compare: &Compare) -> bool {

@@ -1,4 +1,4 @@
-//! `rollout pause` and `rollout resume`, and what is known of the present rollout.
+//! `rollout pause`, `rollout resume` and `rollout rollback`, and what is known of the present rollout.
 
 use super::context::Store;
 use super::{freezes, rollback};
@@ -47,37 +47,42 @@ pub(super) async fn rollout(
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let found = freezes::read(&FreezeScope::Pause, store).await?;
-    let pauses: Vec<FrozenBy> = FrozenBy::all(&found).collect();
-    match (verb, pauses.first()) {
-        (RolloutVerb::Rollback { to, reason }, _) => {
+    match verb {
+        RolloutVerb::Pause { reason } => pause(reason, store, output).await,
+        RolloutVerb::Resume => resume_updates(store, output).await,
+        RolloutVerb::Rollback { to, reason } => {
             rollback::roll_back(to.as_deref(), &reason, store, output).await
         }
-        (RolloutVerb::Pause { reason }, None) => {
-            freezes::add("rollout pause", &FreezeScope::Pause, (None, reason), store, output).await
-        }
-        (RolloutVerb::Pause { .. }, Some(pause)) => {
-            output::note(&format!("nothing was written: {pause}"));
-            let mut answer = freezes::json_of(pause);
-            answer["revision"] = json!(found.revision);
-            answer["changed"] = json!(false);
-            output.answer(&answer, |_| {});
-            Ok(Exit::Yes)
-        }
-        (RolloutVerb::Resume, pause) => {
-            let was_halted = end_halt(store).await?;
-            if pause.is_some() {
-                return freezes::remove("rollout resume", &pauses, &found, store, output).await;
-            }
-            if !was_halted {
-                output::note("updates are neither paused nor halted");
-            }
-            let answer = json!({ "removed": [], "revision": found.revision, "changed": was_halted });
-            output.answer(&answer, |_| {});
-            freezes::note_freezes(store).await;
-            Ok(Exit::Yes)
-        }
     }
+}
+
+async fn pause(reason: String, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let found = freezes::read(&FreezeScope::Pause, store).await?;
+    let Some(pause) = FrozenBy::all(&found).next() else {
+        return freezes::add("rollout pause", &FreezeScope::Pause, (None, reason), store, output).await;
+    };
+    output::note(&format!("nothing was written: {pause}"));
+    let mut answer = freezes::json_of(&pause);
+    answer["revision"] = json!(found.revision);
+    answer["changed"] = json!(false);
+    output.answer(&answer, |_| {});
+    Ok(Exit::Yes)
+}
+
+async fn resume_updates(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let found = freezes::read(&FreezeScope::Pause, store).await?;
+    let pauses: Vec<FrozenBy> = FrozenBy::all(&found).collect();
+    let was_halted = end_halt(store).await?;
+    if !pauses.is_empty() {
+        return freezes::remove("rollout resume", &pauses, &found, store, output).await;
+    }
+    if !was_halted {
+        output::note("updates are neither paused nor halted");
+    }
+    let answer = json!({ "removed": [], "revision": found.revision, "changed": was_halted });
+    output.answer(&answer, |_| {});
+    freezes::note_freezes(store).await;
+    Ok(Exit::Yes)
 }
 
 /// What went wrong in the present rollout.
@@ -112,7 +117,7 @@ impl RolloutFailures {
         self.record.as_ref()?.budget
     }
 
-    /// Returns lines for people: that the rollout is halted, and which hosts failed.
+    /// Returns lines for people: that the fleet goes back, that the rollout is halted, and which hosts failed.
     pub(super) fn lines(&self) -> Vec<String> {
         let halted = self.halt.as_ref().map(|halt| match halt {
             Some(Halt { at, by, why, .. }) => {
@@ -121,6 +126,11 @@ impl RolloutFailures {
             }
             None => "the rollout is halted; `orchestrate rollout resume`".to_owned(),
         });
+        let rollback = self.record.as_ref().filter(|record| record.rollback).map(|record| {
+            let by = record.by.as_deref().unwrap_or("nobody knows whom");
+            let why = record.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            format!("rolled back to {} by {by}{why}", record.version)
+        });
         let budget = self.budget().filter(|_| !self.failed.is_empty());
         let budget = budget.map(|budget| format!("failure budget: {} of {budget} used", self.failed.len()));
         let failed = self.failed.iter().filter(|_| budget.is_some()).map(|(host, failed)| match failed {
@@ -128,7 +138,7 @@ impl RolloutFailures {
             None => format!("  {host}: its failure cannot be read"),
         });
         let failed: Vec<String> = failed.collect();
-        halted.into_iter().chain(budget).chain(failed).collect()
+        rollback.into_iter().chain(halted).chain(budget).chain(failed).collect()
     }
 
     pub(super) fn json(&self) -> Value {
@@ -144,6 +154,11 @@ impl RolloutFailures {
             "halted": self.halt.is_some(),
             "why": self.halt.as_ref().and_then(|halt| halt.as_ref().map(|halt| &halt.why)),
             "budget": self.budget(),
+            "ended": self.found.get(&Key::Ended(self.order)).is_some(),
+            "good": self.record.as_ref().and_then(|record| record.good.as_ref()),
+            "rollback": self.record.as_ref().is_some_and(|record| record.rollback),
+            "by": self.record.as_ref().and_then(|record| record.by.as_ref()),
+            "reason": self.record.as_ref().and_then(|record| record.reason.as_ref()),
             "failed": failed.collect::<Vec<_>>(),
         })
     }

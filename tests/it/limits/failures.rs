@@ -8,7 +8,7 @@ use tests::store::Store;
 use tests::wait;
 
 /// The hosts on which an apply step of a version has begun.
-fn disturbed(hosts: &[Host], version: &str) -> BTreeSet<String> {
+pub(super) fn disturbed(hosts: &[Host], version: &str) -> BTreeSet<String> {
     hosts
         .iter()
         .filter(|host| host.begins("packages", version) > 0)
@@ -16,12 +16,12 @@ fn disturbed(hosts: &[Host], version: &str) -> BTreeSet<String> {
         .collect()
 }
 
-fn describe(hosts: &[Host]) -> String {
+pub(super) fn describe(hosts: &[Host]) -> String {
     hosts.iter().map(Host::describe).collect()
 }
 
 /// Waits until the rollout is halted.
-fn wait_for_halt(hosts: &[Host], store: &Store) {
+pub(super) fn wait_for_halt(hosts: &[Host], store: &Store) {
     let halted =
         || store.list("/orchestrate/rollouts/").keys().any(|key| key.ends_with("/halt")).then_some(());
     wait::until("the rollout is halted", halted, || describe(hosts));

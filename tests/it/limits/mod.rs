@@ -2,6 +2,7 @@
 
 mod failures;
 mod purposes;
+mod rollback;
 mod vanished;
 
 use serde_json::Value;

@@ -309,6 +309,11 @@ impl World {
                 .collect();
             let failure = self.state.failure_change(None);
             self.state.failure_written(&failure);
+            self.state.progress_written(self.state.progress_to_write());
+            if let Some(claims) = decision.claims.clone() {
+                let claims = Some(claims).filter(|claims| !claims.is_empty());
+                self.published.claims = FoundClaims { revision: self.revision, claims };
+            }
         }
         let report = decision.report.clone();
         assert!(report.write_bounded().len() <= schema::records::REPORT_MAX_BYTES);
@@ -847,6 +852,136 @@ fn a_host_that_stops_working_counts_only_soon_after_its_proof() {
         world.pass(Duration::from_secs(60));
         assert_eq!((world.verdict_str(), counted(&world)), ("ok", None));
     }
+}
+
+/// Makes the attempt one of a rollout whose hosts keep a claim for a minute after their proof.
+fn held_for_a_minute(world: &mut World) {
+    limited(world, Duration::from_secs(600));
+    budgeted(world);
+    let minute = Span(Duration::from_secs(60));
+    world.state.attempt.as_mut().expect("an attempt").hold = Some(minute);
+    let order = world.state.attempt.as_ref().expect("an attempt").instruction.order;
+    let claim = schema::records::HeldClaim {
+        limit: schema::limit::Limit {
+            by: schema::limit::LimitBy::Fleet,
+            value: schema::names::LimitValue::new("all").unwrap(),
+        },
+        number: 0,
+        keep_failed: false,
+    };
+    let none = HostClaims::none(world.instance.clone(), order, world.now.wall);
+    let claims = HostClaims { claims: vec![claim], ..none };
+    world.state.claims = Some(claims.clone());
+    world.published.claims = FoundClaims { claims: Some(claims), revision: 1 };
+}
+
+#[test]
+fn a_host_keeps_its_claims_until_its_validation_has_passed_for_the_hold() {
+    // Exit code of the validation after the proof, when the claims end, and whether the host counts as failed.
+    for (code, ends_within, counts) in [(0, 61, None), (1, 61, Some(false)), (75, 11 * 60 + 61, Some(false))]
+    {
+        let mut world = settled_at("1");
+        world.fails("packages", 75);
+        world.trigger("2");
+        world.settle();
+        held_for_a_minute(&mut world);
+        world.works("packages");
+        world.pass(Duration::from_secs(16));
+        assert_eq!(world.published.listing, Some(version("2")), "it is listed with its proof");
+        assert_eq!(world.published.claims.held().len(), 1, "and keeps its claim");
+        if code != 0 {
+            world.fails("http", code);
+        }
+        world.pass(Duration::from_secs(30));
+        assert_eq!(world.published.claims.held().len(), 1, "{code}");
+        world.pass(Duration::from_secs(ends_within));
+        assert_eq!(world.published.claims.held().len(), 0, "{code}");
+        assert_eq!(world.state.hold, None);
+        let expected = counts.map(|healed| (FailureKind::Withdrawal, healed, true));
+        assert_eq!(counted(&world), expected, "{code}");
+    }
+}
+
+#[test]
+fn a_reboot_begins_the_hold_again_and_a_newer_version_ends_it() {
+    let mut world = settled_at("1");
+    world.fails("packages", 75);
+    world.trigger("2");
+    world.settle();
+    held_for_a_minute(&mut world);
+    world.works("packages");
+    world.pass(Duration::from_secs(50));
+    world.reboot();
+    world.pass(Duration::from_secs(50));
+    assert!(world.state.hold.is_some(), "nobody knows how long the machine was off");
+    assert_eq!(world.published.claims.held().len(), 1);
+    world.fails("http", 1);
+    world.pass(Duration::from_secs(61));
+    let failed = Some((FailureKind::Withdrawal, false, true));
+    assert_eq!((world.state.hold, counted(&world)), (None, failed), "also after a reboot");
+    world.works("http");
+    world.trigger("3");
+    world.pass(Duration::from_secs(120));
+    assert_eq!((world.verdict_str(), world.state.hold), ("ok", None));
+}
+
+/// A restored store uses its revisions again.
+#[test]
+fn an_instruction_with_the_same_revision_and_another_version_replaces_the_attempt() {
+    for starts in [false, true] {
+        let mut world = settled_at("1");
+        world.fails(if starts { "packages" } else { "fetch" }, 75);
+        world.trigger("2");
+        world.settle();
+        assert_eq!(world.state.attempt.as_ref().expect("an attempt").started, starts);
+        let Target::Known(instruction) = &mut world.target else { panic!("a target") };
+        instruction.version = version("3");
+        world.works("packages");
+        world.works("fetch");
+        world.pass(Duration::from_secs(120));
+        assert_eq!(world.published.listing, Some(version("3")), "{starts}");
+    }
+}
+
+#[test]
+fn a_host_says_how_far_it_got_in_its_rollout() {
+    use schema::records::ProgressState::{GaveUp, Proven, Started};
+    let progress =
+        |world: &World| world.state.rollout_progress.map(|known| (known.progress.state, known.is_written));
+    let mut world = settled_at("1");
+    world.fails("packages", 75);
+    world.trigger("2");
+    world.settle();
+    assert_eq!(progress(&world), None, "its rollout has no record");
+    let order = world.state.attempt.as_ref().expect("an attempt").instruction.order;
+    let times = crate::rollout::Times {
+        lost_after: Span(Duration::from_secs(600)),
+        progress_deadline: Span(Duration::from_secs(1800)),
+        charge_for: Span(Duration::from_secs(3600)),
+        hold: None,
+    };
+    world.state.note_start(order, Some(times), world.now);
+    assert_eq!(progress(&world), Some((Started, true)), "the start says so");
+    let target = |world: &World| match &world.target {
+        Target::Known(instruction) => instruction.clone(),
+        _ => panic!("a target"),
+    };
+    assert!(!world.state.looks_for_end(&target(&world)));
+    world.fails("http", 75);
+    world.works("packages");
+    limited(&mut world, Duration::from_secs(600));
+    world.pass(Duration::from_secs(900));
+    assert_eq!((world.verdict_str(), progress(&world)), ("suspect", Some((GaveUp, true))));
+    assert!(world.state.looks_for_end(&target(&world)));
+    // It works later.
+    world.works("http");
+    world.pass(Duration::from_secs(60));
+    assert_eq!((world.verdict_str(), progress(&world)), ("ok", Some((Proven, true))));
+    world.record(Fact::RolloutEnded(order));
+    assert!(!world.state.looks_for_end(&target(&world)), "it knows");
+    // Another version begins another rollout.
+    world.trigger("3");
+    assert!(!world.state.looks_for_end(&target(&world)));
 }
 
 #[test]

@@ -115,7 +115,8 @@ pub fn end_task(order: InstructionOrder, found: &KeySnapshot, ended: &Ended) -> 
     EndTask::End(end(order, ended, found))
 }
 
-/// Returns what became of the hosts of a rollout: those that were on the roster when its record was written.
+/// Returns what became of the hosts of a rollout: those that were on the roster when its record was written. A host
+/// that joined later counts when it is proven.
 pub fn results(
     order: InstructionOrder,
     record: &RolloutRecord,
@@ -124,18 +125,20 @@ pub fn results(
     let written_at = found.get(&Key::RolloutRecord(order)).map_or(i64::MAX, |entry| entry.create_revision);
     let failed: BTreeMap<HostName, Option<FailedHost>> = failed_hosts(order, 0, found).collect();
     let hosts = found.entries.iter().filter_map(|(key, entry)| match Key::parse(key) {
-        Ok(Key::Host(host)) if entry.create_revision <= written_at => {
+        Ok(Key::Host(host)) => {
             let roster = codec::read::<RosterEntry>(&entry.value);
             let is_member = roster.map_or(true, |roster| roster.decommissioned.is_none());
-            is_member.then_some(host)
+            is_member.then_some((host, entry.create_revision <= written_at))
         }
         _ => None,
     });
-    let result = |host: HostName| {
+    let results = hosts.map(|(host, is_early)| {
         let result = result_of(&host, (order, record), failed.get(&host), found);
-        (host, result)
-    };
-    hosts.map(result).collect()
+        (host, result, is_early)
+    });
+    let counts =
+        |(host, result, is_early)| (is_early || result == HostResult::Proven).then_some((host, result));
+    results.filter_map(counts).collect()
 }
 
 /// Returns what became of one host. `failed` is its failure, if it failed and is not healed.

@@ -1,3 +1,4 @@
+mod end;
 mod failures;
 mod purpose;
 

@@ -1,0 +1,286 @@
+//! The end of a rollout, the version to go back to, and rollbacks by hosts.
+
+use super::*;
+use schema::records::{
+    Ended, FailedHost, FailureKind, HostProgress, LiveClaim, OnHalt, ProgressState, RolloutPolicy, Trigger,
+};
+
+const AT: EpochSeconds = EpochSeconds(1);
+
+/// Two hosts of a rollout that was recorded at revision 60: `web0` is proven and runs.
+fn two_hosts() -> Found {
+    let mut found = Found::default();
+    found.hosts("web", 2).policy("failure_budget = 1\n[[limit]]\nby = \"fleet\"\nmax = 1\n", 10);
+    found.put(&Key::Store, r#"{"lineage":"l","epoch":0}"#, 1).put(&Key::CurrentVersion, "v2", 50);
+    found.with_record().live("web0").put(&Key::Announced(host("web0")), "v2", 65);
+    found
+}
+
+impl Found {
+    fn live(&mut self, name: &str) -> &mut Self {
+        let claim = LiveClaim {
+            instance: Token::new("i").unwrap(),
+            machine_id: "m".into(),
+            boot_id: "b".into(),
+            addresses: Vec::new(),
+            agent_version: String::new(),
+            driver: schema::records::Driver::Agent,
+            store_format: 2,
+        };
+        self.put(&Key::Live(host(name)), &codec::write(&claim), 62)
+    }
+
+    fn progress(&mut self, name: &str, state: ProgressState) -> &mut Self {
+        self.put(&Key::Progress(ORDER, host(name)), &codec::write(&HostProgress { state, at: AT }), 66)
+    }
+
+    fn fails(&mut self, name: &str, kind: FailureKind, at: i64) -> &mut Self {
+        let failed = FailedHost { at: AT, kind, reason: "it broke".into(), healed: false };
+        self.put(&Key::Failed(ORDER, host(name)), &codec::write(&failed), at)
+    }
+
+    fn claimed(&mut self, name: &str, lost: bool) -> &mut Self {
+        let claim = HeldClaim { limit: web(), number: 0, keep_failed: true };
+        let none = HostClaims::none(Token::new("i").unwrap(), ORDER, AT);
+        let claims = HostClaims { claims: vec![claim], lost, ..none };
+        self.put(&Key::Claimed(host(name)), &codec::write(&claims), 67)
+    }
+
+    /// A rollout of an earlier version, and whether it ended.
+    fn earlier(&mut self, at: i64, record: RolloutRecord, has_ended: bool) -> &mut Self {
+        let order = InstructionOrder { epoch: 0, revision: at };
+        self.put(&Key::RolloutRecord(order), &codec::write(&record), at + 1);
+        if has_ended {
+            let ended = Ended { at: AT, by: "web0".into() };
+            self.put(&Key::Ended(order), &codec::write(&ended), at + 2);
+        }
+        self
+    }
+
+    fn end_task(&self) -> EndTask {
+        end_task(ORDER, &self.0, &Ended { at: AT, by: "web0".into() })
+    }
+}
+
+#[test]
+fn a_host_is_through_with_a_rollout_when_it_is_proven_or_goes_no_further_by_itself() {
+    use ProgressState::{GaveUp, Proven, Started};
+    let check = |name: &str, change: &dyn Fn(&mut Found), expected: HostResult| {
+        let mut found = two_hosts();
+        change(&mut found);
+        let results = results(ORDER, &found.record(), &found.0);
+        assert_eq!(results[&host("web0")], HostResult::Proven, "{name}");
+        assert_eq!(results[&host("web1")], expected, "{name}");
+    };
+    let is = |change: fn(&mut Found) -> &mut Found| move |found: &mut Found| drop(change(found).record());
+    check("it has not started", &is(|f| f.live("web1")), HostResult::Pending);
+    check("it does not run", &is(|f| f), HostResult::Absent);
+    check("it waits for an earlier update", &is(|f| f.claimed("web1", false)), HostResult::Pending);
+    check("it is being updated", &is(|f| f.live("web1").progress("web1", Started)), HostResult::Pending);
+    check(
+        "it vanished in its update and is not lost yet",
+        &is(|f| f.progress("web1", Started).claimed("web1", false)),
+        HostResult::Pending,
+    );
+    check(
+        "it was lost",
+        &is(|f| f.progress("web1", Started).claimed("web1", true).fails("web1", FailureKind::Lost, 68)),
+        HostResult::Failed,
+    );
+    check(
+        "it was lost, and runs again",
+        &is(|f| f.progress("web1", Started).fails("web1", FailureKind::Lost, 68).live("web1")),
+        HostResult::Pending,
+    );
+    check("it vanished and held no claim", &is(|f| f.progress("web1", Started)), HostResult::Failed);
+    check(
+        "it failed and tries again",
+        &is(|f| f.live("web1").progress("web1", Started).fails("web1", FailureKind::Attempt, 68)),
+        HostResult::Pending,
+    );
+    check("it gave up", &is(|f| f.live("web1").progress("web1", GaveUp)), HostResult::Failed);
+    check("it is proven and off", &is(|f| f.progress("web1", Proven)), HostResult::Proven);
+    check(
+        "it is proven and validates after a restart",
+        &is(|f| f.live("web1").progress("web1", Proven)),
+        HostResult::Pending,
+    );
+    check(
+        "it stopped working",
+        &is(|f| f.live("web1").progress("web1", Proven).fails("web1", FailureKind::Withdrawal, 68)),
+        HostResult::Failed,
+    );
+}
+
+#[test]
+fn a_rollout_ends_when_every_host_is_through_and_few_failed() {
+    let check = |name: &str, change: &dyn Fn(&mut Found), expected: &str| {
+        let mut found = two_hosts();
+        change(&mut found);
+        let task = match found.end_task() {
+            EndTask::Stop => "stop",
+            EndTask::Wait => "wait",
+            EndTask::LookAfter(_) => "look after",
+            EndTask::Halt(_) => "halt",
+            EndTask::End(_) => "end",
+        };
+        assert_eq!(task, expected, "{name}");
+    };
+    let gave_up = |f: &mut Found, name: &str| {
+        f.live(name).progress(name, ProgressState::GaveUp).fails(name, FailureKind::Attempt, 68);
+    };
+    check("the other does not run", &|_| {}, "end");
+    check("the other gave up", &|f| gave_up(f, "web1"), "end");
+    check("the other goes on", &|f| drop(f.live("web1").record()), "wait");
+    check("another version is desired", &|f| drop(f.put(&Key::CurrentVersion, "v3", 90).record()), "stop");
+    check("the other vanished", &|f| drop(f.claimed("web1", false).record()), "look after");
+    check("none is proven", &|f| drop(f.put(&Key::Announced(host("web0")), "v1", 69).record()), "wait");
+    check(
+        "it is halted",
+        &|f| drop(f.put(&Key::Halt(ORDER), r#"{"at":1,"by":"x","why":"y"}"#, 70).record()),
+        "wait",
+    );
+    let two = |f: &mut Found| {
+        gave_up(f, "web1");
+        f.fails("web0", FailureKind::Withdrawal, 69);
+    };
+    check("more failed than tolerated, and none waits", &two, "halt");
+    // A host that joined later is no part of it.
+    let joins = |f: &mut Found| {
+        let entry = codec::write(&RosterEntry::default());
+        f.put(&Key::Host(host("new")), &entry, 61).live("new");
+    };
+    check("a host joined", &joins, "end");
+    check(
+        "a host left",
+        &|f| {
+            let entry = RosterEntry { decommissioned: Some(AT), ..RosterEntry::default() };
+            f.live("web1").put(&Key::Host(host("web1")), &codec::write(&entry), 61);
+        },
+        "end",
+    );
+}
+
+#[test]
+fn a_host_that_stops_working_after_the_end_does_not_count() {
+    let check = |kind, at, expected| {
+        let mut found = two_hosts();
+        let ended = codec::write(&Ended { at: AT, by: "web0".into() });
+        found.put(&Key::Ended(ORDER), &ended, 80).fails("web1", kind, at);
+        assert_eq!(failed_hosts(ORDER, 0, &found.0).count(), expected, "{kind:?} {at}");
+    };
+    check(FailureKind::Withdrawal, 79, 1);
+    check(FailureKind::Withdrawal, 81, 0);
+    // A host that comes late fails in its first attempt.
+    check(FailureKind::Attempt, 81, 1);
+    check(FailureKind::Lost, 81, 1);
+}
+
+#[test]
+fn one_host_looks_for_the_end() {
+    let check = |change: &dyn Fn(&mut Found), expected: ClosingTask| {
+        let mut found = two_hosts();
+        change(&mut found);
+        assert_eq!(closing_task(ORDER, 7, &found.0), expected);
+    };
+    let held_by = |lease: i64| {
+        move |found: &mut Found| {
+            let entry = Entry { value: b"web0".into(), create_revision: 70, mod_revision: 70, lease };
+            found.0.entries.insert(Key::Closing(ORDER).to_string(), entry);
+        }
+    };
+    check(&|_| {}, ClosingTask::Begin);
+    check(&held_by(7), ClosingTask::Look);
+    check(&held_by(8), ClosingTask::Wait);
+    check(&|f| drop(f.0.entries.remove(&Key::RolloutRecord(ORDER).to_string())), ClosingTask::Wait);
+    check(&|f| drop(f.put(&Key::Ended(ORDER), "{}", 80).record()), ClosingTask::Stop);
+}
+
+#[test]
+fn the_good_version_is_that_of_the_last_rollout_that_ended() {
+    let version = |text: &str| Version::new(text).unwrap();
+    let record = |text: &str, good: Option<&str>| RolloutRecord {
+        good: good.map(version),
+        ..RolloutRecord::new(version(text), AT)
+    };
+    let back = |text: &str| RolloutRecord { rollback: true, ..record(text, Some(text)) };
+    let check = |earlier: &[(i64, RolloutRecord, bool)], since: i64, expected: Option<&str>| {
+        let mut found = Found::default();
+        let policy = RolloutPolicy { since, ..RolloutPolicy::default() };
+        found.put(&Key::RolloutPolicy, &codec::write(&policy), 5);
+        for (at, record, has_ended) in earlier {
+            found.earlier(*at, record.clone(), *has_ended);
+        }
+        let good = good_version(ORDER, &found.0);
+        assert_eq!(good.as_ref().map(Version::as_str), expected, "{earlier:?}");
+    };
+    check(&[], 0, None);
+    check(&[(10, record("v1", None), false)], 0, None);
+    check(&[(10, record("v1", None), true)], 0, Some("v1"));
+    // One that never ended goes back to what its own record says.
+    check(&[(10, record("v1", None), true), (20, record("v3", Some("v1")), false)], 0, Some("v1"));
+    // A version that was left by a rollback is not good, though its rollout had ended.
+    check(&[(10, record("v3", Some("v1")), true), (20, back("v1"), false)], 0, Some("v1"));
+    check(&[(10, record("v3", Some("v1")), true), (20, back("v1"), true)], 0, Some("v1"));
+    // Nobody knows what was rolled out while there was no policy.
+    check(&[(10, record("v1", None), true)], 10, None);
+    check(&[(10, record("v1", None), true)], 9, Some("v1"));
+    // The rollout itself, and later ones, do not matter.
+    check(&[(10, record("v1", None), true), (50, record("v9", None), true)], 0, Some("v1"));
+}
+
+#[test]
+fn the_record_names_who_asked_and_where_to_go_back_to() {
+    let check = |rollback: bool, trigger_at: i64, good: Option<&str>, by: Option<&str>| {
+        let mut found = Found::default();
+        found.policy("failure_budget = 1\non_halt = \"roll_back\"\n[[limit]]\nby = \"fleet\"\nmax = 1\n", 5);
+        let v1 = RolloutRecord::new(Version::new("v1").unwrap(), AT);
+        found.earlier(10, v1, true).put(&Key::CurrentVersion, "v2", 50);
+        let trigger = Trigger { at: AT, by: "ann".into(), reason: None, from: None, rollback };
+        found.put(&Key::Trigger, &codec::write(&trigger), trigger_at);
+        let record = found.record();
+        assert_eq!(record.good.as_ref().map(Version::as_str), good);
+        assert_eq!(record.by.as_deref(), by);
+        let is_its = trigger_at == 50;
+        assert_eq!(record.rollback, rollback && is_its);
+        // A rollback is not rolled back.
+        assert_eq!(record.on_halt == OnHalt::RollBack, !record.rollback);
+    };
+    check(false, 50, Some("v1"), Some("ann"));
+    check(true, 50, Some("v2"), Some("ann"));
+    // The trigger is about an earlier version: this one was written by another program.
+    check(true, 40, Some("v1"), None);
+}
+
+#[test]
+fn hosts_roll_back_when_they_blame_the_version() {
+    // How many transactions there are, and whether the first one rolls back.
+    let check = |policy: &str, kinds: &[FailureKind], has_ended: bool, expected: (usize, bool)| {
+        let mut found = Found::default();
+        let limit = "[[limit]]\nby = \"fleet\"\nmax = 1\n";
+        found.hosts("web", 4).policy(&format!("failure_budget = 1\n{policy}\n{limit}"), 5);
+        let v1 = RolloutRecord::new(Version::new("v1").unwrap(), AT);
+        found.earlier(10, v1, true).put(&Key::CurrentVersion, "v2", 50).with_record();
+        if has_ended {
+            found.put(&Key::Ended(ORDER), &codec::write(&Ended { at: AT, by: "web0".into() }), 61);
+        }
+        for (number, kind) in kinds.iter().enumerate() {
+            found.fails(&format!("web{number}"), *kind, 70);
+        }
+        let halts = found.view("web3").halts(&instruction().version, ("web3".into(), AT));
+        let writes_target = |transaction: &schema::transaction::Transaction| {
+            transaction.operations.iter().any(|operation| operation.key() == Some(&Key::CurrentVersion))
+        };
+        assert_eq!((halts.len(), halts.first().is_some_and(writes_target)), expected, "{policy} {kinds:?}");
+        assert!(!halts.last().is_some_and(writes_target), "every host may halt");
+    };
+    use FailureKind::{Attempt, Lost, Withdrawal};
+    let back = "on_halt = \"roll_back\"";
+    check(back, &[Attempt], false, (0, false));
+    check(back, &[Attempt, Withdrawal], false, (2, true));
+    check("", &[Attempt, Withdrawal], false, (1, false));
+    // Hosts that lost their power do not blame the version.
+    check(back, &[Attempt, Lost], false, (1, false));
+    check(back, &[Attempt, Lost, Attempt], false, (2, true));
+    check(back, &[Attempt, Attempt], true, (1, false));
+}
