@@ -111,7 +111,11 @@ impl Reconcile for EndTaskLoop {
             return wanted.map(|_| self.again_at);
         }
         self.known.clone_from(&wanted);
-        let delay = match self.look(&wanted?).await {
+        let Some(wanted) = wanted else {
+            self.sender.send_if_modified(|ended| ended.take().is_some());
+            return None;
+        };
+        let delay = match self.look(&wanted).await {
             Ok(delay) => delay,
             Err(error) => {
                 tracing::debug!(%error, "it is not known whether the rollout has ended");

@@ -115,9 +115,9 @@ impl Executor {
                 self.announce(context, decision, &effect).await?;
             }
             Effect::Report => {
-                // A report alone changes nothing that the journal must know of before. Claims are released
-                // only when the journal says why.
-                if decision.claims.is_some() {
+                // A report alone changes nothing that the journal must know of before. Claims are released, and
+                // others are told how far the host got, only when the journal says why.
+                if decision.claims.is_some() || context.state.must_write_outcome() {
                     self.save(context)?;
                 }
                 self.announce(context, decision, &effect).await?;

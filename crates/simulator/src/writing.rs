@@ -20,7 +20,7 @@ impl Agent {
             return Ok(());
         };
         // Claims are released only when the journal says why.
-        if effect != Effect::Report || decision.claims.is_some() {
+        if effect != Effect::Report || decision.claims.is_some() || self.state.must_write_outcome() {
             self.save(world)?;
         }
         let published =

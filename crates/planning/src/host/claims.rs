@@ -179,7 +179,8 @@ fn kept(
     } else if purposes.is_empty() {
         claims.clear();
     }
-    let has_purpose = state.in_progress_version.is_some() || !observed.commands.running.is_empty();
+    let is_counted = state.in_progress_version.is_some() || state.hold.is_some();
+    let has_purpose = is_counted || !observed.commands.running.is_empty();
     let released = base.released && has_purpose;
     if claims.is_empty() {
         // Whoever holds nothing waits, if at all, for its own rollout.

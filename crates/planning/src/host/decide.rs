@@ -217,11 +217,12 @@ impl Decider<'_> {
             || self.observed.published.as_ref().is_none_or(|p| p.statuses.contains_key(&provisioned));
         let is_disturbed = self.state.in_progress_version.is_some();
         let is_newer = self.state.disturbed_by < Some(attempt.instruction.order);
+        let fails = self.state.validation.as_ref().is_some_and(|v| v.result == ValidationResult::Failed);
         match was_proven {
             false => Need::New,
             true if is_disturbed && is_newer => Need::Nothing,
-            // One that does not work, or did not say since its restart that it does, is not available either.
-            true if is_disturbed || self.state.listing().is_none() => Need::ClaimsAgain,
+            // One that does not work is not available either.
+            true if is_disturbed || fails => Need::ClaimsAgain,
             true => Need::Claims,
         }
     }

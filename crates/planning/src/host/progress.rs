@@ -42,13 +42,21 @@ impl HostState {
         let goes_on = self.attempt.as_ref().is_some_and(|attempt| {
             // The next repair comes much later.
             let waits_for_repair = attempt.ended.is_some() && attempt.cause == AttemptCause::Repair;
-            !self.is_suspect(policy) && !waits_for_repair
+            // Its attempts end before they start, so it does not become suspect.
+            let is_stuck =
+                !attempt.started && attempt.ended.is_some() && attempt.tries > policy.suspect_after;
+            !self.is_suspect(policy) && !waits_for_repair && !is_stuck
         });
         self.in_progress_version.is_some() && !goes_on
     }
 
+    /// True if the next write says that the host failed, is healed, or how far it got.
+    pub fn must_write_outcome(&self) -> bool {
+        self.must_write_failure() || self.must_write_progress()
+    }
+
     /// True if the store does not know how far the host got.
-    pub(super) fn must_write_progress(&self) -> bool {
+    fn must_write_progress(&self) -> bool {
         self.rollout_progress.as_ref().is_some_and(|known| !known.is_written)
     }
 
@@ -68,18 +76,20 @@ impl HostState {
     }
 
     /// Returns true if the host looks whether the rollout of this instruction has ended: it is through with it
-    /// and does not know.
+    /// and does not know. A host that has the version already is through with every later rollout of it.
     pub fn looks_for_end(&self, instruction: &Instruction) -> bool {
         self.rollout_progress.is_some_and(|known| {
             let is_through = known.progress.state != ProgressState::Started && known.is_written;
-            known.order == instruction.order && is_through && !known.has_ended
+            let has_version = self.listing() == Some(&instruction.version);
+            let is_again = known.order < instruction.order && has_version;
+            is_again || known.order == instruction.order && is_through && !known.has_ended
         })
     }
 
-    /// Notes that a rollout has ended.
+    /// Notes that a rollout has ended, which the host is through with.
     pub(super) fn note_end(&mut self, order: InstructionOrder) {
-        if let Some(known) = self.rollout_progress.as_mut().filter(|known| known.order == order) {
-            known.has_ended = true;
+        if let Some(known) = self.rollout_progress.as_mut().filter(|known| known.order <= order) {
+            (known.order, known.has_ended) = (order, true);
         }
     }
 

@@ -138,7 +138,7 @@ impl Truth<'_> {
         }
         // Claims keep other hosts from starting, so they are released without delay. A failure may keep others
         // from starting, and the end of a rollout waits for the progress of its hosts.
-        if self.claims.is_some() || state.must_write_failure() || state.must_write_progress() {
+        if self.claims.is_some() || state.must_write_outcome() {
             return Some(Due::Now(Effect::Report));
         }
         self.report_differs(published)

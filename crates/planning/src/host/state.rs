@@ -605,7 +605,13 @@ impl HostState {
             self.note_observed_instruction();
             return;
         }
-        let before = self.attempt.take().filter(|a| a.instruction.order == instruction.order);
+        // A restored store uses its revisions again: what is known of the order is about another version.
+        if self.attempt.as_ref().is_some_and(|a| {
+            a.instruction.order == instruction.order && a.instruction.version != instruction.version
+        }) {
+            (self.counted_failure, self.on_suspect, self.disturbed_by) = (None, None, None);
+        }
+        let before = self.attempt.take().filter(|a| a.instruction == instruction);
         if cause == AttemptCause::Repair {
             self.repairs.retain(|at| now.boot.since(*at) < DAY);
             self.repairs.push(now.boot);

@@ -3,7 +3,7 @@
 use super::failures::{Budget, Failures, failed_hosts};
 use super::halt::halts;
 use super::holders::Holders;
-use super::rules::{Rules, record_of};
+use super::rules::{Rules, governs, record_of};
 use schema::codec;
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
@@ -50,9 +50,9 @@ pub enum EndTask {
 /// What a host does that is through with its rollout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClosingTask {
-    /// Nothing more: the rollout has ended.
+    /// Nothing more: the rollout has ended, or no policy governs it.
     Stop,
-    /// Nothing now: another host looks, or the rollout has no record.
+    /// Nothing now: another host looks, or the record is not written yet.
     Wait,
     /// It takes the mark of the host that looks.
     Begin,
@@ -61,8 +61,8 @@ pub enum ClosingTask {
 }
 
 /// Returns what a host reads that is through with its rollout.
-pub fn closing_reads(order: InstructionOrder) -> [Key; 3] {
-    [Key::RolloutRecord(order), Key::Ended(order), Key::Closing(order)]
+pub fn closing_reads(order: InstructionOrder) -> [Key; 4] {
+    [Key::RolloutPolicy, Key::RolloutRecord(order), Key::Ended(order), Key::Closing(order)]
 }
 
 /// Returns what a host does that is through with its rollout. `live_lease` is the lease of its agent.
@@ -71,7 +71,8 @@ pub fn closing_task(order: InstructionOrder, live_lease: i64, found: &KeySnapsho
         return ClosingTask::Stop;
     }
     match (record_of(order, found), found.get(&Key::Closing(order))) {
-        (None, _) => ClosingTask::Wait,
+        (None, _) if governs(order, found) => ClosingTask::Wait,
+        (None, _) => ClosingTask::Stop,
         (Some(_), None) => ClosingTask::Begin,
         (Some(_), Some(mark)) if mark.lease == live_lease => ClosingTask::Look,
         (Some(_), Some(_)) => ClosingTask::Wait,
@@ -97,16 +98,16 @@ pub fn end_task(order: InstructionOrder, found: &KeySnapshot, ended: &Ended) -> 
     }
     let results = results(order, &record, found);
     let count = |wanted| results.values().filter(|result| **result == wanted).count();
-    let vanished = vanished(found);
-    if !vanished.is_empty() {
-        return EndTask::LookAfter(Holders::of_hosts(vanished));
-    }
     let failures = Failures::read(order, Budget::of_record(&record), found);
     let rollout = Instruction { order, version: record.version.clone() };
     let (rules, _) = Rules::of_record(Ok(record), revision);
     let halts = halts(&rollout, (&rules, &failures), (ended.by.clone(), ended.at));
     if !halts.is_empty() {
         return EndTask::Halt(halts);
+    }
+    let vanished = vanished(found);
+    if !vanished.is_empty() {
+        return EndTask::LookAfter(Holders::of_hosts(vanished));
     }
     let is_halted = failures.halted().is_some();
     if is_halted || count(HostResult::Pending) > 0 || count(HostResult::Proven) == 0 {
@@ -165,14 +166,16 @@ fn result_of(
     let is_claimed = claims.is_some_and(|claims| claims.is_for_update() && !claims.lost);
     let is_lost = |failed: &FailedHost| failed.kind == FailureKind::Lost;
     match (failed, progress) {
-        (None, _) if is_proven => HostResult::Proven,
+        // While it keeps its claims, its version can still fail.
+        (None, _) if is_proven && !(is_live && is_claimed) => HostResult::Proven,
         (_, Some(ProgressState::GaveUp)) => HostResult::Failed,
         // It stopped working after its proof.
         (Some(_), Some(ProgressState::Proven)) => HostResult::Failed,
         (Some(Some(failed)), _) if is_lost(failed) && !is_live && !is_claimed => HostResult::Failed,
         // It was not available before, so it holds no claim by which others would notice that it vanished.
         (_, Some(ProgressState::Started)) if !is_live && !is_claimed => HostResult::Failed,
-        (None, None) if !is_live && !is_claimed => HostResult::Absent,
+        // A host without an agent is listed as long as it reports.
+        (None, None) if !is_live && !is_claimed && announced.is_none() => HostResult::Absent,
         _ => HostResult::Pending,
     }
 }

@@ -28,7 +28,8 @@ pub fn resolve(instruction: &Instruction, found: &KeySnapshot, at: EpochSeconds)
             Some(trigger) => (Some(trigger.by.clone()), trigger.reason.clone()),
             None => (None, None),
         };
-        let good = if rollback { Some(version.clone()) } else { good_version(instruction.order, found) };
+        let good = good_version(instruction.order, found);
+        let good = if rollback && has_worked(version, found) { Some(version.clone()) } else { good };
         RolloutRecord { refused, by, reason, good, rollback, ..RolloutRecord::new(version.clone(), at) }
     };
     let PolicyNumbers { limits, times, budget, on_halt } = match numbers_of_policy(found) {
@@ -65,6 +66,16 @@ pub fn good_version(order: InstructionOrder, found: &KeySnapshot) -> Option<Vers
         codec::read::<RolloutRecord>(&entry.value).ok().filter(|_| before.revision > policy.since)?;
     let has_ended = found.get(&Key::Ended(before)).is_some();
     if has_ended { Some(record.version) } else { record.good }
+}
+
+/// True if a rollout of this version has ended.
+fn has_worked(version: &Version, found: &KeySnapshot) -> bool {
+    found.entries.iter().any(|(key, entry)| match Key::parse(key) {
+        Ok(Key::RolloutRecord(of)) if found.get(&Key::Ended(of)).is_some() => {
+            codec::read::<RolloutRecord>(&entry.value).is_ok_and(|record| record.version == *version)
+        }
+        _ => false,
+    })
 }
 
 /// What a policy says, with numbers.

@@ -49,7 +49,7 @@ pub fn roll_back(version: &Version, found: &KeySnapshot, act: &Act) -> Transacti
     act.add_event(transaction, &key, found)
 }
 
-/// Adds the write of the desired version, and of who asked for it.
+/// Adds the write of the desired version, and in a store with brakes of who asked for it.
 fn put_target(
     transaction: &mut Transaction,
     version: &Version,
@@ -62,7 +62,11 @@ fn put_target(
     let (by, reason) = (text(&act.user), act.reason.as_ref().map(text));
     let trigger = Trigger { at: EpochSeconds(seconds), by, reason, from, rollback };
     transaction.put(Key::CurrentVersion, version.as_str(), 0);
-    transaction.put(Key::Trigger, codec::write(&trigger), 0);
+    // Without a policy nobody reads it.
+    let identity = found.get(&Key::Store).and_then(|entry| StoreIdentity::read(&entry.value).ok());
+    if identity.is_some_and(|identity| identity.has_brakes) {
+        transaction.put(Key::Trigger, codec::write(&trigger), 0);
+    }
 }
 
 /// What the id of the freeze begins with that accepting a store writes; its epoch follows.

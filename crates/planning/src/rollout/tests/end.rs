@@ -75,6 +75,16 @@ fn a_host_is_through_with_a_rollout_when_it_is_proven_or_goes_no_further_by_itse
     let is = |change: fn(&mut Found) -> &mut Found| move |found: &mut Found| drop(change(found).record());
     check("it has not started", &is(|f| f.live("web1")), HostResult::Pending);
     check("it does not run", &is(|f| f), HostResult::Absent);
+    check(
+        "it runs an older version and its script has not asked yet",
+        &is(|f| f.put(&Key::Announced(host("web1")), "v1", 66)),
+        HostResult::Pending,
+    );
+    check(
+        "it is proven and keeps its claims",
+        &is(|f| f.live("web1").put(&Key::Announced(host("web1")), "v2", 66).claimed("web1", false)),
+        HostResult::Pending,
+    );
     check("it waits for an earlier update", &is(|f| f.claimed("web1", false)), HostResult::Pending);
     check("it is being updated", &is(|f| f.live("web1").progress("web1", Started)), HostResult::Pending);
     check(
@@ -145,6 +155,11 @@ fn a_rollout_ends_when_every_host_is_through_and_few_failed() {
         f.fails("web0", FailureKind::Withdrawal, 69);
     };
     check("more failed than tolerated, and none waits", &two, "halt");
+    let vanished = |f: &mut Found| {
+        two(f);
+        f.claimed("web2", false);
+    };
+    check("and another one vanished", &vanished, "halt");
     // A host that joined later is no part of it.
     let joins = |f: &mut Found| {
         let entry = codec::write(&RosterEntry::default());
@@ -193,6 +208,11 @@ fn one_host_looks_for_the_end() {
     check(&held_by(7), ClosingTask::Look);
     check(&held_by(8), ClosingTask::Wait);
     check(&|f| drop(f.0.entries.remove(&Key::RolloutRecord(ORDER).to_string())), ClosingTask::Wait);
+    let ungoverned = |f: &mut Found| {
+        f.0.entries.remove(&Key::RolloutRecord(ORDER).to_string());
+        f.0.entries.remove(&Key::RolloutPolicy.to_string());
+    };
+    check(&ungoverned, ClosingTask::Stop);
     check(&|f| drop(f.put(&Key::Ended(ORDER), "{}", 80).record()), ClosingTask::Stop);
 }
 
@@ -247,7 +267,8 @@ fn the_record_names_who_asked_and_where_to_go_back_to() {
         assert_eq!(record.on_halt == OnHalt::RollBack, !record.rollback);
     };
     check(false, 50, Some("v1"), Some("ann"));
-    check(true, 50, Some("v2"), Some("ann"));
+    // Nobody knows whether the version worked to which an operator goes back.
+    check(true, 50, Some("v1"), Some("ann"));
     // The trigger is about an earlier version: this one was written by another program.
     check(true, 40, Some("v1"), None);
 }
