@@ -221,8 +221,8 @@ impl Decider<'_> {
         match was_proven {
             false => Need::New,
             true if is_disturbed && is_newer => Need::Nothing,
-            // One that does not work is not available either.
-            true if is_disturbed || fails => Need::ClaimsAgain,
+            // One that does not work, or was installed again, is not available either.
+            true if is_disturbed || fails || self.state.installed.is_none() => Need::ClaimsAgain,
             true => Need::Claims,
         }
     }
