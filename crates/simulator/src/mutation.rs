@@ -71,11 +71,6 @@ impl Mutation {
                 t.put(Key::CurrentVersion, "v1", 0);
             }
         }),
-        in_transaction("a rollback does not compare the desired version", |t| {
-            if rolls_back(t) {
-                t.compares.retain(|c| !is_target(c));
-            }
-        }),
         in_transaction("the start does not compare the halt", |t| {
             if is_of_host(t) {
                 t.compares.retain(|c| !matches!(c, Compare::Revision(Key::Halt(_), _)));

@@ -2,13 +2,15 @@
 
 use super::claims::{ORDER, claims, mark, start, vanished};
 use super::*;
+use crate::instruction::Instruction;
 use crate::names::EventId;
-use crate::records::{FailedHost, FailureKind, Halt, HostClaims, Purpose, RolloutRecord};
+use crate::order::InstructionOrder;
+use crate::records::{FailedHost, FailureKind, Halt, HostClaims, Purpose, RolloutRecord, Trigger};
 use crate::writes::act::{Act, EventLog};
 use crate::writes::claims::FoundClaims;
 use crate::writes::lost::{end_claims, mark_lost};
 use crate::writes::one_shot::OneShot;
-use crate::writes::rollout::{halt, resume};
+use crate::writes::rollout::{add_rollback, halt, resume};
 
 fn failed(kind: FailureKind) -> FailedHost {
     FailedHost { at: EpochSeconds(5), kind, reason: "it broke".into(), healed: false }
@@ -150,4 +152,41 @@ fn a_script_counts_its_failure_until_it_is_done() {
     shot.release(&mut ends, (None, EpochSeconds(2)), &store.0);
     assert!(store.apply(&ends));
     assert_eq!(store.0.get(&Key::Failed(ORDER, host())), None);
+}
+
+/// Hosts go back from the version that failed, and from no other one.
+#[test]
+fn a_rollback_by_hosts_never_replaces_a_newer_version_and_never_follows_the_end() {
+    let check = |change: &dyn Fn(&mut Store), applies: bool| {
+        let (mut store, _) = claimed();
+        let target = store.0.revision_of(&Key::CurrentVersion);
+        let order = InstructionOrder { epoch: 0, revision: target };
+        store.put(&Key::RolloutRecord(order), b"{}", 0);
+        let record = store.0.revision_of(&Key::RolloutRecord(order));
+        let rollout = Instruction { order, version: version("v2") };
+        let mut rolls_back = halt(order, record, &halts());
+        add_rollback(&mut rolls_back, &rollout, &version("v1"), &halts());
+        change(&mut store);
+        assert_eq!(store.apply(&rolls_back), applies);
+        let desired = store.0.get(&Key::CurrentVersion).map(|entry| entry.value.clone());
+        assert_eq!(desired == Some(b"v1".to_vec()), applies);
+        let trigger = Trigger::find(&store.0);
+        assert_eq!(
+            trigger.map(|trigger| (trigger.rollback, trigger.from)),
+            applies.then(|| (true, Some(version("v2"))))
+        );
+        let keys = store.keys("/orchestrate/rollouts/");
+        assert_eq!(keys.iter().any(|key| key.ends_with("/halt")), applies);
+    };
+    check(&|_| {}, true);
+    check(&|store| store.put(&Key::CurrentVersion, b"v3", 0), false);
+    // The same version was triggered again.
+    check(&|store| store.put(&Key::CurrentVersion, b"v2", 0), false);
+    check(
+        &|store| {
+            let revision = store.0.revision_of(&Key::CurrentVersion);
+            store.put(&Key::Ended(InstructionOrder { epoch: 0, revision }), b"{}", 0);
+        },
+        false,
+    );
 }
