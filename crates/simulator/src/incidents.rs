@@ -55,7 +55,8 @@ fn policy_of(seed: u64) -> RolloutPolicy {
     let failure_budget = (has_fleet && rng.bool()).then(|| LimitSize::Hosts(rng.u32(0..4)));
     let charge_for = rng.bool().then(|| seconds(&mut rng, 900));
     let hold = (rng.u32(0..4) == 0).then(|| seconds(&mut rng, 600));
-    let on_halt = if rng.bool() { OnHalt::RollBack } else { OnHalt::Stop };
+    let rolls_back = rng.bool() && failure_budget.is_some();
+    let on_halt = if rolls_back { OnHalt::RollBack } else { OnHalt::Stop };
     let times = RolloutPolicy { lost_after, progress_deadline, charge_for, hold, ..RolloutPolicy::default() };
     RolloutPolicy { limits, failure_budget, on_halt, ..times }
 }

@@ -9,7 +9,7 @@ use clap::Subcommand;
 use planning::rollout::read_policy;
 use schema::codec;
 use schema::keys::{Key, Prefix};
-use schema::records::{CHARGE_FOR, LOST_AFTER, LimitRule, PROGRESS_DEADLINE, RolloutPolicy};
+use schema::records::{CHARGE_FOR, LOST_AFTER, LimitRule, OnHalt, PROGRESS_DEADLINE, RolloutPolicy};
 use schema::writes::rollout::set_policy;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -101,6 +101,8 @@ fn json_of(policy: &RolloutPolicy) -> Value {
         "progress_deadline": policy.progress_deadline.unwrap_or(PROGRESS_DEADLINE),
         "failure_budget": policy.failure_budget,
         "charge_for": policy.charge_for.unwrap_or(CHARGE_FOR),
+        "on_halt": policy.on_halt,
+        "hold": policy.hold,
     })
 }
 
@@ -125,10 +127,17 @@ fn answer(policy: &RolloutPolicy, json: &mut Value, output: &mut Output) {
         "a host that is not done {deadline} after its start gives up; one that vanished is lost after {lost_after}"
     ));
     let charge_for = policy.charge_for.unwrap_or(CHARGE_FOR);
+    let then = match policy.on_halt {
+        OnHalt::Stop => "one more halts it",
+        OnHalt::RollBack => "one more halts it, and the hosts go back to the last version that worked",
+    };
     output::note(&match policy.failure_budget {
         Some(budget) => format!(
-            "failed hosts that a rollout tolerates: {budget}; one that stops working within {charge_for} after its proof counts"
+            "failed hosts that a rollout tolerates: {budget}; {then}; one that stops working within {charge_for} after its proof counts"
         ),
         None => "no number of failed hosts halts a rollout".to_owned(),
     });
+    if let Some(hold) = policy.hold {
+        output::note(&format!("a host keeps its claims until its validation has passed for {hold}"));
+    }
 }

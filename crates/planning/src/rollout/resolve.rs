@@ -139,6 +139,11 @@ pub fn unusable(policy: &RolloutPolicy) -> Option<String> {
         }
     }
     // Otherwise all hosts could fail at the same time before the first failure counts.
+    if policy.on_halt == OnHalt::RollBack && policy.failure_budget.is_none() {
+        return Some(
+            "on_halt = \"roll_back\" needs a failure_budget: without one nothing halts a rollout".into(),
+        );
+    }
     if policy.failure_budget.is_some() && !policy.limits.iter().any(|rule| rule.by == LimitBy::Fleet) {
         return Some(
             "failure_budget needs a limit by fleet: it bounds how many hosts can fail at once".into(),

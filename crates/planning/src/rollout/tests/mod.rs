@@ -312,6 +312,12 @@ fn times_of_a_policy_are_bounded() {
         "progress_deadline = \"31d\"\n",
         "policy.toml: progress_deadline is 31d; it must be from 5s to 30d",
     );
+    check("hold = \"1h\"\n", "");
+    check("hold = \"2h\"\n", "policy.toml: hold is 2h; it must not be longer than charge_for, 1h");
+    let back = "on_halt = \"roll_back\"\n";
+    let needs =
+        "policy.toml: on_halt = \"roll_back\" needs a failure_budget: without one nothing halts a rollout";
+    check(back, needs);
 }
 
 #[test]
