@@ -247,9 +247,12 @@ impl LimitLaws {
                     self.note_claims(&host, (&before, writer), now)?;
                     let is_free = !self.claims.values().any(|by| *by == host);
                     let is_own = writer.is_some_and(|writer| writer.machine.host == host);
-                    // One that was killed before it noted its start has changed nothing.
+                    // One that was killed before it noted its start has changed nothing, and one that was
+                    // restarted with its proof is listed later.
                     let is_changed = self.disturbed.get(&host).is_some_and(|disturbed| {
-                        !writer.is_some_and(|writer| disturbed.is_untouched(writer.machine))
+                        !writer.is_some_and(|HostWriter { machine, .. }| {
+                            disturbed.is_untouched(machine) || machine.truth.proven.is_some()
+                        })
                     });
                     if is_free && is_own && !is_changed && !has_failed(changes) {
                         self.budgets.forget(&host);

@@ -217,12 +217,13 @@ impl Decider<'_> {
             || self.observed.published.as_ref().is_none_or(|p| p.statuses.contains_key(&provisioned));
         let is_disturbed = self.state.in_progress_version.is_some();
         let is_newer = self.state.disturbed_by < Some(attempt.instruction.order);
-        let fails = self.state.validation.as_ref().is_some_and(|v| v.result == ValidationResult::Failed);
+        let held = self.observed.published.as_ref().and_then(|published| published.claims.claims.as_ref());
+        let is_of_earlier_life = held.is_some_and(|held| held.instance != *self.observed.instance);
         match was_proven {
             false => Need::New,
             true if is_disturbed && is_newer => Need::Nothing,
-            // One that does not work, or was installed again, is not available either.
-            true if is_disturbed || fails || self.state.installed.is_none() => Need::ClaimsAgain,
+            // It does not release the claims of an earlier installation before it is proven.
+            true if is_disturbed || is_of_earlier_life => Need::ClaimsAgain,
             true => Need::Claims,
         }
     }
