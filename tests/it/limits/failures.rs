@@ -2,6 +2,7 @@
 
 use super::{orchestrate, set_policy, started};
 use std::collections::BTreeSet;
+use std::time::Duration;
 use tests::etcd::Etcd;
 use tests::host::Host;
 use tests::store::Store;
@@ -56,7 +57,9 @@ fn a_version_that_fails_everywhere_reaches_few_hosts() {
     assert!(status.contains(" of 2 used"), "{status}");
     assert!(status.contains("apply step packages exited with code 1"), "{status}");
     let waits = hosts.iter().find(|host| !reached.contains(host.name.as_str())).expect("a host that waits");
-    let why = wait::until(
+    // After five reports within a minute a host writes one in a minute.
+    let why = wait::until_within(
+        Duration::from_secs(90),
         "it says so",
         || {
             let why = orchestrate(ops, &format!("why {}", waits.name), 0);
