@@ -191,7 +191,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let (rollout_task, rollout) = rollout::RolloutTask::new(session.clone(), identity.host.clone(), wanted);
     let (end_wanted, wanted) = watch::channel(None);
     let (end_task, rollout_ended) =
-        rollout_end::EndTaskLoop::new(session.clone(), identity.host.clone(), wanted);
+        rollout_end::RolloutEndTask::new(session.clone(), identity.host.clone(), wanted);
     tasks.spawn("mirror", mirroring);
     tasks.spawn("rollout-end", reconcile::run(end_task));
     tasks.spawn("rollout", reconcile::run(rollout_task));

@@ -32,7 +32,7 @@ const ASK_INTERVAL: Duration = Duration::from_secs(300);
 const RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// The task that finds out whether a rollout has ended.
-pub(crate) struct EndTaskLoop {
+pub(crate) struct RolloutEndTask {
     session: Session,
     host: HostName,
     wanted: watch::Receiver<Option<WantedEnd>>,
@@ -43,7 +43,7 @@ pub(crate) struct EndTaskLoop {
     again_at: Instant,
 }
 
-impl EndTaskLoop {
+impl RolloutEndTask {
     /// Returns the task, and the last rollout that is known to have ended.
     pub(crate) fn new(
         session: Session,
@@ -98,7 +98,7 @@ impl EndTaskLoop {
     }
 }
 
-impl Reconcile for EndTaskLoop {
+impl Reconcile for RolloutEndTask {
     type Event = ();
 
     async fn next_event(&mut self) -> Option<()> {

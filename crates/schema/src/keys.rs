@@ -93,7 +93,7 @@ pub enum Key {
     Halt(InstructionOrder),
     /// A mark that a host looks whether a rollout has ended. Attached to its live lease.
     Closing(InstructionOrder),
-    /// A rollout has ended: every host has its version, or never will by itself.
+    /// A rollout has ended: every host has its version, or will not get it without help.
     Ended(InstructionOrder),
     /// How far a host got in a rollout. Decommissioning the host does not undo that.
     Progress(InstructionOrder, HostName),

@@ -38,7 +38,7 @@ pub(crate) struct Enroll {
     /// A service of the host; may be given several times
     #[arg(long = "service", value_name = "SERVICE", add = completion::services())]
     services: Vec<String>,
-    /// Let the agent trigger the last version that worked, under a policy with `on_halt = "roll_back"`
+    /// Let the agent write the desired version, as a policy with `on_halt = "roll_back"` needs
     #[arg(long = "may-roll-back")]
     may_roll_back: bool,
     /// Print etcdctl commands for a shell, to be run by the store's root user

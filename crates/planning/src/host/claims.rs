@@ -27,7 +27,7 @@ enum Kept {
 
 impl HostState {
     /// Returns which claims the host keeps. A claim is the right to be unavailable: it ends when the host
-    /// is proven, and was long enough, or gives up.
+    /// is proven, after the hold of its rollout, or when it gives up.
     fn kept_claims(&self, policy: &Policy) -> Kept {
         match self.in_progress_version {
             Some(_) if self.has_given_up(policy) => Kept::OfFailed,
@@ -76,7 +76,7 @@ pub(super) fn wanted(
     let new = match starts {
         Some(permit) => {
             // A host that needs no claims keeps those that it has.
-            let taken = permit.claims.clone().filter(|_| permit.need.is_of_claims());
+            let taken = permit.claims.clone().filter(|_| permit.need.takes_claims());
             let lost_after = permit.times.map_or(LOST_AFTER, |times| times.lost_after);
             let mut purposes = kept.purposes;
             purposes.insert(Purpose::Update);

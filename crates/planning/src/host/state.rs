@@ -331,7 +331,7 @@ pub enum Fact {
         /// True if its failures count against the budget of the rollout.
         counts_failure: bool,
     },
-    /// Every host of a rollout has its version, or hardly will by itself.
+    /// A rollout has ended: every host has its version, or will not get it without help.
     RolloutEnded(InstructionOrder),
     /// The runner of a step is about to be started.
     StepStarted(RunningStep),

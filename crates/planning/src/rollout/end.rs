@@ -1,4 +1,5 @@
-//! The end of a rollout: every host has the version, or hardly will by itself. One host looks, and says so.
+//! The end of a rollout: every host has the version, or will not get it without help. One host looks for the end
+//! and writes it.
 
 use super::failures::{Budget, Failures, failed_hosts};
 use super::halt::halts;

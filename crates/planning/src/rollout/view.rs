@@ -33,7 +33,8 @@ const RECORD_WITHIN: Duration = Duration::from_secs(60);
 pub enum Need {
     /// The host is available: it needs a claim of each limit.
     Claims,
-    /// The host is not available, and tries the same instruction again, or wants its claims for something more.
+    /// The host is not available: it tries the same instruction again, holds claims of an earlier installation, or
+    /// wants its claims for something more.
     /// It needs a claim of each limit, and keeps those that it has, whoever else holds some: two hosts above a
     /// limit would wait for each other otherwise.
     ClaimsAgain,
@@ -46,7 +47,7 @@ pub enum Need {
 
 impl Need {
     /// True if the host needs a claim of each limit.
-    pub(crate) fn is_of_claims(self) -> bool {
+    pub(crate) fn takes_claims(self) -> bool {
         matches!(self, Self::Claims | Self::ClaimsAgain)
     }
 }
@@ -254,7 +255,7 @@ impl RolloutView {
             return Err(Obstacle::Halted(why.to_owned()));
         }
         // A host that is not available anyway is held by a halt alone, so that a fix can reach it.
-        if let Some((failed, budget)) = self.failures.over_budget().filter(|_| need.is_of_claims()) {
+        if let Some((failed, budget)) = self.failures.over_budget().filter(|_| need.takes_claims()) {
             return Err(Obstacle::OverBudget { failed, budget });
         }
         let counts_failure = budget.is_some() && need != Need::New;
@@ -264,9 +265,9 @@ impl RolloutView {
             policy_revision: self.policy_revision,
             limits: Vec::new(),
             heeds_halt: record_revision != 0,
-            counted_at: budget.filter(|_| need.is_of_claims()).map(|_| self.revision),
+            counted_at: budget.filter(|_| need.takes_claims()).map(|_| self.revision),
         };
-        if !need.is_of_claims() {
+        if !need.takes_claims() {
             let claims = held.claims.as_ref().map(|_| held.held().to_vec());
             return Ok(Permit { need, guard, claims, times, counts_failure });
         }

@@ -21,11 +21,12 @@ pub enum ProgressState {
     Started,
     /// It was proven.
     Proven,
-    /// It gave up: it hardly ever tries again by itself.
+    /// It gave up. It tries again only after an hour or more, or when an operator asks.
     GaveUp,
 }
 
-/// `/orchestrate/rollouts/<id>/ended`: every host of the rollout has the version, or hardly will by itself.
+/// `/orchestrate/rollouts/<id>/ended`: every host of the rollout has the version, or
+/// will not get it without help.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
     /// When that was noticed.
