@@ -9,7 +9,7 @@ use crate::clock;
 use crate::reconcile::{Reconcile, Wake};
 use etcd_session::{Deadline, Feed, FeedEvent, FeedOptions, Session, StoreError, jitter};
 use planning::rollout::{
-    HolderTask, Holders, RecordTask, RolloutView, first_reads, mark, resolve, second_reads,
+    HolderTask, Holders, RECORD_RANGES, RecordTask, RolloutView, first_reads, mark, resolve, second_reads,
 };
 use schema::instruction::Instruction;
 use schema::keys::Prefix;
@@ -138,7 +138,7 @@ impl RolloutTask {
             (RecordTask::Begin, None) | (RecordTask::None, _) => return Ok(false),
         }
         let keys = record_keys(order);
-        let found = self.session.read_all(&keys, &[Prefix::Hosts, Prefix::Rollouts], None, deadline).await?;
+        let found = self.session.read_all(&keys, &RECORD_RANGES, None, deadline).await?;
         let record = resolve(&wanted.instruction, &found, clock::now().wall);
         let rollouts = found.entries.keys().map(String::as_str);
         let written = self.session.commit(&write_record(order, &record, &found, rollouts), deadline).await?;

@@ -1,16 +1,20 @@
-//! Looks whether the rollout has ended, once this host is through with it. One host of the fleet does so at a
-//! time: it holds a mark in the store. The others ask now and then whether it still does.
+//! Looks whether the rollout has ended, and opens its stages. One host of the fleet does so at a time: it holds a
+//! mark in the store. The others ask now and then whether it still does.
 
 use crate::clock;
 use crate::reconcile::{Reconcile, Wake};
 use crate::rollout::{halt, look_after};
 use etcd_session::{Deadline, Session, StoreError, jitter};
-use planning::rollout::{ClosingTask, EndTask, closing_reads, closing_task, end_reads, end_task};
+use planning::host::EndSearch;
+use planning::rollout::{ClosingTask, EndTask, closing_reads, closing_task, end_reads, end_task, unchanged};
 use schema::names::HostName;
 use schema::order::InstructionOrder;
-use schema::records::Ended;
+use schema::records::{Ended, StageOpening};
+use schema::snapshot::KeySnapshot;
+use schema::transaction::Transaction;
 use schema::writes::Fence;
 use schema::writes::rollout::begin_closing;
+use schema::writes::stage::begin_soak;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -19,13 +23,17 @@ use tokio::time::Instant;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WantedEnd {
     /// The rollout.
-    pub(crate) order: InstructionOrder,
+    pub(crate) search: EndSearch,
     /// The fence of this host's writes.
     pub(crate) fence: Fence,
 }
 
-/// Interval at which the host that holds the mark looks.
-const LOOK_INTERVAL: Duration = Duration::from_secs(30);
+/// Interval at which the host that holds the mark asks whether something changed.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+/// Interval at which it reads everything, though nothing says so: no comparison sees that a key is gone.
+const READ_INTERVAL: Duration = Duration::from_secs(30);
+/// How many times as long as a read takes it waits before the next one: the more hosts, the longer.
+const READ_PAUSE: u32 = 20;
 /// Mean interval at which the others try to get the mark.
 const ASK_INTERVAL: Duration = Duration::from_secs(300);
 /// Delay after a request that failed.
@@ -41,6 +49,8 @@ pub(crate) struct RolloutEndTask {
     known: Option<WantedEnd>,
     /// When it is followed again.
     again_at: Instant,
+    /// What was read last while this host held the mark, and when to read everything again.
+    read: Option<(KeySnapshot, Instant)>,
 }
 
 impl RolloutEndTask {
@@ -51,13 +61,20 @@ impl RolloutEndTask {
         wanted: watch::Receiver<Option<WantedEnd>>,
     ) -> (Self, watch::Receiver<Option<InstructionOrder>>) {
         let (sender, receiver) = watch::channel(None);
-        let task = Self { session, host, wanted, sender, known: None, again_at: Instant::now() };
+        let task = Self { session, host, wanted, sender, known: None, again_at: Instant::now(), read: None };
         (task, receiver)
     }
 
     /// Looks once. Returns when to look again; `None` if there is nothing more to find out.
-    async fn look(&self, wanted: &WantedEnd) -> Result<Option<Duration>, StoreError> {
-        let (deadline, WantedEnd { order, fence }) = (Deadline::of_request(), wanted);
+    async fn look(&mut self, wanted: &WantedEnd) -> Result<Option<Duration>, StoreError> {
+        let (deadline, WantedEnd { search: EndSearch { order, .. }, fence }) =
+            (Deadline::of_request(), wanted);
+        if let Some((found, _)) = self.read.as_ref().filter(|(_, again_at)| Instant::now() < *again_at)
+            && self.session.commit(&unchanged(*order, fence.live_lease, found), deadline).await?.applied
+        {
+            return Ok(Some(LOOK_INTERVAL));
+        }
+        self.read = None;
         let found = self.session.read_keys(&closing_reads(*order), deadline).await?;
         let later = ASK_INTERVAL.mul_f64(0.5 + jitter());
         match closing_task(*order, fence.live_lease, &found) {
@@ -72,11 +89,21 @@ impl RolloutEndTask {
             ClosingTask::Look => {}
         }
         let (keys, ranges) = end_reads(*order);
+        let begun = Instant::now();
         let found = self.session.read_all(&keys, &ranges, None, deadline).await?;
+        let pause = begun.elapsed() * READ_PAUSE;
         let ended = Ended { at: clock::now().wall, by: self.host.to_string() };
         match end_task(*order, &found, &ended) {
             EndTask::Stop => return Ok(self.stop(*order)),
-            EndTask::Wait => {}
+            EndTask::Wait => {
+                self.read = Some((found, begun + READ_INTERVAL.max(pause)));
+            }
+            EndTask::Stage(transaction) => self.change_stage(*fence, transaction).await?,
+            EndTask::Soak(stage, length) => {
+                let timer = self.session.grant_lease(length.0.as_secs().cast_signed(), deadline).await?;
+                let opening = StageOpening { at: ended.at, by: ended.by };
+                self.change_stage(*fence, begin_soak((*order, stage), timer, &opening, &found)).await?;
+            }
             EndTask::LookAfter(holders) => {
                 look_after(&self.session, &self.host, &holders, *fence).await?;
             }
@@ -89,7 +116,14 @@ impl RolloutEndTask {
                 }
             }
         }
-        Ok(Some(LOOK_INTERVAL))
+        Ok(Some(LOOK_INTERVAL.max(pause)))
+    }
+
+    async fn change_stage(&self, fence: Fence, mut transaction: Transaction) -> Result<(), StoreError> {
+        fence.add_to(&mut transaction, &self.host);
+        let changed = self.session.commit(&transaction, Deadline::of_request()).await?;
+        tracing::info!(applied = changed.applied, "{}", transaction.name);
+        Ok(())
     }
 
     fn stop(&self, order: InstructionOrder) -> Option<Duration> {

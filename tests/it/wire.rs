@@ -8,9 +8,9 @@ use schema::codec;
 use schema::health::Health;
 use schema::keys::Key;
 use schema::records::{
-    DropStaleRequest, Ended, Event, FailedHost, Freeze, Halt, HostClaims, HostProgress, LimitClaim,
+    DropStaleRequest, Ended, Event, Excuse, FailedHost, Freeze, Halt, HostClaims, HostProgress, LimitClaim,
     LiveClaim, LostMark, Maintenance, Report, RetryRequest, RolloutPolicy, RolloutRecord, RosterEntry,
-    ServiceRecord, StatusRecord, StoreIdentity, Trigger,
+    ServiceRecord, StageOpening, StatusRecord, StoreIdentity, Trigger,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -49,6 +49,10 @@ fn rewrite(key: &str, value: &str) -> (&'static str, String) {
         Key::Trigger => ("trigger", again::<Trigger>(value)),
         Key::Closing(_) => ("closing", value.to_owned()),
         Key::Ended(_) => ("ended", again::<Ended>(value)),
+        Key::StageOpened(..) => ("opened", again::<StageOpening>(value)),
+        Key::Soak(..) => ("soak", again::<StageOpening>(value)),
+        Key::SoakTimer(..) => ("soaking", value.to_owned()),
+        Key::Excused(..) => ("excused", again::<Excuse>(value)),
         Key::Progress(..) => ("progress", again::<HostProgress>(value)),
         Key::Claim(..) => ("claim", again::<LimitClaim>(value)),
         Key::Claimed(_) => ("claimed", again::<HostClaims>(value)),
@@ -68,7 +72,7 @@ fn values_of_the_store_that_an_earlier_version_wrote_are_read_and_written_alike(
         assert_eq!(Key::parse(key).expect(key).to_string(), *key);
         kinds.insert(kind);
     }
-    assert_eq!(kinds.len(), 31, "{kinds:?}");
+    assert_eq!(kinds.len(), 35, "{kinds:?}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use planning::host::{
 use planning::policy::Policy;
 use planning::settings::{ValidationDirectory, read_version_file as parse_version_file};
 use schema::codec::cut;
+use schema::instruction::Instruction;
 use schema::records::{CHECK_LINE_MAX_BYTES, FailingCheck};
 use schema::store_trust::StoreTrust;
 use schema::time::BootMillis;
@@ -95,17 +96,16 @@ impl Reconciler {
     /// Takes over that the rollout has ended, while the host wants to know.
     fn observe_end(&mut self, context: &mut Context) {
         let ended = *self.rollout_ended.borrow_and_update();
-        let looks_for = |context: &Context| match &context.target {
-            Target::Known(target) if context.state.looks_for_end(target) => Some(target.order),
-            _ => None,
-        };
-        if let Some(order) = looks_for(context).filter(|order| Some(*order) == ended) {
+        let target = if let Target::Known(target) = &context.target { Some(target.clone()) } else { None };
+        let looks = |context: &Context| context.brakes.looks_for_end(&context.state, target.as_ref()?);
+        let knows = |target: &Instruction| Some(target.order) == ended && context.state.looks_for_end(target);
+        if let Some(order) = target.as_ref().filter(|target| knows(target)).map(|target| target.order) {
             context.state.record(Fact::RolloutEnded(order), &context.policy, clock::now(), jitter());
             context.unsaved = true;
         }
         let is_trusted = context.store_trust == StoreTrust::Trusted;
         let fence = context.fence().filter(|_| is_trusted);
-        let wanted = looks_for(context).and_then(|order| Some(WantedEnd { order, fence: fence? }));
+        let wanted = looks(context).and_then(|search| Some(WantedEnd { search, fence: fence? }));
         self.end_wanted.send_if_modified(|old| {
             let differs = *old != wanted;
             *old = wanted;

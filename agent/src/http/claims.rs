@@ -57,9 +57,10 @@ impl From<ClaimRefusal> for Refused {
                     Obstacle::NotItsTurn { .. } => "failed_lock_not_its_turn",
                     Obstacle::Frozen(_) => "failed_lock_frozen",
                     Obstacle::NotRead | Obstacle::NoRecord => "failed_lock_try_again",
-                    // A halt is about the version: no request meets one.
+                    // Halts and stages are about the version: no request meets one.
                     Obstacle::Refused(_)
                     | Obstacle::Unusable(_)
+                    | Obstacle::StageClosed { .. }
                     | Obstacle::Halted(_)
                     | Obstacle::OverBudget { .. } => "failed_lock_unusable",
                 };

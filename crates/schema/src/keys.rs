@@ -95,6 +95,14 @@ pub enum Key {
     Closing(InstructionOrder),
     /// A rollout has ended: every host has its version, or will not get it without help.
     Ended(InstructionOrder),
+    /// A stage of a rollout is open: its hosts may start. The first one, 0, is always open.
+    StageOpened(InstructionOrder, u32),
+    /// All hosts up to a stage are through, and are observed before the next stage opens.
+    Soak(InstructionOrder, u32),
+    /// How long that lasts. Attached to a lease of this time.
+    SoakTimer(InstructionOrder, u32),
+    /// The rollout does not wait for a host: an operator excused it.
+    Excused(InstructionOrder, HostName),
     /// How far a host got in a rollout. Decommissioning the host does not undo that.
     Progress(InstructionOrder, HostName),
     /// A claim of a limit: one host may be unavailable. It is durable: it must outlive the agent.
@@ -149,6 +157,11 @@ const ROLLOUTS: &str = "/orchestrate/rollouts/";
 const PROGRESS: &str = "/orchestrate/progress/";
 /// What precedes the name of a host in the key of its failure, within a rollout.
 const FAILED: &str = "failed/";
+const EXCUSED: &str = "excused/";
+/// What precedes the number of a stage, within a rollout.
+const OPENED: &str = "opened/";
+const SOAK: &str = "soak/";
+const SOAKING: &str = "soaking/";
 const CLAIMS: &str = "/orchestrate/claims/";
 const CLAIMED: &str = "/orchestrate/claimed/";
 const QUEUE: &str = "/orchestrate/queue/";
@@ -184,6 +197,10 @@ impl fmt::Display for Key {
             Self::Halt(order) => write!(f, "{}halt", Prefix::Rollout(*order)),
             Self::Closing(order) => write!(f, "{}closing", Prefix::Rollout(*order)),
             Self::Ended(order) => write!(f, "{}ended", Prefix::Rollout(*order)),
+            Self::StageOpened(order, stage) => write!(f, "{}{OPENED}{stage}", Prefix::Rollout(*order)),
+            Self::Soak(order, stage) => write!(f, "{}{SOAK}{stage}", Prefix::Rollout(*order)),
+            Self::SoakTimer(order, stage) => write!(f, "{}{SOAKING}{stage}", Prefix::Rollout(*order)),
+            Self::Excused(order, host) => write!(f, "{}{EXCUSED}{host}", Prefix::Rollout(*order)),
             Self::Progress(order, host) => write!(f, "{}{host}", Prefix::ProgressOf(*order)),
             Self::Claim(limit, number) => write!(f, "{}{number:05}", Prefix::ClaimsOf(limit.clone())),
             Self::Claimed(host) => write!(f, "{CLAIMED}{host}"),
@@ -237,9 +254,13 @@ impl Key {
             | Self::Halt(_)
             | Self::Closing(_)
             | Self::Ended(_)
+            | Self::StageOpened(..)
+            | Self::Soak(..)
+            | Self::SoakTimer(..)
             // They go on counting in their rollout.
             | Self::Failed(..)
             | Self::Progress(..)
+            | Self::Excused(..)
             // Its value names the host, and so does the key `claimed` of the host.
             | Self::Claim(..)
             // An operator wrote it, and may mean a host that comes back.
@@ -319,8 +340,16 @@ impl Key {
                 "closing" => Ok(Self::Closing(order)),
                 "ended" => Ok(Self::Ended(order)),
                 _ => {
-                    let failed = rest.strip_prefix(FAILED).ok_or_else(unknown)?;
-                    Ok(Self::Failed(order, host(failed)?))
+                    let (kind, rest) = rest.split_at(rest.find('/').map_or(0, |slash| slash + 1));
+                    let stage = || read_stage(rest).ok_or_else(unknown);
+                    match kind {
+                        FAILED => Ok(Self::Failed(order, host(rest)?)),
+                        EXCUSED => Ok(Self::Excused(order, host(rest)?)),
+                        OPENED => Ok(Self::StageOpened(order, stage()?)),
+                        SOAK => Ok(Self::Soak(order, stage()?)),
+                        SOAKING => Ok(Self::SoakTimer(order, stage()?)),
+                        _ => Err(unknown()),
+                    }
                 }
             };
         }
@@ -389,6 +418,12 @@ fn read_claim(rest: &str) -> Option<Key> {
     let text = parts.next().filter(|text| text.len() == 5)?;
     let number = text.parse().ok().filter(|number| *number < CLAIM_NUMBERS)?;
     (parts.next().is_none() && format!("{number:05}") == text).then_some(Key::Claim(limit, number))
+}
+
+/// Reads the number of a stage.
+fn read_stage(text: &str) -> Option<u32> {
+    let number: u32 = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
 }
 
 /// Reads the part of a ticket's key after the prefix.
@@ -593,6 +628,10 @@ pub fn documented() -> Vec<DocumentedKey> {
         key(format!("{ROLLOUTS}<id>/record"), "JSON", "the last 100 rollouts"),
         key(format!("{ROLLOUTS}<id>/resolving"), "text", "live lease"),
         key(format!("{ROLLOUTS}<id>/{FAILED}{host}"), "JSON", "as the record"),
+        key(format!("{ROLLOUTS}<id>/{EXCUSED}{host}"), "JSON", "as the record"),
+        key(format!("{ROLLOUTS}<id>/{OPENED}<stage>"), "JSON", "as the record"),
+        key(format!("{ROLLOUTS}<id>/{SOAK}<stage>"), "JSON", "as the record"),
+        key(format!("{ROLLOUTS}<id>/{SOAKING}<stage>"), "text", "a lease of the time of the soak"),
         key(format!("{ROLLOUTS}<id>/halt"), "JSON", "until `rollout resume`"),
         key(format!("{ROLLOUTS}<id>/closing"), "text", "live lease"),
         key(format!("{ROLLOUTS}<id>/ended"), "JSON", "as the record"),
@@ -669,6 +708,10 @@ mod tests {
                 Key::Trigger,
                 Key::Closing(order),
                 Key::Ended(order),
+                Key::StageOpened(order, number),
+                Key::Soak(order, number),
+                Key::SoakTimer(order, number),
+                Key::Excused(order, host.clone()),
                 Key::Progress(order, host.clone()),
                 Key::Claim(limit.clone(), number),
                 Key::Claimed(host.clone()),

@@ -257,6 +257,12 @@ name!(
     check_name
 );
 name!(
+    /// The name of a stage of rollouts.
+    StageName,
+    "stage",
+    check_name
+);
+name!(
     /// The name of a value that operators keep in the store.
     ConfigName,
     "name of a value",

@@ -159,6 +159,11 @@ pub enum WaitingOn {
         /// The hosts that it counts, in words.
         limit: String,
     },
+    /// The stage of the host: the hosts of an earlier stage come first.
+    Stage {
+        /// The stage.
+        stage: String,
+    },
     /// An operator: the rollout is halted.
     Operator {
         /// Why, in words.
@@ -186,6 +191,7 @@ impl fmt::Display for WaitingOn {
             Self::Service(wait) => wait.fmt(f),
             Self::Spread => f.write_str("its turn: the start of hosts is spread"),
             Self::Limit { limit } => write!(f, "its turn: the limit of {limit} is reached"),
+            Self::Stage { stage } => write!(f, "its turn: stage {stage} is not open"),
             Self::Operator { why } => write!(f, "an operator: {why}"),
             Self::Store => f.write_str("the store, which cannot be read"),
             Self::ExternalDriver => f.write_str("the script that applies versions here"),

@@ -3,29 +3,30 @@
 use crate::agent::{Agent, Step};
 use crate::ending::{EndWait, Ending};
 use crate::world::{Answer, Call, Event, Sender, Task, World};
-use planning::host::{Fact, Target};
+use planning::host::{EndSearch, Fact, Target};
 use planning::rollout::{
     ClosingTask, EndTask, HolderTask, closing_reads, closing_task, end_reads, end_task, mark,
 };
 use schema::order::InstructionOrder;
-use schema::records::Ended;
+use schema::records::{Ended, StageOpening};
 use schema::transaction::Transaction;
 use schema::writes::rollout::begin_closing;
+use schema::writes::stage::begin_soak;
 
 impl Agent {
-    fn looks_for(&self) -> Option<InstructionOrder> {
+    fn looks_for(&self) -> Option<EndSearch> {
         match &self.target {
-            Target::Known(target) if self.state.looks_for_end(target) => Some(target.order),
+            Target::Known(target) => self.brakes.looks_for_end(&self.state, target),
             _ => None,
         }
     }
 
     /// Begins to look for the end of the rollout, or stops.
     pub(crate) fn follow_end(&mut self, world: &mut World) {
-        let order = self.looks_for();
-        if self.ending.order != order {
-            self.ending = Ending { order, ..Ending::default() };
-            if order.is_some() {
+        let search = self.looks_for();
+        if self.ending.search != search {
+            self.ending = Ending { search, ..Ending::default() };
+            if search.is_some() {
                 self.end_due(world, 1..1_000);
             }
         }
@@ -50,7 +51,7 @@ impl Agent {
     }
 
     pub(crate) fn look_for_end(&mut self, world: &mut World) {
-        let Some(order) = self.ending.order else { return };
+        let Some(EndSearch { order, .. }) = self.ending.search else { return };
         self.end_due(world, 20_000..40_000);
         if !self.can_write(world) {
             return;
@@ -68,7 +69,8 @@ impl Agent {
             return Ok(());
         }
         let wait = std::mem::replace(&mut self.ending.wait, EndWait::Nothing);
-        let (Some(order), Some(fence)) = (self.ending.order, self.fence()) else { return Ok(()) };
+        let order = self.ending.search.map(|search| search.order);
+        let (Some(order), Some(fence)) = (order, self.fence()) else { return Ok(()) };
         match (wait, answer) {
             (EndWait::Asks, Answer::Read(found)) => match closing_task(order, fence.live_lease, &found) {
                 ClosingTask::Stop => return self.ended(world, order),
@@ -91,6 +93,11 @@ impl Agent {
                 match end_task(order, &found, &ended) {
                     EndTask::Stop => return self.ended(world, order),
                     EndTask::Wait => {}
+                    EndTask::Stage(transaction) => self.change_for_end(world, transaction),
+                    EndTask::Soak(stage, length) => {
+                        let call = Call::Grant(length.0.as_secs().cast_signed());
+                        self.ask_about_end(world, EndWait::GrantsSoak(stage, found), call);
+                    }
                     EndTask::LookAfter(holders) => {
                         let call = Call::Holders(holders.clone());
                         self.ask_about_end(world, EndWait::ReadsHolders(holders), call);
@@ -119,6 +126,10 @@ impl Agent {
                     None => {}
                 }
             }
+            (EndWait::GrantsSoak(stage, found), Answer::Granted(timer)) => {
+                let opening = StageOpening { at: world.wall(), by: self.state.host.to_string() };
+                self.change_for_end(world, begin_soak((order, stage), timer, &opening, &found));
+            }
             (EndWait::GrantsTimer(host, found), Answer::Granted(timer)) => {
                 let by = (self.state.host.to_string(), world.wall());
                 if let Some(transaction) = mark(&host, by, timer, &found) {
@@ -138,7 +149,11 @@ impl Agent {
 
     fn ended(&mut self, world: &mut World, order: InstructionOrder) -> Step {
         world.note(|| format!("{}: the rollout has ended", self.state.host));
-        self.record(world, Fact::RolloutEnded(order));
+        if let Target::Known(target) = &self.target
+            && self.state.looks_for_end(target)
+        {
+            self.record(world, Fact::RolloutEnded(order));
+        }
         self.run(world)
     }
 }

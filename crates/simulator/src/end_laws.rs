@@ -114,6 +114,10 @@ impl EndLaws {
             let claims = store.entry(&Key::Claimed(host.clone()).to_string());
             let claims = claims.and_then(|entry| codec::read::<HostClaims>(&entry.value).ok());
             let is_held = claims.is_some_and(|claims| claims.is_for_update() && !claims.lost);
+            let is_excused = store.entry(&Key::Excused(order, host.clone()).to_string()).is_some();
+            if is_excused {
+                continue;
+            }
             let is_through = has_version(host) || has_failed(host, order, store);
             if is_live && !is_through || !is_live && is_held {
                 return broken("R6", format!("the rollout ends, and {host} is not through with it"));

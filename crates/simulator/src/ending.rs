@@ -1,8 +1,8 @@
 //! What an agent knows of the end of its rollout.
 
+use planning::host::EndSearch;
 use planning::rollout::Holders;
 use schema::names::HostName;
-use schema::order::InstructionOrder;
 use schema::snapshot::KeySnapshot;
 
 /// What the task of the end waits for.
@@ -14,6 +14,8 @@ pub(crate) enum EndWait {
     Reads,
     Ends,
     ReadsHolders(Holders),
+    /// The lease of a soak is granted.
+    GrantsSoak(u32, KeySnapshot),
     /// The lease of a lost host's timer is granted.
     GrantsTimer(HostName, KeySnapshot),
     ChangesHolder,
@@ -27,11 +29,11 @@ pub(crate) struct Ending {
     pub(crate) request: u64,
     pub(crate) timer: u64,
     /// The rollout that it looks at.
-    pub(crate) order: Option<InstructionOrder>,
+    pub(crate) search: Option<EndSearch>,
 }
 
 impl Default for Ending {
     fn default() -> Self {
-        Self { wait: EndWait::Nothing, request: 0, timer: 0, order: None }
+        Self { wait: EndWait::Nothing, request: 0, timer: 0, search: None }
     }
 }

@@ -32,6 +32,8 @@ pub struct Summary {
     pub ends: u64,
     /// Rollouts that hosts rolled back.
     pub rollbacks: u64,
+    /// Stages that were opened.
+    pub stages: u64,
 }
 
 impl std::ops::AddAssign for Summary {
@@ -44,6 +46,7 @@ impl std::ops::AddAssign for Summary {
         self.halts += other.halts;
         self.ends += other.ends;
         self.rollbacks += other.rollbacks;
+        self.stages += other.stages;
     }
 }
 
@@ -130,6 +133,7 @@ impl Fleet {
             halts: laws.limits.budgets.halts,
             ends: self.world.ends.ends,
             rollbacks: self.world.ends.rollbacks,
+            stages: self.world.stages.opened,
         }
     }
 

@@ -123,6 +123,7 @@ impl Fleet {
         self.resume();
         // What is left of a lost host under an earlier policy.
         if let Some(machine) = self.dead {
+            self.excuse(machine);
             let key = Key::Claimed(self.world.machines[machine].host.clone());
             let found = self.world.store.read(std::slice::from_ref(&key));
             let claims = found.get(&key).and_then(|entry| codec::read::<HostClaims>(&entry.value).ok());

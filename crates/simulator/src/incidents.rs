@@ -5,23 +5,23 @@ use crate::machine::{Disk, Machine, Truth};
 use crate::scenario::Incident;
 use crate::violation::Violation;
 use crate::world::{Event, World};
-use planning::rollout::{governs, resolve};
+use planning::rollout::{RECORD_RANGES, governs, hosts_of, record_without, resolve};
 use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::limit::LimitBy;
-use schema::names::{EventId, HostName, LimitValue, Role, Token, Version};
+use schema::names::{EventId, HostName, LimitValue, Role, StageName, Token, Version};
 use schema::records::{
-    Freeze, HostClaims, LimitRule, LimitSize, OnHalt, RolloutPolicy, RolloutRecord, RosterEntry,
-    StoreIdentity,
+    Excuse, Freeze, HostClaims, LimitRule, LimitSize, OnHalt, RolloutPolicy, RolloutRecord, RosterEntry,
+    StageRule, StoreIdentity,
 };
 use schema::time::{EpochSeconds, Span};
 use schema::transaction::Transaction;
 use schema::writes::act::{Act, EventLog};
-use schema::writes::{operator, rollout};
-use std::collections::BTreeMap;
+use schema::writes::{operator, rollout, stage};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Returns one of two names of roles and groups.
@@ -58,7 +58,34 @@ fn policy_of(seed: u64) -> RolloutPolicy {
     let rolls_back = rng.bool() && failure_budget.is_some();
     let on_halt = if rolls_back { OnHalt::RollBack } else { OnHalt::Stop };
     let times = RolloutPolicy { lost_after, progress_deadline, charge_for, hold, ..RolloutPolicy::default() };
-    RolloutPolicy { limits, failure_budget, on_halt, ..times }
+    // From numbers of their own, so that the other policies stay what they are.
+    let mut rng = fastrand::Rng::with_seed(seed ^ STAGES);
+    let has_stages = failure_budget.is_some() && rng.bool();
+    let stages = if has_stages { stages_of(&mut rng) } else { Vec::new() };
+    RolloutPolicy { limits, failure_budget, on_halt, stages, ..times }
+}
+
+/// Makes other numbers of a seed.
+const STAGES: u64 = 0x53_5441_4745;
+
+/// Returns some stages.
+fn stages_of(rng: &mut fastrand::Rng) -> Vec<StageRule> {
+    let value = |text| LimitValue::new(text).unwrap_or_else(|_| unreachable!("{text} is a value"));
+    let count = rng.usize(1..4);
+    let stage = |number| {
+        let text = format!("s{number}");
+        let name = StageName::new(&text).unwrap_or_else(|_| unreachable!("{text} is a name"));
+        let web = BTreeMap::from([(LimitBy::Role, BTreeSet::from([value("web")]))]);
+        let select = if rng.bool() { web } else { BTreeMap::new() };
+        let (count, share) = match rng.u32(0..4) {
+            0 | 1 => (Some(rng.u32(1..3)), None),
+            2 => (None, Some(rng.u32(0..101))),
+            _ => (None, None),
+        };
+        let soak = (rng.u32(0..3) > 0).then(|| Span(Duration::from_secs(rng.u64(5..180))));
+        StageRule { name, select, count, share, soak }
+    };
+    (0..count).map(stage).collect()
 }
 
 impl Fleet {
@@ -174,6 +201,18 @@ impl Fleet {
                 let policy = RolloutPolicy { failure_budget, ..policy };
                 self.policy_change(&policy).into_iter().for_each(|change| self.operate(change));
             }
+            Incident::SetStages(max, budget, seed) => {
+                let (max, values) = (LimitSize::Hosts(max), BTreeMap::new());
+                let limit = LimitRule { by: LimitBy::Fleet, max, values, keep_failed: Some(false) };
+                let lost_after = Some(Span(Duration::from_secs(60)));
+                let failure_budget = Some(LimitSize::Hosts(budget));
+                let stages = stages_of(&mut fastrand::Rng::with_seed(seed));
+                let none = RolloutPolicy::default();
+                let policy =
+                    RolloutPolicy { limits: vec![limit], lost_after, failure_budget, stages, ..none };
+                self.policy_change(&policy).into_iter().for_each(|change| self.operate(change));
+            }
+            Incident::Excuse(machine) => self.excuse(machine),
             Incident::Resume => self.resume(),
             Incident::RollBack => self.roll_back(),
             Incident::ReleaseClaims(machine) => self.release(machine),
@@ -221,7 +260,7 @@ impl Fleet {
         let found = store.read(&[Key::Store, Key::CurrentVersion]);
         let Some(instruction) = Instruction::find(&found) else { return };
         let order = instruction.order;
-        let found = store.read_all(&rollout::record_keys(order), &[Prefix::Hosts, Prefix::Rollouts]);
+        let found = store.read_all(&rollout::record_keys(order), &RECORD_RANGES);
         if governs(order, &found) && found.get(&Key::RolloutRecord(order)).is_none() {
             let record = resolve(&instruction, &found, self.world.wall());
             let rollouts = found.entries.keys().map(String::as_str);
@@ -286,7 +325,8 @@ impl Fleet {
     fn restore(&mut self) {
         let Some(backup) = self.backup.clone() else { return };
         self.world.store.restore(&backup, self.world.now);
-        let World { laws, ends, store, now, .. } = &mut self.world;
+        let World { laws, ends, stages, store, now, .. } = &mut self.world;
+        stages.restored();
         laws.restored(store, *now);
         ends.restored(store);
         self.world.check_leases();
@@ -346,6 +386,22 @@ impl Fleet {
         let act = self.act("unfreeze");
         if let Some(FrozenBy { scope, token: Some(token), .. }) = FrozenBy::all(&found).next() {
             self.operate(operator::remove_freeze(&scope, &token, &found, &act));
+        }
+    }
+
+    /// Excuses a host, as `orchestrate rollout excuse` does.
+    pub(crate) fn excuse(&mut self, machine: usize) {
+        let host = self.world.machines[machine].host.clone();
+        let found = self.world.store.read(&[Key::Store, Key::CurrentVersion]);
+        let Some(Instruction { order, .. }) = Instruction::find(&found) else { return };
+        let ranges = [Prefix::Rollout(order), Prefix::Hosts, Prefix::Lives];
+        let found = self.world.store.read_all(&[Key::Store, Key::CurrentVersion], &ranges);
+        let record = found.get(&Key::RolloutRecord(order)).and_then(|e| codec::read(&e.value).ok());
+        if let Some(record) = record.filter(|_| found.get(&Key::Excused(order, host.clone())).is_none()) {
+            let record = record_without(&host, &record, &hosts_of(&found), &found);
+            let excuse = Excuse { at: self.world.wall(), by: "ann".into(), reason: String::new() };
+            let act = self.act("rollout excuse");
+            self.operate(stage::excuse((&host, order), (&excuse, &record), &found, &act));
         }
     }
 

@@ -22,6 +22,7 @@ mod mirroring;
 mod mutation;
 mod rollouts;
 mod scenario;
+mod stage_laws;
 mod store;
 mod violation;
 mod world;

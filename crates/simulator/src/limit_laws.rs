@@ -3,10 +3,11 @@
 
 use crate::budget_laws::{BudgetLaws, StartUnderBudget};
 use crate::machine::Machine;
+use crate::stage_laws::is_closed;
 use crate::store::{Change, Store};
 use crate::violation::{Violation, broken};
 use schema::codec;
-use schema::instruction::Epoch;
+use schema::instruction::{Epoch, Instruction};
 use schema::keys::{Key, Prefix, StatusState};
 use schema::limit::Limit;
 use schema::names::{HostName, StatusType};
@@ -87,6 +88,8 @@ struct Starting {
     /// True if the host was never proven, or is disturbed under an older instruction. A machine that is
     /// not whole serves nobody either; it can have the name of one that is.
     needs_nothing: bool,
+    /// True if the stage of the host is not open.
+    is_closed: bool,
     budget: StartUnderBudget,
 }
 
@@ -106,7 +109,8 @@ impl LimitLaws {
             store.read(&[Key::Store, Key::CurrentVersion, Key::RolloutPolicy, Key::Host(host.clone())]);
         let epoch = Epoch::read(found.get(&Key::Store)).unwrap_or_default();
         let instruction = epoch.instruction(found.get(&Key::CurrentVersion)).ok().flatten();
-        let Some(order) = instruction.map(|instruction| instruction.order) else { return };
+        let Some(Instruction { order, version }) = instruction else { return };
+        let is_closed = is_closed(store, host, order, &version);
         let roster = found.get(&Key::Host(host.clone())).and_then(|e| codec::read(&e.value).ok());
         let roster: RosterEntry = roster.unwrap_or_default();
         let record = store.entry(&Key::RolloutRecord(order).to_string());
@@ -137,7 +141,8 @@ impl LimitLaws {
         let needs_nothing = is_new || was_disturbed || machine.truth.proven.is_none();
         let budget = StartUnderBudget::expect(store, order);
         let host = host.clone();
-        self.starting = Some(Starting { host, order, limits, is_forbidden, needs_nothing, budget });
+        self.starting =
+            Some(Starting { host, order, limits, is_forbidden, needs_nothing, is_closed, budget });
     }
 
     /// The store went back.
@@ -319,7 +324,10 @@ impl LimitLaws {
         let Some(starting) = self.starting.take().filter(|starting| starting.host == *host) else {
             return Ok(());
         };
-        let Starting { order, limits, is_forbidden, needs_nothing, budget, .. } = starting;
+        let Starting { order, limits, is_forbidden, needs_nothing, is_closed, budget, .. } = starting;
+        if is_closed && !needs_nothing {
+            return broken("R2", format!("{host} starts before its stage is open"));
+        }
         self.budgets.started(host, &budget, !needs_nothing && !is_repair)?;
         if is_forbidden {
             return broken("R1", format!("{host} starts, and its rollout has no record that lets it"));

@@ -65,6 +65,25 @@ impl Mutation {
                 t.compares.retain(|c| !matches!(c, Compare::NoneNewer(..)));
             }
         }),
+        in_transaction("the opening of a stage does not compare what was read", |t| {
+            if t.operations.iter().any(|o| matches!(o, Operation::Put { key: Key::StageOpened(..), .. })) {
+                t.compares.retain(|c| !matches!(c, Compare::NoneNewer(..)));
+            }
+        }),
+        in_transaction("a soak takes no time", |t| {
+            t.operations.retain(|o| !matches!(o, Operation::Put { key: Key::SoakTimer(..), .. }));
+        }),
+        in_transaction("all stages open together", |t| {
+            let opened = t.operations.iter().find_map(|o| match o {
+                Operation::Put { key: Key::StageOpened(order, stage), value, .. } => {
+                    Some((*order, *stage, value.clone()))
+                }
+                _ => None,
+            });
+            if let Some((order, stage, value)) = opened {
+                t.put(Key::StageOpened(order, stage + 1), value, 0);
+            }
+        }),
         in_transaction("hosts roll back to a version that never worked", |t| {
             if rolls_back(t) {
                 t.operations.retain(|o| o.key() != Some(&Key::CurrentVersion));

@@ -4,9 +4,9 @@
 use crate::agent::{Agent, RolloutTask, Step};
 use crate::world::{Answer, Call, Event, Sender, Task, World};
 use planning::host::Target;
-use planning::rollout::{HolderTask, RecordTask, RolloutView, mark, resolve};
+use planning::rollout::{HolderTask, RECORD_RANGES, RecordTask, RolloutView, mark, resolve};
 use schema::instruction::Instruction;
-use schema::keys::{Key, Prefix};
+use schema::keys::Key;
 use schema::order::InstructionOrder;
 use schema::transaction::Transaction;
 use schema::writes::Fence;
@@ -56,8 +56,7 @@ impl Agent {
 
     fn read_roster(&mut self, world: &mut World, order: InstructionOrder) {
         self.rollout_task = RolloutTask::ReadsRoster;
-        let ranges = vec![Prefix::Hosts, Prefix::Rollouts];
-        let call = Call::ReadAll(record_keys(order).into(), ranges);
+        let call = Call::ReadAll(record_keys(order).into(), RECORD_RANGES.into());
         self.ask_about_rollout(world, call);
     }
 

@@ -75,6 +75,11 @@ pub(crate) enum Incident {
     /// An operator writes a policy with a limit for the fleet, how many hosts may fail, and whether the fleet goes
     /// back then.
     LimitFailures(u32, u32, bool),
+    /// An operator writes a policy with a limit for the fleet, how many hosts may fail, and stages, drawn from this
+    /// seed.
+    SetStages(u32, u32, u64),
+    /// An operator excuses a host.
+    Excuse(usize),
     /// An operator lets a halted rollout go on.
     Resume,
     /// An operator lets the fleet go back to the last version that worked.
@@ -133,6 +138,7 @@ const MINUTE: u64 = 60_000;
 
 /// Makes other numbers of a seed.
 const ROSTER: u64 = 0x524f_5354_4552;
+const STAGES: u64 = 0x53_5441_4745_53;
 
 impl Scenario {
     /// Returns the scenario of a seed.
@@ -186,6 +192,10 @@ impl Scenario {
         let mut roster_rng = fastrand::Rng::with_seed(seed ^ ROSTER);
         if roster_rng.u32(0..6) == 0 {
             scenario.add_roster_changes(&mut roster_rng);
+        }
+        let mut stage_rng = fastrand::Rng::with_seed(seed ^ STAGES);
+        if stage_rng.u32(0..4) == 0 {
+            scenario.add_stages(&mut stage_rng);
         }
         scenario.incidents.sort_by_key(|(at, _)| *at);
         scenario
@@ -262,6 +272,25 @@ impl Scenario {
             self.incidents.push((time(rng, self.heals_at), Incident::SetPolicy(rng.u64(..))));
             let trigger = Incident::Trigger(rng.usize(0..self.versions.len()));
             self.incidents.push((time(rng, self.heals_at), trigger));
+        }
+    }
+
+    /// Versions are rolled out in stages.
+    fn add_stages(&mut self, rng: &mut fastrand::Rng) {
+        let begin = rng.u64(MINUTE..2 * MINUTE);
+        let policy = Incident::SetStages(rng.u32(1..5), rng.u32(0..3), rng.u64(..));
+        self.incidents.push((begin, policy));
+        self.versions.push((version(self.versions.len() + 1), Quality::Good));
+        for _ in 0..rng.u32(1..3) {
+            let number = rng.usize(0..self.versions.len());
+            self.incidents.push((rng.u64(begin..self.heals_at), Incident::Trigger(number)));
+        }
+        let host = rng.usize(0..self.hosts);
+        match rng.u32(0..4) {
+            0 => self.incidents.push((rng.u64(begin..self.heals_at), Incident::Excuse(host))),
+            1 => self.incidents.push((rng.u64(begin..self.heals_at), Incident::ChangeLeader)),
+            2 => self.incidents.push((rng.u64(begin..self.heals_at), Incident::Resume)),
+            _ => {}
         }
     }
 

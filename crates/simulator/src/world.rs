@@ -5,6 +5,7 @@ use crate::laws::{Intent, Laws, Writer};
 use crate::machine::Machine;
 use crate::mutation::Mutation;
 use crate::scenario::Scenario;
+use crate::stage_laws::StageLaws;
 use crate::store::{Change, Committed, Store};
 use crate::violation::Violation;
 use planning::rollout::{Holders, first_reads, second_reads};
@@ -120,6 +121,7 @@ pub(crate) struct World {
     pub(crate) scenario: Scenario,
     pub(crate) laws: Laws,
     pub(crate) ends: EndLaws,
+    pub(crate) stages: StageLaws,
     pub(crate) mutation: Option<&'static Mutation>,
     queue: BTreeMap<(u64, u64), Event>,
     scheduled: u64,
@@ -145,6 +147,7 @@ impl World {
             scenario,
             laws: Laws::default(),
             ends: EndLaws::default(),
+            stages: StageLaws::default(),
             mutation,
             queue: BTreeMap::new(),
             scheduled: 0,
@@ -336,6 +339,7 @@ impl World {
     pub(crate) fn publish(&mut self, changes: &[Change], writer: &Writer) -> Result<(), Violation> {
         self.laws.note(changes, writer, &self.machines, self.now)?;
         self.ends.note(changes, writer, (&self.store, &self.machines))?;
+        self.stages.note(changes, (&self.store, &self.machines), self.now)?;
         for machine in 0..self.machines.len() {
             let Some((process, connection)) = self.machines[machine].watch else { continue };
             let watched = &self.machines[machine].watched;

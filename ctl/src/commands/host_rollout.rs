@@ -46,7 +46,9 @@ impl HostRollout {
         let report = report.and_then(|entry| codec::read::<Report>(&entry.value).ok());
         // A host that waits for a service is not at the limits yet.
         let waits = report.is_some_and(|report| match report.verdict {
-            HostVerdict::Waiting { on } => matches!(on, WaitingOn::Limit { .. } | WaitingOn::Operator { .. }),
+            HostVerdict::Waiting { on } => {
+                matches!(on, WaitingOn::Limit { .. } | WaitingOn::Stage { .. } | WaitingOn::Operator { .. })
+            }
             _ => report.phase == Phase::Start,
         });
         let Some(instruction) = Instruction::find(snapshot).filter(|_| waits) else {

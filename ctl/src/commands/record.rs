@@ -2,9 +2,8 @@
 
 use super::context::{Store, now};
 use etcd_session::StoreError;
-use planning::rollout::resolve;
+use planning::rollout::{RECORD_RANGES, resolve};
 use schema::instruction::Instruction;
-use schema::keys::Prefix;
 use schema::writes::rollout;
 
 /// Writes the record of the rollout of an instruction, unless there is one. Returns why it lets no host
@@ -14,7 +13,7 @@ pub(super) async fn write_record(
     store: &Store<'_>,
 ) -> Result<Option<String>, StoreError> {
     let order = instruction.order;
-    let (keys, ranges) = (rollout::record_keys(order), [Prefix::Hosts, Prefix::Rollouts]);
+    let (keys, ranges) = (rollout::record_keys(order), RECORD_RANGES);
     let found = store.session.read_all(&keys, &ranges, None, store.deadline).await?;
     let record = resolve(instruction, &found, now());
     let rollouts = found.entries.keys().map(String::as_str);

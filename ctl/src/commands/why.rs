@@ -87,9 +87,10 @@ async fn of_host(host: &HostName, store: &Store<'_>, output: &mut Output) -> Res
     let verdict = waits.as_ref().map_or(verdict, |waits| waits.verdict.clone());
     // The report of a host that waits may be older than the halt.
     let verdict = match (&verdict, rollout.obstacle.clone().filter(|_| rollout.is_halted)) {
-        (FleetVerdict::Waiting(Waiting::On(WaitingOn::Limit { .. })), Some(why)) => {
-            FleetVerdict::Waiting(Waiting::On(WaitingOn::Operator { why }))
-        }
+        (
+            FleetVerdict::Waiting(Waiting::On(WaitingOn::Limit { .. } | WaitingOn::Stage { .. })),
+            Some(why),
+        ) => FleetVerdict::Waiting(Waiting::On(WaitingOn::Operator { why })),
         _ => verdict,
     };
     print_why(

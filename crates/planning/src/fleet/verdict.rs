@@ -213,6 +213,9 @@ impl FleetVerdict {
             Self::Waiting(Waiting::On(WaitingOn::Limit { .. })) => {
                 "another host is done or gives up; `orchestrate claims` shows which hosts are counted"
             }
+            Self::Waiting(Waiting::On(WaitingOn::Stage { .. })) => {
+                "the hosts of the earlier stages are proven, or excused with `orchestrate rollout excuse`"
+            }
             Self::Waiting(Waiting::On(WaitingOn::Operator { .. })) => {
                 "`orchestrate rollout resume`, or another version is triggered"
             }

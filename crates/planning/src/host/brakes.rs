@@ -34,8 +34,15 @@ impl Brakes<'_> {
                 let order = instruction.order;
                 let (record_revision, policy_revision) = (0, 0);
                 let (limits, heeds_halt, counted_at) = (Vec::new(), false, None);
-                let guard =
-                    RolloutGuard { order, record_revision, policy_revision, limits, heeds_halt, counted_at };
+                let guard = RolloutGuard {
+                    order,
+                    record_revision,
+                    policy_revision,
+                    limits,
+                    heeds_halt,
+                    counted_at,
+                    stage: None,
+                };
                 let (need, counts_failure) = (Need::Nothing, false);
                 Ok(Permit { need, guard, claims: None, times: None, counts_failure })
             }
@@ -53,6 +60,15 @@ impl Brakes<'_> {
 pub struct BrakesMemory {
     refused: Option<RefusedStart>,
     view: Option<RolloutView>,
+}
+
+/// A rollout whose end the host looks for. Whoever looks for the end also opens the stages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndSearch {
+    /// The rollout.
+    pub order: InstructionOrder,
+    /// True if the host waits for its stage, and saw that nobody looks.
+    pub nobody_looks: bool,
 }
 
 /// A start that was refused.
@@ -100,6 +116,15 @@ impl BrakesMemory {
     /// Returns the revision since which the brakes are to be followed; `None` if they are not.
     pub fn wanted_since(&self) -> Option<i64> {
         self.refused.as_ref().map(|refused| refused.revision)
+    }
+
+    /// Returns how the host looks after the rollout of this instruction; `None` if it does not.
+    pub fn looks_for_end(&self, state: &HostState, instruction: &Instruction) -> Option<EndSearch> {
+        let view = self.view.as_ref().filter(|view| view.order == instruction.order);
+        let waits = view.is_some_and(RolloutView::waits_for_stage);
+        let nobody_looks = view.is_some_and(|view| waits && !view.is_looked_after());
+        let search = EndSearch { order: instruction.order, nobody_looks };
+        (waits || state.looks_for_end(instruction)).then_some(search)
     }
 
     /// Returns what is known.

@@ -355,7 +355,7 @@ impl Decider<'_> {
         if let Some(Err(obstacle)) = &self.start {
             let because = match obstacle {
                 Obstacle::Frozen(by) => Reason::Frozen { by: by.to_string() },
-                Obstacle::Full { .. } | Obstacle::NotItsTurn { .. } => {
+                Obstacle::Full { .. } | Obstacle::NotItsTurn { .. } | Obstacle::StageClosed { .. } => {
                     Reason::Limited { why: obstacle.to_string() }
                 }
                 _ => Reason::Rollout { why: obstacle.to_string() },

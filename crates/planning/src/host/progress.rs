@@ -75,14 +75,13 @@ impl HostState {
         }
     }
 
-    /// Returns true if the host looks whether the rollout of this instruction has ended: it is through with it
-    /// and does not know. A host that has the version already is through with every later rollout of it.
+    /// Returns true if the host looks whether the rollout of this instruction has ended: it started in it and does
+    /// not know. A host that has the version already looks in every later rollout of it.
     pub fn looks_for_end(&self, instruction: &Instruction) -> bool {
         self.rollout_progress.is_some_and(|known| {
-            let is_through = known.progress.state != ProgressState::Started && known.is_written;
             let has_version = self.listing() == Some(&instruction.version);
             let is_again = known.order < instruction.order && has_version;
-            is_again || known.order == instruction.order && is_through && !known.has_ended
+            is_again || known.order == instruction.order && !known.has_ended
         })
     }
 

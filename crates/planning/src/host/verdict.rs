@@ -32,6 +32,9 @@ pub(super) fn verdict(
     if let Some(Obstacle::Full { limit, .. } | Obstacle::NotItsTurn { limit, .. }) = obstacle {
         return HostVerdict::Waiting { on: WaitingOn::Limit { limit: limit.to_string() } };
     }
+    if let Some(Obstacle::StageClosed { stage, .. }) = obstacle {
+        return HostVerdict::Waiting { on: WaitingOn::Stage { stage: stage.clone() } };
+    }
     if let Some(halted @ (Obstacle::Halted(_) | Obstacle::OverBudget { .. })) = obstacle {
         return HostVerdict::Waiting { on: WaitingOn::Operator { why: halted.to_string() } };
     }
@@ -97,6 +100,7 @@ fn blocked_by_rollout(obstacle: &Obstacle) -> Option<BlockedBy> {
         | Obstacle::OverBudget { .. }
         | Obstacle::NotRead
         | Obstacle::NoRecord
+        | Obstacle::StageClosed { .. }
         | Obstacle::Full { .. }
         | Obstacle::NotItsTurn { .. } => None,
     }

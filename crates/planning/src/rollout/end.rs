@@ -4,6 +4,7 @@
 use super::failures::{Budget, Failures, failed_hosts};
 use super::halt::halts;
 use super::holders::Holders;
+use super::opening::{Members, StageTask, hosts_of, stage_task};
 use super::rules::{Rules, governs, record_of};
 use schema::codec;
 use schema::instruction::Instruction;
@@ -11,10 +12,11 @@ use schema::keys::{Key, Prefix};
 use schema::names::HostName;
 use schema::order::InstructionOrder;
 use schema::records::{
-    Ended, FailedHost, FailureKind, HostProgress, ProgressState, RolloutRecord, RosterEntry,
+    Ended, FailedHost, FailureKind, HostProgress, ProgressState, RolloutRecord, RosterEntry, StageOpening,
 };
 use schema::snapshot::KeySnapshot;
-use schema::transaction::Transaction;
+use schema::time::Span;
+use schema::transaction::{Compare, Transaction};
 use schema::writes::claims::FoundClaims;
 use schema::writes::rollout::end;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +30,8 @@ pub enum HostResult {
     Failed,
     /// Its agent does not run, and it did not start.
     Absent,
+    /// It does not have the version, and an operator said that nobody waits for it.
+    Excused,
     /// It waits for its turn, or is being updated.
     Pending,
 }
@@ -44,6 +48,10 @@ pub enum EndTask {
     /// It halts the rollout: too many hosts failed, and none waits that would notice. The first of these
     /// transactions that the store permits counts.
     Halt(Vec<Transaction>),
+    /// It opens the next stage, or prepares that.
+    Stage(Transaction),
+    /// The hosts up to this stage are observed for so long, beginning now.
+    Soak(u32, Span),
     /// It writes that the rollout has ended.
     End(Transaction),
 }
@@ -82,10 +90,29 @@ pub fn closing_task(order: InstructionOrder, live_lease: i64, found: &KeySnapsho
 
 /// Returns what is read, all at one revision.
 pub fn end_reads(order: InstructionOrder) -> (Vec<Key>, Vec<Prefix>) {
-    let keys = vec![Key::Store, Key::CurrentVersion, Key::RolloutRecord(order)];
-    let keys = [keys, vec![Key::Ended(order), Key::Halt(order), Key::Closing(order)]].concat();
     let hosts = vec![Prefix::Hosts, Prefix::Lives, Prefix::Announced, Prefix::Claimed];
-    (keys, [hosts, vec![Prefix::FailedOf(order), Prefix::ProgressOf(order)]].concat())
+    let of_rollout = vec![Prefix::Rollout(order), Prefix::ProgressOf(order)];
+    (vec![Key::Store, Key::CurrentVersion], [hosts, of_rollout].concat())
+}
+
+/// Returns a transaction that changes nothing. It is applied if the host still holds the mark `closing`, and nothing
+/// that was read has changed, as far as a comparison can see that.
+pub fn unchanged(order: InstructionOrder, live_lease: i64, found: &KeySnapshot) -> Transaction {
+    let mut transaction = Transaction::idempotent("ask whether the rollout has changed");
+    transaction.compares.push(Compare::Lease(Key::Closing(order), live_lease));
+    // The end of a timer deletes it.
+    let timers = found.entries.iter().filter_map(|(key, entry)| match Key::parse(key) {
+        Ok(key @ Key::SoakTimer(..)) => Some(Compare::Revision(key, entry.mod_revision)),
+        _ => None,
+    });
+    transaction.compares.extend(timers);
+    for key in [Key::Store, Key::CurrentVersion] {
+        let revision = found.revision_of(&key);
+        transaction.compares.push(Compare::Revision(key, revision));
+    }
+    let (_, ranges) = end_reads(order);
+    transaction.compares.extend(ranges.into_iter().map(|range| Compare::NoneNewer(range, found.revision)));
+    transaction
 }
 
 /// Returns what a host does that holds the mark `closing` of a rollout. `found` holds everything that was read.
@@ -101,16 +128,26 @@ pub fn end_task(order: InstructionOrder, found: &KeySnapshot, ended: &Ended) -> 
     let count = |wanted| results.values().filter(|result| **result == wanted).count();
     let failures = Failures::read(order, Budget::of_record(&record), found);
     let rollout = Instruction { order, version: record.version.clone() };
+    let is_halted = failures.halted().is_some();
+    let hosts = hosts_of(found);
+    let members = Members { record: &record, hosts: &hosts, results: &results };
+    let opening = StageOpening { at: ended.at, by: ended.by.clone() };
+    let stage = stage_task(order, &members, &opening, found);
     let (rules, _) = Rules::of_record(Ok(record), revision);
     let halts = halts(&rollout, (&rules, &failures), (ended.by.clone(), ended.at));
     if !halts.is_empty() {
         return EndTask::Halt(halts);
     }
+    match stage {
+        _ if is_halted => {}
+        StageTask::Commit(transaction) => return EndTask::Stage(transaction),
+        StageTask::Soak(stage, length) => return EndTask::Soak(stage, length),
+        StageTask::Nothing => {}
+    }
     let vanished = vanished(found);
     if !vanished.is_empty() {
         return EndTask::LookAfter(Holders::of_hosts(vanished));
     }
-    let is_halted = failures.halted().is_some();
     if is_halted || count(HostResult::Pending) > 0 || count(HostResult::Proven) == 0 {
         return EndTask::Wait;
     }
@@ -169,6 +206,7 @@ fn result_of(
     match (failed, progress) {
         // While it keeps its claims, its version can still fail.
         (None, _) if is_proven && !(is_live && is_claimed) => HostResult::Proven,
+        _ if entry(Key::Excused(order, host.clone())).is_some() => HostResult::Excused,
         (_, Some(ProgressState::GaveUp)) => HostResult::Failed,
         // It stopped working after its proof.
         (Some(_), Some(ProgressState::Proven)) => HostResult::Failed,

@@ -28,6 +28,15 @@ pub enum Obstacle {
         /// How many are tolerated.
         budget: u32,
     },
+    /// The stage of the host is not open.
+    StageClosed {
+        /// The stage.
+        stage: String,
+        /// The last one that is open.
+        open: String,
+        /// True if its hosts are through, and are observed.
+        soaks: bool,
+    },
     /// As many hosts are unavailable as the limit allows.
     Full {
         /// The limit.
@@ -61,6 +70,12 @@ impl fmt::Display for Obstacle {
             Self::Halted(why) => write!(f, "the rollout is halted: {why}"),
             Self::OverBudget { failed, budget } => {
                 write!(f, "the rollout is halted: {}", failures::over_budget(*failed, *budget))
+            }
+            Self::StageClosed { stage, open, soaks: true } => {
+                write!(f, "stage {stage} is not open: the hosts of stage {open} are observed first")
+            }
+            Self::StageClosed { stage, open, soaks: false } => {
+                write!(f, "stage {stage} is not open: not all hosts of stage {open} are proven")
             }
             Self::Full { limit, max: 0, .. } => write!(f, "the limit of {limit} is 0"),
             Self::Full { limit, max, used, holders } => {

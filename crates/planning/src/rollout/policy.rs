@@ -3,11 +3,11 @@
 use super::resolve::unusable;
 use crate::settings::{SettingsError, settings_error};
 use schema::limit::LimitBy;
-use schema::names::LimitValue;
-use schema::records::{LimitRule, LimitSize, OnHalt, RolloutPolicy};
+use schema::names::{LimitValue, StageName};
+use schema::records::{LimitRule, LimitSize, OnHalt, RolloutPolicy, StageRule};
 use schema::time::Span;
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -21,6 +21,19 @@ struct PolicyFile {
     #[serde(default)]
     on_halt: OnHalt,
     hold: Option<Span>,
+    #[serde(default)]
+    stage: Vec<StageTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StageTable {
+    name: StageName,
+    #[serde(default)]
+    select: BTreeMap<LimitBy, BTreeSet<LimitValue>>,
+    count: Option<u32>,
+    share: Option<LimitSize>,
+    soak: Option<Span>,
 }
 
 #[derive(Deserialize)]
@@ -33,6 +46,20 @@ struct LimitTable {
     keep_failed: Option<bool>,
 }
 
+fn stage_rule(table: StageTable) -> Result<StageRule, String> {
+    let StageTable { name, select, count, share, soak } = table;
+    let share = match share {
+        None => None,
+        Some(LimitSize::Percent(percent)) => Some(percent),
+        Some(LimitSize::Hosts(_)) => {
+            return Err(format!(
+                "the share of stage {name} is a percentage such as \"10%\"; count is a number"
+            ));
+        }
+    };
+    Ok(StageRule { name, select, count, share, soak })
+}
+
 /// Reads the text of a policy. `file` is its name, for messages.
 ///
 /// # Errors
@@ -40,10 +67,14 @@ struct LimitTable {
 pub fn read_policy(file: &str, text: &str) -> Result<RolloutPolicy, SettingsError> {
     let read: PolicyFile = toml::from_str(text).map_err(|error| settings_error(file, text, &error))?;
     let rule = |LimitTable { by, max, values, keep_failed }| LimitRule { by, max, values, keep_failed };
-    let PolicyFile { limit, lost_after, progress_deadline, failure_budget, charge_for, on_halt, hold } = read;
+    let stages = read.stage.into_iter().map(stage_rule).collect::<Result<_, String>>();
+    let stages = stages.map_err(|message| SettingsError { file: file.to_owned(), line: None, message })?;
+    let PolicyFile {
+        limit, lost_after, progress_deadline, failure_budget, charge_for, on_halt, hold, ..
+    } = read;
     let (limits, none) = (limit.into_iter().map(rule).collect(), RolloutPolicy::default());
     let policy = RolloutPolicy { limits, lost_after, progress_deadline, failure_budget, charge_for, ..none };
-    let policy = RolloutPolicy { on_halt, hold, ..policy };
+    let policy = RolloutPolicy { on_halt, hold, stages, ..policy };
     match unusable(&policy) {
         Some(message) => Err(SettingsError { file: file.to_owned(), line: None, message }),
         None => Ok(policy),

@@ -83,9 +83,9 @@ fn rules(order: InstructionOrder, found: &KeySnapshot) -> (Rules, Vec<ResolvedLi
     if let Some((record, revision)) = record_of(order, found) {
         let (rules, limits) = Rules::of_record(record, revision);
         // A halt is about the version.
-        return (rules.without_budget(), limits);
+        return (rules.without_version(), limits);
     }
-    let rules = |refused, times| Rules::Record { revision: 0, refused, times, budget: None, good: None };
+    let rules = |refused, times| Rules::only(0, refused, times);
     match numbers_of_policy(found) {
         Ok(numbers) => (rules(None, numbers.times), numbers.limits),
         Err(why) => (rules(Some(why), Times::USUAL), Vec::new()),

@@ -1,24 +1,29 @@
 //! Turns a policy into the record of a rollout: percentages become numbers.
 
+use super::opening::hosts_of;
 use super::rules::Times;
+use super::stages::{REST, resolve_stages};
 use schema::codec;
 use schema::instruction::Instruction;
-use schema::keys::Key;
+use schema::keys::{Key, Prefix};
 use schema::limit::LimitBy;
 use schema::names::{LimitValue, Version};
 use schema::order::InstructionOrder;
 use schema::records::{
     CHARGE_FOR, LOST_AFTER, LimitRule, LimitSize, OnHalt, PROGRESS_DEADLINE, RECORD_BYTES_MAX, ResolvedLimit,
-    RolloutPolicy, RolloutRecord, RosterEntry, Trigger,
+    RolloutPolicy, RolloutRecord, RosterEntry, STAGES_MAX, StageRule, Trigger,
 };
 use schema::snapshot::KeySnapshot;
 use schema::time::{EpochSeconds, Span};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// The ranges from which the record of a rollout follows: the roster, the hosts whose agents run, and the earlier
+/// rollouts.
+pub const RECORD_RANGES: [Prefix; 3] = [Prefix::Hosts, Prefix::Lives, Prefix::Rollouts];
+
 /// Returns the record of a rollout that begins now. `found` holds the keys of
-/// [`record_keys`](schema::writes::rollout::record_keys), the whole roster and the earlier rollouts, at one
-/// revision. A policy that cannot be used gives a record that lets no host start, and says why.
+/// [`record_keys`](schema::writes::rollout::record_keys) and the ranges of [`RECORD_RANGES`], at one revision. A policy that cannot be used gives a record that lets no host start, and says why.
 pub fn resolve(instruction: &Instruction, found: &KeySnapshot, at: EpochSeconds) -> RolloutRecord {
     let version = &instruction.version;
     let trigger = Trigger::find(found);
@@ -32,7 +37,7 @@ pub fn resolve(instruction: &Instruction, found: &KeySnapshot, at: EpochSeconds)
         let good = if rollback && has_worked(version, found) { Some(version.clone()) } else { good };
         RolloutRecord { refused, by, reason, good, rollback, ..RolloutRecord::new(version.clone(), at) }
     };
-    let PolicyNumbers { limits, times, budget, on_halt } = match numbers_of_policy(found) {
+    let PolicyNumbers { limits, stages, times, budget, on_halt } = match numbers_of_policy(found) {
         Ok(numbers) => numbers,
         Err(why) => return none(Some(why)),
     };
@@ -40,7 +45,10 @@ pub fn resolve(instruction: &Instruction, found: &KeySnapshot, at: EpochSeconds)
     // Nothing is rolled back twice.
     let on_halt = if rollback { OnHalt::Stop } else { on_halt };
     let record = RolloutRecord { limits, lost_after, progress_deadline, charge_for, hold, ..none(None) };
-    let record = RolloutRecord { budget, on_halt, ..record };
+    // The fleet goes back as fast as its limits allow.
+    let stages = if rollback { Vec::new() } else { stages };
+    let stages = resolve_stages(&stages, version, &hosts_of(found), found);
+    let record = RolloutRecord { budget, on_halt, stages, ..record };
     let bytes = codec::write(&record).len();
     if bytes > RECORD_BYTES_MAX {
         let why = format!(
@@ -81,6 +89,7 @@ fn has_worked(version: &Version, found: &KeySnapshot) -> bool {
 /// What a policy says, with numbers.
 pub(super) struct PolicyNumbers {
     pub(super) limits: Vec<ResolvedLimit>,
+    pub(super) stages: Vec<StageRule>,
     pub(super) times: Times,
     /// How many failed hosts are tolerated.
     pub(super) budget: Option<u32>,
@@ -115,8 +124,11 @@ pub(super) fn numbers_of_policy(found: &KeySnapshot) -> Result<PolicyNumbers, St
     };
     let count = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
     let budget = policy.failure_budget.map(|budget| budget.of(count));
-    Ok(PolicyNumbers { limits, times, budget, on_halt: policy.on_halt })
+    Ok(PolicyNumbers { limits, stages: policy.stages, times, budget, on_halt: policy.on_halt })
 }
+
+/// Largest number of hosts of each role that a stage chooses. The record names them.
+const CHOSEN_MAX: u32 = 100;
 
 /// Largest number of limits in a policy: a start has three operations for each.
 const LIMITS_MAX: usize = 16;
@@ -149,6 +161,9 @@ pub fn unusable(policy: &RolloutPolicy) -> Option<String> {
             "failure_budget needs a limit by fleet: it bounds how many hosts can fail at once".into(),
         );
     }
+    if let Some(why) = unusable_stages(policy) {
+        return Some(why);
+    }
     let charge_for = policy.charge_for.unwrap_or(CHARGE_FOR);
     if let Some(hold) = policy.hold.filter(|hold| *hold > charge_for) {
         return Some(format!("hold is {hold}; it must not be longer than charge_for, {charge_for}"));
@@ -170,6 +185,48 @@ pub fn unusable(policy: &RolloutPolicy) -> Option<String> {
                 let most = schema::limit::CLAIM_NUMBERS - 1;
                 return Some(format!("the limit by {} is {hosts}; the largest is {most}", rule.by));
             }
+        }
+    }
+    None
+}
+
+/// Returns why the stages of a policy cannot be used; `None` if they can.
+fn unusable_stages(policy: &RolloutPolicy) -> Option<String> {
+    let stages = &policy.stages;
+    if stages.len() > STAGES_MAX {
+        return Some(format!("the policy has {} stages; at most {STAGES_MAX} are allowed", stages.len()));
+    }
+    // Otherwise nothing stops a version that fails on the hosts of a stage.
+    if !stages.is_empty() && policy.failure_budget.is_none() {
+        return Some(
+            "a stage needs a failure_budget: it says how many hosts may fail before nothing goes on".into(),
+        );
+    }
+    let [shortest, longest] = TIMES;
+    for (number, stage) in stages.iter().enumerate() {
+        let name = &stage.name;
+        if name.as_str() == REST {
+            return Some(format!("a stage cannot be named {REST}: that is the stage of all other hosts"));
+        }
+        if stages[..number].iter().any(|other| other.name == *name) {
+            return Some(format!("the policy has two stages named {name}"));
+        }
+        if stage.select.contains_key(&LimitBy::Fleet) {
+            return Some(format!("stage {name} selects by fleet; without select it selects all hosts"));
+        }
+        if let Some((by, _)) = stage.select.iter().find(|(_, values)| values.is_empty()) {
+            return Some(format!("stage {name} selects no value of {by}"));
+        }
+        if stage.count.is_some() && stage.share.is_some() {
+            return Some(format!("stage {name} has a count and a share; it can have one of them"));
+        }
+        if stage.count.is_some_and(|count| !(1..=CHOSEN_MAX).contains(&count)) {
+            return Some(format!("the count of stage {name} must be from 1 to {CHOSEN_MAX}"));
+        }
+        if let Some(soak) = stage.soak.filter(|soak| !(shortest..=longest).contains(soak)) {
+            return Some(format!(
+                "the soak of stage {name} is {soak}; it must be from {shortest} to {longest}"
+            ));
         }
     }
     None

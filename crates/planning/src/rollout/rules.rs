@@ -6,7 +6,8 @@ use schema::keys::Key;
 use schema::names::Version;
 use schema::order::InstructionOrder;
 use schema::records::{
-    CHARGE_FOR, LOST_AFTER, OnHalt, PROGRESS_DEADLINE, ResolvedLimit, RolloutPolicy, RolloutRecord,
+    CHARGE_FOR, LOST_AFTER, OnHalt, PROGRESS_DEADLINE, ResolvedLimit, ResolvedStage, RolloutPolicy,
+    RolloutRecord,
 };
 use schema::snapshot::KeySnapshot;
 use schema::time::Span;
@@ -39,6 +40,7 @@ pub(super) enum Rules {
         times: Times,
         budget: Option<Budget>,
         good: Option<Version>,
+        stages: Vec<ResolvedStage>,
     },
 }
 
@@ -61,25 +63,35 @@ impl Rules {
                 let rolls_back = record.on_halt == OnHalt::RollBack;
                 let good = record.good.clone().filter(|good| rolls_back && *good != record.version);
                 let RolloutRecord {
-                    refused, limits, lost_after, progress_deadline, charge_for, hold, ..
+                    refused,
+                    limits,
+                    stages,
+                    lost_after,
+                    progress_deadline,
+                    charge_for,
+                    hold,
+                    ..
                 } = record;
                 let times = Times { lost_after, progress_deadline, charge_for, hold };
-                (Self::Record { revision, refused, times, budget, good }, limits)
+                (Self::Record { revision, refused, times, budget, good, stages }, limits)
             }
             Err(error) => {
                 let why = format!("the record of the rollout cannot be read: {error}");
                 let (refused, times) = (Some(why), Times::USUAL);
-                (Self::Record { revision, refused, times, budget: None, good: None }, Vec::new())
+                (Self::only(revision, refused, times), Vec::new())
             }
         }
     }
 
-    /// Returns the rules without the budget for failures.
-    pub(super) fn without_budget(self) -> Self {
+    /// Returns the rules of a record without budget and stages.
+    pub(super) fn only(revision: i64, refused: Option<String>, times: Times) -> Self {
+        Self::Record { revision, refused, times, budget: None, good: None, stages: Vec::new() }
+    }
+
+    /// Returns the rules without those that are about the version: the budget for failures, and the stages.
+    pub(super) fn without_version(self) -> Self {
         match self {
-            Self::Record { revision, refused, times, .. } => {
-                Self::Record { revision, refused, times, budget: None, good: None }
-            }
+            Self::Record { revision, refused, times, .. } => Self::only(revision, refused, times),
             other => other,
         }
     }

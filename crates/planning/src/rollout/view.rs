@@ -6,6 +6,7 @@ use super::halt::halts;
 use super::limits::{LimitView, PASSED_OVER_AFTER, limit_view, place};
 use super::obstacle::Obstacle;
 use super::rules::{Read, RecordTask, Rules, Times, governs, record_of};
+use super::stages::{StageView, stage_of};
 use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
@@ -87,6 +88,10 @@ pub struct RolloutView {
     failures: Failures,
     /// Why the host can be counted by no limit and matched by no freeze.
     unusable: Option<String>,
+    /// The stage of the host; `None` if the rollout has no stages.
+    stage: Option<StageView>,
+    /// True if some host looks whether the rollout has ended, and opens its stages.
+    is_looked_after: bool,
     limits: Vec<LimitView>,
 }
 
@@ -135,8 +140,18 @@ impl RolloutView {
             Rules::Record { budget, .. } => Failures::read(order, *budget, found),
             _ => Failures::default(),
         };
-        let view = Self::with_rules(host, (order, place(host, version)), (rules, &limits), found, now);
-        Self { failures, ..view }
+        let place = place(host, version);
+        let stage = match &rules {
+            Rules::Record { stages, .. } if !stages.is_empty() => {
+                let roster = roster_of(host, found).unwrap_or_default();
+                let number = stage_of(stages, host, &roster, place);
+                Some(StageView::read(order, stages, number, found))
+            }
+            _ => None,
+        };
+        let view = Self::with_rules(host, (order, place), (rules, &limits), found, now);
+        let is_looked_after = found.get(&Key::Closing(order)).is_some();
+        Self { failures, stage, is_looked_after, ..view }
     }
 
     /// Makes the view of a host to which these rules and limits apply.
@@ -164,6 +179,8 @@ impl RolloutView {
             rules,
             failures: Failures::default(),
             unusable,
+            stage: None,
+            is_looked_after: false,
             limits: Vec::new(),
         };
         let own = view.own.clone();
@@ -222,9 +239,19 @@ impl RolloutView {
         self.rules == Rules::NoRecord
     }
 
-    /// True if the host is far back in a queue, so that hardly any change lets it start.
+    /// True if the stage of the host is not open.
+    pub fn waits_for_stage(&self) -> bool {
+        matches!(self.stage, Some(StageView::Closed { .. }))
+    }
+
+    /// True if some host looks whether the rollout has ended, and opens its stages.
+    pub fn is_looked_after(&self) -> bool {
+        self.is_looked_after
+    }
+
+    /// True if the host is far back in a queue, or its stage is not open, so that hardly any change lets it start.
     pub fn is_far_back(&self) -> bool {
-        self.limits.iter().any(|view| view.ahead.len() >= HEADS)
+        self.waits_for_stage() || self.limits.iter().any(|view| view.ahead.len() >= HEADS)
     }
 
     /// Returns what the host takes when it starts, or what keeps it from starting. `held` is what it has.
@@ -266,7 +293,17 @@ impl RolloutView {
             limits: Vec::new(),
             heeds_halt: record_revision != 0,
             counted_at: budget.filter(|_| need.takes_claims()).map(|_| self.revision),
+            stage: None,
         };
+        // A host that is not available anyway waits for no stage.
+        match &self.stage {
+            Some(StageView::Closed { stage, open, soaks }) if need == Need::Claims => {
+                let (stage, open) = (stage.clone(), open.clone());
+                return Err(Obstacle::StageClosed { stage, open, soaks: *soaks });
+            }
+            Some(StageView::Open(key)) if need == Need::Claims => guard.stage.clone_from(key),
+            _ => {}
+        }
         if !need.takes_claims() {
             let claims = held.claims.as_ref().map(|_| held.held().to_vec());
             return Ok(Permit { need, guard, claims, times, counts_failure });

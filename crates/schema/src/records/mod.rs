@@ -14,6 +14,7 @@ mod requests;
 mod rollout;
 mod roster;
 mod service;
+mod stage;
 mod status;
 mod store;
 mod trigger;
@@ -44,6 +45,7 @@ pub use service::{
     Interfaces, RECORD_MAX_BYTES, RecordError, ServiceRecord, published_interfaces, read_interfaces,
     usable_addresses,
 };
+pub use stage::{Excuse, ResolvedStage, STAGES_MAX, StageOpening, StageRule};
 pub use status::{REASON_MAX_BYTES, StatusRecord};
 pub use store::{STORE_FORMAT, StoreIdentity};
 pub use trigger::Trigger;

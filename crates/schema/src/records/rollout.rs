@@ -2,6 +2,7 @@
 //! the same time.
 
 use super::limit_claim::{is_usual_lost_after, lost_after};
+use super::stage::{ResolvedStage, StageRule};
 use crate::limit::{Limit, LimitBy};
 use crate::names::{LimitValue, Version};
 use crate::time::{EpochSeconds, Span};
@@ -21,6 +22,9 @@ pub struct RolloutPolicy {
     /// [`LOST_AFTER`](super::LOST_AFTER).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_after: Option<Span>,
+    /// The stages, in order. The hosts that no stage selects come last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StageRule>,
     /// Time within which an attempt ends; without it, [`PROGRESS_DEADLINE`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress_deadline: Option<Span>,
@@ -177,6 +181,9 @@ pub struct RolloutRecord {
     /// The limits, with numbers.
     #[serde(default)]
     pub limits: Vec<ResolvedLimit>,
+    /// The stages, with the names of chosen hosts. The hosts that no stage selects come last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<ResolvedStage>,
     /// Why no host may start; `None` if hosts may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
@@ -258,6 +265,7 @@ impl RolloutRecord {
             version,
             at,
             limits: Vec::new(),
+            stages: Vec::new(),
             refused: None,
             lost_after: super::LOST_AFTER,
             progress_deadline: PROGRESS_DEADLINE,

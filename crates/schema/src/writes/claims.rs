@@ -79,12 +79,15 @@ pub struct RolloutGuard {
     /// The revision at which the failed hosts were counted: none may have been written since. `None` if
     /// they do not matter.
     pub counted_at: Option<i64>,
+    /// The key that says that the stage of the host is open, and its revision. `None` if the first stage is its
+    /// own, or no stage matters.
+    pub stage: Option<(Key, i64)>,
 }
 
 impl RolloutGuard {
     /// Adds the comparisons.
     pub(super) fn add_to(&self, transaction: &mut Transaction) {
-        let Self { order, record_revision, policy_revision, limits, heeds_halt, counted_at } = self;
+        let Self { order, record_revision, policy_revision, limits, heeds_halt, counted_at, stage } = self;
         transaction.compares.push(Compare::Revision(Key::RolloutRecord(*order), *record_revision));
         if *record_revision == 0 {
             transaction.compares.push(Compare::Revision(Key::RolloutPolicy, *policy_revision));
@@ -97,6 +100,9 @@ impl RolloutGuard {
             transaction.compares.push(Compare::NoneNewer(failed.clone(), *counted_at));
             transaction.read_ranges.push(failed);
         }
+        if let Some((key, revision)) = stage {
+            transaction.compares.push(Compare::Revision(key.clone(), *revision));
+        }
         for (limit, max) in limits {
             let (limit, from) = (limit.clone(), *max);
             transaction.compares.push(Compare::NoClaims { limit: limit.clone(), from, below: CLAIM_NUMBERS });
@@ -105,8 +111,9 @@ impl RolloutGuard {
     }
 
     /// Returns the keys from which [`Self::is_broken`] judges.
-    pub(super) fn keys(&self) -> [Key; 3] {
-        [Key::RolloutRecord(self.order), Key::RolloutPolicy, Key::Halt(self.order)]
+    pub(super) fn keys(&self) -> Vec<Key> {
+        let keys = vec![Key::RolloutRecord(self.order), Key::RolloutPolicy, Key::Halt(self.order)];
+        keys.into_iter().chain(self.stage.iter().map(|(key, _)| key.clone())).collect()
     }
 
     /// True if a comparison does not hold in what was found. `claims` are those that the host wants.
@@ -119,6 +126,9 @@ impl RolloutGuard {
         let record = found.revision_of(&Key::RolloutRecord(self.order));
         let policy = found.revision_of(&Key::RolloutPolicy);
         if record != self.record_revision || record == 0 && policy != self.policy_revision {
+            return true;
+        }
+        if self.stage.as_ref().is_some_and(|(key, revision)| found.revision_of(key) != *revision) {
             return true;
         }
         let is_newer = |(key, entry): (&String, &crate::snapshot::Entry)| {

@@ -12,6 +12,7 @@ pub mod operator;
 pub mod purpose;
 pub mod rollout;
 pub mod services;
+pub mod stage;
 
 use crate::codec;
 use crate::keys::{Key, StatusState};

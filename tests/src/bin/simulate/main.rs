@@ -33,9 +33,9 @@ fn main() -> ExitCode {
             let fleets: u64 = runs.iter().map(|run| run.fleets).sum();
             let mut sum = Summary::default();
             runs.iter().for_each(|run| sum += run.sum);
-            let Summary { hosts, revisions, starts, with_claims, lost, halts, ends, rollbacks } = sum;
+            let Summary { hosts, revisions, starts, with_claims, lost, halts, ends, rollbacks, stages } = sum;
             println!(
-                "{fleets} fleets from seed {first} in {:.0} s: {hosts} hosts, {starts} starts, {with_claims} of them with claims, {lost} hosts lost, {halts} rollouts halted, {ends} ended, {rollbacks} rolled back by hosts, {revisions} revisions checked",
+                "{fleets} fleets from seed {first} in {:.0} s: {hosts} hosts, {starts} starts, {with_claims} of them with claims, {lost} hosts lost, {halts} rollouts halted, {ends} ended, {stages} stages opened, {rollbacks} rolled back by hosts, {revisions} revisions checked",
                 begin.elapsed().as_secs_f64()
             );
             let reports: Vec<String> = runs.iter().filter_map(Run::report).collect();

@@ -17,7 +17,7 @@ fn two_hosts() -> Found {
 }
 
 impl Found {
-    fn live(&mut self, name: &str) -> &mut Self {
+    pub(super) fn live(&mut self, name: &str) -> &mut Self {
         let claim = LiveClaim {
             instance: Token::new("i").unwrap(),
             machine_id: "m".into(),
@@ -30,16 +30,16 @@ impl Found {
         self.put(&Key::Live(host(name)), &codec::write(&claim), 62)
     }
 
-    fn progress(&mut self, name: &str, state: ProgressState) -> &mut Self {
+    pub(super) fn progress(&mut self, name: &str, state: ProgressState) -> &mut Self {
         self.put(&Key::Progress(ORDER, host(name)), &codec::write(&HostProgress { state, at: AT }), 66)
     }
 
-    fn fails(&mut self, name: &str, kind: FailureKind, at: i64) -> &mut Self {
+    pub(super) fn fails(&mut self, name: &str, kind: FailureKind, at: i64) -> &mut Self {
         let failed = FailedHost { at: AT, kind, reason: "it broke".into(), healed: false };
         self.put(&Key::Failed(ORDER, host(name)), &codec::write(&failed), at)
     }
 
-    fn claimed(&mut self, name: &str, lost: bool) -> &mut Self {
+    pub(super) fn claimed(&mut self, name: &str, lost: bool) -> &mut Self {
         let claim = HeldClaim { limit: web(), number: 0, keep_failed: true };
         let none = HostClaims::none(Token::new("i").unwrap(), ORDER, AT);
         let claims = HostClaims { claims: vec![claim], lost, ..none };
@@ -57,7 +57,7 @@ impl Found {
         self
     }
 
-    fn end_task(&self) -> EndTask {
+    pub(super) fn end_task(&self) -> EndTask {
         end_task(ORDER, &self.0, &Ended { at: AT, by: "web0".into() })
     }
 }
@@ -133,6 +133,7 @@ fn a_rollout_ends_when_every_host_is_through_and_few_failed() {
             EndTask::LookAfter(_) => "look after",
             EndTask::Halt(_) => "halt",
             EndTask::End(_) => "end",
+            EndTask::Stage(_) | EndTask::Soak(..) => "stage",
         };
         assert_eq!(task, expected, "{name}");
     };

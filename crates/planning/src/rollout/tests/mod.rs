@@ -1,6 +1,7 @@
 mod end;
 mod failures;
 mod purpose;
+mod stages;
 
 use super::*;
 use proptest::prelude::*;

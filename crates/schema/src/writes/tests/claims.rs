@@ -68,6 +68,7 @@ pub(super) fn start(store: &Store, number: u32, max: u32) -> Option<StartGuard> 
             limits: vec![(web(), max)],
             heeds_halt: true,
             counted_at: None,
+            stage: None,
         }),
     })
 }

@@ -1,0 +1,82 @@
+//! The stages of a rollout: which hosts update first, and how long they are observed before the next ones start.
+
+use crate::limit::LimitBy;
+use crate::names::{HostName, LimitValue, StageName};
+use crate::time::{EpochSeconds, Span};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Largest number of stages in a policy.
+pub const STAGES_MAX: usize = 16;
+
+/// A stage of a rollout. A host belongs to the first stage that selects it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageRule {
+    /// The name of the stage, unique in its policy.
+    pub name: StageName,
+    /// Which hosts it selects: those that have one of the values in each of these. All hosts if it is empty.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub select: BTreeMap<LimitBy, BTreeSet<LimitValue>>,
+    /// How many of the selected hosts of each role belong to the stage. They are chosen when the record of the
+    /// rollout is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u32>,
+    /// Which part of the selected hosts belongs to the stage, in percent. Other hosts for each version.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "percent")]
+    pub share: Option<u32>,
+    /// How long all hosts up to this stage must have been proven before the next stage opens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub soak: Option<Span>,
+}
+
+/// Reads and writes `"10%"`.
+mod percent {
+    use crate::records::LimitSize;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(share: &Option<u32>, serializer: S) -> Result<S::Ok, S::Error> {
+        share.map(LimitSize::Percent).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+        match LimitSize::deserialize(deserializer)? {
+            LimitSize::Percent(percent) => Ok(Some(percent)),
+            LimitSize::Hosts(_) => {
+                Err(serde::de::Error::custom("a share is a percentage such as \"10%\"; count is a number"))
+            }
+        }
+    }
+}
+
+/// A stage of one rollout.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResolvedStage {
+    /// What the policy says.
+    #[serde(flatten)]
+    pub rule: StageRule,
+    /// The hosts that were chosen, if the rule has a `count`. Each of them must be proven before the next stage
+    /// opens.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub hosts: BTreeSet<HostName>,
+}
+
+/// `/orchestrate/rollouts/<id>/opened/<stage>` and `…/soak/<stage>`: a stage was opened, or the hosts up to it are
+/// observed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageOpening {
+    /// Since when.
+    pub at: EpochSeconds,
+    /// The host that wrote it.
+    pub by: String,
+}
+
+/// `/orchestrate/rollouts/<id>/excused/<host>`: the rollout does not wait for a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Excuse {
+    /// Since when.
+    pub at: EpochSeconds,
+    /// Who excused it.
+    pub by: String,
+    /// Why, for people.
+    pub reason: String,
+}

@@ -1,0 +1,175 @@
+//! The laws about stages (R2 and R6), checked against what machines did: no host starts before its stage is open, and
+//! a stage opens only when the hosts before it have the version, and kept it for the time of the soak.
+
+use crate::machine::Machine;
+use crate::store::{Change, Store};
+use crate::violation::{Violation, broken};
+use planning::rollout::{place, stage_of};
+use schema::codec;
+use schema::keys::{Key, Prefix};
+use schema::names::{HostName, Version};
+use schema::order::InstructionOrder;
+use schema::records::{
+    FailedHost, HostClaims, HostProgress, LiveClaim, ProgressState, RolloutRecord, RosterEntry,
+};
+use schema::time::Span;
+use std::collections::BTreeMap;
+
+/// How much earlier a lease can end than its time says, in milliseconds.
+const LEASE_SLACK: u64 = 1_500;
+
+/// What the laws about stages know.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct StageLaws {
+    /// When a host last failed, or a soak began, in each rollout.
+    last_news: BTreeMap<InstructionOrder, u64>,
+    /// Number of stages that were opened.
+    pub(crate) opened: u64,
+}
+
+/// True if the host waits for its stage, by what the store says.
+pub(crate) fn is_closed(store: &Store, host: &HostName, order: InstructionOrder, version: &Version) -> bool {
+    let has = |key: Key| store.entry(&key.to_string()).is_some();
+    let Some((record, _)) = record_of(store, order) else { return false };
+    let roster = store.entry(&Key::Host(host.clone()).to_string());
+    let roster: RosterEntry = roster.and_then(|entry| codec::read(&entry.value).ok()).unwrap_or_default();
+    let stage = stage_of(&record.stages, host, &roster, place(host, version));
+    let is_open = stage == 0 || has(Key::StageOpened(order, stage)) || has(Key::Ended(order));
+    // A further attempt in the same rollout: the host is not available.
+    !is_open && !has(Key::Progress(order, host.clone()))
+}
+
+fn record_of(store: &Store, order: InstructionOrder) -> Option<(RolloutRecord, i64)> {
+    let entry = store.entry(&Key::RolloutRecord(order).to_string())?;
+    Some((codec::read(&entry.value).ok()?, entry.create_revision))
+}
+
+impl StageLaws {
+    /// The store went back.
+    pub(crate) fn restored(&mut self) {
+        self.last_news.clear();
+    }
+
+    /// Takes over changes of one revision.
+    pub(crate) fn note(
+        &mut self,
+        changes: &[Change],
+        (store, machines): (&Store, &[Machine]),
+        now: u64,
+    ) -> Result<(), Violation> {
+        let written = |change: &Change| change.entry.as_ref().and_then(|_| Key::parse(&change.key).ok());
+        let keys: Vec<Key> = changes.iter().filter_map(written).collect();
+        for key in &keys {
+            match key {
+                Key::StageOpened(order, stage) => {
+                    self.opened += 1;
+                    self.check_opening((*order, *stage), &keys, (store, machines), now)?;
+                }
+                Key::Soak(order, stage) => {
+                    check_members((*order, *stage), (store, machines))?;
+                    self.last_news.insert(*order, now);
+                }
+                Key::Failed(order, _) => drop(self.last_news.insert(*order, now)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_opening(
+        &self,
+        (order, opened): (InstructionOrder, u32),
+        keys: &[Key],
+        (store, machines): (&Store, &[Machine]),
+        now: u64,
+    ) -> Result<(), Violation> {
+        let before = opened - 1;
+        let is_next = before == 0 || store.entry(&Key::StageOpened(order, before).to_string()).is_some();
+        if !is_next || store.entry(&Key::Halt(order).to_string()).is_some() {
+            return broken("R6", format!("stage {opened} opens before {before}, or in a halted rollout"));
+        }
+        let (members, soak) = check_members((order, before), (store, machines))?;
+        // The stages that one transaction opens besides are empty.
+        let is_first = before == 0 || !keys.contains(&Key::StageOpened(order, before));
+        if !is_first && members > 0 {
+            return broken("R6", format!("stage {opened} opens together with {before}, which has hosts"));
+        }
+        let quiet = self.last_news.get(&order).map_or(u64::MAX, |at| now - at);
+        match soak.filter(|_| members > 0) {
+            Some(soak) if quiet.saturating_add(LEASE_SLACK) < soak.0.as_millis() as u64 => {
+                broken("R6", format!("stage {opened} opens {quiet} ms after news; the soak takes {soak}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// R6: all hosts up to a stage are through. Returns how many hosts the stage has, and its soak.
+fn check_members(
+    (order, before): (InstructionOrder, u32),
+    (store, machines): (&Store, &[Machine]),
+) -> Result<(u32, Option<Span>), Violation> {
+    let Some((record, written_at)) = record_of(store, order) else {
+        return broken("R6", "a stage is through, and its rollout has no record");
+    };
+    let mut members = 0;
+    let mut proven = 0;
+    for (key, entry) in store.list(&Prefix::Hosts).entries {
+        let roster: RosterEntry = codec::read(&entry.value).unwrap_or_default();
+        let Ok(Key::Host(host)) = Key::parse(&key) else { continue };
+        if entry.create_revision >= written_at || roster.decommissioned.is_some() {
+            continue;
+        }
+        let stage = stage_of(&record.stages, &host, &roster, place(&host, &record.version));
+        let has = |key: Key| store.entry(&key.to_string()).is_some();
+        if stage > before || has(Key::Excused(order, host.clone())) {
+            continue;
+        }
+        let is_chosen = stage == before && record.stages[stage as usize].hosts.contains(&host);
+        let has_version = has_version(&host, (order, &record.version), (store, machines));
+        members += u32::from(stage == before);
+        proven += u32::from(stage == before && has_version);
+        if !has_version && (is_chosen || !has_failed_or_is_absent(&host, order, store)) {
+            return broken("R6", format!("stage {before} is through, and {host} of stage {stage} is not"));
+        }
+    }
+    if members > 0 && proven == 0 {
+        return broken("R6", format!("stage {before} is through, and none of its hosts has the version"));
+    }
+    let soak = record.stages[before as usize].rule.soak;
+    Ok((members, soak))
+}
+
+/// True if the host has the version, or had it when its agent ran last.
+fn has_version(
+    host: &HostName,
+    (order, version): (InstructionOrder, &Version),
+    (store, machines): (&Store, &[Machine]),
+) -> bool {
+    let live = store.entry(&Key::Live(host.clone()).to_string());
+    let live = live.and_then(|entry| codec::read::<LiveClaim>(&entry.value).ok());
+    let is_of = |machine: &Machine| {
+        machine.host == *host && machine.disk.instance == live.as_ref().map(|live| live.instance.clone())
+    };
+    // The store does not know yet that a machine was installed again.
+    let is_live = live.is_some() && machines.iter().any(is_of);
+    let progress = store.entry(&Key::Progress(order, host.clone()).to_string());
+    let progress = progress.and_then(|entry| codec::read::<HostProgress>(&entry.value).ok());
+    let was_proven = progress.is_some_and(|progress| progress.state == ProgressState::Proven);
+    let has = |machine: &Machine| machine.host == *host && machine.truth.proven.as_ref() == Some(version);
+    machines.iter().any(has) || !is_live && was_proven
+}
+
+/// True if a host failed, or does not run and never started. Nobody waits for it then.
+fn has_failed_or_is_absent(host: &HostName, order: InstructionOrder, store: &Store) -> bool {
+    let entry = |key: Key| store.entry(&key.to_string()).map(|entry| entry.value);
+    let failed =
+        entry(Key::Failed(order, host.clone())).and_then(|value| codec::read::<FailedHost>(&value).ok());
+    let progress = entry(Key::Progress(order, host.clone()));
+    let progress = progress.and_then(|value| codec::read::<HostProgress>(&value).ok());
+    let gave_up = progress.is_some_and(|progress| progress.state == ProgressState::GaveUp);
+    let claims = entry(Key::Claimed(host.clone())).and_then(|value| codec::read::<HostClaims>(&value).ok());
+    let is_held = claims.is_some_and(|claims| claims.is_for_update() && !claims.lost);
+    let is_live = entry(Key::Live(host.clone())).is_some();
+    failed.is_some_and(|failed| !failed.healed) || gave_up || !is_live && !is_held
+}
