@@ -14,7 +14,7 @@ use schema::snapshot::KeySnapshot;
 use schema::transaction::Transaction;
 use schema::writes::Fence;
 use schema::writes::rollout::begin_closing;
-use schema::writes::stage::begin_soak;
+use schema::writes::stage::time_soak;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -32,6 +32,8 @@ pub(crate) struct WantedEnd {
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval at which it reads everything, though nothing says so: no comparison sees that a key is gone.
 const READ_INTERVAL: Duration = Duration::from_secs(30);
+/// Delay after a change of the stages, which often needs another one.
+const NEXT_CHANGE: Duration = Duration::from_secs(1);
 /// How many times as long as a read takes it waits before the next one: the more hosts, the longer.
 const READ_PAUSE: u32 = 20;
 /// Mean interval at which the others try to get the mark.
@@ -98,11 +100,14 @@ impl RolloutEndTask {
             EndTask::Wait => {
                 self.read = Some((found, begun + READ_INTERVAL.max(pause)));
             }
-            EndTask::Stage(transaction) => self.change_stage(*fence, transaction).await?,
+            EndTask::Stage(transaction) => {
+                self.change_stage(*fence, transaction).await?;
+                return Ok(Some(NEXT_CHANGE));
+            }
             EndTask::Soak(stage, length) => {
                 let timer = self.session.grant_lease(length.0.as_secs().cast_signed(), deadline).await?;
                 let opening = StageOpening { at: ended.at, by: ended.by };
-                self.change_stage(*fence, begin_soak((*order, stage), timer, &opening, &found)).await?;
+                self.change_stage(*fence, time_soak((*order, stage), timer, &opening, &found)).await?;
             }
             EndTask::LookAfter(holders) => {
                 look_after(&self.session, &self.host, &holders, *fence).await?;

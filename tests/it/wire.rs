@@ -10,7 +10,7 @@ use schema::keys::Key;
 use schema::records::{
     DropStaleRequest, Ended, Event, Excuse, FailedHost, Freeze, Halt, HostClaims, HostProgress, LimitClaim,
     LiveClaim, LostMark, Maintenance, Report, RetryRequest, RolloutPolicy, RolloutRecord, RosterEntry,
-    ServiceRecord, StageOpening, StatusRecord, StoreIdentity, Trigger,
+    ServiceRecord, Soak, StageOpening, StatusRecord, StoreIdentity, Trigger,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -50,7 +50,7 @@ fn rewrite(key: &str, value: &str) -> (&'static str, String) {
         Key::Closing(_) => ("closing", value.to_owned()),
         Key::Ended(_) => ("ended", again::<Ended>(value)),
         Key::StageOpened(..) => ("opened", again::<StageOpening>(value)),
-        Key::Soak(..) => ("soak", again::<StageOpening>(value)),
+        Key::Soak(..) => ("soak", again::<Soak>(value)),
         Key::SoakTimer(..) => ("soaking", value.to_owned()),
         Key::Excused(..) => ("excused", again::<Excuse>(value)),
         Key::Progress(..) => ("progress", again::<HostProgress>(value)),

@@ -11,7 +11,7 @@ use schema::order::InstructionOrder;
 use schema::records::{Ended, StageOpening};
 use schema::transaction::Transaction;
 use schema::writes::rollout::begin_closing;
-use schema::writes::stage::begin_soak;
+use schema::writes::stage::time_soak;
 
 impl Agent {
     fn looks_for(&self) -> Option<EndSearch> {
@@ -128,7 +128,7 @@ impl Agent {
             }
             (EndWait::GrantsSoak(stage, found), Answer::Granted(timer)) => {
                 let opening = StageOpening { at: world.wall(), by: self.state.host.to_string() };
-                self.change_for_end(world, begin_soak((order, stage), timer, &opening, &found));
+                self.change_for_end(world, time_soak((order, stage), timer, &opening, &found));
             }
             (EndWait::GrantsTimer(host, found), Answer::Granted(timer)) => {
                 let by = (self.state.host.to_string(), world.wall());

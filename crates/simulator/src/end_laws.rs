@@ -3,6 +3,7 @@
 
 use crate::laws::Writer;
 use crate::machine::Machine;
+use crate::stage_laws::record_of;
 use crate::store::{Change, Store};
 use crate::violation::{Violation, broken};
 use schema::codec;
@@ -27,11 +28,6 @@ pub(crate) struct EndLaws {
     pub(crate) ends: u64,
     /// Number of rollbacks by hosts.
     pub(crate) rollbacks: u64,
-}
-
-fn record_of(store: &Store, order: InstructionOrder) -> Option<(RolloutRecord, i64)> {
-    let entry = store.entry(&Key::RolloutRecord(order).to_string())?;
-    Some((codec::read(&entry.value).ok()?, entry.create_revision))
 }
 
 impl EndLaws {

@@ -20,6 +20,7 @@ mod limit_laws;
 mod machine;
 mod mirroring;
 mod mutation;
+mod policies;
 mod rollouts;
 mod scenario;
 mod stage_laws;

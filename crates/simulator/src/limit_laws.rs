@@ -3,7 +3,7 @@
 
 use crate::budget_laws::{BudgetLaws, StartUnderBudget};
 use crate::machine::Machine;
-use crate::stage_laws::is_closed;
+use crate::stage_laws::{is_closed, record_of};
 use crate::store::{Change, Store};
 use crate::violation::{Violation, broken};
 use schema::codec;
@@ -105,16 +105,15 @@ impl LimitLaws {
     /// Notes what the store says before a start is committed.
     pub(crate) fn expect_start(&mut self, store: &Store, machine: &Machine) {
         let host = &machine.host;
-        let found =
-            store.read(&[Key::Store, Key::CurrentVersion, Key::RolloutPolicy, Key::Host(host.clone())]);
+        let keys = [Key::Store, Key::CurrentVersion, Key::RolloutPolicy, Key::Host(host.clone())];
+        let found = store.read(&keys);
         let epoch = Epoch::read(found.get(&Key::Store)).unwrap_or_default();
         let instruction = epoch.instruction(found.get(&Key::CurrentVersion)).ok().flatten();
         let Some(Instruction { order, version }) = instruction else { return };
         let is_closed = is_closed(store, host, order, &version);
-        let roster = found.get(&Key::Host(host.clone())).and_then(|e| codec::read(&e.value).ok());
-        let roster: RosterEntry = roster.unwrap_or_default();
-        let record = store.entry(&Key::RolloutRecord(order).to_string());
-        let record = record.and_then(|e| codec::read::<RolloutRecord>(&e.value).ok());
+        let roster = found.get(&Key::Host(host.clone()));
+        let roster: RosterEntry = roster.and_then(|e| codec::read(&e.value).ok()).unwrap_or_default();
+        let record = record_of(store, order).map(|(record, _)| record);
         let policy = found.get(&Key::RolloutPolicy);
         let governs = policy.is_some_and(|entry| {
             let policy = codec::read::<RolloutPolicy>(&entry.value);

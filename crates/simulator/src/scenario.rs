@@ -278,20 +278,18 @@ impl Scenario {
     /// Versions are rolled out in stages.
     fn add_stages(&mut self, rng: &mut fastrand::Rng) {
         let begin = rng.u64(MINUTE..2 * MINUTE);
-        let policy = Incident::SetStages(rng.u32(1..5), rng.u32(0..3), rng.u64(..));
-        self.incidents.push((begin, policy));
+        self.incidents.push((begin, Incident::SetStages(rng.u32(1..5), rng.u32(0..3), rng.u64(..))));
         self.versions.push((version(self.versions.len() + 1), Quality::Good));
         for _ in 0..rng.u32(1..3) {
-            let number = rng.usize(0..self.versions.len());
-            self.incidents.push((rng.u64(begin..self.heals_at), Incident::Trigger(number)));
+            let trigger = Incident::Trigger(rng.usize(0..self.versions.len()));
+            self.incidents.push((rng.u64(begin..self.heals_at), trigger));
         }
-        let host = rng.usize(0..self.hosts);
-        match rng.u32(0..4) {
-            0 => self.incidents.push((rng.u64(begin..self.heals_at), Incident::Excuse(host))),
-            1 => self.incidents.push((rng.u64(begin..self.heals_at), Incident::ChangeLeader)),
-            2 => self.incidents.push((rng.u64(begin..self.heals_at), Incident::Resume)),
-            _ => {}
-        }
+        let other = match rng.u32(0..3) {
+            0 => Incident::Excuse(rng.usize(0..self.hosts)),
+            1 => Incident::ChangeLeader,
+            _ => Incident::Resume,
+        };
+        self.incidents.push((rng.u64(begin..self.heals_at), other));
     }
 
     /// A version that fails on every host is triggered under a failure budget, and mostly another one later.

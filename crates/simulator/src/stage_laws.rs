@@ -39,7 +39,8 @@ pub(crate) fn is_closed(store: &Store, host: &HostName, order: InstructionOrder,
     !is_open && !has(Key::Progress(order, host.clone()))
 }
 
-fn record_of(store: &Store, order: InstructionOrder) -> Option<(RolloutRecord, i64)> {
+/// Returns the record of a rollout, and the revision at which it was written.
+pub(crate) fn record_of(store: &Store, order: InstructionOrder) -> Option<(RolloutRecord, i64)> {
     let entry = store.entry(&Key::RolloutRecord(order).to_string())?;
     Some((codec::read(&entry.value).ok()?, entry.create_revision))
 }
@@ -65,7 +66,7 @@ impl StageLaws {
                     self.opened += 1;
                     self.check_opening((*order, *stage), &keys, (store, machines), now)?;
                 }
-                Key::Soak(order, stage) => {
+                Key::Soak(order, stage) if !keys.contains(&Key::SoakTimer(*order, *stage)) => {
                     check_members((*order, *stage), (store, machines))?;
                     self.last_news.insert(*order, now);
                 }
@@ -112,6 +113,9 @@ fn check_members(
     let Some((record, written_at)) = record_of(store, order) else {
         return broken("R6", "a stage is through, and its rollout has no record");
     };
+    let Some(stage_before) = record.stages.get(before as usize) else {
+        return broken("R6", "a stage opens that the rollout does not have");
+    };
     let mut members = 0;
     let mut proven = 0;
     for (key, entry) in store.list(&Prefix::Hosts).entries {
@@ -125,7 +129,7 @@ fn check_members(
         if stage > before || has(Key::Excused(order, host.clone())) {
             continue;
         }
-        let is_chosen = stage == before && record.stages[stage as usize].hosts.contains(&host);
+        let is_chosen = stage == before && stage_before.hosts.contains(&host);
         let has_version = has_version(&host, (order, &record.version), (store, machines));
         members += u32::from(stage == before);
         proven += u32::from(stage == before && has_version);
@@ -136,8 +140,7 @@ fn check_members(
     if members > 0 && proven == 0 {
         return broken("R6", format!("stage {before} is through, and none of its hosts has the version"));
     }
-    let soak = record.stages[before as usize].rule.soak;
-    Ok((members, soak))
+    Ok((members, stage_before.rule.soak))
 }
 
 /// True if the host has the version, or had it when its agent ran last.

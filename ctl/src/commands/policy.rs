@@ -6,10 +6,12 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use anyhow::Context;
 use clap::Subcommand;
-use planning::rollout::read_policy;
+use planning::rollout::{REST, read_policy};
 use schema::codec;
 use schema::keys::{Key, Prefix};
-use schema::records::{CHARGE_FOR, LOST_AFTER, LimitRule, OnHalt, PROGRESS_DEADLINE, RolloutPolicy};
+use schema::records::{
+    CHARGE_FOR, LOST_AFTER, LimitRule, OnHalt, PROGRESS_DEADLINE, RolloutPolicy, StageRule,
+};
 use schema::writes::rollout::set_policy;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -97,6 +99,7 @@ async fn set(file: &Path, store: &Store<'_>, output: &mut Output) -> Result<Exit
 fn json_of(policy: &RolloutPolicy) -> Value {
     json!({
         "limits": policy.limits,
+        "stages": policy.stages,
         "lost_after": policy.lost_after.unwrap_or(LOST_AFTER),
         "progress_deadline": policy.progress_deadline.unwrap_or(PROGRESS_DEADLINE),
         "failure_budget": policy.failure_budget,
@@ -104,6 +107,21 @@ fn json_of(policy: &RolloutPolicy) -> Value {
         "on_halt": policy.on_halt,
         "hold": policy.hold,
     })
+}
+
+fn stage_row(stage: &StageRule) -> [String; 4] {
+    let hosts = match (stage.count, stage.share) {
+        (Some(count), _) => format!("{count} of each role"),
+        (None, Some(share)) => format!("{share}%"),
+        (None, None) => "all".to_owned(),
+    };
+    let of = stage.select.iter().map(|(by, values)| {
+        let values: Vec<&str> = values.iter().map(|value| value.as_str()).collect();
+        format!("{by} {}", values.join(", "))
+    });
+    let of: Vec<String> = of.collect();
+    let of = if of.is_empty() { "the fleet".to_owned() } else { of.join(" and ") };
+    [stage.name.to_string(), hosts, of, stage.soak.map_or_else(|| "none".to_owned(), |soak| soak.to_string())]
 }
 
 fn answer(policy: &RolloutPolicy, json: &mut Value, output: &mut Output) {
@@ -121,6 +139,11 @@ fn answer(policy: &RolloutPolicy, json: &mut Value, output: &mut Output) {
         [rule.by.to_string(), rule.max.to_string(), values.join(" "), keeps.to_owned()]
     };
     output.table(["LIMIT BY", "MAX", "VALUES", "KEEP FAILED"], policy.limits.iter().map(row));
+    if !policy.stages.is_empty() {
+        output.line("");
+        output.table(["STAGE", "HOSTS", "OF", "SOAK"], policy.stages.iter().map(stage_row));
+        output::note(&format!("the other hosts come last, as stage {REST}"));
+    }
     let lost_after = policy.lost_after.unwrap_or(LOST_AFTER);
     let deadline = policy.progress_deadline.unwrap_or(PROGRESS_DEADLINE);
     output::note(&format!(

@@ -1,7 +1,7 @@
-//! `rollout pause`, `rollout resume` and `rollout rollback`, and what is known of the present rollout.
+//! `rollout pause`, `rollout resume` and the other verbs of `rollout`, and what is known of the present rollout.
 
 use super::context::Store;
-use super::{freezes, rollback};
+use super::{freezes, rollback, rollout_status};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
 use clap::Subcommand;
@@ -30,6 +30,16 @@ pub(crate) enum RolloutVerb {
     },
     /// End the pause, and the halt of a rollout in which too many hosts failed
     Resume,
+    /// Print how far the rollout of the desired version is: 0 it ended, 1 it goes on, 3 it is held
+    Status,
+    /// Do not wait for this host: another one takes its place if a stage chose it
+    Excuse {
+        /// The host
+        host: String,
+        /// Reason, for others to read
+        #[arg(long)]
+        reason: String,
+    },
     /// Make the fleet go back to the last version that worked
     Rollback {
         /// Go back to this version
@@ -50,6 +60,8 @@ pub(super) async fn rollout(
     match verb {
         RolloutVerb::Pause { reason } => pause(reason, store, output).await,
         RolloutVerb::Resume => resume_updates(store, output).await,
+        RolloutVerb::Status => rollout_status::status(store, output).await,
+        RolloutVerb::Excuse { host, reason } => rollout_status::excuse(&host, &reason, store, output).await,
         RolloutVerb::Rollback { to, reason } => {
             rollback::roll_back(to.as_deref(), &reason, store, output).await
         }

@@ -3,6 +3,7 @@
 mod failures;
 mod purposes;
 mod rollback;
+mod stages;
 mod vanished;
 
 use serde_json::Value;

@@ -11,15 +11,15 @@ mod opening;
 mod policy;
 mod purpose;
 mod resolve;
+mod results;
 mod rules;
 mod stages;
+mod summary;
 #[cfg(test)]
 mod tests;
 mod view;
 
-pub use end::{
-    ClosingTask, EndTask, HostResult, closing_reads, closing_task, end_reads, end_task, results, unchanged,
-};
+pub use end::{ClosingTask, EndTask, closing_reads, closing_task, end_reads, end_task, unchanged};
 pub use failures::failed_hosts;
 pub use holders::{HolderTask, Holders, mark};
 pub use limits::{LimitView, place};
@@ -28,6 +28,8 @@ pub use opening::{hosts_of, record_without};
 pub use policy::read_policy;
 pub use purpose::{ClaimAnswer, ClaimRequest, limit_reads, rollout_reads, store_reads, view_for_claims};
 pub use resolve::{RECORD_RANGES, good_version, resolve, unusable};
+pub use results::{HostResult, results};
 pub use rules::{RecordTask, Times, governs};
 pub use stages::{REST, open_stage, stage_name, stage_of};
+pub use summary::{RolloutSummary, StageState, StageSummary, summary};
 pub use view::{Need, Permit, RolloutView, first_reads, second_reads};

@@ -1,18 +1,18 @@
 //! Opens the stages of a rollout, one after the other. A stage opens when every host of the stages before it is
 //! proven or settled otherwise, and stayed so for the time of the soak.
 
-use super::end::HostResult;
 use super::limits::place;
+use super::results::HostResult;
 use super::stages::{open_stage, replacement, stage_of};
 use schema::codec;
 use schema::keys::Key;
 use schema::names::HostName;
 use schema::order::InstructionOrder;
-use schema::records::{RolloutRecord, RosterEntry, StageOpening};
+use schema::records::{RolloutRecord, RosterEntry, Soak, StageOpening};
 use schema::snapshot::KeySnapshot;
 use schema::time::Span;
 use schema::transaction::Transaction;
-use schema::writes::stage::{choose_hosts, end_soak, open_stages};
+use schema::writes::stage::{begin_soak, choose_hosts, end_soak, open_stages};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is to be done about the stages.
@@ -22,7 +22,7 @@ pub(super) enum StageTask {
     Nothing,
     /// This is written.
     Commit(Transaction),
-    /// The hosts up to this stage are observed for so long.
+    /// The timer of this stage is started: its hosts are observed for so long.
     Soak(u32, Span),
 }
 
@@ -41,12 +41,15 @@ impl Members<'_> {
         stage_of(&self.record.stages, host, roster, place(host, &self.record.version))
     }
 
-    /// Returns the hosts of a stage that count, and what became of them.
-    pub(super) fn of_stage(&self, number: u32) -> impl Iterator<Item = (&HostName, HostResult)> {
-        let counts = move |(host, result): &(&HostName, &HostResult)| {
-            **result != HostResult::Excused && self.stage_of(host) == number
-        };
-        self.results.iter().filter(counts).map(|(host, result)| (host, *result))
+    /// Returns the hosts of a stage, and what became of them.
+    pub(super) fn all_of_stage(&self, number: u32) -> impl Iterator<Item = (&HostName, HostResult)> {
+        let of_stage = self.results.iter().filter(move |(host, _)| self.stage_of(host) == number);
+        of_stage.map(|(host, result)| (host, *result))
+    }
+
+    /// Returns the hosts of a stage that nobody excused, and what became of them.
+    fn of_stage(&self, number: u32) -> impl Iterator<Item = (&HostName, HostResult)> {
+        self.all_of_stage(number).filter(|(_, result)| *result != HostResult::Excused)
     }
 
     fn chosen(&self, number: u32) -> &BTreeSet<HostName> {
@@ -129,6 +132,10 @@ pub fn record_without(
     record
 }
 
+fn is_timed(soak: &[u8]) -> bool {
+    codec::read::<Soak>(soak).is_ok_and(|soak| soak.timed)
+}
+
 /// Returns what is to be done about the stages of a rollout.
 pub(super) fn stage_task(
     order: InstructionOrder,
@@ -158,8 +165,11 @@ pub(super) fn stage_task(
         })
     };
     match (length, soak) {
-        (Some(length), None) => StageTask::Soak(open, length),
-        (Some(length), Some(soak)) if has_failed_since(soak.mod_revision) => StageTask::Soak(open, length),
+        (Some(_), None) => StageTask::Commit(begin_soak((order, open), opening, found)),
+        (Some(_), Some(soak)) if has_failed_since(soak.create_revision) => {
+            StageTask::Commit(end_soak((order, open), found))
+        }
+        (Some(length), Some(soak)) if !is_timed(&soak.value) => StageTask::Soak(open, length),
         (Some(_), Some(_)) if found.get(&Key::SoakTimer(order, open)).is_some() => StageTask::Nothing,
         _ => {
             let to = (open + 1..rest).find(|number| !is_empty(*number)).unwrap_or(rest);

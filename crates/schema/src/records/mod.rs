@@ -5,6 +5,7 @@ mod event;
 mod failed;
 mod freeze;
 mod limit_claim;
+mod limit_size;
 mod live;
 mod machine;
 mod maintenance;
@@ -27,6 +28,7 @@ pub use limit_claim::{
     HeldClaim, HostClaims, LOST_AFTER, LimitClaim, LostMark, PURPOSES_MAX, Purpose, REBOOTS_MAX,
     SCRIPT_INSTANCE, Ticket,
 };
+pub use limit_size::LimitSize;
 pub use live::{Driver, LiveClaim};
 pub use machine::{CERTIFICATE_WARNING, MachineInfo, certificate_warning};
 pub use maintenance::{Maintenance, MaintenanceEntry, MaintenanceMode};
@@ -37,15 +39,15 @@ pub use report::{
 };
 pub use requests::{DropStaleRequest, RetryRequest};
 pub use rollout::{
-    CHARGE_FOR, LimitRule, LimitSize, OnHalt, PROGRESS_DEADLINE, RECORD_BYTES_MAX, ResolvedLimit,
-    RolloutPolicy, RolloutRecord,
+    CHARGE_FOR, LimitRule, OnHalt, PROGRESS_DEADLINE, RECORD_BYTES_MAX, ResolvedLimit, RolloutPolicy,
+    RolloutRecord,
 };
 pub use roster::RosterEntry;
 pub use service::{
     Interfaces, RECORD_MAX_BYTES, RecordError, ServiceRecord, published_interfaces, read_interfaces,
     usable_addresses,
 };
-pub use stage::{Excuse, ResolvedStage, STAGES_MAX, StageOpening, StageRule};
+pub use stage::{Excuse, ResolvedStage, STAGES_MAX, Soak, StageOpening, StageRule};
 pub use status::{REASON_MAX_BYTES, StatusRecord};
 pub use store::{STORE_FORMAT, StoreIdentity};
 pub use trigger::Trigger;

@@ -31,7 +31,7 @@ pub struct StageRule {
 
 /// Reads and writes `"10%"`.
 mod percent {
-    use crate::records::LimitSize;
+    use super::super::limit_size::LimitSize;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     pub(super) fn serialize<S: Serializer>(share: &Option<u32>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -60,14 +60,26 @@ pub struct ResolvedStage {
     pub hosts: BTreeSet<HostName>,
 }
 
-/// `/orchestrate/rollouts/<id>/opened/<stage>` and `…/soak/<stage>`: a stage was opened, or the hosts up to it are
-/// observed.
+/// `/orchestrate/rollouts/<id>/opened/<stage>`: a stage was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageOpening {
     /// Since when.
     pub at: EpochSeconds,
     /// The host that wrote it.
     pub by: String,
+}
+
+/// `/orchestrate/rollouts/<id>/soak/<stage>`: all hosts up to a stage are through, and are observed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Soak {
+    /// Since when.
+    pub at: EpochSeconds,
+    /// The host that wrote it.
+    pub by: String,
+    /// True if the timer was started. It is started afterwards: a lease begins when it is granted, and the write that
+    /// uses it can arrive much later.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub timed: bool,
 }
 
 /// `/orchestrate/rollouts/<id>/excused/<host>`: the rollout does not wait for a host.

@@ -5,7 +5,7 @@ use crate::codec;
 use crate::keys::{Key, Prefix};
 use crate::names::HostName;
 use crate::order::InstructionOrder;
-use crate::records::{Excuse, RolloutRecord, StageOpening};
+use crate::records::{Excuse, RolloutRecord, Soak, StageOpening};
 use crate::snapshot::KeySnapshot;
 use crate::transaction::{Compare, Transaction};
 use std::ops::RangeInclusive;
@@ -42,16 +42,29 @@ pub fn open_stages(
     transaction
 }
 
-/// Returns the transaction that begins to observe the hosts up to a stage, or begins again. `timer` is a lease of
-/// the time that it takes.
+/// Returns the transaction that begins to observe the hosts up to a stage.
 pub fn begin_soak(
+    (order, stage): (InstructionOrder, u32),
+    opening: &StageOpening,
+    found: &KeySnapshot,
+) -> Transaction {
+    let mut transaction = of_stage("observe the hosts before the next stage opens", (order, stage), found);
+    let soak = Soak { at: opening.at, by: opening.by.clone(), timed: false };
+    transaction.put(Key::Soak(order, stage), codec::write(&soak), 0);
+    transaction
+}
+
+/// Returns the transaction that starts the timer of a soak that has begun. `timer` is a lease of the time that it
+/// takes.
+pub fn time_soak(
     (order, stage): (InstructionOrder, u32),
     timer: i64,
     opening: &StageOpening,
     found: &KeySnapshot,
 ) -> Transaction {
-    let mut transaction = of_stage("observe the hosts before the next stage opens", (order, stage), found);
-    transaction.put(Key::Soak(order, stage), codec::write(opening), 0);
+    let mut transaction = of_stage("start the timer of the stage", (order, stage), found);
+    let soak = Soak { at: opening.at, by: opening.by.clone(), timed: true };
+    transaction.put(Key::Soak(order, stage), codec::write(&soak), 0);
     transaction.put(Key::SoakTimer(order, stage), opening.by.as_str(), timer);
     transaction
 }

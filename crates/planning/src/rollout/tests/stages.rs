@@ -1,7 +1,7 @@
 //! Stages: which hosts they choose, when they open, and what keeps them closed.
 
 use super::*;
-use schema::records::{Excuse, FailureKind, ProgressState, StageOpening};
+use schema::records::{Excuse, FailureKind, ProgressState, Soak, StageOpening};
 
 const AT: EpochSeconds = EpochSeconds(1);
 
@@ -26,6 +26,10 @@ impl Found {
 
     fn opening(&mut self, key: &Key, at: i64) -> &mut Self {
         self.put(key, &codec::write(&StageOpening { at: AT, by: "web0".into() }), at)
+    }
+
+    fn soak(&mut self, timed: bool, at: i64) -> &mut Self {
+        self.put(&Key::Soak(ORDER, 0), &codec::write(&Soak { at: AT, by: "web0".into(), timed }), at)
     }
 
     fn excused(&mut self, name: &str) -> &mut Self {
@@ -120,8 +124,10 @@ fn a_stage_opens_when_the_hosts_before_it_are_proven_for_the_time_of_the_soak() 
     assert_eq!(found.number(&other, 0), refused);
     assert_eq!(found.task(), "wait");
     found.proven(&canary);
+    assert_eq!(found.task(), "soak/0");
+    found.soak(false, 75);
     assert_eq!(found.task(), "soak 0 for 1m");
-    found.opening(&Key::Soak(ORDER, 0), 75).put(&Key::SoakTimer(ORDER, 0), "web0", 75);
+    found.soak(true, 76).put(&Key::SoakTimer(ORDER, 0), "web0", 75);
     assert_eq!(found.task(), "wait");
     let observed = Err("stage rest is not open: the hosts of stage canary are observed first".to_owned());
     assert_eq!(found.number(&other, 0), observed);
@@ -142,7 +148,7 @@ fn what_happens_before_a_stage_opens() {
         assert_eq!(found.task(), expected, "{name}");
     };
     let soaks = |found: &mut Found, canary: &str| {
-        found.proven(canary).opening(&Key::Soak(ORDER, 0), 75);
+        found.proven(canary).soak(true, 75);
     };
     check("the canary gave up", &|f, c, _| drop(f.progress(c, ProgressState::GaveUp).record()), "wait");
     check(
@@ -156,7 +162,7 @@ fn what_happens_before_a_stage_opens() {
             soaks(f, c);
             f.fails(o, FailureKind::Attempt, 80);
         },
-        "soak 0 for 1m",
+        "soak/0 soaking/0",
     );
     check(
         "a host failed before the soak",

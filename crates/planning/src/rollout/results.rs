@@ -1,0 +1,91 @@
+//! What became of the hosts of a rollout.
+
+use super::failures::failed_hosts;
+use schema::codec;
+use schema::keys::Key;
+use schema::names::HostName;
+use schema::order::InstructionOrder;
+use schema::records::{FailedHost, FailureKind, HostProgress, ProgressState, RolloutRecord, RosterEntry};
+use schema::snapshot::KeySnapshot;
+use schema::writes::claims::FoundClaims;
+use std::collections::BTreeMap;
+
+/// What became of a host in a rollout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostResult {
+    /// It has the version.
+    Proven,
+    /// It failed and does not try again by itself, or it vanished in its update.
+    Failed,
+    /// Its agent does not run, and it did not start.
+    Absent,
+    /// It does not have the version, and an operator said that nobody waits for it.
+    Excused,
+    /// It waits for its turn, or is being updated.
+    Pending,
+}
+
+/// Returns what became of the hosts of a rollout: those that were on the roster when its record was written. A host
+/// that joined later counts when it is proven.
+pub fn results(
+    order: InstructionOrder,
+    record: &RolloutRecord,
+    found: &KeySnapshot,
+) -> BTreeMap<HostName, HostResult> {
+    let written_at = found.get(&Key::RolloutRecord(order)).map_or(i64::MAX, |entry| entry.create_revision);
+    let failed: BTreeMap<HostName, Option<FailedHost>> = failed_hosts(order, 0, found).collect();
+    let hosts = found.entries.iter().filter_map(|(key, entry)| match Key::parse(key) {
+        Ok(Key::Host(host)) => {
+            let roster = codec::read::<RosterEntry>(&entry.value);
+            let is_member = roster.map_or(true, |roster| roster.decommissioned.is_none());
+            is_member.then_some((host, entry.create_revision <= written_at))
+        }
+        _ => None,
+    });
+    let results = hosts.map(|(host, is_early)| {
+        let result = result_of(&host, (order, record), failed.get(&host), found);
+        (host, result, is_early)
+    });
+    let counts =
+        |(host, result, is_early)| (is_early || result == HostResult::Proven).then_some((host, result));
+    results.filter_map(counts).collect()
+}
+
+/// Returns what became of one host. `failed` is its failure, if it failed and is not healed.
+fn result_of(
+    host: &HostName,
+    (order, record): (InstructionOrder, &RolloutRecord),
+    failed: Option<&Option<FailedHost>>,
+    found: &KeySnapshot,
+) -> HostResult {
+    let entry = |key| found.get(&key);
+    let progress = entry(Key::Progress(order, host.clone()));
+    // A value that cannot be read says at least that the host started.
+    let started = || ProgressState::Started;
+    let progress = progress.map(|entry| {
+        codec::read::<HostProgress>(&entry.value).map_or_else(|_| started(), |progress| progress.state)
+    });
+    let is_live = entry(Key::Live(host.clone())).is_some();
+    let announced = entry(Key::Announced(host.clone()));
+    let announced = announced.and_then(|entry| codec::read_version(&entry.value).ok());
+    let is_proven =
+        announced.as_ref() == Some(&record.version) || !is_live && progress == Some(ProgressState::Proven);
+    // A lost host keeps those claims that count failed hosts.
+    let claims = FoundClaims::read(host, found).claims;
+    let is_claimed = claims.is_some_and(|claims| claims.is_for_update() && !claims.lost);
+    let is_lost = |failed: &FailedHost| failed.kind == FailureKind::Lost;
+    match (failed, progress) {
+        // While it keeps its claims, its version can still fail.
+        (None, _) if is_proven && !(is_live && is_claimed) => HostResult::Proven,
+        _ if entry(Key::Excused(order, host.clone())).is_some() => HostResult::Excused,
+        (_, Some(ProgressState::GaveUp)) => HostResult::Failed,
+        // It stopped working after its proof.
+        (Some(_), Some(ProgressState::Proven)) => HostResult::Failed,
+        (Some(Some(failed)), _) if is_lost(failed) && !is_live && !is_claimed => HostResult::Failed,
+        // It was not available before, so it holds no claim by which others would notice that it vanished.
+        (_, Some(ProgressState::Started)) if !is_live && !is_claimed => HostResult::Failed,
+        // A host without an agent is listed as long as it reports.
+        (None, None) if !is_live && !is_claimed && announced.is_none() => HostResult::Absent,
+        _ => HostResult::Pending,
+    }
+}

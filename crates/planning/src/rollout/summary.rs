@@ -1,0 +1,103 @@
+//! How far a rollout is, stage by stage.
+
+use super::opening::{Members, hosts_of};
+use super::results::{HostResult, results};
+use super::stages::{open_stage, stage_name};
+use schema::codec;
+use schema::keys::Key;
+use schema::names::HostName;
+use schema::order::InstructionOrder;
+use schema::records::{HostProgress, ProgressState, RolloutRecord};
+use schema::snapshot::KeySnapshot;
+use serde::Serialize;
+
+/// How far the hosts of a stage are.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct StageSummary {
+    /// The name of the stage.
+    pub name: String,
+    /// Whether its hosts may start, and whether they are observed before the next stage opens.
+    pub state: StageState,
+    /// Number of its hosts.
+    pub hosts: usize,
+    /// Those that have the version.
+    pub proven: usize,
+    /// Those that are being updated.
+    pub running: usize,
+    /// Those that failed or were lost.
+    pub failed: usize,
+    /// Those that have not started.
+    pub waiting: usize,
+    /// Those that have not started, and whose agents do not run.
+    pub absent: usize,
+    /// Those that an operator excused.
+    pub excused: usize,
+}
+
+/// Whether the hosts of a stage may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StageState {
+    /// They may not: an earlier stage comes first.
+    #[default]
+    Closed,
+    /// They may.
+    Open,
+    /// They may, and all of them are through: they are observed before the next stage opens.
+    Soaking,
+}
+
+/// How far a rollout is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RolloutSummary {
+    /// The stages, in order.
+    pub stages: Vec<StageSummary>,
+    /// The hosts for which the next stage waits, or the end of the rollout if all stages are open.
+    pub waits_for: Vec<HostName>,
+}
+
+/// Returns how far a rollout is. `found` holds everything that [`end_reads`](super::end_reads) names.
+pub fn summary(order: InstructionOrder, record: &RolloutRecord, found: &KeySnapshot) -> RolloutSummary {
+    let (results, hosts) = (results(order, record, found), hosts_of(found));
+    let members = Members { record, hosts: &hosts, results: &results };
+    let has_ended = found.get(&Key::Ended(order)).is_some();
+    let rest = u32::try_from(record.stages.len()).unwrap_or(u32::MAX);
+    let open = if has_ended { rest } else { open_stage(order, &record.stages, found) };
+    let stages = (0..=rest).map(|number| {
+        let soaks = number == open && found.get(&Key::Soak(order, number)).is_some();
+        let state = match number <= open {
+            true if soaks => StageState::Soaking,
+            true => StageState::Open,
+            false => StageState::Closed,
+        };
+        let name = stage_name(&record.stages, number).to_owned();
+        let mut stage = StageSummary { name, state, ..StageSummary::default() };
+        for (host, result) in members.all_of_stage(number) {
+            stage.hosts += 1;
+            *match result {
+                HostResult::Proven => &mut stage.proven,
+                HostResult::Failed => &mut stage.failed,
+                HostResult::Absent => &mut stage.absent,
+                HostResult::Excused => &mut stage.excused,
+                HostResult::Pending if has_started(host, order, found) => &mut stage.running,
+                HostResult::Pending => &mut stage.waiting,
+            } += 1;
+        }
+        stage
+    });
+    let pending = |(host, result): (&HostName, &HostResult)| {
+        (*result == HostResult::Pending && !has_ended).then(|| host.clone())
+    };
+    let waits_for = match open == rest {
+        true => results.iter().filter_map(pending).collect(),
+        false => members.unsettled(open).map(|(host, _)| host.clone()).collect(),
+    };
+    RolloutSummary { stages: stages.collect(), waits_for }
+}
+
+fn has_started(host: &HostName, order: InstructionOrder, found: &KeySnapshot) -> bool {
+    let progress = found.get(&Key::Progress(order, host.clone()));
+    progress.is_some_and(|entry| {
+        codec::read::<HostProgress>(&entry.value).map_or(true, |known| known.state == ProgressState::Started)
+    })
+}

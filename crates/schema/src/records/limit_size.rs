@@ -1,0 +1,62 @@
+//! A number of hosts, or a part of them.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+
+/// A number of hosts, or a percentage of the hosts with the same value. It is written `3` or `"25%"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitSize {
+    /// A number of hosts; 0 lets none update.
+    Hosts(u32),
+    /// A percentage from 0 to 100, rounded down. At least one host, unless it is 0.
+    Percent(u32),
+}
+
+impl LimitSize {
+    /// Returns the number of hosts, of so many.
+    pub fn of(self, hosts: u32) -> u32 {
+        match self {
+            Self::Hosts(number) => number,
+            Self::Percent(0) => 0,
+            Self::Percent(percent) => (u64::from(hosts) * u64::from(percent) / 100).max(1) as u32,
+        }
+    }
+}
+
+impl fmt::Display for LimitSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hosts(number) => write!(f, "{number}"),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+impl Serialize for LimitSize {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Hosts(number) => serializer.serialize_u32(*number),
+            Self::Percent(_) => serializer.collect_str(self),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for LimitSize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a number of hosts or a percentage such as \"25%\"")]
+        enum Either {
+            Number(u32),
+            Text(String),
+        }
+        let text = match Either::deserialize(deserializer)? {
+            Either::Number(number) => return Ok(Self::Hosts(number)),
+            Either::Text(text) => text,
+        };
+        let percent = text.strip_suffix('%').and_then(|number| number.parse().ok());
+        percent.filter(|percent| *percent <= 100).map(Self::Percent).ok_or_else(|| {
+            let shown = crate::names::quoted(&text);
+            serde::de::Error::custom(format!("{shown} is not a percentage from \"0%\" to \"100%\""))
+        })
+    }
+}

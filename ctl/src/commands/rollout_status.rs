@@ -1,0 +1,203 @@
+//! `rollout status` and `rollout excuse`: how far the rollout of the desired version is, and which host it does not wait
+//! for.
+
+use super::context::{Store, host_of, now};
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Output, rfc3339};
+use planning::rollout::{
+    StageState, StageSummary, end_reads, governs, hosts_of, record_without, stage_name, summary,
+};
+use schema::codec;
+use schema::freeze::FreezeScope;
+use schema::frozen::FrozenBy;
+use schema::instruction::Instruction;
+use schema::keys::{Key, Prefix};
+use schema::records::{Ended, Excuse, Halt, RolloutRecord};
+use schema::snapshot::KeySnapshot;
+use schema::writes::stage;
+use serde_json::json;
+
+/// The rollout of the desired version.
+struct Rollout {
+    instruction: Instruction,
+    record: RolloutRecord,
+    /// Everything that was read, at one revision.
+    found: KeySnapshot,
+}
+
+/// Reads the rollout of the desired version.
+async fn read(store: &Store<'_>) -> Result<Rollout, Failure> {
+    let (session, deadline) = (&store.session, store.deadline);
+    let keys = [Key::Store, Key::CurrentVersion, Key::RolloutPolicy];
+    let mut found = session.read_all(&keys, &[], None, deadline).await?;
+    let instruction =
+        Instruction::find(&found).ok_or_else(|| Failure::refused("the fleet has no desired version"))?;
+    let order = instruction.order;
+    let (keys, mut ranges) = end_reads(order);
+    ranges.push(Prefix::Freezes);
+    let more = session.read_all(&keys, &ranges, Some(found.revision), deadline).await?;
+    found.entries.extend(more.entries);
+    let Some(record) = found.get(&Key::RolloutRecord(order)) else {
+        let version = &instruction.version;
+        return Err(Failure::refused(match governs(order, &found) {
+            true => format!("the record of the rollout of {version} is not written yet; repeat the command"),
+            false => format!("no rollout policy governs {version}; `orchestrate status` shows the hosts"),
+        }));
+    };
+    let record = codec::read(&record.value)
+        .map_err(|error| Failure::cannot_tell(format!("{}: {error}", Key::RolloutRecord(order))))?;
+    Ok(Rollout { instruction, record, found })
+}
+
+/// What keeps a rollout as a whole from going on, or how it goes on.
+enum State {
+    Ended,
+    /// Why nothing starts.
+    Held(&'static str, String),
+    GoesOn,
+}
+
+impl Rollout {
+    fn state(&self) -> State {
+        let order = self.instruction.order;
+        if self.found.get(&Key::Ended(order)).is_some_and(|e| codec::read::<Ended>(&e.value).is_ok()) {
+            return State::Ended;
+        }
+        if let Some(why) = &self.record.refused {
+            return State::Held("refused", why.clone());
+        }
+        if let Some(halt) = self.found.get(&Key::Halt(order)) {
+            let why =
+                codec::read::<Halt>(&halt.value).map_or_else(|error| error.to_string(), |halt| halt.why);
+            return State::Held(
+                "halted",
+                format!("the rollout is halted: {why}; `orchestrate rollout resume`"),
+            );
+        }
+        let for_all = |frozen: &FrozenBy| matches!(frozen.scope, FreezeScope::Fleet | FreezeScope::Pause);
+        match FrozenBy::all(&self.found).find(for_all) {
+            Some(frozen) => State::Held("frozen", frozen.to_string()),
+            None => State::GoesOn,
+        }
+    }
+}
+
+/// Number of hosts that a line names.
+const HOSTS_NAMED: usize = 10;
+
+/// Prints how far the rollout is.
+pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let rollout = read(store).await?;
+    let Rollout { instruction, record, found } = &rollout;
+    let summary = summary(instruction.order, record, found);
+    let (word, why, exit) = match rollout.state() {
+        State::Ended => ("ended", None, Exit::Yes),
+        State::Held(word, why) => (word, Some(why), Exit::Refused),
+        State::GoesOn => ("goes on", None, Exit::No),
+    };
+    let by = record.by.as_deref();
+    let answer = json!({
+        "version": instruction.version,
+        "rollout": instruction.order.to_string(),
+        "by": by,
+        "reason": record.reason,
+        "at": rfc3339(record.at),
+        "good": record.good,
+        "rollback": record.rollback,
+        "state": word.replace(' ', "_"),
+        "why": why,
+        "stages": summary.stages,
+        "waits_for": summary.waits_for,
+        "revision": found.revision,
+    });
+    output.answer(&answer, |_| {});
+    if output.is_json() {
+        return Ok(exit);
+    }
+    let by = by.map(|by| format!(", triggered by {by}")).unwrap_or_default();
+    let reason = record.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    output.line(&format!("{}{by}{reason}", instruction.version));
+    let row = |(number, stage): (usize, &StageSummary)| {
+        let soak = record.stages.get(number).and_then(|stage| stage.rule.soak);
+        let state = match (stage.state, soak) {
+            (StageState::Closed, _) => "closed".to_owned(),
+            (StageState::Soaking, Some(soak)) => format!("observed for {soak}"),
+            (StageState::Open | StageState::Soaking, _) => "open".to_owned(),
+        };
+        let counts = [stage.hosts, stage.proven, stage.running, stage.failed, stage.waiting, stage.absent];
+        let [hosts, proven, running, failed, waiting, absent] = counts.map(|count| count.to_string());
+        [
+            stage.name.clone(),
+            state,
+            hosts,
+            proven,
+            running,
+            failed,
+            waiting,
+            absent,
+            stage.excused.to_string(),
+        ]
+    };
+    let header = ["STAGE", "STATE", "HOSTS", "PROVEN", "RUNNING", "FAILED", "WAITING", "OFF", "EXCUSED"];
+    output.table(header, summary.stages.iter().enumerate().map(row));
+    match (why, exit) {
+        (Some(why), _) => output.line(&why),
+        (None, Exit::Yes) => output.line("the rollout has ended"),
+        _ => {}
+    }
+    let hosts: Vec<&str> = summary.waits_for.iter().take(HOSTS_NAMED).map(|host| host.as_str()).collect();
+    let more = summary.waits_for.len() - hosts.len();
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    if !hosts.is_empty() {
+        output.line(&format!("it waits for {}{more}; `orchestrate why HOST` says more", hosts.join(" ")));
+    }
+    Ok(exit)
+}
+
+/// Writes that the rollout does not wait for a host. If a stage chose the host, another one takes its place.
+pub(super) async fn excuse(
+    host: &str,
+    reason: &str,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let host = host_of(host)?;
+    let Rollout { instruction, record, found } = read(store).await?;
+    let order = instruction.order;
+    let hosts = hosts_of(&found);
+    if !hosts.contains_key(&host) {
+        return Err(Failure::no(format!("host {host} is not on the roster")));
+    }
+    if found.get(&Key::Ended(order)).is_some() {
+        return Err(Failure::refused("the rollout has ended; nothing was changed"));
+    }
+    if found.get(&Key::Excused(order, host.clone())).is_some() {
+        output::note(&format!("host {host} is excused already; nothing was written"));
+        output.answer(&json!({ "host": host, "changed": false, "revision": found.revision }), |_| {});
+        return Ok(Exit::Yes);
+    }
+    let without = record_without(&host, &record, &hosts, &found);
+    let act = store.act("rollout excuse", Some(reason)).await?;
+    let excuse = Excuse { at: now(), by: act.user.clone(), reason: reason.to_owned() };
+    let transaction = stage::excuse((&host, order), (&excuse, &without), &found, &act);
+    let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
+    if !committed.applied {
+        return Err(Failure::cannot_tell(
+            "the rollout changed during the command; nothing was written, repeat the command",
+        ));
+    }
+    output::note(&format!("the rollout of {} does not wait for {host}", instruction.version));
+    let mut replaced = Vec::new();
+    for (number, (stage, before)) in without.stages.iter().zip(&record.stages).enumerate() {
+        for other in stage.hosts.difference(&before.hosts) {
+            let stage = stage_name(&without.stages, u32::try_from(number).unwrap_or(u32::MAX));
+            output::note(&format!("stage {stage}: {other} takes its place"));
+            replaced.push(other.clone());
+        }
+    }
+    let answer = json!({
+        "host": host, "changed": true, "replaced_by": replaced, "revision": committed.revision,
+    });
+    output.answer(&answer, |_| {});
+    Ok(Exit::Yes)
+}
