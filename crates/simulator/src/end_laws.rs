@@ -11,8 +11,7 @@ use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
 use schema::records::{
-    FailedHost, FailureKind, HostClaims, HostProgress, LiveClaim, OnHalt, ProgressState, RolloutRecord,
-    RosterEntry,
+    FailedHost, FailureKind, HostClaims, HostProgress, LiveClaim, OnHalt, ProgressState, RosterEntry,
 };
 use schema::snapshot::Entry;
 use std::collections::BTreeSet;

@@ -12,9 +12,7 @@ use schema::keys::{Key, Prefix, StatusState};
 use schema::limit::Limit;
 use schema::names::{HostName, StatusType};
 use schema::order::InstructionOrder;
-use schema::records::{
-    FailedHost, HostClaims, LimitClaim, RolloutPolicy, RolloutRecord, RosterEntry, StoreIdentity,
-};
+use schema::records::{FailedHost, HostClaims, LimitClaim, RolloutPolicy, RosterEntry, StoreIdentity};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Time within which a host that goes on with its update has taken its claims again, in milliseconds.

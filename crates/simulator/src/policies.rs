@@ -43,7 +43,7 @@ pub(crate) fn policy_of(seed: u64) -> RolloutPolicy {
 }
 
 /// Makes other numbers of a seed.
-const STAGES: u64 = 0x53_5441_4745;
+const STAGES: u64 = 0x0053_5441_4745;
 
 /// Returns some stages.
 pub(crate) fn stages_of(rng: &mut fastrand::Rng) -> Vec<StageRule> {

@@ -138,7 +138,7 @@ const MINUTE: u64 = 60_000;
 
 /// Makes other numbers of a seed.
 const ROSTER: u64 = 0x524f_5354_4552;
-const STAGES: u64 = 0x53_5441_4745_53;
+const STAGES: u64 = 0x5354_4147_4553;
 
 impl Scenario {
     /// Returns the scenario of a seed.
