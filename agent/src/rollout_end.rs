@@ -51,6 +51,9 @@ pub(crate) struct RolloutEndTask {
     known: Option<WantedEnd>,
     /// When it is followed again.
     again_at: Instant,
+    /// True while this host holds the mark. It goes on looking then, though it has no wish of its own: nobody else
+    /// looks.
+    holds: bool,
     /// What was read last while this host held the mark, and when to read everything again.
     read: Option<(KeySnapshot, Instant)>,
 }
@@ -63,7 +66,16 @@ impl RolloutEndTask {
         wanted: watch::Receiver<Option<WantedEnd>>,
     ) -> (Self, watch::Receiver<Option<InstructionOrder>>) {
         let (sender, receiver) = watch::channel(None);
-        let task = Self { session, host, wanted, sender, known: None, again_at: Instant::now(), read: None };
+        let task = Self {
+            session,
+            host,
+            wanted,
+            sender,
+            known: None,
+            again_at: Instant::now(),
+            holds: false,
+            read: None,
+        };
         (task, receiver)
     }
 
@@ -79,7 +91,9 @@ impl RolloutEndTask {
         self.read = None;
         let found = self.session.read_keys(&closing_reads(*order), deadline).await?;
         let later = ASK_INTERVAL.mul_f64(0.5 + jitter());
-        match closing_task(*order, fence.live_lease, &found) {
+        let task = closing_task(*order, fence.live_lease, &found);
+        self.holds = task == ClosingTask::Look;
+        match task {
             ClosingTask::Stop => return Ok(self.stop(*order)),
             ClosingTask::Wait => return Ok(Some(later)),
             ClosingTask::Begin => {
@@ -90,6 +104,7 @@ impl RolloutEndTask {
             }
             ClosingTask::Look => {}
         }
+        self.holds = true;
         let (keys, ranges) = end_reads(*order);
         let begun = Instant::now();
         let found = self.session.read_all(&keys, &ranges, None, deadline).await?;
@@ -131,7 +146,8 @@ impl RolloutEndTask {
         Ok(())
     }
 
-    fn stop(&self, order: InstructionOrder) -> Option<Duration> {
+    fn stop(&mut self, order: InstructionOrder) -> Option<Duration> {
+        self.holds = false;
         self.sender.send_replace(Some(order));
         None
     }
@@ -146,6 +162,7 @@ impl Reconcile for RolloutEndTask {
 
     async fn pass(&mut self, _wake: Wake<()>) -> Option<Instant> {
         let wanted = self.wanted.borrow_and_update().clone();
+        let wanted = wanted.or_else(|| self.known.clone().filter(|_| self.holds));
         if wanted == self.known && Instant::now() < self.again_at {
             return wanted.map(|_| self.again_at);
         }

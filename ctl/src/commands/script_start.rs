@@ -8,16 +8,18 @@ use super::record::write_record;
 use crate::exit::Failure;
 use crate::output;
 use etcd_session::StoreError;
-use planning::rollout::{HolderTask, Holders, Need, RolloutView, mark};
+use planning::rollout::{EndTask, HolderTask, Holders, Need, RolloutView, end_reads, end_task, mark};
 use schema::instruction::{Epoch, Instruction};
 use schema::keys::Key;
 use schema::names::{HostName, Token};
-use schema::records::{HostClaims, Purpose, SCRIPT_INSTANCE};
+use schema::order::InstructionOrder;
+use schema::records::{Ended, HostClaims, Purpose, SCRIPT_INSTANCE, StageOpening};
 use schema::snapshot::KeySnapshot;
 use schema::time::{BootMillis, Span};
 use schema::writes::claims::FoundClaims;
 use schema::writes::host::StartGuard;
 use schema::writes::one_shot::OneShot;
+use schema::writes::stage::time_soak;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -66,6 +68,11 @@ pub(super) async fn claim(
         let permit = match view.permit(&held, need, BootMillis(0)) {
             Ok(permit) => permit,
             Err(obstacle) => {
+                // Agents open the stages, if there are any.
+                let opens = view.waits_for_stage() && !view.is_looked_after();
+                if opens && open_stages(host, order, store).await? {
+                    continue;
+                }
                 // The answer does not depend on it.
                 if let Some(holders) = view.holders()
                     && let Err(error) = look_after(host, holders, store).await
@@ -99,6 +106,27 @@ pub(super) async fn claim(
         held_back = "other hosts start at the same time".into();
     }
     Ok(Some(held_back))
+}
+
+/// Opens the next stage, or prepares that, as an agent does. Returns true if it changed something.
+async fn open_stages(
+    host: &HostName,
+    order: InstructionOrder,
+    store: &Store<'_>,
+) -> Result<bool, StoreError> {
+    let (session, deadline) = (&store.session, store.deadline);
+    let (keys, ranges) = end_reads(order);
+    let found = session.read_all(&keys, &ranges, None, deadline).await?;
+    let (at, by) = (now(), host.to_string());
+    let transaction = match end_task(order, &found, &Ended { at, by: by.clone() }) {
+        EndTask::Stage(transaction) => transaction,
+        EndTask::Soak(stage, length) => {
+            let timer = session.grant_lease(length.0.as_secs().cast_signed(), deadline).await?;
+            time_soak((order, stage), timer, &StageOpening { at, by }, &found)
+        }
+        _ => return Ok(false),
+    };
+    Ok(session.commit(&transaction, deadline).await?.applied)
 }
 
 /// Looks after the hosts whose claims keep this one waiting, as an agent does: one that vanished is marked,

@@ -94,3 +94,36 @@ fn a_canary_that_fails_keeps_the_fleet_whole() {
     assert_eq!(disturbed(&hosts, "2").len(), 2, "{}", describe(&hosts));
     assert_eq!(status(ops).0, 3);
 }
+
+#[test]
+fn scripts_open_stages_where_no_agent_does() {
+    let etcd = Etcd::single();
+    let store = etcd.store();
+    let mut hosts = started(&["a1"], &etcd);
+    fleet_at_1(&hosts, &store, 0);
+    let scripts = ["s1", "s2"].map(|name| Host::new(name, &etcd.endpoints()));
+    for script in &scripts {
+        orchestrate(script, "local_version 1", 0);
+        orchestrate(script, "update_own_info", 0);
+        orchestrate(&hosts[0], &format!("hosts add {} --role script", script.name), 0);
+    }
+    let stage = "[[stage]]\nname = \"canary\"\nselect = { role = [\"script\"] }\ncount = 1\n";
+    set_policy(&hosts[0], &format!("failure_budget = 0\n[[limit]]\nby = \"fleet\"\nmax = 2\n{stage}"));
+    hosts[0].kill();
+    wait::until(
+        "the agent is gone",
+        || store.list("/orchestrate/live/").is_empty().then_some(()),
+        String::new,
+    );
+    orchestrate(&scripts[0], "trigger_update 2", 0);
+    let may_start = |script: &Host| script.command(&["pending_update", "--peek"], "").code == 0;
+    assert!(scripts.iter().all(may_start), "peeking takes nothing");
+    let starts = |script: &&Host| script.command(&["pending_update"], "").code == 0;
+    let (first, second): (Vec<&Host>, Vec<&Host>) = scripts.iter().partition(starts);
+    let (first, second) = (first[0], second[0]);
+    let held = orchestrate(second, "pending_update", 2);
+    assert!(held.contains("stage rest is not open: not all hosts of stage canary are proven"), "{held}");
+    orchestrate(first, "local_version 2", 0);
+    orchestrate(first, "update_own_info", 0);
+    orchestrate(second, "pending_update", 0);
+}
