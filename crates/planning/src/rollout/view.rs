@@ -244,11 +244,6 @@ impl RolloutView {
         matches!(self.stage, Some(StageView::Closed { .. }))
     }
 
-    /// True if the rollout has stages.
-    pub fn has_stages(&self) -> bool {
-        self.stage.is_some()
-    }
-
     /// True if some host looks whether the rollout has ended, and opens its stages.
     pub fn is_looked_after(&self) -> bool {
         self.is_looked_after
