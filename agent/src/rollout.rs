@@ -48,6 +48,8 @@ const QUEUE_READ_INTERVAL: Duration = Duration::from_secs(300);
 pub(crate) const HOLDERS_INTERVAL: Duration = Duration::from_secs(20);
 /// Time after a change in which others that belong to it arrive.
 const DEBOUNCE: Duration = Duration::from_millis(20);
+/// Longest delay after a change that may open the stage of this host. All other hosts of the stage see it as well.
+const STAGE_JITTER: Duration = Duration::from_secs(5);
 /// Delay after a read that failed.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
@@ -66,6 +68,8 @@ pub(crate) struct RolloutTask {
     read_for: Option<WantedRollout>,
     /// The revision at which it was read last.
     read_at: i64,
+    /// True if the host waited for its stage then.
+    waits_for_stage: bool,
     /// When it is read again, though nothing says that it changed.
     again_at: Instant,
     /// Since when the record of the rollout has been missing.
@@ -101,6 +105,7 @@ impl RolloutTask {
             number: 0,
             read_for: None,
             read_at: 0,
+            waits_for_stage: false,
             again_at: Instant::now(),
             lacks_record_since: None,
             looks_after_at: Instant::now(),
@@ -180,6 +185,7 @@ impl RolloutTask {
         }
         self.lacks_record_since = Some(since).filter(|_| view.lacks_record());
         self.read_at = view.revision;
+        self.waits_for_stage = view.waits_for_stage();
         let interval = if view.is_far_back() { QUEUE_READ_INTERVAL } else { READ_INTERVAL };
         let holders = view.holders().filter(|_| self.looks_after_at <= Instant::now());
         if let (Some(holders), Some(fence)) = (holders, wanted.fence) {
@@ -302,6 +308,7 @@ impl Reconcile for RolloutTask {
         if self.read_for.as_ref().is_some_and(|before| before.history != wanted.history) {
             self.feeds.clear();
         }
+        let is_event = matches!(wake, Wake::Event(_));
         let is_news = match wake {
             Wake::Event(RolloutEvent::Feed(event)) => {
                 let (number, event) = *event;
@@ -318,8 +325,14 @@ impl Reconcile for RolloutTask {
             Wake::Started | Wake::TimeCame => true,
         };
         // Whatever woke the task, another wish is news: it is marked as seen above.
-        if !is_news && self.read_for.as_ref() == Some(&wanted) {
-            return Some(self.again_at);
+        if self.read_for.as_ref() == Some(&wanted) {
+            if is_news && is_event && self.waits_for_stage {
+                let soon = Instant::now() + STAGE_JITTER.mul_f64(jitter());
+                self.again_at = self.again_at.min(soon);
+            }
+            if !is_news || is_event && self.waits_for_stage {
+                return Some(self.again_at);
+            }
         }
         let again = match self.look(&wanted).await {
             Ok(again) => again,

@@ -116,8 +116,9 @@ impl RolloutEndTask {
                 self.read = Some((found, begun + READ_INTERVAL.max(pause)));
             }
             EndTask::Stage(transaction) => {
-                self.change_stage(*fence, transaction).await?;
-                return Ok(Some(NEXT_CHANGE));
+                if self.change_stage(*fence, transaction).await? {
+                    return Ok(Some(NEXT_CHANGE.max(pause)));
+                }
             }
             EndTask::Soak(stage, length) => {
                 let timer = self.session.grant_lease(length.0.as_secs().cast_signed(), deadline).await?;
@@ -139,11 +140,12 @@ impl RolloutEndTask {
         Ok(Some(LOOK_INTERVAL.max(pause)))
     }
 
-    async fn change_stage(&self, fence: Fence, mut transaction: Transaction) -> Result<(), StoreError> {
+    /// Returns true if the transaction was applied.
+    async fn change_stage(&self, fence: Fence, mut transaction: Transaction) -> Result<bool, StoreError> {
         fence.add_to(&mut transaction, &self.host);
         let changed = self.session.commit(&transaction, Deadline::of_request()).await?;
         tracing::info!(applied = changed.applied, "{}", transaction.name);
-        Ok(())
+        Ok(changed.applied)
     }
 
     fn stop(&mut self, order: InstructionOrder) -> Option<Duration> {

@@ -156,6 +156,7 @@ const TRIGGER: &str = "/orchestrate/trigger";
 const ROLLOUTS: &str = "/orchestrate/rollouts/";
 const PROGRESS: &str = "/orchestrate/progress/";
 /// What precedes the name of a host in the key of its failure, within a rollout.
+const RECORD: &str = "record";
 const FAILED: &str = "failed/";
 const EXCUSED: &str = "excused/";
 /// What precedes the number of a stage, within a rollout.
@@ -191,13 +192,13 @@ impl fmt::Display for Key {
             Self::Freeze(scope, token) => write!(f, "{}{token}", Prefix::FreezesOf(scope.clone())),
             Self::RolloutPolicy => f.write_str(ROLLOUT_POLICY),
             Self::Trigger => f.write_str(TRIGGER),
-            Self::RolloutRecord(order) => write!(f, "{}record", Prefix::Rollout(*order)),
+            Self::RolloutRecord(order) => Prefix::RecordOf(*order).fmt(f),
             Self::Resolving(order) => write!(f, "{}resolving", Prefix::Rollout(*order)),
             Self::Failed(order, host) => write!(f, "{}{host}", Prefix::FailedOf(*order)),
             Self::Halt(order) => write!(f, "{}halt", Prefix::Rollout(*order)),
             Self::Closing(order) => write!(f, "{}closing", Prefix::Rollout(*order)),
             Self::Ended(order) => write!(f, "{}ended", Prefix::Rollout(*order)),
-            Self::StageOpened(order, stage) => write!(f, "{}{OPENED}{stage}", Prefix::Rollout(*order)),
+            Self::StageOpened(order, stage) => write!(f, "{}{stage}", Prefix::OpenedOf(*order)),
             Self::Soak(order, stage) => write!(f, "{}{SOAK}{stage}", Prefix::Rollout(*order)),
             Self::SoakTimer(order, stage) => write!(f, "{}{SOAKING}{stage}", Prefix::Rollout(*order)),
             Self::Excused(order, host) => write!(f, "{}{EXCUSED}{host}", Prefix::Rollout(*order)),
@@ -334,7 +335,7 @@ impl Key {
             let (order, rest) = rest.split_once('/').ok_or_else(unknown)?;
             let order = InstructionOrder::read(order).ok_or_else(unknown)?;
             return match rest {
-                "record" => Ok(Self::RolloutRecord(order)),
+                RECORD => Ok(Self::RolloutRecord(order)),
                 "resolving" => Ok(Self::Resolving(order)),
                 "halt" => Ok(Self::Halt(order)),
                 "closing" => Ok(Self::Closing(order)),
@@ -488,6 +489,10 @@ pub enum Prefix {
     Rollouts,
     /// The keys of one rollout.
     Rollout(InstructionOrder),
+    /// The record of one rollout.
+    RecordOf(InstructionOrder),
+    /// The stages of one rollout that are open.
+    OpenedOf(InstructionOrder),
     /// The hosts that failed in one rollout.
     FailedOf(InstructionOrder),
     /// How far hosts got in all rollouts.
@@ -573,6 +578,8 @@ impl fmt::Display for Prefix {
             Self::FreezesOf(scope) => write!(f, "{FREEZES}{}/", scope.path()),
             Self::Rollouts => f.write_str(ROLLOUTS),
             Self::Rollout(order) => write!(f, "{ROLLOUTS}{order}/"),
+            Self::RecordOf(order) => write!(f, "{ROLLOUTS}{order}/{RECORD}"),
+            Self::OpenedOf(order) => write!(f, "{ROLLOUTS}{order}/{OPENED}"),
             Self::FailedOf(order) => write!(f, "{ROLLOUTS}{order}/{FAILED}"),
             Self::Progress => f.write_str(PROGRESS),
             Self::ProgressOf(order) => write!(f, "{PROGRESS}{order}/"),

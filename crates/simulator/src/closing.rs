@@ -23,7 +23,7 @@ impl Agent {
 
     /// Begins to look for the end of the rollout, or stops.
     pub(crate) fn follow_end(&mut self, world: &mut World) {
-        let search = self.looks_for();
+        let search = self.looks_for().or_else(|| self.ending.search.filter(|_| self.ending.holds));
         if self.ending.search != search {
             self.ending = Ending { search, ..Ending::default() };
             if search.is_some() {
@@ -61,6 +61,7 @@ impl Agent {
 
     fn read_end(&mut self, world: &mut World, order: InstructionOrder) {
         let (keys, ranges) = end_reads(order);
+        self.ending.holds = true;
         self.ask_about_end(world, EndWait::Reads, Call::ReadAll(keys, ranges));
     }
 
@@ -72,15 +73,18 @@ impl Agent {
         let order = self.ending.search.map(|search| search.order);
         let (Some(order), Some(fence)) = (order, self.fence()) else { return Ok(()) };
         match (wait, answer) {
-            (EndWait::Asks, Answer::Read(found)) => match closing_task(order, fence.live_lease, &found) {
-                ClosingTask::Stop => return self.ended(world, order),
-                ClosingTask::Wait => self.end_due(world, 150_000..450_000),
-                ClosingTask::Begin => {
-                    let transaction = begin_closing(&self.state.host, fence, order);
-                    self.write_end(world, EndWait::Begins, transaction);
+            (EndWait::Asks, Answer::Read(found)) => {
+                self.ending.holds = false;
+                match closing_task(order, fence.live_lease, &found) {
+                    ClosingTask::Stop => return self.ended(world, order),
+                    ClosingTask::Wait => self.end_due(world, 150_000..450_000),
+                    ClosingTask::Begin => {
+                        let transaction = begin_closing(&self.state.host, fence, order);
+                        self.write_end(world, EndWait::Begins, transaction);
+                    }
+                    ClosingTask::Look => self.read_end(world, order),
                 }
-                ClosingTask::Look => self.read_end(world, order),
-            },
+            }
             (EndWait::Begins, Answer::Committed(committed, _)) => {
                 if committed.applied {
                     self.read_end(world, order);
@@ -148,6 +152,7 @@ impl Agent {
     }
 
     fn ended(&mut self, world: &mut World, order: InstructionOrder) -> Step {
+        self.ending.holds = false;
         world.note(|| format!("{}: the rollout has ended", self.state.host));
         if let Target::Known(target) = &self.target
             && self.state.looks_for_end(target)

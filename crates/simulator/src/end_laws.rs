@@ -94,6 +94,10 @@ impl EndLaws {
         if !machines.iter().any(|machine| has_version(&machine.host)) {
             return broken("R6", format!("the rollout of {} ends, and no host has it", record.version));
         }
+        let is_open = |stage: u32| store.entry(&Key::StageOpened(order, stage).to_string()).is_some();
+        if !(1..).take(record.stages.len()).all(is_open) {
+            return broken("R6", "the rollout ends, and a stage is not open");
+        }
         for host in &members {
             let live = store.entry(&Key::Live(host.clone()).to_string());
             let live = live.and_then(|entry| codec::read::<LiveClaim>(&entry.value).ok());

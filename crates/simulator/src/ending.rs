@@ -30,10 +30,12 @@ pub(crate) struct Ending {
     pub(crate) timer: u64,
     /// The rollout that it looks at.
     pub(crate) search: Option<EndSearch>,
+    /// True while the host holds the mark.
+    pub(crate) holds: bool,
 }
 
 impl Default for Ending {
     fn default() -> Self {
-        Self { wait: EndWait::Nothing, request: 0, timer: 0, search: None }
+        Self { wait: EndWait::Nothing, request: 0, timer: 0, search: None, holds: false }
     }
 }

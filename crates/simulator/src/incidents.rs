@@ -6,7 +6,7 @@ use crate::policies::{policy_of, stages_of};
 use crate::scenario::Incident;
 use crate::violation::Violation;
 use crate::world::{Event, World};
-use planning::rollout::{RECORD_RANGES, governs, hosts_of, record_without, resolve};
+use planning::rollout::{HostResult, RECORD_RANGES, end_reads, governs, record_without, resolve, results};
 use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
@@ -337,11 +337,13 @@ impl Fleet {
         let host = self.world.machines[machine].host.clone();
         let found = self.world.store.read(&[Key::Store, Key::CurrentVersion]);
         let Some(Instruction { order, .. }) = Instruction::find(&found) else { return };
-        let ranges = [Prefix::Rollout(order), Prefix::Hosts, Prefix::Lives];
-        let found = self.world.store.read_all(&[Key::Store, Key::CurrentVersion], &ranges);
+        let (keys, ranges) = end_reads(order);
+        let found = self.world.store.read_all(&keys, &ranges);
         let record = found.get(&Key::RolloutRecord(order)).and_then(|e| codec::read(&e.value).ok());
-        if let Some(record) = record.filter(|_| found.get(&Key::Excused(order, host.clone())).is_none()) {
-            let record = record_without(&host, &record, &hosts_of(&found), &found);
+        let Some(record) = record else { return };
+        let is_proven = results(order, &record, &found).get(&host) == Some(&HostResult::Proven);
+        if !is_proven && found.get(&Key::Excused(order, host.clone())).is_none() {
+            let record = record_without(&host, (order, &record), &found);
             let excuse = Excuse { at: self.world.wall(), by: "ann".into(), reason: String::new() };
             let act = self.act("rollout excuse");
             self.operate(stage::excuse((&host, order), (&excuse, &record), &found, &act));

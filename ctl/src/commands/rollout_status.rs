@@ -5,14 +5,15 @@ use super::context::{Store, host_of, now};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
 use planning::rollout::{
-    StageState, StageSummary, end_reads, governs, hosts_of, record_without, stage_name, summary,
+    HostResult, StageState, StageSummary, end_reads, governs, hosts_of, record_without, results, stage_name,
+    summary,
 };
 use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
-use schema::records::{Ended, Excuse, Halt, RolloutRecord};
+use schema::records::{Excuse, Halt, RolloutRecord};
 use schema::snapshot::KeySnapshot;
 use schema::writes::stage;
 use serde_json::json;
@@ -60,7 +61,7 @@ enum State {
 impl Rollout {
     fn state(&self) -> State {
         let order = self.instruction.order;
-        if self.found.get(&Key::Ended(order)).is_some_and(|e| codec::read::<Ended>(&e.value).is_ok()) {
+        if self.found.get(&Key::Ended(order)).is_some() {
             return State::Ended;
         }
         if let Some(why) = &self.record.refused {
@@ -93,7 +94,7 @@ pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exi
     let (word, why, exit) = match rollout.state() {
         State::Ended => ("ended", None, Exit::Yes),
         State::Held(word, why) => (word, Some(why), Exit::Refused),
-        State::GoesOn => ("goes on", None, Exit::No),
+        State::GoesOn => ("goes on", summary.why.clone(), Exit::No),
     };
     let by = record.by.as_deref();
     let answer = json!({
@@ -164,8 +165,7 @@ pub(super) async fn excuse(
     let host = host_of(host)?;
     let Rollout { instruction, record, found } = read(store).await?;
     let order = instruction.order;
-    let hosts = hosts_of(&found);
-    if !hosts.contains_key(&host) {
+    if !hosts_of(&found).contains_key(&host) {
         return Err(Failure::no(format!("host {host} is not on the roster")));
     }
     if found.get(&Key::Ended(order)).is_some() {
@@ -176,7 +176,10 @@ pub(super) async fn excuse(
         output.answer(&json!({ "host": host, "changed": false, "revision": found.revision }), |_| {});
         return Ok(Exit::Yes);
     }
-    let without = record_without(&host, &record, &hosts, &found);
+    if results(order, &record, &found).get(&host) == Some(&HostResult::Proven) {
+        return Err(Failure::refused(format!("host {host} has the version; nothing was changed")));
+    }
+    let without = record_without(&host, (order, &record), &found);
     let act = store.act("rollout excuse", Some(reason)).await?;
     let excuse = Excuse { at: now(), by: act.user.clone(), reason: reason.to_owned() };
     let transaction = stage::excuse((&host, order), (&excuse, &without), &found, &act);
@@ -193,6 +196,12 @@ pub(super) async fn excuse(
             let stage = stage_name(&without.stages, u32::try_from(number).unwrap_or(u32::MAX));
             output::note(&format!("stage {stage}: {other} takes its place"));
             replaced.push(other.clone());
+        }
+        if stage.hosts.is_empty() && !before.hosts.is_empty() {
+            let stage = &stage.rule.name;
+            output::warn(&format!(
+                "stage {stage}: no agent of another host runs; the next stage opens without it"
+            ));
         }
     }
     let answer = json!({

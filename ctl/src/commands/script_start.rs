@@ -69,7 +69,7 @@ pub(super) async fn claim(
             Ok(permit) => permit,
             Err(obstacle) => {
                 // Agents open the stages, if there are any.
-                let opens = view.waits_for_stage() && !view.is_looked_after();
+                let opens = view.waits_for_stage() && !view.waits_for_soak() && !view.is_looked_after();
                 if opens && open_stages(host, order, store).await? {
                     continue;
                 }
@@ -123,6 +123,10 @@ async fn open_stages(
         EndTask::Soak(stage, length) => {
             let timer = session.grant_lease(length.0.as_secs().cast_signed(), deadline).await?;
             time_soak((order, stage), timer, &StageOpening { at, by }, &found)
+        }
+        EndTask::LookAfter(holders) => {
+            look_after(host, holders, store).await?;
+            return Ok(false);
         }
         _ => return Ok(false),
     };

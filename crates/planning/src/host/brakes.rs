@@ -67,7 +67,7 @@ pub struct BrakesMemory {
 pub struct EndSearch {
     /// The rollout.
     pub order: InstructionOrder,
-    /// True if the host waits for its stage, and saw that nobody looks.
+    /// True if the host waits in a rollout with stages, and saw that nobody looks.
     pub nobody_looks: bool,
 }
 
@@ -121,7 +121,7 @@ impl BrakesMemory {
     /// Returns how the host looks after the rollout of this instruction; `None` if it does not.
     pub fn looks_for_end(&self, state: &HostState, instruction: &Instruction) -> Option<EndSearch> {
         let view = self.view.as_ref().filter(|view| view.order == instruction.order);
-        let waits = view.is_some_and(RolloutView::waits_for_stage);
+        let waits = view.is_some_and(RolloutView::has_stages);
         let nobody_looks = view.is_some_and(|view| waits && !view.is_looked_after());
         let search = EndSearch { order: instruction.order, nobody_looks };
         (waits || state.looks_for_end(instruction)).then_some(search)

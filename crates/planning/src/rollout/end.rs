@@ -4,8 +4,8 @@
 use super::failures::{Budget, Failures};
 use super::halt::halts;
 use super::holders::Holders;
-use super::opening::{Members, StageTask, hosts_of, stage_task};
-use super::results::{HostResult, results};
+use super::opening::{Members, StageTask, stage_task};
+use super::results::HostResult;
 use super::rules::{Rules, governs, record_of};
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
@@ -107,31 +107,30 @@ pub fn end_task(order: InstructionOrder, found: &KeySnapshot, ended: &Ended) -> 
     if found.get(&Key::Ended(order)).is_some() {
         return EndTask::Stop;
     }
-    let results = results(order, &record, found);
-    let count = |wanted| results.values().filter(|result| **result == wanted).count();
     let failures = Failures::read(order, Budget::of_record(&record), found);
     let rollout = Instruction { order, version: record.version.clone() };
     let is_halted = failures.halted().is_some();
-    let hosts = hosts_of(found);
-    let members = Members { record: &record, hosts: &hosts, results: &results };
-    let opening = StageOpening { at: ended.at, by: ended.by.clone() };
-    let stage = stage_task(order, &members, &opening, found);
+    let members = Members::read(order, &record, found);
+    let has = |wanted| members.results.values().any(|result| *result == wanted);
+    let is_settled = !has(HostResult::Pending) && has(HostResult::Proven);
+    let stage = stage_task(&members, &StageOpening { at: ended.at, by: ended.by.clone() });
     let (rules, _) = Rules::of_record(Ok(record), revision);
     let halts = halts(&rollout, (&rules, &failures), (ended.by.clone(), ended.at));
     if !halts.is_empty() {
         return EndTask::Halt(halts);
     }
-    match stage {
+    match &stage {
         _ if is_halted => {}
-        StageTask::Commit(transaction) => return EndTask::Stage(transaction),
-        StageTask::Soak(stage, length) => return EndTask::Soak(stage, length),
-        StageTask::Nothing => {}
+        StageTask::Commit(transaction) => return EndTask::Stage(transaction.clone()),
+        StageTask::Soak(stage, length) => return EndTask::Soak(*stage, *length),
+        StageTask::AllOpen | StageTask::Wait => {}
     }
     let vanished = vanished(found);
     if !vanished.is_empty() {
         return EndTask::LookAfter(Holders::of_hosts(vanished));
     }
-    if is_halted || count(HostResult::Pending) > 0 || count(HostResult::Proven) == 0 {
+    // The end opens every stage.
+    if is_halted || stage != StageTask::AllOpen || !is_settled {
         return EndTask::Wait;
     }
     EndTask::End(end(order, ended, found))

@@ -33,6 +33,8 @@ pub struct LimitView {
     pub holders: BTreeMap<u32, Option<HostName>>,
     /// The tickets before the place of this host, in order.
     pub ahead: Vec<(Place, HostName)>,
+    /// True if the host has a ticket.
+    pub is_queued: bool,
     /// Since when holders and the first ticket have been the same.
     pub unchanged_since: BootMillis,
 }
@@ -94,6 +96,7 @@ pub(super) fn limit_view(
 ) -> LimitView {
     let mut holders = BTreeMap::new();
     let mut ahead = Vec::new();
+    let mut is_queued = false;
     for (key, entry) in &found.entries {
         match Key::parse(key) {
             Ok(Key::Claim(of, number)) if of == limit => {
@@ -105,8 +108,9 @@ pub(super) fn limit_view(
             {
                 ahead.push((place, host));
             }
+            Ok(Key::Ticket(_, of, _, host)) if of == limit && host == own.1 => is_queued = true,
             _ => {}
         }
     }
-    LimitView { limit, max, keep_failed, holders, ahead, unchanged_since: now }
+    LimitView { limit, max, keep_failed, holders, ahead, is_queued, unchanged_since: now }
 }

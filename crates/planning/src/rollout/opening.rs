@@ -2,14 +2,14 @@
 //! proven or settled otherwise, and stayed so for the time of the soak.
 
 use super::limits::place;
-use super::results::HostResult;
-use super::stages::{open_stage, replacement, stage_of};
+use super::results::{HostResult, results};
+use super::stages::{open_stage, stage_of};
 use schema::codec;
 use schema::keys::Key;
 use schema::names::HostName;
 use schema::order::InstructionOrder;
 use schema::records::{RolloutRecord, RosterEntry, Soak, StageOpening};
-use schema::snapshot::KeySnapshot;
+use schema::snapshot::{Entry, KeySnapshot};
 use schema::time::Span;
 use schema::transaction::Transaction;
 use schema::writes::stage::{begin_soak, choose_hosts, end_soak, open_stages};
@@ -18,8 +18,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What is to be done about the stages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum StageTask {
-    /// Nothing: all stages are open, or a host is not through.
-    Nothing,
+    /// Nothing: all stages are open.
+    AllOpen,
+    /// Nothing now: a host is not through, or is observed.
+    Wait,
     /// This is written.
     Commit(Transaction),
     /// The timer of this stage is started: its hosts are observed for so long.
@@ -28,17 +30,30 @@ pub(super) enum StageTask {
 
 /// The hosts of a rollout and what became of them.
 pub(super) struct Members<'a> {
-    pub(super) record: &'a RolloutRecord,
-    pub(super) hosts: &'a BTreeMap<HostName, RosterEntry>,
-    pub(super) results: &'a BTreeMap<HostName, HostResult>,
+    order: InstructionOrder,
+    record: &'a RolloutRecord,
+    /// The roster entries, also of hosts that left the roster.
+    roster: BTreeMap<HostName, RosterEntry>,
+    pub(super) results: BTreeMap<HostName, HostResult>,
+    found: &'a KeySnapshot,
 }
 
-impl Members<'_> {
+impl<'a> Members<'a> {
+    /// `found` holds everything that [`end_reads`](super::end_reads) names.
+    pub(super) fn read(order: InstructionOrder, record: &'a RolloutRecord, found: &'a KeySnapshot) -> Self {
+        let results = results(order, record, found);
+        Self { order, record, roster: roster_of_all(found).collect(), results, found }
+    }
+
+    fn stage_in(&self, record: &RolloutRecord, host: &HostName) -> u32 {
+        let unknown = RosterEntry::default();
+        let roster = self.roster.get(host).unwrap_or(&unknown);
+        stage_of(&record.stages, host, roster, place(host, &record.version))
+    }
+
     /// Returns the number of the stage that a host belongs to.
     fn stage_of(&self, host: &HostName) -> u32 {
-        let unknown = RosterEntry::default();
-        let roster = self.hosts.get(host).unwrap_or(&unknown);
-        stage_of(&self.record.stages, host, roster, place(host, &self.record.version))
+        self.stage_in(self.record, host)
     }
 
     /// Returns the hosts of a stage, and what became of them.
@@ -55,6 +70,21 @@ impl Members<'_> {
     fn chosen(&self, number: u32) -> &BTreeSet<HostName> {
         static NONE: BTreeSet<HostName> = BTreeSet::new();
         self.record.stages.get(number as usize).map_or(&NONE, |stage| &stage.hosts)
+    }
+
+    /// True if a stage has no hosts: it opens together with the next one.
+    fn is_empty(&self, number: u32) -> bool {
+        self.of_stage(number).next().is_none()
+    }
+
+    /// True if a host of the stage has the version.
+    pub(super) fn works(&self, number: u32) -> bool {
+        self.of_stage(number).any(|(_, result)| result == HostResult::Proven)
+    }
+
+    /// True if nobody of the stages up to `open` is waited for, and the version works there.
+    fn is_through(&self, open: u32) -> bool {
+        self.unsettled(open).next().is_none() && (self.works(open) || self.is_empty(open))
     }
 
     /// Returns the hosts for which the stage after `open` waits.
@@ -74,62 +104,86 @@ impl Members<'_> {
             })
     }
 
-    /// Returns the record with other hosts in the place of those that an open stage chose and whose agents do not run,
-    /// or that left the roster; `None` if there is no such host, or no other one.
-    fn choose_again(&self, open: u32, found: &KeySnapshot) -> Option<RolloutRecord> {
-        let is_gone =
-            |host: &&HostName| self.results.get(*host).is_none_or(|result| *result == HostResult::Absent);
-        let gone: Vec<HostName> = self.chosen(open).iter().filter(is_gone).cloned().collect();
+    /// Returns the record with other hosts in the place of those that a stage chose and that do not belong to it any
+    /// more, and of those of the open stage whose agents do not run; `None` if nothing changes.
+    fn choose_again(&self, open: u32) -> Option<RolloutRecord> {
         let mut record = self.record.clone();
-        let mut changes = false;
-        for host in gone {
-            changes |= replace(&mut record, (&host, open), self.hosts, |other| {
-                let is_live = found.get(&Key::Live(other.clone())).is_some();
-                let result = self.results.get(other);
-                is_live
-                    && result
-                        .is_some_and(|result| *result != HostResult::Failed && *result != HostResult::Excused)
-            });
+        for number in open..u32::try_from(record.stages.len()).unwrap_or(u32::MAX) {
+            for host in self.chosen(number) {
+                let result = self.results.get(host);
+                // An earlier stage may have taken it.
+                let is_gone = result.is_none() || self.stage_in(&record, host) != number;
+                if is_gone || number == open && result == Some(&HostResult::Absent) {
+                    let other = self.replacement((host, number), &record, !is_gone);
+                    // A host that does not run is better than none: the stage is not skipped then.
+                    if other.is_some() || is_gone {
+                        replace(&mut record, (host, number), other);
+                    }
+                }
+            }
         }
-        changes.then_some(record)
+        (record != *self.record).then_some(record)
+    }
+
+    /// Returns the host that takes the place of one that a stage chose: the first by place, if possible one whose
+    /// agent runs and that no later stage chose.
+    fn replacement(
+        &self,
+        (host, number): (&HostName, u32),
+        record: &RolloutRecord,
+        must_be_live: bool,
+    ) -> Option<HostName> {
+        let is_live = |other: &HostName| self.found.get(&Key::Live(other.clone())).is_some();
+        let role = self.roster.get(host).map(|roster| &roster.role);
+        let rule = &record.stages.get(number as usize)?.rule;
+        let fits = |(other, result): &(&HostName, &HostResult)| {
+            let roster = self.roster.get(*other).filter(|roster| rule.selects(roster));
+            *other != host
+                && !matches!(result, HostResult::Failed | HostResult::Excused)
+                && roster.is_some_and(|roster| role.is_none_or(|role| *role == roster.role))
+                && self.stage_in(record, other) > number
+                && (is_live(other) || !must_be_live)
+        };
+        let is_chosen = |other: &HostName| record.stages.iter().any(|stage| stage.hosts.contains(other));
+        let order = |other: &HostName| (!is_live(other), is_chosen(other), place(other, &record.version));
+        let others = self.results.iter().filter(fits).map(|(other, _)| other);
+        others.min_by_key(|other| order(other)).cloned()
+    }
+
+    /// True if a host was not observed in the soak that began at a revision: it started later, or not at all. Any
+    /// other host that is not settled is only restarting, or tries again.
+    fn is_late(&self, host: &HostName, begun: i64) -> bool {
+        let progress = self.found.get(&Key::Progress(self.order, host.clone()));
+        progress.is_none_or(|progress| progress.create_revision > begun)
     }
 }
 
-/// Puts another host in the place of one that a stage chose. Returns false if there is none.
-fn replace(
-    record: &mut RolloutRecord,
-    (host, number): (&HostName, u32),
-    hosts: &BTreeMap<HostName, RosterEntry>,
-    may_be: impl Fn(&HostName) -> bool,
-) -> bool {
-    // Of a host that left the roster no role is known.
-    let role = hosts.get(host).map(|roster| roster.role.as_ref());
-    let other = replacement((&record.stages, number), role, &record.version, hosts, may_be);
-    let stage = record.stages.get_mut(number as usize);
-    let (Some(other), Some(stage)) = (other, stage) else { return false };
-    stage.hosts.remove(host);
-    stage.hosts.insert(other);
-    true
+/// Puts another host, or none, in the place of one that a stage chose.
+fn replace(record: &mut RolloutRecord, (host, number): (&HostName, u32), other: Option<HostName>) {
+    if let Some(stage) = record.stages.get_mut(number as usize) {
+        stage.hosts.remove(host);
+        stage.hosts.extend(other);
+    }
 }
 
-/// Returns the record of a rollout that does not wait for this host any more. If a stage chose it, another host whose
-/// agent runs takes its place. `hosts` are those on the roster; `found` says which agents run.
+/// Returns the record of a rollout that does not wait for this host any more. If a stage that is not settled chose
+/// it, another host whose agent runs takes its place. `found` holds everything that
+/// [`end_reads`](super::end_reads) names.
 pub fn record_without(
     host: &HostName,
-    record: &RolloutRecord,
-    hosts: &BTreeMap<HostName, RosterEntry>,
+    (order, record): (InstructionOrder, &RolloutRecord),
     found: &KeySnapshot,
 ) -> RolloutRecord {
-    let mut record = record.clone();
+    let members = Members::read(order, record, found);
+    let mut new = record.clone();
+    let open = open_stage(order, &record.stages, found);
     let number = record.stages.iter().position(|stage| stage.hosts.contains(host));
-    if let Some(number) = number.and_then(|number| u32::try_from(number).ok()) {
-        let is_live = |other: &HostName| found.get(&Key::Live(other.clone())).is_some();
-        let may_be = |other: &HostName| other != host && is_live(other);
-        if !replace(&mut record, (host, number), hosts, may_be) {
-            record.stages[number as usize].hosts.remove(host);
-        }
+    let number = number.and_then(|number| u32::try_from(number).ok());
+    if let Some(number) = number.filter(|number| *number >= open) {
+        let other = members.replacement((host, number), record, true);
+        replace(&mut new, (host, number), other);
     }
-    record
+    new
 }
 
 fn is_timed(soak: &[u8]) -> bool {
@@ -137,52 +191,56 @@ fn is_timed(soak: &[u8]) -> bool {
 }
 
 /// Returns what is to be done about the stages of a rollout.
-pub(super) fn stage_task(
-    order: InstructionOrder,
-    members: &Members<'_>,
-    opening: &StageOpening,
-    found: &KeySnapshot,
-) -> StageTask {
-    let stages = &members.record.stages;
-    let (open, rest) = (open_stage(order, stages, found), u32::try_from(stages.len()).unwrap_or(u32::MAX));
+pub(super) fn stage_task(members: &Members<'_>, opening: &StageOpening) -> StageTask {
+    let Members { order, record, found, .. } = members;
+    let stages = &record.stages;
+    let (open, rest) = (open_stage(*order, stages, found), u32::try_from(stages.len()).unwrap_or(u32::MAX));
     if open == rest {
-        return StageTask::Nothing;
+        return StageTask::AllOpen;
     }
-    let soak = found.get(&Key::Soak(order, open));
-    if let Some(record) = members.choose_again(open, found) {
-        return StageTask::Commit(choose_hosts((order, open), &record, found));
+    let of_stage = (*order, open);
+    if let Some(record) = members.choose_again(open) {
+        return StageTask::Commit(choose_hosts(of_stage, &record, found));
     }
-    let is_empty = |number| members.of_stage(number).next().is_none();
-    let works = members.of_stage(open).any(|(_, result)| result == HostResult::Proven);
-    if members.unsettled(open).next().is_some() || !works && !is_empty(open) {
-        let ends = || StageTask::Commit(end_soak((order, open), found));
-        return soak.map_or(StageTask::Nothing, |_| ends());
-    }
-    let length = stages[open as usize].rule.soak.filter(|_| !is_empty(open));
-    let has_failed_since = |begun: i64| {
-        found.entries.iter().any(|(key, entry)| {
-            entry.mod_revision > begun && matches!(Key::parse(key), Ok(Key::Failed(of, _)) if of == order)
-        })
-    };
-    match (length, soak) {
-        (Some(_), None) => StageTask::Commit(begin_soak((order, open), opening, found)),
-        (Some(_), Some(soak)) if has_failed_since(soak.create_revision) => {
-            StageTask::Commit(end_soak((order, open), found))
-        }
-        (Some(length), Some(soak)) if !is_timed(&soak.value) => StageTask::Soak(open, length),
-        (Some(_), Some(_)) if found.get(&Key::SoakTimer(order, open)).is_some() => StageTask::Nothing,
-        _ => {
-            let to = (open + 1..rest).find(|number| !is_empty(*number)).unwrap_or(rest);
-            StageTask::Commit(open_stages((order, open), open + 1..=to, opening, found))
+    let soak = found.get(&Key::Soak(*order, open));
+    if let Some(soak) = soak {
+        let has_failed = found.entries.iter().any(|(key, entry)| {
+            let is_failure = || matches!(Key::parse(key), Ok(Key::Failed(of, _)) if of == *order);
+            entry.mod_revision > soak.create_revision && is_failure()
+        });
+        match stages[open as usize].rule.soak {
+            _ if has_failed => return StageTask::Commit(end_soak(of_stage, found)),
+            Some(length) if !is_timed(&soak.value) => return StageTask::Soak(open, length),
+            // Who is not proven for a moment counts when the time is over.
+            _ if found.get(&Key::SoakTimer(*order, open)).is_some() => return StageTask::Wait,
+            _ => {}
         }
     }
+    if !members.is_through(open) {
+        let is_late = |soak: &Entry| {
+            members.unsettled(open).any(|(host, _)| members.is_late(host, soak.create_revision))
+        };
+        return match soak.filter(|soak| is_late(soak)) {
+            Some(_) => StageTask::Commit(end_soak(of_stage, found)),
+            None => StageTask::Wait,
+        };
+    }
+    if soak.is_none() && stages[open as usize].rule.soak.is_some() && !members.is_empty(open) {
+        return StageTask::Commit(begin_soak(of_stage, opening, found));
+    }
+    let to = (open + 1..rest).find(|number| !members.is_empty(*number)).unwrap_or(rest);
+    StageTask::Commit(open_stages(of_stage, open + 1..=to, opening, found))
+}
+
+/// Returns all roster entries. One that cannot be read is empty.
+fn roster_of_all(found: &KeySnapshot) -> impl Iterator<Item = (HostName, RosterEntry)> {
+    found.entries.iter().filter_map(|(key, entry)| match Key::parse(key) {
+        Ok(Key::Host(host)) => Some((host, codec::read::<RosterEntry>(&entry.value).unwrap_or_default())),
+        _ => None,
+    })
 }
 
 /// Returns the hosts on the roster, with their entries. One whose entry cannot be read has an empty one.
 pub fn hosts_of(found: &KeySnapshot) -> BTreeMap<HostName, RosterEntry> {
-    let hosts = found.entries.iter().filter_map(|(key, entry)| match Key::parse(key) {
-        Ok(Key::Host(host)) => Some((host, codec::read::<RosterEntry>(&entry.value).unwrap_or_default())),
-        _ => None,
-    });
-    hosts.filter(|(_, roster)| roster.decommissioned.is_none()).collect()
+    roster_of_all(found).filter(|(_, roster)| roster.decommissioned.is_none()).collect()
 }

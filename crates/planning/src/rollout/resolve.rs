@@ -52,7 +52,7 @@ pub fn resolve(instruction: &Instruction, found: &KeySnapshot, at: EpochSeconds)
     let bytes = codec::write(&record).len();
     if bytes > RECORD_BYTES_MAX {
         let why = format!(
-            "the record of the rollout would have {bytes} bytes, at most {RECORD_BYTES_MAX} are allowed: too many values have a limit of their own"
+            "the record of the rollout would have {bytes} bytes, at most {RECORD_BYTES_MAX} are allowed: its stages choose too many hosts, or too many values have a limit of their own"
         );
         return none(Some(why));
     }

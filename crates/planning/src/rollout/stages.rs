@@ -19,7 +19,7 @@ pub fn stage_of(stages: &[ResolvedStage], host: &HostName, roster: &RosterEntry,
         match stage.rule.count {
             // Chosen by name, whatever its role is now.
             Some(_) => stage.hosts.contains(host),
-            None => selects(&stage.rule, roster) && stage.rule.share.is_none_or(in_share),
+            None => stage.rule.selects(roster) && stage.rule.share.is_none_or(in_share),
         }
     };
     let number = stages.iter().position(is_in).unwrap_or(stages.len());
@@ -36,13 +36,6 @@ pub fn open_stage(order: InstructionOrder, stages: &[ResolvedStage], found: &Key
     let last = u32::try_from(stages.len()).unwrap_or(u32::MAX);
     let is_open = |stage: &u32| found.get(&Key::StageOpened(order, *stage)).is_some();
     (1..=last).rev().find(is_open).unwrap_or(0)
-}
-
-fn selects(rule: &StageRule, roster: &RosterEntry) -> bool {
-    rule.select.iter().all(|(by, values)| {
-        let value = by.of_host(roster).ok().flatten();
-        value.is_some_and(|limit| values.contains(&limit.value))
-    })
 }
 
 /// Returns the stages of a rollout that begins now. `found` holds the roster and the claims of host names.
@@ -62,7 +55,7 @@ pub(super) fn resolve_stages(
             None => BTreeSet::new(),
             Some(count) => {
                 let left =
-                    hosts.iter().filter(|(host, roster)| selects(rule, roster) && is_left(host, roster));
+                    hosts.iter().filter(|(host, roster)| rule.selects(roster) && is_left(host, roster));
                 choose(count, left, version, found)
             }
         };
@@ -96,27 +89,6 @@ fn choose<'a>(
     chosen
 }
 
-/// Returns the host that takes the place of a chosen one, from the hosts of later stages; `None` if there is none.
-/// `role` is that of the chosen one, if it is known; `may_be` excludes other hosts.
-pub(super) fn replacement(
-    (stages, number): (&[ResolvedStage], u32),
-    role: Option<Option<&Role>>,
-    version: &Version,
-    hosts: &BTreeMap<HostName, RosterEntry>,
-    may_be: impl Fn(&HostName) -> bool,
-) -> Option<HostName> {
-    let rule = &stages.get(number as usize)?.rule;
-    let fits = |(host, roster): &(&HostName, &RosterEntry)| {
-        let is_later = stage_of(stages, host, roster, place(host, version)) > number;
-        is_later
-            && role.is_none_or(|role| roster.role.as_ref() == role)
-            && selects(rule, roster)
-            && may_be(host)
-    };
-    let next = hosts.iter().filter(fits).min_by_key(|(host, _)| (place(host, version), (*host).clone()));
-    next.map(|(host, _)| host.clone())
-}
-
 /// What a host knows of its stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum StageView {
@@ -128,6 +100,8 @@ pub(super) enum StageView {
         open: String,
         /// True if all hosts up to that one are through, and are observed.
         soaks: bool,
+        /// True while the time of that runs.
+        is_timed: bool,
     },
 }
 
@@ -151,6 +125,7 @@ impl StageView {
             stage: stage_name(stages, number).to_owned(),
             open: stage_name(stages, open).to_owned(),
             soaks: found.get(&Key::Soak(order, open)).is_some(),
+            is_timed: found.get(&Key::SoakTimer(order, open)).is_some(),
         }
     }
 }

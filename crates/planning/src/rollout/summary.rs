@@ -1,7 +1,7 @@
 //! How far a rollout is, stage by stage.
 
-use super::opening::{Members, hosts_of};
-use super::results::{HostResult, results};
+use super::opening::Members;
+use super::results::HostResult;
 use super::stages::{open_stage, stage_name};
 use schema::codec;
 use schema::keys::Key;
@@ -54,12 +54,13 @@ pub struct RolloutSummary {
     pub stages: Vec<StageSummary>,
     /// The hosts for which the next stage waits, or the end of the rollout if all stages are open.
     pub waits_for: Vec<HostName>,
+    /// Why it goes no further though it waits for no host; `None` if it does.
+    pub why: Option<String>,
 }
 
 /// Returns how far a rollout is. `found` holds everything that [`end_reads`](super::end_reads) names.
 pub fn summary(order: InstructionOrder, record: &RolloutRecord, found: &KeySnapshot) -> RolloutSummary {
-    let (results, hosts) = (results(order, record, found), hosts_of(found));
-    let members = Members { record, hosts: &hosts, results: &results };
+    let members = Members::read(order, record, found);
     let has_ended = found.get(&Key::Ended(order)).is_some();
     let rest = u32::try_from(record.stages.len()).unwrap_or(u32::MAX);
     let open = if has_ended { rest } else { open_stage(order, &record.stages, found) };
@@ -88,11 +89,29 @@ pub fn summary(order: InstructionOrder, record: &RolloutRecord, found: &KeySnaps
     let pending = |(host, result): (&HostName, &HostResult)| {
         (*result == HostResult::Pending && !has_ended).then(|| host.clone())
     };
-    let waits_for = match open == rest {
-        true => results.iter().filter_map(pending).collect(),
+    let waits_for: Vec<HostName> = match open == rest {
+        true => members.results.iter().filter_map(pending).collect(),
         false => members.unsettled(open).map(|(host, _)| host.clone()).collect(),
     };
-    RolloutSummary { stages: stages.collect(), waits_for }
+    let stages: Vec<StageSummary> = stages.collect();
+    let why = waits_for.is_empty().then(|| stages_without_proof(&stages, open, rest)).flatten();
+    RolloutSummary { stages, why: why.filter(|_| !has_ended), waits_for }
+}
+
+/// Says that no host of a stage has the version, though it waits for none of them: all of them failed or are off.
+fn stages_without_proof(stages: &[StageSummary], open: u32, rest: u32) -> Option<String> {
+    let says = |hosts: &str, failed: usize, absent: usize| {
+        let how = format!("{failed} failed, {absent} off");
+        format!("no host {hosts} is proven: {how}; `orchestrate rollout excuse HOST` goes on without one")
+    };
+    if open == rest {
+        let sum = |count: fn(&StageSummary) -> usize| stages.iter().map(count).sum::<usize>();
+        let is_proven = sum(|stage| stage.proven) > 0;
+        return (!is_proven).then(|| says("of the rollout", sum(|s| s.failed), sum(|s| s.absent)));
+    }
+    let stage = stages.get(open as usize)?;
+    let is_stuck = stage.proven == 0 && stage.hosts > stage.excused && stage.state != StageState::Soaking;
+    is_stuck.then(|| says(&format!("of stage {}", stage.name), stage.failed, stage.absent))
 }
 
 fn has_started(host: &HostName, order: InstructionOrder, found: &KeySnapshot) -> bool {

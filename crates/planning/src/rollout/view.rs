@@ -90,6 +90,8 @@ pub struct RolloutView {
     unusable: Option<String>,
     /// The stage of the host; `None` if the rollout has no stages.
     stage: Option<StageView>,
+    /// True if the host started in this rollout: it is not available, and waits for no stage.
+    has_started: bool,
     /// True if some host looks whether the rollout has ended, and opens its stages.
     is_looked_after: bool,
     limits: Vec<LimitView>,
@@ -97,7 +99,8 @@ pub struct RolloutView {
 
 /// The first part of what a view is made from: single keys and ranges.
 pub fn first_reads(host: &HostName, order: InstructionOrder) -> (Vec<Key>, Vec<Prefix>) {
-    (vec![Key::RolloutPolicy, Key::Host(host.clone())], vec![Prefix::Freezes, Prefix::Rollout(order)])
+    let keys = vec![Key::RolloutPolicy, Key::Host(host.clone()), Key::Progress(order, host.clone())];
+    (keys, vec![Prefix::Freezes, Prefix::Rollout(order)])
 }
 
 /// The second part: the claims and the queues of the limits that count the host. `found` is the first
@@ -151,7 +154,8 @@ impl RolloutView {
         };
         let view = Self::with_rules(host, (order, place), (rules, &limits), found, now);
         let is_looked_after = found.get(&Key::Closing(order)).is_some();
-        Self { failures, stage, is_looked_after, ..view }
+        let has_started = found.get(&Key::Progress(order, host.clone())).is_some();
+        Self { failures, stage, has_started, is_looked_after, ..view }
     }
 
     /// Makes the view of a host to which these rules and limits apply.
@@ -180,6 +184,7 @@ impl RolloutView {
             failures: Failures::default(),
             unusable,
             stage: None,
+            has_started: false,
             is_looked_after: false,
             limits: Vec::new(),
         };
@@ -239,9 +244,21 @@ impl RolloutView {
         self.rules == Rules::NoRecord
     }
 
-    /// True if the stage of the host is not open.
+    /// True if the host waits until its stage is open.
     pub fn waits_for_stage(&self) -> bool {
-        matches!(self.stage, Some(StageView::Closed { .. }))
+        // One that has a ticket waits for a limit.
+        let is_queued = self.limits.iter().any(|view| view.is_queued);
+        matches!(self.stage, Some(StageView::Closed { .. })) && !self.has_started && !is_queued
+    }
+
+    /// True if the stage of the host is not open because the time runs for which earlier hosts are observed.
+    pub fn waits_for_soak(&self) -> bool {
+        matches!(self.stage, Some(StageView::Closed { is_timed: true, .. }))
+    }
+
+    /// True if the rollout has stages.
+    pub fn has_stages(&self) -> bool {
+        self.stage.is_some()
     }
 
     /// True if some host looks whether the rollout has ended, and opens its stages.
@@ -297,7 +314,7 @@ impl RolloutView {
         };
         // A host that is not available anyway waits for no stage.
         match &self.stage {
-            Some(StageView::Closed { stage, open, soaks }) if need == Need::Claims => {
+            Some(StageView::Closed { stage, open, soaks, .. }) if need == Need::Claims => {
                 let (stage, open) = (stage.clone(), open.clone());
                 return Err(Obstacle::StageClosed { stage, open, soaks: *soaks });
             }
@@ -333,6 +350,9 @@ impl RolloutView {
 
     /// Returns when a host that waits for its turn may pass over another one.
     pub fn passes_at(&self, now: BootMillis) -> Option<BootMillis> {
+        if self.waits_for_stage() {
+            return None;
+        }
         let next = |view: &LimitView| {
             let next = u32::try_from(view.passed(now)).unwrap_or(u32::MAX).saturating_add(1);
             view.unchanged_since.plus(PASSED_OVER_AFTER.saturating_mul(next))
@@ -348,12 +368,19 @@ impl RolloutView {
 
     /// Returns the first limit that holds the host.
     pub(super) fn waits_for(&self) -> Option<&LimitView> {
+        if self.waits_for_stage() {
+            return None;
+        }
         self.limits.iter().find(|view| view.free(self.host()).len() <= view.ahead.len())
     }
 
     /// Returns the ranges whose changes the host must know to try again: freezes, its rollout, and of the
     /// first limit that holds the host either claims and queue, or one ticket before its own.
     pub fn ranges(&self) -> Vec<Prefix> {
+        if self.waits_for_stage() {
+            // Most of what happens in the rollout does not open the stage.
+            return vec![Prefix::Freezes, Prefix::RecordOf(self.order), Prefix::OpenedOf(self.order)];
+        }
         let mut ranges = vec![Prefix::Freezes];
         if self.rules != Rules::None {
             ranges.push(Prefix::Rollout(self.order));

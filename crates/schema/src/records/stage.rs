@@ -1,5 +1,6 @@
 //! The stages of a rollout: which hosts update first, and how long they are observed before the next ones start.
 
+use super::RosterEntry;
 use crate::limit::LimitBy;
 use crate::names::{HostName, LimitValue, StageName};
 use crate::time::{EpochSeconds, Span};
@@ -27,6 +28,16 @@ pub struct StageRule {
     /// How long all hosts up to this stage must have been proven before the next stage opens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub soak: Option<Span>,
+}
+
+impl StageRule {
+    /// True if the stage selects a host with this roster entry. A count or a share takes a part of these.
+    pub fn selects(&self, roster: &RosterEntry) -> bool {
+        self.select.iter().all(|(by, values)| {
+            let value = by.of_host(roster).ok().flatten();
+            value.is_some_and(|limit| values.contains(&limit.value))
+        })
+    }
 }
 
 /// Reads and writes `"10%"`.

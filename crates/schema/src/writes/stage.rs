@@ -62,7 +62,13 @@ pub fn time_soak(
     opening: &StageOpening,
     found: &KeySnapshot,
 ) -> Transaction {
-    let mut transaction = of_stage("start the timer of the stage", (order, stage), found);
+    // What fails meanwhile begins the soak anew, and who is not proven is asked for when the time is over.
+    let mut transaction = Transaction::idempotent("start the timer of the stage");
+    let keys = [Key::Store, Key::CurrentVersion, Key::RolloutRecord(order), Key::Halt(order)];
+    for key in keys.into_iter().chain([Key::Soak(order, stage)]) {
+        let revision = found.revision_of(&key);
+        transaction.compares.push(Compare::Revision(key, revision));
+    }
     let soak = Soak { at: opening.at, by: opening.by.clone(), timed: true };
     transaction.put(Key::Soak(order, stage), codec::write(&soak), 0);
     transaction.put(Key::SoakTimer(order, stage), opening.by.as_str(), timer);
@@ -77,7 +83,8 @@ pub fn end_soak((order, stage): (InstructionOrder, u32), found: &KeySnapshot) ->
     transaction
 }
 
-/// Returns the transaction that replaces the record of a rollout: other hosts are chosen for a stage.
+/// Returns the transaction that replaces the record of a rollout: other hosts are chosen for a stage, and are observed
+/// as well.
 pub fn choose_hosts(
     (order, open): (InstructionOrder, u32),
     record: &RolloutRecord,
@@ -85,6 +92,11 @@ pub fn choose_hosts(
 ) -> Transaction {
     let mut transaction = of_stage("choose another host for a stage", (order, open), found);
     transaction.put(Key::RolloutRecord(order), codec::write(record), 0);
+    for key in [Key::Soak(order, open), Key::SoakTimer(order, open)] {
+        if found.get(&key).is_some() {
+            transaction.delete(key);
+        }
+    }
     transaction
 }
 
@@ -101,6 +113,11 @@ pub fn excuse(
         .when(Compare::Revision(of_record.clone(), found.revision_of(&of_record)))
         .when(Compare::Revision(Key::CurrentVersion, found.revision_of(&Key::CurrentVersion)))
         .when(Compare::absent(Key::Ended(order)));
+    // Whoever was chosen for a stage that is settled meanwhile stays.
+    let stages = (1..).take(record.stages.len()).map(|stage| Key::StageOpened(order, stage));
+    if let Some(next) = stages.into_iter().find(|key| found.get(key).is_none()) {
+        transaction = transaction.when(Compare::absent(next));
+    }
     transaction.put(key.clone(), codec::write(excuse), 0);
     transaction.put(of_record, codec::write(record), 0);
     act.add_event(transaction, &key, found)

@@ -2,6 +2,8 @@
 
 use super::*;
 use schema::records::{Excuse, FailureKind, ProgressState, Soak, StageOpening};
+use schema::transaction::Operation;
+use std::collections::BTreeSet;
 
 const AT: EpochSeconds = EpochSeconds(1);
 
@@ -55,10 +57,14 @@ impl Found {
         }
     }
 
-    fn canary(&self) -> String {
+    /// The record that stands in the store.
+    fn stored(&self) -> RolloutRecord {
         let record = self.0.get(&Key::RolloutRecord(ORDER)).expect("a record");
-        let record: RolloutRecord = codec::read(&record.value).unwrap();
-        record.stages[0].hosts.first().expect("a chosen host").to_string()
+        codec::read(&record.value).unwrap()
+    }
+
+    fn canary(&self) -> String {
+        self.stored().stages[0].hosts.first().expect("a chosen host").to_string()
     }
 }
 
@@ -173,12 +179,39 @@ fn what_happens_before_a_stage_opens() {
         "opened/1",
     );
     check(
-        "the canary is not proven any more",
+        "the agent of the canary restarts when the soak is over",
         &|f, c, _| {
             soaks(f, c);
             f.0.entries.remove(&Key::Announced(host(c)).to_string());
         },
+        "wait",
+    );
+    check(
+        "it restarts during the soak",
+        &|f, c, _| {
+            soaks(f, c);
+            f.put(&Key::SoakTimer(ORDER, 0), "web0", 76);
+            f.0.entries.remove(&Key::Announced(host(c)).to_string());
+        },
+        "wait",
+    );
+    check(
+        "the canary was not updated when the soak began",
+        &|f, c, _| {
+            f.soak(true, 60).put(&Key::SoakTimer(ORDER, 0), "web0", 61);
+            f.proven(c).0.entries.remove(&Key::Announced(host(c)).to_string());
+            f.0.entries.remove(&Key::SoakTimer(ORDER, 0).to_string());
+        },
         "soak/0 soaking/0",
+    );
+    check(
+        "the canary is observed, and the agents of all others are off",
+        &|f, c, _| {
+            soaks(f, c);
+            f.put(&Key::SoakTimer(ORDER, 0), "web0", 76);
+            f.0.entries.retain(|key, _| !matches!(Key::parse(key), Ok(Key::Live(name)) if name != host(c)));
+        },
+        "wait",
     );
     check(
         "the canary does not run and has not started",
@@ -215,14 +248,106 @@ fn what_happens_before_a_stage_opens() {
 #[test]
 fn an_excused_host_is_replaced_by_one_that_runs() {
     let (found, canary, _) = with_canary();
-    let record = record_without(&host(&canary), &found.record(), &hosts_of(&found.0), &found.0);
+    let record = record_without(&host(&canary), (ORDER, &found.record()), &found.0);
     assert_eq!(record.stages[0].hosts.len(), 1);
     assert!(!record.stages[0].hosts.contains(&host(&canary)));
     // Nobody can take its place.
     let mut off = found;
     off.0.entries.retain(|key, _| !matches!(Key::parse(key), Ok(Key::Live(name)) if name.as_str() != canary));
-    let record = record_without(&host(&canary), &off.record(), &hosts_of(&off.0), &off.0);
+    let record = record_without(&host(&canary), (ORDER, &off.record()), &off.0);
     assert!(record.stages[0].hosts.is_empty());
+}
+
+#[test]
+fn a_host_that_was_excused_or_failed_is_not_chosen_again() {
+    let (mut found, first, _) = with_canary();
+    let excuse = |found: &mut Found| {
+        let canary = found.canary();
+        let record = record_without(&host(&canary), (ORDER, &found.stored()), &found.0);
+        found.excused(&canary).put(&Key::RolloutRecord(ORDER), &codec::write(&record), 71);
+    };
+    excuse(&mut found);
+    let second = found.canary();
+    found.fails(&first, FailureKind::Attempt, 72).progress(&first, ProgressState::GaveUp);
+    excuse(&mut found);
+    let third = found.canary();
+    assert_eq!(BTreeSet::from([first, second, third.clone()]).len(), 3);
+    // Nobody is left.
+    let record = record_without(&host(&third), (ORDER, &found.stored()), &found.0);
+    assert!(record.stages[0].hosts.is_empty());
+}
+
+#[test]
+fn who_was_chosen_for_a_settled_stage_stays() {
+    let (mut found, canary, _) = with_canary();
+    found.opening(&Key::StageOpened(ORDER, 1), 70);
+    let record = record_without(&host(&canary), (ORDER, &found.stored()), &found.0);
+    assert_eq!(record, found.stored());
+}
+
+#[test]
+fn a_stage_that_loses_a_chosen_host_to_an_earlier_one_chooses_again() {
+    let two = format!("{CANARY}[[stage]]\nname = \"second\"\ncount = 1\n");
+    let mut found = three_hosts(&two);
+    found.with_record();
+    let (first, chosen) = (found.canary(), found.stored().stages[1].hosts.clone());
+    // A host that no stage chose is preferred.
+    let record = record_without(&host(&first), (ORDER, &found.stored()), &found.0);
+    assert_eq!(record.stages[1].hosts, chosen);
+    assert!(record.stages[0].hosts.is_disjoint(&chosen));
+    // If there is none, the later stage chooses another one, or has none.
+    let spare = record.stages[0].hosts.first().unwrap().clone();
+    found.0.entries.remove(&Key::Live(spare.clone()).to_string());
+    let record = record_without(&host(&first), (ORDER, &found.stored()), &found.0);
+    assert_eq!(record.stages[0].hosts, chosen);
+    found.excused(&first).put(&Key::RolloutRecord(ORDER), &codec::write(&record), 71);
+    let EndTask::Stage(transaction) = found.end_task() else { panic!("{}", found.task()) };
+    let Some(Operation::Put { value, .. }) = transaction.operations.first() else {
+        panic!("{transaction:?}")
+    };
+    let record: RolloutRecord = codec::read(value).unwrap();
+    assert_eq!(record.stages[1].hosts, BTreeSet::from([spare]));
+}
+
+#[test]
+fn a_rollout_ends_only_when_all_stages_are_open() {
+    let (mut found, canary, other) = with_canary();
+    // The canary failed, within the budget. Another host has the version; the third one does not run.
+    found.progress(&canary, ProgressState::GaveUp).fails(&canary, FailureKind::Attempt, 67);
+    found.proven(&other);
+    let is_third = |name: &HostName| *name != host(&canary) && *name != host(&other);
+    found.0.entries.retain(|key, _| !matches!(Key::parse(key), Ok(Key::Live(name)) if is_third(&name)));
+    assert_eq!(found.task(), "wait");
+    found.opening(&Key::StageOpened(ORDER, 1), 70);
+    assert_eq!(found.task(), "end");
+}
+
+#[test]
+fn a_stage_that_does_not_open_says_why() {
+    let policy = CANARY.replace("count = 1\n", "");
+    let mut found = three_hosts(&policy);
+    found.with_record();
+    for name in ["web0", "web1", "web2"] {
+        found.0.entries.remove(&Key::Live(host(name)).to_string());
+    }
+    let summary = summary(ORDER, &found.stored(), &found.0);
+    assert_eq!(summary.waits_for, []);
+    let why = summary.why.expect("a reason");
+    assert!(why.starts_with("no host of stage canary is proven: 0 failed, 3 off"), "{why}");
+}
+
+#[test]
+fn a_host_of_a_closed_stage_has_nothing_to_do_with_limits() {
+    let (mut found, _, other) = with_canary();
+    found.claim(0, "web9");
+    let waiting = found.view(&other);
+    assert!(waiting.waits_for_stage() && waiting.holders().is_none());
+    assert_eq!(waiting.passes_at(BootMillis(0)), None);
+    let followed = [Prefix::Freezes, Prefix::RecordOf(ORDER), Prefix::OpenedOf(ORDER)];
+    assert_eq!(waiting.ranges(), followed);
+    // One that tries again waits for no stage.
+    found.progress(&other, ProgressState::GaveUp);
+    assert!(!found.view(&other).waits_for_stage());
 }
 
 #[test]

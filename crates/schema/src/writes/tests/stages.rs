@@ -27,7 +27,6 @@ fn a_stage_opens_only_if_nothing_changed_since_it_was_read() {
         let transactions = [
             open_stages((ORDER, 0), 1..=2, &opening(), &found),
             begin_soak((ORDER, 0), &opening(), &found),
-            time_soak((ORDER, 0), LEASE, &opening(), &found),
             end_soak((ORDER, 0), &found),
         ];
         for transaction in transactions {
@@ -46,6 +45,24 @@ fn a_stage_opens_only_if_nothing_changed_since_it_was_read() {
     check("the record changed", &|store| store.put(&Key::RolloutRecord(ORDER), b"{}", 0), false);
     check("another version is desired", &|store| store.put(&Key::CurrentVersion, b"v3", 0), false);
     check("somebody opened it", &|store| store.put(&Key::StageOpened(ORDER, 1), b"{}", 0), false);
+    check("the soak began again", &|store| store.put(&Key::Soak(ORDER, 0), b"{}", 0), false);
+}
+
+#[test]
+fn the_timer_of_a_soak_starts_whatever_hosts_do() {
+    let other = || HostName::new("other").unwrap();
+    let check = |name: &str, change: &dyn Fn(&mut Store), is_applied: bool| {
+        let mut store = observed();
+        let timer = time_soak((ORDER, 0), LEASE, &opening(), &store.0.clone());
+        change(&mut store);
+        assert_eq!(store.apply(&timer), is_applied, "{name}");
+    };
+    check("nothing changed", &|_| {}, true);
+    check("a host came back", &|store| store.put(&Key::Live(other()), b"{}", 0), true);
+    check("a host failed", &|store| store.put(&Key::Failed(ORDER, other()), b"{}", 0), true);
+    check("the rollout was halted", &|store| store.put(&Key::Halt(ORDER), b"{}", 0), false);
+    check("the record changed", &|store| store.put(&Key::RolloutRecord(ORDER), b"{}", 0), false);
+    check("another version is desired", &|store| store.put(&Key::CurrentVersion, b"v3", 0), false);
     check("the soak began again", &|store| store.put(&Key::Soak(ORDER, 0), b"{}", 0), false);
 }
 
