@@ -125,7 +125,7 @@ impl RolloutTask {
             found.entries.extend(entries);
         }
         let of = (order, &wanted.instruction.version);
-        Ok(RolloutView::new(&self.host, of, &found, clock::boot_millis()))
+        Ok(RolloutView::new(&self.host, of, &found, clock::now()))
     }
 
     /// Writes the record of the rollout, if this is the host that does. Returns true if it did something,

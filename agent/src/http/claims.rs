@@ -57,10 +57,11 @@ impl From<ClaimRefusal> for Refused {
                     Obstacle::NotItsTurn { .. } => "failed_lock_not_its_turn",
                     Obstacle::Frozen(_) => "failed_lock_frozen",
                     Obstacle::NotRead | Obstacle::NoRecord => "failed_lock_try_again",
-                    // Halts and stages are about the version: no request meets one.
+                    // Halts, stages and windows are about the version: no request meets one.
                     Obstacle::Refused(_)
                     | Obstacle::Unusable(_)
                     | Obstacle::StageClosed { .. }
+                    | Obstacle::OutsideWindow(_)
                     | Obstacle::Halted(_)
                     | Obstacle::OverBudget { .. } => "failed_lock_unusable",
                 };

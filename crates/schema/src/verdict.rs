@@ -164,6 +164,11 @@ pub enum WaitingOn {
         /// The stage.
         stage: String,
     },
+    /// An update window.
+    Window {
+        /// When the next one opens, in words.
+        opens: String,
+    },
     /// An operator: the rollout is halted.
     Operator {
         /// Why, in words.
@@ -192,6 +197,7 @@ impl fmt::Display for WaitingOn {
             Self::Spread => f.write_str("its turn: the start of hosts is spread"),
             Self::Limit { limit } => write!(f, "its turn: the limit of {limit} is reached"),
             Self::Stage { stage } => write!(f, "its turn: stage {stage} is not open"),
+            Self::Window { opens } => write!(f, "the next update window, which opens {opens}"),
             Self::Operator { why } => write!(f, "an operator: {why}"),
             Self::Store => f.write_str("the store, which cannot be read"),
             Self::ExternalDriver => f.write_str("the script that applies versions here"),

@@ -115,7 +115,7 @@ impl LimitLaws {
         let policy = found.get(&Key::RolloutPolicy);
         let governs = policy.is_some_and(|entry| {
             let policy = codec::read::<RolloutPolicy>(&entry.value);
-            entry.create_revision < order.revision && policy.is_ok_and(|policy| !policy.limits.is_empty())
+            entry.create_revision < order.revision && policy.is_ok_and(|policy| !policy.is_empty())
         });
         let is_forbidden = record.as_ref().map_or(governs, |record| record.refused.is_some());
         let mut limits = Vec::new();

@@ -79,7 +79,7 @@ impl Agent {
         match (task, answer) {
             (RolloutTask::Reads, Answer::Read(found)) => {
                 self.marks.raise(found.revision, found.raft_term);
-                let now = world.clock(self.machine).boot;
+                let now = world.clock(self.machine);
                 let view = RolloutView::new(&self.state.host, (order, &instruction.version), &found, now);
                 let since = *self.lacks_record_since.get_or_insert(world.now);
                 self.lacks_record_since = Some(since).filter(|_| view.lacks_record());

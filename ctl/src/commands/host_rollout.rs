@@ -1,7 +1,7 @@
 //! What freezes and the limits of the rollout say about one host.
 
 use super::claims::ShownClaim;
-use super::context::Store;
+use super::context::{Store, now};
 use etcd_session::StoreError;
 use planning::rollout::{Need, Obstacle, RolloutView, first_reads, second_reads};
 use schema::codec;
@@ -13,7 +13,7 @@ use schema::order::InstructionOrder;
 use schema::plan::Phase;
 use schema::records::Report;
 use schema::snapshot::KeySnapshot;
-use schema::time::BootMillis;
+use schema::time::{BootMillis, Now};
 use schema::verdict::{HostVerdict, WaitingOn};
 use schema::writes::claims::FoundClaims;
 
@@ -47,14 +47,20 @@ impl HostRollout {
         // A host that waits for a service is not at the limits yet.
         let waits = report.is_some_and(|report| match report.verdict {
             HostVerdict::Waiting { on } => {
-                matches!(on, WaitingOn::Limit { .. } | WaitingOn::Stage { .. } | WaitingOn::Operator { .. })
+                matches!(
+                    on,
+                    WaitingOn::Limit { .. }
+                        | WaitingOn::Stage { .. }
+                        | WaitingOn::Window { .. }
+                        | WaitingOn::Operator { .. }
+                )
             }
             _ => report.phase == Phase::Start,
         });
         let Some(instruction) = Instruction::find(snapshot).filter(|_| waits) else {
             return Ok(Self { claims, ..Self::default() });
         };
-        let (order, now) = (instruction.order, BootMillis(0));
+        let (order, now) = (instruction.order, Now { boot: BootMillis(0), wall: now() });
         let found = read_rollout(host, order, snapshot.revision, store).await?;
         let view = RolloutView::new(host, (order, &instruction.version), &found, now);
         // The report does not say whether the host needs claims; one that waits does.

@@ -68,7 +68,7 @@ async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let mut json = json_of(&policy);
     json["revision"] = json!(entry.mod_revision);
     answer(&policy, &mut json, output);
-    Ok(Exit::of(!policy.limits.is_empty()))
+    Ok(Exit::of(!policy.is_empty()))
 }
 
 async fn set(file: &Path, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
@@ -100,6 +100,7 @@ fn json_of(policy: &RolloutPolicy) -> Value {
     json!({
         "limits": policy.limits,
         "stages": policy.stages,
+        "windows": policy.windows,
         "lost_after": policy.lost_after.unwrap_or(LOST_AFTER),
         "progress_deadline": policy.progress_deadline.unwrap_or(PROGRESS_DEADLINE),
         "failure_budget": policy.failure_budget,
@@ -143,6 +144,9 @@ fn answer(policy: &RolloutPolicy, json: &mut Value, output: &mut Output) {
         output.line("");
         output.table(["STAGE", "HOSTS", "OF", "SOAK"], policy.stages.iter().map(stage_row));
         output::note(&format!("the other hosts come last, as stage {REST}"));
+    }
+    for window in &policy.windows {
+        output::note(&format!("hosts start {window}"));
     }
     let lost_after = policy.lost_after.unwrap_or(LOST_AFTER);
     let deadline = policy.progress_deadline.unwrap_or(PROGRESS_DEADLINE);

@@ -5,15 +5,16 @@ use super::context::{Store, host_of, now};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
 use planning::rollout::{
-    HostResult, StageState, StageSummary, end_reads, governs, hosts_of, record_without, results, stage_name,
-    summary,
+    HostResult, Obstacle, StageState, StageSummary, end_reads, governs, hosts_of, next_window,
+    record_without, results, stage_name, summary,
 };
 use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
-use schema::records::{Excuse, Halt, RolloutRecord};
+use schema::limit::Place;
+use schema::records::{Excuse, Halt, RolloutRecord, Window};
 use schema::snapshot::KeySnapshot;
 use schema::writes::stage;
 use serde_json::json;
@@ -83,6 +84,12 @@ impl Rollout {
     }
 }
 
+/// Says that no window is open, and when the next one opens, by the clock of this machine.
+fn closed(windows: &[Window]) -> Option<String> {
+    let next = next_window(windows, Place(0), now()).transpose()?;
+    Some(next.map_or_else(|why| why, |next| Obstacle::OutsideWindow(next).to_string()))
+}
+
 /// Number of hosts that a line names.
 const HOSTS_NAMED: usize = 10;
 
@@ -94,7 +101,7 @@ pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exi
     let (word, why, exit) = match rollout.state() {
         State::Ended => ("ended", None, Exit::Yes),
         State::Held(word, why) => (word, Some(why), Exit::Refused),
-        State::GoesOn => ("goes on", summary.why.clone(), Exit::No),
+        State::GoesOn => ("goes on", summary.why.clone().or_else(|| closed(&record.windows)), Exit::No),
     };
     let by = record.by.as_deref();
     let answer = json!({

@@ -15,7 +15,7 @@ use schema::names::{HostName, Token};
 use schema::order::InstructionOrder;
 use schema::records::{Ended, HostClaims, Purpose, SCRIPT_INSTANCE, StageOpening};
 use schema::snapshot::KeySnapshot;
-use schema::time::{BootMillis, Span};
+use schema::time::{BootMillis, Now, Span};
 use schema::writes::claims::FoundClaims;
 use schema::writes::host::StartGuard;
 use schema::writes::one_shot::OneShot;
@@ -43,7 +43,8 @@ pub(super) async fn claim(
         // The caller has answered for a store without a desired version.
         let Some(instruction) = instruction else { return Ok(None) };
         let (order, since) = (instruction.order, now());
-        let view = RolloutView::new(host, (order, &instruction.version), &found, BootMillis(0));
+        let clock = Now { boot: BootMillis(0), wall: since };
+        let view = RolloutView::new(host, (order, &instruction.version), &found, clock);
         // Without an agent there is no lease for the mark of the host that writes the record.
         if view.lacks_record() {
             write_record(&instruction, store).await?;
@@ -65,7 +66,7 @@ pub(super) async fn claim(
             true => Need::Claims,
             false => Need::Nothing,
         };
-        let permit = match view.permit(&held, need, BootMillis(0)) {
+        let permit = match view.permit(&held, need, clock) {
             Ok(permit) => permit,
             Err(obstacle) => {
                 // Agents open the stages, if there are any.

@@ -88,7 +88,9 @@ async fn of_host(host: &HostName, store: &Store<'_>, output: &mut Output) -> Res
     // The report of a host that waits may be older than the halt.
     let verdict = match (&verdict, rollout.obstacle.clone().filter(|_| rollout.is_halted)) {
         (
-            FleetVerdict::Waiting(Waiting::On(WaitingOn::Limit { .. } | WaitingOn::Stage { .. })),
+            FleetVerdict::Waiting(Waiting::On(
+                WaitingOn::Limit { .. } | WaitingOn::Stage { .. } | WaitingOn::Window { .. },
+            )),
             Some(why),
         ) => FleetVerdict::Waiting(Waiting::On(WaitingOn::Operator { why })),
         _ => verdict,

@@ -5,6 +5,7 @@ mod purposes;
 mod rollback;
 mod stages;
 mod vanished;
+mod windows;
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

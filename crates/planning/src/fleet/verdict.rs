@@ -216,6 +216,9 @@ impl FleetVerdict {
             Self::Waiting(Waiting::On(WaitingOn::Stage { .. })) => {
                 "the hosts of the earlier stages are proven, or excused with `orchestrate rollout excuse`"
             }
+            Self::Waiting(Waiting::On(WaitingOn::Window { .. })) => {
+                "the window opens, or the policy has others and a version is triggered"
+            }
             Self::Waiting(Waiting::On(WaitingOn::Operator { .. })) => {
                 "`orchestrate rollout resume`, or another version is triggered"
             }

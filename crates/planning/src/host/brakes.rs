@@ -6,7 +6,7 @@ use crate::host::state::HostState;
 use crate::rollout::{Need, Obstacle, Permit, RolloutView};
 use schema::instruction::Instruction;
 use schema::order::InstructionOrder;
-use schema::time::BootMillis;
+use schema::time::Now;
 use schema::writes::claims::{FoundClaims, RolloutGuard};
 
 /// What a host knows of the brakes.
@@ -27,7 +27,7 @@ impl Brakes<'_> {
         self,
         instruction: &Instruction,
         (held, need): (Option<&FoundClaims>, Need),
-        now: BootMillis,
+        now: Now,
     ) -> Result<Permit, Obstacle> {
         match self {
             Self::Unasked => {

@@ -205,7 +205,7 @@ impl Decider<'_> {
             }
             let need = self.need_of_claims(attempt);
             let held = self.observed.published.as_ref().map(|published| &published.claims);
-            self.observed.brakes.permit(&attempt.instruction, (held, need), self.now.boot)
+            self.observed.brakes.permit(&attempt.instruction, (held, need), self.now)
         })
     }
 
@@ -355,16 +355,17 @@ impl Decider<'_> {
         if let Some(Err(obstacle)) = &self.start {
             let because = match obstacle {
                 Obstacle::Frozen(by) => Reason::Frozen { by: by.to_string() },
-                Obstacle::Full { .. } | Obstacle::NotItsTurn { .. } | Obstacle::StageClosed { .. } => {
-                    Reason::Limited { why: obstacle.to_string() }
-                }
+                Obstacle::Full { .. }
+                | Obstacle::NotItsTurn { .. }
+                | Obstacle::StageClosed { .. }
+                | Obstacle::OutsideWindow(_) => Reason::Limited { why: obstacle.to_string() },
                 _ => Reason::Rollout { why: obstacle.to_string() },
             };
-            let passes_at = match self.observed.brakes {
-                Brakes::Known(view) => view.passes_at(self.now.boot),
+            let tries_at = match self.observed.brakes {
+                Brakes::Known(view) => view.tries_at(self.now),
                 Brakes::Unasked | Brakes::Refused(_) => None,
             };
-            return self.hold_before_start(hold(Phase::Start, because, passes_at));
+            return self.hold_before_start(hold(Phase::Start, because, tries_at));
         }
         let instruction = attempt.instruction.clone();
         // The report that the start transaction writes names the phase that begins with it.

@@ -35,6 +35,9 @@ pub(super) fn verdict(
     if let Some(Obstacle::StageClosed { stage, .. }) = obstacle {
         return HostVerdict::Waiting { on: WaitingOn::Stage { stage: stage.clone() } };
     }
+    if let Some(Obstacle::OutsideWindow(next)) = obstacle {
+        return HostVerdict::Waiting { on: WaitingOn::Window { opens: next.opens.clone() } };
+    }
     if let Some(halted @ (Obstacle::Halted(_) | Obstacle::OverBudget { .. })) = obstacle {
         return HostVerdict::Waiting { on: WaitingOn::Operator { why: halted.to_string() } };
     }
@@ -101,6 +104,7 @@ fn blocked_by_rollout(obstacle: &Obstacle) -> Option<BlockedBy> {
         | Obstacle::NotRead
         | Obstacle::NoRecord
         | Obstacle::StageClosed { .. }
+        | Obstacle::OutsideWindow(_)
         | Obstacle::Full { .. }
         | Obstacle::NotItsTurn { .. } => None,
     }

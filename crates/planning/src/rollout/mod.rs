@@ -10,6 +10,7 @@ mod obstacle;
 mod opening;
 mod policy;
 mod purpose;
+mod reads;
 mod resolve;
 mod results;
 mod rules;
@@ -18,6 +19,7 @@ mod summary;
 #[cfg(test)]
 mod tests;
 mod view;
+mod window;
 
 pub use end::{ClosingTask, EndTask, closing_reads, closing_task, end_reads, end_task, unchanged};
 pub use failures::failed_hosts;
@@ -27,9 +29,11 @@ pub use obstacle::Obstacle;
 pub use opening::{hosts_of, record_without};
 pub use policy::read_policy;
 pub use purpose::{ClaimAnswer, ClaimRequest, limit_reads, rollout_reads, store_reads, view_for_claims};
+pub use reads::{first_reads, second_reads};
 pub use resolve::{RECORD_RANGES, good_version, resolve, unusable};
 pub use results::{HostResult, results};
 pub use rules::{RecordTask, Times, governs};
 pub use stages::{REST, open_stage, stage_name, stage_of};
 pub use summary::{RolloutSummary, StageState, StageSummary, summary};
-pub use view::{Need, Permit, RolloutView, first_reads, second_reads};
+pub use view::{Need, Permit, RolloutView};
+pub use window::{NextWindow, next_window};

@@ -1,6 +1,7 @@
 //! What keeps a host from starting, though nothing on the host itself does.
 
 use super::failures;
+use super::window::NextWindow;
 use schema::frozen::FrozenBy;
 use schema::limit::Limit;
 use schema::names::HostName;
@@ -37,6 +38,8 @@ pub enum Obstacle {
         /// True if its hosts are through, and are observed.
         soaks: bool,
     },
+    /// No update window is open, by the clock of the host.
+    OutsideWindow(NextWindow),
     /// As many hosts are unavailable as the limit allows.
     Full {
         /// The limit.
@@ -76,6 +79,9 @@ impl fmt::Display for Obstacle {
             }
             Self::StageClosed { stage, open, soaks: false } => {
                 write!(f, "stage {stage} is not open: not all hosts of stage {open} are proven")
+            }
+            Self::OutsideWindow(next) => {
+                write!(f, "no update window is open; the next one opens {}", next.opens)
             }
             Self::Full { limit, max: 0, .. } => write!(f, "the limit of {limit} is 0"),
             Self::Full { limit, max, used, holders } => {

@@ -4,7 +4,7 @@ use super::resolve::unusable;
 use crate::settings::{SettingsError, settings_error};
 use schema::limit::LimitBy;
 use schema::names::{LimitValue, StageName};
-use schema::records::{LimitRule, LimitSize, OnHalt, RolloutPolicy, StageRule};
+use schema::records::{LimitRule, LimitSize, OnHalt, RolloutPolicy, StageRule, TimeOfDay, Weekdays, Window};
 use schema::time::Span;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +23,18 @@ struct PolicyFile {
     hold: Option<Span>,
     #[serde(default)]
     stage: Vec<StageTable>,
+    #[serde(default)]
+    window: Vec<WindowTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WindowTable {
+    #[serde(default)]
+    days: Weekdays,
+    from: TimeOfDay,
+    to: TimeOfDay,
+    zone: String,
 }
 
 #[derive(Deserialize)]
@@ -70,11 +82,21 @@ pub fn read_policy(file: &str, text: &str) -> Result<RolloutPolicy, SettingsErro
     let stages = read.stage.into_iter().map(stage_rule).collect::<Result<_, String>>();
     let stages = stages.map_err(|message| SettingsError { file: file.to_owned(), line: None, message })?;
     let PolicyFile {
-        limit, lost_after, progress_deadline, failure_budget, charge_for, on_halt, hold, ..
+        limit,
+        lost_after,
+        progress_deadline,
+        failure_budget,
+        charge_for,
+        on_halt,
+        hold,
+        window: windows_of,
+        ..
     } = read;
     let (limits, none) = (limit.into_iter().map(rule).collect(), RolloutPolicy::default());
     let policy = RolloutPolicy { limits, lost_after, progress_deadline, failure_budget, charge_for, ..none };
-    let policy = RolloutPolicy { on_halt, hold, stages, ..policy };
+    let window = |WindowTable { days, from, to, zone }| Window { days, from, to, zone };
+    let windows = windows_of.into_iter().map(window).collect();
+    let policy = RolloutPolicy { on_halt, hold, stages, windows, ..policy };
     match unusable(&policy) {
         Some(message) => Err(SettingsError { file: file.to_owned(), line: None, message }),
         None => Ok(policy),

@@ -2,9 +2,10 @@
 //! the limits of the current rollout; where it has no record, under those that the policy has now.
 
 use super::obstacle::Obstacle;
+use super::reads::{first_reads, ranges_of_limits};
 use super::resolve::numbers_of_policy;
 use super::rules::{Rules, Times, record_of};
-use super::view::{RolloutView, first_reads, ranges_of_limits};
+use super::view::RolloutView;
 use crate::rollout::Need;
 use schema::instruction::Epoch;
 use schema::keys::{Key, Prefix};
@@ -124,7 +125,7 @@ impl ClaimRequest<'_> {
         if held.claims.as_ref().is_some_and(is_held) {
             return ClaimAnswer::Nothing;
         }
-        let permit = match view.permit(&held, Need::ClaimsAgain, self.now.boot) {
+        let permit = match view.permit(&held, Need::ClaimsAgain, self.now) {
             Ok(permit) => permit,
             Err(obstacle) => return ClaimAnswer::Waits(obstacle),
         };

@@ -3,6 +3,7 @@
 use super::opening::hosts_of;
 use super::rules::Times;
 use super::stages::{REST, resolve_stages};
+use super::window::zone_of;
 use schema::codec;
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
@@ -11,7 +12,7 @@ use schema::names::{LimitValue, Version};
 use schema::order::InstructionOrder;
 use schema::records::{
     CHARGE_FOR, LOST_AFTER, LimitRule, LimitSize, OnHalt, PROGRESS_DEADLINE, RECORD_BYTES_MAX, ResolvedLimit,
-    RolloutPolicy, RolloutRecord, RosterEntry, STAGES_MAX, StageRule, Trigger,
+    RolloutPolicy, RolloutRecord, RosterEntry, STAGES_MAX, StageRule, Trigger, WINDOWS_MAX, Window,
 };
 use schema::snapshot::KeySnapshot;
 use schema::time::{EpochSeconds, Span};
@@ -37,7 +38,7 @@ pub fn resolve(instruction: &Instruction, found: &KeySnapshot, at: EpochSeconds)
         let good = if rollback && has_worked(version, found) { Some(version.clone()) } else { good };
         RolloutRecord { refused, by, reason, good, rollback, ..RolloutRecord::new(version.clone(), at) }
     };
-    let PolicyNumbers { limits, stages, times, budget, on_halt } = match numbers_of_policy(found) {
+    let PolicyNumbers { limits, stages, windows, times, budget, on_halt } = match numbers_of_policy(found) {
         Ok(numbers) => numbers,
         Err(why) => return none(Some(why)),
     };
@@ -46,9 +47,9 @@ pub fn resolve(instruction: &Instruction, found: &KeySnapshot, at: EpochSeconds)
     let on_halt = if rollback { OnHalt::Stop } else { on_halt };
     let record = RolloutRecord { limits, lost_after, progress_deadline, charge_for, hold, ..none(None) };
     // The fleet goes back as fast as its limits allow.
-    let stages = if rollback { Vec::new() } else { stages };
+    let (stages, windows) = if rollback { (Vec::new(), Vec::new()) } else { (stages, windows) };
     let stages = resolve_stages(&stages, version, &hosts_of(found), found);
-    let record = RolloutRecord { budget, on_halt, stages, ..record };
+    let record = RolloutRecord { budget, on_halt, stages, windows, ..record };
     let bytes = codec::write(&record).len();
     if bytes > RECORD_BYTES_MAX {
         let why = format!(
@@ -90,6 +91,7 @@ fn has_worked(version: &Version, found: &KeySnapshot) -> bool {
 pub(super) struct PolicyNumbers {
     pub(super) limits: Vec<ResolvedLimit>,
     pub(super) stages: Vec<StageRule>,
+    pub(super) windows: Vec<Window>,
     pub(super) times: Times,
     /// How many failed hosts are tolerated.
     pub(super) budget: Option<u32>,
@@ -124,7 +126,14 @@ pub(super) fn numbers_of_policy(found: &KeySnapshot) -> Result<PolicyNumbers, St
     };
     let count = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
     let budget = policy.failure_budget.map(|budget| budget.of(count));
-    Ok(PolicyNumbers { limits, stages: policy.stages, times, budget, on_halt: policy.on_halt })
+    Ok(PolicyNumbers {
+        limits,
+        stages: policy.stages,
+        windows: policy.windows,
+        times,
+        budget,
+        on_halt: policy.on_halt,
+    })
 }
 
 /// Largest number of hosts of each role that a stage chooses. The record names them.
@@ -161,7 +170,7 @@ pub fn unusable(policy: &RolloutPolicy) -> Option<String> {
             "failure_budget needs a limit by fleet: it bounds how many hosts can fail at once".into(),
         );
     }
-    if let Some(why) = unusable_stages(policy) {
+    if let Some(why) = unusable_stages(policy).or_else(|| unusable_windows(&policy.windows)) {
         return Some(why);
     }
     let charge_for = policy.charge_for.unwrap_or(CHARGE_FOR);
@@ -230,6 +239,18 @@ fn unusable_stages(policy: &RolloutPolicy) -> Option<String> {
         }
     }
     None
+}
+
+/// Returns why the windows of a policy cannot be used; `None` if they can.
+fn unusable_windows(windows: &[Window]) -> Option<String> {
+    if windows.len() > WINDOWS_MAX {
+        return Some(format!("the policy has {} windows; at most {WINDOWS_MAX} are allowed", windows.len()));
+    }
+    let equal = |window: &Window| {
+        let all_day = "a whole day is from \"00:00\" to \"24:00\"";
+        (window.from == window.to).then(|| format!("a window opens and closes at {}; {all_day}", window.from))
+    };
+    windows.iter().find_map(|window| zone_of(window).err().or_else(|| equal(window)))
 }
 
 fn resolve_limit(rule: &LimitRule, hosts: &[RosterEntry]) -> ResolvedLimit {

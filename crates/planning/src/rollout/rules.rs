@@ -1,16 +1,18 @@
 //! The rules of a rollout: what its record says, and whether it needs one.
 
 use super::failures::Budget;
+use super::window::{NextWindow, next_window};
 use schema::codec;
 use schema::keys::Key;
+use schema::limit::Place;
 use schema::names::Version;
 use schema::order::InstructionOrder;
 use schema::records::{
     CHARGE_FOR, LOST_AFTER, OnHalt, PROGRESS_DEADLINE, ResolvedLimit, ResolvedStage, RolloutPolicy,
-    RolloutRecord,
+    RolloutRecord, Window,
 };
 use schema::snapshot::KeySnapshot;
-use schema::time::Span;
+use schema::time::{Now, Span};
 
 /// The times that a rollout gives to a host that starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +43,7 @@ pub(super) enum Rules {
         budget: Option<Budget>,
         good: Option<Version>,
         stages: Vec<ResolvedStage>,
+        windows: Vec<Window>,
     },
 }
 
@@ -66,6 +69,7 @@ impl Rules {
                     refused,
                     limits,
                     stages,
+                    windows,
                     lost_after,
                     progress_deadline,
                     charge_for,
@@ -73,7 +77,7 @@ impl Rules {
                     ..
                 } = record;
                 let times = Times { lost_after, progress_deadline, charge_for, hold };
-                (Self::Record { revision, refused, times, budget, good, stages }, limits)
+                (Self::Record { revision, refused, times, budget, good, stages, windows }, limits)
             }
             Err(error) => {
                 let why = format!("the record of the rollout cannot be read: {error}");
@@ -83,12 +87,28 @@ impl Rules {
         }
     }
 
-    /// Returns the rules of a record without budget and stages.
+    /// Returns the rules of a record without budget, stages and windows.
     pub(super) fn only(revision: i64, refused: Option<String>, times: Times) -> Self {
-        Self::Record { revision, refused, times, budget: None, good: None, stages: Vec::new() }
+        Self::Record {
+            revision,
+            refused,
+            times,
+            budget: None,
+            good: None,
+            stages: Vec::new(),
+            windows: Vec::new(),
+        }
     }
 
-    /// Returns the rules without those that are about the version: the budget for failures, and the stages.
+    /// Returns the window that a host waits for; `None` if one is open, or none is needed.
+    pub(super) fn next_window(&self, place: Place, now: Now) -> Result<Option<NextWindow>, String> {
+        match self {
+            Self::Record { windows, .. } => next_window(windows, place, now.wall),
+            Self::None | Self::NoRecord => Ok(None),
+        }
+    }
+
+    /// Returns the rules without those that are about the version: the budget for failures, the stages and the windows.
     pub(super) fn without_version(self) -> Self {
         match self {
             Self::Record { revision, refused, times, .. } => Self::only(revision, refused, times),
@@ -116,10 +136,10 @@ pub(super) fn record_of(order: InstructionOrder, found: &KeySnapshot) -> Option<
 }
 
 /// True if a policy stood when the instruction was written; one that was created later waits for the next
-/// instruction. What it says when the record is written counts. As long as it has no limits, there is no
+/// instruction. What it says when the record is written counts. As long as it is empty, there is no
 /// record.
 pub fn governs(order: InstructionOrder, found: &KeySnapshot) -> bool {
     let Some(entry) = found.get(&Key::RolloutPolicy) else { return false };
-    let is_empty = codec::read::<RolloutPolicy>(&entry.value).is_ok_and(|policy| policy.limits.is_empty());
+    let is_empty = codec::read::<RolloutPolicy>(&entry.value).is_ok_and(|policy| policy.is_empty());
     entry.create_revision <= order.revision && !is_empty
 }

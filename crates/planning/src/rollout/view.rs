@@ -5,9 +5,9 @@ use super::failures::Failures;
 use super::halt::halts;
 use super::limits::{LimitView, PASSED_OVER_AFTER, limit_view, place};
 use super::obstacle::Obstacle;
-use super::rules::{Read, RecordTask, Rules, Times, governs, record_of};
+use super::reads::roster_of;
+use super::rules::{RecordTask, Rules, Times, governs, record_of};
 use super::stages::{StageView, stage_of};
-use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::instruction::Instruction;
@@ -15,9 +15,9 @@ use schema::keys::{Key, Prefix};
 use schema::limit::Place;
 use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
-use schema::records::{HeldClaim, ResolvedLimit, RosterEntry};
+use schema::records::{HeldClaim, ResolvedLimit};
 use schema::snapshot::KeySnapshot;
-use schema::time::{BootMillis, EpochSeconds};
+use schema::time::{BootMillis, EpochSeconds, Now};
 use schema::transaction::Transaction;
 use schema::writes::claims::{FoundClaims, RolloutGuard};
 use std::time::Duration;
@@ -28,6 +28,9 @@ const HEADS: usize = 4;
 
 /// Time within which the host that writes the record of a rollout has written it.
 const RECORD_WITHIN: Duration = Duration::from_secs(60);
+
+/// Longest time until a host that waits for an update window looks at its clock again.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Whether a host needs claims to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,38 +95,11 @@ pub struct RolloutView {
     stage: Option<StageView>,
     /// True if the host started in this rollout: it is not available, and waits for no stage.
     has_started: bool,
+    /// True if no update window was open when this was read.
+    is_outside_window: bool,
     /// True if some host looks whether the rollout has ended, and opens its stages.
     is_looked_after: bool,
     limits: Vec<LimitView>,
-}
-
-/// The first part of what a view is made from: single keys and ranges.
-pub fn first_reads(host: &HostName, order: InstructionOrder) -> (Vec<Key>, Vec<Prefix>) {
-    let keys = vec![Key::RolloutPolicy, Key::Host(host.clone()), Key::Progress(order, host.clone())];
-    (keys, vec![Prefix::Freezes, Prefix::Rollout(order)])
-}
-
-/// The second part: the claims and the queues of the limits that count the host. `found` is the first
-/// part.
-pub fn second_reads(host: &HostName, order: InstructionOrder, found: &KeySnapshot) -> Vec<Prefix> {
-    let record = record_of(order, found).and_then(|(record, _)| record.ok());
-    ranges_of_limits(host, order, &record.map(|record| record.limits).unwrap_or_default(), found)
-}
-
-/// Returns the claims and the queues of those limits that count the host.
-pub(super) fn ranges_of_limits(
-    host: &HostName,
-    order: InstructionOrder,
-    limits: &[ResolvedLimit],
-    found: &KeySnapshot,
-) -> Vec<Prefix> {
-    let roster = roster_of(host, found).unwrap_or_default();
-    let limits = limits.iter().filter_map(|resolved| resolved.by.of_host(&roster).ok().flatten());
-    limits.flat_map(|limit| [Prefix::ClaimsOf(limit.clone()), Prefix::Queue(order, limit)]).collect()
-}
-
-fn roster_of(host: &HostName, found: &KeySnapshot) -> Read<RosterEntry> {
-    found.get(&Key::Host(host.clone())).map_or(Ok(RosterEntry::default()), |entry| codec::read(&entry.value))
 }
 
 impl RolloutView {
@@ -132,7 +108,7 @@ impl RolloutView {
         host: &HostName,
         (order, version): (InstructionOrder, &Version),
         found: &KeySnapshot,
-        now: BootMillis,
+        now: Now,
     ) -> Self {
         let (rules, limits) = match record_of(order, found) {
             Some((record, revision)) => Rules::of_record(record, revision),
@@ -152,10 +128,11 @@ impl RolloutView {
             }
             _ => None,
         };
-        let view = Self::with_rules(host, (order, place), (rules, &limits), found, now);
+        let is_outside_window = matches!(rules.next_window(place, now), Ok(Some(_)));
+        let view = Self::with_rules(host, (order, place), (rules, &limits), found, now.boot);
         let is_looked_after = found.get(&Key::Closing(order)).is_some();
         let has_started = found.get(&Key::Progress(order, host.clone())).is_some();
-        Self { failures, stage, has_started, is_looked_after, ..view }
+        Self { failures, stage, has_started, is_outside_window, is_looked_after, ..view }
     }
 
     /// Makes the view of a host to which these rules and limits apply.
@@ -185,6 +162,7 @@ impl RolloutView {
             unusable,
             stage: None,
             has_started: false,
+            is_outside_window: false,
             is_looked_after: false,
             limits: Vec::new(),
         };
@@ -246,9 +224,17 @@ impl RolloutView {
 
     /// True if the host waits until its stage is open.
     pub fn waits_for_stage(&self) -> bool {
-        // One that has a ticket waits for a limit.
-        let is_queued = self.limits.iter().any(|view| view.is_queued);
-        matches!(self.stage, Some(StageView::Closed { .. })) && !self.has_started && !is_queued
+        matches!(self.stage, Some(StageView::Closed { .. })) && self.has_not_begun()
+    }
+
+    /// True if the host has neither started in this rollout nor waits for a limit.
+    fn has_not_begun(&self) -> bool {
+        !self.has_started && !self.limits.iter().any(|view| view.is_queued)
+    }
+
+    /// True if the host has nothing to do with limits yet: its stage is not open, or no window.
+    fn is_before_limits(&self) -> bool {
+        self.waits_for_stage() || self.is_outside_window && self.has_not_begun()
     }
 
     /// True if the stage of the host is not open because the time runs for which earlier hosts are observed.
@@ -266,16 +252,16 @@ impl RolloutView {
         self.is_looked_after
     }
 
-    /// True if the host is far back in a queue, or its stage is not open, so that hardly any change lets it start.
+    /// True if the host is far back in a queue, or not in one yet, so that hardly any change lets it start.
     pub fn is_far_back(&self) -> bool {
-        self.waits_for_stage() || self.limits.iter().any(|view| view.ahead.len() >= HEADS)
+        self.is_before_limits() || self.limits.iter().any(|view| view.ahead.len() >= HEADS)
     }
 
     /// Returns what the host takes when it starts, or what keeps it from starting. `held` is what it has.
     ///
     /// # Errors
     /// Returns the first obstacle.
-    pub fn permit(&self, held: &FoundClaims, need: Need, now: BootMillis) -> Result<Permit, Obstacle> {
+    pub fn permit(&self, held: &FoundClaims, need: Need, now: Now) -> Result<Permit, Obstacle> {
         if let Some(why) = &self.unusable {
             return Err(Obstacle::Unusable(why.clone()));
         }
@@ -321,6 +307,10 @@ impl RolloutView {
             Some(StageView::Open(key)) if need == Need::Claims => guard.stage.clone_from(key),
             _ => {}
         }
+        let next = if need == Need::Claims { self.rules.next_window(self.own.0, now) } else { Ok(None) };
+        if let Some(next) = next.map_err(Obstacle::Unusable)? {
+            return Err(Obstacle::OutsideWindow(next));
+        }
         if !need.takes_claims() {
             let claims = held.claims.as_ref().map(|_| held.held().to_vec());
             return Ok(Permit { need, guard, claims, times, counts_failure });
@@ -332,7 +322,7 @@ impl RolloutView {
                 Some(own) => own,
                 None => {
                     guard.limits.push((view.limit.clone(), view.max));
-                    view.number(&self.own, own, now)?
+                    view.number(&self.own, own, now.boot)?
                 }
             };
             claims.push(HeldClaim { limit: view.limit.clone(), number, keep_failed: view.keep_failed });
@@ -348,11 +338,18 @@ impl RolloutView {
         halts(&rollout, (&self.rules, &self.failures), by)
     }
 
-    /// Returns when a host that waits for its turn may pass over another one.
-    pub fn passes_at(&self, now: BootMillis) -> Option<BootMillis> {
+    /// Returns when a host that waits tries again though nothing changes: it may pass over another one, or an update
+    /// window opens.
+    pub fn tries_at(&self, now: Now) -> Option<BootMillis> {
         if self.waits_for_stage() {
             return None;
         }
+        if let Ok(Some(next)) = self.rules.next_window(self.own.0, now) {
+            let seconds = u64::try_from(next.starts.0 - now.wall.0).unwrap_or(0);
+            // The wall clock may be set meanwhile.
+            return Some(now.boot.plus(Duration::from_secs(seconds).min(CLOCK_INTERVAL)));
+        }
+        let now = now.boot;
         let next = |view: &LimitView| {
             let next = u32::try_from(view.passed(now)).unwrap_or(u32::MAX).saturating_add(1);
             view.unchanged_since.plus(PASSED_OVER_AFTER.saturating_mul(next))
@@ -368,7 +365,7 @@ impl RolloutView {
 
     /// Returns the first limit that holds the host.
     pub(super) fn waits_for(&self) -> Option<&LimitView> {
-        if self.waits_for_stage() {
+        if self.is_before_limits() {
             return None;
         }
         self.limits.iter().find(|view| view.free(self.host()).len() <= view.ahead.len())
@@ -377,8 +374,8 @@ impl RolloutView {
     /// Returns the ranges whose changes the host must know to try again: freezes, its rollout, and of the
     /// first limit that holds the host either claims and queue, or one ticket before its own.
     pub fn ranges(&self) -> Vec<Prefix> {
-        if self.waits_for_stage() {
-            // Most of what happens in the rollout does not open the stage.
+        if self.is_before_limits() {
+            // Most of what happens in the rollout does not let the host start.
             return vec![Prefix::Freezes, Prefix::RecordOf(self.order), Prefix::OpenedOf(self.order)];
         }
         let mut ranges = vec![Prefix::Freezes];

@@ -20,6 +20,7 @@ mod status;
 mod store;
 mod trigger;
 mod wait;
+mod window;
 
 pub use event::{EVENT_TEXT_MAX_BYTES, Event};
 pub use failed::{FailedHost, FailureKind, Halt};
@@ -52,3 +53,4 @@ pub use status::{REASON_MAX_BYTES, StatusRecord};
 pub use store::{STORE_FORMAT, StoreIdentity};
 pub use trigger::Trigger;
 pub use wait::Wait;
+pub use window::{TimeOfDay, WINDOWS_MAX, Weekdays, Window};

@@ -4,6 +4,7 @@
 use super::limit_claim::{is_usual_lost_after, lost_after};
 use super::limit_size::LimitSize;
 use super::stage::{ResolvedStage, StageRule};
+use super::window::Window;
 use crate::limit::{Limit, LimitBy};
 use crate::names::{LimitValue, Version};
 use crate::time::{EpochSeconds, Span};
@@ -13,7 +14,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// `/orchestrate/rollout_policy`: the standing policy of operators. The key is never deleted: without
-/// limits it is an empty policy.
+/// limits and windows it is an empty policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct RolloutPolicy {
     /// The limits, one for each `by`.
@@ -26,6 +27,9 @@ pub struct RolloutPolicy {
     /// The stages, in order. The hosts that no stage selects come last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StageRule>,
+    /// The times of the week in which hosts start; without any, they always do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<Window>,
     /// Time within which an attempt ends; without it, [`PROGRESS_DEADLINE`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress_deadline: Option<Span>,
@@ -42,10 +46,17 @@ pub struct RolloutPolicy {
     /// Time after its proof for which a host keeps its claims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Span>,
-    /// Revision since which every version is rolled out under a policy with limits. Which version worked
+    /// Revision since which every version is rolled out under a policy. Which version worked
     /// before is not known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub since: i64,
+}
+
+impl RolloutPolicy {
+    /// True if it holds no host back, so that rollouts need no record.
+    pub fn is_empty(&self) -> bool {
+        self.limits.is_empty() && self.windows.is_empty()
+    }
 }
 
 /// What happens to a rollout in which too many hosts failed.
@@ -127,6 +138,9 @@ pub struct RolloutRecord {
     /// The stages, with the names of chosen hosts. The hosts that no stage selects come last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<ResolvedStage>,
+    /// The times of the week in which hosts start; without any, they always do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<Window>,
     /// Why no host may start; `None` if hosts may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
@@ -209,6 +223,7 @@ impl RolloutRecord {
             at,
             limits: Vec::new(),
             stages: Vec::new(),
+            windows: Vec::new(),
             refused: None,
             lost_after: super::LOST_AFTER,
             progress_deadline: PROGRESS_DEADLINE,

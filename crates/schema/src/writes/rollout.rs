@@ -33,8 +33,8 @@ pub fn set_policy(
         .when(Compare::Revision(Key::Store, found.revision_of(&Key::Store)))
         .when(Compare::Revision(key.clone(), found.revision_of(&key)));
     let before = found.get(&key).and_then(|entry| codec::read::<RolloutPolicy>(&entry.value).ok());
-    let before = before.filter(|before| !before.limits.is_empty());
-    // While there are no limits, nobody notes which versions worked.
+    let before = before.filter(|before| !before.is_empty());
+    // While it is empty, nobody notes which versions worked.
     let since = before.map_or(found.revision, |before| before.since);
     let policy = RolloutPolicy { since, ..policy.clone() };
     transaction.put(key.clone(), codec::write(&policy), 0);

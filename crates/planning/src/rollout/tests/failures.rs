@@ -26,7 +26,7 @@ fn hosts_start_until_more_have_failed_than_the_budget_tolerates() {
         let mut found = with_budget(budget);
         change(&mut found);
         let view = found.view("web0");
-        let permit = view.permit(&FoundClaims::default(), Need::Claims, BootMillis(0));
+        let permit = view.permit(&FoundClaims::default(), Need::Claims, at(0));
         assert_eq!(permit.clone().err().map(|obstacle| obstacle.to_string()).as_deref(), obstacle);
         if let Ok(permit) = permit {
             assert_eq!(permit.guard.counted_at, Some(view.revision), "others may fail meanwhile");
@@ -89,7 +89,7 @@ fn a_fix_reaches_hosts_that_are_not_available_anyway() {
     let mut found = with_budget("0");
     found.failed("web5", false, 71);
     let permit = |found: &Found, need| {
-        let permit = found.view("web0").permit(&FoundClaims::default(), need, BootMillis(0));
+        let permit = found.view("web0").permit(&FoundClaims::default(), need, at(0));
         permit.map(|permit| (permit.guard.counted_at, permit.counts_failure)).map_err(|o| o.to_string())
     };
     assert_eq!(permit(&found, Need::Nothing), Ok((None, true)));

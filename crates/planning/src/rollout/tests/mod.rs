@@ -2,6 +2,7 @@ mod end;
 mod failures;
 mod purpose;
 mod stages;
+mod windows;
 
 use super::*;
 use proptest::prelude::*;
@@ -15,9 +16,8 @@ use schema::records::{
     Freeze, HeldClaim, HostClaims, LimitClaim, LostMark, Purpose, RolloutRecord, RosterEntry,
 };
 use schema::snapshot::{Entry, KeySnapshot};
-use schema::time::{BootMillis, EpochSeconds};
+use schema::time::{BootMillis, EpochSeconds, Now};
 use schema::writes::claims::FoundClaims;
-use std::time::Duration;
 
 const ORDER: InstructionOrder = InstructionOrder { epoch: 0, revision: 50 };
 
@@ -72,17 +72,22 @@ impl Found {
     }
 
     fn view(&self, name: &str) -> RolloutView {
-        RolloutView::new(&host(name), (ORDER, &instruction().version), &self.0, BootMillis(0))
+        RolloutView::new(&host(name), (ORDER, &instruction().version), &self.0, at(0))
     }
 
     /// The number that a host takes, or what holds it, after so many seconds without a change.
     fn number(&self, name: &str, seconds: u64) -> Result<Option<u32>, String> {
-        let now = BootMillis(0).plus(Duration::from_secs(seconds));
+        let now = at(seconds * 1_000);
         let permit = self.view(name).permit(&FoundClaims::default(), Need::Claims, now);
         permit
             .map(|permit| permit.claims.map(|claims| claims[0].number))
             .map_err(|obstacle| obstacle.to_string())
     }
+}
+
+/// A time after boot. Windows have tests of their own.
+fn at(boot: u64) -> Now {
+    Now { boot: BootMillis(boot), wall: EpochSeconds(1) }
 }
 
 fn host(name: &str) -> HostName {
@@ -191,10 +196,10 @@ fn hosts_that_wait_go_by_place_and_one_that_does_not_use_its_turn_is_passed_over
     // Time counts only while nothing changes.
     let before = found.view("web0");
     let later = |found: &Found| {
-        let (at, of) = (BootMillis(90_000), (ORDER, &instruction().version));
-        RolloutView::new(&host("web0"), of, &found.0, at).after(Some(&before))
+        let of = (ORDER, &instruction().version);
+        RolloutView::new(&host("web0"), of, &found.0, at(90_000)).after(Some(&before))
     };
-    let permit = |view: &RolloutView| view.permit(&FoundClaims::default(), Need::Claims, BootMillis(125_000));
+    let permit = |view: &RolloutView| view.permit(&FoundClaims::default(), Need::Claims, at(125_000));
     assert!(permit(&later(&found)).is_ok());
     found.claim(0, "web8");
     assert!(permit(&later(&found)).is_err());
@@ -288,10 +293,10 @@ fn a_host_that_holds_its_claims_tries_again_whoever_else_does() {
     let held = HostClaims { claims: vec![claim.clone()], ..none };
     let held = FoundClaims { claims: Some(held), revision: 70 };
     found.claim(0, "web5").claim(64_677, "web0");
-    let permit = found.view("web0").permit(&held, Need::ClaimsAgain, BootMillis(0)).expect("a permit");
+    let permit = found.view("web0").permit(&held, Need::ClaimsAgain, at(0)).expect("a permit");
     assert_eq!((permit.claims, permit.guard.limits), (Some(vec![claim]), Vec::new()));
     assert!(
-        found.view("web0").permit(&held, Need::Claims, BootMillis(0)).is_err(),
+        found.view("web0").permit(&held, Need::Claims, at(0)).is_err(),
         "it is available, and above the limit"
     );
     assert!(found.number("web0", 0).is_err(), "without its claim it would wait");
@@ -332,7 +337,7 @@ fn what_cannot_be_read_about_a_host_keeps_it_from_starting() {
     found.policy("[[limit]]\nby = \"labels.rack\"\nmax = 1\n", 10).with_record();
     assert!(found.number("h", 0).unwrap_err().starts_with("no limit can count it: labels.rack: "));
     let unreadable = FoundClaims { claims: None, revision: 5 };
-    let permit = of_web(3).view("web1").permit(&unreadable, Need::Claims, BootMillis(0));
+    let permit = of_web(3).view("web1").permit(&unreadable, Need::Claims, at(0));
     assert!(permit.unwrap_err().to_string().contains("orchestrate claims release web1"));
 }
 
@@ -342,7 +347,7 @@ fn a_freeze_holds_a_host_that_needs_no_claims_too() {
     let freeze = Freeze { by: "ann".into(), reason: "x".into(), at: EpochSeconds(1), until: None };
     let key = Key::Freeze(schema::freeze::FreezeScope::Fleet, Token::new("t").unwrap());
     found.put(&key, &codec::write(&freeze), 90);
-    let permit = found.view("web0").permit(&FoundClaims::default(), Need::Nothing, BootMillis(0));
+    let permit = found.view("web0").permit(&FoundClaims::default(), Need::Nothing, at(0));
     assert_eq!(permit.unwrap_err().to_string(), "the fleet is frozen by ann: x");
 }
 

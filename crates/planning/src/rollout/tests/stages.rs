@@ -141,7 +141,7 @@ fn a_stage_opens_when_the_hosts_before_it_are_proven_for_the_time_of_the_soak() 
     assert_eq!(found.task(), "opened/1");
     found.opening(&Key::StageOpened(ORDER, 1), 90);
     assert_eq!(found.number(&other, 0).map(|number| number.is_some()), Ok(true));
-    let permit = found.view(&other).permit(&FoundClaims::default(), Need::Claims, BootMillis(0)).unwrap();
+    let permit = found.view(&other).permit(&FoundClaims::default(), Need::Claims, at(0)).unwrap();
     assert_eq!(permit.guard.stage, Some((Key::StageOpened(ORDER, 1), 90)));
     assert_eq!(found.task(), "wait", "the others are not proven yet");
 }
@@ -342,7 +342,7 @@ fn a_host_of_a_closed_stage_has_nothing_to_do_with_limits() {
     found.claim(0, "web9");
     let waiting = found.view(&other);
     assert!(waiting.waits_for_stage() && waiting.holders().is_none());
-    assert_eq!(waiting.passes_at(BootMillis(0)), None);
+    assert_eq!(waiting.tries_at(at(0)), None);
     let followed = [Prefix::Freezes, Prefix::RecordOf(ORDER), Prefix::OpenedOf(ORDER)];
     assert_eq!(waiting.ranges(), followed);
     // One that tries again waits for no stage.
@@ -354,7 +354,7 @@ fn a_host_of_a_closed_stage_has_nothing_to_do_with_limits() {
 fn a_host_that_is_not_available_waits_for_no_stage() {
     let (found, _, other) = with_canary();
     for need in [Need::ClaimsAgain, Need::Nothing, Need::New] {
-        let permit = found.view(&other).permit(&FoundClaims::default(), need, BootMillis(0));
+        let permit = found.view(&other).permit(&FoundClaims::default(), need, at(0));
         assert_eq!(permit.map(|permit| permit.guard.stage), Ok(None), "{need:?}");
     }
 }
