@@ -20,7 +20,6 @@ const BROKEN_ONCE: &[(u64, &str)] = &[
 /// Seeds that show the planted bugs which few fleets show.
 const SHOWN_BY: &[(&str, u64)] = &[
     ("the start does not compare the failures", 833),
-    ("the end of a rollout does not compare what was read", 13_895),
     ("a host that is lost is not counted as failed", 898),
     ("a host that is back stays marked as vanished", 143),
     ("a lost host that is back takes no claims", 7432),

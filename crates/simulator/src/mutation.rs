@@ -60,11 +60,6 @@ impl Mutation {
                 t.compares.retain(|c| !matches!(c, Compare::NoneNewer(..)));
             }
         }),
-        in_transaction("the end of a rollout does not compare what was read", |t| {
-            if t.operations.iter().any(|o| matches!(o, Operation::Put { key: Key::Ended(_), .. })) {
-                t.compares.retain(|c| !matches!(c, Compare::NoneNewer(..)));
-            }
-        }),
         in_transaction("a soak takes no time", |t| {
             t.operations.retain(|o| !matches!(o, Operation::Put { key: Key::SoakTimer(..), .. }));
         }),

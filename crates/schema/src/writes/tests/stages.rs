@@ -2,7 +2,8 @@
 
 use super::claims::{ORDER, claims, start};
 use super::*;
-use crate::records::StageOpening;
+use crate::records::{Ended, StageOpening};
+use crate::writes::rollout::end;
 use crate::writes::stage::{begin_soak, end_soak, open_stages, time_soak};
 
 fn opening() -> StageOpening {
@@ -46,6 +47,27 @@ fn a_stage_opens_only_if_nothing_changed_since_it_was_read() {
     check("another version is desired", &|store| store.put(&Key::CurrentVersion, b"v3", 0), false);
     check("somebody opened it", &|store| store.put(&Key::StageOpened(ORDER, 1), b"{}", 0), false);
     check("the soak began again", &|store| store.put(&Key::Soak(ORDER, 0), b"{}", 0), false);
+}
+
+#[test]
+fn a_rollout_ends_only_if_nothing_changed_since_it_was_read() {
+    let other = || HostName::new("other").unwrap();
+    let check = |name: &str, change: &dyn Fn(&mut Store), is_applied: bool| {
+        let mut store = observed();
+        let ended = Ended { at: EpochSeconds(5), by: "h2".into() };
+        let end = end(ORDER, &ended, &store.0.clone());
+        assert_eq!(end.check(), Ok(()));
+        change(&mut store);
+        assert_eq!(store.apply(&end), is_applied, "{name}");
+    };
+    check("nothing changed", &|_| {}, true);
+    check("a host failed", &|store| store.put(&Key::Failed(ORDER, other()), b"{}", 0), false);
+    check("a host got further", &|store| store.put(&Key::Progress(ORDER, other()), b"{}", 0), false);
+    check("a host joined", &|store| store.put(&Key::Host(other()), b"{}", 0), false);
+    check("a host came back", &|store| store.put(&Key::Live(other()), b"{}", 0), false);
+    check("the rollout was halted", &|store| store.put(&Key::Halt(ORDER), b"{}", 0), false);
+    check("the record changed", &|store| store.put(&Key::RolloutRecord(ORDER), b"{}", 0), false);
+    check("another version is desired", &|store| store.put(&Key::CurrentVersion, b"v3", 0), false);
 }
 
 #[test]
