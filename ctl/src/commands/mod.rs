@@ -20,6 +20,7 @@ mod policy;
 mod record;
 mod rollback;
 mod rollout;
+mod rollout_history;
 mod rollout_status;
 mod running;
 mod script_start;

@@ -1,7 +1,7 @@
 //! `rollout pause`, `rollout resume` and the other verbs of `rollout`, and what is known of the present rollout.
 
 use super::context::Store;
-use super::{freezes, rollback, rollout_status};
+use super::{freezes, rollback, rollout_history, rollout_status};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
 use clap::Subcommand;
@@ -32,6 +32,10 @@ pub(crate) enum RolloutVerb {
     Resume,
     /// Print how far the rollout of the desired version is: 0 it ended, 1 it goes on, 3 it is held
     Status,
+    /// List the last rollouts, and what became of them
+    History,
+    /// List the hosts that wait for a limit, in the order in which they go: 0 none, 1 some
+    Queue,
     /// Do not wait for this host: another one takes its place if a stage chose it
     Excuse {
         /// The host
@@ -61,6 +65,8 @@ pub(super) async fn rollout(
         RolloutVerb::Pause { reason } => pause(reason, store, output).await,
         RolloutVerb::Resume => resume_updates(store, output).await,
         RolloutVerb::Status => rollout_status::status(store, output).await,
+        RolloutVerb::History => rollout_history::history(store, output).await,
+        RolloutVerb::Queue => rollout_history::queue(store, output).await,
         RolloutVerb::Excuse { host, reason } => rollout_status::excuse(&host, &reason, store, output).await,
         RolloutVerb::Rollback { to, reason } => {
             rollback::roll_back(to.as_deref(), &reason, store, output).await

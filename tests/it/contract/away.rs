@@ -79,6 +79,8 @@ fn without_an_answer() -> Vec<Row> {
         row("nothing is resumed", "rollout resume", 2, ""),
         row("nothing is rolled back", "rollout rollback", 2, ""),
         row("no rollout can be told", "rollout status", 2, ""),
+        row("no history can be told", "rollout history", 2, ""),
+        row("no queue can be told", "rollout queue", 2, ""),
         row("nobody is excused", "rollout excuse web-1 --reason x", 2, ""),
         row("nothing is dropped", "drop-stale", 2, ""),
         row("lint needs no store", "lint @HOST", 0, ""),

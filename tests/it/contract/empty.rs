@@ -49,6 +49,8 @@ pub(super) fn reads_of_an_empty_store() -> Vec<Row> {
         row("nothing to release", "claims release web-1 --reason x", 1, "").says("holds no claim"),
         row("nobody could start, so nothing is paused", "rollout pause", 1, "").says("no agent has used it"),
         row("no rollout", "rollout status", 3, "").says("no desired version"),
+        row("no rollout yet", "rollout history", 1, "").says("no rollout has a record"),
+        row("no queue", "rollout queue", 3, "").says("no desired version"),
         row("nobody to excuse", "rollout excuse web-1 --reason x", 3, "").says("no desired version"),
         row("nothing was paused", "rollout resume", 0, "").says("neither paused nor halted"),
         row("there is no version to go back from", "rollout rollback", 3, "").says("no desired version"),

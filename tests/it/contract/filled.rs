@@ -187,6 +187,8 @@ pub(super) fn writes_to_a_filled_store() -> Vec<Row> {
         row("nothing is frozen", "unfreeze --role web", 1, "").says("role web is not frozen"),
         row("updates are paused", "rollout pause --reason disk", 0, "").says("updates are paused by"),
         row("nothing was paused", "rollout resume", 0, "").says("neither paused nor halted"),
+        row("no rollout with a record", "rollout history", 1, "").says("no rollout has a record"),
+        row("nobody waits", "rollout queue", 0, ""),
         row("no policy", "rollout status", 3, "").says("no rollout policy governs 43"),
         row("no policy", "rollout excuse web-1 --reason x", 3, "").says("no rollout policy governs 43"),
         row("no version is known to have worked", "rollout rollback", 3, "").says("name one with --to"),

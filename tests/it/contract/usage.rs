@@ -87,6 +87,8 @@ fn wrong_usage() -> Vec<Row> {
         "rollout resume now",
         "rollout rollback 42",
         "rollout status 42",
+        "rollout history 42",
+        "rollout queue 42",
         "rollout excuse web-1",
         "rollout excuse a/b --reason x",
         "rollout rollback --to a/b",

@@ -7,7 +7,7 @@ mod stages;
 mod vanished;
 mod windows;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use tests::etcd::Etcd;
 use tests::host::Host;
@@ -97,6 +97,12 @@ fn no_more_hosts_are_updated_at_once_than_the_limits_allow() {
     let (_, record) = records.last_key_value().expect("a record");
     let record: Value = serde_json::from_str(record).expect("JSON");
     assert_eq!(record["limits"][1]["values"]["a"], 2, "half of four: {record}");
+    let history = orchestrate(ops, "rollout history -o json", 0);
+    let history: Value = serde_json::from_str(&history).expect("JSON");
+    let [newest, before] = [&history["rollouts"][0], &history["rollouts"][1]];
+    assert_eq!((&newest["version"], &before["version"]), (&json!("3"), &json!("2")), "{history}");
+    assert!(before["by"].is_string() && newest["by"].is_null(), "{history}");
+    assert!(["ended", "replaced"].contains(&before["outcome"].as_str().unwrap_or_default()), "{history}");
     for left in ["/orchestrate/claims/", "/orchestrate/claimed/", "/orchestrate/queue/"] {
         let gone = || store.list(left).is_empty().then_some(());
         wait::until(&format!("nothing is left below {left}"), gone, || format!("{:?}", store.list(left)));
@@ -126,6 +132,21 @@ fn a_failed_host_keeps_its_claim_where_one_may_go_until_a_fix_comes_or_somebody_
     let held_back = wait_until_held_back(ops, other.name.as_str());
     let expected = format!("1 of at most 1 hosts of the fleet are unavailable: {}", holder.name);
     assert!(held_back == expected || held_back.contains("before it"), "{held_back}");
+    // Both others wait, in the order in which they go.
+    let queue = || ops.command(&["rollout", "queue", "-o", "json"], "");
+    let queued = wait::until(
+        "two hosts wait in the queue",
+        || {
+            let answer: Value = serde_json::from_str(&queue().out).ok()?;
+            (answer["waiting"].as_array()?.len() == 2).then_some(answer)
+        },
+        || queue().out,
+    );
+    assert_eq!(queue().code, 1);
+    let turns =
+        [0, 1].map(|at| (queued["waiting"][at]["turn"].as_u64(), queued["waiting"][at]["host"].as_str()));
+    assert_eq!(turns.map(|(turn, _)| turn), [Some(1), Some(2)], "{queued}");
+    assert!(turns.iter().all(|(_, host)| host.is_some_and(|host| host != holder.name.as_str())), "{queued}");
     let begun = hosts.iter().filter(|host| host.begins("packages", "2") > 0).count();
     assert_eq!(begun, 1, "a version that fails everywhere stops at the first host");
     // An operator's word lets the next one go.
