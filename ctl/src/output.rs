@@ -8,7 +8,8 @@ use anyhow::Context;
 use comfy_table::Table;
 use schema::time::EpochSeconds;
 use serde::Serialize;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
 
 /// Returns text quoted as one word for a shell.
 pub(crate) fn shell_word(text: &str) -> String {
@@ -36,6 +37,11 @@ impl Output {
     /// Returns an empty result.
     pub(crate) fn new(format: Format) -> Self {
         Self { format, bytes: Vec::new() }
+    }
+
+    /// Returns an empty result in the same format.
+    pub(crate) fn empty(&self) -> Self {
+        Self::new(self.format)
     }
 
     /// Adds one line.
@@ -102,8 +108,64 @@ impl Output {
     }
 }
 
+/// A result that is shown again and again: in its place on a terminal, else one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Screen {
+    shown: Option<(Vec<String>, Vec<u8>)>,
+}
+
+impl Screen {
+    /// Shows a result, unless it is the one that was shown last. Ends the program if nobody reads any more.
+    pub(crate) fn show(&mut self, notes: &[String], result: &Output) -> Result<(), Failure> {
+        const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
+        let next = (notes.to_vec(), result.bytes.clone());
+        if self.shown.as_ref() == Some(&next) {
+            return Ok(());
+        }
+        let mut stdout = io::stdout().lock();
+        let before: &[u8] = match (stdout.is_terminal(), self.shown.is_some()) {
+            (true, _) => CLEAR,
+            (false, true) if result.format == Format::Table => b"\n",
+            (false, _) => b"",
+        };
+        let written = stdout.write_all(before).and_then(|()| stdout.flush());
+        notes.iter().for_each(|text| note(text));
+        let written = written.and_then(|()| stdout.write_all(&result.bytes)).and_then(|()| stdout.flush());
+        self.shown = Some(next);
+        written.map_err(|error| Failure::cannot_tell(format!("standard output: {error}")))
+    }
+
+    /// Shows that there is no result for the moment.
+    pub(crate) fn interrupt(&mut self, why: &str) {
+        note(why);
+        self.shown = None;
+    }
+}
+
+/// Notes that are held back until somebody shows them together with a result.
+static HELD: Mutex<Option<Vec<String>>> = Mutex::new(None);
+
+/// Holds notes back from now on.
+pub(crate) fn hold_notes() -> HeldNotes {
+    *HELD.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
+    HeldNotes
+}
+
+/// Notes are held back while this exists.
+pub(crate) struct HeldNotes;
+
+impl HeldNotes {
+    /// Returns the notes that were held back.
+    pub(crate) fn take(self) -> Vec<String> {
+        HELD.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
+    }
+}
+
 /// Writes text to standard error. Errors are ignored, because nobody is left to read about them.
 pub(crate) fn note(text: &str) {
+    if let Some(held) = HELD.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        return held.push(text.to_owned());
+    }
     let text: Vec<_> = text.lines().map(clean).collect();
     let _ = writeln!(io::stderr(), "{}", text.join("\n"));
 }

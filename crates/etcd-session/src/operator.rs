@@ -7,12 +7,12 @@ use crate::request::{Deadline, Repeat};
 use crate::session::Session;
 use etcd_client::{GetOptions, SortOrder, SortTarget};
 use schema::keys::{Key, Prefix};
-use schema::names::{EventId, Version};
+use schema::names::EventId;
 use schema::records::StoreIdentity;
 use schema::snapshot::KeySnapshot;
 use schema::transaction::Transaction;
 use schema::writes::act::{Act, EVENTS_TO_DELETE, EventLog};
-use schema::writes::operator;
+use schema::writes::operator::{self, TargetRequest};
 
 /// The instruction after [`Session::set_target`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,8 +72,7 @@ impl Session {
     /// write will be applied, also if another operator's instruction is found after a lost answer.
     pub async fn set_target(
         &self,
-        version: &Version,
-        if_different: bool,
+        request: &TargetRequest,
         act: &Act,
         deadline: Deadline,
     ) -> Result<TargetSet, StoreError> {
@@ -84,15 +83,15 @@ impl Session {
         let mut may_be_applied = false;
         loop {
             let revision_before = before.revision_of(&keys[0]);
-            if if_different && !may_be_applied && operator::is_in_force(&before, version) {
+            if request.if_different && !may_be_applied && operator::is_in_force(&before, &request.version) {
                 return Ok(TargetSet {
                     revision: revision_before,
                     changed: false,
                     has_brakes: has_brakes(&before),
                 });
             }
-            let only_if_unchanged = if_different || may_be_applied;
-            let transaction = operator::set_target(version, only_if_unchanged, &before, act);
+            let only_if_unchanged = request.if_different || may_be_applied;
+            let transaction = operator::set_target(request, only_if_unchanged, &before, act);
             let lost = match self.commit(&transaction, deadline).await {
                 Ok(committed) if committed.applied => {
                     let has_brakes = has_brakes(&before);

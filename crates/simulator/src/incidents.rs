@@ -21,6 +21,7 @@ use schema::records::{
 use schema::time::{EpochSeconds, Span};
 use schema::transaction::Transaction;
 use schema::writes::act::{Act, EventLog};
+use schema::writes::operator::TargetRequest;
 use schema::writes::{operator, rollout, stage};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -189,7 +190,7 @@ impl Fleet {
     pub(crate) fn trigger(&mut self, version: &Version) {
         let found = self.world.store.read(&[Key::CurrentVersion, Key::Store]);
         let act = self.act("trigger_update");
-        self.operate(operator::set_target(version, false, &found, &act));
+        self.operate(operator::set_target(&TargetRequest::new(version.clone()), false, &found, &act));
         // The command writes the record of the rollout, unless it is cut off before.
         if self.world.rng.u32(0..3) > 0 {
             let delay = self.world.rng.u64(500..1_500);

@@ -18,6 +18,12 @@ pub(super) struct Store<'a> {
 }
 
 impl Store<'_> {
+    /// Returns the same access with the whole time of a command left.
+    pub(super) fn again(&self) -> Self {
+        let deadline = Deadline::within(self.settings.timeout);
+        Self { settings: self.settings, session: self.session.clone(), deadline }
+    }
+
     /// Returns the description of an act, which its transaction records as an event.
     pub(super) async fn act(&self, verb: &'static str, reason: Option<&str>) -> Result<Act, StoreError> {
         let log = match self.session.read_event_log(self.deadline).await {

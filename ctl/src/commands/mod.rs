@@ -16,11 +16,13 @@ mod local;
 mod maintenance;
 mod one_shot;
 mod ping;
+mod plan;
 mod policy;
 mod record;
 mod rollback;
 mod rollout;
 mod rollout_history;
+mod rollout_options;
 mod rollout_status;
 mod running;
 mod script_start;
@@ -29,6 +31,7 @@ mod status;
 mod store;
 mod trigger;
 mod verify_hosts;
+mod watch;
 mod why;
 mod with_claim;
 
@@ -87,6 +90,7 @@ pub(crate) enum UpdateVerb {
         verb: PolicyVerb,
     },
     Claims(claims::Claims),
+    Plan(plan::Plan),
     /// The update of the whole fleet
     Rollout {
         #[command(subcommand)]
@@ -114,8 +118,7 @@ pub(crate) enum UpdateVerb {
 #[derive(Debug, Subcommand)]
 #[command(rename_all = "snake_case")]
 pub(crate) enum StateVerb {
-    /// Show the state of the fleet: settled (0), updating or failing (1), unknown (2)
-    Status,
+    Status(status::Status),
     /// The roster: the hosts that the fleet is expected to have
     Hosts {
         #[command(subcommand)]
@@ -179,6 +182,7 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
                 UpdateVerb::RunningVersions
                     | UpdateVerb::Freezes
                     | UpdateVerb::Claims(_)
+                    | UpdateVerb::Plan(_)
                     | UpdateVerb::Policy { verb: PolicyVerb::Show }
                     | UpdateVerb::CheckSingleVersion(_)
                     | UpdateVerb::GetFailures(_)
@@ -189,8 +193,7 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
         Verb::State(verb) => {
             let about_fleet = matches!(
                 verb,
-                StateVerb::Status
-                    | StateVerb::Unaccounted
+                StateVerb::Unaccounted
                     | StateVerb::Hosts { verb: HostsVerb::List { .. } }
                     | StateVerb::Why(_)
             );
@@ -249,12 +252,15 @@ fn session_config(most: Duration, settings: &Settings) -> SessionConfig {
 /// Runs a verb about versions.
 async fn update(verb: UpdateVerb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     match verb {
-        UpdateVerb::TriggerUpdate(options) => trigger::trigger_update(options, store, output).await,
+        UpdateVerb::TriggerUpdate(options) => {
+            trigger::trigger_update("trigger_update", options, store, output).await
+        }
         UpdateVerb::Freeze(options) => freezes::freeze(options, store, output).await,
         UpdateVerb::Unfreeze(options) => freezes::unfreeze(options, store, output).await,
         UpdateVerb::Freezes => freezes::freezes(store, output).await,
         UpdateVerb::Policy { verb } => policy::policy(verb, store, output).await,
         UpdateVerb::Claims(options) => claims::claims(options, store, output).await,
+        UpdateVerb::Plan(options) => plan::plan(options, store, output).await,
         UpdateVerb::Rollout { verb } => rollout::rollout(verb, store, output).await,
         UpdateVerb::CurrentVersion => desired::current_version(store, output).await,
         UpdateVerb::Ping => ping::ping(store, output).await,
@@ -277,7 +283,7 @@ async fn update(verb: UpdateVerb, store: &Store<'_>, output: &mut Output) -> Res
 /// Runs a verb about the state of the hosts or the store.
 async fn state(verb: StateVerb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     match verb {
-        StateVerb::Status => status::status(store, output).await,
+        StateVerb::Status(options) => status::status(options, store, output).await,
         StateVerb::Unaccounted => status::unaccounted(store, output).await,
         StateVerb::Hosts { verb } => hosts::hosts(verb, store, output).await,
         StateVerb::Why(options) => why::why(options, store, output).await,

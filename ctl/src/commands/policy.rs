@@ -46,14 +46,15 @@ pub(super) async fn policy(
     }
 }
 
-fn read(file: &Path) -> Result<RolloutPolicy, Failure> {
+/// Reads the file of a policy.
+pub(super) fn read_file(file: &Path) -> Result<RolloutPolicy, Failure> {
     let name = file.display().to_string();
     let text = std::fs::read_to_string(file).with_context(|| name.clone())?;
     read_policy(&name, &text).map_err(|error| Failure::no(error.to_string()))
 }
 
 fn check(file: &Path, output: &mut Output) -> Result<Exit, Failure> {
-    let policy = read(file)?;
+    let policy = read_file(file)?;
     answer(&policy, &mut json_of(&policy), output);
     Ok(Exit::Yes)
 }
@@ -72,7 +73,7 @@ async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
 }
 
 async fn set(file: &Path, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let policy = read(file)?;
+    let policy = read_file(file)?;
     let keys = [Key::Store, Key::RolloutPolicy];
     let found = store.session.read_all(&keys, &[Prefix::Lives], None, store.deadline).await?;
     let identity = identity_of(&found)?;

@@ -50,14 +50,11 @@ pub(super) async fn roll_back(
         ));
     }
     LocalState::of(store.settings).keep_current_version(&target);
-    let refused = trigger::write_record(committed.revision, store).await;
+    let record = trigger::write_record(committed.revision, store).await;
     output::note(&format!("rolling back from {from} to {target} at revision {}", committed.revision));
     let answer = json!({ "version": target, "from": from, "revision": committed.revision, "changed": true });
     output.answer(&answer, |_| {});
-    match refused {
-        Some(why) => Err(Failure::refused(format!("no host starts {target}: {why}"))),
-        None => Ok(Exit::Yes),
-    }
+    trigger::if_started(&target, record)
 }
 
 /// Returns the version to go back to, as the record of the present rollout has it. Without a record it is the

@@ -1,7 +1,9 @@
 //! `rollout pause`, `rollout resume` and the other verbs of `rollout`, and what is known of the present rollout.
 
 use super::context::Store;
-use super::{freezes, rollback, rollout_history, rollout_status};
+use super::trigger::{self, TriggerUpdate};
+use super::watch::{self, Repeat};
+use super::{freezes, rollback, rollout_history, rollout_options, rollout_status};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
 use clap::Subcommand;
@@ -22,6 +24,8 @@ use serde_json::{Value, json};
 /// Verbs of `rollout`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RolloutVerb {
+    /// Make the fleet run a version, as trigger_update does
+    Start(TriggerUpdate),
     /// Keep every host from starting an update, until `rollout resume`
     Pause {
         /// Reason, for others to read
@@ -31,11 +35,19 @@ pub(crate) enum RolloutVerb {
     /// End the pause, and the halt of a rollout in which too many hosts failed
     Resume,
     /// Print how far the rollout of the desired version is: 0 it ended, 1 it goes on, 3 it is held
-    Status,
+    Status {
+        /// Show it again whenever it changes, until it ended
+        #[arg(long, conflicts_with = "wait")]
+        watch: bool,
+        /// Wait until it ended, is halted or was refused, at most for this long
+        #[arg(long, value_name = "DURATION")]
+        wait: Option<String>,
+    },
     /// List the last rollouts, and what became of them
     History,
     /// List the hosts that wait for a limit, in the order in which they go: 0 none, 1 some
     Queue,
+    Set(rollout_options::Set),
     /// Do not wait for this host: another one takes its place if a stage chose it
     Excuse {
         /// The host
@@ -62,9 +74,17 @@ pub(super) async fn rollout(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     match verb {
+        RolloutVerb::Start(options) => trigger::trigger_update("rollout start", options, store, output).await,
+        RolloutVerb::Set(options) => rollout_options::set(options, store, output).await,
         RolloutVerb::Pause { reason } => pause(reason, store, output).await,
         RolloutVerb::Resume => resume_updates(store, output).await,
-        RolloutVerb::Status => rollout_status::status(store, output).await,
+        RolloutVerb::Status { watch, wait } => {
+            let repeat = Repeat::read(watch, wait.as_deref())?;
+            watch::repeat(repeat, store, output, async |store, output| {
+                rollout_status::status(store, output).await
+            })
+            .await
+        }
         RolloutVerb::History => rollout_history::history(store, output).await,
         RolloutVerb::Queue => rollout_history::queue(store, output).await,
         RolloutVerb::Excuse { host, reason } => rollout_status::excuse(&host, &reason, store, output).await,
@@ -131,6 +151,11 @@ impl RolloutFailures {
         Ok(Some(Self { order, record, halt, failed, found }))
     }
 
+    /// True if the rollout has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.found.get(&Key::Ended(self.order)).is_some()
+    }
+
     fn budget(&self) -> Option<u32> {
         self.record.as_ref()?.budget
     }
@@ -172,7 +197,7 @@ impl RolloutFailures {
             "halted": self.halt.is_some(),
             "why": self.halt.as_ref().and_then(|halt| halt.as_ref().map(|halt| &halt.why)),
             "budget": self.budget(),
-            "ended": self.found.get(&Key::Ended(self.order)).is_some(),
+            "ended": self.has_ended(),
             "good": self.record.as_ref().and_then(|record| record.good.as_ref()),
             "rollback": self.record.as_ref().is_some_and(|record| record.rollback),
             "by": self.record.as_ref().and_then(|record| record.by.as_ref()),

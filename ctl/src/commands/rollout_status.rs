@@ -2,41 +2,51 @@
 //! for.
 
 use super::context::{Store, host_of, now};
+use super::watch::Answer;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
+use etcd_session::StoreError;
 use planning::rollout::{
-    HostResult, Obstacle, StageState, StageSummary, end_reads, governs, hosts_of, next_window,
-    record_without, results, stage_name, summary,
+    Durations, ForecastInput, HostResult, Obstacle, RolloutSummary, StageState, StageSummary, forecast,
+    forecast_reads, governs, hosts_of, next_window, record_without, results, stage_name, summary,
 };
 use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::instruction::Instruction;
-use schema::keys::{Key, Prefix};
+use schema::keys::Key;
 use schema::limit::Place;
 use schema::records::{Excuse, Halt, RolloutRecord, Window};
 use schema::snapshot::KeySnapshot;
+use schema::time::format_duration;
 use schema::writes::stage;
 use serde_json::json;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
 
 /// The rollout of the desired version.
-struct Rollout {
-    instruction: Instruction,
-    record: RolloutRecord,
+pub(super) struct Rollout {
+    pub(super) instruction: Instruction,
+    pub(super) record: RolloutRecord,
     /// Everything that was read, at one revision.
-    found: KeySnapshot,
+    pub(super) found: KeySnapshot,
 }
 
 /// Reads the rollout of the desired version.
-async fn read(store: &Store<'_>) -> Result<Rollout, Failure> {
+pub(super) async fn read(store: &Store<'_>) -> Result<Rollout, Failure> {
+    read_at(None, store).await
+}
+
+/// Reads the rollout of the desired version, as of a revision if one is given.
+async fn read_at(at: Option<i64>, store: &Store<'_>) -> Result<Rollout, Failure> {
     let (session, deadline) = (&store.session, store.deadline);
     let keys = [Key::Store, Key::CurrentVersion, Key::RolloutPolicy];
-    let mut found = session.read_all(&keys, &[], None, deadline).await?;
+    let mut found = session.read_all(&keys, &[], at, deadline).await?;
     let instruction =
         Instruction::find(&found).ok_or_else(|| Failure::refused("the fleet has no desired version"))?;
     let order = instruction.order;
-    let (keys, mut ranges) = end_reads(order);
-    ranges.push(Prefix::Freezes);
+    let (keys, ranges) = forecast_reads(order);
     let more = session.read_all(&keys, &ranges, Some(found.revision), deadline).await?;
     found.entries.extend(more.entries);
     let Some(record) = found.get(&Key::RolloutRecord(order)) else {
@@ -90,11 +100,81 @@ fn closed(windows: &[Window]) -> Option<String> {
     Some(next.map_or_else(|why| why, |next| Obstacle::OutsideWindow(next).to_string()))
 }
 
+/// How a rollout goes on.
+#[derive(Debug)]
+pub(super) struct Outlook {
+    hosts: usize,
+    proven: usize,
+    running: usize,
+    /// The time until its end; `None` if it is not known, or if the rollout does not end by itself.
+    to_go: Option<Duration>,
+    /// How long a host takes; `None` before one is proven.
+    host_takes: Option<Duration>,
+}
+
+impl Outlook {
+    fn of(rollout: &Rollout, summary: &RolloutSummary) -> Self {
+        let Rollout { instruction, record, found } = rollout;
+        let order = instruction.order;
+        let (roster, failing) = (hosts_of(found), BTreeSet::new());
+        let durations = Durations::of_rollout(order, &roster, found);
+        let host_takes = durations.median();
+        let goes_on = matches!(rollout.state(), State::GoesOn) && host_takes.is_some();
+        let to_go = goes_on.then(|| {
+            let input =
+                ForecastInput { order, record, found, durations: &durations, failing: &failing, now: now() };
+            forecast(&input).ends
+        });
+        let sum = |count: fn(&StageSummary) -> usize| summary.stages.iter().map(count).sum();
+        Self {
+            hosts: sum(|stage| stage.hosts),
+            proven: sum(|stage| stage.proven),
+            running: sum(|stage| stage.running),
+            to_go: to_go.flatten(),
+            host_takes,
+        }
+    }
+
+    pub(super) fn to_go_seconds(&self) -> Option<u64> {
+        self.to_go.map(|to_go| to_go.as_secs())
+    }
+
+    /// Returns how long the rollout still takes, for people.
+    fn to_go(&self) -> Option<String> {
+        let whole = |duration: Duration| format_duration(Duration::from_secs(duration.as_secs()));
+        let (to_go, host_takes) = (whole(self.to_go?), whole(self.host_takes?));
+        Some(format!("about {to_go} to go (a host takes {host_takes})"))
+    }
+}
+
+impl fmt::Display for Outlook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { hosts, proven, running, .. } = self;
+        write!(f, "{proven} of {hosts} hosts proven, {running} being updated")?;
+        self.to_go().map_or(Ok(()), |to_go| write!(f, ", {to_go}"))
+    }
+}
+
+/// Returns how the present rollout goes on, as of a revision; `None` if it has no record.
+pub(super) async fn outlook(revision: i64, store: &Store<'_>) -> Result<Option<Outlook>, StoreError> {
+    match read_at(Some(revision), store).await {
+        Ok(rollout) => {
+            let Rollout { instruction, record, found } = &rollout;
+            Ok(Some(Outlook::of(&rollout, &summary(instruction.order, record, found))))
+        }
+        Err(failure) => match failure.error.downcast::<StoreError>() {
+            Ok(error) => Err(error),
+            // What cannot be read was said with the failures.
+            Err(_) => Ok(None),
+        },
+    }
+}
+
 /// Number of hosts that a line names.
 const HOSTS_NAMED: usize = 10;
 
 /// Prints how far the rollout is.
-pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Answer, Failure> {
     let rollout = read(store).await?;
     let Rollout { instruction, record, found } = &rollout;
     let summary = summary(instruction.order, record, found);
@@ -103,7 +183,10 @@ pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exi
         State::Held(word, why) => (word, Some(why), Exit::Refused),
         State::GoesOn => ("goes on", summary.why.clone().or_else(|| closed(&record.windows)), Exit::No),
     };
+    let outlook = Outlook::of(&rollout, &summary);
     let by = record.by.as_deref();
+    // Somebody has to resume a halted rollout, and a refused one never starts.
+    let is_final = matches!(word, "ended" | "halted" | "refused");
     let answer = json!({
         "version": instruction.version,
         "rollout": instruction.order.to_string(),
@@ -116,11 +199,13 @@ pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exi
         "why": why,
         "stages": summary.stages,
         "waits_for": summary.waits_for,
+        "to_go_seconds": outlook.to_go_seconds(),
+        "host_takes_seconds": outlook.host_takes.map(|takes| takes.as_secs()),
         "revision": found.revision,
     });
     output.answer(&answer, |_| {});
     if output.is_json() {
-        return Ok(exit);
+        return Ok(Answer { exit, is_final });
     }
     let by = by.map(|by| format!(", triggered by {by}")).unwrap_or_default();
     let reason = record.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
@@ -159,7 +244,8 @@ pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exi
     if !hosts.is_empty() {
         output.line(&format!("it waits for {}{more}; `orchestrate why HOST` says more", hosts.join(" ")));
     }
-    Ok(exit)
+    outlook.to_go().iter().for_each(|to_go| output.line(to_go));
+    Ok(Answer { exit, is_final })
 }
 
 /// Writes that the rollout does not wait for a host. If a stage chose the host, another one takes its place.

@@ -2,10 +2,13 @@
 
 use super::context::{Store, now};
 use super::rollout::RolloutFailures;
+use super::rollout_status::{self, Outlook};
+use super::watch::{self, Answer, Repeat};
 use super::{fleet, freezes, maintenance, services};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use catalog::GuardSettings;
+use clap::Args;
 use etcd_session::{Deadline, StoreError};
 use planning::fleet::{Fleet, FleetState, FleetTarget, FleetVerdict, HostFacts, Unaccounted, Waiting};
 use schema::codec;
@@ -17,8 +20,28 @@ use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
+/// Show the state of the fleet: settled (0), updating or failing (1), unknown (2)
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// Show it again whenever it changes, until it is interrupted
+    #[arg(long)]
+    watch: bool,
+}
+
 /// Prints the state of the fleet.
-pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+pub(super) async fn status(
+    Status { watch }: Status,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let repeat = Repeat::read(watch, None)?;
+    watch::repeat(repeat, store, output, async |store, output| {
+        Ok(Answer { exit: status_once(store, output).await?, is_final: false })
+    })
+    .await
+}
+
+async fn status_once(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let (read, alarms) = tokio::join!(fleet::read(store, None, store.deadline), alarms(store));
     let (mut fleet, revision) = read?;
     fleet::print_warnings(&fleet);
@@ -63,6 +86,8 @@ struct StatusExtras {
     maintenance: Vec<(HostName, Maintenance)>,
     /// What went wrong in the present rollout, if it has a record.
     failures: Option<RolloutFailures>,
+    /// How the present rollout goes on, if it has a record and has not ended.
+    outlook: Option<Outlook>,
 }
 
 impl StatusExtras {
@@ -94,7 +119,11 @@ impl StatusExtras {
             })
             .collect();
         let failures = RolloutFailures::read(Some(revision), store).await?;
-        Ok(Self { alarms: None, silent, maintenance, failures })
+        let outlook = match failures.as_ref().is_some_and(|failures| !failures.has_ended()) {
+            true => rollout_status::outlook(revision, store).await?,
+            false => None,
+        };
+        Ok(Self { alarms: None, silent, maintenance, failures, outlook })
     }
 }
 
@@ -128,7 +157,11 @@ fn print_status(fleet: &Fleet, extras: &StatusExtras, revision: i64, output: &mu
         }).collect::<Vec<_>>(),
         "alarms": extras.alarms,
         "freezes": fleet.freezes().iter().map(freezes::json_of).collect::<Vec<_>>(),
-        "rollout": extras.failures.as_ref().map(RolloutFailures::json),
+        "rollout": extras.failures.as_ref().map(|failures| {
+            let mut rollout = failures.json();
+            rollout["to_go_seconds"] = json!(extras.outlook.as_ref().and_then(Outlook::to_go_seconds));
+            rollout
+        }),
         "down": down.iter().map(|down| {
             json!({ "host": down.host, "check": down.check, "output": down.line })
         }).collect::<Vec<_>>(),
@@ -151,6 +184,7 @@ fn print_status(fleet: &Fleet, extras: &StatusExtras, revision: i64, output: &mu
         });
         o.line(&format!("hosts: {}, not ok: {}", fleet.hosts().len(), not_ok.len()));
         fleet.freezes().iter().for_each(|frozen| o.line(&frozen.to_string()));
+        extras.outlook.iter().for_each(|outlook| o.line(&format!("rollout: {outlook}")));
         extras.failures.iter().flat_map(RolloutFailures::lines).for_each(|line| o.line(&line));
         section(o, versions.is_empty());
         o.table(["VERSION", "HOSTS"], versions.iter().map(|(v, n)| [v.to_string(), n.to_string()]));

@@ -1,6 +1,7 @@
 //! `trigger_update`: makes the fleet run a version.
 
 use super::context::{Store, version_of};
+use super::rollout_options::{RolloutFlags, check_options};
 use super::{fleet, record};
 use crate::exit::{Exit, Failure};
 use crate::local::LocalState;
@@ -11,8 +12,11 @@ use planning::fleet::{Fleet, FleetVerdict, Waiting};
 use planning::rollout::governs;
 use schema::instruction::Instruction;
 use schema::keys::Key;
+use schema::names::Version;
 use schema::order::InstructionOrder;
+use schema::records::RolloutRecord;
 use schema::verdict::WaitingOn;
+use schema::writes::operator::TargetRequest;
 use serde_json::json;
 use std::time::Duration;
 
@@ -30,22 +34,32 @@ pub(crate) struct TriggerUpdate {
     /// Write nothing if this version is already the current instruction
     #[arg(long = "if-different")]
     if_different: bool,
+    /// Reason, for others to read
+    #[arg(long, default_value = "")]
+    reason: String,
+    #[command(flatten)]
+    rollout: RolloutFlags,
 }
 
-/// Makes the fleet run a version.
+/// Makes the fleet run a version. `verb` is the name under which the operator called it.
 pub(super) async fn trigger_update(
+    verb: &'static str,
     options: TriggerUpdate,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let TriggerUpdate { version, require_settled, if_different } = options;
+    let TriggerUpdate { version, require_settled, if_different, reason, rollout } = options;
     let version = &version_of(&version)?;
+    let rollout = rollout.read()?;
+    check_options(&rollout, store).await?;
     if require_settled {
         let (fleet, _) = fleet::read(store, None, store.deadline).await?;
         refuse_unsettled(&fleet)?;
     }
-    let act = store.act("trigger_update", None).await?;
-    let set = store.session.set_target(version, if_different, &act, store.deadline).await?;
+    let has_options = !rollout.is_empty();
+    let request = TargetRequest { version: version.clone(), options: rollout, if_different };
+    let act = store.act(verb, Some(&reason)).await?;
+    let set = store.session.set_target(&request, &act, store.deadline).await?;
     LocalState::of(store.settings).keep_current_version(version);
     if !set.changed {
         output::note(&format!(
@@ -57,7 +71,10 @@ pub(super) async fn trigger_update(
         output.answer(&answer, |_| {});
         return Ok(Exit::Yes);
     }
-    let refused = if set.has_brakes { write_record(set.revision, store).await } else { None };
+    let record = if set.has_brakes { write_record(set.revision, store).await } else { None };
+    if has_options && record.is_none() {
+        output::warn("it is not known whether the options of this rollout hold: its record was not written");
+    }
     // The fleet is read as it was just before the write, because no host has acted on the new
     // instruction yet.
     let deadline = Deadline::within(COUNT_MAX.min(store.deadline.left()));
@@ -78,22 +95,26 @@ pub(super) async fn trigger_update(
     let answer =
         json!({ "version": version, "revision": set.revision, "changed": true, "unsettled": unsettled });
     output.answer(&answer, |_| {});
-    match refused {
+    if_started(version, record)
+}
+
+/// Returns yes, unless the record of the rollout lets no host start.
+pub(super) fn if_started(version: &Version, record: Option<RolloutRecord>) -> Result<Exit, Failure> {
+    match record.and_then(|record| record.refused) {
         Some(why) => Err(Failure::refused(format!("no host starts {version}: {why}"))),
         None => Ok(Exit::Yes),
     }
 }
 
-/// Writes the record of the rollout, if a policy governs it. Returns why the record lets no host start, if
-/// it does not. The version is written by then, so other failures are only warnings: a host writes the
-/// record then.
-pub(super) async fn write_record(revision: i64, store: &Store<'_>) -> Option<String> {
+/// Writes the record of the rollout, if a policy governs it, and returns it. The version is written by then, so
+/// failures are only warnings: a host writes the record then.
+pub(super) async fn write_record(revision: i64, store: &Store<'_>) -> Option<RolloutRecord> {
     let written = async {
         let keys = [Key::RolloutPolicy, Key::CurrentVersion, Key::Store];
         let found = store.session.read_keys(&keys, store.deadline).await?;
         let is_ours = |order: InstructionOrder| order.revision == revision && governs(order, &found);
         match Instruction::find(&found).filter(|instruction| is_ours(instruction.order)) {
-            Some(instruction) => record::write_record(&instruction, store).await,
+            Some(instruction) => record::write_record(&instruction, store).await.map(Some),
             None => Ok::<_, StoreError>(None),
         }
     };

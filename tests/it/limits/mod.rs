@@ -1,6 +1,7 @@
 //! Limits: how many hosts are updated at the same time.
 
 mod failures;
+mod plan;
 mod purposes;
 mod rollback;
 mod stages;

@@ -7,6 +7,7 @@ use schema::time::EpochSeconds;
 use schema::transaction::{Compare, Transaction};
 use schema::writes::act::{Act, EventLog};
 use schema::writes::host::{ExpectedKeys, FailureChange, HostWrite, Listing};
+use schema::writes::operator::TargetRequest;
 use schema::writes::{Fence, WriteRefusal};
 use solo_etcd::in_process::{LIMIT, Link};
 use std::time::Duration;
@@ -167,7 +168,10 @@ async fn an_instruction_whose_answer_was_lost_is_found_by_its_event() {
     fixture.put(&Key::CurrentVersion, "1").await;
     fixture.session.read_keys(&[Key::Store], Deadline::within(LIMIT)).await.expect("connected");
     let lost = tokio::spawn(fixture.store.lose_answer(Link::Open));
-    let set = fixture.session.set_target(&version("2"), false, &act("a"), Deadline::within(LIMIT)).await;
+    let set = fixture
+        .session
+        .set_target(&TargetRequest::new(version("2")), &act("a"), Deadline::within(LIMIT))
+        .await;
     lost.await.expect("an answer was lost");
     let keys = [Key::CurrentVersion, Key::Event(act("a").id)];
     let found = fixture.read(&keys).await;
@@ -189,7 +193,7 @@ async fn an_instruction_never_overwrites_a_newer_one_after_a_lost_answer() {
     let lost = fixture.store.lose_answer(Link::Refusing);
     let session = fixture.session.clone();
     let setting = tokio::spawn(async move {
-        session.set_target(&version("2"), false, &act("a"), Deadline::within(LIMIT)).await
+        session.set_target(&TargetRequest::new(version("2")), &act("a"), Deadline::within(LIMIT)).await
     });
     lost.await;
     fixture.put(&Key::CurrentVersion, "3").await;

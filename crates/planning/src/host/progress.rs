@@ -8,14 +8,15 @@ use schema::instruction::Instruction;
 use schema::order::InstructionOrder;
 use schema::plan::AttemptCause;
 use schema::records::{FailureKind, HostProgress, ProgressState};
-use schema::time::{BootMillis, Now};
+use schema::time::{BootMillis, Now, Span};
+use std::time::Duration;
 
 impl HostState {
     /// Notes that the host started in a rollout; `times` are those of its record, if it has one. The start
     /// transaction says so too.
     pub(super) fn note_start(&mut self, order: InstructionOrder, times: Option<Times>, now: Now) {
         self.hold = None;
-        let progress = HostProgress { state: ProgressState::Started, at: now.wall };
+        let progress = HostProgress::new(ProgressState::Started, now.wall);
         let (is_written, has_ended) = (true, false);
         self.rollout_progress = times.map(|_| RolloutProgress { order, progress, is_written, has_ended });
     }
@@ -23,7 +24,7 @@ impl HostState {
     /// Notes that a newer instruction for the same version was taken over after the start.
     pub(super) fn note_new_order(&mut self, order: InstructionOrder, now: Now) {
         if let Some(known) = self.rollout_progress.as_mut() {
-            let progress = HostProgress { state: ProgressState::Started, at: now.wall };
+            let progress = HostProgress::new(ProgressState::Started, now.wall);
             *known = RolloutProgress { order, progress, is_written: false, has_ended: false };
         }
     }
@@ -32,7 +33,10 @@ impl HostState {
     pub(super) fn note_result(&mut self, order: InstructionOrder, state: ProgressState, now: Now) {
         let known = self.rollout_progress.as_mut().filter(|known| known.order == order);
         if let Some(known) = known.filter(|known| known.progress.state != state) {
-            known.progress = HostProgress { state, at: now.wall };
+            let seconds = u64::try_from(now.wall.0 - known.progress.at.0).ok().map(Duration::from_secs);
+            let is_proof = (known.progress.state, state) == (ProgressState::Started, ProgressState::Proven);
+            let took = seconds.filter(|_| is_proof).map(Span);
+            known.progress = HostProgress { state, at: now.wall, took };
             known.is_written = false;
         }
     }

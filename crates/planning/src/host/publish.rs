@@ -60,6 +60,7 @@ pub(super) fn report(
         waits,
         checks: observed.problems.reported_checks().cloned().collect(),
         unpublished: observed.problems.reported_unpublished().cloned().collect(),
+        durations: state.durations.clone(),
         log: state.log.clone(),
     }
 }

@@ -12,7 +12,9 @@ use schema::keys::StatusState;
 use schema::names::{HostName, StatusType, StepName, Token, Version};
 use schema::order::InstructionOrder;
 use schema::plan::{AttemptCause, Conclusion};
-use schema::records::{FailedHost, HostClaims, HostProgress, ProgressState, StatusRecord};
+use schema::records::{
+    DURATIONS_IN_REPORT, FailedHost, HostClaims, HostProgress, ProgressState, StatusRecord, StepDuration,
+};
 use schema::steps::StepEnd;
 use schema::steps::StepPhase;
 use schema::store_trust::StoreMemory;
@@ -282,6 +284,12 @@ pub struct HostState {
     pub converged: Converged,
     /// The step that is running.
     pub running: Option<RunningStep>,
+    /// Since when, in this boot; `None` if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running_since: Option<BootMillis>,
+    /// How long steps took when they last succeeded; at most [`DURATIONS_IN_REPORT`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub durations: Vec<StepDuration>,
     /// The observed instruction: the newest instruction that the host has acted on.
     #[serde(rename = "acted_on")]
     pub observed_instruction: Option<InstructionOrder>,
@@ -387,6 +395,8 @@ impl HostState {
             converge_held: None,
             converged: Converged::default(),
             running: None,
+            running_since: None,
+            durations: Vec::new(),
             observed_instruction: None,
             observed_retry: None,
             repairs: Vec::new(),
@@ -486,7 +496,9 @@ impl HostState {
                 }
             }
             Fact::RolloutEnded(order) => self.note_end(order),
-            Fact::StepStarted(running) => self.running = Some(running),
+            Fact::StepStarted(running) => {
+                (self.running, self.running_since) = (Some(running), Some(now.boot));
+            }
             Fact::StepEnded(report) => self.end_step(report, policy, now),
             Fact::ReportWritten => {
                 self.report_times.push(now.boot);
@@ -671,6 +683,7 @@ impl HostState {
 
     fn end_step(&mut self, report: StepReport, policy: &Policy, now: Now) {
         self.running = None;
+        let since = self.running_since.take();
         let StepReport { phase, step, end, log } = report;
         // A step that was removed from the configuration while it ran has no codes of its own: 0
         // means done, every other exit code means failed.
@@ -682,6 +695,9 @@ impl HostState {
             },
             |s| s.meaning(&end),
         );
+        if let Some(since) = since.filter(|_| meaning == StepMeaning::Done) {
+            self.note_duration(phase, &step, now.boot.since(since));
+        }
         let until = now.boot.plus(policy.not_yet_retry);
         let Some(progress) = self.progress_of(phase) else { return };
         progress.held = None;
@@ -707,6 +723,16 @@ impl HostState {
         if failed {
             self.log = log;
         }
+    }
+
+    /// Notes how long a step took that succeeded.
+    fn note_duration(&mut self, phase: StepPhase, step: &StepName, took: Duration) {
+        let took = Span(Duration::from_millis(u64::try_from(took.as_millis()).unwrap_or(u64::MAX)));
+        self.durations.retain(|known| known.phase != phase || known.step != *step);
+        self.durations.push(StepDuration { phase, step: step.clone(), took });
+        // Those of steps that did not run for long go first.
+        let excess = self.durations.len().saturating_sub(DURATIONS_IN_REPORT);
+        self.durations.drain(..excess);
     }
 
     fn end_cycle(&mut self, lacking: &[StepPhase], policy: &Policy, now: Now) {

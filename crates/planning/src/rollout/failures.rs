@@ -20,6 +20,11 @@ impl Budget {
         record.budget.map(|hosts| Self { hosts, counted_from: record.counted_from })
     }
 
+    /// Returns how many failed hosts are tolerated.
+    pub(super) fn hosts(&self) -> u32 {
+        self.hosts
+    }
+
     /// True if so many failed hosts are too many.
     pub(super) fn is_exceeded_by(&self, failed: usize) -> bool {
         failed > self.hosts as usize

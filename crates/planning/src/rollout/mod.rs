@@ -3,11 +3,13 @@
 
 mod end;
 mod failures;
+mod forecast;
 mod halt;
 mod holders;
 mod limits;
 mod obstacle;
 mod opening;
+mod options;
 mod policy;
 mod purpose;
 mod reads;
@@ -23,10 +25,14 @@ mod window;
 
 pub use end::{ClosingTask, EndTask, closing_reads, closing_task, end_reads, end_task, unchanged};
 pub use failures::failed_hosts;
+pub use forecast::{
+    Durations, Forecast, ForecastHost, ForecastInput, ForecastStage, Outcome, forecast, forecast_reads,
+};
 pub use holders::{HolderTask, Holders, mark};
 pub use limits::{LimitView, place};
 pub use obstacle::Obstacle;
 pub use opening::{hosts_of, record_without};
+pub use options::{record_with, with_options};
 pub use policy::read_policy;
 pub use purpose::{ClaimAnswer, ClaimRequest, limit_reads, rollout_reads, store_reads, view_for_claims};
 pub use reads::{first_reads, second_reads};

@@ -41,7 +41,16 @@ pub(super) struct Members<'a> {
 impl<'a> Members<'a> {
     /// `found` holds everything that [`end_reads`](super::end_reads) names.
     pub(super) fn read(order: InstructionOrder, record: &'a RolloutRecord, found: &'a KeySnapshot) -> Self {
-        let results = results(order, record, found);
+        Self::with_results(order, record, results(order, record, found), found)
+    }
+
+    /// Returns the hosts of a rollout of which this became. `found` holds the roster and the claims of host names.
+    pub(super) fn with_results(
+        order: InstructionOrder,
+        record: &'a RolloutRecord,
+        results: BTreeMap<HostName, HostResult>,
+        found: &'a KeySnapshot,
+    ) -> Self {
         Self { order, record, roster: roster_of_all(found).collect(), results, found }
     }
 
@@ -73,7 +82,7 @@ impl<'a> Members<'a> {
     }
 
     /// True if a stage has no hosts: it opens together with the next one.
-    fn is_empty(&self, number: u32) -> bool {
+    pub(super) fn is_empty(&self, number: u32) -> bool {
         self.of_stage(number).next().is_none()
     }
 
@@ -83,8 +92,14 @@ impl<'a> Members<'a> {
     }
 
     /// True if nobody of the stages up to `open` is waited for, and the version works there.
-    fn is_through(&self, open: u32) -> bool {
+    pub(super) fn is_through(&self, open: u32) -> bool {
         self.unsettled(open).next().is_none() && (self.works(open) || self.is_empty(open))
+    }
+
+    /// Returns the last stage that opens after this one at the same time: a stage without hosts is passed over. `rest`
+    /// is the last one of all.
+    pub(super) fn next_stage(&self, open: u32, rest: u32) -> u32 {
+        (open + 1..rest).find(|number| !self.is_empty(*number)).unwrap_or(rest)
     }
 
     /// Returns the hosts for which the stage after `open` waits.
@@ -228,7 +243,7 @@ pub(super) fn stage_task(members: &Members<'_>, opening: &StageOpening) -> Stage
     if soak.is_none() && stages[open as usize].rule.soak.is_some() && !members.is_empty(open) {
         return StageTask::Commit(begin_soak(of_stage, opening, found));
     }
-    let to = (open + 1..rest).find(|number| !members.is_empty(*number)).unwrap_or(rest);
+    let to = members.next_stage(open, rest);
     StageTask::Commit(open_stages(of_stage, open + 1..=to, opening, found))
 }
 

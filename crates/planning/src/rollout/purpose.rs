@@ -13,7 +13,8 @@ use schema::limit::Place;
 use schema::names::{HostName, Token};
 use schema::order::InstructionOrder;
 use schema::records::{
-    HeldClaim, HostClaims, LOST_AFTER, PURPOSES_MAX, Purpose, REBOOTS_MAX, ResolvedLimit, SCRIPT_INSTANCE,
+    HeldClaim, HostClaims, LOST_AFTER, PURPOSES_MAX, Purpose, REBOOTS_MAX, ResolvedLimit, RolloutOptions,
+    SCRIPT_INSTANCE,
 };
 use schema::snapshot::KeySnapshot;
 use schema::time::{BootMillis, Now};
@@ -87,7 +88,7 @@ fn rules(order: InstructionOrder, found: &KeySnapshot) -> (Rules, Vec<ResolvedLi
         return (rules.without_version(), limits);
     }
     let rules = |refused, times| Rules::only(0, refused, times);
-    match numbers_of_policy(found) {
+    match numbers_of_policy(&RolloutOptions::default(), found) {
         Ok(numbers) => (rules(None, numbers.times), numbers.limits),
         Err(why) => (rules(Some(why), Times::USUAL), Vec::new()),
     }

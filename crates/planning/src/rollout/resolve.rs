@@ -1,6 +1,7 @@
 //! Turns a policy into the record of a rollout: percentages become numbers.
 
 use super::opening::hosts_of;
+use super::options::with_options;
 use super::rules::Times;
 use super::stages::{REST, resolve_stages};
 use super::window::zone_of;
@@ -12,7 +13,8 @@ use schema::names::{LimitValue, Version};
 use schema::order::InstructionOrder;
 use schema::records::{
     CHARGE_FOR, LOST_AFTER, LimitRule, LimitSize, OnHalt, PROGRESS_DEADLINE, RECORD_BYTES_MAX, ResolvedLimit,
-    RolloutPolicy, RolloutRecord, RosterEntry, STAGES_MAX, StageRule, Trigger, WINDOWS_MAX, Window,
+    RolloutOptions, RolloutPolicy, RolloutRecord, RosterEntry, STAGES_MAX, StageRule, Trigger, WINDOWS_MAX,
+    Window,
 };
 use schema::snapshot::KeySnapshot;
 use schema::time::{EpochSeconds, Span};
@@ -38,7 +40,9 @@ pub fn resolve(instruction: &Instruction, found: &KeySnapshot, at: EpochSeconds)
         let good = if rollback && has_worked(version, found) { Some(version.clone()) } else { good };
         RolloutRecord { refused, by, reason, good, rollback, ..RolloutRecord::new(version.clone(), at) }
     };
-    let PolicyNumbers { limits, stages, windows, times, budget, on_halt } = match numbers_of_policy(found) {
+    let options = trigger.as_ref().map(|trigger| trigger.options.clone()).unwrap_or_default();
+    let numbers = numbers_of_policy(&options, found);
+    let PolicyNumbers { limits, stages, windows, times, budget, on_halt } = match numbers {
         Ok(numbers) => numbers,
         Err(why) => return none(Some(why)),
     };
@@ -98,16 +102,20 @@ pub(super) struct PolicyNumbers {
     pub(super) on_halt: OnHalt,
 }
 
-/// Returns what the policy says. `found` holds the policy and the whole roster.
+/// Returns what the policy says with the options of one rollout. `found` holds the policy and the whole roster.
 ///
 /// # Errors
 /// Returns why the policy cannot be used.
-pub(super) fn numbers_of_policy(found: &KeySnapshot) -> Result<PolicyNumbers, String> {
+pub(super) fn numbers_of_policy(
+    options: &RolloutOptions,
+    found: &KeySnapshot,
+) -> Result<PolicyNumbers, String> {
     let policy: RolloutPolicy = match found.get(&Key::RolloutPolicy) {
         Some(entry) => codec::read(&entry.value)
             .map_err(|error| format!("the rollout policy cannot be read: {error}"))?,
         None => RolloutPolicy::default(),
     };
+    let policy = with_options(&policy, options);
     if let Some(why) = unusable(&policy) {
         return Err(why);
     }

@@ -46,6 +46,11 @@ struct Fragment {
     on_suspect: Vec<StepFragment>,
 }
 
+/// Number of failed attempts after which a host is suspect, unless its settings say otherwise.
+pub(crate) const SUSPECT_AFTER: u32 = 3;
+/// The bounds of the delay after a failed attempt, in seconds, unless the settings of the host say otherwise.
+pub(crate) const BACKOFF_SECONDS: [u64; 2] = [30, 1800];
+
 /// Shortest live lease: etcd grants no shorter lease.
 const LIVE_LEASE_MIN: Duration = Duration::from_secs(2);
 
@@ -280,7 +285,7 @@ fn validate(fragment: Fragment) -> Result<Settings, String> {
     if validate_every < Duration::from_millis(100) {
         return Err("validation.every must be at least 100ms".into());
     }
-    let suspect_after = attempts.suspect_after.unwrap_or(3);
+    let suspect_after = attempts.suspect_after.unwrap_or(SUSPECT_AFTER);
     if suspect_after == 0 {
         return Err("attempts.suspect_after must be at least 1".into());
     }
@@ -329,7 +334,10 @@ fn validate(fragment: Fragment) -> Result<Settings, String> {
             converge_at_most_every: span(attempts.converge_at_most_every, 10),
             validate_every,
             not_yet_retry: span(attempts.not_yet_retry, 15).max(Duration::from_millis(100)),
-            attempt_backoff: Backoff::new(span(attempts.backoff_min, 30), span(attempts.backoff_max, 1800)),
+            attempt_backoff: Backoff::new(
+                span(attempts.backoff_min, BACKOFF_SECONDS[0]),
+                span(attempts.backoff_max, BACKOFF_SECONDS[1]),
+            ),
             suspect_after,
             suspect_retry_on_change: span(attempts.suspect_retry_on_change, 60),
             suspect_retry_every: span(attempts.suspect_retry_every, 3600),

@@ -11,6 +11,7 @@ mod reload;
 mod services;
 mod validation;
 
+pub(crate) use agent::{BACKOFF_SECONDS, SUSPECT_AFTER};
 pub use agent::{Settings, StoreSettings, read, read_version_file, show};
 pub use command::VERSION_PLACEHOLDER;
 pub use error::SettingsError;

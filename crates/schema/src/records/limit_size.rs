@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
+use std::str::FromStr;
 
 /// A number of hosts, or a percentage of the hosts with the same value. It is written `3` or `"25%"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +30,25 @@ impl fmt::Display for LimitSize {
             Self::Hosts(number) => write!(f, "{number}"),
             Self::Percent(percent) => write!(f, "{percent}%"),
         }
+    }
+}
+
+impl FromStr for LimitSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number =
+            |text: &str| text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
+        let size = match text.strip_suffix('%') {
+            Some(percent) => number(percent).filter(|percent| *percent <= 100).map(Self::Percent),
+            None => number(text).map(Self::Hosts),
+        };
+        size.ok_or_else(|| {
+            format!(
+                "{} is not a number of hosts, nor a percentage such as \"25%\"",
+                crate::names::quoted(text)
+            )
+        })
     }
 }
 

@@ -13,6 +13,7 @@ mod progress;
 mod report;
 mod requests;
 mod rollout;
+mod rollout_options;
 mod roster;
 mod service;
 mod stage;
@@ -35,14 +36,15 @@ pub use machine::{CERTIFICATE_WARNING, MachineInfo, certificate_warning};
 pub use maintenance::{Maintenance, MaintenanceEntry, MaintenanceMode};
 pub use progress::{Ended, HostProgress, ProgressState};
 pub use report::{
-    CHECK_LINE_MAX_BYTES, CHECKS_IN_REPORT, FailingCheck, REPORT_MAX_BYTES, Report, ReportedStore,
-    ReportedTarget, UNPUBLISHED_IN_REPORT, UnpublishedService,
+    CHECK_LINE_MAX_BYTES, CHECKS_IN_REPORT, DURATIONS_IN_REPORT, FailingCheck, REPORT_MAX_BYTES, Report,
+    ReportedStore, ReportedTarget, StepDuration, UNPUBLISHED_IN_REPORT, UnpublishedService,
 };
 pub use requests::{DropStaleRequest, RetryRequest};
 pub use rollout::{
     CHARGE_FOR, LimitRule, OnHalt, PROGRESS_DEADLINE, RECORD_BYTES_MAX, ResolvedLimit, RolloutPolicy,
     RolloutRecord,
 };
+pub use rollout_options::{LimitOption, RolloutOptions};
 pub use roster::RosterEntry;
 pub use service::{
     Interfaces, RECORD_MAX_BYTES, RecordError, ServiceRecord, published_interfaces, read_interfaces,

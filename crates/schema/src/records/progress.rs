@@ -1,7 +1,7 @@
 //! `/orchestrate/progress/<id>/<host>` and `/orchestrate/rollouts/<id>/ended`: how far the hosts got in a
 //! rollout, and that it has ended.
 
-use crate::time::EpochSeconds;
+use crate::time::{EpochSeconds, Span};
 use serde::{Deserialize, Serialize};
 
 /// `/orchestrate/progress/<id>/<host>`: how far a host got in a rollout.
@@ -11,6 +11,16 @@ pub struct HostProgress {
     pub state: ProgressState,
     /// Since when.
     pub at: EpochSeconds,
+    /// How long the host was not available until then, by its own clock; `None` before its proof.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took: Option<Span>,
+}
+
+impl HostProgress {
+    /// Returns the progress of a host since this time.
+    pub fn new(state: ProgressState, at: EpochSeconds) -> Self {
+        Self { state, at, took: None }
+    }
 }
 
 /// How far a host got in a rollout.

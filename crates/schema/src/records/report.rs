@@ -2,11 +2,12 @@
 
 use crate::codec::{cut, log_tail, write};
 use crate::health::CheckStatus;
-use crate::names::{ServiceName, Token, Version};
+use crate::names::{ServiceName, StepName, Token, Version};
 use crate::plan::{Phase, Plan, Reason};
 use crate::records::machine::MachineInfo;
 use crate::records::wait::Wait;
-use crate::time::EpochSeconds;
+use crate::steps::StepPhase;
+use crate::time::{EpochSeconds, Span};
 use crate::verdict::HostVerdict;
 use serde::{Deserialize, Serialize};
 
@@ -68,6 +69,9 @@ pub struct Report {
     /// [`UNPUBLISHED_IN_REPORT`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unpublished: Vec<UnpublishedService>,
+    /// How long the steps of the host took when they last succeeded; at most [`DURATIONS_IN_REPORT`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub durations: Vec<StepDuration>,
     /// Last output lines of the step that failed or was deferred; at most
     /// [`LOG_TAIL_MAX_BYTES`](crate::codec::LOG_TAIL_MAX_BYTES), redacted.
     #[serde(default)]
@@ -95,13 +99,14 @@ impl Report {
             waits: Vec::new(),
             checks: Vec::new(),
             unpublished: Vec::new(),
+            durations: Vec::new(),
             log: Vec::new(),
         }
     }
 
     /// True if the other report says the same, so that it need not be replaced. Not compared are the
-    /// write itself, the plan and the log, the number of instances of a service that the host waits
-    /// for, and the output of checks: a change of these alone is not worth a write.
+    /// write itself, the plan and the log, how long steps took, the number of instances of a service
+    /// that the host waits for, and the output of checks: a change of these alone is not worth a write.
     pub fn says_the_same_as(&self, other: &Self) -> bool {
         // Every field is named, so that a new one is not forgotten.
         let Self {
@@ -117,6 +122,7 @@ impl Report {
             waits,
             checks,
             unpublished,
+            durations: _,
             log: _,
         } = self;
         *phase == other.phase
@@ -131,7 +137,7 @@ impl Report {
     }
 
     /// Returns the report as JSON, shortened to fit into [`REPORT_MAX_BYTES`]: first the log
-    /// is removed, then the plan's actions after the eighth, then the output of checks and the
+    /// and the durations are removed, then the plan's actions after the eighth, then the output of checks and the
     /// reasons why services are not published.
     pub fn write_bounded(&self) -> String {
         let text = write(self);
@@ -140,6 +146,7 @@ impl Report {
         }
         let mut smaller = self.clone();
         smaller.log.clear();
+        smaller.durations.clear();
         let text = write(&smaller);
         if text.len() <= REPORT_MAX_BYTES {
             return text;
@@ -181,6 +188,20 @@ pub const CHECK_LINE_MAX_BYTES: usize = 256;
 /// Largest number of checks in a report.
 pub const CHECKS_IN_REPORT: usize = 16;
 
+/// How long a step took when it last succeeded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepDuration {
+    /// The phase of the step.
+    pub phase: StepPhase,
+    /// The name of the step.
+    pub step: StepName,
+    /// The duration, in whole milliseconds.
+    pub took: Span,
+}
+
+/// Largest number of durations in a report.
+pub const DURATIONS_IN_REPORT: usize = 64;
+
 /// A service that is defined on a host but not published.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnpublishedService {
@@ -216,7 +237,6 @@ impl FailingCheck {
 mod tests {
     use super::*;
     use crate::health::Level;
-    use crate::steps::StepPhase;
 
     #[test]
     fn a_report_says_the_same_unless_something_changed_that_a_reader_needs() {
@@ -252,6 +272,14 @@ mod tests {
         check(|r| r.write_id = Token::new("b").unwrap(), true);
         check(|r| r.plan.because = Reason::Spread, true);
         check(|r| r.log = vec!["line".into()], true);
+        check(
+            |r| {
+                let (phase, step) = (StepPhase::Apply, StepName::new("packages").unwrap());
+                r.durations =
+                    vec![StepDuration { phase, step, took: Span(std::time::Duration::from_secs(1)) }];
+            },
+            true,
+        );
         check(|r| r.waits[0].have = 0, true);
         check(|r| r.checks[0].line = "fuller".into(), true);
         check(|r| r.phase = Phase::Apply, false);

@@ -1,5 +1,6 @@
 //! `/orchestrate/trigger`: who asked for the desired version, and why.
 
+use super::rollout_options::RolloutOptions;
 use crate::codec;
 use crate::keys::Key;
 use crate::names::Version;
@@ -21,6 +22,9 @@ pub struct Trigger {
     /// The version that was desired before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Version>,
+    /// What the rollout does not take from the policy.
+    #[serde(default, skip_serializing_if = "RolloutOptions::is_empty")]
+    pub options: RolloutOptions,
     /// True if the fleet goes back to a version that worked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rollback: bool,

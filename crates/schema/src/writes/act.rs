@@ -94,7 +94,7 @@ mod tests {
     use crate::records::RosterEntry;
     use crate::snapshot::Entry;
     use crate::time::EpochSeconds;
-    use crate::writes::operator;
+    use crate::writes::operator::{self, TargetRequest};
 
     const DAY: u64 = 24 * 3600 * 1000;
 
@@ -149,7 +149,7 @@ mod tests {
         let act = act(1000 * DAY, EVENTS_MAX + 50, &(0..20).collect::<Vec<_>>());
         let (roster, marks) = (RosterEntry::default(), crate::records::Maintenance::default());
         let mut transactions = vec![
-            operator::set_target(&version, true, &found, &act),
+            operator::set_target(&TargetRequest::new(version.clone()), true, &found, &act),
             operator::roll_back(&version, &found, &act),
             operator::accept_store(&identity, &version, EpochSeconds(1), &found, &act),
             operator::add_host(&host, &roster, &found, &act),

@@ -10,8 +10,9 @@ use crate::names::{HostName, StatusType, Version};
 use crate::order::InstructionOrder;
 use crate::records::{FailedHost, HostClaims, HostProgress, ProgressState, Purpose, StatusRecord};
 use crate::snapshot::KeySnapshot;
-use crate::time::EpochSeconds;
+use crate::time::{EpochSeconds, Span};
 use crate::transaction::{Compare, Operation, Transaction};
+use std::time::Duration;
 
 /// The host for which a one-shot verb writes, with its lease and fence.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +52,8 @@ impl OneShot {
         let held = FoundClaims::read(&self.host, found);
         guard.add_to(&self.host, &mut transaction);
         ClaimsChange { host: &self.host, new: claims, old: &held }.add_to(&mut transaction);
-        self.add_progress(&mut transaction, claims.rollout, ProgressState::Started, claims.since);
+        let progress = HostProgress::new(ProgressState::Started, claims.since);
+        self.add_progress(&mut transaction, claims.rollout, &progress);
         transaction
     }
 
@@ -84,22 +86,19 @@ impl OneShot {
                 None => transaction.delete(key),
             }
             let state = if has_failed { ProgressState::GaveUp } else { ProgressState::Proven };
-            self.add_progress(transaction, order, state, at);
+            let since = held.claims.as_ref().map_or(at, |held| held.since);
+            let took = u64::try_from(at.0 - since.0).ok().filter(|_| !has_failed);
+            let took = took.map(|seconds| Span(Duration::from_secs(seconds)));
+            let progress = HostProgress { took, ..HostProgress::new(state, at) };
+            self.add_progress(transaction, order, &progress);
         }
         if Some(&claims) != held.claims.as_ref() {
             ClaimsChange { host: &self.host, new: &claims, old: &held }.add_to(transaction);
         }
     }
 
-    fn add_progress(
-        &self,
-        transaction: &mut Transaction,
-        order: InstructionOrder,
-        state: ProgressState,
-        at: EpochSeconds,
-    ) {
-        let progress = codec::write(&HostProgress { state, at });
-        transaction.put(Key::Progress(order, self.host.clone()), progress, 0);
+    fn add_progress(&self, transaction: &mut Transaction, order: InstructionOrder, progress: &HostProgress) {
+        transaction.put(Key::Progress(order, self.host.clone()), codec::write(progress), 0);
     }
 
     /// Returns the transaction that writes one result and removes the other states of its type. A

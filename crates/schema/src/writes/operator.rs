@@ -8,8 +8,8 @@ use crate::instruction::Epoch;
 use crate::keys::Key;
 use crate::names::{HostName, ServiceName, Token, Version};
 use crate::records::{
-    DropStaleRequest, EVENT_TEXT_MAX_BYTES, Freeze, Maintenance, RetryRequest, RolloutPolicy, RosterEntry,
-    StoreIdentity, Trigger,
+    DropStaleRequest, EVENT_TEXT_MAX_BYTES, Freeze, Maintenance, RetryRequest, RolloutOptions, RolloutPolicy,
+    RosterEntry, StoreIdentity, Trigger,
 };
 use crate::snapshot::{Entry, KeySnapshot};
 use crate::time::EpochSeconds;
@@ -24,15 +24,38 @@ pub fn is_in_force(found: &KeySnapshot, version: &Version) -> bool {
     instruction.ok().flatten().is_some_and(|instruction| instruction.version == *version)
 }
 
+/// The version that an operator asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetRequest {
+    /// The version.
+    pub version: Version,
+    /// What its rollout does not take from the policy.
+    pub options: RolloutOptions,
+    /// True if nothing is written when the version is the instruction in force.
+    pub if_different: bool,
+}
+
+impl TargetRequest {
+    /// Returns the request for a version, under the policy as it is.
+    pub fn new(version: Version) -> Self {
+        Self { version, options: RolloutOptions::default(), if_different: false }
+    }
+}
+
 /// Returns the transaction that writes the desired version. With `only_if_unchanged` it replaces
 /// only the instruction that was found.
-pub fn set_target(version: &Version, only_if_unchanged: bool, found: &KeySnapshot, act: &Act) -> Transaction {
+pub fn set_target(
+    request: &TargetRequest,
+    only_if_unchanged: bool,
+    found: &KeySnapshot,
+    act: &Act,
+) -> Transaction {
     let mut transaction = Transaction::once("set /current_version");
     if only_if_unchanged {
         let revision = found.revision_of(&Key::CurrentVersion);
         transaction.compares.push(Compare::Revision(Key::CurrentVersion, revision));
     }
-    put_target(&mut transaction, version, false, (found, act));
+    put_target(&mut transaction, (&request.version, false), &request.options, (found, act));
     act.add_event(transaction, &Key::CurrentVersion, found)
 }
 
@@ -45,22 +68,23 @@ pub fn roll_back(version: &Version, found: &KeySnapshot, act: &Act) -> Transacti
         let revision = found.revision_of(&key);
         transaction.compares.push(Compare::Revision(key, revision));
     }
-    put_target(&mut transaction, version, true, (found, act));
+    put_target(&mut transaction, (version, true), &RolloutOptions::default(), (found, act));
     act.add_event(transaction, &key, found)
 }
 
 /// Adds the write of the desired version, and in a store with brakes of who asked for it.
 fn put_target(
     transaction: &mut Transaction,
-    version: &Version,
-    rollback: bool,
+    (version, rollback): (&Version, bool),
+    options: &RolloutOptions,
     (found, act): (&KeySnapshot, &Act),
 ) {
     let seconds = i64::try_from(act.id.millis() / 1000).unwrap_or(i64::MAX);
     let text = |text: &String| cut(text, EVENT_TEXT_MAX_BYTES);
     let from = found.get(&Key::CurrentVersion).and_then(|entry| codec::read_version(&entry.value).ok());
     let (by, reason) = (text(&act.user), act.reason.as_ref().map(text));
-    let trigger = Trigger { at: EpochSeconds(seconds), by, reason, from, rollback };
+    let options = options.clone();
+    let trigger = Trigger { at: EpochSeconds(seconds), by, reason, from, options, rollback };
     transaction.put(Key::CurrentVersion, version.as_str(), 0);
     // Without a policy nobody reads it.
     let identity = found.get(&Key::Store).and_then(|entry| StoreIdentity::read(&entry.value).ok());
@@ -120,7 +144,7 @@ pub fn accept_store(
         transaction.put(Key::Freeze(FreezeScope::Fleet, token), codec::write(&freeze), 0);
     }
     transaction.put(Key::Store, identity.write(), 0);
-    put_target(&mut transaction, version, false, (found, act));
+    put_target(&mut transaction, (version, false), &RolloutOptions::default(), (found, act));
     act.add_event(transaction, &Key::Store, found)
 }
 

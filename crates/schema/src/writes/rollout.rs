@@ -10,7 +10,7 @@ use crate::instruction::Instruction;
 use crate::keys::{Key, Prefix};
 use crate::names::{HostName, Version};
 use crate::order::InstructionOrder;
-use crate::records::{Ended, Halt, RolloutPolicy, RolloutRecord, StoreIdentity, Trigger};
+use crate::records::{Ended, Halt, RolloutOptions, RolloutPolicy, RolloutRecord, StoreIdentity, Trigger};
 use crate::snapshot::KeySnapshot;
 use crate::transaction::{Compare, Transaction};
 use std::collections::BTreeSet;
@@ -146,6 +146,7 @@ pub fn add_rollback(transaction: &mut Transaction, rollout: &Instruction, good: 
         by: halt.by.clone(),
         reason: Some(halt.why.clone()),
         from: Some(version.clone()),
+        options: RolloutOptions::default(),
         rollback: true,
     };
     transaction.put(Key::CurrentVersion, good.as_str(), 0);
@@ -163,6 +164,24 @@ pub fn resume(order: InstructionOrder, record: RolloutRecord, found: &KeySnapsho
     transaction.put(key, codec::write(&record), 0);
     transaction.delete(halt.clone());
     act.add_event(transaction, &halt, found)
+}
+
+/// Returns the transaction by which an operator changes the numbers of the present rollout, if its record is as it was
+/// found.
+pub fn change_record(
+    order: InstructionOrder,
+    record: &RolloutRecord,
+    found: &KeySnapshot,
+    act: &Act,
+) -> Transaction {
+    let key = Key::RolloutRecord(order);
+    let mut transaction = Transaction::once("change the numbers of the rollout");
+    for key in [Key::Store, Key::CurrentVersion, key.clone()] {
+        let revision = found.revision_of(&key);
+        transaction.compares.push(Compare::Revision(key, revision));
+    }
+    transaction.put(key.clone(), codec::write(record), 0);
+    act.add_event(transaction, &key, found)
 }
 
 /// Returns the transaction that releases the claims of a host at an operator's word, if they are still

@@ -2,7 +2,8 @@
 
 use super::*;
 use schema::records::{
-    Ended, FailedHost, FailureKind, HostProgress, LiveClaim, OnHalt, ProgressState, RolloutPolicy, Trigger,
+    Ended, FailedHost, FailureKind, HostProgress, LiveClaim, OnHalt, ProgressState, RolloutOptions,
+    RolloutPolicy, Trigger,
 };
 
 const AT: EpochSeconds = EpochSeconds(1);
@@ -31,7 +32,7 @@ impl Found {
     }
 
     pub(super) fn progress(&mut self, name: &str, state: ProgressState) -> &mut Self {
-        self.put(&Key::Progress(ORDER, host(name)), &codec::write(&HostProgress { state, at: AT }), 66)
+        self.put(&Key::Progress(ORDER, host(name)), &codec::write(&HostProgress::new(state, AT)), 66)
     }
 
     pub(super) fn fails(&mut self, name: &str, kind: FailureKind, at: i64) -> &mut Self {
@@ -257,7 +258,8 @@ fn the_record_names_who_asked_and_where_to_go_back_to() {
         found.policy("failure_budget = 1\non_halt = \"roll_back\"\n[[limit]]\nby = \"fleet\"\nmax = 1\n", 5);
         let v1 = RolloutRecord::new(Version::new("v1").unwrap(), AT);
         found.earlier(10, v1, true).put(&Key::CurrentVersion, "v2", 50);
-        let trigger = Trigger { at: AT, by: "ann".into(), reason: None, from: None, rollback };
+        let options = RolloutOptions::default();
+        let trigger = Trigger { at: AT, by: "ann".into(), reason: None, from: None, options, rollback };
         found.put(&Key::Trigger, &codec::write(&trigger), trigger_at);
         let record = found.record();
         assert_eq!(record.good.as_ref().map(Version::as_str), good);

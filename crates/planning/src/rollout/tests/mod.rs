@@ -1,5 +1,7 @@
 mod end;
 mod failures;
+mod forecast;
+mod options;
 mod purpose;
 mod stages;
 mod windows;

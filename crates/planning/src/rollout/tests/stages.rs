@@ -1,7 +1,7 @@
 //! Stages: which hosts they choose, when they open, and what keeps them closed.
 
 use super::*;
-use schema::records::{Excuse, FailureKind, ProgressState, Soak, StageOpening};
+use schema::records::{Excuse, FailureKind, ProgressState, RolloutOptions, Soak, StageOpening, Trigger};
 use schema::transaction::Operation;
 use std::collections::BTreeSet;
 
@@ -385,8 +385,14 @@ fn stages_that_cannot_be_used_are_refused() {
 #[test]
 fn a_rollback_has_no_stages() {
     let mut found = three_hosts(CANARY);
-    let trigger =
-        schema::records::Trigger { at: AT, by: "ann".into(), reason: None, from: None, rollback: true };
+    let trigger = Trigger {
+        at: AT,
+        by: "ann".into(),
+        reason: None,
+        from: None,
+        options: RolloutOptions::default(),
+        rollback: true,
+    };
     found.put(&Key::Trigger, &codec::write(&trigger), 50);
     assert_eq!(found.record().stages, []);
 }

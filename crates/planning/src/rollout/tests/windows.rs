@@ -1,7 +1,7 @@
 //! Update windows: when a host may start, by its own clock.
 
 use super::*;
-use schema::records::{Trigger, Window};
+use schema::records::{RolloutOptions, Trigger, Window};
 
 fn seconds(time: &str) -> EpochSeconds {
     EpochSeconds(time.parse::<jiff::Timestamp>().unwrap_or_else(|e| panic!("{time}: {e}")).as_second())
@@ -128,7 +128,8 @@ fn a_rollback_has_no_windows() {
     let mut found = Found::default();
     found.hosts("web", 1).policy(WINDOW, 10);
     assert_eq!(found.record().windows.len(), 1);
-    let trigger = Trigger { at: EpochSeconds(1), by: "ann".into(), reason: None, from: None, rollback: true };
+    let (at, options) = (EpochSeconds(1), RolloutOptions::default());
+    let trigger = Trigger { at, by: "ann".into(), reason: None, from: None, options, rollback: true };
     found.put(&Key::Trigger, &codec::write(&trigger), 50).put(&Key::CurrentVersion, "v2", 50);
     assert_eq!(found.record().windows, []);
 }

@@ -1,0 +1,416 @@
+//! Runs a forecast: hosts start, end, fail and wait, on a clock that jumps from one event to the next.
+
+use super::fleet::{Fleet, Host};
+use super::{Forecast, ForecastHost, ForecastInput, ForecastStage, Outcome};
+use crate::rollout::Need;
+use crate::rollout::failures::{Budget, failed_hosts, over_budget};
+use crate::rollout::opening::Members;
+use crate::rollout::results::HostResult;
+use crate::rollout::stages::{open_stage, stage_name};
+use crate::rollout::window::next_window;
+use crate::settings::{BACKOFF_SECONDS, SUSPECT_AFTER};
+use schema::keys::Key;
+use schema::names::HostName;
+use schema::time::{Backoff, EpochSeconds};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::time::Duration;
+
+/// Something that happens to a host, or to all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// The attempt of a host ends.
+    Ends(usize),
+    /// A host tries again after an attempt that failed.
+    TriesAgain(usize),
+    /// The time is over for which a host keeps its claims after its proof.
+    HoldEnds(usize),
+    /// A window opens for a host.
+    WindowOpens(usize),
+    /// The time is over for which the hosts up to the open stage are observed.
+    SoakEnds,
+}
+
+/// What a host is doing.
+#[derive(Debug, Clone, Default)]
+struct Doing {
+    starts: Option<Duration>,
+    ends: Option<Duration>,
+    attempts: u32,
+    /// The limit in whose queue it waits.
+    waits: Option<usize>,
+    held: Option<String>,
+}
+
+/// A forecast that runs.
+pub(super) struct Run<'a> {
+    input: &'a ForecastInput<'a>,
+    fleet: Fleet,
+    doing: Vec<Doing>,
+    /// The hosts that wait for each limit, in the order in which they go.
+    queues: Vec<BTreeSet<(u32, usize)>>,
+    events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
+    number: u64,
+    now: Duration,
+    open: u32,
+    rest: u32,
+    opened: BTreeMap<u32, Duration>,
+    is_soaking: bool,
+    /// Number of hosts of each stage that are neither through nor off.
+    pending: Vec<usize>,
+    failed: BTreeSet<HostName>,
+    halt: Option<(Duration, String)>,
+    ends: Option<Duration>,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(input: &'a ForecastInput<'a>) -> Self {
+        let ForecastInput { order, record, found, .. } = *input;
+        let fleet = Fleet::read(input);
+        let rest = u32::try_from(record.stages.len()).unwrap_or(u32::MAX);
+        let has_ended = found.get(&Key::Ended(order)).is_some();
+        let open = if has_ended { rest } else { open_stage(order, &record.stages, found) };
+        let mut pending = vec![0; rest as usize + 1];
+        for host in fleet.hosts.iter().filter(|host| host.result == HostResult::Pending) {
+            pending[host.stage as usize] += 1;
+        }
+        let queues = fleet.limits.iter().map(|_| BTreeSet::new()).collect();
+        let doing = fleet.hosts.iter().map(|_| Doing::default()).collect();
+        let failed = failed_hosts(order, record.counted_from, found).map(|(host, _)| host).collect();
+        let halted = found.get(&Key::Halt(order)).is_some();
+        let halt = halted.then(|| (Duration::ZERO, "it is halted already".to_owned()));
+        let halt = halt.or_else(|| Some((Duration::ZERO, record.refused.clone()?)));
+        Self {
+            input,
+            fleet,
+            doing,
+            queues,
+            events: BinaryHeap::new(),
+            number: 0,
+            now: Duration::ZERO,
+            open,
+            rest,
+            opened: (0..=open).map(|stage| (stage, Duration::ZERO)).collect(),
+            is_soaking: false,
+            pending,
+            failed,
+            halt,
+            ends: None,
+        }
+    }
+
+    /// Runs to the end.
+    pub(super) fn finish(mut self) -> Forecast {
+        let hosts: Vec<usize> = (0..self.fleet.hosts.len()).collect();
+        for host in hosts {
+            match (self.fleet.hosts[host].running_for, self.fleet.hosts[host].result) {
+                (Some(elapsed), HostResult::Pending) => self.goes_on(host, elapsed),
+                (None, HostResult::Pending) if self.fleet.hosts[host].need != Need::Claims => {
+                    self.enter(host);
+                }
+                _ => {}
+            }
+        }
+        self.enter_stages(0..=self.open);
+        self.advance();
+        while let Some(Reverse((time, _, event))) = self.events.pop() {
+            self.now = time;
+            match event {
+                Event::Ends(host) => self.end_attempt(host),
+                Event::TriesAgain(host) if self.halt.is_none() => self.attempt(host),
+                Event::TriesAgain(_) => {}
+                Event::HoldEnds(host) => self.settle(host, HostResult::Proven),
+                Event::WindowOpens(host) => self.enter(host),
+                Event::SoakEnds => {
+                    self.is_soaking = false;
+                    self.open_next();
+                }
+            }
+            self.advance();
+        }
+        self.report()
+    }
+
+    fn after(&mut self, delay: Duration, event: Event) {
+        self.number += 1;
+        self.events.push(Reverse((self.now.saturating_add(delay), self.number, event)));
+    }
+
+    /// A host that was being updated when the forecast began.
+    fn goes_on(&mut self, host: usize, elapsed: Duration) {
+        let left = self.attempt_takes(host).saturating_sub(elapsed);
+        self.doing[host].starts = Some(Duration::ZERO);
+        self.after(left, Event::Ends(host));
+    }
+
+    /// Lets the hosts of these stages start that are available, in the order of their places.
+    fn enter_stages(&mut self, stages: std::ops::RangeInclusive<u32>) {
+        let waits = |host: &Host| {
+            let is_available = host.need == Need::Claims && host.running_for.is_none();
+            stages.contains(&host.stage) && is_available && host.result == HostResult::Pending
+        };
+        let all = self.fleet.hosts.iter().enumerate().filter(|(_, host)| waits(host));
+        let mut hosts: Vec<_> = all.map(|(at, host)| (host.place, at)).collect();
+        hosts.sort_unstable();
+        hosts.into_iter().for_each(|(_, host)| self.enter(host));
+    }
+
+    /// A host starts, or waits for what keeps it from starting.
+    fn enter(&mut self, host: usize) {
+        if self.halt.is_some() || self.doing[host].starts.is_some() {
+            return;
+        }
+        let Host { need, place, held_back, .. } = &self.fleet.hosts[host];
+        let (need, place) = (*need, *place);
+        if let Some(why) = held_back.clone() {
+            self.doing[host].held = Some(why);
+            return;
+        }
+        if need == Need::Claims {
+            let wall = self.input.now.0 + i64::try_from(self.now.as_secs()).unwrap_or(0);
+            match next_window(&self.input.record.windows, place, EpochSeconds(wall)) {
+                Ok(None) => self.doing[host].held = None,
+                Ok(Some(next)) => {
+                    self.doing[host].held = Some(format!("no window is open until {}", next.opens));
+                    let delay = u64::try_from(next.starts.0 - wall).unwrap_or(0).max(1);
+                    self.after(Duration::from_secs(delay), Event::WindowOpens(host));
+                    return;
+                }
+                Err(why) => {
+                    self.doing[host].held = Some(why);
+                    return;
+                }
+            }
+            if let Some(full) = self.obstacle(host) {
+                self.doing[host].waits = Some(full);
+                self.queues[full].insert((place.0, host));
+                return;
+            }
+            let limits = self.fleet.hosts[host].limits.clone();
+            for at in &limits {
+                if !self.fleet.hosts[host].held.contains(at) {
+                    self.fleet.limits[*at].used += 1;
+                }
+            }
+            self.fleet.hosts[host].held = limits;
+        }
+        self.doing[host].starts = Some(self.now);
+        self.attempt(host);
+    }
+
+    /// Returns the first limit that keeps a host from starting: it is full, or others wait for it and come first.
+    fn obstacle(&self, host: usize) -> Option<usize> {
+        let Host { limits, held, place, .. } = &self.fleet.hosts[host];
+        let is_full = |at: &&usize| {
+            let limit = &self.fleet.limits[**at];
+            let free = limit.max.saturating_sub(limit.used) as usize;
+            free == 0 || self.queues[**at].range(..(place.0, host)).take(free).count() >= free
+        };
+        limits.iter().filter(|at| !held.contains(at)).find(is_full).copied()
+    }
+
+    fn fails(&self, host: usize) -> bool {
+        self.input.failing.contains(&self.fleet.hosts[host].name) || self.is_too_slow(host)
+    }
+
+    fn is_too_slow(&self, host: usize) -> bool {
+        self.fleet.hosts[host].takes > self.input.record.progress_deadline.0
+    }
+
+    fn attempt_takes(&self, host: usize) -> Duration {
+        self.fleet.hosts[host].takes.min(self.input.record.progress_deadline.0)
+    }
+
+    fn attempt(&mut self, host: usize) {
+        self.after(self.attempt_takes(host), Event::Ends(host));
+    }
+
+    fn end_attempt(&mut self, host: usize) {
+        if !self.fails(host) {
+            return match self.input.record.hold {
+                // It keeps its claims, and nobody counts it as proven before.
+                Some(hold) if self.fleet.hosts[host].need == Need::Claims => {
+                    self.after(hold.0, Event::HoldEnds(host));
+                }
+                _ => self.settle(host, HostResult::Proven),
+            };
+        }
+        self.doing[host].attempts += 1;
+        self.count_failure(host);
+        let attempts = self.doing[host].attempts;
+        if attempts >= SUSPECT_AFTER || self.is_too_slow(host) {
+            return self.settle(host, HostResult::Failed);
+        }
+        let [least, most] = BACKOFF_SECONDS.map(Duration::from_secs);
+        self.after(Backoff::new(least, most).delay(attempts, 0.5), Event::TriesAgain(host));
+    }
+
+    /// Counts a host that failed, and halts the rollout if there are too many. One that never had a version harms only
+    /// itself.
+    fn count_failure(&mut self, host: usize) {
+        let Host { name, need, .. } = &self.fleet.hosts[host];
+        let Some(budget) = Budget::of_record(self.input.record).filter(|_| *need != Need::New) else {
+            return;
+        };
+        if !self.failed.insert(name.clone()) {
+            return;
+        }
+        if budget.is_exceeded_by(self.failed.len()) && self.halt.is_none() {
+            self.halt = Some((self.now, over_budget(self.failed.len(), budget.hosts())));
+        }
+    }
+
+    /// A host is through: it releases its claims, and the next ones start.
+    fn settle(&mut self, host: usize, result: HostResult) {
+        let found = &mut self.fleet.hosts[host];
+        if found.result == HostResult::Pending {
+            self.pending[found.stage as usize] -= 1;
+        }
+        found.result = result;
+        self.doing[host].ends = Some(self.now);
+        let is_kept = |at: &usize| result == HostResult::Failed && self.fleet.limits[*at].keep_failed;
+        let (kept, released): (Vec<usize>, Vec<usize>) =
+            std::mem::take(&mut self.fleet.hosts[host].held).into_iter().partition(is_kept);
+        self.fleet.hosts[host].held = kept;
+        for at in &released {
+            self.fleet.limits[*at].used -= 1;
+        }
+        released.into_iter().for_each(|at| self.serve(at));
+    }
+
+    /// Lets hosts start that wait for a limit, as long as it has room.
+    fn serve(&mut self, at: usize) {
+        while self.halt.is_none() && self.fleet.limits[at].used < self.fleet.limits[at].max {
+            let Some((_, host)) = self.queues[at].pop_first() else { return };
+            self.doing[host].waits = None;
+            self.enter(host);
+        }
+    }
+
+    fn members(&self) -> Members<'a> {
+        let results = self.fleet.hosts.iter().map(|host| (host.name.clone(), host.result)).collect();
+        let ForecastInput { order, record, found, .. } = *self.input;
+        Members::with_results(order, record, results, found)
+    }
+
+    /// Observes the hosts up to the open stage, or opens the next one, or notes the end, if all of them are through.
+    fn advance(&mut self) {
+        let is_busy = self.pending[..=self.open as usize].iter().any(|pending| *pending > 0);
+        if is_busy || self.halt.is_some() || self.is_soaking || self.ends.is_some() {
+            return;
+        }
+        if self.open == self.rest {
+            let works = self.fleet.hosts.iter().any(|host| host.result == HostResult::Proven);
+            self.ends = works.then_some(self.now);
+            return;
+        }
+        let members = self.members();
+        if !members.is_through(self.open) {
+            return;
+        }
+        match self.input.record.stages[self.open as usize].rule.soak {
+            Some(soak) if !members.is_empty(self.open) => {
+                self.is_soaking = true;
+                self.after(soak.0, Event::SoakEnds);
+            }
+            _ => self.open_next(),
+        }
+    }
+
+    fn open_next(&mut self) {
+        let to = self.members().next_stage(self.open, self.rest);
+        let stages = self.open + 1..=to;
+        self.open = to;
+        self.opened.extend(stages.clone().map(|stage| (stage, self.now)));
+        self.enter_stages(stages);
+        self.advance();
+    }
+
+    fn outcome(&self, host: usize) -> Outcome {
+        let Host { result, stage, .. } = &self.fleet.hosts[host];
+        let doing = &self.doing[host];
+        match result {
+            HostResult::Proven => Outcome::Proven,
+            HostResult::Failed => Outcome::Failed,
+            HostResult::Absent => Outcome::Off,
+            HostResult::Excused => Outcome::Excused,
+            HostResult::Pending if doing.starts.is_some() && doing.attempts > 0 => Outcome::Failed,
+            HostResult::Pending if doing.starts.is_some() => Outcome::Running,
+            HostResult::Pending => match (&doing.held, doing.waits) {
+                (Some(why), _) => Outcome::Held(why.clone()),
+                (None, Some(at)) => Outcome::Waits(self.fleet.limits[at].limit.clone()),
+                (None, None) if *stage > self.open => {
+                    let stage = stage_name(&self.input.record.stages, *stage);
+                    Outcome::Held(format!("stage {stage} does not open"))
+                }
+                (None, None) => Outcome::Held("the rollout is halted".into()),
+            },
+        }
+    }
+
+    /// Says why the rollout does not end.
+    fn why(&self) -> Option<String> {
+        if self.ends.is_some() {
+            return None;
+        }
+        if let Some((_, why)) = &self.halt {
+            return Some(format!("the rollout is halted: {why}"));
+        }
+        let members = self.members();
+        let waits: Vec<&HostName> = match self.open == self.rest {
+            true => {
+                let pending = members.results.iter().filter(|(_, result)| **result == HostResult::Pending);
+                pending.map(|(host, _)| host).collect()
+            }
+            false => members.unsettled(self.open).map(|(host, _)| host).collect(),
+        };
+        let stages = &self.input.record.stages;
+        let Some(first) = waits.first() else {
+            let of = if self.open == self.rest { "the rollout" } else { stage_name(stages, self.open) };
+            return Some(format!("no host of {of} is proven"));
+        };
+        let at = self.fleet.hosts.iter().position(|host| host.name == **first)?;
+        let why = match self.outcome(at) {
+            Outcome::Failed => "it fails".to_owned(),
+            Outcome::Off => "its agent does not run".to_owned(),
+            Outcome::Held(why) => why,
+            Outcome::Waits(limit) => format!("it waits for the limit of {limit}"),
+            Outcome::Running | Outcome::Proven | Outcome::Excused => "it is not through".to_owned(),
+        };
+        let what = match self.open == self.rest {
+            true => "the end of the rollout".to_owned(),
+            false => format!("stage {}", stage_name(stages, self.open + 1)),
+        };
+        let more = if waits.len() == 1 { String::new() } else { format!(" and {} more", waits.len() - 1) };
+        Some(format!("{what} waits for {first}{more}: {why}"))
+    }
+
+    fn report(self) -> Forecast {
+        let hosts = 0..self.fleet.hosts.len();
+        let mut hosts: Vec<(u32, ForecastHost)> = hosts
+            .map(|at| {
+                let Host { name, stage, place, .. } = &self.fleet.hosts[at];
+                let Doing { starts, ends, .. } = self.doing[at];
+                let outcome = self.outcome(at);
+                (place.0, ForecastHost { host: name.clone(), stage: *stage, starts, ends, outcome })
+            })
+            .collect();
+        hosts.sort_by_key(|(place, host)| (host.starts.is_none(), host.starts, *place, host.host.clone()));
+        let hosts: Vec<ForecastHost> = hosts.into_iter().map(|(_, host)| host).collect();
+        let stages = (0..=self.rest).map(|stage| {
+            let of_stage = || hosts.iter().filter(|host| host.stage == stage);
+            let is_through = self.pending[stage as usize] == 0;
+            let ends = of_stage().filter_map(|host| host.ends).max();
+            let opens = self.opened.get(&stage).copied();
+            ForecastStage {
+                name: stage_name(&self.input.record.stages, stage).to_owned(),
+                hosts: of_stage().count(),
+                opens,
+                ends: ends.or(opens).filter(|_| is_through && opens.is_some()),
+            }
+        });
+        let stages = stages.collect();
+        let why = self.why();
+        Forecast { stages, hosts, halt: self.halt, ends: self.ends, why }
+    }
+}

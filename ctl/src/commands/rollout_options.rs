@@ -1,0 +1,151 @@
+//! The options of `trigger_update` and `rollout start` that hold for one rollout, and `rollout set`.
+
+use super::context::Store;
+use super::rollout_status;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Output};
+use anyhow::anyhow;
+use clap::{Args, ValueEnum};
+use planning::rollout::{record_with, unusable, with_options};
+use schema::codec;
+use schema::keys::Key;
+use schema::records::{LimitOption, LimitSize, OnHalt, RolloutOptions, RolloutPolicy};
+use schema::time::{Span, parse_duration};
+use schema::writes::rollout::change_record;
+use serde_json::json;
+
+/// What holds for one rollout, in the place of what the policy says.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of the rollout")]
+pub(crate) struct RolloutFlags {
+    /// How many hosts may update at once, for example 3, 10%, role=2 or role/web=25%; may be repeated
+    #[arg(long, value_name = "LIMIT")]
+    max: Vec<String>,
+    /// How many hosts of each role update first, as stage canary
+    #[arg(long, value_name = "N")]
+    canary: Option<u32>,
+    /// How many failed hosts are tolerated, for example 0 or 5%; one more halts the rollout
+    #[arg(long, value_name = "N")]
+    budget: Option<String>,
+    /// How long the hosts of each stage are observed before the next stage opens
+    #[arg(long, value_name = "DURATION")]
+    soak: Option<String>,
+    /// What happens when more hosts failed than are tolerated
+    #[arg(long = "on-halt", value_name = "WHAT", value_enum)]
+    on_halt: Option<OnHaltFlag>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum OnHaltFlag {
+    /// No host starts
+    Stop,
+    /// The hosts go back to the last version that worked
+    #[value(alias = "roll_back")]
+    RollBack,
+}
+
+fn limits_of(texts: &[String]) -> Result<Vec<LimitOption>, Failure> {
+    let read = |text: &String| text.parse().map_err(|why: String| Failure::usage(anyhow!("--max: {why}")));
+    texts.iter().map(read).collect()
+}
+
+fn size_of(option: &str, text: &str) -> Result<LimitSize, Failure> {
+    text.parse().map_err(|why: String| Failure::usage(anyhow!("{option}: {why}")))
+}
+
+impl RolloutFlags {
+    /// Reads the options.
+    pub(super) fn read(&self) -> Result<RolloutOptions, Failure> {
+        let Self { max, canary, budget, soak, on_halt } = self;
+        let soak = soak.as_deref().map(parse_duration).transpose();
+        let soak = soak.map_err(|error| Failure::usage(anyhow!(error).context("--soak")))?;
+        Ok(RolloutOptions {
+            limits: limits_of(max)?,
+            canary: *canary,
+            budget: budget.as_deref().map(|text| size_of("--budget", text)).transpose()?,
+            soak: soak.map(Span),
+            on_halt: on_halt.map(|on_halt| match on_halt {
+                OnHaltFlag::Stop => OnHalt::Stop,
+                OnHaltFlag::RollBack => OnHalt::RollBack,
+            }),
+        })
+    }
+}
+
+/// Refuses options that would have no effect, or with which no host would start.
+pub(super) async fn check_options(options: &RolloutOptions, store: &Store<'_>) -> Result<(), Failure> {
+    if options.is_empty() {
+        return Ok(());
+    }
+    let found = store.session.read_keys(&[Key::RolloutPolicy], store.deadline).await?;
+    let policy = found.get(&Key::RolloutPolicy).map(|entry| codec::read::<RolloutPolicy>(&entry.value));
+    let policy = policy.transpose().map_err(|error| {
+        Failure::cannot_tell(format!("{}: {error}; nothing was changed", Key::RolloutPolicy))
+    })?;
+    let Some(policy) = policy.filter(|policy| !policy.is_empty()) else {
+        return Err(Failure::refused(
+            "these options change the rollout policy for one rollout, and there is none; `orchestrate policy set FILE` writes one; nothing was changed",
+        ));
+    };
+    match unusable(&with_options(&policy, options)) {
+        Some(why) => Err(Failure::refused(format!("{why}; nothing was changed"))),
+        None => Ok(()),
+    }
+}
+
+/// Change the numbers of the running rollout
+#[derive(Debug, Args)]
+pub(crate) struct Set {
+    /// How many hosts may update at once, for example 3, role=2 or role/web=4; may be repeated
+    #[arg(long, value_name = "LIMIT")]
+    max: Vec<String>,
+    /// How many failed hosts are tolerated
+    #[arg(long, value_name = "N")]
+    budget: Option<u32>,
+    /// Reason, for others to read
+    #[arg(long, default_value = "")]
+    reason: String,
+}
+
+/// Changes the numbers of the present rollout.
+pub(super) async fn set(options: Set, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let limits = limits_of(&options.max)?;
+    if limits.is_empty() && options.budget.is_none() {
+        return Err(Failure::usage(anyhow!("nothing to change; give --max or --budget")));
+    }
+    let rollout_status::Rollout { instruction, record, found } = rollout_status::read(store).await?;
+    let refused = |why: &str| Failure::refused(format!("{why}; nothing was changed"));
+    if let Some(why) = &record.refused {
+        return Err(refused(why));
+    }
+    let changed = record_with(&record, &limits, options.budget).map_err(|why| refused(&why))?;
+    let act = store.act("rollout set", Some(&options.reason)).await?;
+    let transaction = change_record(instruction.order, &changed, &found, &act);
+    let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
+    if !committed.applied {
+        return Err(Failure::cannot_tell(
+            "the rollout changed during the command; nothing was written, repeat the command",
+        ));
+    }
+    let budget = changed.budget.map_or_else(|| "none".to_owned(), |budget| budget.to_string());
+    output::note(&format!(
+        "the numbers of the rollout of {} changed at revision {}; hosts that are being updated go on",
+        instruction.version, committed.revision
+    ));
+    let answer = json!({
+        "version": instruction.version,
+        "limits": changed.limits,
+        "budget": changed.budget,
+        "revision": committed.revision,
+    });
+    output.answer(&answer, |output| {
+        let rows = changed.limits.iter().flat_map(|limit| {
+            let others = (limit.by.to_string(), limit.max);
+            let values = limit.values.iter().map(|(value, max)| (format!("{}/{value}", limit.by), *max));
+            std::iter::once(others).chain(values)
+        });
+        output.table(["LIMIT BY", "MAX"], rows.map(|(by, max)| [by, max.to_string()]));
+        output.line(&format!("failure budget: {budget}"));
+    });
+    Ok(Exit::Yes)
+}
