@@ -57,7 +57,7 @@ pub(super) async fn repeat(
     };
     let mut screen = Screen::default();
     loop {
-        let (asked, again) = (Instant::now(), store.again());
+        let (round_began, again) = (Instant::now(), store.again());
         let mut next = output.empty();
         let mut is_final = false;
         let held = output::hold_notes();
@@ -89,7 +89,7 @@ pub(super) async fn repeat(
                 return Err(failure);
             }
         }
-        let rest = INTERVAL.max(asked.elapsed() * REST);
+        let rest = INTERVAL.max(round_began.elapsed() * REST);
         tokio::time::sleep(left.map_or(rest, |left| rest.min(left))).await;
     }
 }

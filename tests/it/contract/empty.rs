@@ -51,6 +51,11 @@ pub(super) fn reads_of_an_empty_store() -> Vec<Row> {
         row("no rollout", "rollout status", 3, "").says("no desired version"),
         row("no rollout yet", "rollout history", 1, "").says("no rollout has a record"),
         row("no queue", "rollout queue", 3, "").says("no desired version"),
+        row("no rollout to wait for", "rollout status --wait 1h", 3, "").says("no desired version"),
+        row("no rollout to change", "rollout set --max 1", 3, "").says("no desired version"),
+        row("no host to update", "plan 43", 1, "")
+            .contains("the rollout would not end: no host of the rollout is proven"),
+        row("options without a policy", "trigger_update 43 --max 1", 3, "").says("nothing was changed"),
         row("nobody to excuse", "rollout excuse web-1 --reason x", 3, "").says("no desired version"),
         row("nothing was paused", "rollout resume", 0, "").says("neither paused nor halted"),
         row("there is no version to go back from", "rollout rollback", 3, "").says("no desired version"),

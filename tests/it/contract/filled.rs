@@ -190,6 +190,10 @@ pub(super) fn writes_to_a_filled_store() -> Vec<Row> {
         row("no rollout with a record", "rollout history", 1, "").says("no rollout has a record"),
         row("nobody waits", "rollout queue", 0, ""),
         row("no policy", "rollout status", 3, "").says("no rollout policy governs 43"),
+        row("no policy", "rollout set --budget 1", 3, "").says("no rollout policy governs 43"),
+        row("a plan", "plan 44", 0, "").contains("44, from 43").says("no rollout policy stands"),
+        row("a host that is not there", "plan 44 --assume-fail other", 1, "").says("host other is not on the roster"),
+        row("options without a policy", "rollout start 44 --canary 1", 3, "").says("there is none"),
         row("no policy", "rollout excuse web-1 --reason x", 3, "").says("no rollout policy governs 43"),
         row("no version is known to have worked", "rollout rollback", 3, "").says("name one with --to"),
         row("the fleet goes back", "rollout rollback --to 42 --reason disk", 0, "")

@@ -4,7 +4,7 @@ use super::failures::{describe, wait_for_halt};
 use super::{orchestrate, set_policy, started};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::process::Stdio;
+use std::time::Duration;
 use tests::etcd::Etcd;
 use tests::host::Host;
 use tests::store::Store;
@@ -89,17 +89,20 @@ fn options_hold_for_one_rollout_and_its_numbers_change_while_it_goes_on() {
         let record = records.into_iter().rev().find(|(key, _)| key.ends_with("/record")).expect("a record");
         serde_json::from_str(&record.1).expect("JSON")
     };
-    assert_eq!((&record()["limits"][0]["max"], &record()["reason"]), (&Value::from(0), &Value::from("kernel")));
+    assert_eq!(
+        (&record()["limits"][0]["max"], &record()["reason"]),
+        (&Value::from(0), &Value::from("kernel"))
+    );
     orchestrate(ops, "rollout set --max role=1", 3);
     let waits = || json(ops, "rollout queue", 1)["waiting"][0]["host"].is_string().then_some(());
     wait::until("the canary waits for the limit", waits, || describe(&hosts));
     // Whoever waits for the rollout hears of its end.
-    let mut waiting = ops.command_line(&["rollout", "status", "--wait", "90s"]);
-    let waiting = waiting.stdout(Stdio::piped()).spawn().expect("started");
+    let mut waiting = ops.start_command(&["rollout", "status", "--wait", "90s"], "wait.log");
     orchestrate(ops, "rollout set --max 4 --budget 1", 0);
-    let answer = waiting.wait_with_output().expect("ended");
-    let text = String::from_utf8_lossy(&answer.stdout);
-    assert_eq!(answer.status.code(), Some(0), "{text}{}", describe(&hosts));
+    let ended = || waiting.ended();
+    let code = wait::until_within(Duration::from_secs(90), "the wait ends", ended, || describe(&hosts));
+    let text = ops.read("wait.log");
+    assert_eq!(code, Some(0), "{text}{}", describe(&hosts));
     assert!(text.contains("the rollout has ended"), "{text}");
     assert_eq!((&record()["limits"][0]["max"], &record()["budget"]), (&Value::from(4), &Value::from(1)));
     hosts.iter().for_each(|host| host.wait_for_listing(&store, "2"));
@@ -117,10 +120,9 @@ fn a_watched_rollout_is_shown_until_it_has_ended() {
     let hosts = fleet_at_1(&etcd, &store);
     let ops = &hosts[0];
     orchestrate(ops, "trigger_update 2", 0);
-    let mut watching = ops.command_line(&["rollout", "status", "--watch"]);
-    let answer = watching.stdout(Stdio::piped()).output().expect("ended");
-    let text = String::from_utf8_lossy(&answer.stdout);
-    assert_eq!(answer.status.code(), Some(0), "{text}");
+    let text = ops.command(&["rollout", "status", "--watch"], "");
+    assert_eq!(text.code, 0, "{text:?}");
+    let text = text.out;
     let frames: Vec<&str> = text.split("\n\n").collect();
     assert!(frames.len() > 1 && frames.iter().all(|frame| frame.contains("canary")), "{text}");
     assert!(frames.iter().any(|frame| frame.contains(" to go (a host takes ")), "{text}");

@@ -1,6 +1,6 @@
 //! What the store says about the hosts when a forecast begins.
 
-use super::ForecastInput;
+use super::types::ForecastInput;
 use crate::rollout::opening::hosts_of;
 use crate::rollout::results::{HostResult, results};
 use crate::rollout::stages::stage_of;

@@ -1,12 +1,12 @@
 //! Runs a forecast: hosts start, end, fail and wait, on a clock that jumps from one event to the next.
 
 use super::fleet::{Fleet, Host};
-use super::{Forecast, ForecastHost, ForecastInput, ForecastStage, Outcome};
+use super::types::ForecastInput;
 use crate::rollout::Need;
 use crate::rollout::failures::{Budget, failed_hosts, over_budget};
 use crate::rollout::opening::Members;
 use crate::rollout::results::HostResult;
-use crate::rollout::stages::{open_stage, stage_name};
+use crate::rollout::stages::open_stage;
 use crate::rollout::window::next_window;
 use crate::settings::{BACKOFF_SECONDS, SUSPECT_AFTER};
 use schema::keys::Key;
@@ -33,34 +33,34 @@ enum Event {
 
 /// What a host is doing.
 #[derive(Debug, Clone, Default)]
-struct Doing {
-    starts: Option<Duration>,
-    ends: Option<Duration>,
-    attempts: u32,
+pub(super) struct Doing {
+    pub(super) starts: Option<Duration>,
+    pub(super) ends: Option<Duration>,
+    pub(super) attempts: u32,
     /// The limit in whose queue it waits.
-    waits: Option<usize>,
-    held: Option<String>,
+    pub(super) waits: Option<usize>,
+    pub(super) held: Option<String>,
 }
 
 /// A forecast that runs.
 pub(super) struct Run<'a> {
-    input: &'a ForecastInput<'a>,
-    fleet: Fleet,
-    doing: Vec<Doing>,
+    pub(super) input: &'a ForecastInput<'a>,
+    pub(super) fleet: Fleet,
+    pub(super) doing: Vec<Doing>,
     /// The hosts that wait for each limit, in the order in which they go.
     queues: Vec<BTreeSet<(u32, usize)>>,
     events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
     number: u64,
     now: Duration,
-    open: u32,
-    rest: u32,
-    opened: BTreeMap<u32, Duration>,
+    pub(super) open: u32,
+    pub(super) rest: u32,
+    pub(super) opened: BTreeMap<u32, Duration>,
     is_soaking: bool,
     /// Number of hosts of each stage that are neither through nor off.
-    pending: Vec<usize>,
+    pub(super) pending: Vec<usize>,
     failed: BTreeSet<HostName>,
-    halt: Option<(Duration, String)>,
-    ends: Option<Duration>,
+    pub(super) halt: Option<(Duration, String)>,
+    pub(super) ends: Option<Duration>,
 }
 
 impl<'a> Run<'a> {
@@ -100,7 +100,7 @@ impl<'a> Run<'a> {
     }
 
     /// Runs to the end.
-    pub(super) fn finish(mut self) -> Forecast {
+    pub(super) fn finish(mut self) -> Self {
         let hosts: Vec<usize> = (0..self.fleet.hosts.len()).collect();
         for host in hosts {
             match (self.fleet.hosts[host].running_for, self.fleet.hosts[host].result) {
@@ -128,7 +128,7 @@ impl<'a> Run<'a> {
             }
             self.advance();
         }
-        self.report()
+        self
     }
 
     fn after(&mut self, delay: Duration, event: Event) {
@@ -287,7 +287,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn members(&self) -> Members<'a> {
+    pub(super) fn members(&self) -> Members<'a> {
         let results = self.fleet.hosts.iter().map(|host| (host.name.clone(), host.result)).collect();
         let ForecastInput { order, record, found, .. } = *self.input;
         Members::with_results(order, record, results, found)
@@ -324,93 +324,5 @@ impl<'a> Run<'a> {
         self.opened.extend(stages.clone().map(|stage| (stage, self.now)));
         self.enter_stages(stages);
         self.advance();
-    }
-
-    fn outcome(&self, host: usize) -> Outcome {
-        let Host { result, stage, .. } = &self.fleet.hosts[host];
-        let doing = &self.doing[host];
-        match result {
-            HostResult::Proven => Outcome::Proven,
-            HostResult::Failed => Outcome::Failed,
-            HostResult::Absent => Outcome::Off,
-            HostResult::Excused => Outcome::Excused,
-            HostResult::Pending if doing.starts.is_some() && doing.attempts > 0 => Outcome::Failed,
-            HostResult::Pending if doing.starts.is_some() => Outcome::Running,
-            HostResult::Pending => match (&doing.held, doing.waits) {
-                (Some(why), _) => Outcome::Held(why.clone()),
-                (None, Some(at)) => Outcome::Waits(self.fleet.limits[at].limit.clone()),
-                (None, None) if *stage > self.open => {
-                    let stage = stage_name(&self.input.record.stages, *stage);
-                    Outcome::Held(format!("stage {stage} does not open"))
-                }
-                (None, None) => Outcome::Held("the rollout is halted".into()),
-            },
-        }
-    }
-
-    /// Says why the rollout does not end.
-    fn why(&self) -> Option<String> {
-        if self.ends.is_some() {
-            return None;
-        }
-        if let Some((_, why)) = &self.halt {
-            return Some(format!("the rollout is halted: {why}"));
-        }
-        let members = self.members();
-        let waits: Vec<&HostName> = match self.open == self.rest {
-            true => {
-                let pending = members.results.iter().filter(|(_, result)| **result == HostResult::Pending);
-                pending.map(|(host, _)| host).collect()
-            }
-            false => members.unsettled(self.open).map(|(host, _)| host).collect(),
-        };
-        let stages = &self.input.record.stages;
-        let Some(first) = waits.first() else {
-            let of = if self.open == self.rest { "the rollout" } else { stage_name(stages, self.open) };
-            return Some(format!("no host of {of} is proven"));
-        };
-        let at = self.fleet.hosts.iter().position(|host| host.name == **first)?;
-        let why = match self.outcome(at) {
-            Outcome::Failed => "it fails".to_owned(),
-            Outcome::Off => "its agent does not run".to_owned(),
-            Outcome::Held(why) => why,
-            Outcome::Waits(limit) => format!("it waits for the limit of {limit}"),
-            Outcome::Running | Outcome::Proven | Outcome::Excused => "it is not through".to_owned(),
-        };
-        let what = match self.open == self.rest {
-            true => "the end of the rollout".to_owned(),
-            false => format!("stage {}", stage_name(stages, self.open + 1)),
-        };
-        let more = if waits.len() == 1 { String::new() } else { format!(" and {} more", waits.len() - 1) };
-        Some(format!("{what} waits for {first}{more}: {why}"))
-    }
-
-    fn report(self) -> Forecast {
-        let hosts = 0..self.fleet.hosts.len();
-        let mut hosts: Vec<(u32, ForecastHost)> = hosts
-            .map(|at| {
-                let Host { name, stage, place, .. } = &self.fleet.hosts[at];
-                let Doing { starts, ends, .. } = self.doing[at];
-                let outcome = self.outcome(at);
-                (place.0, ForecastHost { host: name.clone(), stage: *stage, starts, ends, outcome })
-            })
-            .collect();
-        hosts.sort_by_key(|(place, host)| (host.starts.is_none(), host.starts, *place, host.host.clone()));
-        let hosts: Vec<ForecastHost> = hosts.into_iter().map(|(_, host)| host).collect();
-        let stages = (0..=self.rest).map(|stage| {
-            let of_stage = || hosts.iter().filter(|host| host.stage == stage);
-            let is_through = self.pending[stage as usize] == 0;
-            let ends = of_stage().filter_map(|host| host.ends).max();
-            let opens = self.opened.get(&stage).copied();
-            ForecastStage {
-                name: stage_name(&self.input.record.stages, stage).to_owned(),
-                hosts: of_stage().count(),
-                opens,
-                ends: ends.or(opens).filter(|_| is_through && opens.is_some()),
-            }
-        });
-        let stages = stages.collect();
-        let why = self.why();
-        Forecast { stages, hosts, halt: self.halt, ends: self.ends, why }
     }
 }
