@@ -117,6 +117,8 @@ pub(crate) struct Agent {
     /// Number of the request whose answer that task awaits.
     pub(crate) rollout_request: u64,
     pub(crate) rollout_timer: u64,
+    /// True if what the agent watches of its rollout changed while that task did something.
+    pub(crate) rollout_news: bool,
     pub(crate) ending: Ending,
     /// Since when the record of the rollout has been missing.
     pub(crate) lacks_record_since: Option<u64>,
@@ -191,6 +193,7 @@ impl Agent {
             rollout_task: RolloutTask::Idle,
             rollout_request: 0,
             rollout_timer: 0,
+            rollout_news: false,
             ending: Ending::default(),
             lacks_record_since: None,
             pending: None,
@@ -446,7 +449,7 @@ impl Agent {
             addresses: Vec::new(),
             agent_version: String::new(),
             driver: self.policy.driver,
-            store_format: STORE_FORMAT,
+            store_format: if machine.is_older { 1 } else { STORE_FORMAT },
         }
     }
 

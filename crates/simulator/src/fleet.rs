@@ -12,6 +12,7 @@ use planning::rollout::failed_hosts;
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Version};
+use schema::snapshot::KeySnapshot;
 
 /// What a simulation did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,6 +75,8 @@ pub(crate) struct Fleet {
     pub(crate) dead: Option<usize>,
     /// True if the fleet settles without a new instruction after the faults have ended.
     pub(crate) settles_alone: bool,
+    /// The contents of the store that a script wanted to keep.
+    pub(crate) looks: Vec<KeySnapshot>,
 }
 
 impl Fleet {
@@ -88,7 +91,7 @@ impl Fleet {
             let name = format!("h{number}");
             let host = HostName::new(&name).unwrap_or_else(|_| unreachable!("{name} is a host name"));
             let truth = Truth::new(world.scenario.apply_steps());
-            world.machines.push(Machine::new(host, format!("m{number}"), truth, 0));
+            world.add_machine(Machine::new(host, format!("m{number}"), truth, 0));
             let starts = world.rng.u64(0..10_000);
             world.at(starts, Event::AgentStarts { machine: number });
         }
@@ -98,9 +101,15 @@ impl Fleet {
         world.at(heals_at, Event::Heals);
         world.at(LOOK_MILLIS, Event::LawsLook);
         let final_version = Version::new("final").unwrap_or_else(|_| unreachable!("a version"));
-        let agents = (0..hosts).map(|_| None).collect();
-        let (backup, dead, settles_alone) = (None, None, false);
-        Self { world, agents, originals: hosts, backup, final_version, dead, settles_alone }
+        Self::of_world(world, final_version)
+    }
+
+    /// Creates the fleet of these machines. No agent runs yet.
+    pub(crate) fn of_world(world: World, final_version: Version) -> Self {
+        let originals = world.machines.len();
+        let agents = (0..originals).map(|_| None).collect();
+        let (backup, dead, settles_alone, looks) = (None, None, false, Vec::new());
+        Self { world, agents, originals, backup, final_version, dead, settles_alone, looks }
     }
 
     /// Runs the simulation to its end.
@@ -184,7 +193,7 @@ impl Fleet {
         }
     }
 
-    fn handle(&mut self, event: Event) -> Result<(), Violation> {
+    pub(crate) fn handle(&mut self, event: Event) -> Result<(), Violation> {
         match event {
             Event::Arrives { sender, call, answers } => self.world.execute(sender, call, answers)?,
             Event::Answers { sender, answer } => {
@@ -245,6 +254,13 @@ impl Fleet {
             Event::LawsLook => self.look()?,
             Event::Heals => self.heal()?,
             Event::OperatorLooks => self.insist(),
+            Event::RolloutChanged { machine, process } => {
+                self.with_agent(machine, process, |agent, world| agent.rollout_changed(world))?;
+            }
+            Event::Acts(act) => {
+                self.world.note(|| format!("-- {act:?}"));
+                self.perform(*act)?;
+            }
         }
         Ok(())
     }

@@ -39,7 +39,7 @@ impl Fleet {
         self.world.after(again, Event::AgentStarts { machine });
     }
 
-    fn cut(&mut self, machine: usize, lasts: u64) {
+    pub(crate) fn cut(&mut self, machine: usize, lasts: u64) {
         let found = &mut self.world.machines[machine];
         found.break_connection();
         found.link.is_up = false;
@@ -52,7 +52,7 @@ impl Fleet {
         self.world.after(lasts, Event::LinkHeals { machine });
     }
 
-    fn power_off(&mut self, machine: usize, lasts: u64) {
+    pub(crate) fn power_off(&mut self, machine: usize, lasts: u64) {
         self.agents[machine] = None;
         self.world.machines[machine].turn_off();
         self.world.after(lasts, Event::Boots { machine });
@@ -118,7 +118,7 @@ impl Fleet {
                 let mut copy = Machine::new(host, format!("m{number}"), truth, self.world.now);
                 copy.disk = original.disk.clone();
                 copy.disk.runs.clear();
-                self.world.machines.push(copy);
+                self.world.add_machine(copy);
                 self.agents.push(None);
                 self.start_agent(number)?;
             }
@@ -187,10 +187,15 @@ impl Fleet {
         self.world.after(delay, Event::OperatorCommits(transaction));
     }
 
-    pub(crate) fn trigger(&mut self, version: &Version) {
+    /// Sends the transaction of `orchestrate trigger_update`.
+    pub(crate) fn write_target(&mut self, version: &Version) {
         let found = self.world.store.read(&[Key::CurrentVersion, Key::Store]);
         let act = self.act("trigger_update");
         self.operate(operator::set_target(&TargetRequest::new(version.clone()), false, &found, &act));
+    }
+
+    pub(crate) fn trigger(&mut self, version: &Version) {
+        self.write_target(version);
         // The command writes the record of the rollout, unless it is cut off before.
         if self.world.rng.u32(0..3) > 0 {
             let delay = self.world.rng.u64(500..1_500);
@@ -227,7 +232,7 @@ impl Fleet {
     }
 
     /// Lets the fleet go back, as `orchestrate rollout rollback` does.
-    fn roll_back(&mut self) {
+    pub(crate) fn roll_back(&mut self) {
         let found = self.world.store.read_all(&[Key::Store, Key::CurrentVersion], &[Prefix::Rollouts]);
         let Some(instruction) = Instruction::find(&found) else { return };
         let record = found.get(&Key::RolloutRecord(instruction.order));
@@ -304,9 +309,9 @@ impl Fleet {
     /// Writes a freeze, as `orchestrate freeze` does.
     fn freeze(&mut self, kind: u32, machine: usize, lasts: Option<u64>) {
         let host = self.world.machines[machine].host.clone();
-        let found = self.world.store.read(&[Key::Store]);
-        let identity = found.get(&Key::Store).and_then(|e| StoreIdentity::read(&e.value).ok());
-        let Some(identity) = identity else { return };
+        if self.world.store.entry(&Key::Store.to_string()).is_none() {
+            return;
+        }
         let scope = match kind {
             0 => FreezeScope::Fleet,
             1 => FreezeScope::Role(some_role(self.world.rng.u32(0..2))),
@@ -314,6 +319,14 @@ impl Fleet {
             3 => FreezeScope::Host(host),
             _ => FreezeScope::Pause,
         };
+        self.write_freeze(&scope, lasts);
+    }
+
+    /// Sends the transaction of a freeze of these hosts, for this time if it is given.
+    pub(crate) fn write_freeze(&mut self, scope: &FreezeScope, lasts: Option<u64>) {
+        let found = self.world.store.read(&[Key::Store]);
+        let identity = found.get(&Key::Store).and_then(|e| StoreIdentity::read(&e.value).ok());
+        let Some(identity) = identity else { return };
         let seconds = lasts.map(|millis| i64::try_from(millis / 1000).unwrap_or(1).max(2));
         let lease = seconds.map_or(0, |seconds| self.world.store.grant(seconds, self.world.now));
         self.world.check_leases();
@@ -321,7 +334,7 @@ impl Fleet {
         let until = seconds.map(|seconds| EpochSeconds(at.0 + seconds));
         let freeze = Freeze { by: "ann".into(), reason: String::new(), at, until };
         let (token, act) = (self.world.token("f"), self.act("freeze"));
-        self.operate(operator::add_freeze((&scope, &token), (&freeze, lease), &identity, &found, &act));
+        self.operate(operator::add_freeze((scope, &token), (&freeze, lease), &identity, &found, &act));
     }
 
     /// Removes the oldest freeze.

@@ -115,7 +115,8 @@ impl Laws {
         self.limits.restored(store, now);
         for prefix in [Prefix::RunningVersions, Prefix::Statuses, Prefix::Lives] {
             for (key, entry) in store.list(&prefix).entries {
-                let change = Change { key, revision: entry.mod_revision, entry: Some(entry) };
+                let change =
+                    Change { key, revision: entry.mod_revision, entry: Some(entry), is_nothing: false };
                 self.take(&change, &Writer::Backup);
             }
         }

@@ -3,9 +3,12 @@
 //! at every boundary, lost, late and slow messages, leases that end, operators, reboots, clones,
 //! backups. The laws of a fleet are checked after every change of the store.
 //!
+//! A [`Script`] runs a fleet that is given instead.
+//!
 //! Nothing here reads a clock, a file or the network.
 
 mod agent;
+mod agent_policy;
 mod budget_laws;
 mod claim;
 mod claiming;
@@ -14,6 +17,7 @@ mod end_laws;
 mod ending;
 mod fleet;
 mod healing;
+mod history;
 mod incidents;
 mod laws;
 mod limit_laws;
@@ -23,14 +27,21 @@ mod mutation;
 mod policies;
 mod rollouts;
 mod scenario;
+mod script;
+mod scripted;
 mod stage_laws;
 mod store;
 mod violation;
+mod watching;
 mod world;
 mod writing;
 
 pub use fleet::Summary;
+pub use history::{FleetFact, History, Noted};
 pub use mutation::Mutation;
+pub use scenario::NetworkFaults;
+pub use script::{Act, Flaw, Script, ScriptHost, Wrong};
+pub use scripted::{run_script, trace_script};
 pub use violation::Violation;
 
 use fleet::Fleet;

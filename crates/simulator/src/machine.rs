@@ -87,6 +87,8 @@ pub(crate) struct Machine {
     pub(crate) watched: BTreeSet<String>,
     /// Arrival of the last event of that watch; events stay in order.
     pub(crate) last_delivery: u64,
+    /// True if the agent of this machine is of a time in which there were no brakes.
+    pub(crate) is_older: bool,
 }
 
 impl Machine {
@@ -105,6 +107,7 @@ impl Machine {
             link: Link { is_up: true, connection: 1 },
             watch: None,
             last_delivery: 0,
+            is_older: false,
         }
     }
 

@@ -5,6 +5,16 @@ use crate::store::Change;
 use crate::world::{Answer, Call, Event, Sender, Task, World};
 use planning::host::store_view;
 use schema::followed::Scope;
+use schema::keys::Key;
+use schema::records::STORE_FORMAT;
+use schema::snapshot::KeySnapshot;
+
+/// Returns an identity whose format is newer than the agent, as that of a store with brakes is for an older one.
+fn as_read_by_older(value: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(value);
+    let format = |number: u32| format!("\"format\":{number},");
+    text.replacen(&format(STORE_FORMAT), &format(STORE_FORMAT + 1), 1).into_bytes()
+}
 
 impl Agent {
     /// Reads the followed keys.
@@ -46,9 +56,10 @@ impl Agent {
             self.read_keys(world, true);
             return Ok(());
         }
+        let found = self.as_read(world, found);
         self.followed.take_read(found, regress, &pending.scope);
         for change in std::mem::take(&mut self.unseen) {
-            self.take_change(change);
+            self.take_change(world, change);
         }
         self.is_connected = world.machines[self.machine].watch == Some((self.process, sender.connection));
         self.mirror_failures = 0;
@@ -67,11 +78,26 @@ impl Agent {
             self.unseen.extend(changes);
             return Ok(());
         }
-        changes.into_iter().for_each(|change| self.take_change(change));
+        changes.into_iter().for_each(|change| self.take_change(world, change));
         self.run(world)
     }
 
-    pub(crate) fn take_change(&mut self, change: Change) {
+    /// Returns what an agent of this age makes of what it reads: an older one refuses a store with brakes.
+    fn as_read(&self, world: &World, mut found: KeySnapshot) -> KeySnapshot {
+        if world.machines[self.machine].is_older
+            && let Some(entry) = found.entries.get_mut(&Key::Store.to_string())
+        {
+            entry.value = as_read_by_older(&entry.value);
+        }
+        found
+    }
+
+    pub(crate) fn take_change(&mut self, world: &World, mut change: Change) {
+        if world.machines[self.machine].is_older
+            && let Some(entry) = change.entry.as_mut().filter(|_| change.key == Key::Store.to_string())
+        {
+            entry.value = as_read_by_older(&entry.value);
+        }
         self.marks.raise(change.revision, 0);
         self.followed.take_event(&change.key, change.revision, change.entry);
     }

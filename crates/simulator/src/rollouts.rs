@@ -27,11 +27,16 @@ impl Agent {
         }
     }
 
-    /// Reads the rollout a little later. The real agent watches it.
+    /// Reads the rollout a little later. In drawn fleets that stands for the watch of the real agent.
     pub(crate) fn rollout_due(&mut self, world: &mut World) {
+        let delays = if world.scenario.flaws.is_some() { self.rollout_delays() } else { 10..10_000 };
+        let delay = world.rng.u64(delays);
+        self.rollout_due_in(world, delay);
+    }
+
+    pub(crate) fn rollout_due_in(&mut self, world: &mut World, delay: u64) {
         self.rollout_timer = world.number();
         let (machine, process, timer) = (self.machine, self.process, self.rollout_timer);
-        let delay = world.rng.u64(10..10_000);
         world.after(delay, Event::Due { machine, process, task: Task::Rollout, timer });
     }
 
@@ -87,9 +92,11 @@ impl Agent {
                 let holders = view.holders();
                 let by = (self.state.host.to_string(), world.wall());
                 let halt = view.halts(&instruction.version, by).into_iter().next();
+                let (ranges, revision) = (view.ranges(), view.revision);
                 if !self.brakes.take(view) {
                     return Ok(());
                 }
+                self.watch_rollout(world, &ranges, revision);
                 if let Some(halt) = halt {
                     self.change_holder(world, halt);
                 } else if task == RecordTask::Write {
@@ -133,8 +140,12 @@ impl Agent {
                 self.rollout_task = RolloutTask::WritesRecord;
                 self.write_for_rollout(world, transaction);
             }
+            (RolloutTask::ChangesHolder | RolloutTask::WritesRecord, Answer::Committed(..)) => {
+                self.rollout_news = true;
+            }
             _ => {}
         }
+        self.rollout_answered(world);
         self.run(world)
     }
 }

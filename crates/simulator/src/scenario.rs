@@ -1,24 +1,25 @@
 //! What happens to a fleet, drawn from a seed.
 
+use crate::script::{Script, Wrong};
 use planning::policy::{Leftovers, Policy, Step, Steps};
 use schema::names::{StepName, Version};
 use schema::records::Driver;
 use schema::steps::{StepEnd, StepPhase};
 use schema::time::Backoff;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How the network misbehaves, as probabilities of one message.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct NetworkFaults {
+pub struct NetworkFaults {
     /// The request never reaches the store, and nobody says so.
-    pub(crate) loses_request: f64,
+    pub loses_request: f64,
     /// The request is executed, and its answer never arrives.
-    pub(crate) loses_answer: f64,
+    pub loses_answer: f64,
     /// The request is executed long after its client gave up.
-    pub(crate) delays_request: f64,
+    pub delays_request: f64,
     /// The message takes much longer than others.
-    pub(crate) is_slow: f64,
+    pub is_slow: f64,
 }
 
 /// How the steps of a version behave.
@@ -35,6 +36,13 @@ pub(crate) enum Quality {
     NotYetUntil(StepPhase, u64),
     /// Each run of a step fails with this percentage.
     Flaky(u64),
+}
+
+/// What is wrong with a version of a script, and the machines on which it is; on all if there is none.
+#[derive(Debug, Clone)]
+pub(crate) struct MachineFlaw {
+    pub(crate) what: Wrong,
+    pub(crate) machines: BTreeSet<usize>,
 }
 
 /// Something that a person or a fault does to the fleet.
@@ -114,9 +122,13 @@ pub(crate) struct Scenario {
     pub(crate) heals_at: u64,
     /// The seed of the behaviour of steps.
     pub(crate) seed: u64,
+    /// What is wrong with the versions of a script; `None` if the fleet is drawn.
+    pub(crate) flaws: Option<BTreeMap<Version, MachineFlaw>>,
+    /// When the times of a script begin.
+    pub(crate) began: u64,
 }
 
-fn step(name: &str) -> Step {
+pub(crate) fn step(name: &str) -> Step {
     Step {
         name: StepName::new(name).unwrap_or_else(|_| unreachable!("{name} is a name")),
         command: vec![name.to_owned()],
@@ -167,6 +179,8 @@ impl Scenario {
             incidents: Vec::new(),
             heals_at,
             seed,
+            flaws: None,
+            began: 0,
         };
         for number in 0..rng.usize(3..7) {
             scenario.versions.push((version(number + 1), quality(rng, heals_at)));
@@ -199,6 +213,23 @@ impl Scenario {
         }
         scenario.incidents.sort_by_key(|(at, _)| *at);
         scenario
+    }
+
+    /// Returns the scenario of a script. Until the fleet has settled there are no faults.
+    pub(crate) fn of_script(script: &Script, flaws: BTreeMap<Version, MachineFlaw>) -> Self {
+        Self {
+            hosts: script.hosts.len(),
+            policy: script.agent.clone(),
+            network: NetworkFaults::default(),
+            crashes: 0.0,
+            step_millis: script.step_millis,
+            versions: Vec::new(),
+            incidents: Vec::new(),
+            heals_at: u64::MAX,
+            seed: script.seed,
+            flaws: Some(flaws),
+            began: 0,
+        }
     }
 
     fn incident(&self, rng: &mut fastrand::Rng) -> Incident {
@@ -335,6 +366,17 @@ impl Scenario {
         phase: StepPhase,
         version: Option<&Version>,
     ) -> (u64, StepEnd) {
+        if let Some(flaws) = &self.flaws {
+            let flaw = version.and_then(|version| flaws.get(version));
+            let flaw = flaw.filter(|flaw| flaw.machines.is_empty() || flaw.machines.contains(&host));
+            let code = match flaw.map(|flaw| flaw.what) {
+                Some(Wrong::Fails(of)) if of == phase => 1,
+                Some(Wrong::NotYet(of)) if of == phase => 75,
+                Some(Wrong::BreaksAt(at)) if phase == StepPhase::Validate && now >= self.began + at => 1,
+                _ => 0,
+            };
+            return (self.step_millis, StepEnd::Exited { code });
+        }
         let millis = rng.u64(10..self.step_millis.max(20));
         let end = |code| (millis, StepEnd::Exited { code });
         let quality = self.versions.iter().find(|(v, _)| Some(v) == version).map(|(_, quality)| *quality);

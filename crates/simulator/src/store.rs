@@ -8,6 +8,7 @@ use schema::keys::{Key, Prefix};
 use schema::snapshot::{Entry, KeySnapshot};
 use schema::transaction::{Compare, Operation, Transaction};
 use solo_etcd::core::{Command, CommandResult, Refusal, Store as Core};
+use std::collections::BTreeSet;
 
 /// A change of one key at one revision.
 #[derive(Debug, Clone)]
@@ -16,6 +17,8 @@ pub(crate) struct Change {
     pub(crate) revision: i64,
     /// The new entry; `None` if the key was deleted.
     pub(crate) entry: Option<Entry>,
+    /// True if the key did not exist, and still does not. A watch does not see that.
+    pub(crate) is_nothing: bool,
 }
 
 /// The answer to a transaction.
@@ -60,12 +63,14 @@ impl Store {
         command.check()?;
         let before = self.revision();
         let keys = self.changed_keys(transaction);
+        let absent: BTreeSet<String> = keys.iter().filter(|key| self.entry(key).is_none()).cloned().collect();
         let CommandResult::Txn(answer) = self.core.apply(command, now)? else { return Err(Refusal::Stopped) };
         if !answer.succeeded {
             let found = self.read_all(&transaction.reads, &transaction.read_ranges);
             return Ok(Committed { applied: false, found, changes: Vec::new() });
         }
-        let changes = self.changes(keys.into_iter(), before);
+        let mut changes = self.changes(keys.into_iter(), before);
+        changes.iter_mut().for_each(|c| c.is_nothing = c.entry.is_none() && absent.contains(&c.key));
         self.discard_history(now);
         Ok(Committed { applied: true, found: KeySnapshot::default(), changes })
     }
@@ -85,7 +90,7 @@ impl Store {
         if revision == before {
             return Vec::new();
         }
-        keys.map(|key| Change { revision, entry: self.entry(&key), key }).collect()
+        keys.map(|key| Change { revision, entry: self.entry(&key), key, is_nothing: false }).collect()
     }
 
     /// Returns the entry of a key.

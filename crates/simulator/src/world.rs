@@ -1,13 +1,16 @@
 //! The world around the agents: time, the network, the store and the machines.
 
 use crate::end_laws::EndLaws;
+use crate::history::Notes;
 use crate::laws::{Intent, Laws, Writer};
 use crate::machine::Machine;
 use crate::mutation::Mutation;
 use crate::scenario::Scenario;
+use crate::script::Act;
 use crate::stage_laws::StageLaws;
 use crate::store::{Change, Committed, Store};
 use crate::violation::Violation;
+use crate::watching::Watching;
 use planning::rollout::{Holders, first_reads, second_reads};
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Token};
@@ -109,6 +112,10 @@ pub(crate) enum Event {
     Heals,
     /// The operator looks whether the last instruction stands.
     OperatorLooks,
+    /// Something that an agent watches of its rollout has changed.
+    RolloutChanged { machine: usize, process: u64 },
+    /// What a script says happens.
+    Acts(Box<Act>),
 }
 
 /// The world around the agents.
@@ -123,6 +130,9 @@ pub(crate) struct World {
     pub(crate) ends: EndLaws,
     pub(crate) stages: StageLaws,
     pub(crate) mutation: Option<&'static Mutation>,
+    pub(crate) watching: Watching,
+    /// What happened, if the fleet is that of a script.
+    pub(crate) notes: Option<Notes>,
     queue: BTreeMap<(u64, u64), Event>,
     scheduled: u64,
     numbers: u64,
@@ -149,6 +159,8 @@ impl World {
             ends: EndLaws::default(),
             stages: StageLaws::default(),
             mutation,
+            watching: Watching::default(),
+            notes: None,
             queue: BTreeMap::new(),
             scheduled: 0,
             numbers: 0,
@@ -340,14 +352,14 @@ impl World {
         self.laws.note(changes, writer, &self.machines, self.now)?;
         self.ends.note(changes, writer, (&self.store, &self.machines))?;
         self.stages.note(changes, (&self.store, &self.machines), self.now)?;
-        for machine in 0..self.machines.len() {
+        if let Some(notes) = &mut self.notes {
+            notes.note(changes, writer, &self.machines, self.now);
+        }
+        for machine in self.watching.of_keys(changes) {
             let Some((process, connection)) = self.machines[machine].watch else { continue };
             let watched = &self.machines[machine].watched;
             let is_watched = |change: &&Change| watched.contains(&change.key);
             let seen: Vec<Change> = changes.iter().filter(is_watched).cloned().collect();
-            if seen.is_empty() {
-                continue;
-            }
             let delay = if self.chance(self.scenario.network.is_slow) {
                 self.rng.u64(1_000..60_000)
             } else {
@@ -357,6 +369,7 @@ impl World {
             self.machines[machine].last_delivery = time;
             self.at(time, Event::Delivers { machine, process, connection, changes: seen });
         }
+        self.tell_of_rollouts(changes);
         Ok(())
     }
 
