@@ -1,6 +1,7 @@
 //! Fleets whose hosts, versions and faults are given: each test shows what one history leads to. The laws are
 //! checked at every revision.
 
+mod forecast;
 mod large;
 
 use planning::rollout::read_policy;
