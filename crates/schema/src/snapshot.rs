@@ -1,6 +1,6 @@
 //! Keys of the store and their entries at one revision.
 
-use crate::keys::Key;
+use crate::keys::{Key, Prefix};
 use std::collections::BTreeMap;
 
 /// Value and metadata of one key.
@@ -31,6 +31,12 @@ impl KeySnapshot {
     /// Returns the entry of a key, or `None` if the key does not exist.
     pub fn get(&self, key: &Key) -> Option<&Entry> {
         self.entries.get(&key.to_string())
+    }
+
+    /// Returns the keys of a range, in order.
+    pub fn in_range(&self, range: &Prefix) -> impl Iterator<Item = (&String, &Entry)> + use<'_> {
+        let prefix = range.to_string();
+        self.entries.range(prefix.clone()..).take_while(move |(key, _)| key.starts_with(&prefix))
     }
 
     /// Returns the revision at which a key was last written; 0 if it does not exist.

@@ -1,7 +1,7 @@
 //! The failure budget of a rollout: how many hosts may fail before no other one starts.
 
 use schema::codec;
-use schema::keys::Key;
+use schema::keys::{Key, Prefix};
 use schema::names::HostName;
 use schema::order::InstructionOrder;
 use schema::records::{FailedHost, FailureKind, Halt, RolloutRecord};
@@ -105,15 +105,14 @@ pub fn failed_hosts(
     found: &KeySnapshot,
 ) -> impl Iterator<Item = (HostName, Option<FailedHost>)> {
     let ended = found.get(&Key::Ended(order)).map_or(i64::MAX, |entry| entry.mod_revision);
-    found.entries.iter().filter(move |(_, entry)| entry.create_revision > counted_from).filter_map(
-        move |(key, entry)| {
-            let Ok(Key::Failed(of, host)) = Key::parse(key) else { return None };
-            let failed = codec::read::<FailedHost>(&entry.value).ok();
-            let is_over = |failed: &FailedHost| {
-                failed.healed || failed.kind == FailureKind::Withdrawal && entry.mod_revision > ended
-            };
-            let counts = of == order && !failed.as_ref().is_some_and(is_over);
-            counts.then_some((host, failed))
-        },
-    )
+    let failed = found.in_range(&Prefix::FailedOf(order));
+    failed.filter(move |(_, entry)| entry.create_revision > counted_from).filter_map(move |(key, entry)| {
+        let Ok(Key::Failed(_, host)) = Key::parse(key) else { return None };
+        let failed = codec::read::<FailedHost>(&entry.value).ok();
+        let is_over = |failed: &FailedHost| {
+            failed.healed || failed.kind == FailureKind::Withdrawal && entry.mod_revision > ended
+        };
+        let counts = !failed.as_ref().is_some_and(is_over);
+        counts.then_some((host, failed))
+    })
 }

@@ -3,9 +3,10 @@
 use super::obstacle::Obstacle;
 use schema::codec;
 use schema::digest::Digest;
-use schema::keys::Key;
+use schema::keys::{Key, Prefix};
 use schema::limit::{Limit, Place};
 use schema::names::{HostName, Version};
+use schema::order::InstructionOrder;
 use schema::records::LimitClaim;
 use schema::snapshot::KeySnapshot;
 use schema::time::BootMillis;
@@ -90,25 +91,24 @@ impl LimitView {
 
 pub(super) fn limit_view(
     (limit, max, keep_failed): (Limit, u32, bool),
-    own: &(Place, HostName),
+    (order, own): (InstructionOrder, &(Place, HostName)),
     found: &KeySnapshot,
     now: BootMillis,
 ) -> LimitView {
     let mut holders = BTreeMap::new();
     let mut ahead = Vec::new();
     let mut is_queued = false;
-    for (key, entry) in &found.entries {
+    let claims = found.in_range(&Prefix::ClaimsOf(limit.clone()));
+    for (key, entry) in claims.chain(found.in_range(&Prefix::Queue(order, limit.clone()))) {
         match Key::parse(key) {
-            Ok(Key::Claim(of, number)) if of == limit => {
+            Ok(Key::Claim(_, number)) => {
                 let claim = codec::read::<LimitClaim>(&entry.value).ok();
                 holders.insert(number, claim.map(|claim| claim.host));
             }
-            Ok(Key::Ticket(_, of, place, host))
-                if of == limit && host != own.1 && (place, host.clone()) < *own =>
-            {
+            Ok(Key::Ticket(_, _, _, host)) if host == own.1 => is_queued = true,
+            Ok(Key::Ticket(_, _, place, host)) if (place, &host) < (own.0, &own.1) => {
                 ahead.push((place, host));
             }
-            Ok(Key::Ticket(_, of, _, host)) if of == limit && host == own.1 => is_queued = true,
             _ => {}
         }
     }

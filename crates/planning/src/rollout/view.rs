@@ -172,7 +172,7 @@ impl RolloutView {
                 Ok(Some(limit)) => {
                     let max = resolved.max_of(&limit.value);
                     let keep_failed = resolved.keeps_failed(&limit.value);
-                    view.limits.push(limit_view((limit, max, keep_failed), &own, found, now));
+                    view.limits.push(limit_view((limit, max, keep_failed), (order, &own), found, now));
                 }
                 Ok(None) => {}
                 Err(error) => {
