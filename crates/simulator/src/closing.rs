@@ -12,6 +12,12 @@ use schema::records::{Ended, StageOpening};
 use schema::transaction::Transaction;
 use schema::writes::rollout::begin_closing;
 use schema::writes::stage::time_soak;
+use std::ops::Range;
+
+/// The delays of `agent/src/rollout_end.rs`: until the host that looks does so again, and after a change. In drawn
+/// fleets it looks less often, and the seeds mean the same fleets as ever.
+const LOOK_MILLIS: Range<u64> = 5_000..5_500;
+const NEXT_CHANGE_MILLIS: Range<u64> = 1_000..1_500;
 
 impl Agent {
     fn looks_for(&self) -> Option<EndSearch> {
@@ -52,7 +58,8 @@ impl Agent {
 
     pub(crate) fn look_for_end(&mut self, world: &mut World) {
         let Some(EndSearch { order, .. }) = self.ending.search else { return };
-        self.end_due(world, 20_000..40_000);
+        let watches = world.scenario.is_scripted();
+        self.end_due(world, if watches { LOOK_MILLIS } else { 20_000..40_000 });
         if !self.can_write(world) {
             return;
         }
@@ -119,6 +126,11 @@ impl Agent {
             }
             (EndWait::Ends, Answer::Committed(committed, _)) if committed.applied => {
                 return self.ended(world, order);
+            }
+            (EndWait::ChangesHolder, Answer::Committed(committed, _))
+                if committed.applied && world.scenario.is_scripted() =>
+            {
+                self.end_due(world, NEXT_CHANGE_MILLIS);
             }
             (EndWait::ReadsHolders(holders), Answer::Read(found)) => {
                 match holders.tasks(&found).into_iter().next() {

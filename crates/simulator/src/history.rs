@@ -158,6 +158,7 @@ impl Notes {
                     false => return None,
                 }
             }
+            (Key::Failed(_, host), None) => FleetFact::Healed(host),
             (Key::Progress(_, host), Some(value)) => {
                 let progress: HostProgress = codec::read(value).ok()?;
                 (progress.state == ProgressState::GaveUp).then_some(FleetFact::GaveUp(host))?
@@ -172,7 +173,8 @@ impl Notes {
                     self.holders.remove(&host);
                 }
                 let is_of_other = by.is_some_and(|by| *by != host);
-                if is_of_other && held && claims.is_some_and(|claims| claims.lost) {
+                let stays_lost = claims.is_some_and(|claims| claims.lost);
+                if is_of_other && held && (stays_lost || !holds) {
                     FleetFact::Lost(host)
                 } else if held && !holds {
                     FleetFact::Released(host)

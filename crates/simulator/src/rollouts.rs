@@ -29,7 +29,7 @@ impl Agent {
 
     /// Reads the rollout a little later. In drawn fleets that stands for the watch of the real agent.
     pub(crate) fn rollout_due(&mut self, world: &mut World) {
-        let delays = if world.scenario.flaws.is_some() { self.rollout_delays() } else { 10..10_000 };
+        let delays = if world.scenario.is_scripted() { self.rollout_delays() } else { 10..10_000 };
         let delay = world.rng.u64(delays);
         self.rollout_due_in(world, delay);
     }

@@ -232,6 +232,11 @@ impl Scenario {
         }
     }
 
+    /// True if a script gives the fleet, and no seed.
+    pub(crate) fn is_scripted(&self) -> bool {
+        self.flaws.is_some()
+    }
+
     fn incident(&self, rng: &mut fastrand::Rng) -> Incident {
         let host = rng.usize(0..self.hosts);
         let lasts = match rng.u32(0..3) {

@@ -1,6 +1,6 @@
 //! Runs the fleet of a script.
 
-use crate::fleet::{Fleet, LOOK_MILLIS};
+use crate::fleet::{Fleet, LOOK_MILLIS, OPERATOR_MILLIS};
 use crate::history::{History, Notes};
 use crate::laws::{Writer, check_settled};
 use crate::machine::{Machine, Truth};
@@ -79,7 +79,9 @@ impl Fleet {
         for (at, act) in &script.acts {
             self.world.at(began + at, Event::Acts(Box::new(act.clone())));
         }
-        let last_act = began + script.acts.iter().map(|(at, _)| *at).max().unwrap_or(0);
+        // What an operator does takes a moment.
+        let last_act = script.acts.iter().map(|(at, _)| *at).max().unwrap_or(0);
+        let last_act = began + last_act + OPERATOR_MILLIS;
         while let Some(event) = self.world.next() {
             self.handle(event)?;
             let is_over = self.world.notes.as_ref().is_some_and(|notes| notes.is_over);

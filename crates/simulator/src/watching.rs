@@ -87,7 +87,7 @@ impl World {
         let real = changes.iter().filter(|change| !change.is_nothing);
         let told: BTreeSet<(usize, u64)> =
             real.clone().flat_map(|change| self.watching.of_ranges(&change.key)).collect();
-        if self.scenario.flaws.is_some() {
+        if self.scenario.is_scripted() {
             self.watching.remember(changes);
         }
         for (machine, process) in told {
@@ -110,7 +110,7 @@ impl Agent {
 
     /// Watches exactly these ranges, from a revision on.
     pub(crate) fn watch_rollout(&mut self, world: &mut World, ranges: &[Prefix], revision: i64) {
-        if world.scenario.flaws.is_none() {
+        if !world.scenario.is_scripted() {
             return;
         }
         let ranges: Vec<String> = ranges.iter().map(ToString::to_string).collect();
@@ -140,7 +140,7 @@ impl Agent {
 
     /// Reads again at once if something changed while the task did something, or if it changed something.
     pub(crate) fn rollout_answered(&mut self, world: &mut World) {
-        let watches = world.scenario.flaws.is_some();
+        let watches = world.scenario.is_scripted();
         if watches && self.rollout_task == RolloutTask::Idle && std::mem::take(&mut self.rollout_news) {
             let delay = world.rng.u64(NEWS_MILLIS);
             self.rollout_due_in(world, delay);
