@@ -268,6 +268,7 @@ fn print_end(planned: &Planned, output: &mut Output) {
         output::note(&format!("nothing starts before this ends: {held}"));
     }
     match durations.median() {
+        Some(median) if median < Duration::from_secs(1) => output::note("a host takes less than a second"),
         Some(median) => output::note(&format!("a host takes about {}", after(Some(median)))),
         None => output::note(
             "no host has reported how long its steps take; a minute is assumed; --duration STEP=D says it",

@@ -36,7 +36,7 @@ const POLICY: &str = r#"
 /// The largest number of hosts that are updated at once: they can swap their turns.
 const AT_ONCE: usize = 20;
 
-/// 1,000 hosts of three roles. The steps take 20 seconds.
+/// 1,000 hosts of three roles. The steps take 5 seconds.
 fn script(failing: &[HostName]) -> Script {
     let hosts = (0..1_000).map(|number| {
         let name = format!("h{number}");
@@ -45,9 +45,9 @@ fn script(failing: &[HostName]) -> Script {
     let flaw = Flaw { what: Wrong::Fails(StepPhase::Apply), hosts: failing.to_vec() };
     let flaws = if failing.is_empty() { BTreeMap::new() } else { BTreeMap::from([(version("v2"), flaw)]) };
     let acts = vec![(0, Act::Look), (1_000, Act::Trigger(version("v2")))];
-    let (policy, step_millis) = (Some(policy(POLICY)), 20_000);
+    let (policy, step_millis) = (Some(policy(POLICY)), 5_000);
     // A halted rollout does not end.
-    let lasts = if failing.is_empty() { 2 * 60 * 60_000 } else { 55 * 60_000 };
+    let lasts = if failing.is_empty() { 2 * 60 * 60_000 } else { 20 * 60_000 };
     Script { hosts: hosts.collect(), policy, flaws, acts, step_millis, lasts, ..Script::default() }
 }
 
