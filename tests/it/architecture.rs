@@ -127,7 +127,15 @@ fn sources() -> Vec<(String, String)> {
 
 #[test]
 fn key_paths_are_spelled_in_one_place() {
-    let kinds = ["/current_version", "/running_version", "/status/", "/available_services", "/orchestrate/"];
+    let kinds = [
+        "/current_version",
+        "/running_version",
+        "/status/",
+        "/available_services",
+        "/config_state/",
+        "/config_version/",
+        "/orchestrate/",
+    ];
     for (name, text) in sources() {
         if name == "crates/schema/src/keys.rs" || name.ends_with("tests.rs") || name.contains("/tests/") {
             continue;

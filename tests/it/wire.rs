@@ -6,6 +6,7 @@ use catalog::CachedCatalog;
 use planning::host::HostState;
 use schema::codec;
 use schema::health::Health;
+use schema::host_config;
 use schema::keys::Key;
 use schema::records::{
     DropStaleRequest, Ended, Event, Excuse, FailedHost, Freeze, Halt, HostClaims, HostProgress, LimitClaim,
@@ -40,6 +41,13 @@ fn rewrite(key: &str, value: &str) -> (&'static str, String) {
         Key::Maintenance(_) => ("maintenance", again::<Maintenance>(value)),
         Key::DropStale => ("drop stale", again::<DropStaleRequest>(value)),
         Key::Config(_) => ("config", value.to_owned()),
+        Key::HostConfig(..) => {
+            ("host config", host_config::read_value(value.as_bytes()).expect(key).to_owned())
+        }
+        Key::EnablePuppet(_) => {
+            let enables = host_config::enables(value.as_bytes());
+            ("enable puppet", host_config::enable_value(enables).to_owned())
+        }
         Key::Event(_) => ("event", again::<Event>(value)),
         Key::RolloutPolicy => ("policy", again::<RolloutPolicy>(value)),
         Key::RolloutRecord(_) => ("rollout", again::<RolloutRecord>(value)),
@@ -72,7 +80,7 @@ fn values_of_the_store_that_an_earlier_version_wrote_are_read_and_written_alike(
         assert_eq!(Key::parse(key).expect(key).to_string(), *key);
         kinds.insert(kind);
     }
-    assert_eq!(kinds.len(), 35, "{kinds:?}");
+    assert_eq!(kinds.len(), 37, "{kinds:?}");
 }
 
 #[test]

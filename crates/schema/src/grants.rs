@@ -63,6 +63,9 @@ pub fn every_agent() -> Vec<Grant> {
         Keys::Below(Prefix::Services),
         Keys::Below(Prefix::HealthAll),
         Keys::Below(Prefix::Config),
+        // Scripts on the host ask whether they may run.
+        Keys::Below(Prefix::ConfigState),
+        Keys::Below(Prefix::ConfigVersion),
         // The start of an update compares them.
         Keys::Below(Prefix::Freezes),
         Keys::One(Key::RolloutPolicy),

@@ -7,6 +7,7 @@
 //! This file is long because no other file may spell a key.
 
 use crate::freeze::FreezeScope;
+use crate::host_config::{ConfigKind, ConfigScope};
 use crate::limit::{CLAIM_NUMBERS, Limit, Place};
 use crate::names::{ConfigName, EventId, HostName, NameError, Role, ServiceName, StatusType, Token, Version};
 use crate::order::InstructionOrder;
@@ -75,6 +76,10 @@ pub enum Key {
     DropStale,
     /// A value that operators keep for the templates of hosts.
     Config(ConfigName),
+    /// A value that the original tool keeps for hosts.
+    HostConfig(ConfigKind, ConfigScope, ConfigName),
+    /// Whether the rolling upgrade of the original tool lets hosts run their scripts.
+    EnablePuppet(ConfigScope),
     /// What an operator did. Bounded in number and age.
     Event(EventId),
     /// A freeze. Each has a token of its own, so that nobody overwrites the freeze of somebody else.
@@ -149,6 +154,9 @@ const HEALTH: &str = "/orchestrate/health/";
 const MAINTENANCE: &str = "/orchestrate/maintenance/";
 const DROP_STALE: &str = "/orchestrate/release_view";
 const CONFIG: &str = "/orchestrate/config/";
+const CONFIG_STATE: &str = "/config_state/";
+const CONFIG_VERSION: &str = "/config_version/";
+const ENABLE_PUPPET: &str = "/config_state/enable_puppet/";
 const EVENTS: &str = "/orchestrate/events/";
 const FREEZES: &str = "/orchestrate/freezes/";
 const ROLLOUT_POLICY: &str = "/orchestrate/rollout_policy";
@@ -188,6 +196,10 @@ impl fmt::Display for Key {
             Self::Maintenance(host) => write!(f, "{MAINTENANCE}{host}"),
             Self::DropStale => f.write_str(DROP_STALE),
             Self::Config(value) => write!(f, "{CONFIG}{value}"),
+            Self::HostConfig(kind, scope, name) => {
+                write!(f, "{}{name}", Prefix::HostConfig(*kind, scope.clone()))
+            }
+            Self::EnablePuppet(scope) => write!(f, "{ENABLE_PUPPET}{}", scope.path()),
             Self::Event(id) => write!(f, "{EVENTS}{id}"),
             Self::Freeze(scope, token) => write!(f, "{}{token}", Prefix::FreezesOf(scope.clone())),
             Self::RolloutPolicy => f.write_str(ROLLOUT_POLICY),
@@ -265,6 +277,8 @@ impl Key {
             // Its value names the host, and so does the key `claimed` of the host.
             | Self::Claim(..)
             // An operator wrote it, and may mean a host that comes back.
+            | Self::HostConfig(..)
+            | Self::EnablePuppet(_)
             | Self::Freeze(..) => None,
         }
     }
@@ -324,6 +338,14 @@ impl Key {
         }
         if let Some(rest) = text.strip_prefix(CONFIG) {
             return Ok(Self::Config(ConfigName::new(rest).map_err(name)?));
+        }
+        if let Some(rest) = text.strip_prefix(ENABLE_PUPPET) {
+            return read_enable_puppet(rest).ok_or_else(unknown);
+        }
+        for (prefix, kind) in [(CONFIG_STATE, ConfigKind::State), (CONFIG_VERSION, ConfigKind::Version)] {
+            if let Some(rest) = text.strip_prefix(prefix) {
+                return read_host_config(kind, rest).ok_or_else(unknown);
+            }
         }
         if let Some(rest) = text.strip_prefix(EVENTS) {
             return Ok(Self::Event(EventId::new(rest).map_err(name)?));
@@ -412,6 +434,19 @@ pub fn read_freeze(text: &str) -> Option<(FreezeScope, Option<Token>)> {
     Some((scope, Token::new(token).ok()))
 }
 
+/// Reads the part of the key of a host's value after the prefix.
+fn read_host_config(kind: ConfigKind, rest: &str) -> Option<Key> {
+    let (scope, rest) = ConfigScope::read(rest)?;
+    let name = ConfigName::new(rest.strip_prefix('/')?).ok()?;
+    Some(Key::HostConfig(kind, scope, name))
+}
+
+/// Reads the part of a key of the rolling upgrade after the prefix.
+fn read_enable_puppet(rest: &str) -> Option<Key> {
+    let (scope, rest) = ConfigScope::read(rest)?;
+    rest.is_empty().then_some(Key::EnablePuppet(scope))
+}
+
 /// Reads the part of a claim's key after the prefix.
 fn read_claim(rest: &str) -> Option<Key> {
     let mut parts = rest.split('/');
@@ -479,6 +514,14 @@ pub enum Prefix {
     Maintenances,
     /// The values that operators keep for the templates of hosts.
     Config,
+    /// What the original tool keeps for hosts about what they may do.
+    ConfigState,
+    /// What the original tool keeps for hosts about versions of programs.
+    ConfigVersion,
+    /// The values of one kind and scope.
+    HostConfig(ConfigKind, ConfigScope),
+    /// The keys of the rolling upgrade.
+    EnablePuppet,
     /// What operators did.
     Events,
     /// All freezes.
@@ -519,7 +562,7 @@ pub enum Prefix {
 
 impl Prefix {
     /// The ranges that together hold every key but [`Key::SINGLE`].
-    pub const WHOLE: [Self; 20] = [
+    pub const WHOLE: [Self; 22] = [
         Self::RunningVersions,
         Self::Statuses,
         Self::Services,
@@ -532,6 +575,8 @@ impl Prefix {
         Self::ReportingAll,
         Self::Maintenances,
         Self::Config,
+        Self::ConfigState,
+        Self::ConfigVersion,
         Self::Events,
         Self::Freezes,
         Self::Rollouts,
@@ -573,6 +618,11 @@ impl fmt::Display for Prefix {
             Self::Health(service) => write!(f, "{HEALTH}{service}/"),
             Self::Maintenances => f.write_str(MAINTENANCE),
             Self::Config => f.write_str(CONFIG),
+            Self::ConfigState => f.write_str(CONFIG_STATE),
+            Self::ConfigVersion => f.write_str(CONFIG_VERSION),
+            Self::HostConfig(ConfigKind::State, scope) => write!(f, "{CONFIG_STATE}{}/", scope.path()),
+            Self::HostConfig(ConfigKind::Version, scope) => write!(f, "{CONFIG_VERSION}{}/", scope.path()),
+            Self::EnablePuppet => f.write_str(ENABLE_PUPPET),
             Self::Events => f.write_str(EVENTS),
             Self::Freezes => f.write_str(FREEZES),
             Self::FreezesOf(scope) => write!(f, "{FREEZES}{}/", scope.path()),
@@ -628,6 +678,9 @@ pub fn documented() -> Vec<DocumentedKey> {
         key(format!("{MAINTENANCE}{host}"), "JSON", "durable"),
         key(DROP_STALE.into(), "JSON", "durable"),
         key(format!("{CONFIG}<name>"), "text", "durable"),
+        key(format!("{CONFIG_STATE}<scope>/<name>"), "text", "durable"),
+        key(format!("{ENABLE_PUPPET}<scope>"), "text", "durable"),
+        key(format!("{CONFIG_VERSION}<scope>/<name>"), "text", "durable"),
         key(format!("{EVENTS}<ms>-<random>"), "JSON", "30 days, at most 10,000"),
         key(format!("{FREEZES}<scope>/<token>"), "JSON", "durable, or a lease of its length"),
         key(ROLLOUT_POLICY.into(), "JSON", "durable"),
@@ -700,7 +753,13 @@ mod tests {
                 Key::Health(service, host.clone()),
                 Key::Maintenance(host.clone()),
                 Key::DropStale,
-                Key::Config(ConfigName::new(v).unwrap()),
+                Key::Config(ConfigName::new(&v).unwrap()),
+                Key::HostConfig(ConfigKind::State, ConfigScope::Global, ConfigName::new(&v).unwrap()),
+                Key::HostConfig(ConfigKind::State, ConfigScope::Role(role.clone()), ConfigName::new(&v).unwrap()),
+                Key::HostConfig(ConfigKind::Version, ConfigScope::Host(host.clone()), ConfigName::new(v).unwrap()),
+                Key::EnablePuppet(ConfigScope::Global),
+                Key::EnablePuppet(ConfigScope::Role(role.clone())),
+                Key::EnablePuppet(ConfigScope::Host(host.clone())),
                 Key::Event(EventId::new(format!("{s}-a")).unwrap()),
                 Key::Freeze(FreezeScope::Fleet, Token::new("a").unwrap()),
                 Key::Freeze(FreezeScope::Pause, Token::new("a").unwrap()),
@@ -789,6 +848,20 @@ mod tests {
             "/orchestrate/events/-a",
             "/orchestrate/events/99999999999999999999-a",
             "/running_version/1/h\n",
+            "/config_state/",
+            "/config_state/global",
+            "/config_state/global/",
+            "/config_state/global/a/b",
+            "/config_state/role/web",
+            "/config_state/role/a b/c",
+            "/config_state/host/a_b/c",
+            "/config_state/rack/a/b",
+            "/config_state/enable_puppet",
+            "/config_state/enable_puppet/",
+            "/config_state/enable_puppet/global/",
+            "/config_state/enable_puppet/role/",
+            "/config_state/enable_puppet/host/a/b",
+            "/config_version/enable_puppet/global",
             "/orchestrate/freezes/fleet",
             "/orchestrate/freezes/fleet/",
             "/orchestrate/freezes/fleet/a/b",

@@ -8,6 +8,7 @@ pub mod freeze;
 pub mod frozen;
 pub mod grants;
 pub mod health;
+pub mod host_config;
 pub mod instruction;
 pub mod keys;
 pub mod limit;

@@ -318,6 +318,13 @@ impl StepName {
     }
 }
 
+impl ConfigName {
+    /// Returns the name of the value by which the original tool keeps hosts from running their scripts.
+    pub fn enable_puppet() -> Self {
+        Self("enable_puppet".into())
+    }
+}
+
 impl StatusType {
     /// Returns the type for the apply phase, whatever tool runs it; `puppet` is its historical
     /// name.

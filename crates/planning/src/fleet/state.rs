@@ -218,6 +218,8 @@ impl Fleet {
             | Key::Service(..)
             | Key::DropStale
             | Key::Config(_)
+            | Key::HostConfig(..)
+            | Key::EnablePuppet(_)
             | Key::Event(_)
             // They were taken before: those without a valid token hold too.
             | Key::Freeze(..)

@@ -90,10 +90,12 @@ impl Act {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host_config::ConfigScope;
     use crate::names::{HostName, Token, Version};
     use crate::records::RosterEntry;
     use crate::snapshot::Entry;
     use crate::time::EpochSeconds;
+    use crate::writes::host_config::{UpgradeChange, write_value};
     use crate::writes::operator::{self, TargetRequest};
 
     const DAY: u64 = 24 * 3600 * 1000;
@@ -156,6 +158,10 @@ mod tests {
             operator::request_retry(&host, at, &found, &act),
             operator::set_maintenance(&host, &marks, &found, &act),
             operator::request_drop_stale(at, &found, &act),
+            write_value(&Key::EnablePuppet(ConfigScope::Global), Some("True"), &found, &act),
+            UpgradeChange { trigger: Some(version), ..UpgradeChange::default() }.transaction(&found, &act),
+            UpgradeChange { enable: vec![host.clone()], ..UpgradeChange::default() }
+                .transaction(&found, &act),
         ];
         let mut decommission = operator::decommission(&host, &roster, &found, &act);
         assert_eq!(decommission.len(), 3, "withdrawn, deleted, decommissioned");

@@ -6,6 +6,7 @@ pub mod act;
 pub mod claim;
 pub mod claims;
 pub mod host;
+pub mod host_config;
 pub mod lost;
 pub mod one_shot;
 pub mod operator;

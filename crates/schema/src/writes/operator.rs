@@ -73,7 +73,7 @@ pub fn roll_back(version: &Version, found: &KeySnapshot, act: &Act) -> Transacti
 }
 
 /// Adds the write of the desired version, and in a store with brakes of who asked for it.
-fn put_target(
+pub(super) fn put_target(
     transaction: &mut Transaction,
     (version, rollback): (&Version, bool),
     options: &RolloutOptions,
