@@ -6,3 +6,4 @@ pub mod lint;
 pub mod policy;
 pub mod rollout;
 pub mod settings;
+pub mod upgrade;
