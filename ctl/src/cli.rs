@@ -2,7 +2,7 @@
 //! `commands`. Names are taken as plain text and each verb checks its own, so that an error message
 //! states the rule and shows the given name escaped.
 
-use crate::commands::{CatalogVerb, StateVerb, UpdateVerb, Verb};
+use crate::commands::{CatalogVerb, ConfigVerb, StateVerb, UpdateVerb, Verb};
 use crate::options::GlobalOptions;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -51,6 +51,7 @@ fn verb_of(word: &str) -> Option<clap::Command> {
     find_in::<UpdateVerb>(word)
         .or_else(|| find_in::<StateVerb>(word))
         .or_else(|| find_in::<CatalogVerb>(word))
+        .or_else(|| find_in::<ConfigVerb>(word))
         .or_else(|| find_in::<Verb>(word))
 }
 
@@ -89,6 +90,17 @@ mod tests {
             "jorc local_version",
             "jorc verify_hosts 43",
             "jorc new_discovery_token --endpoint http://localhost/",
+            "jorc manage_config state role enable_update=False -n cp",
+            "jorc manage_config config_version host enable_update False --name cp1 --action delete",
+            "jorc host_data config_state -n cp1",
+            "jorc check_puppet --hostname cp1",
+            "jorc enable_puppet False role -n cp -a delete",
+            "jorc set_config a=b global -c version",
+            "jorc set_config a b role --config_type config_state --name cp",
+            "jorc check_config a host --name cp1 -c state",
+            "orchestrate rolling_upgrade --host h --port 1 upgrade v2 -v -r --instructions={}",
+            "orchestrate rolling_upgrade status",
+            "orchestrate rolling_upgrade global_disable_puppet",
         ] {
             whole(line).unwrap_or_else(|e| panic!("{line}: {e}"));
         }

@@ -21,10 +21,11 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// All environment variables that are read.
 #[cfg(test)]
-pub(crate) const VARIABLES: [&str; 25] = [
+pub(crate) const VARIABLES: [&str; 26] = [
     "ORCHESTRATE_SOCKET",
     "ORCHESTRATE_HIERA_FILE",
     "ORCHESTRATE_PROFILE_LIST",
+    "ORCHESTRATE_UPGRADE_FILE",
     "ORCHESTRATE_ENDPOINTS",
     "ORCHESTRATE_CACERT",
     "ORCHESTRATE_CERT",
@@ -79,6 +80,8 @@ pub(crate) struct Settings {
     pub(crate) hiera_file: PathBuf,
     /// File with the list of this host's roles.
     pub(crate) profile_list: PathBuf,
+    /// File with the rules of `rolling_upgrade`.
+    pub(crate) upgrade_file: PathBuf,
     /// Directory in which this host remembers versions, leases and stores.
     pub(crate) state_directory: PathBuf,
     /// Name of this host, from the environment or the kernel; not validated yet.
@@ -136,6 +139,8 @@ impl Settings {
                 .map_or_else(|| "/etc/puppet/hiera/data/services.yaml".into(), PathBuf::from),
             profile_list: get("ORCHESTRATE_PROFILE_LIST")
                 .map_or_else(|| "/var/lib/puppet/profile_list.txt".into(), PathBuf::from),
+            upgrade_file: get("ORCHESTRATE_UPGRADE_FILE")
+                .map_or_else(|| "/etc/jiocloud-upgrade.json".into(), PathBuf::from),
             local_version_file: get("ORCHESTRATE_LOCAL_VERSION_FILE")
                 .unwrap_or("/etc/current_version".into())
                 .into(),

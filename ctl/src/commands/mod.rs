@@ -9,6 +9,7 @@ mod enroll;
 mod failures;
 mod fleet;
 mod freezes;
+mod host_config;
 mod host_rollout;
 mod hosts;
 mod lint;
@@ -20,6 +21,7 @@ mod plan;
 mod policy;
 mod record;
 mod rollback;
+mod rolling_upgrade;
 mod rollout;
 mod rollout_history;
 mod rollout_options;
@@ -45,6 +47,7 @@ use context::{Store, now};
 use etcd_session::{Deadline, EndpointSource, Session, SessionConfig};
 use hosts::HostsVerb;
 use policy::PolicyVerb;
+use rolling_upgrade::RollingUpgradeVerb;
 use rollout::RolloutVerb;
 use schema::records::certificate_warning;
 use services::ServicesVerb;
@@ -62,6 +65,8 @@ pub(crate) enum Verb {
     State(StateVerb),
     #[command(flatten)]
     Catalog(CatalogVerb),
+    #[command(flatten)]
+    Config(ConfigVerb),
     LocalVersion(local::LocalVersion),
     #[command(name = "with-claim", alias = "with_claim")]
     WithClaim(with_claim::WithClaim),
@@ -159,6 +164,23 @@ pub(crate) enum CatalogVerb {
     Dns(services::Dns),
 }
 
+/// Verbs about the values that the original tool keeps for hosts whose scripts ask for them.
+#[derive(Debug, Subcommand)]
+#[command(rename_all = "snake_case")]
+pub(crate) enum ConfigVerb {
+    ManageConfig(host_config::ManageConfig),
+    HostData(host_config::HostData),
+    CheckPuppet(host_config::CheckPuppet),
+    EnablePuppet(host_config::EnablePuppet),
+    SetConfig(host_config::SetConfig),
+    CheckConfig(host_config::CheckConfig),
+    /// The rolling upgrade of hosts that old scripts update
+    RollingUpgrade {
+        #[command(subcommand)]
+        verb: RollingUpgradeVerb,
+    },
+}
+
 /// Runs one verb.
 pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Result<Exit, Failure> {
     match verb {
@@ -204,6 +226,16 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
             let about_fleet = matches!(verb, CatalogVerb::Services { .. } | CatalogVerb::WaitFor(_));
             let most = settings.timeout;
             ask(settings, most, about_fleet, output, async |store, output| catalog(verb, store, output).await)
+        }
+        Verb::Config(verb) => {
+            // A store that went back may have lost the word that holds a host. `rolling_upgrade` looks at the
+            // store's identity in its own requests.
+            let about_fleet = matches!(
+                verb,
+                ConfigVerb::HostData(_) | ConfigVerb::CheckPuppet(_) | ConfigVerb::CheckConfig(_)
+            );
+            let most = settings.timeout;
+            ask(settings, most, about_fleet, output, async |store, output| config(verb, store, output).await)
         }
     }
 }
@@ -305,6 +337,19 @@ async fn catalog(verb: CatalogVerb, store: &Store<'_>, output: &mut Output) -> R
         CatalogVerb::Drain(options) => maintenance::drain(options, store, output).await,
         CatalogVerb::DropStale => maintenance::drop_stale(store, output).await,
         CatalogVerb::Dns(options) => services::dns(options, store, output).await,
+    }
+}
+
+/// Runs a verb about the values of the original tool.
+async fn config(verb: ConfigVerb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    match verb {
+        ConfigVerb::ManageConfig(options) => host_config::manage_config(options, store, output).await,
+        ConfigVerb::HostData(options) => host_config::host_data(options, store, output).await,
+        ConfigVerb::CheckPuppet(options) => host_config::check_puppet(options, store, output).await,
+        ConfigVerb::EnablePuppet(options) => host_config::enable_puppet(options, store, output).await,
+        ConfigVerb::SetConfig(options) => host_config::set_config(options, store, output).await,
+        ConfigVerb::CheckConfig(options) => host_config::check_config(options, store, output).await,
+        ConfigVerb::RollingUpgrade { verb } => rolling_upgrade::rolling_upgrade(verb, store, output).await,
     }
 }
 

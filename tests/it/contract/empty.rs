@@ -83,6 +83,14 @@ pub(super) fn reads_of_an_empty_store() -> Vec<Row> {
         row("no report", "logs web-1", 1, "").says("has not reported"),
         row("nobody to try again", "retry web-1", 1, "").says("web-1 is not known"),
         row("nobody to take out", "hosts decommission web-1", 1, "").says("web-1 is not known"),
+        row("nothing counts for this host", "host_data state", 0, "{}\n"),
+        row("no value", "check_config enable_puppet role -n web", 0, "{}\n"),
+        row("what is not set is enabled", "check_puppet", 0, ""),
+        row("another host", "check_puppet -n cp1", 0, ""),
+        row("nothing to delete", "manage_config state global a=b -a delete", 0, "b\n"),
+        row("no upgrade", "rolling_upgrade status", 0, NO_HOSTS),
+        row("what an upgrade would do", "rolling_upgrade upgrade 43 --noop", 0, "43 would be triggered\n")
+            .with("ORCHESTRATE_UPGRADE_FILE", "@HOST/none"),
         row("nobody to report for", "update_own_info", 0, "").says("nothing was changed"),
         row("a new token", "new_discovery_token --endpoint @DISCOVERY/", 0, TOKEN),
         row("a new token, without a slash", "new_discovery_token --endpoint @DISCOVERY", 0, TOKEN),
@@ -101,6 +109,7 @@ pub(super) fn reads_of_an_empty_store() -> Vec<Row> {
     ]
 }
 
+const NO_HOSTS: &str = "{\"pending\":[],\"upgraded\":[],\"upgrading\":[]}\n";
 pub(super) const YES: &str = "Yes, there is an update pending\n";
 pub(super) const NO: &str = "No updates pending\n";
 pub(super) const NOT_READ: &str = "Could not get current_version\n";
@@ -115,6 +124,22 @@ pub(super) fn writes_to_an_empty_store() -> Vec<Row> {
         row("a first trigger", "trigger_update 43", 0, "").stands("/current_version", "43"),
         row("a first trigger waits for nobody", "trigger_update 43 --require-settled", 0, "")
             .stands("/current_version", "43"),
+        row("a value, as the fourth generation writes it", "manage_config state global a=b=c", 0, "b=c\n")
+            .stands("/config_state/global/a", "b=c"),
+        row("a value, as the fifth writes it", "manage_config config_version role nova 2 -n cp", 0, "2\n")
+            .stands("/config_version/role/cp/nova", "2"),
+        row("a negative number", "set_config depth -1 host --name cp1", 0, "-1\n")
+            .stands("/config_state/host/cp1/depth", "-1"),
+        row("an empty value", "set_config a= global -c version", 0, "\n")
+            .stands("/config_version/global/a", ""),
+        row("a role is held", "enable_puppet False role -n cp", 0, "False\n")
+            .stands("/config_state/role/cp/enable_puppet", "False"),
+        row("a first upgrade", "rolling_upgrade upgrade 43", 0, "43 triggered\nNo hosts left to upgrade\n")
+            .with("ORCHESTRATE_UPGRADE_FILE", "@HOST/none")
+            .stands("/current_version", "43")
+            .stands("/config_state/enable_puppet/global", "False"),
+        row("all hosts are held", "rolling_upgrade global_disable_puppet", 0, "")
+            .stands("/config_state/enable_puppet/global", "False"),
         row("a success", "update_own_status puppet 0", 0, "")
             .something_stands("/status/puppet/success/web-1")
             .something_stands("/orchestrate/reporting/puppet/web-1"),

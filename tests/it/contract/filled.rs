@@ -137,6 +137,44 @@ lost-1  lost  neither live nor listed under a version  2014-11-18T08:40:00Z
         row("no report", "logs web-1", 1, ""),
         row("a new token", "new_discovery_token --endpoint @DISCOVERY/", 0, TOKEN),
         row("the store", "store show", 0, "").contains("lineage:  abc\nepoch:    3\n"),
+        row(
+            "what counts for a host",
+            "host_data config_state -n cp1",
+            0,
+            "{\"a\":\"of the host\",\"b\":\"of the role\",\"c\":\"of all\",\"enable_puppet\":\"False\"}\n",
+        ),
+        row(
+            "what counts for a host without a role",
+            "host_data state",
+            0,
+            "{\"a\":\"of all\",\"b\":\"of all\",\"c\":\"of all\"}\n",
+        ),
+        row("no value of this type", "host_data version -n cp1", 0, "{}\n"),
+        row(
+            "one value",
+            "check_config a host --name cp1",
+            0,
+            "{\"/config_state/host/cp1/a\":\"of the host\"}\n",
+        ),
+        row("no such value", "check_config d global -c config_state", 0, "{}\n"),
+        row("nobody holds this host", "check_puppet", 0, ""),
+        row("an operator holds a role", "check_puppet -n cp1", 9, "")
+            .says("/config_state/role/cp/enable_puppet"),
+        row("a host of its own", "check_puppet --hostname cp2", 0, ""),
+        row("an upgrade holds a role", "check_puppet -n oc1", 9, "")
+            .says("/config_state/enable_puppet/role/oc"),
+        row("an upgrade lets a host go", "check_puppet -n oc2", 0, ""),
+        row(
+            "how far an upgrade is",
+            "rolling_upgrade status",
+            0,
+            "{\"pending\":[],\"upgraded\":[\"web-1\",\"web-2\"],\"upgrading\":[\"db-1\",\"lost-1\",\"oc2\"]}\n",
+        ),
+        row("what an upgrade would do", "rolling_upgrade upgrade 44 --noop -v --instructions", 0, "")
+            .argument("{\"rolling_rules\":{\"global\":\"1\"}}")
+            .contains("44 would be triggered\ndb-1 would be enabled\n{\"pending\":[],")
+            .says("hosts without a role: 1 of at most 1 hosts are upgrading")
+            .with("ORCHESTRATE_UPGRADE_FILE", "@HOST/none"),
         row("a host that joins", "bootstrap --directory @HOST/etc --hostname web-9 --role web", 0, "")
             .contains("/etc/agent.toml'")
             .says("the fleet shall run 43"),
@@ -248,6 +286,23 @@ pub(super) fn writes_to_a_filled_store() -> Vec<Row> {
             .gone("/orchestrate/announced/db-1")
             .gone("/orchestrate/reporting/validation/db-1")
             .something_stands("/running_version/43/web-1"),
+        row("a value is replaced", "set_config a new host -n cp1", 0, "new\n").stands("/config_state/host/cp1/a", "new"),
+        row("a value is deleted", "manage_config state host a=x -n cp1 --action delete", 0, "x\n").gone("/config_state/host/cp1/a"),
+        row("a role is not held any more", "enable_puppet True role -n cp -a delete", 0, "True\n")
+            .gone("/config_state/role/cp/enable_puppet"),
+        row("an upgrade lets one host of each role go", "rolling_upgrade upgrade 44 --instructions", 0, "44 triggered\ndb-1 enabled\n")
+            .argument("{\"rolling_rules\":{\"global\":1}}")
+            .with("ORCHESTRATE_UPGRADE_FILE", "@HOST/none")
+            .stands("/current_version", "44")
+            .stands("/config_state/enable_puppet/global", "False")
+            .stands("/config_state/enable_puppet/host/db-1", "True")
+            .stands("/config_state/enable_puppet/role/oc", "False")
+            .stands("/config_state/role/cp/enable_puppet", "False")
+            .says("hosts without a role: 1 of at most 1 hosts are upgrading"),
+        row("all hosts are held", "rolling_upgrade global_disable_puppet", 0, "")
+            .stands("/config_state/enable_puppet/global", "False")
+            .stands("/config_state/enable_puppet/role/oc", "False")
+            .gone("/config_state/enable_puppet/host/oc2"),
         row("a store is accepted", "store accept --version 44", 0, "")
             .stands("/current_version", "44")
             .stands("/orchestrate/store", r#"{"format":1,"lineage":"abc","epoch":4}"#),

@@ -11,7 +11,7 @@ use tests::store::Store;
 
 /// The entries of a fleet with one of everything: from old tools (bare text) and from new ones
 /// (JSON).
-pub(super) const FLEET: [(&str, &str); 21] = [
+pub(super) const FLEET: [(&str, &str); 30] = [
     // The value that `echo 43 | etcdctl put` writes.
     ("/current_version", "43\n"),
     ("/running_version/43/web-1", "1416300000"),
@@ -48,6 +48,15 @@ pub(super) const FLEET: [(&str, &str); 21] = [
             "plan":{"phase":"apply","actions":[],"because":{"reason":"attempt_under_way"}},
             "store":{"lineage":"abc","epoch":3},"log":["apply: first","apply: second"]}"#,
     ),
+    ("/config_state/global/a", "of all"),
+    ("/config_state/global/b", "of all"),
+    ("/config_state/global/c", "of all\n"),
+    ("/config_state/role/cp/b", "of the role"),
+    ("/config_state/role/cp/enable_puppet", "False"),
+    ("/config_state/host/cp1/a", "of the host"),
+    ("/config_state/host/cp2/enable_puppet", "True"),
+    ("/config_state/enable_puppet/role/oc", "False"),
+    ("/config_state/enable_puppet/host/oc2", "True"),
     ("/elsewhere/than/ours", "nothing to us"),
 ];
 

@@ -32,6 +32,12 @@ pub(super) fn garbage() -> Vec<(Vec<u8>, Vec<u8>)> {
             "/orchestrate/retry/",
             "/orchestrate/reporting/validation/",
             "/orchestrate/reporting/",
+            "/config_state/global/",
+            "/config_state/role/cp/",
+            "/config_state/host/",
+            "/config_state/enable_puppet/host/",
+            "/config_state/enable_puppet/",
+            "/config_state/",
         ] {
             facts.push(([prefix.as_bytes(), name].concat(), b"garbage".to_vec()));
         }
@@ -100,6 +106,8 @@ fn garbage_values_are_no_answer_and_no_crash() {
             "/orchestrate/retry/web-1",
             "/orchestrate/store",
             "/current_version",
+            "/config_state/role/cp/enable_puppet",
+            "/config_state/enable_puppet/role/oc",
         ];
         fill_bytes(&store, facts.iter().map(|key| (key.as_bytes().to_vec(), value.to_vec())));
         let failures = "Failures:\n  Node: web-1, Check: validation\n";
@@ -125,6 +133,11 @@ fn garbage_values_are_no_answer_and_no_crash() {
             row("no identity", "store show", 2, "").contains("lineage:  none\n"),
             row("no identity to go on from", "store accept --version 43", 2, "").says("--lineage"),
             row("an entry is not overwritten", "hosts add web-1 --role web", 2, ""),
+            row("what nobody understands enables nothing", "check_puppet -n cp1", 9, ""),
+            row("what nobody understands lets nobody go", "check_puppet -n oc1", 9, ""),
+            row("no version, no upgrade", "rolling_upgrade status", 2, ""),
+            row("no version is replaced by an upgrade", "rolling_upgrade upgrade 43", 2, "")
+                .with("ORCHESTRATE_UPGRADE_FILE", "@HOST/none"),
             row("nobody says that all are settled", "trigger_update --require-settled 43", 3, ""),
         ];
         check_all(&world, &rows);

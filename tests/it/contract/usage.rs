@@ -82,6 +82,26 @@ fn wrong_usage() -> Vec<Row> {
         "claims release",
         "claims release web-1",
         "claims release web_9 --reason x",
+        "manage_config state global",
+        "manage_config state global a b c",
+        "manage_config state global a=b -a paint",
+        "manage_config state role a=b -n a/b",
+        "manage_config state host a=b -n web_9",
+        "set_config a=b",
+        "set_config a b global d",
+        "enable_puppet False",
+        "host_data",
+        "host_data state -n web_9",
+        "check_puppet web-1",
+        "check_puppet -n a/b",
+        "check_config a",
+        "check_config a/b global",
+        "rolling_upgrade",
+        "rolling_upgrade upgrade",
+        "rolling_upgrade upgrade 4/3",
+        "rolling_upgrade upgrade 43 --instructions {",
+        "rolling_upgrade status 43",
+        "rolling_upgrade global_disable_puppet now",
         "rollout",
         "rollout pause disk",
         "rollout resume now",
@@ -182,7 +202,41 @@ fn wrong_usage() -> Vec<Row> {
             );
         }
     }
+    let name_missing = "name must be passed if scope is not global\nFalse\n";
     rows.extend([
+        row(
+            "a type that is none",
+            "manage_config color global a=b",
+            64,
+            "Invalid action type: color\nFalse\n",
+        ),
+        row("a scope that is none", "manage_config state rack a=b", 64, "Invalid scope type: rack\nFalse\n"),
+        row("no name", "manage_config state role a=b", 64, name_missing),
+        row("no value", "manage_config state global a", 64, "data should be of form key=value\nFalse\n"),
+        row("a type that is none", "host_data color", 64, "Invalid action type: color\nFalse\n"),
+        row("no name", "enable_puppet False host", 64, name_missing),
+        row("no name", "check_config a role", 64, name_missing),
+        row(
+            "a type that is none",
+            "set_config a b global -c color",
+            64,
+            "Invalid action type: color\nFalse\n",
+        ),
+        row("a key that is none", "manage_config state global a=b c", 64, "").says("name of a value"),
+        row("a value that would steer a terminal", "set_config a", 64, "")
+            .argument("\u{1b}[2J")
+            .argument("global")
+            .says("control characters"),
+        row("a value that is too long", "set_config a", 64, "")
+            .argument(&"x".repeat(16 * 1024 + 1))
+            .argument("global")
+            .says("16 KiB"),
+        row("rules that are unknown", "rolling_upgrade upgrade 43 --instructions", 64, "")
+            .argument("{\"rollin_rules\":1}")
+            .says("--instructions: \"rollin_rules\": unknown key"),
+        row("a file with rules that are unknown", "rolling_upgrade upgrade 43", 64, "")
+            .with("ORCHESTRATE_UPGRADE_FILE", concat!(env!("CARGO_MANIFEST_DIR"), "/it/wire/store.json"))
+            .says("/it/wire/store.json: \"/available_services/"),
         row("this host has no name", "local_health", 64, "")
             .with("ORCHESTRATE_HOSTNAME", "web_1")
             .says(HOST_RULE),

@@ -1,0 +1,360 @@
+//! The values that the original tool keeps for hosts: `manage_config` and the verbs around it.
+
+use super::context::{Store, host_of};
+use crate::completion;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Output};
+use anyhow::anyhow;
+use clap::{Args, ValueEnum};
+use schema::host_config::{ConfigKind, ConfigScope, check_value, enables, read_value};
+use schema::keys::{Key, Prefix};
+use schema::names::{ConfigName, Role};
+use schema::writes::host_config::write_value;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Number of times that a change is tried if others change the same value.
+const TRIES: u32 = 5;
+/// Exit code of `check_puppet` for a host that may not run; a script ends with it.
+const DISABLED: u8 = 9;
+
+/// What to do with a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ConfigAction {
+    /// Write it.
+    Set,
+    /// Delete it.
+    Delete,
+}
+
+/// Options of the verbs that change a value.
+#[derive(Debug, Args)]
+pub(crate) struct ChangeOptions {
+    /// The role, or the host
+    #[arg(short, long)]
+    name: Option<String>,
+    /// What to do
+    #[arg(short, long, value_enum, default_value = "set")]
+    action: ConfigAction,
+}
+
+/// Write or delete a value for all hosts, a role or a host
+#[derive(Debug, Args)]
+pub(crate) struct ManageConfig {
+    /// `state` or `version`; `config_state` and `config_version` mean the same
+    #[arg(value_name = "TYPE")]
+    kind: String,
+    /// `global`, `role` or `host`
+    scope: String,
+    /// `KEY=VALUE`, or KEY and VALUE
+    #[arg(value_name = "DATA", required = true, num_args = 1..=2, allow_negative_numbers = true)]
+    data: Vec<String>,
+    #[command(flatten)]
+    change: ChangeOptions,
+}
+
+/// Print the values that count for a host
+#[derive(Debug, Args)]
+pub(crate) struct HostData {
+    /// `state` or `version`; `config_state` and `config_version` mean the same
+    #[arg(value_name = "TYPE")]
+    kind: String,
+    /// The host [default: this host]
+    #[arg(short = 'n', long, add = completion::hosts())]
+    hostname: Option<String>,
+}
+
+/// Check whether the scripts of a host may run: 0 yes, 9 no
+#[derive(Debug, Args)]
+pub(crate) struct CheckPuppet {
+    /// The host [default: this host]
+    #[arg(short = 'n', long, add = completion::hosts())]
+    hostname: Option<String>,
+}
+
+/// Say whether the scripts of all hosts, a role or a host may run
+#[derive(Debug, Args)]
+pub(crate) struct EnablePuppet {
+    /// `True` or `False`
+    value: String,
+    /// `global`, `role` or `host`
+    scope: String,
+    #[command(flatten)]
+    change: ChangeOptions,
+}
+
+/// Write or delete a value, of type `state` without `-c`
+#[derive(Debug, Args)]
+pub(crate) struct SetConfig {
+    /// `KEY=VALUE SCOPE`, or `KEY VALUE SCOPE`; the scope is `global`, `role` or `host`
+    #[arg(value_name = "DATA", required = true, num_args = 2..=3, allow_negative_numbers = true)]
+    data: Vec<String>,
+    #[command(flatten)]
+    change: ChangeOptions,
+    /// `state` or `version`; `config_state` and `config_version` mean the same
+    #[arg(short, long = "config_type", value_name = "TYPE", default_value = "state")]
+    config_type: String,
+}
+
+/// Print one value as it was written for all hosts, a role or a host
+#[derive(Debug, Args)]
+pub(crate) struct CheckConfig {
+    /// The key
+    #[arg(value_name = "KEY")]
+    config_key: String,
+    /// `global`, `role` or `host`
+    scope: String,
+    /// The role, or the host
+    #[arg(short, long)]
+    name: Option<String>,
+    /// `state` or `version`; `config_state` and `config_version` mean the same
+    #[arg(short, long = "config_type", value_name = "TYPE", default_value = "state")]
+    config_type: String,
+}
+
+/// Why arguments are wrong.
+enum Wrong {
+    /// The original prints this and `False`.
+    Printed(String),
+    /// A name or a value breaks a rule.
+    Failure(Failure),
+}
+
+impl Wrong {
+    /// Prints what the original prints. Nothing was written, so the code is not its 0.
+    fn answer(self, output: &mut Output) -> Result<Exit, Failure> {
+        match self {
+            Self::Printed(text) if output.is_json() => Err(Failure::usage(anyhow!(text))),
+            Self::Printed(text) => {
+                output.line(&text);
+                output.line("False");
+                Ok(Exit::Usage)
+            }
+            Self::Failure(failure) => Err(failure),
+        }
+    }
+}
+
+fn kind_of(text: &str) -> Result<ConfigKind, Wrong> {
+    ConfigKind::read(text).ok_or_else(|| Wrong::Printed(format!("Invalid action type: {text}")))
+}
+
+fn scope_of(text: &str, name: Option<&str>) -> Result<ConfigScope, Wrong> {
+    let name = || name.ok_or_else(|| Wrong::Printed("name must be passed if scope is not global".into()));
+    match text {
+        "global" => Ok(ConfigScope::Global),
+        "role" => Role::new(name()?).map(ConfigScope::Role).map_err(|e| Wrong::Failure(Failure::usage(e))),
+        "host" => host_of(name()?).map(ConfigScope::Host).map_err(Wrong::Failure),
+        other => Err(Wrong::Printed(format!("Invalid scope type: {other}"))),
+    }
+}
+
+/// Returns key and value from one argument, as the fourth generation writes them, or from two, as the fifth
+/// does.
+fn data_of(data: &[String]) -> Result<(&str, &str), Wrong> {
+    match data {
+        [key, value] => Ok((key, value)),
+        [both] => {
+            let parts = both.split_once('=');
+            parts.ok_or_else(|| Wrong::Printed("data should be of form key=value".into()))
+        }
+        _ => Err(Wrong::Printed("data should be of form key=value".into())),
+    }
+}
+
+fn name_of(key: &str) -> Result<ConfigName, Wrong> {
+    ConfigName::new(key).map_err(|error| Wrong::Failure(Failure::usage(error)))
+}
+
+/// A change of a value, with its arguments checked.
+struct Change {
+    key: Key,
+    value: String,
+    action: ConfigAction,
+}
+
+impl Change {
+    fn new(
+        kind: &str,
+        scope: &str,
+        (key, value): (&str, &str),
+        options: &ChangeOptions,
+    ) -> Result<Self, Wrong> {
+        let kind = kind_of(kind)?;
+        let scope = scope_of(scope, options.name.as_deref())?;
+        check_value(value).map_err(|why| Wrong::Failure(Failure::usage(anyhow!(why))))?;
+        let key = Key::HostConfig(kind, scope, name_of(key)?);
+        Ok(Self { key, value: value.to_owned(), action: options.action })
+    }
+
+    /// Commits the change, and prints the value as the original does, also of one that was deleted.
+    async fn commit(
+        &self,
+        verb: &'static str,
+        store: &Store<'_>,
+        output: &mut Output,
+    ) -> Result<Exit, Failure> {
+        for _ in 0..TRIES {
+            let found = store.session.read_keys(std::slice::from_ref(&self.key), store.deadline).await?;
+            let mut changed = (false, found.revision);
+            if self.action == ConfigAction::Set || found.get(&self.key).is_some() {
+                let act = store.act(verb, None).await?;
+                let value = (self.action == ConfigAction::Set).then_some(self.value.as_str());
+                let transaction = write_value(&self.key, value, &found, &act);
+                let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
+                if !committed.applied {
+                    continue;
+                }
+                changed = (true, committed.revision);
+            }
+            let (changed, revision) = changed;
+            let key = self.key.to_string();
+            let answer = json!({ "key": key, "value": self.value, "changed": changed, "revision": revision });
+            output.answer(&answer, |o| o.line(&self.value));
+            return Ok(Exit::Yes);
+        }
+        Err(Failure::cannot_tell(format!("{}: others change it all the time; nothing was written", self.key)))
+    }
+}
+
+/// Writes or deletes a value.
+pub(super) async fn manage_config(
+    options: ManageConfig,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let ManageConfig { kind, scope, data, change } = options;
+    match data_of(&data).and_then(|data| Change::new(&kind, &scope, data, &change)) {
+        Ok(change) => change.commit("manage_config", store, output).await,
+        Err(wrong) => wrong.answer(output),
+    }
+}
+
+/// Says whether scripts may run.
+pub(super) async fn enable_puppet(
+    options: EnablePuppet,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let EnablePuppet { value, scope, change } = options;
+    let key = ConfigName::enable_puppet();
+    let kind = ConfigKind::State.as_str();
+    match Change::new(kind, &scope, (key.as_str(), &value), &change) {
+        Ok(change) => change.commit("enable_puppet", store, output).await,
+        Err(wrong) => wrong.answer(output),
+    }
+}
+
+/// Writes or deletes a value.
+pub(super) async fn set_config(
+    options: SetConfig,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let SetConfig { data, change, config_type } = options;
+    let checked = data
+        .split_last()
+        .map(|(scope, data)| data_of(data).and_then(|data| Change::new(&config_type, scope, data, &change)));
+    match checked {
+        Some(Ok(change)) => change.commit("set_config", store, output).await,
+        Some(Err(wrong)) => wrong.answer(output),
+        None => Err(Failure::usage(anyhow!("no key is given"))),
+    }
+}
+
+/// Reads a value that is printed.
+fn shown<'a>(key: &str, bytes: &'a [u8]) -> Result<&'a str, Failure> {
+    let value = read_value(bytes).map(|text| text.trim_end_matches('\n'));
+    value.map_err(|why| Failure::cannot_tell(format!("{key}: {why}")))
+}
+
+/// Returns a mapping in one line, which JSON, YAML and Python read alike.
+pub(super) fn mapping(value: &impl serde::Serialize) -> Result<String, Failure> {
+    serde_json::to_string(value).map_err(|error| anyhow!(error).into())
+}
+
+/// Prints the values that count for a host: of each key the narrowest.
+pub(super) async fn host_data(
+    options: HostData,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let kind = match kind_of(&options.kind) {
+        Ok(kind) => kind,
+        Err(wrong) => return wrong.answer(output),
+    };
+    let host = store.settings.host(options.hostname.as_deref())?;
+    let ranges: Vec<Prefix> =
+        ConfigScope::of_host(&host).into_iter().map(|scope| Prefix::HostConfig(kind, scope)).collect();
+    let found = store.session.read_ranges(&ranges, store.deadline).await?;
+    let mut values: BTreeMap<String, (ConfigScope, &str)> = BTreeMap::new();
+    for range in &ranges {
+        let prefix = range.to_string();
+        for (key, entry) in found.entries.iter().filter(|(key, _)| key.starts_with(&prefix)) {
+            if let Ok(Key::HostConfig(_, scope, name)) = Key::parse(key) {
+                values.insert(name.to_string(), (scope, shown(key, &entry.value)?));
+            }
+        }
+    }
+    let line = mapping(&values.iter().map(|(key, (_, value))| (key, value)).collect::<BTreeMap<_, _>>())?;
+    let list: Vec<Value> = values
+        .iter()
+        .map(|(key, (scope, value))| json!({ "key": key, "value": value, "scope": scope.path() }))
+        .collect();
+    let answer = json!({ "host": host, "type": kind.as_str(), "values": list, "revision": found.revision });
+    output.answer(&answer, |o| o.line(&line));
+    Ok(Exit::Yes)
+}
+
+/// Says by the exit code whether the scripts of a host may run. An operator holds them with `enable_puppet`;
+/// besides, a rolling upgrade does until it is the turn of the host.
+pub(super) async fn check_puppet(
+    options: CheckPuppet,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let host = store.settings.host(options.hostname.as_deref())?;
+    let paused = |scope| Key::HostConfig(ConfigKind::State, scope, ConfigName::enable_puppet());
+    let of_operators: Vec<Key> = ConfigScope::of_host(&host).into_iter().map(paused).collect();
+    let of_upgrade: Vec<Key> = ConfigScope::of_host(&host).into_iter().map(Key::EnablePuppet).collect();
+    let found =
+        store.session.read_keys(&[of_operators.clone(), of_upgrade.clone()].concat(), store.deadline).await?;
+    let held_by = [of_operators, of_upgrade].into_iter().find_map(|keys| {
+        let narrowest = keys.into_iter().rev().find_map(|key| found.get(&key).map(|entry| (key, entry)));
+        narrowest.filter(|(_, entry)| !enables(&entry.value)).map(|(key, _)| key.to_string())
+    });
+    let answer = json!({
+        "host": host,
+        "enabled": held_by.is_none(),
+        "held_by": held_by,
+        "revision": found.revision,
+    });
+    output.answer(&answer, |_| {});
+    let Some(key) = held_by else { return Ok(Exit::Yes) };
+    output::note(&format!("scripts of {host} may not run: {key}"));
+    Ok(Exit::Own(DISABLED))
+}
+
+/// Prints one value with its key.
+pub(super) async fn check_config(
+    options: CheckConfig,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let CheckConfig { config_key, scope, name, config_type } = options;
+    let checked = || -> Result<Key, Wrong> {
+        let kind = kind_of(&config_type)?;
+        Ok(Key::HostConfig(kind, scope_of(&scope, name.as_deref())?, name_of(&config_key)?))
+    };
+    let key = match checked() {
+        Ok(key) => key,
+        Err(wrong) => return wrong.answer(output),
+    };
+    let found = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
+    let path = key.to_string();
+    let value = found.get(&key).map(|entry| shown(&path, &entry.value)).transpose()?;
+    let line: Map<String, Value> = value.map(|value| (path.clone(), json!(value))).into_iter().collect();
+    let line = mapping(&line)?;
+    output.answer(&json!({ "key": path, "value": value, "revision": found.revision }), |o| o.line(&line));
+    Ok(Exit::Yes)
+}
