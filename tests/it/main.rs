@@ -17,6 +17,7 @@ mod machine;
 mod modules;
 mod network;
 mod old_clients;
+mod old_upgrade;
 mod packages;
 mod puppet;
 mod quiet;

@@ -11,14 +11,14 @@ use tests::wait;
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// A machine that is driven by an old cron script.
-struct OldMachine {
-    host: Host,
+pub(super) struct OldMachine {
+    pub(super) host: Host,
     endpoints: String,
     path: PathBuf,
 }
 
 impl OldMachine {
-    fn new(name: &str, endpoints: &[String]) -> Self {
+    pub(super) fn new(name: &str, endpoints: &[String]) -> Self {
         let host = Host::new(name, endpoints);
         let path = host.path("bin");
         std::fs::create_dir(&path).expect("made");
@@ -31,7 +31,7 @@ impl OldMachine {
             "config-run",
             &host_script(
                 &host,
-                "echo \"config $1\" >> $D/log\nread -r code < $D/config-code || code=0\nexit $code\n",
+                "echo \"config $1\" >> $D/log\nwhile [ -f $D/hold-config ]; do sleep 0.02; done\nread -r code < $D/config-code || code=0\nexit $code\n",
             ),
         );
         std::fs::create_dir(host.path("validate.d")).expect("made");
@@ -65,6 +65,19 @@ impl OldMachine {
         command
     }
 
+    /// Starts an agent that leaves versions to the script.
+    pub(super) fn start_agent_beside(&mut self) {
+        let host = std::mem::replace(&mut self.host, Host::new("none", &[]));
+        self.host = host.with("driver = \"external\"");
+        self.host.start();
+    }
+
+    /// Runs one of the cron scripts once.
+    pub(super) fn cron_of(&self, script: &str) -> CommandOutput {
+        let script = PathBuf::from(REPOSITORY).join("tests/old_clients").join(script);
+        tests::process::run(&mut self.command(&script), "").into()
+    }
+
     /// Runs the cron script once.
     fn cron(&self) -> CommandOutput {
         self.cron_with("")
@@ -81,7 +94,7 @@ impl OldMachine {
     }
 
     /// Returns what ran since the last call.
-    fn ran(&self) -> Vec<String> {
+    pub(super) fn ran(&self) -> Vec<String> {
         let text = self.host.read("log");
         self.host.remove("log");
         text.lines().map(str::to_owned).collect()
@@ -194,8 +207,7 @@ fn beside_an_agent_that_follows_the_script_drives_and_the_agent_keeps_the_lease(
     let etcd = Etcd::single();
     let store = etcd.store();
     let mut machine = OldMachine::new("oc1", &etcd.endpoints());
-    machine.host = machine.host.with("driver = \"external\"");
-    machine.host.start();
+    machine.start_agent_beside();
     wait::until("the agent lives", || store.get("/orchestrate/live/oc1"), || machine.host.describe());
     store.put("/current_version", "7");
     let result = machine.cron();
@@ -257,9 +269,14 @@ fn the_old_names_become_the_program_of_today() {
         assert_eq!(run("python", &module).out, "5\n");
         assert_eq!(run("jorc", arguments).out, "5\n");
     }
-    let result = run("python", &["-m", "jiocloud.upgrade", "status"]);
-    assert_eq!(result.code, 64, "{result:?}");
-    assert!(result.err.contains("rollouts"), "{result:?}");
+    let module = ["-m", "jiocloud.upgrade"];
+    let result = run("python", &[&module[..], &["--host", "127.0.0.1", "--port", port, "status"]].concat());
+    assert_eq!(result.out, "{\"pending\":[],\"upgraded\":[],\"upgrading\":[]}\n", "{result:?}");
+    let result = run("python", &[&module[..], &["upgrade", "6", "--noop"]].concat());
+    assert_eq!(result.out, "6 would be triggered\n", "{result:?}");
+    let result = run("python", &[&module[..], &["global_disable_puppet"]].concat());
+    assert_eq!((result.code, result.out.as_str()), (0, ""), "{result:?}");
+    assert_eq!(run("python", &module).code, 64);
 }
 
 #[test]

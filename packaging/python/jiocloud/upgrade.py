@@ -1,13 +1,15 @@
-"""`python -m jiocloud.upgrade …` comes with rollouts; until then it says so."""
+"""`python -m jiocloud.upgrade …` becomes `orchestrate rolling_upgrade …`: same arguments, input, output, environment."""
+import os
 import sys
 
 
 def main():
-    sys.stderr.write(
-        "jiocloud.upgrade is not available: rollouts are not part of this version of orchestrate; "
-        "use `orchestrate trigger_update VERSION`\n"
-    )
-    return 64
+    try:
+        os.execvp("orchestrate", ["orchestrate", "rolling_upgrade"] + sys.argv[1:])
+    except OSError as error:
+        # 2: cannot tell. The old scripts do nothing then.
+        sys.stderr.write("orchestrate is not on the PATH: %s\n" % error)
+        return 2
 
 
 if __name__ == "__main__":
