@@ -9,7 +9,6 @@ use crate::output::{self, Output};
 use crate::seen_stores;
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
-use etcd_session::Deadline;
 use planning::upgrade::{
     UpgradeRules, UpgradeState, UpgradeStep, UpgradeView, disable_all, next_step, upgrade_reads,
 };
@@ -204,9 +203,7 @@ async fn upgrade(options: Upgrade, store: &Store<'_>, output: &mut Output) -> Re
         if stopped {
             break;
         }
-        let deadline = Deadline::within(store.settings.timeout);
-        let next = Store { settings: store.settings, session: store.session.clone(), deadline };
-        match round(&version, &rules, false, &mut done, &next).await {
+        match round(&version, &rules, false, &mut done, &store.again()).await {
             Err(failure) if failure.exit == Exit::CannotTell => {
                 output::warn(&format!("{:#}; the next try follows", failure.error));
             }
@@ -276,10 +273,8 @@ async fn round(
             done.triggered = true;
             LocalState::of(store.settings).keep_current_version(version);
             let has_brakes = desired::has_brakes(&found);
-            let refused = if has_brakes { trigger::write_record(revision, store).await } else { None };
-            if let Some(why) = refused {
-                return Err(Failure::refused(format!("no host starts {version}: {why}")));
-            }
+            let record = if has_brakes { trigger::write_record(revision, store).await } else { None };
+            trigger::if_started(version, record)?;
         }
     }
     Err(others_change())

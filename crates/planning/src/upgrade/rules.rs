@@ -18,7 +18,7 @@ fn wrong<T>(key: &str, detail: impl Into<String>) -> Result<T, RuleError> {
 }
 
 /// The rules of a rolling upgrade.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct UpgradeRules {
     /// How many hosts of each role or group may be upgraded at the same time; `None` for any number.
     global: Option<u32>,

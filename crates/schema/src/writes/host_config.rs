@@ -5,6 +5,7 @@ use super::operator::put_target;
 use crate::host_config::{ConfigScope, enable_value};
 use crate::keys::{Key, Prefix};
 use crate::names::{HostName, Version};
+use crate::records::RolloutOptions;
 use crate::snapshot::KeySnapshot;
 use crate::transaction::{Compare, Transaction};
 
@@ -59,7 +60,7 @@ impl UpgradeChange {
         let deleted = self.delete.first().filter(|_| is_held).cloned();
         let mut what = self.enable.first().map(enabled).or(deleted).unwrap_or(global);
         if let Some(version) = &self.trigger {
-            put_target(&mut transaction, version, false, (found, act));
+            put_target(&mut transaction, (version, false), &RolloutOptions::default(), (found, act));
             what = Key::CurrentVersion;
         }
         act.add_event(transaction, &what, found)
