@@ -351,7 +351,7 @@ fn rules_that_cannot_be_used_are_named() {
         (r#"{"rolling_rules":{"roles":{"a":true}}}"#, "\"rolling_rules.roles.a\": true is not a number"),
         (r#"{"role_dependencies":{"a":1}}"#, "\"role_dependencies.a\": neither a text"),
         (r#"{"role_dependencies":{"a":["b","a"]}}"#, "\"role_dependencies.a\": it depends on itself"),
-        (r#"{"group_mappings":{"a":["("]}}"#, "\"group_mappings.a\": \"(\": a parenthesis is not closed"),
+        (r#"{"group_mappings":{"a":["("]}}"#, "\"group_mappings.a\": \"(\": found open group"),
         (r#"{"group_mappings":{"a":[1]}}"#, "neither a text"),
     ] {
         let error = UpgradeRules::read(text, UpgradeRules::default()).unwrap_err().to_string();
