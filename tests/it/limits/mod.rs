@@ -6,6 +6,7 @@ mod purposes;
 mod rollback;
 mod stages;
 mod vanished;
+mod why;
 mod windows;
 
 use serde_json::{Value, json};

@@ -1021,7 +1021,12 @@ fn a_host_whose_turn_comes_while_it_validates_keeps_its_place() {
             world.state.running = Some(RunningStep { run_id, phase: StepPhase::Validate, step });
         }
         let claims = world.decide().claims;
-        assert_eq!(claims.is_none(), keeps, "validates: {validates}: {claims:?} {:?}", world.published.claims);
+        assert_eq!(
+            claims.is_none(),
+            keeps,
+            "validates: {validates}: {claims:?} {:?}",
+            world.published.claims
+        );
     };
     check(true, true);
     // The start deletes the ticket.
