@@ -136,8 +136,11 @@ fn another_day() -> &'static str {
     ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"][(days as usize + 3) % 7]
 }
 
+/// Writes what a row needs.
+type Prepare = fn(&Row<'_>);
+
 /// The rows: what stands in the store, and what keeps the host from starting then.
-fn rows() -> Vec<(fn(&Row<'_>), Obstacle)> {
+fn rows() -> Vec<(Prepare, Obstacle)> {
     fn freeze(row: &Row<'_>, scope: FreezeScope) {
         let freeze = Freeze { by: "ann".into(), reason: "disk".into(), at: AT, until: None };
         row.put(&Key::Freeze(scope, token("t")), &codec::write(&freeze));
@@ -167,10 +170,17 @@ fn rows() -> Vec<(fn(&Row<'_>), Obstacle)> {
             Obstacle::Refused("two limits by role".into()),
         ),
         (
-            |row| drop(row.put(&Key::RolloutRecord(row.order), "garbage")),
+            |row| {
+                row.put(&Key::RolloutRecord(row.order), "garbage");
+            },
             Obstacle::Refused("the record of the rollout cannot be read: ".into()),
         ),
-        (|row| drop(row.put(&Key::Claimed(host("h")), "garbage")), Obstacle::Unusable(claims.into())),
+        (
+            |row| {
+                row.put(&Key::Claimed(host("h")), "garbage");
+            },
+            Obstacle::Unusable(claims.into()),
+        ),
         (
             |row| {
                 let limit = ResolvedLimit { by: rack(), max: 1, values: BTreeMap::new(), keep_failed: None };

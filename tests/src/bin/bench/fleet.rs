@@ -184,49 +184,74 @@ fn first_step(report: &mut Report, etcd: &Etcd, agent: &Agent) {
     );
 }
 
+/// What an update of real agents cost.
+pub(crate) struct Updated {
+    /// Requests to the store, for each host.
+    pub(crate) operations: f64,
+    /// Events that the store delivered to watches, for each host.
+    pub(crate) events: f64,
+    pub(crate) seconds: f64,
+}
+
+/// Updates so many agents, whose steps take no time, under a rollout policy if one is given. Keep-alives and backstop
+/// reads continue during the update; their idle rate is subtracted.
+pub(crate) fn updated(hosts: usize, policy: Option<&str>) -> Updated {
+    let etcd = Etcd::start();
+    let setup = Setup { validates_every: Some("1h"), in_crowd: true, settings: None };
+    let agents: Vec<Agent> = (0..hosts)
+        .map(|n| {
+            let agent = Agent::start(&format!("u{n}"), &etcd.endpoint, &setup);
+            if n % 20 == 19 {
+                let journal = agent.directory.path().join("state/journal");
+                wait(Duration::from_secs(60), || journal.exists().then_some(()));
+            }
+            agent
+        })
+        .collect();
+    let trigger = |version: &str| {
+        assert_eq!(once(&|| orchestrate(&etcd.endpoint, &["trigger_update", version])).code, 0)
+    };
+    trigger("1");
+    agents.iter().for_each(|a| wait(Duration::from_secs(300), || a.installed("1")));
+    // When the listing is complete, all requests that the first version caused are answered.
+    let complete = |version: &str| {
+        let names: Vec<String> = (0..hosts).map(|n| format!("u{n}")).collect();
+        let mut words = vec!["verify_hosts", version];
+        words.extend(names.iter().map(String::as_str));
+        (once(&|| orchestrate(&etcd.endpoint, &words)).code == 0).then_some(())
+    };
+    wait(Duration::from_secs(60), || complete("1"));
+    if let Some(policy) = policy {
+        let file = agents[0].directory.path().join("policy.toml");
+        std::fs::write(&file, policy).expect("written");
+        let file = file.display().to_string();
+        assert_eq!(once(&|| orchestrate(&etcd.endpoint, &["policy", "set", &file])).code, 0);
+    }
+    let (idle, pause) = (etcd.requests(), Duration::from_secs(20));
+    std::thread::sleep(pause);
+    let rate = (etcd.requests() - idle) / pause.as_secs_f64();
+    let (requests, events) = (etcd.requests(), etcd.events());
+    let begin = Instant::now();
+    trigger("2");
+    agents.iter().for_each(|a| wait(Duration::from_secs(1800), || a.installed("2")));
+    std::thread::sleep(Duration::from_millis(200));
+    let seconds = begin.elapsed().as_secs_f64();
+    let each = |sum: f64| sum / hosts as f64;
+    Updated {
+        operations: each(etcd.requests() - requests - rate * seconds),
+        events: each(etcd.events() - events),
+        seconds,
+    }
+}
+
 pub(crate) fn update(report: &mut Report) {
     for hosts in [10usize, 100, 1000] {
-        let etcd = Etcd::start();
-        let setup = Setup { validates_every: Some("1h"), in_crowd: true, settings: None };
-        let agents: Vec<Agent> = (0..hosts)
-            .map(|n| {
-                let agent = Agent::start(&format!("u{n}"), &etcd.endpoint, &setup);
-                if n % 20 == 19 {
-                    let journal = agent.directory.path().join("state/journal");
-                    wait(Duration::from_secs(60), || journal.exists().then_some(()));
-                }
-                agent
-            })
-            .collect();
-        let trigger = |version: &str| {
-            assert_eq!(once(&|| orchestrate(&etcd.endpoint, &["trigger_update", version])).code, 0)
-        };
-        trigger("1");
-        agents.iter().for_each(|a| wait(Duration::from_secs(300), || a.installed("1")));
-        // When the listing is complete, all requests that the first version caused are answered.
-        let complete = |version: &str| {
-            let names: Vec<String> = (0..hosts).map(|n| format!("u{n}")).collect();
-            let mut words = vec!["verify_hosts", version];
-            words.extend(names.iter().map(String::as_str));
-            (once(&|| orchestrate(&etcd.endpoint, &words)).code == 0).then_some(())
-        };
-        wait(Duration::from_secs(60), || complete("1"));
-        // Keep-alives and backstop reads continue during the update; their idle rate is subtracted.
-        let (idle, pause) = (etcd.requests(), Duration::from_secs(20));
-        std::thread::sleep(pause);
-        let rate = (etcd.requests() - idle) / pause.as_secs_f64();
-        let before = etcd.requests();
-        let begin = Instant::now();
-        trigger("2");
-        agents.iter().for_each(|a| wait(Duration::from_secs(300), || a.installed("2")));
-        std::thread::sleep(Duration::from_millis(200));
-        let took = begin.elapsed().as_secs_f64();
-        let each = (etcd.requests() - before - rate * took) / hosts as f64;
+        let Updated { operations, seconds, .. } = updated(hosts, None);
         report.row(
             &format!("store operations per host, update of {hosts}"),
-            format!("{each:.1}"),
-            format!("the fleet took {took:.1} s"),
-            each,
+            format!("{operations:.1}"),
+            format!("the fleet took {seconds:.1} s"),
+            operations,
             12.0,
         );
     }

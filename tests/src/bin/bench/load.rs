@@ -9,10 +9,13 @@ use etcd_session::{
     PresenceState, Session, SessionConfig,
 };
 use planning::settings::StoreSettings;
+use schema::codec;
 use schema::followed::Scope;
 use schema::keys::{Key, Prefix};
-use schema::names::{HostName, Token};
-use schema::records::{Driver, LiveClaim, RosterEntry};
+use schema::names::{HostName, StepName, Token, Version};
+use schema::records::{Driver, LiveClaim, Report, RosterEntry, StepDuration};
+use schema::steps::StepPhase;
+use schema::time::{EpochSeconds, Span};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
@@ -37,6 +40,7 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
         let number = |index: usize| words[index].parse::<usize>().expect("a number");
         match words[0] {
             "fill" => fill(words[1], number(2)).await,
+            "reports" => reports(words[1], number(2)).await,
             "propagation" => {
                 let pause = Duration::from_millis(number(5) as u64);
                 propagation(words[1], number(2), words[3] == "mirrors", number(4), pause).await;
@@ -200,6 +204,36 @@ async fn fill(endpoint: &str, hosts: usize) {
         client.kv_client().txn(Txn::new().and_then(operations)).await.expect("written");
     }
     client.kv_client().put("/current_version", "1", None).await.expect("written");
+}
+
+/// Writes what hosts of [`fill`] report, about 2 KiB each.
+async fn reports(endpoint: &str, hosts: usize) {
+    let client = connect(endpoint).await;
+    let step = |phase, name: &str, seconds| StepDuration {
+        phase,
+        step: StepName::new(name).expect("a name"),
+        took: Span(Duration::from_secs(seconds)),
+    };
+    let report = Report {
+        installed: Version::new("1").ok(),
+        durations: vec![step(StepPhase::Apply, "packages", 80), step(StepPhase::Validate, "http", 4)],
+        log: vec!["a line of the output of a step".into(); 50],
+        ..Report::idle(EpochSeconds(1), Token::new("w").expect("a token"))
+    };
+    let report = codec::write(&report);
+    let report = report.as_str();
+    let names: Vec<String> = (0..hosts).map(|n| format!("h{n:06}")).collect();
+    for chunk in names.chunks(20) {
+        let operations = chunk.iter().flat_map(|name| {
+            let done = r#"{"format":1,"at":1,"version":"1","code":0,"reason":""}"#;
+            [
+                TxnOp::put(format!("/orchestrate/reports/{name}"), report, None),
+                TxnOp::put(format!("/status/provisioned/success/{name}"), done, None),
+            ]
+        });
+        let operations: Vec<TxnOp> = operations.collect();
+        client.kv_client().txn(Txn::new().and_then(operations)).await.expect("written");
+    }
 }
 
 fn session(endpoint: &str) -> Session {

@@ -11,6 +11,7 @@ mod measure;
 mod names;
 mod processes;
 mod report;
+mod rollout;
 mod second_bare;
 mod solo;
 
@@ -24,17 +25,20 @@ fn main() -> ExitCode {
     match words.as_slice() {
         ["bare", rest @ ..] => bare::run(rest),
         ["load", rest @ ..] => load::run(rest),
+        ["simulate", hosts] => rollout::simulate(hosts),
         _ => {
             let wanted = |name: &str| words.is_empty() || words.contains(&name);
             let mut report = Report::default();
             type Part = (&'static str, fn(&mut Report));
-            let parts: [Part; 11] = [
+            let parts: [Part; 13] = [
                 ("command", fleet::commands),
                 ("propagation", fleet::propagation),
                 ("agent", fleet::agent),
                 ("storm", fleet::storm),
                 ("heal", fleet::heal),
                 ("update", fleet::update),
+                ("limited", rollout::limited),
+                ("plan", rollout::plan),
                 ("solo", solo::solo),
                 ("names", names::names),
                 ("catalog", catalog::catalog),

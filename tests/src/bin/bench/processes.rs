@@ -75,6 +75,13 @@ impl Etcd {
         };
         handled.filter(unary).filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
+
+    /// Returns the number of events delivered to watches so far, from etcd's own metrics.
+    pub(crate) fn events(&self) -> f64 {
+        let text = self.metrics().expect("metrics");
+        let line = text.lines().find(|line| line.starts_with("etcd_debugging_mvcc_events_total "));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).expect("the number of events")
+    }
 }
 
 impl Drop for Etcd {
