@@ -282,7 +282,14 @@ fn the_failpoints_of_the_crash_tests_are_those_of_the_agent() {
 /// exists.
 fn tested_rows(table: &str, tests_in: usize) -> Vec<Vec<String>> {
     let output = Command::new("git")
-        .args(["ls-files", "--cached", "--others", "--exclude-standard", "tests/it/*.rs"])
+        .args([
+            "ls-files",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+            "tests/it/*.rs",
+            "crates/*/tests/*.rs",
+        ])
         .current_dir(repository())
         .output()
         .expect("git");

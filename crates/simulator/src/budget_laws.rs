@@ -1,7 +1,7 @@
 //! The laws about failures: R3, that a version that fails everywhere reaches few hosts, and R2 for halts.
 //! Both are checked against what hosts do, and not against what they write about failures.
 
-use crate::store::Store;
+use crate::store::{Change, Store};
 use crate::violation::{Violation, broken};
 use schema::codec;
 use schema::keys::{Key, Prefix};
@@ -107,4 +107,12 @@ impl BudgetLaws {
         let halts = self.halts;
         *self = Self { halts, ..Self::default() };
     }
+}
+
+/// True if a host fails by these changes.
+pub(crate) fn has_failed(changes: &[Change]) -> bool {
+    changes.iter().any(|change| {
+        let failed = change.entry.as_ref().filter(|_| matches!(Key::parse(&change.key), Ok(Key::Failed(..))));
+        failed.is_some_and(|entry| codec::read::<FailedHost>(&entry.value).is_ok_and(|failed| !failed.healed))
+    })
 }

@@ -306,6 +306,12 @@ impl Laws {
         broken("I1", format!("{} stays listed though its validation fails", machine.host))
     }
 
+    /// Forgets what does not decide anything: how often something happened, and a start that was refused.
+    pub(crate) fn forget_counts(&mut self) {
+        (self.revisions, self.starts, self.start_is_wrong) = (0, 0, None);
+        self.limits.forget_counts();
+    }
+
     /// Returns the version that a host is listed under.
     pub(crate) fn listed(&self, host: &HostName) -> Option<&Version> {
         self.listings.get(host)?.keys().next()

@@ -3,7 +3,7 @@
 //! at every boundary, lost, late and slow messages, leases that end, operators, reboots, clones,
 //! backups. The laws of a fleet are checked after every change of the store.
 //!
-//! A [`Script`] runs a fleet that is given instead.
+//! A [`Script`] runs a fleet that is given instead. [`search`] looks at all orders of events of a very small one.
 //!
 //! Nothing here reads a clock, a file or the network.
 
@@ -13,9 +13,12 @@ mod budget_laws;
 mod claim;
 mod claiming;
 mod closing;
+mod digest;
 mod end_laws;
 mod ending;
+mod exhaustive;
 mod fleet;
+mod going;
 mod healing;
 mod history;
 mod incidents;
@@ -23,6 +26,7 @@ mod laws;
 mod limit_laws;
 mod machine;
 mod mirroring;
+mod model;
 mod mutation;
 mod policies;
 mod rollouts;
@@ -36,11 +40,11 @@ mod watching;
 mod world;
 mod writing;
 
+pub use exhaustive::{Bounds, Searched, search};
 pub use fleet::Summary;
 pub use history::{FleetFact, History, Noted};
 pub use mutation::Mutation;
-pub use scenario::NetworkFaults;
-pub use script::{Act, Flaw, Script, ScriptHost, Wrong};
+pub use script::{Act, Flaw, NetworkFaults, Script, ScriptHost, Wrong};
 pub use scripted::{run_script, trace_script};
 pub use violation::Violation;
 

@@ -1,7 +1,7 @@
 //! The laws about limits (R1 and R4), checked against what hosts do, and not against what they claim: a
 //! host counts from its start until it is listed, or until it gives up.
 
-use crate::budget_laws::{BudgetLaws, StartUnderBudget};
+use crate::budget_laws::{BudgetLaws, StartUnderBudget, has_failed};
 use crate::machine::Machine;
 use crate::stage_laws::{is_closed, record_of};
 use crate::store::{Change, Store};
@@ -12,7 +12,7 @@ use schema::keys::{Key, Prefix, StatusState};
 use schema::limit::Limit;
 use schema::names::{HostName, StatusType};
 use schema::order::InstructionOrder;
-use schema::records::{FailedHost, HostClaims, LimitClaim, RolloutPolicy, RosterEntry, StoreIdentity};
+use schema::records::{HostClaims, LimitClaim, RolloutPolicy, RosterEntry, StoreIdentity};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Time within which a host that goes on with its update has taken its claims again, in milliseconds.
@@ -91,14 +91,6 @@ struct Starting {
     budget: StartUnderBudget,
 }
 
-/// True if a host fails by these changes.
-fn has_failed(changes: &[Change]) -> bool {
-    changes.iter().any(|change| {
-        let failed = change.entry.as_ref().filter(|_| matches!(Key::parse(&change.key), Ok(Key::Failed(..))));
-        failed.is_some_and(|entry| codec::read::<FailedHost>(&entry.value).is_ok_and(|failed| !failed.healed))
-    })
-}
-
 impl LimitLaws {
     /// Notes what the store says before a start is committed.
     pub(crate) fn expect_start(&mut self, store: &Store, machine: &Machine) {
@@ -140,6 +132,11 @@ impl LimitLaws {
         let host = host.clone();
         self.starting =
             Some(Starting { host, order, limits, is_forbidden, needs_nothing, is_closed, budget });
+    }
+
+    /// Forgets how often something happened, and a start that was refused.
+    pub(crate) fn forget_counts(&mut self) {
+        (self.lost, self.counted, self.budgets.halts, self.starting) = (0, 0, 0, None);
     }
 
     /// The store went back.
@@ -228,10 +225,8 @@ impl LimitLaws {
         let is_of_claims = |change: &Change| ranges.iter().any(|range| change.key.starts_with(range));
         // Nothing else changes who holds claims, and who needs some.
         let matters = changes.iter().any(is_of_claims) || writer.is_some_and(|writer| writer.starts);
-        let before: BTreeSet<(HostName, Limit)> = match matters {
-            true => self.claims.iter().map(|((limit, _), host)| (host.clone(), limit.clone())).collect(),
-            false => BTreeSet::new(),
-        };
+        let held = self.claims.iter().filter(|_| matters);
+        let before = held.map(|((limit, _), host)| (host.clone(), limit.clone())).collect();
         for change in changes {
             let value = change.entry.as_ref().map(|entry| entry.value.as_slice());
             self.take(&change.key, value, now);

@@ -1,26 +1,11 @@
 //! What happens to a fleet, drawn from a seed.
 
-use crate::script::{Script, Wrong};
-use planning::policy::{Leftovers, Policy, Step, Steps};
+use crate::agent_policy::drawn_policy;
+use crate::script::{NetworkFaults, Script, Wrong};
+use planning::policy::Policy;
 use schema::names::{StepName, Version};
-use schema::records::Driver;
 use schema::steps::{StepEnd, StepPhase};
-use schema::time::Backoff;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
-/// How the network misbehaves, as probabilities of one message.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NetworkFaults {
-    /// The request never reaches the store, and nobody says so.
-    pub loses_request: f64,
-    /// The request is executed, and its answer never arrives.
-    pub loses_answer: f64,
-    /// The request is executed long after its client gave up.
-    pub delays_request: f64,
-    /// The message takes much longer than others.
-    pub is_slow: f64,
-}
 
 /// How the steps of a version behave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,19 +113,6 @@ pub(crate) struct Scenario {
     pub(crate) began: u64,
 }
 
-pub(crate) fn step(name: &str) -> Step {
-    Step {
-        name: StepName::new(name).unwrap_or_else(|_| unreachable!("{name} is a name")),
-        command: vec![name.to_owned()],
-        timeout: Duration::from_secs(600),
-        grace: Duration::from_secs(5),
-        done_codes: vec![0],
-        not_yet_codes: vec![75],
-        leftovers: Leftovers::Kill,
-        cannot_run: None,
-    }
-}
-
 fn version(number: usize) -> Version {
     let text = format!("v{number}");
     Version::new(&text).unwrap_or_else(|_| unreachable!("{text} is a version"))
@@ -171,7 +143,7 @@ impl Scenario {
         };
         let mut scenario = Self {
             hosts,
-            policy: policy(rng),
+            policy: drawn_policy(rng),
             network,
             crashes: rate(rng, 0.03),
             step_millis: rng.u64(100..90_000),
@@ -414,34 +386,5 @@ fn quality(rng: &mut fastrand::Rng, heals_at: u64) -> Quality {
         3 => Quality::NotYetUntil(phase, rng.u64(0..heals_at)),
         4 => Quality::Flaky(rng.u64(5..40)),
         _ => Quality::Good,
-    }
-}
-
-fn policy(rng: &mut fastrand::Rng) -> Policy {
-    let some = |rng: &mut fastrand::Rng, name| if rng.bool() { vec![step(name)] } else { Vec::new() };
-    let mut apply = vec![step("packages")];
-    if rng.bool() {
-        apply.push(step("configuration"));
-    }
-    Policy {
-        driver: Driver::Agent,
-        steps: Steps {
-            prefetch: some(rng, "fetch"),
-            apply,
-            converge: some(rng, "render"),
-            validate: vec![step("http")],
-            on_suspect: some(rng, "page"),
-        },
-        requires: Vec::new(),
-        converge_at_most_every: Duration::from_secs(10),
-        validate_every: Duration::from_secs(rng.u64(60..600)),
-        not_yet_retry: Duration::from_secs(15),
-        attempt_backoff: Backoff::new(Duration::from_secs(30), Duration::from_secs(1800)),
-        suspect_after: rng.u32(1..4),
-        suspect_retry_on_change: Duration::from_secs(60),
-        suspect_retry_every: Duration::from_secs(3600),
-        reapply_per_day: rng.u32(0..3),
-        reapply_after: Duration::from_secs(rng.u64(60..900)),
-        spread_window: Duration::from_secs(if rng.bool() { 0 } else { rng.u64(0..300) }),
     }
 }

@@ -1,7 +1,6 @@
 //! A fleet that is given and not drawn: its hosts, its versions, and what happens to it at which time.
 
 use crate::agent_policy::usual_policy;
-use crate::scenario::NetworkFaults;
 use planning::policy::Policy;
 use schema::freeze::FreezeScope;
 use schema::names::{HostName, Role, Version};
@@ -63,6 +62,19 @@ impl Script {
         let hosts = (0..count).map(|number| ScriptHost::new(&format!("h{number}"))).collect();
         Self { hosts, ..Self::default() }
     }
+}
+
+/// How the network misbehaves, as probabilities of one message.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NetworkFaults {
+    /// The request never reaches the store, and nobody says so.
+    pub loses_request: f64,
+    /// The request is executed, and its answer never arrives.
+    pub loses_answer: f64,
+    /// The request is executed long after its client gave up.
+    pub delays_request: f64,
+    /// The message takes much longer than others.
+    pub is_slow: f64,
 }
 
 /// A host of a script.

@@ -7,6 +7,7 @@ use crate::machine::{Machine, Truth};
 use crate::mutation::Mutation;
 use crate::scenario::{MachineFlaw, Scenario};
 use crate::script::{Act, Script};
+use crate::store::Store;
 use crate::violation::{Violation, broken};
 use crate::world::{Event, World};
 use schema::codec;
@@ -63,6 +64,15 @@ impl Fleet {
         }
         world.at(LOOK_MILLIS, Event::LawsLook);
         Self::of_world(world, base())
+    }
+
+    /// Returns the fleet of a script when it has settled. The revisions of its store begin with this one.
+    pub(crate) fn settled(script: &Script, first_revision: i64) -> Result<Self, Violation> {
+        let mut fleet = Self::scripted(script, None, false);
+        fleet.world.store = Store::starting_at(first_revision);
+        fleet.write_roster(script)?;
+        fleet.settle()?;
+        Ok(fleet)
     }
 
     fn run_script(&mut self, script: &Script) -> Result<History, Violation> {

@@ -39,18 +39,25 @@ const HISTORY: i64 = 200;
 pub(crate) struct Store {
     core: Core,
     next_lease: i64,
+    /// What is added to the revisions of the core.
+    first_revision: i64,
 }
 
 impl Store {
     pub(crate) fn new() -> Self {
+        Self::starting_at(0)
+    }
+
+    /// Returns a store whose revisions begin with this one.
+    pub(crate) fn starting_at(first_revision: i64) -> Self {
         let mut core = Core::default();
         // Starting is never refused.
         let _ = core.apply(Command::Start, 0);
-        Self { core, next_lease: 1000 }
+        Self { core, next_lease: 1000, first_revision }
     }
 
     pub(crate) fn revision(&self) -> i64 {
-        self.core.revision()
+        self.first_revision + self.core.revision()
     }
 
     pub(crate) fn raft_term(&self) -> u64 {
@@ -59,7 +66,7 @@ impl Store {
 
     /// Applies a transaction.
     pub(crate) fn commit(&mut self, transaction: &Transaction, now: u64) -> Result<Committed, Refusal> {
-        let command = Command::Txn(request(transaction));
+        let command = Command::Txn(self.request(transaction));
         command.check()?;
         let before = self.revision();
         let keys = self.changed_keys(transaction);
@@ -96,7 +103,7 @@ impl Store {
     /// Returns the entry of a key.
     pub(crate) fn entry(&self, key: &str) -> Option<Entry> {
         let request = PbRangeRequest { key: key.into(), ..PbRangeRequest::default() };
-        self.core.range(&request).ok()?.kvs.into_iter().next().map(entry_of)
+        self.core.range(&request).ok()?.kvs.into_iter().next().map(|kv| self.entry_of(kv))
     }
 
     /// Reads keys at the current revision.
@@ -122,7 +129,7 @@ impl Store {
         let found = self.core.range(&request).map(|answer| answer.kvs).unwrap_or_default();
         let entries = found
             .into_iter()
-            .map(|kv| (String::from_utf8_lossy(&kv.key).into_owned(), entry_of(kv)))
+            .map(|kv| (String::from_utf8_lossy(&kv.key).into_owned(), self.entry_of(kv)))
             .collect();
         KeySnapshot { revision: self.revision(), raft_term: self.raft_term(), entries }
     }
@@ -177,21 +184,34 @@ impl Store {
     }
 
     fn discard_history(&mut self, now: u64) {
-        let revision = self.revision();
-        if revision - self.core.compacted() > HISTORY {
-            let request = PbCompactionRequest { revision, physical: true };
-            // Only a revision that is compacted already is refused.
-            let _ = self.core.apply(Command::Compact(request), now);
+        if self.core.revision() - self.core.compacted() > HISTORY {
+            self.forget_history(now);
         }
     }
-}
 
-fn entry_of(kv: PbKeyValue) -> Entry {
-    Entry {
-        value: kv.value,
-        create_revision: kv.create_revision,
-        mod_revision: kv.mod_revision,
-        lease: kv.lease,
+    /// Discards what keys were before.
+    pub(crate) fn forget_history(&mut self, now: u64) {
+        let request = PbCompactionRequest { revision: self.core.revision(), physical: true };
+        // Only a revision that is compacted already is refused.
+        let _ = self.core.apply(Command::Compact(request), now);
+    }
+
+    fn entry_of(&self, kv: PbKeyValue) -> Entry {
+        Entry {
+            value: kv.value,
+            create_revision: self.first_revision + kv.create_revision,
+            mod_revision: self.first_revision + kv.mod_revision,
+            lease: kv.lease,
+        }
+    }
+
+    /// Returns the request of a transaction.
+    fn request(&self, transaction: &Transaction) -> PbTxnRequest {
+        PbTxnRequest {
+            compare: transaction.compares.iter().map(|c| compare(c, self.first_revision)).collect(),
+            success: transaction.operations.iter().map(operation).collect(),
+            failure: Vec::new(),
+        }
     }
 }
 
@@ -205,30 +225,25 @@ fn range(prefix: &Prefix) -> (Vec<u8>, Vec<u8>) {
     (key, end)
 }
 
-/// Returns the request of a transaction.
-fn request(transaction: &Transaction) -> PbTxnRequest {
-    PbTxnRequest {
-        compare: transaction.compares.iter().map(compare).collect(),
-        success: transaction.operations.iter().map(operation).collect(),
-        failure: Vec::new(),
-    }
-}
-
 /// Numbers of the enumeration `CompareTarget` in etcd's `rpc.proto`.
 const TARGET_CREATE: i32 = 1;
 const TARGET_MOD: i32 = 2;
 const TARGET_VALUE: i32 = 3;
 const TARGET_LEASE: i32 = 4;
 
-fn compare(compare: &Compare) -> PbCompare {
+/// Returns a comparison with a store whose revisions begin with `first`; 0 is that of a key that does not exist.
+fn compare(compare: &Compare, first: i64) -> PbCompare {
+    let of_core = |revision: i64| if revision == 0 { 0 } else { revision - first };
     let one = |key: &Key| (key.to_string().into_bytes(), Vec::new());
     let ((key, range_end), target, union) = match compare {
-        Compare::Revision(key, revision) => (one(key), TARGET_MOD, PbTargetUnion::ModRevision(*revision)),
+        Compare::Revision(key, revision) => {
+            (one(key), TARGET_MOD, PbTargetUnion::ModRevision(of_core(*revision)))
+        }
         Compare::Value(key, value) => (one(key), TARGET_VALUE, PbTargetUnion::Value(value.clone())),
         Compare::Lease(key, lease) => (one(key), TARGET_LEASE, PbTargetUnion::Lease(*lease)),
         Compare::NoneIn(prefix) => (range(prefix), TARGET_CREATE, PbTargetUnion::CreateRevision(0)),
         Compare::NoneNewer(prefix, revision) => {
-            (range(prefix), TARGET_MOD, PbTargetUnion::ModRevision(*revision + 1))
+            (range(prefix), TARGET_MOD, PbTargetUnion::ModRevision(of_core(*revision) + 1))
         }
         Compare::NoClaims { limit, from, below } => {
             let key = |number| Key::Claim(limit.clone(), number).to_string().into_bytes();
@@ -253,7 +268,7 @@ fn operation(operation: &Operation) -> PbTxnRequestOp {
     let request = match operation {
         Operation::Put { key, value, lease } => put(key, value, *lease),
         Operation::PutIfAbsent { key, value } => PbTxnOpRequest::RequestTxn(PbTxnRequest {
-            compare: vec![self::compare(&Compare::absent(key.clone()))],
+            compare: vec![self::compare(&Compare::absent(key.clone()), 0)],
             success: vec![PbTxnRequestOp { request: Some(put(key, value, 0)) }],
             failure: Vec::new(),
         }),

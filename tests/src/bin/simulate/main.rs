@@ -4,9 +4,10 @@
 //! simulate for SECONDS         fresh fleets on every core
 //! simulate replay SEED [BUG]   the history of one fleet
 //! simulate bugs                a seed that shows each planted bug
+//! simulate exhaustively [long] all orders of events of small fleets
 //! ```
 
-use simulator::{Mutation, Summary, trace};
+use simulator::{Bounds, Mutation, Searched, Summary, search, trace};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tests::simulation::{Run, find, fresh_seed};
@@ -65,9 +66,37 @@ fn main() -> ExitCode {
             }
             if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
         }
+        ["exhaustively"] => search_all(Bounds::everyday()),
+        ["exhaustively", "long"] => search_all(Bounds::long()),
         _ => {
-            eprintln!("usage: simulate for SECONDS | simulate replay SEED [BUG] | simulate bugs");
+            eprintln!(
+                "usage: simulate for SECONDS | simulate replay SEED [BUG] | simulate bugs | simulate exhaustively [long]"
+            );
             ExitCode::from(64)
         }
     }
+}
+
+/// Searches all orders of events within each of these bounds.
+#[allow(clippy::print_stdout, reason = "a program for people at a terminal")]
+fn search_all(all: Vec<Bounds>) -> ExitCode {
+    let mut sum = Searched::default();
+    for bounds in all {
+        let begin = Instant::now();
+        match search(bounds, None) {
+            Ok(searched) => {
+                let Searched { states, transitions, ends } = searched;
+                let seconds = begin.elapsed().as_secs();
+                println!("{bounds}: {states} states, {transitions} transitions, {ends} ends, {seconds} s");
+                sum += searched;
+            }
+            Err((violation, moves)) => {
+                println!("{bounds}: {violation}\n{}", moves.join("\n"));
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    let Searched { states, transitions, ends } = sum;
+    println!("together: {states} states, {transitions} transitions, {ends} ends");
+    ExitCode::SUCCESS
 }
