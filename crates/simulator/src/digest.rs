@@ -1,9 +1,8 @@
 //! When two states of the model are the same: when the same follows from them.
 
-use crate::model::{FIRST_REVISION, Model, ModelHost};
+use crate::model::{FIRST_REVISION, Model, ModelHost, Written};
 use planning::host::Brakes;
 use schema::keys::{Key, Prefix};
-use schema::order::InstructionOrder;
 use std::fmt::{self, Write};
 use std::hash::{DefaultHasher, Hasher};
 use std::rc::Rc;
@@ -23,7 +22,7 @@ const RANGES: [Prefix; 9] = [
 
 /// Returns a number that is the same for states from which the same follows.
 pub(crate) fn digest(model: &Model) -> u64 {
-    let written = model.written.get_or_init(|| Rc::new(Written::of(model)));
+    let written = model.written.get_or_init(|| Rc::new(written(model)));
     let mut hasher = DefaultHasher::new();
     hasher.write_u64(written.digest);
     for host in &model.hosts {
@@ -41,28 +40,19 @@ pub(crate) fn digest(model: &Model) -> u64 {
     hasher.finish()
 }
 
-/// What a state has in common with all others that have the same store.
-#[derive(Debug)]
-pub(crate) struct Written {
-    digest: u64,
-    /// The revisions of failures.
-    failures: Vec<(InstructionOrder, i64)>,
-}
-
-impl Written {
-    fn of(model: &Model) -> Self {
-        let mut text = Canonical::new(&model.named);
-        let mut failures = Vec::new();
-        for (key, entry) in model.store.read_all(&[Key::CurrentVersion], &RANGES).entries {
-            let _ = write!(text, "{key} ");
-            text.take(&entry.value);
-            if let Ok(Key::Failed(order, _)) = Key::parse(&key) {
-                failures.push((order, entry.mod_revision));
-            }
+/// Returns what states with this store have in common.
+fn written(model: &Model) -> Written {
+    let mut text = Canonical::new(&model.named);
+    let mut failures = Vec::new();
+    for (key, entry) in model.store.read_all(&[Key::CurrentVersion], &RANGES).entries {
+        let _ = write!(text, "{key} ");
+        text.take(&entry.value);
+        if let Ok(Key::Failed(order, _)) = Key::parse(&key) {
+            failures.push((order, entry.mod_revision));
         }
-        let _ = write!(text, "{:?}", model.laws.limits);
-        Self { digest: text.finish(), failures }
     }
+    let _ = write!(text, "{:?}", model.laws.limits);
+    Written { digest: text.finish(), failures }
 }
 
 fn digest_of(host: &ModelHost, named: &[i64]) -> u64 {

@@ -5,8 +5,8 @@ use crate::machine::Run;
 use crate::model::{Boundaries, Killed, Model, ModelHost, Setting};
 use crate::violation::Violation;
 use planning::host::{
-    Claim, Decision, Desired, Fact, HostState, KnownStore, Observed, RunningStep, ServiceProblems,
-    StepReport, StoreWrite, VersionFile, advance, store_view,
+    BrakesMemory, Claim, Decision, Desired, Fact, HostState, KnownStore, Observed, RunningStep,
+    ServiceProblems, StepReport, StoreWrite, VersionFile, advance, store_view,
 };
 use planning::rollout::Obstacle;
 use schema::followed::FollowedKeys;
@@ -21,18 +21,41 @@ use std::rc::Rc;
 /// Deadlines are not spread: time stands still.
 const JITTER: f64 = 0.5;
 
-/// A host on its way to its next write.
-pub(crate) struct Going<'a> {
-    pub(crate) setting: &'a Setting,
-    pub(crate) number: usize,
-    /// True if the apply step fails.
-    pub(crate) fails: bool,
-    /// True if it met an apply step.
-    pub(crate) applies: bool,
-    pub(crate) boundaries: Boundaries,
+impl Model {
+    /// Lets a host go on until it has written something that others can see, or has nothing to do.
+    pub(crate) fn go(
+        &mut self,
+        setting: &Setting,
+        number: usize,
+        (fails, killed_at): (bool, Option<u32>),
+    ) -> Result<(u32, bool), Violation> {
+        let mut host = (*self.hosts[number]).clone();
+        let Some(mut state) = host.machine.disk.journal.clone() else { return Ok((0, false)) };
+        let boundaries = Boundaries { passed: 0, killed_at };
+        let mut going = Going { setting, number, fails, applies: false, boundaries };
+        let is_killed = going.run(self, &mut host, &mut state)?.is_err();
+        let Going { applies, boundaries, .. } = going;
+        if is_killed {
+            (host.brakes, host.seen) = (BrakesMemory::default(), None);
+        }
+        host.digest.set(None);
+        self.hosts[number] = Rc::new(host);
+        Ok((boundaries.passed, applies))
+    }
 }
 
-pub(crate) type Passed<T = ()> = Result<Result<T, Killed>, Violation>;
+/// A host on its way to its next write.
+struct Going<'a> {
+    setting: &'a Setting,
+    number: usize,
+    /// True if the apply step fails.
+    fails: bool,
+    /// True if it met an apply step.
+    applies: bool,
+    boundaries: Boundaries,
+}
+
+type Passed<T = ()> = Result<Result<T, Killed>, Violation>;
 
 /// Returns early if the agent was killed.
 macro_rules! alive {
@@ -46,7 +69,7 @@ macro_rules! alive {
 
 impl Going<'_> {
     /// Goes on. The agent is killed at the given boundary.
-    pub(crate) fn run(&mut self, model: &mut Model, host: &mut ModelHost, state: &mut HostState) -> Passed {
+    fn run(&mut self, model: &mut Model, host: &mut ModelHost, state: &mut HostState) -> Passed {
         // A step that was cut off when the agent was killed.
         if let Some(RunningStep { phase, step, .. }) = state.running.clone() {
             let end = StepEnd::Interrupted;

@@ -1,9 +1,9 @@
 //! What happened to a fleet of a script, as facts in order.
 
-use crate::fleet::Summary;
 use crate::laws::{Intent, Writer};
 use crate::machine::Machine;
 use crate::store::Change;
+use crate::summary::Summary;
 use schema::codec;
 use schema::keys::Key;
 use schema::names::{HostName, Version};

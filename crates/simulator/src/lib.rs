@@ -28,6 +28,7 @@ mod machine;
 mod mirroring;
 mod model;
 mod mutation;
+mod news;
 mod policies;
 mod rollouts;
 mod scenario;
@@ -35,17 +36,18 @@ mod script;
 mod scripted;
 mod stage_laws;
 mod store;
+mod summary;
 mod violation;
 mod watching;
 mod world;
 mod writing;
 
 pub use exhaustive::{Bounds, Searched, search};
-pub use fleet::Summary;
 pub use history::{FleetFact, History, Noted};
 pub use mutation::Mutation;
 pub use script::{Act, Flaw, NetworkFaults, Script, ScriptHost, Wrong};
 pub use scripted::{run_script, trace_script};
+pub use summary::Summary;
 pub use violation::Violation;
 
 use fleet::Fleet;

@@ -223,10 +223,9 @@ impl LimitLaws {
     ) -> Result<(), Violation> {
         let ranges = [Prefix::Claims, Prefix::Claimed].map(|range| range.to_string());
         let is_of_claims = |change: &Change| ranges.iter().any(|range| change.key.starts_with(range));
-        // Nothing else changes who holds claims, and who needs some.
         let matters = changes.iter().any(is_of_claims) || writer.is_some_and(|writer| writer.starts);
-        let held = self.claims.iter().filter(|_| matters);
-        let before = held.map(|((limit, _), host)| (host.clone(), limit.clone())).collect();
+        let pair = |((limit, _), host): (&(Limit, u32), &HostName)| (host.clone(), limit.clone());
+        let before = self.claims.iter().filter(|_| matters).map(pair).collect();
         for change in changes {
             let value = change.entry.as_ref().map(|entry| entry.value.as_slice());
             self.take(&change.key, value, now);

@@ -2,9 +2,7 @@
 //! their journals, and what each of them may do next. Decisions, views and transactions are the real ones; what a
 //! host does between two writes that others can see is one action.
 
-use crate::digest::Written;
 use crate::fleet::Fleet;
-use crate::going::Going;
 use crate::laws::{Intent, Laws, Writer};
 use crate::machine::Machine;
 use crate::mutation::Mutation;
@@ -20,6 +18,7 @@ use schema::freeze::FreezeScope;
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::names::{EventId, Token, Version};
+use schema::order::InstructionOrder;
 use schema::records::{Freeze, StoreIdentity};
 use schema::snapshot::KeySnapshot;
 use schema::time::{EpochSeconds, Now};
@@ -82,6 +81,14 @@ pub(crate) struct Setting {
     millis: u64,
 }
 
+/// What a state has in common with all others that have the same store.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) digest: u64,
+    /// The revisions of failures.
+    pub(crate) failures: Vec<(InstructionOrder, i64)>,
+}
+
 /// A state of the fleet.
 #[derive(Debug, Clone)]
 pub(crate) struct Model {
@@ -102,8 +109,8 @@ pub(crate) struct Killed;
 
 /// The boundaries that an action passes.
 pub(crate) struct Boundaries {
-    passed: u32,
-    killed_at: Option<u32>,
+    pub(crate) passed: u32,
+    pub(crate) killed_at: Option<u32>,
 }
 
 impl Boundaries {
@@ -308,27 +315,6 @@ impl Model {
             }
             None => Ok(()),
         }
-    }
-
-    /// Lets a host go on until it has written something that others can see, or has nothing to do.
-    fn go(
-        &mut self,
-        setting: &Setting,
-        number: usize,
-        (fails, killed_at): (bool, Option<u32>),
-    ) -> Result<(u32, bool), Violation> {
-        let mut host = (*self.hosts[number]).clone();
-        let Some(mut state) = host.machine.disk.journal.clone() else { return Ok((0, false)) };
-        let boundaries = Boundaries { passed: 0, killed_at };
-        let mut going = Going { setting, number, fails, applies: false, boundaries };
-        let is_killed = going.run(self, &mut host, &mut state)?.is_err();
-        let Going { applies, boundaries, .. } = going;
-        if is_killed {
-            (host.brakes, host.seen) = (BrakesMemory::default(), None);
-        }
-        host.digest.set(None);
-        self.hosts[number] = Rc::new(host);
-        Ok((boundaries.passed, applies))
     }
 }
 

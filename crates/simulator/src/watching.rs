@@ -1,24 +1,8 @@
-//! Who watches which keys. In fleets of scripts agents also watch their rollouts, as the real agents do; in
-//! drawn fleets they read them at intervals, and the seeds mean the same fleets as ever.
+//! Who watches which keys.
 
-use crate::agent::{Agent, RolloutTask, Step};
 use crate::machine::Machine;
 use crate::store::Change;
-use crate::world::{Event, World};
-use planning::host::Brakes;
-use schema::keys::Prefix;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Range;
-
-/// The delays of `agent/src/rollout.rs`: until everything is read again though no watch said that it changed, the
-/// same far back in a queue, and until the first host that waits looks after the holders again.
-const READ_MILLIS: Range<u64> = 15_000..45_000;
-const QUEUE_READ_MILLIS: Range<u64> = 150_000..450_000;
-const HOLDERS_MILLIS: Range<u64> = 15_000..20_000;
-/// Delay of a watch, with the time in which other changes are awaited.
-const NEWS_MILLIS: Range<u64> = 20..60;
-/// Delay after a change that may open the stage of the host.
-const STAGE_MILLIS: Range<u64> = 20..5_000;
 
 /// The machines whose agents watch keys and ranges.
 #[derive(Debug, Clone, Default)]
@@ -36,7 +20,8 @@ pub(crate) struct Watching {
 const RECENT: usize = 500;
 
 impl Watching {
-    fn add(&mut self, number: usize, machine: &Machine) {
+    /// Adds a machine, whose agents watch its keys.
+    pub(crate) fn add(&mut self, number: usize, machine: &Machine) {
         for key in &machine.watched {
             self.keys.entry(key.clone()).or_default().insert(number);
         }
@@ -47,7 +32,17 @@ impl Watching {
         changes.iter().filter_map(|change| self.keys.get(&change.key)).flatten().copied().collect()
     }
 
-    fn forget(&mut self, machine: usize) {
+    /// An agent watches exactly these ranges from now on.
+    pub(crate) fn watch(&mut self, (machine, process): (usize, u64), ranges: Vec<String>) {
+        self.forget(machine);
+        for range in &ranges {
+            self.ranges.entry(range.clone()).or_default().insert((machine, process));
+        }
+        self.of_machine.insert(machine, (process, ranges));
+    }
+
+    /// The agent of a machine watches no range any more.
+    pub(crate) fn forget(&mut self, machine: usize) {
         let Some((process, ranges)) = self.of_machine.remove(&machine) else { return };
         for range in ranges {
             if let Some(watching) = self.ranges.get_mut(&range) {
@@ -56,7 +51,8 @@ impl Watching {
         }
     }
 
-    fn remember(&mut self, changes: &[Change]) {
+    /// Remembers changes.
+    pub(crate) fn remember(&mut self, changes: &[Change]) {
         let real = changes.iter().filter(|change| !change.is_nothing);
         self.recent.extend(real.map(|change| (change.revision, change.key.clone())));
         let excess = self.recent.len().saturating_sub(RECENT);
@@ -64,86 +60,13 @@ impl Watching {
     }
 
     /// True if a key of these ranges changed after a revision.
-    fn has_changed(&self, ranges: &[String], revision: i64) -> bool {
+    pub(crate) fn has_changed(&self, ranges: &[String], revision: i64) -> bool {
         let later = self.recent.iter().rev().take_while(|(at, _)| *at > revision);
         later.into_iter().any(|(_, key)| ranges.iter().any(|range| key.starts_with(range.as_str())))
     }
 
     /// Returns the agents that watch a range with this key.
-    fn of_ranges(&self, key: &str) -> impl Iterator<Item = (usize, u64)> {
+    pub(crate) fn of_ranges(&self, key: &str) -> impl Iterator<Item = (usize, u64)> {
         (1..=key.len()).filter_map(|end| self.ranges.get(key.get(..end)?)).flatten().copied()
-    }
-}
-
-impl World {
-    /// Adds a machine.
-    pub(crate) fn add_machine(&mut self, machine: Machine) {
-        self.watching.add(self.machines.len(), &machine);
-        self.machines.push(machine);
-    }
-
-    /// Tells agents that what they watch of their rollouts has changed.
-    pub(crate) fn tell_of_rollouts(&mut self, changes: &[Change]) {
-        let real = changes.iter().filter(|change| !change.is_nothing);
-        let told: BTreeSet<(usize, u64)> =
-            real.clone().flat_map(|change| self.watching.of_ranges(&change.key)).collect();
-        if self.scenario.is_scripted() {
-            self.watching.remember(changes);
-        }
-        for (machine, process) in told {
-            let delay = self.rng.u64(NEWS_MILLIS);
-            self.after(delay, Event::RolloutChanged { machine, process });
-        }
-    }
-}
-
-impl Agent {
-    /// Returns the delays until the rollout is read again.
-    pub(crate) fn rollout_delays(&self) -> Range<u64> {
-        match self.brakes.known() {
-            Brakes::Known(view) if view.holders().is_some() => HOLDERS_MILLIS,
-            Brakes::Known(view) if view.is_far_back() => QUEUE_READ_MILLIS,
-            Brakes::Known(_) => READ_MILLIS,
-            Brakes::Unasked | Brakes::Refused(_) => NEWS_MILLIS,
-        }
-    }
-
-    /// Watches exactly these ranges, from a revision on.
-    pub(crate) fn watch_rollout(&mut self, world: &mut World, ranges: &[Prefix], revision: i64) {
-        if !world.scenario.is_scripted() {
-            return;
-        }
-        let ranges: Vec<String> = ranges.iter().map(ToString::to_string).collect();
-        let watching = &mut world.watching;
-        watching.forget(self.machine);
-        for range in &ranges {
-            watching.ranges.entry(range.clone()).or_default().insert((self.machine, self.process));
-        }
-        self.rollout_news |= watching.has_changed(&ranges, revision);
-        watching.of_machine.insert(self.machine, (self.process, ranges));
-        self.rollout_due(world);
-    }
-
-    /// Something that the agent watches of its rollout has changed.
-    pub(crate) fn rollout_changed(&mut self, world: &mut World) -> Step {
-        if self.brakes.wanted_since().is_none() {
-            world.watching.forget(self.machine);
-        } else if self.rollout_task == RolloutTask::Idle {
-            let waits = matches!(self.brakes.known(), Brakes::Known(view) if view.waits_for_stage());
-            let delay = if waits { world.rng.u64(STAGE_MILLIS) } else { 0 };
-            self.rollout_due_in(world, delay);
-        } else {
-            self.rollout_news = true;
-        }
-        Ok(())
-    }
-
-    /// Reads again at once if something changed while the task did something, or if it changed something.
-    pub(crate) fn rollout_answered(&mut self, world: &mut World) {
-        let watches = world.scenario.is_scripted();
-        if watches && self.rollout_task == RolloutTask::Idle && std::mem::take(&mut self.rollout_news) {
-            let delay = world.rng.u64(NEWS_MILLIS);
-            self.rollout_due_in(world, delay);
-        }
     }
 }
