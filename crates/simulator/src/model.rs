@@ -23,9 +23,10 @@ use schema::records::{Freeze, StoreIdentity};
 use schema::snapshot::KeySnapshot;
 use schema::time::{EpochSeconds, Now};
 use schema::transaction::Transaction;
+use schema::writes::Fence;
 use schema::writes::act::{Act, EventLog};
+use schema::writes::operator::{self, TargetRequest};
 use schema::writes::rollout::{record_keys, write_record};
-use schema::writes::{Fence, operator};
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
@@ -211,7 +212,8 @@ impl Model {
 
     fn trigger(&mut self, setting: &Setting, version: &Version) -> Result<(), Violation> {
         let found = self.store.read(&SHARED);
-        let transaction = operator::set_target(version, false, &found, &act("trigger_update"));
+        let transaction =
+            operator::set_target(&TargetRequest::new(version.clone()), false, &found, &act("trigger_update"));
         self.commit(setting, transaction, &Writer::Operator).map(drop)
     }
 
