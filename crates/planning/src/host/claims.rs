@@ -42,12 +42,12 @@ impl HostState {
 const TAKEN_AGAIN_FROM: u32 = CLAIM_NUMBERS / 2;
 
 /// Returns the claims and the ticket that the host has from now on; `None` if the store holds exactly
-/// those. `ready` is what a host may take that is ready to start, or what keeps it from starting; `starts` is what
-/// a host that starts takes.
+/// those. `obstacle` keeps a host from starting that is ready to; `starts` is what a host that starts
+/// takes.
 pub(super) fn wanted(
     state: &HostState,
     desired: &Desired,
-    (observed, ready): (&Observed, Option<&Result<Permit, Obstacle>>),
+    (observed, obstacle): (&Observed, Option<&Obstacle>),
     starts: Option<&Permit>,
     now: Now,
 ) -> Option<HostClaims> {
@@ -82,7 +82,7 @@ pub(super) fn wanted(
             purposes.insert(Purpose::Update);
             HostClaims { claims: taken.unwrap_or(kept.claims), purposes, lost_after, ..none(order?) }
         }
-        None => HostClaims { ticket: ticket(state, (observed, ready), found), ..kept },
+        None => HostClaims { ticket: ticket(state, (observed, obstacle), found), ..kept },
     };
     let is_same = before.map_or(new.is_empty(), |before| *before == new);
     // A start writes its claims again, for its own rollout, and so does a host whose store was accepted.
@@ -194,7 +194,7 @@ fn kept(
 /// Returns the ticket that the host should have. A ticket orders and never grants.
 fn ticket(
     state: &HostState,
-    (observed, ready): (&Observed, Option<&Result<Permit, Obstacle>>),
+    (observed, obstacle): (&Observed, Option<&Obstacle>),
     found: &FoundClaims,
 ) -> Option<Ticket> {
     let attempt = state.attempt.as_ref()?;
@@ -204,12 +204,7 @@ fn ticket(
         Ticket { rollout, limit: limit.clone(), place, lease: observed.live_lease }
     };
     let same = || found.ticket().filter(|ticket| ticket.rollout == rollout);
-    let obstacle = match ready? {
-        // Its turn came while a step of its validation runs: it starts afterwards, and keeps its place until then.
-        Ok(_) => return same().map(|ticket| of_limit(&ticket.limit)),
-        Err(obstacle) => obstacle,
-    };
-    match obstacle {
+    match obstacle? {
         Obstacle::Full { limit, .. } | Obstacle::NotItsTurn { limit, .. } => Some(of_limit(limit)),
         // What holds everybody changes no order.
         Obstacle::Halted(_) | Obstacle::OverBudget { .. } => same().map(|ticket| of_limit(&ticket.limit)),

@@ -34,7 +34,7 @@ pub fn decide(state: &HostState, desired: &Desired, observed: &Observed, now: No
         (Some(Action::Do(Effect::CommitStart { .. })), Some(Ok(permit))) => Some(permit),
         _ => None,
     };
-    let claims = claims::wanted(state, desired, (observed, decider.start.as_ref()), starts, now);
+    let claims = claims::wanted(state, desired, (observed, obstacle), starts, now);
     publish::add(&mut plan, (&report, claims.as_ref()), (state, desired, observed), now);
     Decision { plan, verdict, report, claims, permit: starts.cloned() }
 }

@@ -17,9 +17,7 @@ use schema::limit::{Limit, LimitBy};
 use schema::names::{HostName, StatusType, StepName, Token, Version};
 use schema::order::InstructionOrder;
 use schema::plan::{Action, Effect, Reason};
-use schema::records::{
-    Driver, FailureKind, HeldClaim, HostClaims, MachineInfo, Purpose, Report, Ticket, Wait,
-};
+use schema::records::{Driver, FailureKind, HeldClaim, HostClaims, MachineInfo, Purpose, Report, Wait};
 use schema::steps::{StepEnd, StepPhase};
 use schema::store_trust::{StoreMemory, StoreTrust, WentBack};
 use schema::time::{Backoff, BootMillis, EpochSeconds, Now, Span};
@@ -996,41 +994,6 @@ fn an_attempt_that_succeeds_in_time_does_not_give_up() {
     world.works("packages");
     world.pass(Duration::from_secs(3600));
     assert_eq!((world.published.listing.clone(), world.verdict_str()), (Some(version("2")), "ok"));
-}
-
-#[test]
-fn a_host_whose_turn_comes_while_it_validates_keeps_its_place() {
-    let check = |validates: bool, keeps: bool| {
-        let mut world = settled_at("1");
-        world.policy.steps.prefetch.clear();
-        world.trigger("2");
-        let plan = world.advance().plan;
-        let is_start = |planned: &schema::plan::Planned| {
-            matches!(planned.action, Action::Do(Effect::CommitStart { .. }))
-        };
-        assert!(plan.actions.iter().any(is_start), "{plan:?}");
-        let order = world.state.attempt.as_ref().expect("an attempt").instruction.order;
-        let limit = Limit { by: LimitBy::Fleet, value: schema::names::LimitValue::new("all").unwrap() };
-        let place = crate::rollout::place(&world.state.host, &version("2"));
-        let none = HostClaims::none(world.instance.clone(), order, world.now.wall);
-        let claims = HostClaims { ticket: Some(Ticket { rollout: order, limit, place, lease: 1 }), ..none };
-        world.published.claims = FoundClaims { claims: Some(claims), revision: 7 };
-        if validates {
-            let step = StepName::new("http").unwrap();
-            let run_id = Token::new("run").unwrap();
-            world.state.running = Some(RunningStep { run_id, phase: StepPhase::Validate, step });
-        }
-        let claims = world.decide().claims;
-        assert_eq!(
-            claims.is_none(),
-            keeps,
-            "validates: {validates}: {claims:?} {:?}",
-            world.published.claims
-        );
-    };
-    check(true, true);
-    // The start deletes the ticket.
-    check(false, false);
 }
 
 #[test]

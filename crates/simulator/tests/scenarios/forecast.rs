@@ -11,6 +11,7 @@ use schema::steps::StepPhase;
 use schema::time::EpochSeconds;
 use simulator::{Act, Flaw, FleetFact, History, Script, ScriptHost, Wrong};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 const POLICY: &str = r#"
     failure_budget = 5
@@ -48,7 +49,11 @@ fn script(failing: &[HostName]) -> Script {
     let (policy, step_millis) = (Some(policy(POLICY)), 5_000);
     // A halted rollout does not end.
     let lasts = if failing.is_empty() { 2 * 60 * 60_000 } else { 20 * 60_000 };
-    Script { hosts: hosts.collect(), policy, flaws, acts, step_millis, lasts, ..Script::default() }
+    let mut script =
+        Script { hosts: hosts.collect(), policy, flaws, acts, step_millis, lasts, ..Script::default() };
+    // A host that validates as its turn comes lets others go first.
+    script.agent.validate_every = Duration::from_secs(12 * 60 * 60);
+    script
 }
 
 fn role_of(host: &HostName) -> &'static str {
