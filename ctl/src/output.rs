@@ -6,6 +6,7 @@
 use crate::exit::{Exit, Failure};
 use anyhow::Context;
 use comfy_table::Table;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use schema::time::EpochSeconds;
 use serde::Serialize;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -115,7 +116,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Shows a result, unless it is the one that was shown last. Ends the program if nobody reads any more.
+    /// Shows a result, unless it is the one that was shown last.
     pub(crate) fn show(&mut self, notes: &[String], result: &Output) -> Result<(), Failure> {
         const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
         let next = (notes.to_vec(), result.bytes.clone());
@@ -132,7 +133,19 @@ impl Screen {
         notes.iter().for_each(|text| note(text));
         let written = written.and_then(|()| stdout.write_all(&result.bytes)).and_then(|()| stdout.flush());
         self.shown = Some(next);
-        written.map_err(|error| Failure::cannot_tell(format!("standard output: {error}")))
+        match written {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("standard output")?,
+            _ => Ok(()),
+        }
+    }
+
+    /// True if nobody reads the standard output any more.
+    pub(crate) fn is_closed() -> bool {
+        let stdout = io::stdout();
+        let mut ends = [PollFd::new(&stdout, PollFlags::empty())];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let closed = PollFlags::ERR | PollFlags::HUP;
+        poll(&mut ends, Some(&at_once)).is_ok_and(|ready| ready > 0) && ends[0].revents().intersects(closed)
     }
 
     /// Shows that there is no result for the moment.

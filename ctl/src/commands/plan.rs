@@ -2,7 +2,7 @@
 
 use super::context::{Store, host_of, now, version_of};
 use super::policy::read_file;
-use super::rollout_options::RolloutFlags;
+use super::rollout_options::{RolloutFlags, check_usable};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use anyhow::anyhow;
@@ -72,10 +72,12 @@ pub(super) async fn plan(options: Plan, store: &Store<'_>, output: &mut Output) 
     let rollout = options.rollout.read()?;
     let found = read(store).await?;
     let stored = found.get(&Key::RolloutPolicy).and_then(|e| codec::read::<RolloutPolicy>(&e.value).ok());
-    if let (Some(policy), Some(stored)) = (&mut policy, stored) {
+    if let (Some(policy), Some(stored)) = (&mut policy, &stored) {
         // Which versions worked is known as before.
         policy.since = stored.since;
     }
+    let planned_with = policy.clone().or(stored);
+    check_usable(&rollout, planned_with.as_ref(), &found)?;
     let roster = hosts_of(&found);
     if let Some(unknown) = failing.iter().find(|host| !roster.contains_key(*host)) {
         return Err(Failure::no(format!("host {unknown} is not on the roster")));

@@ -20,6 +20,7 @@ use schema::records::{FailedHost, Halt, RolloutRecord};
 use schema::snapshot::KeySnapshot;
 use schema::writes::rollout::resume;
 use serde_json::{Value, json};
+use std::cell::Cell;
 
 /// Verbs of `rollout`.
 #[derive(Debug, Subcommand)]
@@ -80,8 +81,9 @@ pub(super) async fn rollout(
         RolloutVerb::Resume => resume_updates(store, output).await,
         RolloutVerb::Status { watch, wait } => {
             let repeat = Repeat::read(watch, wait.as_deref())?;
+            let followed = Cell::new(None);
             watch::repeat(repeat, store, output, async |store, output| {
-                rollout_status::status(store, output).await
+                rollout_status::status(&followed, store, output).await
             })
             .await
         }

@@ -6,10 +6,11 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
-use planning::rollout::{record_with, unusable, with_options};
+use planning::rollout::{hosts_of, record_with, unusable, with_options};
 use schema::codec;
-use schema::keys::Key;
-use schema::records::{LimitOption, LimitSize, OnHalt, RolloutOptions, RolloutPolicy};
+use schema::keys::{Key, Prefix};
+use schema::records::{LimitOption, LimitSize, OnHalt, RolloutOptions, RolloutPolicy, RosterEntry};
+use schema::snapshot::KeySnapshot;
 use schema::time::{Span, parse_duration};
 use schema::writes::rollout::change_record;
 use serde_json::json;
@@ -77,20 +78,55 @@ pub(super) async fn check_options(options: &RolloutOptions, store: &Store<'_>) -
     if options.is_empty() {
         return Ok(());
     }
-    let found = store.session.read_keys(&[Key::RolloutPolicy], store.deadline).await?;
+    let keys = [Key::RolloutPolicy];
+    let found = store.session.read_all(&keys, &[Prefix::Hosts], None, store.deadline).await?;
     let policy = found.get(&Key::RolloutPolicy).map(|entry| codec::read::<RolloutPolicy>(&entry.value));
     let policy = policy.transpose().map_err(|error| {
         Failure::cannot_tell(format!("{}: {error}; nothing was changed", Key::RolloutPolicy))
     })?;
+    check_usable(options, policy.as_ref(), &found)
+}
+
+/// The same for a policy that is known. `found` holds the roster.
+pub(super) fn check_usable(
+    options: &RolloutOptions,
+    policy: Option<&RolloutPolicy>,
+    found: &KeySnapshot,
+) -> Result<(), Failure> {
+    if options.is_empty() {
+        return Ok(());
+    }
     let Some(policy) = policy.filter(|policy| !policy.is_empty()) else {
         return Err(Failure::refused(
             "these options change the rollout policy for one rollout, and there is none; `orchestrate policy set FILE` writes one; nothing was changed",
         ));
     };
-    match unusable(&with_options(&policy, options)) {
+    check_values(&options.limits, found)?;
+    let changed = with_options(policy, options);
+    if options.soak.is_some() && changed.stages.is_empty() {
+        return Err(Failure::refused("--soak: the rollout has no stages; nothing was changed"));
+    }
+    match unusable(&changed) {
         Some(why) => Err(Failure::refused(format!("{why}; nothing was changed"))),
         None => Ok(()),
     }
+}
+
+/// Refuses a limit that counts no host of the roster: its value is probably misspelled.
+fn check_values(limits: &[LimitOption], found: &KeySnapshot) -> Result<(), Failure> {
+    let roster = hosts_of(found);
+    for LimitOption { by, value, .. } in limits {
+        let is_counted = |entry: &RosterEntry| {
+            let of_host = by.of_host(entry).ok().flatten();
+            of_host.is_some_and(|limit| value.as_ref().is_none_or(|value| limit.value == *value))
+        };
+        if let Some(value) = value.as_ref().filter(|_| !roster.values().any(is_counted)) {
+            return Err(Failure::refused(format!(
+                "--max: no host of the roster has {by} {value}; nothing was changed"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Change the numbers of the running rollout
@@ -118,6 +154,10 @@ pub(super) async fn set(options: Set, store: &Store<'_>, output: &mut Output) ->
     if let Some(why) = &record.refused {
         return Err(refused(why));
     }
+    if found.get(&Key::Ended(instruction.order)).is_some() {
+        return Err(refused("the rollout has ended"));
+    }
+    check_values(&limits, &found)?;
     let changed = record_with(&record, &limits, options.budget).map_err(|why| refused(&why))?;
     let act = store.act("rollout set", Some(&options.reason)).await?;
     let transaction = change_record(instruction.order, &changed, &found, &act);
@@ -132,6 +172,9 @@ pub(super) async fn set(options: Set, store: &Store<'_>, output: &mut Output) ->
         "the numbers of the rollout of {} changed at revision {}; hosts that are being updated go on",
         instruction.version, committed.revision
     ));
+    if found.get(&Key::Halt(instruction.order)).is_some() {
+        output::note("the rollout is still halted; `orchestrate rollout resume`");
+    }
     let answer = json!({
         "version": instruction.version,
         "limits": changed.limits,

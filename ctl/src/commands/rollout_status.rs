@@ -16,11 +16,13 @@ use schema::frozen::FrozenBy;
 use schema::instruction::Instruction;
 use schema::keys::Key;
 use schema::limit::Place;
+use schema::order::InstructionOrder;
 use schema::records::{Excuse, Halt, RolloutRecord, Window};
 use schema::snapshot::KeySnapshot;
 use schema::time::format_duration;
 use schema::writes::stage;
 use serde_json::json;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
@@ -51,10 +53,14 @@ async fn read_at(at: Option<i64>, store: &Store<'_>) -> Result<Rollout, Failure>
     found.entries.extend(more.entries);
     let Some(record) = found.get(&Key::RolloutRecord(order)) else {
         let version = &instruction.version;
-        return Err(Failure::refused(match governs(order, &found) {
-            true => format!("the record of the rollout of {version} is not written yet; repeat the command"),
-            false => format!("no rollout policy governs {version}; `orchestrate status` shows the hosts"),
-        }));
+        return Err(match governs(order, &found) {
+            true => Failure::cannot_tell(format!(
+                "the record of the rollout of {version} is not written yet; repeat the command"
+            )),
+            false => Failure::refused(format!(
+                "no rollout policy governs {version}; `orchestrate status` shows the hosts"
+            )),
+        });
     };
     let record = codec::read(&record.value)
         .map_err(|error| Failure::cannot_tell(format!("{}: {error}", Key::RolloutRecord(order))))?;
@@ -123,7 +129,9 @@ impl Outlook {
         let to_go = goes_on.then(|| {
             let input =
                 ForecastInput { order, record, found, durations: &durations, failing: &failing, now: now() };
-            forecast(&input).ends
+            let forecast = forecast(&input);
+            // Nobody knows when a host is through that takes longer than others.
+            forecast.ends.filter(|ends| !forecast.is_late && *ends >= Duration::from_secs(1))
         });
         let sum = |count: fn(&StageSummary) -> usize| summary.stages.iter().map(count).sum();
         Self {
@@ -173,10 +181,22 @@ pub(super) async fn outlook(revision: i64, store: &Store<'_>) -> Result<Option<O
 /// Number of hosts that a line names.
 const HOSTS_NAMED: usize = 10;
 
-/// Prints how far the rollout is.
-pub(super) async fn status(store: &Store<'_>, output: &mut Output) -> Result<Answer, Failure> {
+/// Prints how far the rollout is. `followed` is the one that was shown first: an answer about another one would be
+/// taken for its end.
+pub(super) async fn status(
+    followed: &Cell<Option<InstructionOrder>>,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Answer, Failure> {
     let rollout = read(store).await?;
     let Rollout { instruction, record, found } = &rollout;
+    if followed.get().is_some_and(|followed| followed != instruction.order) {
+        let by = record.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+        let what = if record.rollback { "rolled back to" } else { "replaced by" };
+        let version = &instruction.version;
+        return Err(Failure::refused(format!("the rollout was {what} {version}{by} before its end")));
+    }
+    followed.set(Some(instruction.order));
     let summary = summary(instruction.order, record, found);
     let (word, why, exit) = match rollout.state() {
         State::Ended => ("ended", None, Exit::Yes),

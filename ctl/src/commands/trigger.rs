@@ -66,6 +66,11 @@ pub(super) async fn trigger_update(
             "{version} is the desired version since revision {}; nothing was written",
             set.revision
         ));
+        if has_options {
+            output::warn(
+                "the options do not hold for the running rollout; `orchestrate rollout set` changes it",
+            );
+        }
         let answer =
             json!({ "version": version, "revision": set.revision, "changed": false, "unsettled": null });
         output.answer(&answer, |_| {});

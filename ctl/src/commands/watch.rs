@@ -14,6 +14,9 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// The store is left alone so many times longer than an answer took.
 const REST: u32 = 4;
 
+/// Longest time between two questions.
+const REST_MAX: Duration = Duration::from_secs(15);
+
 /// How long a verb goes on with its question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
@@ -71,7 +74,12 @@ pub(super) async fn repeat(
         let left = limit.map(|limit| limit.saturating_sub(begin.elapsed()));
         let is_over = left.is_some_and(|left| left.is_zero());
         match exit {
-            Ok(_) if repeat == Repeat::Watch && !is_final => screen.show(&notes, &next)?,
+            Ok(_) if repeat == Repeat::Watch && !is_final => {
+                screen.show(&notes, &next)?;
+                if Screen::is_closed() {
+                    return Ok(Exit::Yes);
+                }
+            }
             Ok(exit) if is_final || is_over || repeat == Repeat::Once => {
                 notes.iter().for_each(|text| output::note(text));
                 *output = next;
@@ -89,7 +97,7 @@ pub(super) async fn repeat(
                 return Err(failure);
             }
         }
-        let rest = INTERVAL.max(round_began.elapsed() * REST);
+        let rest = INTERVAL.max(round_began.elapsed() * REST).min(REST_MAX);
         tokio::time::sleep(left.map_or(rest, |left| rest.min(left))).await;
     }
 }

@@ -33,7 +33,8 @@ impl HostState {
     pub(super) fn note_result(&mut self, order: InstructionOrder, state: ProgressState, now: Now) {
         let known = self.rollout_progress.as_mut().filter(|known| known.order == order);
         if let Some(known) = known.filter(|known| known.progress.state != state) {
-            let seconds = u64::try_from(now.wall.0 - known.progress.at.0).ok().map(Duration::from_secs);
+            let seconds =
+                u64::try_from(now.wall.0.saturating_sub(known.progress.at.0)).ok().map(Duration::from_secs);
             let is_proof = (known.progress.state, state) == (ProgressState::Started, ProgressState::Proven);
             let took = seconds.filter(|_| is_proof).map(Span);
             known.progress = HostProgress { state, at: now.wall, took };

@@ -284,8 +284,8 @@ pub struct HostState {
     pub converged: Converged,
     /// The step that is running.
     pub running: Option<RunningStep>,
-    /// Since when, in this boot; `None` if that is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Since when; `None` if the agent was restarted meanwhile, so that it does not know when the step ended.
+    #[serde(skip)]
     pub running_since: Option<BootMillis>,
     /// How long steps took when they last succeeded; at most [`DURATIONS_IN_REPORT`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -1,9 +1,11 @@
 //! What one trigger says instead of the rollout policy.
 
+use schema::codec;
 use schema::limit::{CLAIM_NUMBERS, LimitBy};
 use schema::names::StageName;
 use schema::records::{
-    LimitOption, LimitRule, LimitSize, RolloutOptions, RolloutPolicy, RolloutRecord, StageRule,
+    LimitOption, LimitRule, LimitSize, RECORD_BYTES_MAX, RolloutOptions, RolloutPolicy, RolloutRecord,
+    StageRule,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,10 +42,14 @@ fn set_limit(limits: &mut Vec<LimitRule>, option: &LimitOption) {
     };
     match &option.value {
         Some(value) => drop(rule.values.insert(value.clone(), option.max)),
-        // It is about every value, also about those that the policy names.
+        // It is about every value; those that the policy holds to less stay so.
         None => {
             rule.max = option.max;
-            rule.values.clear();
+            rule.values.retain(|_, size| match (*size, option.max) {
+                (LimitSize::Hosts(size), LimitSize::Hosts(max))
+                | (LimitSize::Percent(size), LimitSize::Percent(max)) => size < max,
+                (size, _) => size == LimitSize::Hosts(0) || size == LimitSize::Percent(0),
+            });
         }
     }
 }
@@ -81,13 +87,19 @@ pub fn record_with(
             Some(value) => drop(limit.values.insert(value.clone(), max)),
             None => {
                 limit.max = max;
-                limit.values.clear();
+                limit.values.retain(|_, size| *size < max);
             }
         }
     }
-    if budget.is_some() && !record.limits.iter().any(|limit| limit.by == LimitBy::Fleet) {
-        return Err("a failure budget needs a limit by fleet, and the rollout has none".into());
+    if budget.is_some() && record.budget.is_none() {
+        return Err("the rollout has no failure budget, so that hosts which started do not count".into());
     }
     record.budget = budget.or(record.budget);
+    let bytes = codec::write(&record).len();
+    if bytes > RECORD_BYTES_MAX {
+        return Err(format!(
+            "the record of the rollout would have {bytes} bytes, at most {RECORD_BYTES_MAX} are allowed"
+        ));
+    }
     Ok(record)
 }

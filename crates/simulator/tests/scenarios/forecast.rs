@@ -86,10 +86,10 @@ fn started(history: &History) -> Vec<(HostName, u32)> {
         match &noted.fact {
             FleetFact::StageOpened(stage) => open = *stage,
             // A host that tries again started before.
-            FleetFact::Started(host, of) if *of == version("v2") => {
-                if !started.iter().any(|(known, _)| known == host) {
-                    started.push((host.clone(), open));
-                }
+            FleetFact::Started(host, of)
+                if *of == version("v2") && !started.iter().any(|(known, _)| known == host) =>
+            {
+                started.push((host.clone(), open));
             }
             _ => {}
         }

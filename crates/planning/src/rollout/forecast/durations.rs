@@ -4,7 +4,7 @@ use schema::codec;
 use schema::keys::Key;
 use schema::names::{HostName, Role, StepName};
 use schema::order::InstructionOrder;
-use schema::records::{HostProgress, Report, RosterEntry};
+use schema::records::{DURATIONS_IN_REPORT, HostProgress, Report, RosterEntry};
 use schema::snapshot::KeySnapshot;
 use schema::steps::StepPhase;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,19 +37,22 @@ impl Durations {
             let report = found.get(&Key::Report(host.clone()));
             let report = report.and_then(|entry| codec::read::<Report>(&entry.value).ok());
             let known = report.map(|report| report.durations).unwrap_or_default();
-            let disturbs =
-                known.iter().filter(|d| !matches!(d.phase, StepPhase::Prefetch | StepPhase::OnSuspect));
+            let disturbs = known
+                .iter()
+                .take(DURATIONS_IN_REPORT)
+                .filter(|d| !matches!(d.phase, StepPhase::Prefetch | StepPhase::OnSuspect));
             let took =
                 disturbs.clone().map(|known| replaced.get(&known.step).copied().unwrap_or(known.took.0));
             if disturbs.clone().next().is_some() {
-                by_host.insert(host.clone(), took.sum());
+                by_host.insert(host.clone(), took.fold(Duration::ZERO, Duration::saturating_add));
             }
             steps.extend(disturbs.map(|known| known.step.clone()));
         }
         let mut durations = Self::new(by_host, roster);
         if steps.is_empty() && !replaced.is_empty() {
             // No host has told what its steps are, so the operator names all of them.
-            durations.median = Some(replaced.values().sum());
+            durations.median =
+                Some(replaced.values().copied().fold(Duration::ZERO, Duration::saturating_add));
             steps.extend(replaced.keys().cloned());
         }
         Self { steps, ..durations }

@@ -13,6 +13,7 @@ use schema::limit::{Limit, Place};
 use schema::names::{HostName, StatusType};
 use schema::records::{HostProgress, LimitClaim, ProgressState, ResolvedLimit, RosterEntry};
 use schema::snapshot::KeySnapshot;
+use schema::time::EpochSeconds;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub(super) struct Host {
     pub(super) takes: Duration,
     /// How long ago it started; `None` if it did not.
     pub(super) running_for: Option<Duration>,
+    /// How long ago it was proven, though it still holds its claims; `None` if it does not.
+    pub(super) held_for: Option<Duration>,
     /// Why it does not start at all; `None` if it does when its turn has come.
     pub(super) held_back: Option<String>,
     pub(super) result: HostResult,
@@ -65,7 +68,10 @@ impl Fleet {
             let place = place(&name, &record.version);
             let progress = found.get(&Key::Progress(order, name.clone()));
             let progress = progress.and_then(|entry| codec::read::<HostProgress>(&entry.value).ok());
-            let since = progress.filter(|progress| progress.state == ProgressState::Started);
+            let since = |state: ProgressState| {
+                let since = progress.filter(|progress| progress.state == state)?;
+                Some(passed(since.at, now))
+            };
             Host {
                 place,
                 stage: stage_of(&record.stages, &name, entry, place),
@@ -73,8 +79,8 @@ impl Fleet {
                 held: Vec::new(),
                 need: need(&name, found),
                 takes: durations.of(&name, entry.role.as_ref()),
-                running_for: since
-                    .map(|since| Duration::from_secs(u64::try_from(now.0 - since.at.0).unwrap_or(0))),
+                running_for: since(ProgressState::Started),
+                held_for: since(ProgressState::Proven),
                 held_back: frozen(&name, entry, &freezes),
                 result,
                 name,
@@ -94,6 +100,11 @@ impl Fleet {
         }
         Self { hosts, limits: limits.all }
     }
+}
+
+/// Returns the time since a time that another clock said.
+pub(super) fn passed(since: EpochSeconds, now: EpochSeconds) -> Duration {
+    Duration::from_secs(u64::try_from(now.0.saturating_sub(since.0)).unwrap_or(0))
 }
 
 /// Freezes of the whole fleet end some time, and then everything goes as the forecast says.

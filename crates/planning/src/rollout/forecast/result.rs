@@ -92,5 +92,9 @@ pub(super) fn result(run: &Run<'_>) -> Forecast {
     });
     let stages = stages.collect();
     let why = why(run);
-    Forecast { stages, hosts, halt: run.halt.clone(), ends: run.ends, why }
+    let is_late = run.fleet.hosts.iter().any(|host| {
+        let is_slow = host.running_for.is_some_and(|elapsed| elapsed > host.takes);
+        host.running_for.is_some() && (is_slow || run.had_failed.contains(&host.name))
+    });
+    Forecast { is_late, stages, hosts, halt: run.halt.clone(), ends: run.ends, why }
 }

@@ -1,6 +1,6 @@
 //! Runs a forecast: hosts start, end, fail and wait, on a clock that jumps from one event to the next.
 
-use super::fleet::{Fleet, Host};
+use super::fleet::{Fleet, Host, passed};
 use super::types::ForecastInput;
 use crate::rollout::Need;
 use crate::rollout::failures::{Budget, failed_hosts, over_budget};
@@ -9,8 +9,10 @@ use crate::rollout::results::HostResult;
 use crate::rollout::stages::open_stage;
 use crate::rollout::window::next_window;
 use crate::settings::{BACKOFF_SECONDS, SUSPECT_AFTER};
+use schema::codec;
 use schema::keys::Key;
 use schema::names::HostName;
+use schema::records::Soak;
 use schema::time::{Backoff, EpochSeconds};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -59,6 +61,8 @@ pub(super) struct Run<'a> {
     /// Number of hosts of each stage that are neither through nor off.
     pub(super) pending: Vec<usize>,
     failed: BTreeSet<HostName>,
+    /// The hosts that had failed when the forecast began.
+    pub(super) had_failed: BTreeSet<HostName>,
     pub(super) halt: Option<(Duration, String)>,
     pub(super) ends: Option<Duration>,
 }
@@ -76,7 +80,8 @@ impl<'a> Run<'a> {
         }
         let queues = fleet.limits.iter().map(|_| BTreeSet::new()).collect();
         let doing = fleet.hosts.iter().map(|_| Doing::default()).collect();
-        let failed = failed_hosts(order, record.counted_from, found).map(|(host, _)| host).collect();
+        let failed: BTreeSet<HostName> =
+            failed_hosts(order, record.counted_from, found).map(|(host, _)| host).collect();
         let halted = found.get(&Key::Halt(order)).is_some();
         let halt = halted.then(|| (Duration::ZERO, "it is halted already".to_owned()));
         let halt = halt.or_else(|| Some((Duration::ZERO, record.refused.clone()?)));
@@ -93,6 +98,7 @@ impl<'a> Run<'a> {
             opened: (0..=open).map(|stage| (stage, Duration::ZERO)).collect(),
             is_soaking: false,
             pending,
+            had_failed: failed.clone(),
             failed,
             halt,
             ends: None,
@@ -103,12 +109,13 @@ impl<'a> Run<'a> {
     pub(super) fn finish(mut self) -> Self {
         let hosts: Vec<usize> = (0..self.fleet.hosts.len()).collect();
         for host in hosts {
-            match (self.fleet.hosts[host].running_for, self.fleet.hosts[host].result) {
-                (Some(elapsed), HostResult::Pending) => self.goes_on(host, elapsed),
-                (None, HostResult::Pending) if self.fleet.hosts[host].need != Need::Claims => {
-                    self.enter(host);
-                }
-                _ => {}
+            let Host { running_for, held_for, result, need, .. } = self.fleet.hosts[host];
+            match (running_for, held_for) {
+                _ if result != HostResult::Pending => {}
+                (Some(elapsed), _) => self.goes_on(host, elapsed),
+                (None, Some(elapsed)) => self.is_held(host, elapsed),
+                (None, None) if need != Need::Claims => self.enter(host),
+                (None, None) => {}
             }
         }
         self.enter_stages(0..=self.open);
@@ -143,10 +150,18 @@ impl<'a> Run<'a> {
         self.after(left, Event::Ends(host));
     }
 
+    /// A host that was proven when the forecast began, and keeps its claims for some time.
+    fn is_held(&mut self, host: usize, elapsed: Duration) {
+        let hold = self.input.record.hold.map_or(Duration::ZERO, |hold| hold.0);
+        self.doing[host].starts = Some(Duration::ZERO);
+        self.after(hold.saturating_sub(elapsed), Event::HoldEnds(host));
+    }
+
     /// Lets the hosts of these stages start that are available, in the order of their places.
     fn enter_stages(&mut self, stages: std::ops::RangeInclusive<u32>) {
         let waits = |host: &Host| {
-            let is_available = host.need == Need::Claims && host.running_for.is_none();
+            let is_available =
+                host.need == Need::Claims && host.running_for.is_none() && host.held_for.is_none();
             stages.contains(&host.stage) && is_available && host.result == HostResult::Pending
         };
         let all = self.fleet.hosts.iter().enumerate().filter(|(_, host)| waits(host));
@@ -167,12 +182,12 @@ impl<'a> Run<'a> {
             return;
         }
         if need == Need::Claims {
-            let wall = self.input.now.0 + i64::try_from(self.now.as_secs()).unwrap_or(0);
+            let wall = self.input.now.0.saturating_add(i64::try_from(self.now.as_secs()).unwrap_or(i64::MAX));
             match next_window(&self.input.record.windows, place, EpochSeconds(wall)) {
                 Ok(None) => self.doing[host].held = None,
                 Ok(Some(next)) => {
                     self.doing[host].held = Some(format!("no window is open until {}", next.opens));
-                    let delay = u64::try_from(next.starts.0 - wall).unwrap_or(0).max(1);
+                    let delay = u64::try_from(next.starts.0.saturating_sub(wall)).unwrap_or(0).max(1);
                     self.after(Duration::from_secs(delay), Event::WindowOpens(host));
                     return;
                 }
@@ -311,7 +326,12 @@ impl<'a> Run<'a> {
         match self.input.record.stages[self.open as usize].rule.soak {
             Some(soak) if !members.is_empty(self.open) => {
                 self.is_soaking = true;
-                self.after(soak.0, Event::SoakEnds);
+                // One that had begun already goes on.
+                let ForecastInput { order, found, now, .. } = *self.input;
+                let begun = found.get(&Key::Soak(order, self.open)).filter(|_| self.now.is_zero());
+                let begun = begun.and_then(|entry| codec::read::<Soak>(&entry.value).ok());
+                let elapsed = begun.map_or(Duration::ZERO, |soak| passed(soak.at, now));
+                self.after(soak.0.saturating_sub(elapsed), Event::SoakEnds);
             }
             _ => self.open_next(),
         }

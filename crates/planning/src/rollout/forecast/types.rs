@@ -40,6 +40,9 @@ pub struct Forecast {
     pub ends: Option<Duration>,
     /// Why the rollout does not end; `None` if it does.
     pub why: Option<String>,
+    /// True if a host that is being updated takes longer than others, or failed and tries again: then nobody knows
+    /// when it is through.
+    pub is_late: bool,
 }
 
 /// A stage of a forecast.

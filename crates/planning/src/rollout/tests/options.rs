@@ -54,6 +54,8 @@ fn an_option_stands_in_the_place_of_what_the_policy_says() {
         policy.limits[1].max = LimitSize::Hosts(1);
         policy.limits[1].values.clear();
     });
+    // What the policy holds to less stays so.
+    check(&limits(&["role=2"]), |policy| policy.limits[1].max = LimitSize::Hosts(2));
     check(&RolloutOptions { canary: Some(2), ..none() }, |policy| {
         (policy.stages[0].count, policy.stages[0].share) = (Some(2), None);
     });
@@ -118,6 +120,6 @@ fn the_numbers_of_a_running_rollout_change_and_it_gets_no_new_limit() {
     check(&["role=50%"], None, Err("a number, not a percentage"));
     check(&["group=1"], None, Err("no limit by group"));
     check(&["99999"], None, Err("the largest is 99998"));
-    let unlimited = schema::records::RolloutRecord { limits: Vec::new(), ..record.clone() };
-    assert!(record_with(&unlimited, &[], Some(1)).unwrap_err().contains("needs a limit by fleet"));
+    let without = schema::records::RolloutRecord { budget: None, ..record.clone() };
+    assert!(record_with(&without, &[], Some(1)).unwrap_err().contains("has no failure budget"));
 }
