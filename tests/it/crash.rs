@@ -142,7 +142,7 @@ fn a_runner_killed_during_a_step_takes_the_step_with_it_where_there_are_no_contr
 }
 
 /// Returns the process id of the runner of the running step, once the runner has written it.
-fn runner_of(host: &Host) -> Option<rustix::process::Pid> {
+pub(crate) fn runner_of(host: &Host) -> Option<rustix::process::Pid> {
     let run = host.status()?["running_step"]["run_id"].as_str()?.to_owned();
     let text = std::fs::read_to_string(host.state().join("runs").join(run).join("runner.json")).ok()?;
     let trace: serde_json::Value = serde_json::from_str(&text).ok()?;

@@ -22,6 +22,7 @@ mod packages;
 mod puppet;
 mod quiet;
 mod restore;
+mod rollout_faults;
 mod secure;
 mod service_manager;
 mod settings_trust;

@@ -70,6 +70,11 @@ impl Etcd {
         Self::start(false, 3, None, None, false)
     }
 
+    /// Starts a cluster of three members with a limit on the size of their databases.
+    pub fn cluster_with_quota(bytes: u64) -> Self {
+        Self::start(false, 3, Some(bytes), None, false)
+    }
+
     /// Starts a single member with a limit on the size of its database.
     pub fn with_quota(bytes: u64) -> Self {
         Self::start(single_is_solo(), 1, Some(bytes), None, false)
@@ -241,10 +246,14 @@ impl Etcd {
     }
 
     fn run_etcdctl(&self, arguments: &[&str], input: &str) -> std::process::Output {
+        self.run_etcdctl_at(&self.endpoints(), arguments, input)
+    }
+
+    fn run_etcdctl_at(&self, endpoints: &[String], arguments: &[&str], input: &str) -> std::process::Output {
         let mut command = Command::new("etcdctl");
         // The scheme is not part of an HTTP/2 authority, and the embedded store is strict about
         // that.
-        let endpoints = self.endpoints().join(",").replace("http://", "");
+        let endpoints = endpoints.join(",").replace("http://", "");
         command.env("ETCDCTL_API", "3").args(["--endpoints", &endpoints]);
         if let Some(tls) = &self.tls {
             command.arg("--cacert").arg(&tls.cacert).arg("--cert").arg(&tls.cert).arg("--key").arg(&tls.key);
@@ -270,25 +279,35 @@ impl Etcd {
         }
     }
 
-    /// Saves a snapshot and returns its path.
+    /// Saves a snapshot of one member and returns its path.
     pub fn save_snapshot(&self) -> PathBuf {
         let path = self.directory.path().join("snapshot");
-        self.etcdctl(&["--command-timeout", "10s", "snapshot", "save", &path.display().to_string()], "");
+        let save = ["--command-timeout", "10s", "snapshot", "save", &path.display().to_string()];
+        let output = self.run_etcdctl_at(&[self.endpoint(0)], &save, "");
+        assert!(output.status.success(), "{output:?}");
         path
     }
 
-    /// Replaces the data of the only member with a snapshot; the cluster id stays the same.
+    /// Replaces the data of all members with a snapshot; the cluster id stays the same.
     pub fn restore_snapshot(&mut self, snapshot: &std::path::Path) {
-        assert_eq!(self.members.len(), 1);
-        self.kill_member(0);
+        let count = self.members.len();
+        (0..count).for_each(|index| self.kill_member(index));
         self.generation += 1;
-        let data = self.directory.path().join(format!("m0-{}", self.generation));
-        let peer = format!("http://127.0.0.1:{}", self.members[0].peer_port);
+        for index in 0..count {
+            self.restore_member(index, snapshot);
+        }
+        (0..count).for_each(|index| self.start_member(index));
+        self.wait_until_serving();
+    }
+
+    fn restore_member(&mut self, index: usize, snapshot: &std::path::Path) {
+        let data = self.directory.path().join(format!("m{index}-{}", self.generation));
+        let peer = format!("http://127.0.0.1:{}", self.members[index].peer_port);
         let output = Command::new("etcdctl")
             .env("ETCDCTL_API", "3")
             .args(["snapshot", "restore"])
             .arg(snapshot)
-            .args(["--name", "m0", "--initial-cluster", &self.initial_cluster()])
+            .args(["--name", &format!("m{index}"), "--initial-cluster", &self.initial_cluster()])
             .args([
                 "--initial-cluster-token",
                 &self.token,
@@ -300,9 +319,7 @@ impl Etcd {
             .output()
             .expect("etcdctl");
         assert!(output.status.success(), "{output:?}");
-        self.members[0].data = data;
-        self.start_member(0);
-        self.wait_until_serving();
+        self.members[index].data = data;
     }
 
     /// Restarts the only member with an empty store.

@@ -7,6 +7,7 @@
 pub mod checker;
 pub mod etcd;
 pub mod host;
+pub mod laws;
 pub mod network;
 pub mod process;
 pub mod proxy;
