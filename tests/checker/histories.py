@@ -56,6 +56,7 @@ class Story:
             f"/orchestrate/claimed/{host}": {
                 "instance": f"i-{host}",
                 "lost_after": "5s",
+                "rollout": {"epoch": self.epoch, "revision": int(self.rollout.split("-")[1])},
                 "claims": [{"by": by, "value": value, "number": number}],
             },
         }
@@ -417,6 +418,22 @@ def a_start_whose_answer_was_lost_is_taken_back(s):
     s.start("b2", 1)
 
 
+def an_update_goes_on_when_its_version_is_triggered_again(s):
+    s.trigger("2")
+    s.start("a1", 0)
+    s.write({"/orchestrate/freezes/fleet/t": {"by": "ann"}})
+    s.trigger("2")
+    s.write(s.progress("a1", "started"))
+
+
+def a_frozen_host_that_is_updated_starts_a_newer_version(s):
+    s.trigger("2")
+    s.start("a1", 0)
+    s.write({"/orchestrate/freezes/fleet/t": {"by": "ann"}})
+    s.trigger("3")
+    s.write(s.progress("a1", "started"))
+
+
 def a_start_that_was_taken_back_needs_claims_again(s):
     a_start_whose_answer_was_lost_is_taken_back(s)
     s.start("a1", 2)
@@ -432,6 +449,7 @@ KEPT = [
     numbers_are_lowered_and_the_old_holders_go_on,
     another_role_is_frozen,
     a_start_whose_answer_was_lost_is_taken_back,
+    an_update_goes_on_when_its_version_is_triggered_again,
 ]
 
 BROKEN = {
@@ -457,6 +475,7 @@ BROKEN = {
         the_instruction_of_an_older_epoch,
         a_closed_stage,
         a_refused_record,
+        a_frozen_host_that_is_updated_starts_a_newer_version,
     ],
     "R3": [more_failed_hosts_than_the_budget, more_hosts_off_their_version_than_budget_and_limit],
     "R4": [

@@ -37,6 +37,10 @@ def seconds(text):
     return sum(int(number) * UNITS[unit] for number, unit in re.findall(r"(\d+)([smhd])", text or ""))
 
 
+def id_of(epoch, revision):
+    return f"{epoch:010}-{revision:019}"
+
+
 class Start:
     """A host between its start and its end."""
 
@@ -179,15 +183,22 @@ class Checker:
 
     def is_taken_over(self, before, rollout, host):
         """True if a host that is being updated goes on under a newer instruction to the same version."""
+        if f"/orchestrate/progress/{rollout}/{host}" in before or f"/orchestrate/announced/{host}" in before:
+            return False
+        running = self.running.get(host)
+        version = before["/current_version"].value
+        if running:
+            rules = self.json(f"{ROLLOUT}{running.rollout}/record") or {}
+            if rules.get("version") != version:
+                return False
+        # A start writes the claims for its own rollout.
+        order = (self.json(f"/orchestrate/claimed/{host}") or {}).get("rollout")
+        if order:
+            return id_of(order["epoch"], order["revision"]) != rollout
         report = self.json(f"/orchestrate/reports/{host}", before) or {}
         verdict = report.get("verdict", {})
-        return (
-            f"/orchestrate/progress/{rollout}/{host}" not in before
-            and f"/orchestrate/announced/{host}" not in before
-            and report.get("phase") in ("apply", "converge", "validate")
-            and verdict.get("verdict") == "running"
-            and verdict.get("version") == before["/current_version"].value
-        )
+        is_at_work = report.get("phase") in ("apply", "converge", "validate")
+        return is_at_work and verdict.get("verdict") == "running" and verdict.get("version") == version
 
     def check_start(self, revision, before, changes, rollout, host):
         own = f"/orchestrate/progress/{rollout}/{host}"
@@ -248,7 +259,7 @@ class Checker:
             self.violation("R2", revision, f"{host} starts in a halted rollout", own, halt)
         desired = before.get("/current_version")
         epoch = (self.json("/orchestrate/store", before) or {}).get("epoch", 0)
-        if desired is None or f"{epoch:010}-{desired.mod:019}" != rollout:
+        if desired is None or id_of(epoch, desired.mod) != rollout:
             self.violation("R2", revision, f"{host} starts beside another instruction", own, "/current_version")
 
     def check_stage_of_start(self, revision, before, rules, rollout, host, own):

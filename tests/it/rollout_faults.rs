@@ -131,8 +131,11 @@ impl Fleet {
         format!("{rollout:?}\n{}\n{hosts}", keys.join("\n"))
     }
 
-    fn stands(&self, part: &str) -> bool {
-        self.store.list("/orchestrate/rollouts/").keys().any(|key| key.contains(part))
+    /// True if the newest rollout has this key.
+    fn stands(&self, name: &str) -> bool {
+        let keys = self.store.list("/orchestrate/rollouts/");
+        let newest = keys.keys().filter_map(|key| key.strip_suffix("/record")).max();
+        newest.is_some_and(|rollout| keys.contains_key(&format!("{rollout}/{name}")))
     }
 
     /// The leader dies during the canary, and most members do while the others are updated.
@@ -143,7 +146,7 @@ impl Fleet {
         let leader = self.etcd.leader();
         self.etcd.kill_member(leader);
         self.release();
-        let opened = || self.stands("/soak/0").then_some(());
+        let opened = || self.stands("soak/0").then_some(());
         wait::until_within(LONG, "the canary is observed", opened, || self.describe());
         self.etcd.start_member(leader);
         self.hold();
@@ -232,7 +235,7 @@ impl Fleet {
         // 2: somebody else was faster; 3: there is no record yet, or the fleet is paused.
         assert!(codes.iter().all(|(_, code)| matches!(code, 0..=3)), "{codes:?}");
         self.run("rollout resume");
-        let halted = || self.stands("/halt").then_some(());
+        let halted = || self.stands("halt").then_some(());
         wait::until_within(LONG, "the rollout is halted", halted, || self.describe());
         self.run("unfreeze --role b --all");
         let reached = self.hosts.iter().filter(|host| host.begins("packages", &version) > 0).count();
@@ -243,10 +246,7 @@ impl Fleet {
 
     /// Waits until the rollout of the present version has ended.
     fn wait_for_end(&self) {
-        let rollouts = || self.store.list("/orchestrate/rollouts/");
-        let last =
-            || rollouts().into_keys().filter_map(|key| Some(key.strip_suffix("/record")?.to_owned())).max();
-        let ended = || rollouts().contains_key(&format!("{}/ended", last()?)).then_some(());
+        let ended = || self.stands("ended").then_some(());
         wait::until_within(LONG, "the rollout ends", ended, || self.describe());
     }
 
@@ -256,7 +256,7 @@ impl Fleet {
         self.trigger();
         let gone = self.wait_for_work(LIMIT)[0];
         self.hosts[gone].kill();
-        let lost = format!("/failed/{}", self.hosts[gone].name);
+        let lost = format!("failed/{}", self.hosts[gone].name);
         let is_lost = || self.stands(&lost).then_some(());
         wait::until_within(LONG, "it is lost", is_lost, || self.describe_without(gone));
         self.hosts[gone].start();
@@ -354,6 +354,7 @@ fn rollouts_keep_the_laws_while_members_processes_and_links_die() {
         fleet.links_break();
         fleet.set_policy(CANARY);
         fleet.members_die();
+        fleet.set_policy("");
         fleet.operators_meet();
     }
     fleet.wait_for_end();
@@ -373,7 +374,11 @@ fn rollouts_keep_the_laws_while_the_store_is_full_and_goes_back() {
     let laws = Laws::start(&etcd);
     let mut fleet = Fleet::new(etcd);
     fleet.set_policy("");
-    let (laws, before) = fleet.the_store_goes_back(laws);
+    let (mut laws, before) = fleet.the_store_goes_back(laws);
+    for _ in 0..rounds() {
+        fleet.set_policy("");
+        (laws, _) = fleet.the_store_goes_back(laws);
+    }
     fleet.set_policy("");
     fleet.the_store_is_full(&laws);
     fleet.wait_for_end();
