@@ -48,6 +48,8 @@ class Start:
         self.rollout = rollout
         # The version under which it was listed before.
         self.left = left
+        # True if an acceptance of the store came since: the host may have gone on in what was lost.
+        self.may_be_old = False
         # False if it needs no claim, or if somebody else ended its claims by right.
         self.is_counted = is_counted
         self.limits = []
@@ -161,6 +163,8 @@ class Checker:
         self.counts["revisions"] += 1
         verbs = [json.loads(new.value).get("verb", "") for key, (_, new) in changes.items()
                  if key.startswith("/orchestrate/events/") and new]
+        if "/orchestrate/store" in changes:
+            self.note_acceptance(before)
         self.check_freezes(revision, changes, verbs)
         self.check_records(revision, changes, verbs)
         self.check_ends_of_claims(revision, before, changes, verbs)
@@ -179,6 +183,15 @@ class Checker:
             if "/soaking/" in key and old and not new:
                 self.ended_timers[key] = revision
 
+    def note_acceptance(self, before):
+        epochs = [(self.json("/orchestrate/store", state) or {}).get("epoch", 0) for state in (before, self.state)]
+        if epochs[0] == epochs[1]:
+            return
+        self.counts["acceptances"] += 1
+        self.is_whole = {}
+        for start in self.running.values():
+            start.may_be_old = True
+
     # R2, R3 and R1.
 
     def is_taken_over(self, before, rollout, host):
@@ -187,7 +200,7 @@ class Checker:
             return False
         running = self.running.get(host)
         version = before["/current_version"].value
-        if running:
+        if running and not running.may_be_old:
             rules = self.json(f"{ROLLOUT}{running.rollout}/record") or {}
             if rules.get("version") != version:
                 return False
@@ -214,7 +227,7 @@ class Checker:
         self.check_brakes(revision, before, rollout, host, own)
         rules = self.json(f"{ROLLOUT}{rollout}/record", before)
         is_same = own in before
-        is_whole = self.is_whole.get(host)
+        is_whole = True if announced else self.is_whole.get(host)
         if rules is None:
             self.counts["starts without a record"] += 1
             policy = before.get("/orchestrate/rollout_policy")

@@ -349,6 +349,7 @@ fn rollouts_keep_the_laws_while_members_processes_and_links_die() {
     for round in 1..=rounds() {
         fleet.set_policy(if round % 2 == 0 { CANARY } else { "" });
         fleet.processes_die(round * 5);
+        fleet.set_policy("");
         fleet.runners_die();
         fleet.a_host_vanishes();
         fleet.links_break();
