@@ -366,7 +366,6 @@ fn rollouts_keep_the_laws_while_members_processes_and_links_die() {
     assert!(count(&counts, "starts") >= 30 && count(&counts, "stages opened") >= 1, "{counts}");
     assert!(count(&counts, "limits of starts that were then full") >= 5, "{counts}");
     assert!(count(&counts, "starts without claims") >= 1, "a fix reaches those that failed: {counts}");
-    println!("{counts}");
 }
 
 #[test]
@@ -385,5 +384,4 @@ fn rollouts_keep_the_laws_while_the_store_is_full_and_goes_back() {
     fleet.wait_for_end();
     let counts = laws.check(fleet.store.revision());
     assert!(count(&before, "starts") >= 8 && count(&counts, "starts") >= 16, "{before} {counts}");
-    println!("{before}\n{counts}");
 }

@@ -56,15 +56,17 @@ impl Laws {
     pub fn check(mut self, revision: i64) -> Value {
         self.wait_for(revision);
         self.recorder.kill();
-        if let Some(kept) = std::env::var_os("ORCHESTRATE_TEST_KEEP_HISTORY") {
-            let name = self.directory.path().file_name().expect("a name").to_owned();
-            std::fs::copy(self.history(), Path::new(&kept).join(name)).expect("copied");
-        }
         let mut command = Command::new("python3");
         command.arg("-B").arg(program()).arg("check").arg(self.history());
         let output = run(&mut command, "");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (out, err) = (text(&output.stdout), text(&output.stderr));
+        if let Some(directory) = std::env::var_os("ORCHESTRATE_TEST_KEEP_HISTORY") {
+            let name = self.directory.path().file_name().expect("a name");
+            let kept = Path::new(&directory).join(name);
+            std::fs::copy(self.history(), &kept).expect("copied");
+            std::fs::write(kept.with_extension("result"), &out).expect("written");
+        }
         assert!(output.status.success(), "{out}{err}");
         serde_json::from_str(out.lines().last().unwrap_or_default()).expect("counts as JSON")
     }
