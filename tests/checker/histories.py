@@ -418,6 +418,27 @@ def a_start_whose_answer_was_lost_is_taken_back(s):
     s.start("b2", 1)
 
 
+def a_host_starts_and_stays_on_its_list(s):
+    s.trigger("2")
+    s.write(s.progress("a1", "started") | s.claim("a1", 0))
+
+
+def applies(version):
+    return {"phase": "apply", "verdict": {"verdict": "running", "version": version}}
+
+
+def a_host_starts_and_does_not_say_so(s):
+    s.trigger("2")
+    s.write(s.unlisted("a1") | {"/orchestrate/reports/a1": applies("2")})
+
+
+def a_frozen_host_starts_where_there_is_no_record(s):
+    s.write({"/orchestrate/rollout_policy": {"limits": []}})
+    s.write({"/orchestrate/freezes/fleet/t": {"by": "ann"}})
+    s.write({"/current_version": "2"})
+    s.write(s.unlisted("a1") | {"/orchestrate/reports/a1": applies("2")})
+
+
 def an_update_goes_on_when_its_version_is_triggered_again(s):
     s.trigger("2")
     s.start("a1", 0)
@@ -464,6 +485,7 @@ BROKEN = {
         nobody_changes_the_numbers,
         a_start_without_a_record,
         a_start_that_was_taken_back_needs_claims_again,
+        a_host_starts_and_does_not_say_so,
     ],
     "R2": [
         frozen("fleet"),
@@ -476,6 +498,7 @@ BROKEN = {
         a_closed_stage,
         a_refused_record,
         a_frozen_host_that_is_updated_starts_a_newer_version,
+        a_frozen_host_starts_where_there_is_no_record,
     ],
     "R3": [more_failed_hosts_than_the_budget, more_hosts_off_their_version_than_budget_and_limit],
     "R4": [
@@ -504,7 +527,11 @@ BROKEN = {
         a_rollout_ends_beside_a_host_that_waits,
         a_rollout_ends_in_which_nobody_is_proven,
     ],
-    "I17": [a_host_is_listed_twice, a_host_is_listed_while_it_is_updated],
+    "I17": [
+        a_host_is_listed_twice,
+        a_host_is_listed_while_it_is_updated,
+        a_host_starts_and_stays_on_its_list,
+    ],
 }
 
 

@@ -176,6 +176,7 @@ class Checker:
                 else:
                     self.counts["ends"] += 1
                     self.running.pop(parts[4], None)
+        self.check_unsaid_starts(revision, before, changes)
         self.check_listings(revision, changes)
         self.check_claims(revision, changes)
         self.check_stages(revision, before, changes)
@@ -184,7 +185,8 @@ class Checker:
                 self.ended_timers[key] = revision
 
     def note_acceptance(self, before):
-        epochs = [(self.json("/orchestrate/store", state) or {}).get("epoch", 0) for state in (before, self.state)]
+        stores = [self.json("/orchestrate/store", state) or {} for state in (before, self.state)]
+        epochs = [store.get("epoch", 0) for store in stores]
         if epochs[0] == epochs[1]:
             return
         self.counts["acceptances"] += 1
@@ -224,6 +226,8 @@ class Checker:
             self.running[host].limits = running.limits if running else []
             return
         self.counts["starts"] += 1
+        if f"/orchestrate/announced/{host}" in self.state:
+            self.violation("I17", revision, f"{host} starts and stays on its list", own)
         self.check_brakes(revision, before, rollout, host, own)
         rules = self.json(f"{ROLLOUT}{rollout}/record", before)
         is_same = own in before
@@ -259,6 +263,25 @@ class Checker:
             self.left[rollout].add(host)
         if budget is not None and needs_claims:
             self.check_exposure(revision, rules, rollout, budget, own)
+
+    def check_unsaid_starts(self, revision, before, changes):
+        """A host that leaves its list and says that it applies a version has started."""
+        for key, (old, new) in changes.items():
+            host = key.rsplit("/", 1)[1]
+            report = changes.get(f"/orchestrate/reports/{host}", (None, None))[1]
+            if not key.startswith("/orchestrate/announced/") or new or not report:
+                continue
+            content = json.loads(report.value)
+            is_start = content.get("phase") == "apply" and content["verdict"].get("verdict") == "running"
+            said = any(k.startswith("/orchestrate/progress/") and k.endswith(f"/{host}") for k in changes)
+            if not is_start or said:
+                continue
+            self.counts["starts without progress"] += 1
+            epoch = (self.json("/orchestrate/store", before) or {}).get("epoch", 0)
+            rollout = id_of(epoch, before["/current_version"].mod)
+            self.check_brakes(revision, before, rollout, host, key)
+            if f"{ROLLOUT}{rollout}/record" in before:
+                self.violation("R1", revision, f"{host} starts and does not say so", key)
 
     def check_brakes(self, revision, before, rollout, host, own):
         roster = self.json(f"/orchestrate/hosts/{host}", before) or {}
