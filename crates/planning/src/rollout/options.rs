@@ -87,7 +87,8 @@ pub fn record_with(
             Some(value) => drop(limit.values.insert(value.clone(), max)),
             None => {
                 limit.max = max;
-                limit.values.retain(|_, size| *size < max);
+                // The others may come from a percentage.
+                limit.values.retain(|_, size| *size == 0);
             }
         }
     }
