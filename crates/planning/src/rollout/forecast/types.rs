@@ -17,7 +17,7 @@ pub struct ForecastInput<'a> {
     pub order: InstructionOrder,
     /// Its record.
     pub record: &'a RolloutRecord,
-    /// Everything that [`forecast_reads`] names.
+    /// Everything that [`forecast_reads`](super::forecast_reads) names.
     pub found: &'a KeySnapshot,
     /// How long hosts take.
     pub durations: &'a Durations,
