@@ -111,6 +111,19 @@ fn options_hold_for_one_rollout_and_its_numbers_change_while_it_goes_on() {
     assert_eq!((&record()["limits"][0]["max"], &record()["budget"]), (&Value::from(2), &Value::from(0)));
     let late = orchestrate(ops, "rollout status --wait 1ms", 1);
     assert!(late.contains("canary"), "{late}");
+    let nobody = orchestrate(ops, "rollout set --max role/nobody=1", 3);
+    assert!(nobody.contains("no host of the roster has role nobody"), "{nobody}");
+    // Another version in the place of the awaited one is not its end.
+    orchestrate(ops, "trigger_update 4 --max 0", 0);
+    let mut waiting = ops.start_command(&["rollout", "status", "--watch"], "watch.log");
+    let shown = || ops.read("watch.log").contains("4, triggered by").then_some(());
+    wait::until("version 4 is shown", shown, || ops.read("watch.log"));
+    orchestrate(ops, "trigger_update 5", 0);
+    let ended = || waiting.ended();
+    let code = wait::until("the watch ends", ended, || ops.read("watch.log"));
+    let text = ops.read("watch.log");
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("the rollout was replaced by 5"), "{text}");
 }
 
 #[test]

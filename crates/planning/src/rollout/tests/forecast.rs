@@ -3,7 +3,7 @@
 use super::*;
 use schema::keys::StatusState;
 use schema::names::{StatusType, StepName};
-use schema::records::{HostProgress, ProgressState, Report, StepDuration};
+use schema::records::{FailureKind, HostProgress, ProgressState, Report, Soak, StepDuration};
 use schema::steps::StepPhase;
 use schema::time::Span;
 use std::collections::{BTreeMap, BTreeSet};
@@ -210,6 +210,78 @@ fn a_running_rollout_goes_on_from_where_it_is() {
     let ends: BTreeMap<&str, Option<u64>> =
         forecast.hosts.iter().map(|host| (host.host.as_str(), seconds(host.ends))).collect();
     assert_eq!(ends, BTreeMap::from([("web0", None), ("web1", Some(70)), ("web2", Some(100))]));
+}
+
+/// A rollout of three hosts. The first of them by place got this far, a minute ago.
+fn first_since(state: ProgressState, policy: &str) -> Found {
+    let mut found = listed("web", 3);
+    found.policy(policy, 10).with_record();
+    let first = host(&found.by_place()[0]);
+    let progress = HostProgress::new(state, EpochSeconds(NOW.0 - 60));
+    found.put(&Key::Progress(ORDER, first.clone()), &codec::write(&progress), 66);
+    found.put(&Key::Announced(first), "v2", 66);
+    found
+}
+
+#[test]
+fn a_soak_that_has_begun_goes_on() {
+    let mut found = first_since(ProgressState::Proven, STAGED);
+    let soak = Soak { at: EpochSeconds(NOW.0 - 60), by: "web0".into(), timed: true };
+    found.put(&Key::Soak(ORDER, 0), &codec::write(&soak), 67);
+    let forecast = found.forecast(&[]);
+    assert_eq!(seconds(forecast.stages[1].opens), Some(540), "ten minutes, of which one is over");
+    assert_eq!(seconds(forecast.ends), Some(600));
+}
+
+#[test]
+fn a_host_that_is_held_after_its_proof_is_not_updated_again() {
+    let policy = "hold = \"5m\"\n[[limit]]\nby = \"role\"\nmax = 1\n";
+    let mut found = first_since(ProgressState::Proven, policy);
+    let canary = found.by_place()[0].clone();
+    found.claim(0, &canary).claimed(&canary, false);
+    let forecast = found.forecast(&[]);
+    let ends = forecast.hosts.iter().find(|planned| planned.host == host(&canary)).unwrap().ends;
+    assert_eq!(seconds(ends), Some(240), "five minutes, of which one is over");
+    assert_eq!(starts(&forecast)[1].1, 240, "the next one starts then");
+}
+
+#[test]
+fn nobody_knows_when_a_host_is_through_that_takes_longer_than_others_or_tries_again() {
+    let check = |minutes: u64, fails: bool, expected: bool| {
+        let mut found = first_since(ProgressState::Started, TWO);
+        let canary = found.by_place()[0].clone();
+        found.0.entries.remove(&Key::Announced(host(&canary)).to_string());
+        if fails {
+            found.fails(&canary, FailureKind::Attempt, 67);
+        }
+        let replaced =
+            BTreeMap::from([(StepName::new("packages").unwrap(), Duration::from_secs(60 * minutes))]);
+        let durations = Durations::of_reports(&hosts_of(&found.0), &replaced, &found.0);
+        let is_late = found.forecast_with(&[], &durations).is_late;
+        assert_eq!(is_late, expected, "{minutes} min, fails: {fails}");
+    };
+    check(5, false, false);
+    check(0, false, true);
+    check(5, true, true);
+}
+
+#[test]
+fn values_that_make_no_sense_break_no_forecast() {
+    let mut found = listed("web", 2);
+    found.policy(TWO, 10).with_record();
+    let progress = HostProgress::new(ProgressState::Started, EpochSeconds(i64::MIN));
+    found.put(&Key::Progress(ORDER, host("web0")), &codec::write(&progress), 66);
+    let step = |number: usize| StepDuration {
+        phase: StepPhase::Apply,
+        step: StepName::new(format!("s{number}")).unwrap(),
+        took: Span(Duration::from_millis(u64::MAX)),
+    };
+    let report =
+        Report { durations: (0..1100).map(step).collect(), ..Report::idle(NOW, Token::new("w").unwrap()) };
+    found.put(&Key::Report(host("web0")), &codec::write(&report), 9);
+    let durations = Durations::of_reports(&hosts_of(&found.0), &BTreeMap::new(), &found.0);
+    let forecast = found.forecast_with(&[], &durations);
+    assert!(forecast.ends.is_none() && forecast.why.is_some(), "no host is through in time: {forecast:?}");
 }
 
 #[test]

@@ -117,6 +117,10 @@ fn the_numbers_of_a_running_rollout_change_and_it_gets_no_new_limit() {
     check(&[], None, Ok([6, 2, 1]));
     check(&["3", "role/web=5"], Some(0), Ok([3, 5, 0]));
     check(&["role=4"], None, Ok([6, 4, 1]));
+    let mut held = record.clone();
+    held.limits[1].values.insert("db".parse().unwrap(), 0);
+    let changed = record_with(&held, &["role=4".parse().unwrap()], None).unwrap();
+    assert_eq!(changed.limits[1].max_of(&"db".parse().unwrap()), 0, "what is held stays so");
     check(&["role=50%"], None, Err("a number, not a percentage"));
     check(&["group=1"], None, Err("no limit by group"));
     check(&["99999"], None, Err("the largest is 99998"));
