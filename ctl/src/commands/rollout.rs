@@ -37,7 +37,7 @@ pub(crate) enum RolloutVerb {
     Resume,
     /// Print how far the rollout of the desired version is: 0 it ended, 1 it goes on, 3 it is held
     Status {
-        /// Show it again whenever it changes, until it ended
+        /// Show it again whenever it changes, until it ended or is halted
         #[arg(long, conflicts_with = "wait")]
         watch: bool,
         /// Wait until it ended, is halted or was refused, at most for this long
