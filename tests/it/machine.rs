@@ -92,6 +92,10 @@ fn a_listing_that_vanished_with_its_lease_is_written_again() {
     assert_eq!(host.begins("packages", "1"), 1);
 }
 
+/// Size of a [`SmallDisk`]: the agent keeps 20 runs of steps, each in up to five pages, and a journal.
+/// These must fit, or the disk is full though nobody filled it.
+const DISK_BYTES: usize = 1024 * 1024;
+
 /// A small file system for the state of one host; mounting it needs root.
 pub(crate) struct SmallDisk {
     path: std::path::PathBuf,
@@ -102,7 +106,7 @@ impl SmallDisk {
         let path = host.path("state");
         std::fs::create_dir(&path).expect("made");
         let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=256k,mode=700", "none"])
+            .args(["-t", "tmpfs", "-o", &format!("size={DISK_BYTES},mode=700"), "none"])
             .arg(&path)
             .status();
         mounted.is_ok_and(|s| s.success()).then_some(Self { path })
@@ -110,7 +114,7 @@ impl SmallDisk {
 
     /// Fills the file system completely; the write itself fails when the space is used up.
     pub(crate) fn fill(&self) {
-        let _ = std::fs::write(self.path.join("filler"), vec![0u8; 512 * 1024]);
+        let _ = std::fs::write(self.path.join("filler"), vec![0u8; 2 * DISK_BYTES]);
     }
 
     pub(crate) fn empty(&self) {
