@@ -7,6 +7,7 @@ use crate::request::{Deadline, Repeat};
 use crate::session::Session;
 use etcd_client::{GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use schema::keys::{Key, Prefix};
+use schema::reads::Read;
 use schema::snapshot::{Entry, KeySnapshot};
 use schema::transaction::OPERATIONS_MAX;
 use std::collections::BTreeMap;
@@ -17,6 +18,8 @@ const KEYS_PER_PAGE: i64 = 60_000;
 /// Number of entries in the first page with values. The next pages are sized by the values read so
 /// far.
 const VALUES_PER_PAGE: i64 = 10_000;
+/// Number of entries of each range that the transaction reads which also reads the keys. Most ranges are smaller.
+pub(crate) const VALUES_TOGETHER: i64 = 1_000;
 /// Intended size of a page of values, in bytes.
 const PAGE_BYTES: usize = 4 * 1024 * 1024;
 /// Largest answer that is decoded, in bytes. The library's default of 4 MiB is too small for
@@ -107,34 +110,102 @@ impl Session {
         at: Option<i64>,
         deadline: Deadline,
     ) -> Result<KeySnapshot, StoreError> {
+        self.read_together(&Read::all(keys, prefixes), at, deadline).await
+    }
+
+    /// Reads all of this at one revision: the given one, or that of the first answer. One transaction reads
+    /// the keys and the first entries of every range; larger ranges need more requests.
+    ///
+    /// # Errors
+    /// Returns the store's error; a partial result is never returned.
+    pub async fn read_together(
+        &self,
+        reads: &[Read],
+        at: Option<i64>,
+        deadline: Deadline,
+    ) -> Result<KeySnapshot, StoreError> {
         let mut snapshot = KeySnapshot { revision: at.unwrap_or(0), ..KeySnapshot::default() };
-        for chunk in keys.chunks(OPERATIONS_MAX) {
-            let at = snapshot.revision;
-            let gets: Vec<TxnOp> = chunk
-                .iter()
-                .map(|key| TxnOp::get(self.full(key), (at > 0).then(|| GetOptions::new().with_revision(at))))
-                .collect();
-            let answer = self
-                .call("read", Repeat::Freely, deadline, |mut client| {
-                    let gets = gets.clone();
-                    async move { client.txn(Txn::new().and_then(gets)).await }
-                })
-                .await?;
-            self.merge(&answer, &mut snapshot)?;
-        }
-        for prefix in prefixes {
-            let at = (snapshot.revision > 0).then_some(snapshot.revision);
-            let (pages, read) =
-                self.pages(Paging::new(self, prefix, at, VALUES_PER_PAGE, false), deadline).await?;
-            snapshot.revision = read.revision;
-            snapshot.raft_term = read.raft_term;
-            for page in &pages {
-                for kv in page.kvs() {
-                    self.insert(kv, &mut snapshot.entries);
+        let mut unread = Vec::new();
+        for chunk in reads.chunks(OPERATIONS_MAX) {
+            match self.read_chunk(chunk, &mut snapshot, deadline).await {
+                Ok(rests) => unread.extend(rests),
+                // Some ranges hold large values: each is read in parts that fit.
+                Err(StoreError::TooLarge { .. }) => {
+                    let (ranges, others): (Vec<Read>, Vec<Read>) =
+                        chunk.iter().cloned().partition(|read| matches!(read, Read::Range(_)));
+                    self.read_chunk(&others, &mut snapshot, deadline).await?;
+                    unread.extend(ranges.iter().filter_map(|read| self.rest(read, None)));
                 }
+                Err(error) => return Err(error),
             }
         }
+        for mut paging in unread {
+            paging.snapshot.revision = snapshot.revision;
+            let (pages, _) = self.pages(paging, deadline).await?;
+            pages.iter().flat_map(|page| page.kvs()).for_each(|kv| self.insert(kv, &mut snapshot.entries));
+        }
         Ok(snapshot)
+    }
+
+    /// Executes some reads in one transaction. Returns readers of what did not fit.
+    async fn read_chunk(
+        &self,
+        chunk: &[Read],
+        snapshot: &mut KeySnapshot,
+        deadline: Deadline,
+    ) -> Result<Vec<Paging>, StoreError> {
+        let gets: Vec<TxnOp> = chunk.iter().map(|read| self.operation(read, snapshot.revision)).collect();
+        let answer = self.commit_reads(&gets, deadline).await?;
+        self.note_header(answer.header(), snapshot)?;
+        let answers = answer.op_responses().into_iter().filter_map(|response| match response {
+            TxnOpResponse::Get(got) => Some(got),
+            _ => None,
+        });
+        let mut rests = Vec::new();
+        for (read, got) in chunk.iter().zip(answers) {
+            got.kvs().iter().for_each(|kv| self.insert(kv, &mut snapshot.entries));
+            rests
+                .extend(got.kvs().last().filter(|_| got.more()).and_then(|last| self.rest(read, Some(last))));
+        }
+        Ok(rests)
+    }
+
+    /// Returns a read as an operation of a transaction, at a revision; 0 is the newest.
+    fn operation(&self, read: &Read, at: i64) -> TxnOp {
+        let options = GetOptions::new().with_revision(at);
+        match read {
+            Read::Key(key) => TxnOp::get(self.full(key), Some(options)),
+            Read::Range(range) => {
+                let options = options.with_range(range_end(self.full(range).as_bytes()));
+                TxnOp::get(self.full(range), Some(options.with_limit(VALUES_TOGETHER)))
+            }
+            Read::NextAfter { range, key, count } => {
+                let options = options.with_range(range_end(self.full(range).as_bytes()));
+                TxnOp::get(key_after(self.full(key).as_bytes()), Some(options.with_limit(i64::from(*count))))
+            }
+        }
+    }
+
+    /// Returns a reader of the entries of a range after the last one that was read; `None` if the read is no range.
+    fn rest(&self, read: &Read, last: Option<&KeyValue>) -> Option<Paging> {
+        let Read::Range(range) = read else { return None };
+        let mut paging = Paging::new(self, range, None, VALUES_PER_PAGE, false);
+        if let Some(last) = last {
+            paging.begin_after(last.key());
+        }
+        Some(paging)
+    }
+
+    /// Commits a transaction that only reads.
+    async fn commit_reads(&self, gets: &[TxnOp], deadline: Deadline) -> Result<TxnResponse, StoreError> {
+        self.call("read", Repeat::Freely, deadline, |client| {
+            let gets = gets.to_vec();
+            async move {
+                let mut kv = client.kv_client().max_decoding_message_size(ANSWER_MAX_BYTES);
+                kv.txn(Txn::new().and_then(gets)).await
+            }
+        })
+        .await
     }
 
     /// Reads the keys of a range without their values, at the given revision or the newest one.
@@ -242,15 +313,7 @@ impl Session {
             .iter()
             .map(|p| TxnOp::get(self.full(p), Some(GetOptions::new().with_prefix().with_count_only())));
         let gets: Vec<TxnOp> = reads.chain(counts).chain(more).collect();
-        let answer = self
-            .call("read", Repeat::Freely, deadline, |client| {
-                let gets = gets.clone();
-                async move {
-                    let mut kv = client.kv_client().max_decoding_message_size(ANSWER_MAX_BYTES);
-                    kv.txn(Txn::new().and_then(gets)).await
-                }
-            })
-            .await?;
+        let answer = self.commit_reads(&gets, deadline).await?;
         let mut snapshot = KeySnapshot::default();
         self.note_header(answer.header(), &mut snapshot)?;
         let mut answers = answer.op_responses().into_iter().filter_map(|response| match response {
@@ -339,6 +402,11 @@ impl Paging {
         Self { end: range_end(&from), from, limit, keys_only, snapshot, done: false }
     }
 
+    /// Continues with the key after this one.
+    fn begin_after(&mut self, key: &[u8]) {
+        self.from = key_after(key);
+    }
+
     async fn next(
         &mut self,
         session: &Session,
@@ -373,8 +441,7 @@ impl Paging {
         };
         session.note_header(page.header(), &mut self.snapshot)?;
         if let Some(last) = page.kvs().last() {
-            self.from = last.key().to_vec();
-            self.from.push(0);
+            self.begin_after(last.key());
         }
         if !self.keys_only {
             let bytes: usize = page.kvs().iter().map(|kv| kv.key().len() + kv.value().len()).sum();
@@ -423,6 +490,11 @@ pub(crate) fn entry_of(kv: &KeyValue) -> Entry {
         mod_revision: kv.mod_revision(),
         lease: kv.lease(),
     }
+}
+
+/// Returns the first key after this one.
+fn key_after(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
 }
 
 /// Returns the first key after all keys with this prefix. Prefixes end in a slash here, so the last

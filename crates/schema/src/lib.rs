@@ -15,6 +15,7 @@ pub mod limit;
 pub mod names;
 pub mod order;
 pub mod plan;
+pub mod reads;
 pub mod records;
 pub mod server_version;
 pub mod snapshot;

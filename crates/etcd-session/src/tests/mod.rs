@@ -4,6 +4,7 @@
 mod feed;
 mod mirror;
 mod presence;
+mod reads;
 mod writes;
 
 use crate::{Deadline, Session};

@@ -1,0 +1,53 @@
+//! Reads of keys and ranges at one revision.
+
+use super::*;
+use crate::read::VALUES_TOGETHER;
+use schema::keys::Prefix;
+use schema::limit::{Limit, LimitBy, Place};
+use schema::names::LimitValue;
+use schema::order::InstructionOrder;
+use schema::reads::Read;
+
+fn numbered(number: usize) -> Key {
+    Key::Report(HostName::new(format!("h{number:05}")).expect("a name"))
+}
+
+async fn read(fixture: &Fixture, reads: &[Read]) -> KeySnapshot {
+    let deadline = Deadline::within(LIMIT);
+    fixture.session.read_together(reads, None, deadline).await.expect("read")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_range_is_read_whole_beside_keys_and_others() {
+    let mut fixture = Fixture::new().await;
+    let count = VALUES_TOGETHER as usize + 7;
+    for number in 0..count {
+        fixture.put(&numbered(number), "x").await;
+    }
+    let revision = fixture.put(&Key::CurrentVersion, "1").await;
+    let reads = Read::all(&[Key::CurrentVersion, Key::Store], &[Prefix::Reports, Prefix::Freezes]);
+    let found = read(&fixture, &reads).await;
+    assert_eq!((found.entries.len(), found.revision), (count + 1, revision));
+    assert_eq!(found.in_range(&Prefix::Reports).count(), count);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_keys_after_one_are_few_and_stay_within_their_range() {
+    let mut fixture = Fixture::new().await;
+    let order = InstructionOrder { epoch: 0, revision: 5 };
+    let limit = |value: &str| Limit { by: LimitBy::Role, value: LimitValue::new(value).expect("a value") };
+    let ticket = |value: &str, place| Key::Ticket(order, limit(value), Place(place), host());
+    for place in 0..6 {
+        fixture.put(&ticket("web", place), "").await;
+    }
+    fixture.put(&ticket("web1", 0), "").await;
+    let after = |place, count| {
+        [Read::NextAfter { range: Prefix::Queue(order, limit("web")), key: ticket("web", place), count }]
+    };
+    let keys = |found: KeySnapshot| found.entries.into_keys().collect::<Vec<_>>();
+    let tickets = |places: &[u32]| places.iter().map(|at| ticket("web", *at).to_string()).collect::<Vec<_>>();
+    // The keys after that of a host are those of the hosts that come before it.
+    assert_eq!(keys(read(&fixture, &after(4, 2)).await), tickets(&[3, 2]));
+    assert_eq!(keys(read(&fixture, &after(1, 9)).await), tickets(&[0]), "no other queue");
+    assert_eq!(keys(read(&fixture, &after(0, 9)).await), tickets(&[]));
+}
