@@ -186,12 +186,12 @@ impl LocalClaims {
         let Parts { session, host, .. } = &*self.parts;
         let deadline = Deadline::of_request();
         let mut found = session.read_keys(&store_reads(host), deadline).await?;
-        let (keys, ranges) = rollout_reads(host, &found);
-        let rollout = session.read_all(&keys, &ranges, Some(found.revision), deadline).await?;
+        let reads = rollout_reads(host, &found);
+        let rollout = session.read_together(&reads, Some(found.revision), deadline).await?;
         found.entries.extend(rollout.entries);
         let limits = limit_reads(host, &found);
         if !limits.is_empty() {
-            let limits = session.read_all(&[], &limits, Some(found.revision), deadline).await?;
+            let limits = session.read_together(&limits, Some(found.revision), deadline).await?;
             found.entries.extend(limits.entries);
         }
         Ok(found)

@@ -9,12 +9,14 @@ use crate::clock;
 use crate::reconcile::{Reconcile, Wake};
 use etcd_session::{Deadline, Feed, FeedEvent, FeedOptions, Session, StoreError, jitter};
 use planning::rollout::{
-    HolderTask, Holders, RECORD_RANGES, RecordTask, RolloutView, first_reads, mark, resolve, second_reads,
+    HolderTask, Holders, RECORD_RANGES, RecordTask, RolloutView, WatchedQueue, first_reads, mark, resolve,
+    second_reads,
 };
 use schema::instruction::Instruction;
-use schema::keys::Prefix;
+use schema::keys::{Key, Prefix};
 use schema::names::HostName;
-use schema::snapshot::KeySnapshot;
+use schema::reads::Read;
+use schema::snapshot::{Entry, KeySnapshot};
 use schema::transaction::Transaction;
 use schema::writes::Fence;
 use schema::writes::rollout::{begin_resolving, record_keys, write_record};
@@ -50,6 +52,9 @@ pub(crate) const HOLDERS_INTERVAL: Duration = Duration::from_secs(20);
 const DEBOUNCE: Duration = Duration::from_millis(20);
 /// Longest delay after a change that may open the stage of this host. All other hosts of the stage see it as well.
 const STAGE_JITTER: Duration = Duration::from_secs(5);
+/// Longest delay until a host writes a record that is missing. The whole fleet sees that it is missing, and
+/// mostly another one has written it by then.
+const RECORD_SPREAD: Duration = Duration::from_millis(500);
 /// Delay after a read that failed.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
@@ -68,12 +73,18 @@ pub(crate) struct RolloutTask {
     read_for: Option<WantedRollout>,
     /// The revision at which it was read last.
     read_at: i64,
+    /// The queue in which the host is one of the first, with what changed since then; `None` if each change is news.
+    queue: Option<WatchedQueue>,
+    /// What was read then, with the record of the rollout if it was written since.
+    found: KeySnapshot,
+    /// What was read of limits then.
+    limit_reads: Vec<Read>,
     /// True if the host waited for its stage then.
     waits_for_stage: bool,
     /// When it is read again, though nothing says that it changed.
     again_at: Instant,
-    /// Since when the record of the rollout has been missing.
-    lacks_record_since: Option<Instant>,
+    /// Since when the record of the rollout has been missing, and when this host may write it.
+    lacks_record: Option<(Instant, Instant)>,
     /// When this host looks again after the holders of the claims that it waits for.
     looks_after_at: Instant,
 }
@@ -105,27 +116,35 @@ impl RolloutTask {
             number: 0,
             read_for: None,
             read_at: 0,
+            queue: None,
+            found: KeySnapshot::default(),
+            limit_reads: Vec::new(),
             waits_for_stage: false,
             again_at: Instant::now(),
-            lacks_record_since: None,
+            lacks_record: None,
             looks_after_at: Instant::now(),
         };
         (task, receiver)
     }
 
     /// Reads the rollout, all at one revision.
-    async fn read(&self, wanted: &WantedRollout) -> Result<RolloutView, StoreError> {
+    async fn read(&mut self, wanted: &WantedRollout) -> Result<RolloutView, StoreError> {
         let (deadline, order) = (Deadline::of_request(), wanted.instruction.order);
-        let (keys, ranges) = first_reads(&self.host, order);
-        let mut found = self.session.read_all(&keys, &ranges, None, deadline).await?;
-        let more = second_reads(&self.host, order, &found);
-        if !more.is_empty() {
-            let KeySnapshot { entries, .. } =
-                self.session.read_all(&[], &more, Some(found.revision), deadline).await?;
-            found.entries.extend(entries);
-        }
         let of = (order, &wanted.instruction.version);
-        Ok(RolloutView::new(&self.host, of, &found, clock::now()))
+        let mut reads = first_reads(&self.host, order);
+        // Mostly the same limits count the host as before, so that one request is enough.
+        reads.extend_from_slice(&self.limit_reads);
+        let mut found = self.session.read_together(&reads, None, deadline).await?;
+        let more = second_reads(&self.host, of, &found);
+        if more != self.limit_reads {
+            let KeySnapshot { entries, .. } =
+                self.session.read_together(&more, Some(found.revision), deadline).await?;
+            found.entries.extend(entries);
+            self.limit_reads = more;
+        }
+        let view = RolloutView::new(&self.host, of, &found, clock::now());
+        self.found = found;
+        Ok(view)
     }
 
     /// Writes the record of the rollout, if this is the host that does. Returns true if it did something,
@@ -151,6 +170,21 @@ impl RolloutTask {
         Ok(true)
     }
 
+    /// True if these changes may let the host start, or say something else than who waits and who holds.
+    fn is_news(&mut self, changes: &[(String, Option<Entry>)]) -> bool {
+        let Some(queue) = &mut self.queue else { return true };
+        // Each change counts, whatever the others say.
+        changes.iter().fold(false, |news, (key, entry)| queue.take(key, entry.is_some()) || news)
+    }
+
+    /// Takes over from a new record which limits count this host, so that one request reads them as well.
+    fn expect_limits(&mut self, instruction: &Instruction, changes: &[(String, Option<Entry>)]) {
+        let record = Key::RolloutRecord(instruction.order).to_string();
+        let Some((_, Some(entry))) = changes.iter().find(|(key, _)| *key == record) else { return };
+        self.found.entries.insert(record, entry.clone());
+        self.limit_reads = second_reads(&self.host, (instruction.order, &instruction.version), &self.found);
+    }
+
     /// Follows exactly these ranges, from a revision on.
     fn follow(&mut self, ranges: &[Prefix], revision: i64) {
         self.feeds.retain(|(range, ..)| ranges.contains(range));
@@ -169,8 +203,12 @@ impl RolloutTask {
     /// Reads the rollout and hands it out. Returns when to read it again.
     async fn look(&mut self, wanted: &WantedRollout) -> Result<Duration, StoreError> {
         let mut view = self.read(wanted).await?;
-        let since = *self.lacks_record_since.get_or_insert_with(Instant::now);
-        if self.write_record(wanted, view.record_task(since.elapsed())).await? {
+        let now = Instant::now();
+        let (since, writes_at) =
+            *self.lacks_record.get_or_insert_with(|| (now, now + RECORD_SPREAD.mul_f64(jitter())));
+        let task = view.record_task(since.elapsed());
+        let task = if now < writes_at { RecordTask::None } else { task };
+        if self.write_record(wanted, task).await? {
             view = self.read(wanted).await?;
         }
         if let Some(fence) = wanted.fence {
@@ -183,11 +221,14 @@ impl RolloutTask {
                 Err(error) => tracing::warn!(%error, "the rollout could not be halted"),
             }
         }
-        self.lacks_record_since = Some(since).filter(|_| view.lacks_record());
+        self.lacks_record = Some((since, writes_at)).filter(|_| view.lacks_record());
         self.read_at = view.revision;
         self.waits_for_stage = view.waits_for_stage();
         let interval = if view.is_far_back() { QUEUE_READ_INTERVAL } else { READ_INTERVAL };
-        let holders = view.holders().filter(|_| self.looks_after_at <= Instant::now());
+        // Before it has a ticket, a host does not know who comes first.
+        let holders = view.holders().filter(|_| view.is_queued());
+        let looks_after = holders.is_some();
+        let holders = holders.filter(|_| self.looks_after_at <= Instant::now());
         if let (Some(holders), Some(fence)) = (holders, wanted.fence) {
             self.looks_after_at = Instant::now() + HOLDERS_INTERVAL;
             match look_after(&self.session, &self.host, &holders, fence).await {
@@ -200,13 +241,16 @@ impl RolloutTask {
                 Err(error) => tracing::warn!(%error, "the holders of claims could not be looked after"),
             }
         }
+        self.queue = WatchedQueue::of(&view);
         self.follow(&view.ranges(), view.revision);
-        let looks_after = view.holders().is_some();
         let is_of_history = self.session.marks().history == wanted.history;
         if is_of_history && view.revision >= wanted.since {
             self.sender.send_replace(Some(Arc::new((wanted.history, view))));
         }
         let interval = interval.mul_f64(0.5 + jitter());
+        if self.lacks_record.is_some() && now < writes_at {
+            return Ok(writes_at - now);
+        }
         // The first host that waits looks after the others.
         Ok(if looks_after { interval.min(HOLDERS_INTERVAL) } else { interval })
     }
@@ -293,7 +337,8 @@ impl Reconcile for RolloutTask {
     }
 
     fn debounce(&self, _event: &RolloutEvent) -> Duration {
-        DEBOUNCE
+        // One of the first in a queue handles each change at once, because few lead to a read.
+        if self.queue.is_some() { Duration::ZERO } else { DEBOUNCE }
     }
 
     async fn pass(&mut self, wake: Wake<RolloutEvent>) -> Option<Instant> {
@@ -301,7 +346,10 @@ impl Reconcile for RolloutTask {
         let Some(wanted) = wanted else {
             self.feeds.clear();
             self.read_for = None;
-            self.lacks_record_since = None;
+            self.lacks_record = None;
+            self.queue = None;
+            self.found = KeySnapshot::default();
+            self.limit_reads.clear();
             self.sender.send_if_modified(|known| known.take().is_some());
             return None;
         };
@@ -315,10 +363,12 @@ impl Reconcile for RolloutTask {
                 let is_followed = self.feeds.iter().any(|(_, of, _)| *of == number);
                 is_followed
                     && match event {
-                        FeedEvent::Apply(revision, _) | FeedEvent::InitDone(revision) => {
-                            revision > self.read_at
+                        FeedEvent::Apply(revision, changes) if revision > self.read_at => {
+                            self.expect_limits(&wanted.instruction, &changes);
+                            self.is_news(&changes)
                         }
-                        FeedEvent::Connected(_) | FeedEvent::InitApply(_) => false,
+                        FeedEvent::InitDone(revision) => revision > self.read_at,
+                        FeedEvent::Apply(..) | FeedEvent::Connected(_) | FeedEvent::InitApply(_) => false,
                     }
             }
             Wake::Event(RolloutEvent::WantedChanged) => false,

@@ -5,7 +5,7 @@ use crate::clock;
 use crate::reconcile::{Reconcile, Wake};
 use crate::rollout::{halt, look_after};
 use etcd_session::{Deadline, Session, StoreError, jitter};
-use planning::host::EndSearch;
+use planning::host::{EndSearch, Looker};
 use planning::rollout::{ClosingTask, EndTask, closing_reads, closing_task, end_reads, end_task, unchanged};
 use schema::names::HostName;
 use schema::order::InstructionOrder;
@@ -168,11 +168,16 @@ impl Reconcile for RolloutEndTask {
         if wanted == self.known && Instant::now() < self.again_at {
             return wanted.map(|_| self.again_at);
         }
+        let is_new = wanted != self.known;
         self.known.clone_from(&wanted);
         let Some(wanted) = wanted else {
             self.sender.send_if_modified(|ended| ended.take().is_some());
             return None;
         };
+        if is_new && wanted.search.looker == Looker::Seen && !self.holds {
+            self.again_at = Instant::now() + ASK_INTERVAL.mul_f64(0.5 + jitter());
+            return Some(self.again_at);
+        }
         let delay = match self.look(&wanted).await {
             Ok(delay) => delay,
             Err(error) => {

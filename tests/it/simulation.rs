@@ -19,11 +19,12 @@ const BROKEN_ONCE: &[(u64, &str)] = &[
 
 /// Seeds that show the planted bugs which few fleets show.
 const SHOWN_BY: &[(&str, u64)] = &[
-    ("the start does not compare the failures", 833),
-    ("a host that is lost is not counted as failed", 898),
+    ("the start does not compare the failures", 1692),
+    ("the start does not compare the halt", 221),
+    ("a host that is lost is not counted as failed", 923),
     ("a host that is back stays marked as vanished", 143),
     ("a lost host that is back takes no claims", 7432),
-    ("a name is claimed over another claim", 2835),
+    ("a name is claimed over another claim", 3674),
     ("a version whose proof is lost stays listed", 173),
 ];
 

@@ -317,9 +317,9 @@ impl Reconciler {
                 context.record_failed(&error);
                 return true;
             }
-            Err(ExecuteError::HeldBack(obstacle, at)) => {
+            Err(ExecuteError::HeldBack(obstacle, revision)) => {
                 tracing::info!(%obstacle, "the host does not start");
-                context.brakes.refuse(&context.state, obstacle, at);
+                context.brakes.refuse(&context.state, obstacle, revision, clock::boot_millis());
                 self.observe_rollout(context);
                 return true;
             }

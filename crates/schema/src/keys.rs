@@ -207,7 +207,7 @@ impl fmt::Display for Key {
             Self::RolloutRecord(order) => Prefix::RecordOf(*order).fmt(f),
             Self::Resolving(order) => write!(f, "{}resolving", Prefix::Rollout(*order)),
             Self::Failed(order, host) => write!(f, "{}{host}", Prefix::FailedOf(*order)),
-            Self::Halt(order) => write!(f, "{}halt", Prefix::Rollout(*order)),
+            Self::Halt(order) => write!(f, "{}", Prefix::HaltOf(*order)),
             Self::Closing(order) => write!(f, "{}closing", Prefix::Rollout(*order)),
             Self::Ended(order) => write!(f, "{}ended", Prefix::Rollout(*order)),
             Self::StageOpened(order, stage) => write!(f, "{}{stage}", Prefix::OpenedOf(*order)),
@@ -534,6 +534,8 @@ pub enum Prefix {
     Rollout(InstructionOrder),
     /// The record of one rollout.
     RecordOf(InstructionOrder),
+    /// The mark that one rollout is halted.
+    HaltOf(InstructionOrder),
     /// The stages of one rollout that are open.
     OpenedOf(InstructionOrder),
     /// The hosts that failed in one rollout.
@@ -629,6 +631,7 @@ impl fmt::Display for Prefix {
             Self::Rollouts => f.write_str(ROLLOUTS),
             Self::Rollout(order) => write!(f, "{ROLLOUTS}{order}/"),
             Self::RecordOf(order) => write!(f, "{ROLLOUTS}{order}/{RECORD}"),
+            Self::HaltOf(order) => write!(f, "{ROLLOUTS}{order}/halt"),
             Self::OpenedOf(order) => write!(f, "{ROLLOUTS}{order}/{OPENED}"),
             Self::FailedOf(order) => write!(f, "{ROLLOUTS}{order}/{FAILED}"),
             Self::Progress => f.write_str(PROGRESS),

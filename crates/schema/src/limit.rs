@@ -9,6 +9,10 @@ use std::fmt;
 /// One more than the highest number of a claim. It bounds every limit too.
 pub const CLAIM_NUMBERS: u32 = 99_999;
 
+/// How many hosts of a queue watch the claims; the others watch the ticket so many places before theirs. So
+/// a release wakes few hosts, and not the fleet.
+pub const HEADS: u32 = 3;
+
 /// The hosts that a limit counts together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LimitBy {
@@ -129,16 +133,17 @@ impl fmt::Display for Limit {
 pub struct Place(pub u32);
 
 impl fmt::Display for Place {
-    /// Writes the place as in a key, so that keys sort by it.
+    /// Writes the place as in a key, counted from the end: the keys after that of a host are those that come
+    /// before it in the queue, and the store reads a few of them without a look at the others.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:08x}", self.0)
+        write!(f, "{:08x}", u32::MAX - self.0)
     }
 }
 
 impl Place {
     /// Reads a place as [`fmt::Display`] writes it.
     pub(crate) fn read(text: &str) -> Option<Self> {
-        let place = u32::from_str_radix(text, 16).ok().map(Self)?;
+        let place = u32::from_str_radix(text, 16).ok().map(|from_end| Self(u32::MAX - from_end))?;
         (place.to_string() == text).then_some(place)
     }
 }

@@ -230,10 +230,20 @@ impl Going<'_> {
             }
             match content.refused(&expected, &committed.found) {
                 Outcome::Frozen(by) => {
-                    host.brakes.refuse(state, Obstacle::Frozen(by), committed.found.revision);
+                    host.brakes.refuse(
+                        state,
+                        Obstacle::Frozen(by),
+                        committed.found.revision,
+                        self.setting.now.boot,
+                    );
                 }
                 Outcome::HeldBack => {
-                    host.brakes.refuse(state, Obstacle::NotRead, committed.found.revision);
+                    host.brakes.refuse(
+                        state,
+                        Obstacle::NotRead,
+                        committed.found.revision,
+                        self.setting.now.boot,
+                    );
                 }
                 Outcome::Repeat(found) => {
                     expected = found;

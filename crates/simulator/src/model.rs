@@ -278,10 +278,9 @@ impl Model {
         host.seen = Some(seen);
         let (Some(instruction), Some(_)) = (instruction, host.brakes.wanted_since()) else { return };
         let (name, order) = (&host.machine.host, instruction.order);
-        let (keys, mut ranges) = first_reads(name, order);
-        let found = self.store.read_all(&keys, &ranges);
-        ranges.extend(second_reads(name, order, &found));
-        let found = self.store.read_all(&keys, &ranges);
+        let mut found = self.store.read_together(&first_reads(name, order));
+        let more = second_reads(name, (order, &instruction.version), &found);
+        found.entries.extend(self.store.read_together(&more).entries);
         let view = RolloutView::new(name, (order, &instruction.version), &found, setting.now);
         host.brakes.take(view);
     }

@@ -46,10 +46,10 @@ impl Agent {
     /// Returns the delays until the rollout is read again.
     pub(crate) fn rollout_delays(&self) -> Range<u64> {
         match self.brakes.known() {
-            Brakes::Known(view) if view.holders().is_some() => HOLDERS_MILLIS,
+            Brakes::Known(view) if view.is_queued() && view.holders().is_some() => HOLDERS_MILLIS,
             Brakes::Known(view) if view.is_far_back() => QUEUE_READ_MILLIS,
             Brakes::Known(_) => READ_MILLIS,
-            Brakes::Unasked | Brakes::Refused(_) => NEWS_MILLIS,
+            Brakes::Unasked | Brakes::Refused(..) => NEWS_MILLIS,
         }
     }
 

@@ -46,7 +46,7 @@ impl Agent {
         }
         let Some(instruction) = self.instruction() else { return self.rollout_due(world) };
         self.rollout_task = RolloutTask::Reads;
-        let call = Call::Rollout(self.state.host.clone(), instruction.order);
+        let call = Call::Rollout(self.state.host.clone(), instruction.clone());
         self.ask_about_rollout(world, call);
     }
 
@@ -89,7 +89,7 @@ impl Agent {
                 let since = *self.lacks_record_since.get_or_insert(world.now);
                 self.lacks_record_since = Some(since).filter(|_| view.lacks_record());
                 let task = view.record_task(Duration::from_millis(world.now - since));
-                let holders = view.holders();
+                let holders = view.holders().filter(|_| view.is_queued());
                 let by = (self.state.host.to_string(), world.wall());
                 let halt = view.halts(&instruction.version, by).into_iter().next();
                 let (ranges, revision) = (view.ranges(), view.revision);

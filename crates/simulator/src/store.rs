@@ -5,10 +5,11 @@ use etcd_client::proto::{
     PbRangeRequest, PbTargetUnion, PbTxnOpRequest, PbTxnRequest, PbTxnRequestOp,
 };
 use schema::keys::{Key, Prefix};
+use schema::reads::Read;
 use schema::snapshot::{Entry, KeySnapshot};
 use schema::transaction::{Compare, Operation, Transaction};
 use solo_etcd::core::{Command, CommandResult, Refusal, Store as Core};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A change of one key at one revision.
 #[derive(Debug, Clone)]
@@ -117,20 +118,43 @@ impl Store {
 
     /// Reads keys and ranges at the current revision.
     pub(crate) fn read_all(&self, keys: &[Key], ranges: &[Prefix]) -> KeySnapshot {
-        let mut found = self.read(keys);
-        ranges.iter().for_each(|range| found.entries.extend(self.list(range).entries));
+        self.read_together(&Read::all(keys, ranges))
+    }
+
+    /// Reads all of this at the current revision.
+    pub(crate) fn read_together(&self, reads: &[Read]) -> KeySnapshot {
+        let mut found = self.read(&[]);
+        for read in reads {
+            found.entries.extend(match read {
+                Read::Key(key) => self.read(std::slice::from_ref(key)).entries,
+                Read::Range(range) => self.list(range).entries,
+                Read::NextAfter { range, key, count } => self.next_after(range, key, *count),
+            });
+        }
         found
+    }
+
+    fn next_after(&self, prefix: &Prefix, key: &Key, count: u32) -> BTreeMap<String, Entry> {
+        let request = PbRangeRequest {
+            key: format!("{key}\0").into(),
+            range_end: range(prefix).1,
+            limit: i64::from(count),
+            ..PbRangeRequest::default()
+        };
+        self.entries_of(&request)
+    }
+
+    fn entries_of(&self, request: &PbRangeRequest) -> BTreeMap<String, Entry> {
+        let found = self.core.range(request).map(|answer| answer.kvs).unwrap_or_default();
+        let entry = |kv: PbKeyValue| (String::from_utf8_lossy(&kv.key).into_owned(), self.entry_of(kv));
+        found.into_iter().map(entry).collect()
     }
 
     /// Reads all keys of a range.
     pub(crate) fn list(&self, prefix: &Prefix) -> KeySnapshot {
         let (key, range_end) = range(prefix);
         let request = PbRangeRequest { key, range_end, ..PbRangeRequest::default() };
-        let found = self.core.range(&request).map(|answer| answer.kvs).unwrap_or_default();
-        let entries = found
-            .into_iter()
-            .map(|kv| (String::from_utf8_lossy(&kv.key).into_owned(), self.entry_of(kv)))
-            .collect();
+        let entries = self.entries_of(&request);
         KeySnapshot { revision: self.revision(), raft_term: self.raft_term(), entries }
     }
 

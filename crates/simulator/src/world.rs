@@ -12,9 +12,9 @@ use crate::store::{Change, Committed, Store};
 use crate::violation::Violation;
 use crate::watching::Watching;
 use planning::rollout::{Holders, first_reads, second_reads};
+use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Token};
-use schema::order::InstructionOrder;
 use schema::snapshot::KeySnapshot;
 use schema::time::{BootMillis, EpochSeconds, Now};
 use schema::transaction::Transaction;
@@ -45,7 +45,7 @@ pub(crate) enum Call {
     /// Keys and ranges.
     ReadAll(Vec<Key>, Vec<Prefix>),
     /// What a host reads about its rollout.
-    Rollout(HostName, InstructionOrder),
+    Rollout(HostName, Instruction),
     /// What a host reads about the hosts that keep it waiting.
     Holders(Holders),
     Grant(i64),
@@ -288,11 +288,11 @@ impl World {
         Ok(match call {
             Call::Read(keys) => Answer::Read(self.store.read(&keys)),
             Call::ReadAll(keys, ranges) => Answer::Read(self.store.read_all(&keys, &ranges)),
-            Call::Rollout(host, order) => {
-                let (keys, mut ranges) = first_reads(&host, order);
-                let found = self.store.read_all(&keys, &ranges);
-                ranges.extend(second_reads(&host, order, &found));
-                Answer::Read(self.store.read_all(&keys, &ranges))
+            Call::Rollout(host, Instruction { order, version }) => {
+                let mut found = self.store.read_together(&first_reads(&host, order));
+                let more = second_reads(&host, (order, &version), &found);
+                found.entries.extend(self.store.read_together(&more).entries);
+                Answer::Read(found)
             }
             Call::Holders(holders) => {
                 let (mut keys, ranges) = holders.first_reads();

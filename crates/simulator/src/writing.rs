@@ -122,13 +122,23 @@ impl Agent {
             }
             Outcome::Frozen(by) => {
                 world.note(|| format!("{}: {by}", self.state.host));
-                self.brakes.refuse(&self.state, Obstacle::Frozen(by), found.revision);
+                self.brakes.refuse(
+                    &self.state,
+                    Obstacle::Frozen(by),
+                    found.revision,
+                    world.clock(self.machine).boot,
+                );
                 self.rollout_due(world);
                 Ok(())
             }
             Outcome::HeldBack => {
                 world.note(|| format!("{}: held back by its rollout", self.state.host));
-                self.brakes.refuse(&self.state, Obstacle::NotRead, found.revision);
+                self.brakes.refuse(
+                    &self.state,
+                    Obstacle::NotRead,
+                    found.revision,
+                    world.clock(self.machine).boot,
+                );
                 self.rollout_due(world);
                 Ok(())
             }

@@ -9,7 +9,6 @@ use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::limit::Limit;
 use schema::names::HostName;
-use schema::order::InstructionOrder;
 use schema::plan::Phase;
 use schema::records::Report;
 use schema::snapshot::KeySnapshot;
@@ -60,9 +59,9 @@ impl HostRollout {
         let Some(instruction) = Instruction::find(snapshot).filter(|_| waits) else {
             return Ok(Self { claims, ..Self::default() });
         };
-        let (order, now) = (instruction.order, Now { boot: BootMillis(0), wall: now() });
-        let found = read_rollout(host, order, snapshot.revision, store).await?;
-        let view = RolloutView::new(host, (order, &instruction.version), &found, now);
+        let now = Now { boot: BootMillis(0), wall: now() };
+        let found = read_rollout(host, &instruction, snapshot.revision, store).await?;
+        let view = RolloutView::new(host, (instruction.order, &instruction.version), &found, now);
         // The report does not say whether the host needs claims; one that waits does.
         let obstacle = view.permit(&held, Need::Claims, now).err();
         let holders = match &obstacle {
@@ -92,14 +91,13 @@ async fn read_holders(
 /// Reads what a host needs to know of its rollout, as of a revision.
 pub(super) async fn read_rollout(
     host: &HostName,
-    order: InstructionOrder,
+    instruction: &Instruction,
     at: i64,
     store: &Store<'_>,
 ) -> Result<KeySnapshot, StoreError> {
     let (session, deadline) = (&store.session, store.deadline);
-    let (keys, ranges) = first_reads(host, order);
-    let mut found = session.read_all(&keys, &ranges, Some(at), deadline).await?;
-    let more = second_reads(host, order, &found);
-    found.entries.extend(session.read_all(&[], &more, Some(at), deadline).await?.entries);
+    let mut found = session.read_together(&first_reads(host, instruction.order), Some(at), deadline).await?;
+    let more = second_reads(host, (instruction.order, &instruction.version), &found);
+    found.entries.extend(session.read_together(&more, Some(at), deadline).await?.entries);
     Ok(found)
 }

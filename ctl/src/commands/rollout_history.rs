@@ -151,13 +151,14 @@ pub(super) async fn queue(store: &Store<'_>, output: &mut Output) -> Result<Exit
     let tickets = [Prefix::QueuesOf(order)];
     let tickets = session.read_all(&[], &tickets, Some(found.revision), deadline).await?;
     let mut waiting: Vec<Waiting> = Vec::new();
-    // The keys of a queue are ordered by place.
-    for key in tickets.entries.keys() {
+    // The last key of a queue is that of the host that goes first.
+    for key in tickets.entries.keys().rev() {
         if let Ok(Key::Ticket(_, limit, _, host)) = Key::parse(key) {
             let turn = waiting.iter().rev().take_while(|before| before.limit == limit).count() + 1;
             waiting.push(Waiting { limit, turn, host });
         }
     }
+    waiting.sort();
     let hosts = waiting.iter().map(
         |Waiting { limit, turn, host }| json!({ "limit": limit.to_string(), "turn": turn, "host": host }),
     );

@@ -167,7 +167,7 @@ async fn read(host: &HostName, store: &Store<'_>) -> Result<(KeySnapshot, Option
     let Ok(Some(instruction)) = epoch.instruction(found.get(&Key::CurrentVersion)) else {
         return Ok((found, None));
     };
-    let rollout = read_rollout(host, instruction.order, found.revision, store).await?;
+    let rollout = read_rollout(host, &instruction, found.revision, store).await?;
     found.entries.extend(rollout.entries);
     Ok((found, Some(instruction)))
 }

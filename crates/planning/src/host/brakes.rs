@@ -6,7 +6,7 @@ use crate::host::state::HostState;
 use crate::rollout::{Need, Obstacle, Permit, RolloutView};
 use schema::instruction::Instruction;
 use schema::order::InstructionOrder;
-use schema::time::Now;
+use schema::time::{BootMillis, Now};
 use schema::writes::claims::{FoundClaims, RolloutGuard};
 
 /// What a host knows of the brakes.
@@ -14,8 +14,8 @@ use schema::writes::claims::{FoundClaims, RolloutGuard};
 pub enum Brakes<'a> {
     /// It has not asked: the start transaction finds out.
     Unasked,
-    /// A start was refused by this, and nothing was read since.
-    Refused(&'a Obstacle),
+    /// A start was refused by this, then, and nothing was read since.
+    Refused(&'a Obstacle, BootMillis),
     /// What was read since a start was refused.
     Known(&'a RolloutView),
 }
@@ -46,9 +46,13 @@ impl Brakes<'_> {
                 let (need, counts_failure) = (Need::Nothing, false);
                 Ok(Permit { need, guard, claims: None, times: None, counts_failure })
             }
-            Self::Refused(obstacle) => Err(obstacle.clone()),
+            Self::Refused(obstacle, _) => Err(obstacle.clone()),
             Self::Known(view) => match held.filter(|_| view.order == instruction.order) {
-                Some(held) => view.permit(held, need, now),
+                Some(held) => {
+                    let permit = view.permit(held, need, now)?;
+                    // Many hosts want to start at once. Those that come first go; the others order themselves.
+                    view.queues_first(need).map_or(Ok(permit), Err)
+                }
                 None => Err(Obstacle::NotRead),
             },
         }
@@ -60,6 +64,8 @@ impl Brakes<'_> {
 pub struct BrakesMemory {
     refused: Option<RefusedStart>,
     view: Option<RolloutView>,
+    /// A rollout whose end somebody looked for when it was read last.
+    looked_after: Option<InstructionOrder>,
 }
 
 /// A rollout whose end the host looks for. Whoever looks for the end also opens the stages.
@@ -67,8 +73,19 @@ pub struct BrakesMemory {
 pub struct EndSearch {
     /// The rollout.
     pub order: InstructionOrder,
-    /// True if the host waits in a rollout with stages, and saw that nobody looks.
-    pub nobody_looks: bool,
+    /// Whether another host looks, as far as this one saw.
+    pub looker: Looker,
+}
+
+/// Whether some host looks for the end of a rollout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Looker {
+    /// Not known.
+    Unknown,
+    /// Nobody looks, and a host that waits for its stage needs somebody who does.
+    Missing,
+    /// Somebody looked when the rollout was read last.
+    Seen,
 }
 
 /// A start that was refused.
@@ -77,6 +94,8 @@ struct RefusedStart {
     obstacle: Obstacle,
     /// The revision at which it was refused.
     revision: i64,
+    /// When it was refused.
+    at: BootMillis,
     /// The instruction that was to be started.
     order: Option<InstructionOrder>,
 }
@@ -84,16 +103,16 @@ struct RefusedStart {
 impl BrakesMemory {
     /// Notes that a start of this host was refused at a revision. What was read before may lack what
     /// refused it.
-    pub fn refuse(&mut self, state: &HostState, obstacle: Obstacle, revision: i64) {
+    pub fn refuse(&mut self, state: &HostState, obstacle: Obstacle, revision: i64, at: BootMillis) {
         self.view.take_if(|view| view.revision < revision);
-        self.refused = Some(RefusedStart { obstacle, revision, order: order_to_start(state) });
+        self.refused = Some(RefusedStart { obstacle, revision, at, order: order_to_start(state) });
     }
 
     /// Forgets what is known if the host has nothing to start any more, or something else.
     pub fn follow(&mut self, state: &HostState) {
         let order = order_to_start(state);
         if self.refused.as_ref().is_some_and(|refused| order.is_none() || refused.order != order) {
-            self.forget();
+            *self = Self { looked_after: self.looked_after, ..Self::default() };
         }
     }
 
@@ -104,6 +123,7 @@ impl BrakesMemory {
         if view.revision < newest {
             return false;
         }
+        self.looked_after = view.is_looked_after().then_some(view.order);
         self.view = Some(view.after(self.view.as_ref()));
         true
     }
@@ -122,8 +142,12 @@ impl BrakesMemory {
     pub fn looks_for_end(&self, state: &HostState, instruction: &Instruction) -> Option<EndSearch> {
         let view = self.view.as_ref().filter(|view| view.order == instruction.order);
         let waits = view.is_some_and(RolloutView::has_stages);
-        let nobody_looks = view.is_some_and(|view| waits && !view.is_looked_after());
-        let search = EndSearch { order: instruction.order, nobody_looks };
+        let looker = match view {
+            _ if self.looked_after == Some(instruction.order) => Looker::Seen,
+            Some(_) if waits => Looker::Missing,
+            _ => Looker::Unknown,
+        };
+        let search = EndSearch { order: instruction.order, looker };
         (waits || state.looks_for_end(instruction)).then_some(search)
     }
 
@@ -131,7 +155,7 @@ impl BrakesMemory {
     pub fn known(&self) -> Brakes<'_> {
         match (&self.view, &self.refused) {
             (Some(view), _) => Brakes::Known(view),
-            (None, Some(refused)) => Brakes::Refused(&refused.obstacle),
+            (None, Some(refused)) => Brakes::Refused(&refused.obstacle, refused.at),
             (None, None) => Brakes::Unasked,
         }
     }

@@ -212,7 +212,7 @@ fn ticket(
             same().map(|ticket| of_limit(&ticket.limit))
         }
         // Nothing is known until the rollout was read again.
-        Obstacle::NotRead if matches!(observed.brakes, Brakes::Refused(_)) => same().cloned(),
+        Obstacle::NotRead if matches!(observed.brakes, Brakes::Refused(..)) => same().cloned(),
         _ => None,
     }
 }

@@ -363,7 +363,7 @@ impl Decider<'_> {
             };
             let tries_at = match self.observed.brakes {
                 Brakes::Known(view) => view.tries_at(self.now),
-                Brakes::Unasked | Brakes::Refused(_) => None,
+                Brakes::Unasked | Brakes::Refused(..) => None,
             };
             return self.hold_before_start(hold(Phase::Start, because, tries_at));
         }

@@ -17,7 +17,7 @@ mod trust;
 mod verdict;
 mod write;
 
-pub use brakes::{Brakes, BrakesMemory, EndSearch};
+pub use brakes::{Brakes, BrakesMemory, EndSearch, Looker};
 pub use decide::{Advance, advance, decide};
 pub use input::{
     Addressable, Claim, Commands, Decision, Desired, Observed, Published, ServiceProblems, Target,

@@ -1,5 +1,6 @@
 //! What the store should contain about a host, and when a difference is worth a write.
 
+use crate::host::brakes::Brakes;
 use crate::host::input::{Claim, Desired, Observed, Published, Target};
 use crate::host::needs::holding;
 use crate::host::state::{HostState, REPORTS_IN_A_BURST, Validation, ValidationResult};
@@ -15,6 +16,9 @@ use std::time::Duration;
 
 /// Largest number of needs in a report.
 const WAITS_IN_REPORT: usize = 16;
+/// Time within which a host that was refused its start usually knows why.
+const READ_WITHIN: Duration = Duration::from_secs(2);
+/// Time in which a host writes few reports.
 const BURST_WINDOW: Duration = Duration::from_secs(60);
 
 impl HostState {
@@ -157,6 +161,13 @@ impl Truth<'_> {
             || observed.settings_untrusted.is_some();
         if stays_blocked && published.report.as_ref().is_none_or(|found| found.verdict != report.verdict) {
             return Some(Due::Now(Effect::Report));
+        }
+        // What refused the start is read within moments, and then the report says it.
+        if let Brakes::Refused(_, refused_at) = observed.brakes {
+            let due = refused_at.plus(READ_WITHIN);
+            if now.boot < due && published.report.is_some() {
+                return Some(Due::At(due));
+            }
         }
         let recent = state.report_times.iter().filter(|at| now.boot.since(**at) < BURST_WINDOW).count();
         match state.report_times.last() {

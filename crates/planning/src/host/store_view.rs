@@ -134,7 +134,7 @@ pub fn start_guard(
     let (scopes, roster_revision) = match brakes {
         // Scopes and limits must follow from the same roster entry.
         Brakes::Known(view) => (view.scopes.clone(), view.roster_revision),
-        Brakes::Unasked | Brakes::Refused(_) => {
+        Brakes::Unasked | Brakes::Refused(..) => {
             (freeze_scopes(followed, host), followed.keys.revision_of(&Key::Host(host.clone())))
         }
     };

@@ -1278,7 +1278,7 @@ fn a_frozen_host_fetches_and_validates_and_starts_when_it_may() {
     let token = Token::new("t").unwrap();
     let frozen = FrozenBy { scope: FreezeScope::Fleet, token: Some(token), freeze: None };
     world.trigger("2");
-    world.brakes.refuse(&world.state, Obstacle::Frozen(frozen), 1);
+    world.brakes.refuse(&world.state, Obstacle::Frozen(frozen), 1, world.now.boot);
     world.pass(Duration::from_secs(300));
     assert_eq!((world.runs("fetch"), world.runs("packages")), (1, 0));
     assert!(world.runs("http") > 1, "it is validated as ever");

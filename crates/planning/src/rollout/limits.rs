@@ -4,17 +4,21 @@ use super::obstacle::Obstacle;
 use schema::codec;
 use schema::digest::Digest;
 use schema::keys::{Key, Prefix};
-use schema::limit::{Limit, Place};
+use schema::limit::{HEADS, Limit, Place};
 use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
 use schema::records::LimitClaim;
 use schema::snapshot::KeySnapshot;
 use schema::time::BootMillis;
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Time after which a host that does not use its turn is passed over.
 pub(super) const PASSED_OVER_AFTER: Duration = Duration::from_secs(60);
+
+/// While more numbers of a limit than this are free, hosts do not wait for each other: each tries one of them.
+const ROOM: usize = 8;
 
 /// Returns the place of a host among those that wait for a version.
 pub fn place(host: &HostName, version: &Version) -> Place {
@@ -32,7 +36,7 @@ pub struct LimitView {
     pub keep_failed: bool,
     /// The holders of claims, by number. `None` if the claim cannot be read; it counts nevertheless.
     pub holders: BTreeMap<u32, Option<HostName>>,
-    /// The tickets before the place of this host, in order.
+    /// The tickets before the place of this host, in order: all of them, or the last [`HEADS`].
     pub ahead: Vec<(Place, HostName)>,
     /// True if the host has a ticket.
     pub is_queued: bool,
@@ -49,6 +53,28 @@ impl LimitView {
             return Vec::new();
         }
         (0..self.max).filter(|number| !self.holders.get(number).is_some_and(is_other)).collect()
+    }
+
+    /// True if so many hosts come first that hardly any change lets this one start. It is not known how many.
+    pub(super) fn is_far_back(&self) -> bool {
+        self.ahead.len() >= HEADS as usize
+    }
+
+    /// True if so many of these numbers are free that hosts do not wait for each other.
+    pub(super) fn is_roomy(free: usize) -> bool {
+        free > ROOM
+    }
+
+    /// True if the limit holds the host: too few numbers are free for those that come first and for it.
+    pub(super) fn holds(&self, host: &HostName) -> bool {
+        let free = self.free(host).len();
+        !Self::is_roomy(free) && (self.is_far_back() || free <= self.ahead.len())
+    }
+
+    /// True if others hold numbers and few are free, so that hosts wait for their turn.
+    pub(super) fn is_contended(&self, host: &HostName) -> bool {
+        let by_others = self.holders.values().any(|holder| holder.as_ref() != Some(host));
+        by_others && !Self::is_roomy(self.free(host).len())
     }
 
     /// Returns how many hosts are passed over because they do not use their turn, one after the other.
@@ -79,13 +105,15 @@ impl LimitView {
                 holders: others().flatten().cloned().collect(),
             });
         }
-        let ahead = self.ahead.len().saturating_sub(self.passed(now));
-        if self.ahead.is_empty() {
-            // Nobody waits, so nothing orders the hosts that come now: they spread over the free numbers.
+        let passed = if self.is_far_back() { 0 } else { self.passed(now) };
+        let ahead = self.ahead.len().saturating_sub(passed);
+        if self.ahead.is_empty() || Self::is_roomy(free.len()) {
+            // Nothing orders the hosts that come now: they spread over the free numbers.
             let spread = Digest::default().text(host.as_str()).number(u64::from(place.0)).finish();
             return Ok(free[(spread % free.len() as u64) as usize]);
         }
-        free.get(ahead).copied().ok_or(Obstacle::NotItsTurn { limit: self.limit.clone(), ahead })
+        let number = free.get(ahead).copied().filter(|_| !self.is_far_back());
+        number.ok_or(Obstacle::NotItsTurn { limit: self.limit.clone(), ahead })
     }
 }
 
@@ -96,7 +124,7 @@ pub(super) fn limit_view(
     now: BootMillis,
 ) -> LimitView {
     let mut holders = BTreeMap::new();
-    let mut ahead = Vec::new();
+    let mut ahead = BTreeSet::new();
     let mut is_queued = false;
     let claims = found.in_range(&Prefix::ClaimsOf(limit.clone()));
     for (key, entry) in claims.chain(found.in_range(&Prefix::Queue(order, limit.clone()))) {
@@ -106,11 +134,13 @@ pub(super) fn limit_view(
                 holders.insert(number, claim.map(|claim| claim.host));
             }
             Ok(Key::Ticket(_, _, _, host)) if host == own.1 => is_queued = true,
-            Ok(Key::Ticket(_, _, place, host)) if (place, &host) < (own.0, &own.1) => {
-                ahead.push((place, host));
+            Ok(Key::Ticket(_, _, place, host)) if (place, &own.1) < (own.0, &host) => {
+                ahead.insert((place, Reverse(host)));
             }
             _ => {}
         }
     }
+    let behind_others = ahead.len().saturating_sub(HEADS as usize);
+    let ahead = ahead.into_iter().skip(behind_others).map(|(place, Reverse(host))| (place, host)).collect();
     LimitView { limit, max, keep_failed, holders, ahead, is_queued, unchanged_since: now }
 }

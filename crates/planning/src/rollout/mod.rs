@@ -21,6 +21,7 @@ mod summary;
 #[cfg(test)]
 mod tests;
 mod view;
+mod watching;
 mod window;
 
 pub use end::{ClosingTask, EndTask, closing_reads, closing_task, end_reads, end_task, unchanged};
@@ -42,4 +43,5 @@ pub use rules::{RecordTask, Times, governs};
 pub use stages::{REST, open_stage, stage_name, stage_of};
 pub use summary::{RolloutSummary, StageState, StageSummary, summary};
 pub use view::{Need, Permit, RolloutView};
+pub use watching::WatchedQueue;
 pub use window::{NextWindow, next_window};

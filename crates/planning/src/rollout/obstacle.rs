@@ -3,7 +3,7 @@
 use super::failures;
 use super::window::NextWindow;
 use schema::frozen::FrozenBy;
-use schema::limit::Limit;
+use schema::limit::{HEADS, Limit};
 use schema::names::HostName;
 use std::fmt;
 
@@ -55,7 +55,7 @@ pub enum Obstacle {
     NotItsTurn {
         /// The limit.
         limit: Limit,
-        /// How many of them there are.
+        /// How many of them there are; more than a few are not counted.
         ahead: usize,
     },
 }
@@ -95,8 +95,18 @@ impl fmt::Display for Obstacle {
                 }
             }
             Self::NotItsTurn { limit, ahead } => {
-                let hosts = if *ahead == 1 { "host waits" } else { "hosts wait" };
-                write!(f, "{ahead} {hosts} for the limit of {limit} before it")
+                let hosts = match *ahead {
+                    0 => {
+                        return write!(
+                            f,
+                            "it takes its place among the hosts that wait for the limit of {limit}"
+                        );
+                    }
+                    1 => "1 host waits".to_owned(),
+                    ahead if ahead < HEADS as usize => format!("{ahead} hosts wait"),
+                    ahead => format!("at least {ahead} hosts wait"),
+                };
+                write!(f, "{hosts} for the limit of {limit} before it")
             }
         }
     }

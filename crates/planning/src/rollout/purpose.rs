@@ -2,7 +2,7 @@
 //! the limits of the current rollout; where it has no record, under those that the policy has now.
 
 use super::obstacle::Obstacle;
-use super::reads::{first_reads, ranges_of_limits};
+use super::reads::{first_reads, reads_of_limits};
 use super::resolve::numbers_of_policy;
 use super::rules::{Rules, Times, record_of};
 use super::view::RolloutView;
@@ -12,6 +12,7 @@ use schema::keys::{Key, Prefix};
 use schema::limit::Place;
 use schema::names::{HostName, Token};
 use schema::order::InstructionOrder;
+use schema::reads::Read;
 use schema::records::{
     HeldClaim, HostClaims, LOST_AFTER, PURPOSES_MAX, Purpose, REBOOTS_MAX, ResolvedLimit, RolloutOptions,
     SCRIPT_INSTANCE,
@@ -60,17 +61,17 @@ pub fn store_reads(host: &HostName) -> [Key; 3] {
 }
 
 /// Returns what is read then, at the same revision: the rollout, the policy and the roster.
-pub fn rollout_reads(host: &HostName, found: &KeySnapshot) -> (Vec<Key>, Vec<Prefix>) {
-    let (keys, mut ranges) = first_reads(host, order(found));
+pub fn rollout_reads(host: &HostName, found: &KeySnapshot) -> Vec<Read> {
+    let mut reads = first_reads(host, order(found));
     // Percentages count the hosts.
-    ranges.push(Prefix::Hosts);
-    (keys, ranges)
+    reads.push(Read::Range(Prefix::Hosts));
+    reads
 }
 
 /// Returns what is read at last, at the same revision: claims and queues.
-pub fn limit_reads(host: &HostName, found: &KeySnapshot) -> Vec<Prefix> {
+pub fn limit_reads(host: &HostName, found: &KeySnapshot) -> Vec<Read> {
     let order = order(found);
-    ranges_of_limits(host, order, &rules(order, found).1, found)
+    reads_of_limits(&(LAST, host.clone()), order, &rules(order, found).1, found)
 }
 
 /// Returns the order of the current instruction; that before the first one if there is none.

@@ -1,39 +1,57 @@
 //! What a host reads that wants to start.
 
-use super::rules::{Read, record_of};
+use super::limits::place;
+use super::rules::{self, record_of};
 use schema::codec;
 use schema::keys::{Key, Prefix};
-use schema::names::HostName;
+use schema::limit::{HEADS, Limit, Place};
+use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
+use schema::reads::Read;
 use schema::records::{ResolvedLimit, RosterEntry};
 use schema::snapshot::KeySnapshot;
 
 /// The first part of what a view is made from: single keys and ranges.
-pub fn first_reads(host: &HostName, order: InstructionOrder) -> (Vec<Key>, Vec<Prefix>) {
-    let keys = vec![Key::RolloutPolicy, Key::Host(host.clone()), Key::Progress(order, host.clone())];
-    (keys, vec![Prefix::Freezes, Prefix::Rollout(order)])
+pub fn first_reads(host: &HostName, order: InstructionOrder) -> Vec<Read> {
+    let keys = [Key::RolloutPolicy, Key::Host(host.clone()), Key::Progress(order, host.clone())];
+    Read::all(&keys, &[Prefix::Freezes, Prefix::Rollout(order)])
 }
 
-/// The second part: the claims and the queues of the limits that count the host. `found` is the first
-/// part.
-pub fn second_reads(host: &HostName, order: InstructionOrder, found: &KeySnapshot) -> Vec<Prefix> {
-    let record = record_of(order, found).and_then(|(record, _)| record.ok());
-    ranges_of_limits(host, order, &record.map(|record| record.limits).unwrap_or_default(), found)
-}
-
-/// Returns the claims and the queues of those limits that count the host.
-pub(super) fn ranges_of_limits(
+/// The second part: the limits that count the host. `found` is the first part, `version` the one of the
+/// instruction.
+pub fn second_reads(
     host: &HostName,
+    (order, version): (InstructionOrder, &Version),
+    found: &KeySnapshot,
+) -> Vec<Read> {
+    let record = record_of(order, found).and_then(|(record, _)| record.ok());
+    let limits = record.map(|record| record.limits).unwrap_or_default();
+    reads_of_limits(&(place(host, version), host.clone()), order, &limits, found)
+}
+
+/// Returns what is read of those limits that count the host: the claims, its own ticket, and the tickets just
+/// before it. A queue is not read whole, because every host of the fleet may wait in it.
+pub(super) fn reads_of_limits(
+    (place, host): &(Place, HostName),
     order: InstructionOrder,
     limits: &[ResolvedLimit],
     found: &KeySnapshot,
-) -> Vec<Prefix> {
+) -> Vec<Read> {
     let roster = roster_of(host, found).unwrap_or_default();
     let limits = limits.iter().filter_map(|resolved| resolved.by.of_host(&roster).ok().flatten());
-    limits.flat_map(|limit| [Prefix::ClaimsOf(limit.clone()), Prefix::Queue(order, limit)]).collect()
+    let reads = |limit: Limit| {
+        let ticket = Key::Ticket(order, limit.clone(), *place, host.clone());
+        [
+            Read::Range(Prefix::ClaimsOf(limit.clone())),
+            Read::Key(ticket.clone()),
+            // One may be the host's own, where it has another place than this.
+            Read::NextAfter { range: Prefix::Queue(order, limit), key: ticket, count: HEADS + 1 },
+        ]
+    };
+    limits.flat_map(reads).collect()
 }
 
 /// Returns the roster entry of a host; an empty one if it has none.
-pub(super) fn roster_of(host: &HostName, found: &KeySnapshot) -> Read<RosterEntry> {
+pub(super) fn roster_of(host: &HostName, found: &KeySnapshot) -> rules::Read<RosterEntry> {
     found.get(&Key::Host(host.clone())).map_or(Ok(RosterEntry::default()), |entry| codec::read(&entry.value))
 }

@@ -11,7 +11,7 @@ use super::stages::{StageView, stage_of};
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::instruction::Instruction;
-use schema::keys::{Key, Prefix};
+use schema::keys::Key;
 use schema::limit::Place;
 use schema::names::{HostName, Version};
 use schema::order::InstructionOrder;
@@ -21,10 +21,6 @@ use schema::time::{BootMillis, EpochSeconds, Now};
 use schema::transaction::Transaction;
 use schema::writes::claims::{FoundClaims, RolloutGuard};
 use std::time::Duration;
-
-/// How many hosts of a queue watch the claims; the others watch the ticket so many places before theirs.
-/// So a release wakes few hosts, and not the fleet.
-const HEADS: usize = 4;
 
 /// Time within which the host that writes the record of a rollout has written it.
 const RECORD_WITHIN: Duration = Duration::from_secs(60);
@@ -84,10 +80,10 @@ pub struct RolloutView {
     pub scopes: Vec<FreezeScope>,
     resolving: Option<Vec<u8>>,
     /// The place of the host, and its name.
-    own: (Place, HostName),
+    pub(super) own: (Place, HostName),
     frozen: Option<FrozenBy>,
     policy_revision: i64,
-    rules: Rules,
+    pub(super) rules: Rules,
     failures: Failures,
     /// Why the host can be counted by no limit and matched by no freeze.
     unusable: Option<String>,
@@ -99,7 +95,7 @@ pub struct RolloutView {
     is_outside_window: bool,
     /// True if some host looks whether the rollout has ended, and opens its stages.
     is_looked_after: bool,
-    limits: Vec<LimitView>,
+    pub(super) limits: Vec<LimitView>,
 }
 
 impl RolloutView {
@@ -193,7 +189,9 @@ impl RolloutView {
         let earlier = earlier.filter(goes_on);
         for view in &mut self.limits {
             let same = earlier.into_iter().flat_map(|earlier| &earlier.limits).find(|before| {
-                before.limit == view.limit
+                // Until now, not all that come first were known.
+                !before.is_far_back()
+                    && before.limit == view.limit
                     && before.holders == view.holders
                     && before.ahead.first() == view.ahead.first()
             });
@@ -233,7 +231,7 @@ impl RolloutView {
     }
 
     /// True if the host has nothing to do with limits yet: its stage is not open, or no window.
-    fn is_before_limits(&self) -> bool {
+    pub(super) fn is_before_limits(&self) -> bool {
         self.waits_for_stage() || self.is_outside_window && self.has_not_begun()
     }
 
@@ -254,7 +252,7 @@ impl RolloutView {
 
     /// True if the host is far back in a queue, or not in one yet, so that hardly any change lets it start.
     pub fn is_far_back(&self) -> bool {
-        self.is_before_limits() || self.limits.iter().any(|view| view.ahead.len() >= HEADS)
+        self.is_before_limits() || self.limits.iter().any(LimitView::is_far_back)
     }
 
     /// Returns what the host takes when it starts, or what keeps it from starting. `held` is what it has.
@@ -354,40 +352,14 @@ impl RolloutView {
             let next = u32::try_from(view.passed(now)).unwrap_or(u32::MAX).saturating_add(1);
             view.unchanged_since.plus(PASSED_OVER_AFTER.saturating_mul(next))
         };
-        let waits = |view: &&LimitView| !view.ahead.is_empty() && !view.free(&self.own.1).is_empty();
+        let waits = |view: &&LimitView| {
+            !view.ahead.is_empty() && !view.is_far_back() && !view.free(&self.own.1).is_empty()
+        };
         self.limits.iter().filter(waits).map(next).min()
     }
 
     /// Returns the host that reads.
     pub(super) fn host(&self) -> &HostName {
         &self.own.1
-    }
-
-    /// Returns the first limit that holds the host.
-    pub(super) fn waits_for(&self) -> Option<&LimitView> {
-        if self.is_before_limits() {
-            return None;
-        }
-        self.limits.iter().find(|view| view.free(self.host()).len() <= view.ahead.len())
-    }
-
-    /// Returns the ranges whose changes the host must know to try again: freezes, its rollout, and of the
-    /// first limit that holds the host either claims and queue, or one ticket before its own.
-    pub fn ranges(&self) -> Vec<Prefix> {
-        if self.is_before_limits() {
-            // Most of what happens in the rollout does not let the host start.
-            return vec![Prefix::Freezes, Prefix::RecordOf(self.order), Prefix::OpenedOf(self.order)];
-        }
-        let mut ranges = vec![Prefix::Freezes];
-        if self.rules != Rules::None {
-            ranges.push(Prefix::Rollout(self.order));
-        }
-        let Some(view) = self.waits_for() else { return ranges };
-        let limit = view.limit.clone();
-        match view.ahead.len().checked_sub(HEADS) {
-            Some(before) => ranges.push(Prefix::TicketAt(self.order, limit, view.ahead[before].0)),
-            None => ranges.extend([Prefix::ClaimsOf(limit.clone()), Prefix::Queue(self.order, limit)]),
-        }
-        ranges
     }
 }

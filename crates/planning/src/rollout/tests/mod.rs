@@ -3,6 +3,7 @@ mod failures;
 mod forecast;
 mod options;
 mod purpose;
+mod queue;
 mod stages;
 mod windows;
 
@@ -205,24 +206,6 @@ fn hosts_that_wait_go_by_place_and_one_that_does_not_use_its_turn_is_passed_over
     assert!(permit(&later(&found)).is_ok());
     found.claim(0, "web8");
     assert!(permit(&later(&found)).is_err());
-}
-
-#[test]
-fn a_release_wakes_the_heads_of_a_queue_and_not_the_fleet() {
-    let mut found = of_web(1);
-    found.claim(0, "web9");
-    let own = place(&host("web0"), &instruction().version);
-    let watches_claims = |found: &Found| found.view("web0").ranges().contains(&Prefix::ClaimsOf(web()));
-    for (ahead, is_head) in [(0, true), (1, true), (2, true), (3, true), (4, false), (5, false)] {
-        if ahead > 0 {
-            found.ticket(&format!("web{ahead}"), Place(own.0 - ahead));
-        }
-        assert_eq!(watches_claims(&found), is_head, "{ahead} before it");
-    }
-    let watched = Prefix::TicketAt(ORDER, web(), Place(own.0 - 4));
-    assert!(found.view("web0").ranges().contains(&watched), "the ticket four places before its own");
-    // A fleet without a policy watches freezes alone.
-    assert_eq!(Found::default().hosts("web", 1).view("web0").ranges(), [Prefix::Freezes]);
 }
 
 /// What the first host of a queue does: `held` are numbers and hosts, `live` the hosts whose agents run.
