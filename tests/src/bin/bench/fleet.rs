@@ -6,7 +6,7 @@ use crate::processes::{Agent, Etcd, Setup, bench, load, millis, orchestrate, wai
 use crate::report::Report;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 fn with_input(mut command: Command, file: &Path) -> Command {
     command.stdin(std::fs::File::open(file).expect("the list"));
@@ -193,60 +193,84 @@ pub(crate) struct Updated {
     pub(crate) seconds: f64,
 }
 
-/// Updates so many agents, whose steps take no time, under a rollout policy if one is given. Keep-alives and backstop
-/// reads continue during the update; their idle rate is subtracted.
-pub(crate) fn updated(hosts: usize, policy: Option<&str>) -> Updated {
-    let etcd = Etcd::start();
-    let setup = Setup { validates_every: Some("1h"), in_crowd: true, settings: None };
-    let agents: Vec<Agent> = (0..hosts)
-        .map(|n| {
+/// Agents whose steps take no time, and their store. All have version 1.
+pub(crate) struct Fleet {
+    pub(crate) etcd: Etcd,
+    agents: Vec<Agent>,
+}
+
+impl Fleet {
+    /// Starts so many agents. `top` returns settings of each.
+    pub(crate) fn start(hosts: usize, top: &dyn Fn(usize) -> String) -> Self {
+        let etcd = Etcd::start();
+        let start = |n: usize| {
+            let top = top(n);
+            let setup = Setup { validates_every: Some("1h"), in_crowd: true, top: &top, settings: None };
             let agent = Agent::start(&format!("u{n}"), &etcd.endpoint, &setup);
             if n % 20 == 19 {
                 let journal = agent.directory.path().join("state/journal");
                 wait(Duration::from_secs(60), || journal.exists().then_some(()));
             }
             agent
-        })
-        .collect();
-    let trigger = |version: &str| {
-        assert_eq!(once(&|| orchestrate(&etcd.endpoint, &["trigger_update", version])).code, 0)
-    };
-    trigger("1");
-    agents.iter().for_each(|a| wait(Duration::from_secs(300), || a.installed("1")));
-    // When the listing is complete, all requests that the first version caused are answered.
-    let complete = |version: &str| {
-        let names: Vec<String> = (0..hosts).map(|n| format!("u{n}")).collect();
+        };
+        let agents = (0..hosts).map(start).collect();
+        let fleet = Self { etcd, agents };
+        fleet.trigger("1");
+        fleet.agents.iter().for_each(|a| wait(Duration::from_secs(300), || a.installed("1")));
+        // When the listing is complete, all requests that the first version caused are answered.
+        wait(Duration::from_secs(60), || fleet.is_listed("1"));
+        fleet
+    }
+
+    fn trigger(&self, version: &str) {
+        assert_eq!(once(&|| orchestrate(&self.etcd.endpoint, &["trigger_update", version])).code, 0);
+    }
+
+    fn is_listed(&self, version: &str) -> Option<()> {
+        let names: Vec<String> = (0..self.agents.len()).map(|n| format!("u{n}")).collect();
         let mut words = vec!["verify_hosts", version];
         words.extend(names.iter().map(String::as_str));
-        (once(&|| orchestrate(&etcd.endpoint, &words)).code == 0).then_some(())
-    };
-    wait(Duration::from_secs(60), || complete("1"));
-    if let Some(policy) = policy {
-        let file = agents[0].directory.path().join("policy.toml");
-        std::fs::write(&file, policy).expect("written");
-        let file = file.display().to_string();
-        assert_eq!(once(&|| orchestrate(&etcd.endpoint, &["policy", "set", &file])).code, 0);
+        (once(&|| orchestrate(&self.etcd.endpoint, &words)).code == 0).then_some(())
     }
-    let (idle, pause) = (etcd.requests(), Duration::from_secs(20));
-    std::thread::sleep(pause);
-    let rate = (etcd.requests() - idle) / pause.as_secs_f64();
-    let (requests, events) = (etcd.requests(), etcd.events());
-    let begin = Instant::now();
-    trigger("2");
-    agents.iter().for_each(|a| wait(Duration::from_secs(1800), || a.installed("2")));
-    std::thread::sleep(Duration::from_millis(200));
-    let seconds = begin.elapsed().as_secs_f64();
-    let each = |sum: f64| sum / hosts as f64;
-    Updated {
-        operations: each(etcd.requests() - requests - rate * seconds),
-        events: each(etcd.events() - events),
-        seconds,
+
+    /// Updates all to version 2, under a rollout policy if one is given. Keep-alives and backstop reads continue
+    /// during the update; their idle rate is subtracted.
+    pub(crate) fn update(&mut self, policy: Option<&str>) -> Updated {
+        let etcd = &self.etcd;
+        if let Some(policy) = policy {
+            let file = self.agents[0].directory.path().join("policy.toml");
+            std::fs::write(&file, policy).expect("written");
+            let file = file.display().to_string();
+            assert_eq!(once(&|| orchestrate(&etcd.endpoint, &["policy", "set", &file])).code, 0);
+        }
+        let (idle, pause) = (etcd.requests(), Duration::from_secs(20));
+        std::thread::sleep(pause);
+        let rate = (etcd.requests() - idle) / pause.as_secs_f64();
+        let (requests, events) = (etcd.requests(), etcd.events());
+        let begin = Instant::now();
+        self.trigger("2");
+        self.agents.iter().for_each(|a| wait(Duration::from_secs(1800), || a.installed("2")));
+        std::thread::sleep(Duration::from_millis(200));
+        let seconds = begin.elapsed().as_secs_f64();
+        let each = |sum: f64| sum / self.agents.len() as f64;
+        Updated {
+            operations: each(etcd.requests() - requests - rate * seconds),
+            events: each(etcd.events() - events),
+            seconds,
+        }
+    }
+
+    /// Returns when the first step of a host was done last.
+    pub(crate) fn first_step_of(&self, host: &str) -> SystemTime {
+        let number: usize = host.trim_start_matches('u').parse().expect("a number");
+        let applied = self.agents[number].directory.path().join("applied");
+        applied.metadata().and_then(|data| data.modified()).expect("a time")
     }
 }
 
 pub(crate) fn update(report: &mut Report) {
     for hosts in [10usize, 100, 1000] {
-        let Updated { operations, seconds, .. } = updated(hosts, None);
+        let Updated { operations, seconds, .. } = Fleet::start(hosts, &|_| String::new()).update(None);
         report.row(
             &format!("store operations per host, update of {hosts}"),
             format!("{operations:.1}"),

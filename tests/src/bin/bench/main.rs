@@ -6,6 +6,7 @@
 mod bare;
 mod catalog;
 mod fleet;
+mod limits;
 mod load;
 mod measure;
 mod names;
@@ -37,7 +38,7 @@ fn main() -> ExitCode {
                 ("storm", fleet::storm),
                 ("heal", fleet::heal),
                 ("update", fleet::update),
-                ("limited", rollout::limited),
+                ("limited", limits::limited),
                 ("plan", rollout::plan),
                 ("solo", solo::solo),
                 ("names", names::names),

@@ -154,6 +154,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) validates_every: Option<&'a str>,
     /// True for one of many agents, to which no requests are sent.
     pub(crate) in_crowd: bool,
+    /// Settings before the first table.
+    pub(crate) top: &'a str,
     /// Additional settings, given the agent's directory. Without `[dns]` and `[services]` tables in
     /// them, no names are served and no service files are read.
     pub(crate) settings: Option<&'a dyn Fn(&Path) -> String>,
@@ -178,8 +180,9 @@ impl Agent {
         std::fs::write(at("machine-id"), directory.path().display().to_string()).expect("written");
         let more = setup.settings.map(|settings| settings(directory.path())).unwrap_or_default();
         let mut text = format!(
-            "host = \"{name}\"\nstate_directory = {:?}\nversion_file = {:?}\n[identity]\nmachine_id_file = {:?}\n\
+            "{}host = \"{name}\"\nstate_directory = {:?}\nversion_file = {:?}\n[identity]\nmachine_id_file = {:?}\n\
              [http]\nlisten = \"{address}\"\nsocket = {:?}\n[store]\nendpoints = [\"{endpoint}\"]\n[validation]\nevery = \"{}\"\n",
+            setup.top,
             at("state"),
             at("version"),
             at("machine-id"),

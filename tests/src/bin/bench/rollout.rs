@@ -1,6 +1,5 @@
-//! Measurements of rollouts: what a limit costs, a plan, and a simulated rollout.
+//! Measurements of a plan, and of a simulated rollout.
 
-use crate::fleet::{Updated, updated};
 use crate::measure::{in_turn, once};
 use crate::processes::{Etcd, bench, load, millis, orchestrate};
 use crate::report::Report;
@@ -9,32 +8,9 @@ use simulator::{Act, FleetFact, Script, run_script};
 use std::process::ExitCode;
 
 /// How many hosts are updated at once.
-const AT_ONCE: &str = "[[limit]]\nby = \"fleet\"\nmax = 10\n";
+pub(crate) const AT_ONCE: &str = "[[limit]]\nby = \"fleet\"\nmax = 10\n";
 const STAGED: &str = "failure_budget = 3\n[[limit]]\nby = \"fleet\"\nmax = \"1%\"\n
 [[stage]]\nname = \"canary\"\ncount = 1\nsoak = \"10m\"\n";
-
-/// Measures what a limit of 10 hosts costs beyond an update of all at once.
-pub(crate) fn limited(report: &mut Report) {
-    for hosts in [100, 1000] {
-        let free = updated(hosts, None);
-        let Updated { operations, events, seconds } = updated(hosts, Some(AT_ONCE));
-        let what = format!("update of {hosts}, 10 at a time");
-        report.row(
-            &format!("{what}: more store operations per host"),
-            format!("{operations:.1}"),
-            format!("{:.1} without a limit", free.operations),
-            operations - free.operations,
-            10.0,
-        );
-        report.row(
-            &format!("{what}: more watch events per host"),
-            format!("{events:.1}; the fleet took {seconds:.1} s"),
-            format!("{:.1} without a limit", free.events),
-            events - free.events,
-            12.0,
-        );
-    }
-}
 
 /// Measures a plan for 10,000 hosts, and the simulation of a rollout of 1,000.
 pub(crate) fn plan(report: &mut Report) {
