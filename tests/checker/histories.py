@@ -439,6 +439,24 @@ def a_frozen_host_starts_where_there_is_no_record(s):
     s.write(s.unlisted("a1") | {"/orchestrate/reports/a1": applies("2")})
 
 
+def accepted(s):
+    """The store was restored from a snapshot and accepted; a1 had started in what was lost."""
+    s.write({"/current_version": "2"})
+    freeze = {"/orchestrate/freezes/fleet/accept-1": {"by": "ann"}}
+    s.write({"/orchestrate/store": {"lineage": "l", "epoch": 1}} | freeze)
+    s.write(s.unlisted("a1") | {"/orchestrate/reports/a1": applies("2")})
+
+
+def a_host_says_after_an_acceptance_that_it_had_started(s):
+    accepted(s)
+
+
+def a_host_starts_once_more_after_an_acceptance(s):
+    accepted(s)
+    s.write({"/running_version/1/a1": "1", "/orchestrate/announced/a1": "1"}, lease=7)
+    s.write(s.unlisted("a1") | {"/orchestrate/reports/a1": applies("2")})
+
+
 def an_update_goes_on_when_its_version_is_triggered_again(s):
     s.trigger("2")
     s.start("a1", 0)
@@ -471,6 +489,7 @@ KEPT = [
     another_role_is_frozen,
     a_start_whose_answer_was_lost_is_taken_back,
     an_update_goes_on_when_its_version_is_triggered_again,
+    a_host_says_after_an_acceptance_that_it_had_started,
 ]
 
 BROKEN = {
@@ -499,6 +518,7 @@ BROKEN = {
         a_refused_record,
         a_frozen_host_that_is_updated_starts_a_newer_version,
         a_frozen_host_starts_where_there_is_no_record,
+        a_host_starts_once_more_after_an_acceptance,
     ],
     "R3": [more_failed_hosts_than_the_budget, more_hosts_off_their_version_than_budget_and_limit],
     "R4": [

@@ -72,6 +72,9 @@ class Checker:
         self.left = collections.defaultdict(set)
         self.concurrency = collections.defaultdict(int)
         self.ended_timers = {}
+        # Hosts that were listed when an acceptance of the store came, and have not announced a version since: they may
+        # have started in what was lost.
+        self.maybe_started = set()
 
     # What stands in the store.
 
@@ -191,6 +194,8 @@ class Checker:
             return
         self.counts["acceptances"] += 1
         self.is_whole = {}
+        listed = (key for key in self.state if key.startswith("/orchestrate/announced/"))
+        self.maybe_started = {key.rsplit("/", 1)[1] for key in listed}
         for start in self.running.values():
             start.may_be_old = True
 
@@ -269,12 +274,18 @@ class Checker:
         for key, (old, new) in changes.items():
             host = key.rsplit("/", 1)[1]
             report = changes.get(f"/orchestrate/reports/{host}", (None, None))[1]
+            if key.startswith("/orchestrate/announced/") and new:
+                self.maybe_started.discard(host)
             if not key.startswith("/orchestrate/announced/") or new or not report:
                 continue
             content = json.loads(report.value)
             is_start = content.get("phase") == "apply" and content["verdict"].get("verdict") == "running"
             said = any(k.startswith("/orchestrate/progress/") and k.endswith(f"/{host}") for k in changes)
             if not is_start or said:
+                continue
+            if host in self.maybe_started:
+                self.maybe_started.discard(host)
+                self.counts["starts in what was lost"] += 1
                 continue
             self.counts["starts without progress"] += 1
             epoch = (self.json("/orchestrate/store", before) or {}).get("epoch", 0)
