@@ -42,6 +42,7 @@ fn hosts_go_back_by_themselves_to_the_last_version_that_worked() {
     let names: Vec<String> = (1..=12).map(|number| format!("a{number}")).collect();
     let hosts = started(&names.iter().map(String::as_str).collect::<Vec<_>>(), &etcd);
     let ops = &hosts[0];
+    wait::until("an agent has used the store", || store.get("/orchestrate/store"), || describe(&hosts));
     set_policy(ops, "failure_budget = 2\non_halt = \"roll_back\"\n[[limit]]\nby = \"fleet\"\nmax = 6\n");
     orchestrate(ops, "trigger_update 1", 0);
     hosts.iter().for_each(|host| host.wait_for_listing(&store, "1"));
