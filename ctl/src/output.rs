@@ -92,6 +92,14 @@ impl Output {
         self.format == Format::Json
     }
 
+    /// Returns what the result says, whatever the revision of the store at which it was read.
+    fn content(&self) -> Vec<u8> {
+        let value = serde_json::from_slice(&self.bytes).ok().filter(|_| self.is_json());
+        let Some(serde_json::Value::Object(mut value)) = value else { return self.bytes.clone() };
+        value.remove("revision");
+        serde_json::Value::Object(value).to_string().into_bytes()
+    }
+
     /// Returns the result so far.
     #[cfg(test)]
     pub(crate) fn text(&self) -> &str {
@@ -119,7 +127,7 @@ impl Screen {
     /// Shows a result, unless it is the one that was shown last.
     pub(crate) fn show(&mut self, notes: &[String], result: &Output) -> Result<(), Failure> {
         const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
-        let next = (notes.to_vec(), result.bytes.clone());
+        let next = (notes.to_vec(), result.content());
         if self.shown.as_ref() == Some(&next) {
             return Ok(());
         }
@@ -246,6 +254,17 @@ mod tests {
         let mut output = Output::new(Format::Table);
         output.table(["HOST"], []);
         assert_eq!(output.text(), "");
+    }
+
+    #[test]
+    fn a_result_at_another_revision_says_the_same() {
+        let content = |hosts: u32, revision: u32| {
+            let mut output = Output::new(Format::Json);
+            output.answer(&serde_json::json!({ "hosts": hosts, "revision": revision }), |_| {});
+            output.content()
+        };
+        assert_eq!(content(1, 5), content(1, 6));
+        assert_ne!(content(1, 5), content(2, 5));
     }
 
     #[test]
