@@ -115,6 +115,11 @@ pub(super) async fn plan(options: Plan, store: &Store<'_>, output: &mut Output) 
         revision: found.revision,
     };
     print(&planned, options.all_hosts, output);
+    let assumed = planned.forecast.hosts.iter().filter(|host| failing.contains(&host.host));
+    for host in assumed.filter(|host| host.outcome != Outcome::Failed) {
+        let (word, why) = outcome(&host.outcome);
+        output::warn(&format!("host {} would not fail: {}", host.host, why.as_deref().unwrap_or(word)));
+    }
     Ok(Exit::of(planned.forecast.ends.is_some()))
 }
 
