@@ -26,6 +26,7 @@ mod rollout;
 mod rollout_history;
 mod rollout_options;
 mod rollout_status;
+mod rollout_text;
 mod running;
 mod script_start;
 mod services;

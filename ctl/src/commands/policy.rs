@@ -9,8 +9,9 @@ use clap::Subcommand;
 use planning::rollout::{REST, read_policy};
 use schema::codec;
 use schema::keys::{Key, Prefix};
+use schema::limit::LimitBy;
 use schema::records::{
-    CHARGE_FOR, LOST_AFTER, LimitRule, OnHalt, PROGRESS_DEADLINE, RolloutPolicy, StageRule,
+    CHARGE_FOR, LOST_AFTER, LimitRule, LimitSize, OnHalt, PROGRESS_DEADLINE, RolloutPolicy, StageRule,
 };
 use schema::writes::rollout::set_policy;
 use serde_json::{Value, json};
@@ -105,10 +106,21 @@ fn json_of(policy: &RolloutPolicy) -> Value {
         "lost_after": policy.lost_after.unwrap_or(LOST_AFTER),
         "progress_deadline": policy.progress_deadline.unwrap_or(PROGRESS_DEADLINE),
         "failure_budget": policy.failure_budget,
+        "reaches_at_most": reach(policy),
         "charge_for": policy.charge_for.unwrap_or(CHARGE_FOR),
         "on_halt": policy.on_halt,
         "hold": policy.hold,
     })
+}
+
+/// Returns how many hosts a version reaches at most that fails everywhere: those that are updated at the same time,
+/// and those that may fail. `None` if that depends on the fleet, or if nothing halts a rollout.
+fn reach(policy: &RolloutPolicy) -> Option<u32> {
+    let of_fleet = policy.limits.iter().find(|limit| limit.by == LimitBy::Fleet)?;
+    match (of_fleet.max, policy.failure_budget?) {
+        (LimitSize::Hosts(at_once), LimitSize::Hosts(failed)) => Some(at_once.saturating_add(failed)),
+        _ => None,
+    }
 }
 
 fn stage_row(stage: &StageRule) -> [String; 4] {
@@ -165,6 +177,16 @@ fn answer(policy: &RolloutPolicy, json: &mut Value, output: &mut Output) {
         ),
         None => "no number of failed hosts halts a rollout".to_owned(),
     });
+    if let Some(budget) = policy.failure_budget {
+        let hosts = match reach(policy) {
+            Some(hosts) => format!("{hosts} hosts"),
+            None => format!("as many hosts as are updated at the same time, and {budget} more"),
+        };
+        let when = policy.hold.map_or_else(String::new, |hold| format!(" or within {hold} after it"));
+        output::note(&format!(
+            "a version that fails everywhere, before its proof{when}, reaches at most {hosts}; one that fails later also reaches those that were proven meanwhile"
+        ));
+    }
     if let Some(hold) = policy.hold {
         output::note(&format!("a host keeps its claims until its validation has passed for {hold}"));
     }

@@ -2,13 +2,14 @@
 //! for.
 
 use super::context::{Store, host_of, now};
+use super::rollout_text::{HOSTS_NAMED, failures, heading, numbers};
 use super::watch::Answer;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output, rfc3339};
 use etcd_session::StoreError;
 use planning::rollout::{
-    Durations, ForecastInput, HostResult, Obstacle, RolloutSummary, StageState, StageSummary, forecast,
-    forecast_reads, governs, hosts_of, next_window, record_without, results, stage_name, summary,
+    Durations, ForecastInput, HostResult, Obstacle, RolloutSummary, StageState, StageSummary, failed_hosts,
+    forecast, forecast_reads, governs, hosts_of, next_window, record_without, results, stage_name, summary,
 };
 use schema::codec;
 use schema::freeze::FreezeScope;
@@ -16,8 +17,9 @@ use schema::frozen::FrozenBy;
 use schema::instruction::Instruction;
 use schema::keys::Key;
 use schema::limit::Place;
+use schema::names::HostName;
 use schema::order::InstructionOrder;
-use schema::records::{Excuse, Halt, RolloutRecord, Window};
+use schema::records::{Excuse, FailedHost, Halt, RolloutRecord, Trigger, Window};
 use schema::snapshot::KeySnapshot;
 use schema::time::format_duration;
 use schema::writes::stage;
@@ -43,7 +45,7 @@ pub(super) async fn read(store: &Store<'_>) -> Result<Rollout, Failure> {
 /// Reads the rollout of the desired version, as of a revision if one is given.
 async fn read_at(at: Option<i64>, store: &Store<'_>) -> Result<Rollout, Failure> {
     let (session, deadline) = (&store.session, store.deadline);
-    let keys = [Key::Store, Key::CurrentVersion, Key::RolloutPolicy];
+    let keys = [Key::Store, Key::CurrentVersion, Key::RolloutPolicy, Key::Trigger];
     let mut found = session.read_all(&keys, &[], at, deadline).await?;
     let instruction =
         Instruction::find(&found).ok_or_else(|| Failure::refused("the fleet has no desired version"))?;
@@ -178,9 +180,6 @@ pub(super) async fn outlook(revision: i64, store: &Store<'_>) -> Result<Option<O
     }
 }
 
-/// Number of hosts that a line names.
-const HOSTS_NAMED: usize = 10;
-
 /// Prints how far the rollout is. `followed` is the one that was shown first: an answer about another one would be
 /// taken for its end.
 pub(super) async fn status(
@@ -204,13 +203,19 @@ pub(super) async fn status(
         State::GoesOn => ("goes on", summary.why.clone().or_else(|| closed(&record.windows)), Exit::No),
     };
     let outlook = Outlook::of(&rollout, &summary);
-    let by = record.by.as_deref();
+    // Somebody may have put the version without a word about it.
+    let trigger = found.get(&Key::Trigger).filter(|entry| entry.mod_revision == instruction.order.revision);
+    let trigger = trigger.and_then(|entry| codec::read::<Trigger>(&entry.value).ok());
+    let from = trigger.and_then(|trigger| trigger.from);
+    let failed: Vec<_> = failed_hosts(instruction.order, 0, found).collect();
+    let counted = failed_hosts(instruction.order, record.counted_from, found).count();
     // Somebody has to resume a halted rollout, and a refused one never starts.
     let is_final = matches!(word, "ended" | "halted" | "refused");
     let answer = json!({
         "version": instruction.version,
         "rollout": instruction.order.to_string(),
-        "by": by,
+        "from": from,
+        "by": record.by,
         "reason": record.reason,
         "at": rfc3339(record.at),
         "good": record.good,
@@ -218,6 +223,10 @@ pub(super) async fn status(
         "state": word.replace(' ', "_"),
         "why": why,
         "stages": summary.stages,
+        "limits": record.limits,
+        "budget": record.budget,
+        "failures_counted": counted,
+        "failed": failed.iter().map(shown).collect::<Vec<_>>(),
         "waits_for": summary.waits_for,
         "to_go_seconds": outlook.to_go_seconds(),
         "host_takes_seconds": outlook.host_takes.map(|takes| takes.as_secs()),
@@ -227,9 +236,7 @@ pub(super) async fn status(
     if output.is_json() {
         return Ok(Answer { exit, is_final });
     }
-    let by = by.map(|by| format!(", triggered by {by}")).unwrap_or_default();
-    let reason = record.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    output.line(&format!("{}{by}{reason}", instruction.version));
+    output.line(&heading(record, from.as_ref(), &summary.stages));
     let row = |(number, stage): (usize, &StageSummary)| {
         let soak = record.stages.get(number).and_then(|stage| stage.rule.soak);
         let state = match (stage.state, soak) {
@@ -253,6 +260,8 @@ pub(super) async fn status(
     };
     let header = ["STAGE", "STATE", "HOSTS", "PROVEN", "RUNNING", "FAILED", "WAITING", "OFF", "EXCUSED"];
     output.table(header, summary.stages.iter().enumerate().map(row));
+    numbers(record, counted).iter().for_each(|line| output.line(line));
+    failures(&failed).iter().for_each(|line| output.line(line));
     match (why, exit) {
         (Some(why), _) => output.line(&why),
         (None, Exit::Yes) => output.line("the rollout has ended"),
@@ -266,6 +275,11 @@ pub(super) async fn status(
     }
     outlook.to_go().iter().for_each(|to_go| output.line(to_go));
     Ok(Answer { exit, is_final })
+}
+
+/// Returns a failed host for programs.
+fn shown((host, failed): &(HostName, Option<FailedHost>)) -> serde_json::Value {
+    json!({ "host": host, "failure": failed })
 }
 
 /// Writes that the rollout does not wait for a host. If a stage chose the host, another one takes its place.

@@ -56,6 +56,14 @@ fn a_version_that_fails_everywhere_reaches_few_hosts() {
     assert!(status.contains("the rollout is halted: "), "{status}");
     assert!(status.contains(" of 2 used"), "{status}");
     assert!(status.contains("apply step packages exited with code 1"), "{status}");
+    let rollout = orchestrate(ops, "rollout status", 3);
+    let says = [
+        "2, from 1, triggered by ",
+        "at most 6 of the fleet are unavailable at the same time; ",
+        " of at most 2 hosts failed",
+        " failed: apply step packages exited with code 1 (orchestrate why a",
+    ];
+    says.iter().for_each(|text| assert!(rollout.contains(text), "{text}: {rollout}"));
     let waits = hosts.iter().find(|host| !reached.contains(host.name.as_str())).expect("a host that waits");
     // After five reports within a minute a host writes one in a minute.
     let why = wait::until_within(

@@ -294,6 +294,15 @@ fn the_policy_of_the_manual_is_valid() {
     host.write("policy.toml", samples[0]);
     let shown = orchestrate(&host, &format!("policy check {}", host.path("policy.toml").display()), 0);
     assert!(shown.contains("role      25%  db=1 vip=0  yes"), "{shown}");
+    let reaches = |policy: &str, expected: &str| {
+        host.write("reach.toml", policy);
+        let shown = orchestrate(&host, &format!("policy check {}", host.path("reach.toml").display()), 0);
+        assert!(shown.contains(expected), "{policy}: {shown}");
+    };
+    let fleet = |max: &str| format!("failure_budget = 2\n[[limit]]\nby = \"fleet\"\nmax = {max}\n");
+    reaches(&fleet("6"), "everywhere, before its proof, reaches at most 8 hosts;");
+    reaches(&fleet("\"5%\""), "reaches at most as many hosts as are updated at the same time, and 2 more;");
+    reaches(&format!("hold = \"1h\"\n{}", fleet("6")), "before its proof or within 1h after it, reaches");
 }
 
 #[test]

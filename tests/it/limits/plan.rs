@@ -64,6 +64,8 @@ fn a_plan_names_the_canary_and_the_halt_that_then_happen() {
     let status = json(ops, "rollout status", 3);
     let chosen = status["stages"][0]["hosts"].as_u64();
     assert_eq!((chosen, &status["state"]), (Some(1), &Value::from("halted")), "{status}");
+    let failed = (&status["failed"][0]["host"], &status["failures_counted"]);
+    assert_eq!(failed, (&Value::from(canary.as_str()), &Value::from(1)), "{status}");
     let started: Vec<&str> =
         hosts.iter().filter(|host| host.runs("packages", "2") > 0).map(|host| host.name.as_str()).collect();
     assert_eq!(started, [canary.as_str()], "{}", describe(&hosts));
@@ -116,7 +118,7 @@ fn options_hold_for_one_rollout_and_its_numbers_change_while_it_goes_on() {
     // Another version in the place of the awaited one is not its end.
     orchestrate(ops, "trigger_update 4 --max 0", 0);
     let mut waiting = ops.start_command(&["rollout", "status", "--watch"], "watch.log");
-    let shown = || ops.read("watch.log").contains("4, triggered by").then_some(());
+    let shown = || ops.read("watch.log").contains("4, from 3, triggered by").then_some(());
     wait::until("version 4 is shown", shown, || ops.read("watch.log"));
     orchestrate(ops, "trigger_update 5", 0);
     let ended = || waiting.ended();
