@@ -73,6 +73,8 @@ const NOTES: &str = "\
 - Operations are counted at the store (etcd's own `grpc_server_handled_total`), less the rate of keep-alives
   and backstop reads just before. A thousand agents on two cores keep each other waiting, so now and then a
   request is repeated; with 100 the count is constant.
+- *Hosts of a limit* share two cores with the store: without a limit the same thousand agents reach little more than
+  100 hosts per second, so the rate of bare claims is out of reach here. A first step includes the start of its process.
 - *Names* are counted by the server's own CPU, because `dnsperf` shares the cores with it; knot and unbound serve the
   same names in the same run. What a long answer loses is held against the faster of those that send as much: unbound leaves out
   the addresses of SRV targets. What is left is not ours: of the agent's samples under one A record 88 % are in the
