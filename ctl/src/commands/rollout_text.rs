@@ -24,13 +24,13 @@ pub(super) fn heading(record: &RolloutRecord, from: Option<&Version>, stages: &[
     format!("{}{from}, triggered{by}{at}{reason}{stage}", record.version)
 }
 
-/// Returns how many hosts may be unavailable at the same time, and how many of those that may fail did; `None` if the
-/// rollout limits neither. `counted` is the number of failed hosts that count.
+/// Returns how many hosts may be unavailable at the same time, and how much of the failure budget is used; `None` if the
+/// rollout has neither limits nor a budget. `counted` is the number of failed hosts that count.
 pub(super) fn numbers(record: &RolloutRecord, counted: usize) -> Option<String> {
     let limits: Vec<String> = record.limits.iter().map(limit).collect();
     let limits = (!limits.is_empty())
         .then(|| format!("at most {} are unavailable at the same time", limits.join(", ")));
-    let budget = record.budget.map(|budget| format!("{counted} of at most {budget} hosts failed"));
+    let budget = record.budget.map(|budget| format!("failure budget: {counted} of {budget} used"));
     let parts: Vec<String> = limits.into_iter().chain(budget).collect();
     (!parts.is_empty()).then(|| parts.join("; "))
 }
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn the_numbers_are_the_limits_and_the_budget() {
         let limits = "at most 6 of the fleet, 2 of each role (web 3) are unavailable at the same time";
-        assert_eq!(numbers(&record(), 1), Some(format!("{limits}; 1 of at most 2 hosts failed")));
+        assert_eq!(numbers(&record(), 1), Some(format!("{limits}; failure budget: 1 of 2 used")));
         let without = RolloutRecord { budget: None, ..record() };
         assert_eq!(numbers(&without, 1).as_deref(), Some(limits));
         let nothing = RolloutRecord::new(Version::new("43").unwrap(), EpochSeconds(0));

@@ -59,8 +59,8 @@ fn a_version_that_fails_everywhere_reaches_few_hosts() {
     let rollout = orchestrate(ops, "rollout status", 3);
     let says = [
         "2, from 1, triggered by ",
-        "at most 6 of the fleet are unavailable at the same time; ",
-        " of at most 2 hosts failed",
+        "at most 6 of the fleet are unavailable at the same time; failure budget: ",
+        " of 2 used",
         " failed: apply step packages exited with code 1 (orchestrate why a",
     ];
     says.iter().for_each(|text| assert!(rollout.contains(text), "{text}: {rollout}"));
