@@ -32,6 +32,18 @@ async fn a_large_range_is_read_whole_beside_keys_and_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_range_that_is_too_large_for_one_answer_is_read_in_parts() {
+    let mut fixture = Fixture::new().await;
+    let (count, value) = (70, "x".repeat(1024 * 1024));
+    for number in 0..count {
+        fixture.put(&numbered(number), &value).await;
+    }
+    let revision = fixture.put(&Key::CurrentVersion, "1").await;
+    let found = read(&fixture, &Read::all(&[Key::CurrentVersion], &[Prefix::Reports])).await;
+    assert_eq!((found.entries.len(), found.revision), (count + 1, revision));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_next_keys_after_one_are_few_and_stay_within_their_range() {
     let mut fixture = Fixture::new().await;
     let order = InstructionOrder { epoch: 0, revision: 5 };

@@ -1291,6 +1291,22 @@ fn a_frozen_host_fetches_and_validates_and_starts_when_it_may() {
 }
 
 #[test]
+fn a_refused_start_is_reported_when_there_was_time_to_read_why() {
+    let mut world = settled_at("1");
+    // A host that wrote several reports waits for a minute.
+    world.pass(Duration::from_secs(120));
+    world.trigger("2");
+    world.brakes.refuse(&world.state, Obstacle::NotRead, 1, world.now.boot);
+    let is_reported = |world: &World| {
+        world.published.report.as_ref().is_some_and(|report| report.phase == schema::plan::Phase::Start)
+    };
+    world.settle();
+    assert!(!is_reported(&world), "it is read within moments");
+    world.pass(Duration::from_secs(3));
+    assert!(is_reported(&world), "it could not be read");
+}
+
+#[test]
 fn v1_v2_v1_applies_nothing_on_a_host_that_had_not_started_v2() {
     let mut world = settled_at("1");
     world.trigger("2");

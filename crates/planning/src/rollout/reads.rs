@@ -52,6 +52,6 @@ pub(super) fn reads_of_limits(
 }
 
 /// Returns the roster entry of a host; an empty one if it has none.
-pub(super) fn roster_of(host: &HostName, found: &KeySnapshot) -> rules::Read<RosterEntry> {
+pub(super) fn roster_of(host: &HostName, found: &KeySnapshot) -> rules::Decoded<RosterEntry> {
     found.get(&Key::Host(host.clone())).map_or(Ok(RosterEntry::default()), |entry| codec::read(&entry.value))
 }

@@ -59,7 +59,7 @@ impl Times {
 
 impl Rules {
     /// Returns what a record says.
-    pub(super) fn of_record(record: Read<RolloutRecord>, revision: i64) -> (Self, Vec<ResolvedLimit>) {
+    pub(super) fn of_record(record: Decoded<RolloutRecord>, revision: i64) -> (Self, Vec<ResolvedLimit>) {
         match record {
             Ok(record) => {
                 let budget = Budget::of_record(&record);
@@ -128,9 +128,12 @@ pub enum RecordTask {
     Write,
 }
 
-pub(super) type Read<T> = Result<T, codec::ValueError>;
+pub(super) type Decoded<T> = Result<T, codec::ValueError>;
 
-pub(super) fn record_of(order: InstructionOrder, found: &KeySnapshot) -> Option<(Read<RolloutRecord>, i64)> {
+pub(super) fn record_of(
+    order: InstructionOrder,
+    found: &KeySnapshot,
+) -> Option<(Decoded<RolloutRecord>, i64)> {
     let entry = found.get(&Key::RolloutRecord(order))?;
     Some((codec::read(&entry.value), entry.mod_revision))
 }
