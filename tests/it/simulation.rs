@@ -15,6 +15,7 @@ const FLEETS_MIN: u64 = 500;
 const BROKEN_ONCE: &[(u64, &str)] = &[
     (1_795_429_735_004_745, "a failed validation was not concluded before a deferred prefetch went on"),
     (1_795_459_073_000_710, "a suspect host whose prefetch failed never tried again"),
+    (1_795_528_590_000_280, "the restored store executed a request that was sent to the store before it"),
 ];
 
 /// Seeds that show the planted bugs which few fleets show.

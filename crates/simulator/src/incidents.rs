@@ -279,6 +279,7 @@ impl Fleet {
         laws.restored(store, *now);
         ends.restored(store);
         self.world.check_leases();
+        self.world.drop_late_requests();
         for machine in 0..self.world.machines.len() {
             self.cut(machine, 100);
         }

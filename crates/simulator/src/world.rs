@@ -197,6 +197,12 @@ impl World {
         Some(event)
     }
 
+    /// Discards the requests that are still on their way after their clients gave up: the connections on which they
+    /// travel end with the store's processes.
+    pub(crate) fn drop_late_requests(&mut self) {
+        self.queue.retain(|_, event| !matches!(event, Event::Arrives { answers: false, .. }));
+    }
+
     /// Returns a number that was not returned before.
     pub(crate) fn number(&mut self) -> u64 {
         self.numbers += 1;
