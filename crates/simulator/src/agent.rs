@@ -5,11 +5,12 @@
 
 use crate::claim::Claim;
 use crate::ending::Ending;
+use crate::event::{Call, Event, Sender, Task};
 use crate::laws::{Intent, check_file};
 use crate::machine::Run;
 use crate::store::Change;
 use crate::violation::Violation;
-use crate::world::{Call, Event, Sender, Task, World};
+use crate::world::World;
 use planning::host::{
     BrakesMemory, Decision, Desired, Fact, HostState, Observed, Published, RunningStep, ServiceProblems,
     StepReport, StoreWrite, Target, VersionFile, advance, reassess, store_view,

@@ -1,6 +1,6 @@
 //! The claim of a host's name, as `etcd_session::Presence` makes and keeps it.
 
-use crate::world::Sender;
+use crate::event::Sender;
 use planning::host::Claim as SeenClaim;
 use schema::records::LiveClaim;
 use schema::snapshot::KeySnapshot;

@@ -2,7 +2,8 @@
 
 use crate::agent::{Agent, Step};
 use crate::claim::{Held, Keeping, LEASE_SECONDS, Stage};
-use crate::world::{Answer, Call, Event, REQUEST_MILLIS, Sender, Task, World};
+use crate::event::{Answer, Call, Event, Sender, Task};
+use crate::world::{REQUEST_MILLIS, World};
 use schema::codec;
 use schema::keys::Key;
 use schema::records::LiveClaim;

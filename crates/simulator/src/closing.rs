@@ -2,7 +2,8 @@
 
 use crate::agent::{Agent, Step};
 use crate::ending::{EndWait, Ending};
-use crate::world::{Answer, Call, Event, Sender, Task, World};
+use crate::event::{Answer, Call, Event, Sender, Task};
+use crate::world::World;
 use planning::host::{EndSearch, Fact, Target};
 use planning::rollout::{
     ClosingTask, EndTask, HolderTask, closing_reads, closing_task, end_reads, end_task, mark,

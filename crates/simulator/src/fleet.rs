@@ -1,6 +1,7 @@
 //! A simulated fleet: it delivers events to agents and carries out the incidents of its scenario.
 
 use crate::agent::{Agent, Interrupt, Step};
+use crate::event::{Event, Task};
 use crate::laws::{Writer, check_settled};
 use crate::machine::{Machine, Truth};
 use crate::mutation::Mutation;
@@ -8,7 +9,7 @@ use crate::scenario::Scenario;
 use crate::store::Store;
 use crate::summary::Summary;
 use crate::violation::Violation;
-use crate::world::{Event, Task, World};
+use crate::world::World;
 use planning::rollout::failed_hosts;
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
@@ -163,7 +164,7 @@ impl Fleet {
             Event::Answers { sender, answer } => {
                 // An answer on a connection that broke is lost.
                 let is_lost = self.world.machines[sender.machine].link.connection != sender.connection;
-                let answer = if is_lost { crate::world::Answer::Lost } else { answer };
+                let answer = if is_lost { crate::event::Answer::Lost } else { answer };
                 self.with_agent(sender.machine, sender.process, |agent, world| match sender.task {
                     Task::Loop => agent.loop_answer(world, sender, answer),
                     Task::Claim => agent.claim_answer(world, sender, answer),

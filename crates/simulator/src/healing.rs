@@ -2,11 +2,11 @@
 //! otherwise the versions are mended, and the fleet settles at the desired one without an operator.
 
 use crate::agent::Agent;
+use crate::event::Event;
 use crate::fleet::Fleet;
 use crate::laws::Writer;
 use crate::scenario::Quality;
 use crate::violation::Violation;
-use crate::world::Event;
 use planning::rollout::resolve;
 use schema::codec;
 use schema::instruction::Instruction;

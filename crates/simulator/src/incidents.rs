@@ -1,11 +1,12 @@
 //! What people and faults do to a simulated fleet.
 
+use crate::event::Event;
 use crate::fleet::{Fleet, LOOK_MILLIS, OPERATOR_MILLIS};
 use crate::machine::{Disk, Machine, Truth};
 use crate::policies::{policy_of, stages_of};
 use crate::scenario::Incident;
 use crate::violation::Violation;
-use crate::world::{Event, World};
+use crate::world::World;
 use planning::rollout::{HostResult, RECORD_RANGES, end_reads, governs, record_without, resolve, results};
 use schema::codec;
 use schema::freeze::FreezeScope;

@@ -16,6 +16,7 @@ mod closing;
 mod digest;
 mod end_laws;
 mod ending;
+mod event;
 mod exhaustive;
 mod fleet;
 mod going;

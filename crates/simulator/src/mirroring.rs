@@ -1,8 +1,9 @@
 //! How an agent follows the keys of its host: reads at intervals and the watch in between.
 
 use crate::agent::{Agent, PendingRead, Step, watch_backoff};
+use crate::event::{Answer, Call, Event, Sender, Task};
 use crate::store::Change;
-use crate::world::{Answer, Call, Event, Sender, Task, World};
+use crate::world::World;
 use planning::host::store_view;
 use schema::followed::Scope;
 use schema::keys::Key;

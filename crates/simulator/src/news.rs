@@ -2,9 +2,10 @@
 //! drawn fleets they read them at intervals, and the seeds mean the same fleets as ever.
 
 use crate::agent::{Agent, RolloutTask, Step};
+use crate::event::Event;
 use crate::machine::Machine;
 use crate::store::Change;
-use crate::world::{Event, World};
+use crate::world::World;
 use planning::host::Brakes;
 use schema::keys::Prefix;
 use std::collections::BTreeSet;

@@ -2,7 +2,8 @@
 //! record of the rollout if nobody else does.
 
 use crate::agent::{Agent, RolloutTask, Step};
-use crate::world::{Answer, Call, Event, Sender, Task, World};
+use crate::event::{Answer, Call, Event, Sender, Task};
+use crate::world::World;
 use planning::host::Target;
 use planning::rollout::{HolderTask, RECORD_RANGES, RecordTask, RolloutView, mark, resolve};
 use schema::instruction::Instruction;

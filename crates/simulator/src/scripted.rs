@@ -1,5 +1,6 @@
 //! Runs the fleet of a script.
 
+use crate::event::Event;
 use crate::fleet::{Fleet, LOOK_MILLIS, OPERATOR_MILLIS};
 use crate::history::{History, Notes};
 use crate::laws::{Writer, check_settled};
@@ -9,7 +10,7 @@ use crate::scenario::{MachineFlaw, Scenario};
 use crate::script::{Act, Script};
 use crate::store::Store;
 use crate::violation::{Violation, broken};
-use crate::world::{Event, World};
+use crate::world::World;
 use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Version};

@@ -2,8 +2,9 @@
 //! answer, and repeats what was not applied.
 
 use crate::agent::{Agent, Pending, PendingWrite, Step, write_backoff};
+use crate::event::{Answer, Call, Sender, Task};
 use crate::laws::Intent;
-use crate::world::{Answer, Call, REQUEST_MILLIS, Sender, Task, World};
+use crate::world::{REQUEST_MILLIS, World};
 use planning::host::{Decision, Fact, KnownStore, StoreWrite, store_view};
 use planning::rollout::Obstacle;
 use schema::keys::Key;
