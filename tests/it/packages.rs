@@ -17,7 +17,8 @@ fn packages() -> PathBuf {
     let target =
         binary("orchestrate").parent().and_then(Path::parent).expect("a target directory").to_owned();
     let mut command = Command::new(repository.join("packaging/scripts/deb"));
-    let output = run(command.args(["--profile", "dev"]).env("CARGO_TARGET_DIR", &target), "");
+    command.args(["--profile", "dev"]).env("CARGO_TARGET_DIR", &target).env("ORCHESTRATE_IS_BUILT", "1");
+    let output = run(&mut command, "");
     let result =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     // The script also runs lintian.
