@@ -16,6 +16,7 @@ use schema::names::{HostName, Version};
 use schema::snapshot::KeySnapshot;
 use schema::writes::host_config::UpgradeChange;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -113,13 +114,32 @@ async fn status(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure>
     answer["version"] = json!(view.desired());
     answer["revision"] = json!(found.revision);
     output.answer(&answer, |o| o.line(&line));
-    note_held(&view);
+    note_held(view.held_hosts());
     Ok(Exit::Yes)
 }
 
-fn note_held(view: &UpgradeView) {
-    let held: Vec<&str> = view.held_hosts().map(HostName::as_str).collect();
+fn note_held<'a>(held: impl IntoIterator<Item = &'a HostName>) {
+    let held: Vec<&str> = held.into_iter().map(HostName::as_str).collect();
     output::note_hosts("an operator holds", held.into_iter());
+}
+
+/// Why hosts wait.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Waits {
+    obstacles: BTreeSet<String>,
+    /// The hosts that an operator holds.
+    held: Vec<HostName>,
+}
+
+impl Waits {
+    fn new(obstacles: BTreeSet<String>, view: &UpgradeView) -> Self {
+        Self { obstacles, held: view.held_hosts().cloned().collect() }
+    }
+
+    fn note(&self) {
+        self.obstacles.iter().for_each(|why| output::note(why));
+        note_held(&self.held);
+    }
 }
 
 async fn global_disable_puppet(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
@@ -162,6 +182,8 @@ struct Done {
     /// The state at the end.
     lists: Value,
     is_over: bool,
+    /// What was said last. It is not said again in each round.
+    waits: Waits,
 }
 
 /// The signals that end the loop.
@@ -226,14 +248,15 @@ async fn preview(
 ) -> Result<(), Failure> {
     let (found, view) = read(store).await?;
     let UpgradeStep { change, obstacles } = next_step(&view, version, rules);
-    obstacles.iter().for_each(|why| output::note(why));
-    note_held(&view);
+    let waits = Waits::new(obstacles, &view);
+    waits.note();
     *done = Done {
         triggered: view.desired() != Some(version),
         enabled: change.enable,
         revision: found.revision,
         lists: lists(&view),
         is_over: view.is_over() && view.desired() == Some(version),
+        waits,
     };
     Ok(())
 }
@@ -259,8 +282,11 @@ async fn round(
         let UpgradeStep { change, obstacles } = next_step(&view, version, rules);
         if change.is_empty() {
             (done.lists, done.is_over, done.revision) = (lists(&view), view.is_over(), found.revision);
-            obstacles.iter().for_each(|why| output::note(why));
-            note_held(&view);
+            let waits = Waits::new(obstacles, &view);
+            if waits != done.waits {
+                waits.note();
+                done.waits = waits;
+            }
             return Ok(());
         }
         let Some(revision) = commit(&change, "rolling_upgrade upgrade", &found, store).await? else {

@@ -106,6 +106,12 @@ pub(super) fn check_usable(
     if options.soak.is_some() && changed.stages.is_empty() {
         return Err(Failure::refused("--soak: the rollout has no stages; nothing was changed"));
     }
+    // The other kind of halt needs a budget by the rules of a policy.
+    if options.on_halt == Some(OnHalt::Stop) && changed.failure_budget.is_none() {
+        return Err(Failure::refused(
+            "--on-halt: without a failure budget nothing halts the rollout; nothing was changed",
+        ));
+    }
     match unusable(&changed) {
         Some(why) => Err(Failure::refused(format!("{why}; nothing was changed"))),
         None => Ok(()),

@@ -126,6 +126,11 @@ fn options_hold_for_one_rollout_and_its_numbers_change_while_it_goes_on() {
     let text = ops.read("watch.log");
     assert_eq!(code, Some(3), "{text}");
     assert!(text.contains("the rollout was replaced by 5"), "{text}");
+    ops.write("without-budget.toml", "[[limit]]\nby = \"fleet\"\nmax = 4\n");
+    orchestrate(ops, &format!("policy set {}", ops.path("without-budget.toml").display()), 0);
+    let refused = orchestrate(ops, "trigger_update 6 --on-halt stop", 3);
+    assert!(refused.contains("--on-halt: without a failure budget"), "{refused}");
+    assert_eq!(store.get("/current_version").as_deref(), Some("5"));
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The end of a rollout, the version to go back to, and rollbacks by hosts.
 
+use super::stages::with_canary;
 use super::*;
+use crate::host::{BrakesMemory, HostState, Looker};
 use schema::records::{
     Ended, FailedHost, FailureKind, HostProgress, LiveClaim, OnHalt, ProgressState, RolloutOptions,
     RolloutPolicy, Trigger,
@@ -216,6 +218,23 @@ fn one_host_looks_for_the_end() {
     };
     check(&ungoverned, ClosingTask::Stop);
     check(&|f| drop(f.put(&Key::Ended(ORDER), "{}", 80).record()), ClosingTask::Stop);
+}
+
+#[test]
+fn a_host_that_waits_for_its_stage_sees_whether_another_one_looks() {
+    let check = |found: &Found, name: &str, expected: Option<Looker>| {
+        let state = HostState::new(host(name), "machine".into(), "boot".into(), None);
+        let mut brakes = BrakesMemory::default();
+        brakes.refuse(&state, Obstacle::NotRead, 1, BootMillis(0));
+        assert!(brakes.take(found.view(name)));
+        let search = brakes.looks_for_end(&state, &instruction());
+        assert_eq!(search.map(|search| search.looker), expected);
+    };
+    let (mut staged, _, other) = with_canary();
+    check(&staged, &other, Some(Looker::Missing));
+    staged.put(&Key::Closing(ORDER), "web0", 70);
+    check(&staged, &other, Some(Looker::Seen));
+    check(&of_web(1), "web0", None);
 }
 
 #[test]

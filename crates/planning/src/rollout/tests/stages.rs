@@ -69,7 +69,7 @@ impl Found {
 }
 
 /// The rollout with its record, and the names of the canary and of another host.
-fn with_canary() -> (Found, String, String) {
+pub(super) fn with_canary() -> (Found, String, String) {
     let mut found = three_hosts(CANARY);
     found.with_record();
     let canary = found.canary();
