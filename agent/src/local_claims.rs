@@ -12,6 +12,7 @@ use planning::rollout::{
     view_for_claims,
 };
 use schema::names::{HostName, Token};
+use schema::reads::Read;
 use schema::records::{HeldClaim, Purpose};
 use schema::snapshot::KeySnapshot;
 use schema::writes::Fence;
@@ -107,8 +108,8 @@ impl LocalClaims {
         let Parts { session, host, instance, waits, .. } = &*self.parts;
         let mut waits = waits.lock().await;
         for _ in 0..TRIES {
-            let fence = self.fence()?;
-            let found = self.read().await?;
+            let (history, fence) = self.fence()?;
+            let found = self.read(history).await?;
             let now = clock::now();
             let view = view_for_claims(host, &found, waits.view.as_ref(), now.boot);
             let request = ClaimRequest { host, instance, purpose, fence, now };
@@ -127,7 +128,7 @@ impl LocalClaims {
                 }
                 ClaimAnswer::Waits(obstacle) => {
                     if let Some(holders) = view.holders() {
-                        self.look_after(&holders, fence, &mut waits.looks_after_at).await;
+                        self.look_after(&holders, (history, fence), &mut waits.looks_after_at).await;
                     }
                     waits.view = Some(view);
                     return Err(ClaimRefusal::HeldBack(obstacle));
@@ -138,14 +139,14 @@ impl LocalClaims {
     }
 
     /// Looks after the hosts that keep this one waiting, now and then.
-    async fn look_after(&self, holders: &Holders, fence: Fence, due: &mut Instant) {
+    async fn look_after(&self, holders: &Holders, judged: (u64, Fence), due: &mut Instant) {
         if *due > Instant::now() {
             return;
         }
         *due = Instant::now() + HOLDERS_INTERVAL;
         let Parts { session, host, .. } = &*self.parts;
         // The answer does not depend on it.
-        if let Err(error) = look_after(session, host, holders, fence).await {
+        if let Err(error) = look_after(session, host, holders, judged).await {
             tracing::warn!(%error, "the holders of claims could not be looked after");
         }
     }
@@ -155,8 +156,9 @@ impl LocalClaims {
         let Parts { session, host, waits, .. } = &*self.parts;
         let _one_at_a_time = waits.lock().await;
         for _ in 0..TRIES {
-            let fence = self.fence()?;
-            let found = session.read_keys(&store_reads(host), Deadline::of_request()).await?;
+            let (history, fence) = self.fence()?;
+            let reads = Read::all(&store_reads(host), &[]);
+            let found = session.read_judged(history, &reads, None, Deadline::of_request()).await?;
             let Some(transaction) = end_purpose(host, fence, purpose, &found) else { return Ok(()) };
             if session.commit(&transaction, Deadline::of_request()).await?.applied {
                 tracing::info!(%purpose, "claims given back");
@@ -166,14 +168,15 @@ impl LocalClaims {
         Err(ClaimRefusal::Away("the claims of the host keep changing".into()))
     }
 
-    /// Returns what every write of this host compares.
-    fn fence(&self) -> Result<Fence, ClaimRefusal> {
+    /// Returns the history of the store that the host has judged, and what each of its writes compares.
+    fn fence(&self) -> Result<(u64, Fence), ClaimRefusal> {
         let Parts { presence, fencing, session, .. } = &*self.parts;
         let fencing = fencing.borrow().clone();
         let is_usable = !fencing.decommissioned && fencing.history == session.marks().history;
         match (&*presence.borrow(), fencing.store_revision.filter(|_| is_usable)) {
             (PresenceState::Held { lease, live_revision }, Some(store_revision)) => {
-                Ok(Fence { live_revision: *live_revision, live_lease: *lease, store_revision })
+                let fence = Fence { live_revision: *live_revision, live_lease: *lease, store_revision };
+                Ok((fencing.history, fence))
             }
             _ => Err(ClaimRefusal::Away(
                 "the agent does not hold the name of this host, or does not trust the store; `/status` says why".into(),
@@ -182,16 +185,17 @@ impl LocalClaims {
     }
 
     /// Reads everything that a claim depends on, at one revision.
-    async fn read(&self) -> Result<KeySnapshot, StoreError> {
+    async fn read(&self, history: u64) -> Result<KeySnapshot, StoreError> {
         let Parts { session, host, .. } = &*self.parts;
         let deadline = Deadline::of_request();
-        let mut found = session.read_keys(&store_reads(host), deadline).await?;
-        let reads = rollout_reads(host, &found);
-        let rollout = session.read_together(&reads, Some(found.revision), deadline).await?;
+        let reads = Read::all(&store_reads(host), &[]);
+        let mut found = session.read_judged(history, &reads, None, deadline).await?;
+        let at = Some(found.revision);
+        let rollout = session.read_judged(history, &rollout_reads(host, &found), at, deadline).await?;
         found.entries.extend(rollout.entries);
         let limits = limit_reads(host, &found);
         if !limits.is_empty() {
-            let limits = session.read_together(&limits, Some(found.revision), deadline).await?;
+            let limits = session.read_judged(history, &limits, at, deadline).await?;
             found.entries.extend(limits.entries);
         }
         Ok(found)

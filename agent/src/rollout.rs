@@ -134,11 +134,12 @@ impl RolloutTask {
         let mut reads = first_reads(&self.host, order);
         // Mostly the same limits count the host as before, so that one request is enough.
         reads.extend_from_slice(&self.limit_reads);
-        let mut found = self.session.read_together(&reads, None, deadline).await?;
+        let mut found = self.session.read_judged(wanted.history, &reads, None, deadline).await?;
         let more = second_reads(&self.host, of, &found);
         if more != self.limit_reads {
+            let at = Some(found.revision);
             let KeySnapshot { entries, .. } =
-                self.session.read_together(&more, Some(found.revision), deadline).await?;
+                self.session.read_judged(wanted.history, &more, at, deadline).await?;
             found.entries.extend(entries);
             self.limit_reads = more;
         }
@@ -161,8 +162,8 @@ impl RolloutTask {
             (RecordTask::Write, _) => {}
             (RecordTask::Begin, None) | (RecordTask::None, _) => return Ok(false),
         }
-        let keys = record_keys(order);
-        let found = self.session.read_all(&keys, &RECORD_RANGES, None, deadline).await?;
+        let reads = Read::all(&record_keys(order), &RECORD_RANGES);
+        let found = self.session.read_judged(wanted.history, &reads, None, deadline).await?;
         let record = resolve(&wanted.instruction, &found, clock::now().wall);
         let rollouts = found.entries.keys().map(String::as_str);
         let written = self.session.commit(&write_record(order, &record, &found, rollouts), deadline).await?;
@@ -231,7 +232,7 @@ impl RolloutTask {
         let holders = holders.filter(|_| self.looks_after_at <= Instant::now());
         if let (Some(holders), Some(fence)) = (holders, wanted.fence) {
             self.looks_after_at = Instant::now() + HOLDERS_INTERVAL;
-            match look_after(&self.session, &self.host, &holders, fence).await {
+            match look_after(&self.session, &self.host, &holders, (wanted.history, fence)).await {
                 Ok(false) => {}
                 Ok(true) => {
                     self.looks_after_at = Instant::now();
@@ -285,7 +286,7 @@ pub(crate) async fn halt(
 }
 
 /// Looks after the hosts whose claims keep this one waiting. Returns true if it did something, so that what
-/// was read before is out of date.
+/// was read before is out of date. The store was judged in this history of it.
 ///
 /// # Errors
 /// Returns the store's error.
@@ -293,16 +294,18 @@ pub(crate) async fn look_after(
     session: &Session,
     own: &HostName,
     holders: &Holders,
-    fence: Fence,
+    (history, fence): (u64, Fence),
 ) -> Result<bool, StoreError> {
     let deadline = Deadline::of_request();
     let (keys, ranges) = holders.first_reads();
-    let mut found = session.read_all(&keys, &ranges, None, deadline).await?;
+    let mut found = session.read_judged(history, &Read::all(&keys, &ranges), None, deadline).await?;
     let more = holders.second_reads(&found);
     if more.is_empty() {
         return Ok(false);
     }
-    let KeySnapshot { entries, .. } = session.read_all(&more, &[], Some(found.revision), deadline).await?;
+    let more = Read::all(&more, &[]);
+    let KeySnapshot { entries, .. } =
+        session.read_judged(history, &more, Some(found.revision), deadline).await?;
     found.entries.extend(entries);
     let tasks = holders.tasks(&found);
     let has_tasks = !tasks.is_empty();

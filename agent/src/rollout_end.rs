@@ -9,6 +9,7 @@ use planning::host::{EndSearch, Looker};
 use planning::rollout::{ClosingTask, EndTask, closing_reads, closing_task, end_reads, end_task, unchanged};
 use schema::names::HostName;
 use schema::order::InstructionOrder;
+use schema::reads::Read;
 use schema::records::{Ended, StageOpening};
 use schema::snapshot::KeySnapshot;
 use schema::transaction::Transaction;
@@ -22,6 +23,8 @@ use tokio::time::Instant;
 /// A rollout whose end the host wants to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WantedEnd {
+    /// History of the store in which the host wants it.
+    pub(crate) history: u64,
     /// The rollout.
     pub(crate) search: EndSearch,
     /// The fence of this host's writes.
@@ -81,7 +84,7 @@ impl RolloutEndTask {
 
     /// Looks once. Returns when to look again; `None` if there is nothing more to find out.
     async fn look(&mut self, wanted: &WantedEnd) -> Result<Option<Duration>, StoreError> {
-        let (deadline, WantedEnd { search: EndSearch { order, .. }, fence }) =
+        let (deadline, WantedEnd { history, search: EndSearch { order, .. }, fence }) =
             (Deadline::of_request(), wanted);
         if let Some((found, _)) = self.read.as_ref().filter(|(_, again_at)| Instant::now() < *again_at)
             && self.session.commit(&unchanged(*order, fence.live_lease, found), deadline).await?.applied
@@ -89,7 +92,8 @@ impl RolloutEndTask {
             return Ok(Some(LOOK_INTERVAL));
         }
         self.read = None;
-        let found = self.session.read_keys(&closing_reads(*order), deadline).await?;
+        let reads = Read::all(&closing_reads(*order), &[]);
+        let found = self.session.read_judged(*history, &reads, None, deadline).await?;
         let later = ASK_INTERVAL.mul_f64(0.5 + jitter());
         let task = closing_task(*order, fence.live_lease, &found);
         self.holds = task == ClosingTask::Look;
@@ -107,7 +111,7 @@ impl RolloutEndTask {
         self.holds = true;
         let (keys, ranges) = end_reads(*order);
         let begun = Instant::now();
-        let found = self.session.read_all(&keys, &ranges, None, deadline).await?;
+        let found = self.session.read_judged(*history, &Read::all(&keys, &ranges), None, deadline).await?;
         let pause = begun.elapsed() * READ_PAUSE;
         let ended = Ended { at: clock::now().wall, by: self.host.to_string() };
         match end_task(*order, &found, &ended) {
@@ -126,7 +130,7 @@ impl RolloutEndTask {
                 self.change_stage(*fence, time_soak((*order, stage), timer, &opening, &found)).await?;
             }
             EndTask::LookAfter(holders) => {
-                look_after(&self.session, &self.host, &holders, *fence).await?;
+                look_after(&self.session, &self.host, &holders, (*history, *fence)).await?;
             }
             EndTask::Halt(halts) => drop(halt(&self.session, &self.host, halts, *fence).await?),
             EndTask::End(mut transaction) => {
@@ -164,6 +168,8 @@ impl Reconcile for RolloutEndTask {
 
     async fn pass(&mut self, _wake: Wake<()>) -> Option<Instant> {
         let wanted = self.wanted.borrow_and_update().clone();
+        let history = self.session.marks().history;
+        self.holds &= self.known.as_ref().is_some_and(|known| known.history == history);
         let wanted = wanted.or_else(|| self.known.clone().filter(|_| self.holds));
         if wanted == self.known && Instant::now() < self.again_at {
             return wanted.map(|_| self.again_at);

@@ -16,6 +16,7 @@ const BROKEN_ONCE: &[(u64, &str)] = &[
     (1_795_429_735_004_745, "a failed validation was not concluded before a deferred prefetch went on"),
     (1_795_459_073_000_710, "a suspect host whose prefetch failed never tried again"),
     (1_795_528_590_000_280, "the restored store executed a request that was sent to the store before it"),
+    (1_795_530_845_004_342, "a host ended claims by what it read in a store that went back, before it knew"),
 ];
 
 /// Seeds that show the planted bugs which few fleets show.

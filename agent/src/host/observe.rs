@@ -105,7 +105,8 @@ impl Reconciler {
         }
         let is_trusted = context.store_trust == StoreTrust::Trusted;
         let fence = context.fence().filter(|_| is_trusted);
-        let wanted = looks(context).and_then(|search| Some(WantedEnd { search, fence: fence? }));
+        let history = self.executor.session.marks().history;
+        let wanted = looks(context).and_then(|search| Some(WantedEnd { history, search, fence: fence? }));
         self.end_wanted.send_if_modified(|old| {
             let differs = *old != wanted;
             *old = wanted;

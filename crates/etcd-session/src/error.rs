@@ -89,6 +89,13 @@ pub enum StoreError {
         /// Operation that failed.
         operation: &'static str,
     },
+    /// The store answered with an earlier revision than before, or its history is another one: it was
+    /// restored or wiped. It has to be judged before anything is written by what it answers.
+    #[error("{operation}: the store went back: its answer is older than an earlier one")]
+    WentBack {
+        /// Operation that failed.
+        operation: &'static str,
+    },
     /// The lease does not exist, or no longer exists.
     #[error("{operation}: the lease is expired or revoked")]
     LeaseGone {

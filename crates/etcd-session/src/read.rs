@@ -147,6 +147,28 @@ impl Session {
         Ok(snapshot)
     }
 
+    /// The same for a caller that writes by what it reads. It has judged the store in this history of the marks;
+    /// what a store answers that was restored since then is refused.
+    ///
+    /// # Errors
+    /// Returns [`StoreError::WentBack`] for such an answer, or the store's error.
+    pub async fn read_judged(
+        &self,
+        history: u64,
+        reads: &[Read],
+        at: Option<i64>,
+        deadline: Deadline,
+    ) -> Result<KeySnapshot, StoreError> {
+        let marks = self.marks();
+        let found = self.read_together(reads, at, deadline).await?;
+        // Only a read without a given revision says which one is the present.
+        let is_older = at.is_none() && !marks.regress(&found).is_none();
+        if is_older || marks.history != history || self.marks().history != history {
+            return Err(StoreError::WentBack { operation: "read" });
+        }
+        Ok(found)
+    }
+
     /// Executes some reads in one transaction. Returns readers of what did not fit.
     async fn read_chunk(
         &self,

@@ -5,7 +5,7 @@
 
 use crate::claim::Claim;
 use crate::ending::Ending;
-use crate::event::{Call, Event, Sender, Task};
+use crate::event::{Answer, Call, Event, Sender, Task};
 use crate::laws::{Intent, check_file};
 use crate::machine::Run;
 use crate::store::Change;
@@ -117,6 +117,8 @@ pub(crate) struct Agent {
     pub(crate) rollout_task: RolloutTask,
     /// Number of the request whose answer that task awaits.
     pub(crate) rollout_request: u64,
+    /// The marks when it was sent.
+    pub(crate) rollout_marks: Marks,
     pub(crate) rollout_timer: u64,
     /// True if what the agent watches of its rollout changed while that task did something.
     pub(crate) rollout_news: bool,
@@ -193,6 +195,7 @@ impl Agent {
             brakes: BrakesMemory::default(),
             rollout_task: RolloutTask::Idle,
             rollout_request: 0,
+            rollout_marks: Marks::default(),
             rollout_timer: 0,
             rollout_news: false,
             ending: Ending::default(),
@@ -353,6 +356,14 @@ impl Agent {
     pub(crate) fn can_write(&self, world: &World) -> bool {
         let is_due = world.clock(self.machine).boot >= self.retry_at;
         self.trust == StoreTrust::Trusted && self.is_connected && self.claim.held().is_some() && is_due
+    }
+
+    /// True if an answer comes from the store that the host has judged, so that a task may write by what it read.
+    /// The marks are those of when it asked. The agent does the same in `Session::read_judged`.
+    pub(crate) fn is_of_judged(&mut self, marks: Marks, answer: &Answer) -> bool {
+        let Answer::Read(found) = answer else { return true };
+        self.marks.raise(found.revision, found.raft_term);
+        marks.history == self.marks.history && marks.regress(found).is_none()
     }
 
     /// True if the store belongs to another fleet.

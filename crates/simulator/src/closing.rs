@@ -48,6 +48,7 @@ impl Agent {
 
     fn ask_about_end(&mut self, world: &mut World, wait: EndWait, call: Call) {
         self.ending.wait = wait;
+        self.ending.marks = self.marks;
         self.ending.request = world.send(self.machine, self.process, Task::End, call).request;
     }
 
@@ -78,6 +79,9 @@ impl Agent {
             return Ok(());
         }
         let wait = std::mem::replace(&mut self.ending.wait, EndWait::Nothing);
+        if !self.is_of_judged(self.ending.marks, &answer) {
+            return Ok(());
+        }
         let order = self.ending.search.map(|search| search.order);
         let (Some(order), Some(fence)) = (order, self.fence()) else { return Ok(()) };
         match (wait, answer) {

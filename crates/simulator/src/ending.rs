@@ -4,6 +4,7 @@ use planning::host::EndSearch;
 use planning::rollout::Holders;
 use schema::names::HostName;
 use schema::snapshot::KeySnapshot;
+use schema::store_marks::Marks;
 
 /// What the task of the end waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub(crate) struct Ending {
     pub(crate) wait: EndWait,
     /// Number of the request whose answer is awaited.
     pub(crate) request: u64,
+    /// The marks when it was sent.
+    pub(crate) marks: Marks,
     pub(crate) timer: u64,
     /// The rollout that it looks at.
     pub(crate) search: Option<EndSearch>,
@@ -36,6 +39,13 @@ pub(crate) struct Ending {
 
 impl Default for Ending {
     fn default() -> Self {
-        Self { wait: EndWait::Nothing, request: 0, timer: 0, search: None, holds: false }
+        Self {
+            wait: EndWait::Nothing,
+            request: 0,
+            marks: Marks::default(),
+            timer: 0,
+            search: None,
+            holds: false,
+        }
     }
 }

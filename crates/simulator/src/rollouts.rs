@@ -52,6 +52,7 @@ impl Agent {
     }
 
     fn ask_about_rollout(&mut self, world: &mut World, call: Call) {
+        self.rollout_marks = self.marks;
         self.rollout_request = world.send(self.machine, self.process, Task::Rollout, call).request;
     }
 
@@ -80,11 +81,13 @@ impl Agent {
         }
         let task = std::mem::replace(&mut self.rollout_task, RolloutTask::Idle);
         self.rollout_due(world);
+        if !self.is_of_judged(self.rollout_marks, &answer) {
+            return Ok(());
+        }
         let Some(instruction) = self.instruction() else { return Ok(()) };
         let order = instruction.order;
         match (task, answer) {
             (RolloutTask::Reads, Answer::Read(found)) => {
-                self.marks.raise(found.revision, found.raft_term);
                 let now = world.clock(self.machine);
                 let view = RolloutView::new(&self.state.host, (order, &instruction.version), &found, now);
                 let since = *self.lacks_record_since.get_or_insert(world.now);

@@ -1,6 +1,7 @@
 //! Reads of keys and ranges at one revision.
 
 use super::*;
+use crate::StoreError;
 use crate::read::VALUES_TOGETHER;
 use schema::keys::Prefix;
 use schema::limit::{Limit, LimitBy, Place};
@@ -62,4 +63,23 @@ async fn the_next_keys_after_one_are_few_and_stay_within_their_range() {
     assert_eq!(keys(read(&fixture, &after(4, 2)).await), tickets(&[3, 2]));
     assert_eq!(keys(read(&fixture, &after(1, 9)).await), tickets(&[0]), "no other queue");
     assert_eq!(keys(read(&fixture, &after(0, 9)).await), tickets(&[]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_store_that_went_back_answers_is_refused_until_the_host_has_judged_it() {
+    let mut fixture = Fixture::new().await;
+    let revision = fixture.put(&Key::CurrentVersion, "1").await;
+    let reads = Read::all(&[Key::CurrentVersion], &[]);
+    let read = async |history| {
+        let found = fixture.session.read_judged(history, &reads, None, Deadline::within(LIMIT)).await;
+        found.map(|found| found.revision)
+    };
+    assert_eq!(read(0).await, Ok(revision));
+    // The former store had come further.
+    fixture.session.remember_marks(revision + 1, 0);
+    let refused = Err(StoreError::WentBack { operation: "read" });
+    assert_eq!(read(0).await, refused);
+    fixture.session.begin_history(revision, 0);
+    assert_eq!(read(0).await, refused, "the caller has not heard of it");
+    assert_eq!(read(1).await, Ok(revision));
 }
