@@ -22,6 +22,7 @@ mod local_claims;
 mod reconcile;
 mod rollout;
 mod rollout_end;
+mod rollout_writes;
 mod secrets;
 mod signals;
 mod socket;

@@ -5,7 +5,8 @@
 use crate::catalog::Fencing;
 use crate::clock;
 use crate::command_locks::CommandLocks;
-use crate::rollout::{HOLDERS_INTERVAL, look_after};
+use crate::rollout::HOLDERS_INTERVAL;
+use crate::rollout_writes::look_after;
 use etcd_session::{Deadline, PresenceState, Session, StoreError};
 use planning::rollout::{
     ClaimAnswer, ClaimRequest, Holders, Obstacle, RolloutView, limit_reads, rollout_reads, store_reads,

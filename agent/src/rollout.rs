@@ -7,17 +7,16 @@
 
 use crate::clock;
 use crate::reconcile::{Reconcile, Wake};
+use crate::rollout_writes::{halt, look_after};
 use etcd_session::{Deadline, Feed, FeedEvent, FeedOptions, Session, StoreError, jitter};
 use planning::rollout::{
-    HolderTask, Holders, RECORD_RANGES, RecordTask, RolloutView, WatchedQueue, first_reads, mark, resolve,
-    second_reads,
+    RECORD_RANGES, RecordTask, RolloutView, WatchedQueue, first_reads, resolve, second_reads,
 };
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
 use schema::names::HostName;
 use schema::reads::Read;
 use schema::snapshot::{Entry, KeySnapshot};
-use schema::transaction::Transaction;
 use schema::writes::Fence;
 use schema::writes::rollout::{begin_resolving, record_keys, write_record};
 use std::sync::Arc;
@@ -255,77 +254,6 @@ impl RolloutTask {
         // The first host that waits looks after the others.
         Ok(if looks_after { interval.min(HOLDERS_INTERVAL) } else { interval })
     }
-}
-
-/// Halts the rollout by the first of these transactions that the store permits. Returns true if somebody halted
-/// it, so that what was read before is out of date.
-///
-/// # Errors
-/// Returns the store's error.
-pub(crate) async fn halt(
-    session: &Session,
-    own: &HostName,
-    halts: Vec<Transaction>,
-    fence: Fence,
-) -> Result<bool, StoreError> {
-    let last = halts.len().saturating_sub(1);
-    for (number, mut halt) in halts.into_iter().enumerate() {
-        fence.add_to(&mut halt, own);
-        match session.commit(&halt, Deadline::of_request()).await {
-            Ok(halted) => {
-                tracing::warn!(applied = halted.applied, "the rollout is halted");
-                return Ok(true);
-            }
-            Err(StoreError::PermissionDenied { .. }) if number < last => {
-                tracing::warn!("this host may not roll back: `orchestrate enroll --may-roll-back`");
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(false)
-}
-
-/// Looks after the hosts whose claims keep this one waiting. Returns true if it did something, so that what
-/// was read before is out of date. The store was judged in this history of it.
-///
-/// # Errors
-/// Returns the store's error.
-pub(crate) async fn look_after(
-    session: &Session,
-    own: &HostName,
-    holders: &Holders,
-    (history, fence): (u64, Fence),
-) -> Result<bool, StoreError> {
-    let deadline = Deadline::of_request();
-    let (keys, ranges) = holders.first_reads();
-    let mut found = session.read_judged(history, &Read::all(&keys, &ranges), None, deadline).await?;
-    let more = holders.second_reads(&found);
-    if more.is_empty() {
-        return Ok(false);
-    }
-    let more = Read::all(&more, &[]);
-    let KeySnapshot { entries, .. } =
-        session.read_judged(history, &more, Some(found.revision), deadline).await?;
-    found.entries.extend(entries);
-    let tasks = holders.tasks(&found);
-    let has_tasks = !tasks.is_empty();
-    for task in tasks {
-        let mut transaction = match task {
-            HolderTask::Mark(host, lost_after) => {
-                let seconds = lost_after.0.as_secs().cast_signed();
-                let timer = session.grant_lease(seconds, deadline).await?;
-                tracing::info!(%host, %lost_after, "the agent of a host that holds claims does not run");
-                let by = (own.to_string(), clock::now().wall);
-                let Some(transaction) = mark(&host, by, timer, &found) else { continue };
-                transaction
-            }
-            HolderTask::Commit(transaction) => transaction,
-        };
-        fence.add_to(&mut transaction, own);
-        let committed = session.commit(&transaction, deadline).await?;
-        tracing::info!(applied = committed.applied, "{}", transaction.name);
-    }
-    Ok(has_tasks)
 }
 
 impl Reconcile for RolloutTask {

@@ -3,7 +3,7 @@
 
 use crate::clock;
 use crate::reconcile::{Reconcile, Wake};
-use crate::rollout::{halt, look_after};
+use crate::rollout_writes::{halt, look_after};
 use etcd_session::{Deadline, Session, StoreError, jitter};
 use planning::host::{EndSearch, Looker};
 use planning::rollout::{ClosingTask, EndTask, closing_reads, closing_task, end_reads, end_task, unchanged};
