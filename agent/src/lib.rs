@@ -19,6 +19,7 @@ mod http;
 mod identity;
 mod journal;
 mod local_claims;
+mod metrics;
 mod reconcile;
 mod rollout;
 mod rollout_end;
@@ -126,6 +127,9 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
 
     let certificates = certificates::Certificates::new(session_config.tls.clone());
     let session = Session::new(session_config)?;
+    let metrics = metrics::Metrics::default();
+    let observed = metrics.clone();
+    session.observe_requests(Box::new(move |kind, error, took| observed.note_request(kind, error, took)));
     match &state.store {
         // The remembered marks do not apply to the present content of a store that went back.
         Some(memory) if memory.went_back.is_some() => session.begin_history(0, 0),
@@ -154,7 +158,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let (trust_sender, trust) = watch::channel(catalog::Trust::default());
     let (fencing_sender, fencing) = watch::channel(catalog::Fencing::default());
     let (loader, loaded) = catalog::Loader::new(settings_receiver.clone());
-    let registry = Arc::new(checks::CheckRegistry::default());
+    let registry = Arc::new(checks::CheckRegistry::new(metrics.clone()));
     let scheduler = checks::Scheduler::new(
         registry.clone(),
         loaded.clone(),
@@ -186,8 +190,12 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let names = dns.names();
     let (files, files_handle) =
         catalog::Files::new(directory.try_clone()?, settings_receiver.clone(), &reader, names);
-    let (rendering, templates) =
-        templates::Templates::new(settings_receiver.clone(), reader.clone(), untrusted.clone());
+    let (rendering, templates) = templates::Templates::new(
+        settings_receiver.clone(),
+        reader.clone(),
+        untrusted.clone(),
+        metrics.clone(),
+    );
     let (rollout_wanted, wanted) = watch::channel(None);
     let (rollout_task, rollout) = rollout::RolloutTask::new(session.clone(), identity.host.clone(), wanted);
     let (end_wanted, wanted) = watch::channel(None);
@@ -205,9 +213,16 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     tasks.spawn("files", reconcile::run(files));
     tasks.spawn("templates", reconcile::run(rendering));
     tracing::info!(addresses = ?dns.addresses(), "the DNS server listens");
-    tasks.spawn("dns", dns.serve(reader.clone())?.run());
+    tasks.spawn("dns", dns.serve(reader.clone(), &metrics)?.run());
     tasks.spawn("store-version", warn_of_old_store(session.clone()));
     tasks.spawn("facts", reconcile::run(facts::Facts::new(settings_receiver.clone(), status.clone())));
+    let state_metrics = http::StateMetrics {
+        status: status.clone(),
+        reader: reader.clone(),
+        registry: registry.clone(),
+        loaded: loaded.clone(),
+        templates: templates.clone(),
+    };
     let shared = http::Shared {
         status,
         reader: reader.clone(),
@@ -217,6 +232,8 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         templates,
         secrets: secrets.clone(),
         answers: http::AnswerCache::default(),
+        metrics: metrics.clone(),
+        shown_metrics: Arc::new(metrics.registry(state_metrics)),
         claims: local_claims::LocalClaims::new(
             session.clone(),
             (identity.host.clone(), claim.instance.clone()),
@@ -230,8 +247,13 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     }
     let open = http::OpenToAll { results: settings.http_takes_results, fleet_lock: settings.http_fleet_lock };
     tasks.spawn("http", http::serve(listener, shared, open, stop.clone())?);
-    let watching =
-        signals::watch_signals(config_path, settings_sender, untrusted_sender, stop_sender.clone())?;
+    let watching = signals::watch_signals(
+        config_path,
+        settings_sender,
+        untrusted_sender,
+        stop_sender.clone(),
+        metrics.clone(),
+    )?;
     tasks.spawn("signals", watching);
     tracing::info!(host = %identity.host, version = env!("CARGO_PKG_VERSION"), "agent starts");
     systemd::ready();
@@ -269,6 +291,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         rollout,
         end_wanted,
         rollout_ended,
+        metrics,
         watchdog: systemd::watchdog_interval(),
     };
     let mut stop = stop;

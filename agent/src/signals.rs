@@ -2,6 +2,7 @@
 //! settings again.
 
 use crate::config;
+use crate::metrics::Metrics;
 use anyhow::Result;
 use planning::settings::Settings;
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ pub(crate) fn watch_signals(
     settings: watch::Sender<Arc<Settings>>,
     untrusted: watch::Sender<Option<String>>,
     stop: watch::Sender<bool>,
+    metrics: Metrics,
 ) -> std::io::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -34,8 +36,8 @@ pub(crate) fn watch_signals(
                 // Signal streams keep a signal that arrived while another arm ran.
                 _ = terminate.recv() => drop(stop.send_replace(true)),
                 _ = interrupt.recv() => drop(stop.send_replace(true)),
-                _ = hangup.recv() => check_settings(&path, &settings, &untrusted, true),
-                _ = poll.tick() => check_settings(&path, &settings, &untrusted, false),
+                _ = hangup.recv() => check_settings(&path, &settings, &untrusted, (&metrics, true)),
+                _ = poll.tick() => check_settings(&path, &settings, &untrusted, (&metrics, false)),
             }
         }
     })
@@ -49,17 +51,18 @@ fn check_settings(
     path: &std::path::Path,
     settings: &watch::Sender<Arc<Settings>>,
     untrusted: &watch::Sender<Option<String>>,
-    is_asked: bool,
+    (metrics, is_asked): (&Metrics, bool),
 ) {
     let old = untrusted.borrow().clone();
     let mut why = config::untrusted(path);
-    if why.is_none()
-        && (is_asked || old.is_some())
-        && let Err(error) = reload(path, settings)
-    {
-        let error = format!("{error:#}");
-        tracing::error!(error, "the settings could not be read again; the previous ones stay in effect");
-        why = old.as_ref().map(|_| error);
+    if why.is_none() && (is_asked || old.is_some()) {
+        let reloaded = reload(path, settings);
+        metrics.note_settings_read(reloaded.is_ok());
+        if let Err(error) = reloaded {
+            let error = format!("{error:#}");
+            tracing::error!(error, "the settings could not be read again; the previous ones stay in effect");
+            why = old.as_ref().map(|_| error);
+        }
     }
     if why != old {
         match &why {

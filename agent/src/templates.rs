@@ -3,6 +3,7 @@
 
 use crate::catalog::{CatalogSnapshot, Reader};
 use crate::files::Directory;
+use crate::metrics::{Metrics, RenderResult};
 use crate::reconcile::{self, Reconcile, Wake};
 use crate::supervise;
 use crate::{command, trust};
@@ -53,6 +54,7 @@ pub(crate) struct Templates {
     reader: Reader,
     states: watch::Sender<Arc<TemplateStates>>,
     untrusted: watch::Receiver<Option<String>>,
+    metrics: Metrics,
     /// The templates that are rendered; `None` at the start.
     rendered: Option<Vec<TemplateSettings>>,
     renderers: JoinSet<()>,
@@ -71,10 +73,11 @@ impl Templates {
         settings: watch::Receiver<Arc<Settings>>,
         reader: Reader,
         untrusted: watch::Receiver<Option<String>>,
+        metrics: Metrics,
     ) -> (Self, watch::Receiver<Arc<TemplateStates>>) {
         let (states, receiver) = watch::channel(Arc::default());
         let (rendered, renderers) = (None, JoinSet::new());
-        (Self { settings, reader, states, untrusted, rendered, renderers }, receiver)
+        (Self { settings, reader, states, untrusted, metrics, rendered, renderers }, receiver)
     }
 }
 
@@ -108,6 +111,7 @@ impl Reconcile for Templates {
                     changes: self.reader.changes(),
                     states: self.states.clone(),
                     untrusted: self.untrusted.clone(),
+                    metrics: self.metrics.clone(),
                     refused: None,
                 };
                 self.renderers.spawn(supervise::child("renderer", reconcile::run(renderer)));
@@ -125,6 +129,7 @@ struct Renderer {
     changes: watch::Receiver<Arc<CatalogSnapshot>>,
     states: watch::Sender<Arc<TemplateStates>>,
     untrusted: watch::Receiver<Option<String>>,
+    metrics: Metrics,
     /// The last text if it was refused; it is not tried again until it differs.
     refused: Option<String>,
 }
@@ -144,10 +149,10 @@ impl Reconcile for Renderer {
     async fn pass(&mut self, _: Wake<()>) -> Option<Instant> {
         let shown = self.changes.borrow_and_update().clone();
         let mut refused = self.refused.take();
-        let state = match self.bring_up_to_date(&shown, &mut refused).await {
-            Ok(()) => TemplateState { up_to_date: true, problem: None },
-            Err(error) => TemplateState { up_to_date: false, problem: Some(format!("{error:#}")) },
-        };
+        let rendered = self.bring_up_to_date(&shown, &mut refused).await;
+        self.metrics.note_render(*rendered.as_ref().unwrap_or(&RenderResult::Failed));
+        let problem = rendered.err().map(|error| format!("{error:#}"));
+        let state = TemplateState { up_to_date: problem.is_none(), problem };
         self.refused = refused;
         self.publish_state(state);
         Some(Instant::now() + POLL_INTERVAL)
@@ -180,7 +185,7 @@ impl Renderer {
         &self,
         shown: &Arc<CatalogSnapshot>,
         refused: &mut Option<String>,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<RenderResult> {
         // The settings name the file to write, its template, and the commands to run.
         if let Some(why) = &*self.untrusted.borrow() {
             bail!("the settings are not trusted: {why}");
@@ -197,14 +202,15 @@ impl Renderer {
         let old = directory.read(&name, TARGET_MAX_BYTES)?;
         if old.as_deref() == Some(text.as_bytes()) {
             *refused = None;
-            return self.finish(&directory, &name).await;
+            self.finish(&directory, &name).await?;
+            return Ok(RenderResult::Unchanged);
         }
         if refused.as_ref() == Some(&text) {
             bail!("the new text was refused before; the old file stays");
         }
         let swapped = self.swap(&directory, &name, old.as_deref(), &text).await;
         *refused = swapped.is_err().then_some(text);
-        swapped
+        swapped.map(|()| RenderResult::Written)
     }
 
     /// Runs the command of a file that was written before the agent ended, if the command did not

@@ -14,6 +14,7 @@ mod freezes;
 mod limits;
 mod links;
 mod machine;
+mod metrics;
 mod modules;
 mod network;
 mod old_clients;

@@ -17,7 +17,7 @@ const LINES_MAX: usize = 40;
 
 fn passes(host: &Host) -> u64 {
     let (_, metrics) = host.http_get("/metrics").expect("metrics");
-    let line = metrics.lines().find_map(|line| line.strip_prefix("orchestrate_agent_passes "));
+    let line = metrics.lines().find_map(|line| line.strip_prefix("orchestrate_agent_passes_total "));
     line.and_then(|value| value.trim().parse::<f64>().ok()).expect("a number of passes") as u64
 }
 

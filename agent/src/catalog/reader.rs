@@ -18,7 +18,7 @@ const FOLLOWED_MAX: usize = 10_000;
 
 /// The catalog as it is served at one moment.
 #[derive(Debug, Clone, Default)]
-pub struct CatalogSnapshot {
+pub(crate) struct CatalogSnapshot {
     /// The services and their instances.
     pub view: View,
     /// The revision of the store at which the view last changed.
@@ -45,7 +45,7 @@ pub struct CatalogSnapshot {
 
 impl CatalogSnapshot {
     /// Returns how long the store has not confirmed this snapshot.
-    pub fn age(&self, since_start: Duration) -> Duration {
+    pub(crate) fn age(&self, since_start: Duration) -> Duration {
         match self.confirmed {
             _ if self.connected => Duration::ZERO,
             Some(at) => at.elapsed(),
@@ -72,7 +72,7 @@ impl Interest {
 
 /// A reader of the catalog; cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Reader {
+pub(crate) struct Reader {
     pub(super) snapshots: watch::Receiver<Arc<CatalogSnapshot>>,
     pub(super) interest: Arc<Interest>,
     pub(super) claims: Arc<Claims>,
@@ -81,22 +81,22 @@ pub struct Reader {
 
 impl Reader {
     /// Returns the current snapshot.
-    pub fn snapshot(&self) -> Arc<CatalogSnapshot> {
+    pub(crate) fn snapshot(&self) -> Arc<CatalogSnapshot> {
         self.snapshots.borrow().clone()
     }
 
     /// Returns how long the store has not confirmed the catalog.
-    pub fn age(&self) -> Duration {
+    pub(crate) fn age(&self) -> Duration {
         self.snapshots.borrow().age(self.started.elapsed())
     }
 
     /// Returns a channel that signals the next change of the snapshot.
-    pub fn changes(&self) -> watch::Receiver<Arc<CatalogSnapshot>> {
+    pub(crate) fn changes(&self) -> watch::Receiver<Arc<CatalogSnapshot>> {
         self.snapshots.clone()
     }
 
     /// Registers interest in the health of a service.
-    pub fn follow(&self, service: &ServiceName) {
+    pub(crate) fn follow(&self, service: &ServiceName) {
         let mut times = self.interest.lock();
         let is_new = !times.contains_key(service);
         if is_new && times.len() >= FOLLOWED_MAX {
@@ -110,31 +110,31 @@ impl Reader {
     }
 
     /// Registers interest in the values that operators keep.
-    pub fn follow_config(&self) {
+    pub(crate) fn follow_config(&self) {
         if !self.interest.config.swap(true, Ordering::Relaxed) {
             self.interest.changed.notify_one();
         }
     }
 
     /// Waits for the values that operators keep, for at most this time, and returns the snapshot.
-    pub async fn with_config(&self, most: Duration) -> Arc<CatalogSnapshot> {
+    pub(crate) async fn with_config(&self, most: Duration) -> Arc<CatalogSnapshot> {
         self.follow_config();
         self.wait_for(most, |shown| shown.config.is_some()).await
     }
 
     /// Waits for the health of a service, for at most this time, and returns the snapshot.
-    pub async fn with_health(&self, service: &ServiceName, most: Duration) -> Arc<CatalogSnapshot> {
+    pub(crate) async fn with_health(&self, service: &ServiceName, most: Duration) -> Arc<CatalogSnapshot> {
         self.follow(service);
         self.wait_for(most, |shown| shown.view.health_known(service)).await
     }
 
     /// Returns the claim of a host that the catalog does not have, if the claim is cached.
-    pub fn known_claim(&self, host: &HostName) -> Option<Claim> {
+    pub(crate) fn known_claim(&self, host: &HostName) -> Option<Claim> {
         self.claims.known(host)
     }
 
     /// Returns the claim of a host that the catalog does not have; reads the claim if necessary.
-    pub async fn claim(&self, host: &HostName) -> Claim {
+    pub(crate) async fn claim(&self, host: &HostName) -> Claim {
         self.claims.read(host).await
     }
 

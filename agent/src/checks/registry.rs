@@ -2,6 +2,7 @@
 //! of the agent read them or report new ones.
 
 use crate::clock;
+use crate::metrics::Metrics;
 use catalog::checks::{CheckState, OUTPUT_MAX_BYTES};
 use catalog::definitions::{CheckDefinition, CheckKind, Definitions, ServiceDefinition};
 use schema::codec::cut;
@@ -41,18 +42,13 @@ struct RegisteredCheck {
 }
 
 /// All checks of this host.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct CheckRegistry {
     checks: Mutex<BTreeMap<CheckId, RegisteredCheck>>,
     changed: watch::Sender<u64>,
     /// Like `changed`, but does not signal a result that repeats the status.
     status_changed: watch::Sender<u64>,
-}
-
-impl Default for CheckRegistry {
-    fn default() -> Self {
-        Self { checks: Mutex::default(), changed: watch::channel(0).0, status_changed: watch::channel(0).0 }
-    }
+    metrics: Metrics,
 }
 
 /// Makes every TTL check critical whose time to live ended without a result.
@@ -61,6 +57,11 @@ fn expire(checks: &mut BTreeMap<CheckId, RegisteredCheck>, now: BootMillis) {
 }
 
 impl CheckRegistry {
+    /// Returns a registry without checks, which counts results in these metrics.
+    pub(crate) fn new(metrics: Metrics) -> Self {
+        Self { metrics, ..Self::default() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<CheckId, RegisteredCheck>> {
         // No code panics while it holds the lock.
         self.checks.lock().unwrap_or_else(PoisonError::into_inner)
@@ -115,6 +116,7 @@ impl CheckRegistry {
     pub(crate) fn record(&self, id: &CheckId, result: CheckStatus, output: &str) {
         let mut checks = self.lock();
         let Some(known) = checks.get_mut(id) else { return };
+        self.metrics.note_check(result);
         let before = (known.state.status, known.state.is_known);
         known.state.record(&known.definition, result, cut(output, OUTPUT_MAX_BYTES), clock::boot_millis());
         let after = (known.state.status, known.state.is_known);

@@ -13,6 +13,7 @@ mod udp;
 pub use codec::QUESTION_MAX_BYTES;
 
 use crate::catalog::Reader;
+use crate::metrics::Metrics;
 use catalog::{CachedNames, Claim, View, Zone};
 use planning::settings::DnsSettings;
 use schema::names::HostName;
@@ -98,8 +99,9 @@ impl Dns {
     ///
     /// # Errors
     /// A socket cannot be prepared, or a thread cannot be started.
-    pub fn serve(self, reader: Reader) -> io::Result<Serving> {
+    pub(crate) fn serve(self, reader: Reader, metrics: &Metrics) -> io::Result<Serving> {
         let mut serving = Serving { threads: Vec::new(), tasks: tokio::task::JoinSet::new() };
+        let (by_udp, by_tcp) = (metrics.queries("udp"), metrics.queries("tcp"));
         for (udp, tcp) in self.sockets {
             let is_open = !udp.local_addr()?.ip().is_loopback();
             // More threads would only wait for each other on the one socket.
@@ -110,14 +112,14 @@ impl Dns {
                     udp.try_clone()?,
                     zone.clone(),
                     forwarders.clone(),
-                    reader.clone(),
+                    (reader.clone(), by_udp.clone()),
                     is_open,
                 )?;
                 serving.threads.push(thread);
                 // An error means the same: the thread has ended.
                 serving.tasks.spawn(async { drop(ended.await) });
             }
-            serving.tasks.spawn(tcp::serve(tcp, zone, forwarders, reader.clone()));
+            serving.tasks.spawn(tcp::serve(tcp, zone, forwarders, (reader.clone(), by_tcp.clone())));
         }
         Ok(serving)
     }

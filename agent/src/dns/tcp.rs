@@ -5,6 +5,7 @@ use super::codec::{Transport, refused};
 use super::limit::{CONNECTIONS_MAX, Connections};
 use super::udp::answer_with_reads;
 use crate::catalog::Reader;
+use crate::metrics::QueryMetrics;
 use catalog::Zone;
 use std::io;
 use std::net::SocketAddr;
@@ -30,7 +31,7 @@ pub(super) async fn serve(
     listener: TcpListener,
     zone: Arc<Zone>,
     forwarders: Arc<[SocketAddr]>,
-    reader: Reader,
+    (reader, queries): (Reader, QueryMetrics),
 ) {
     let answers = AnswerCache::new(zone.clone(), Transport::Tcp, !forwarders.is_empty(), reader.clone());
     let answers = Arc::new(Mutex::new(answers));
@@ -55,6 +56,7 @@ pub(super) async fn serve(
                     zone: zone.clone(),
                     forwarders: forwarders.clone(),
                     reader: reader.clone(),
+                    queries: queries.clone(),
                     out: Vec::new(),
                 };
                 connections.spawn(async move {
@@ -78,6 +80,7 @@ struct Connection {
     zone: Arc<Zone>,
     forwarders: Arc<[SocketAddr]>,
     reader: Reader,
+    queries: QueryMetrics,
     /// The answers that are not sent yet, each after its length.
     out: Vec<u8>,
 }
@@ -111,6 +114,7 @@ impl Connection {
         let answered =
             self.answers.lock().unwrap_or_else(PoisonError::into_inner).answer(packet, &mut self.out);
         if answered == CacheResult::Written {
+            self.queries.note(Some(&self.out[begin + LENGTH_BYTES..]));
             return Ok(self.write_length(begin));
         }
         self.out.truncate(begin);
@@ -124,6 +128,7 @@ impl Connection {
                 answer_with_reads(packet, Transport::Tcp, zone, &self.forwarders, reader).await
             }
         };
+        self.queries.note(bytes.as_deref());
         let Some(bytes) = bytes else { return Ok(false) };
         let begin = self.out.len();
         self.out.extend_from_slice(&[0; LENGTH_BYTES]);

@@ -5,6 +5,7 @@ use super::codec::{PendingRead, QUESTION_MAX_BYTES, Reply, Transport, failed, re
 use super::forward;
 use super::limit::Limit;
 use crate::catalog::Reader;
+use crate::metrics::QueryMetrics;
 use catalog::Zone;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
@@ -33,7 +34,7 @@ impl Thread {
         socket: UdpSocket,
         zone: Arc<Zone>,
         forwarders: Arc<[SocketAddr]>,
-        reader: Reader,
+        (reader, queries): (Reader, QueryMetrics),
         is_open: bool,
     ) -> io::Result<(Self, oneshot::Receiver<()>)> {
         socket.set_read_timeout(Some(STOP_POLL_INTERVAL))?;
@@ -44,6 +45,7 @@ impl Thread {
             zone,
             forwarders,
             reader,
+            queries,
             permits: Arc::new(Semaphore::new(WAITING_MAX)),
             runtime: Handle::current(),
             limit: is_open.then(Limit::new),
@@ -71,6 +73,7 @@ struct Worker {
     zone: Arc<Zone>,
     forwarders: Arc<[SocketAddr]>,
     reader: Reader,
+    queries: QueryMetrics,
     permits: Arc<Semaphore>,
     runtime: Handle,
     limit: Option<Limit>,
@@ -91,25 +94,26 @@ impl Worker {
                 }
             };
             if self.limit.as_mut().is_some_and(|limit| !limit.permits(client.ip())) {
+                self.queries.note(None);
                 continue;
             }
             let packet = &question[..length];
             answer.clear();
             match self.answers.answer(packet, &mut answer) {
                 CacheResult::Written => self.send(&answer, client),
-                CacheResult::Never => {}
+                CacheResult::Never => self.queries.note(None),
                 // Clients on other machines get no recursion.
-                CacheResult::Foreign if !client.ip().is_loopback() => {
-                    if let Some(bytes) = refused(packet).bytes() {
-                        self.send(&bytes, client);
-                    }
-                }
+                CacheResult::Foreign if !client.ip().is_loopback() => match refused(packet).bytes() {
+                    Some(bytes) => self.send(&bytes, client),
+                    None => self.queries.note(None),
+                },
                 CacheResult::Later | CacheResult::Foreign => self.answer_later(packet.to_vec(), client),
             }
         }
     }
 
     fn send(&self, bytes: &[u8], client: SocketAddr) {
+        self.queries.note(Some(bytes));
         if let Err(error) = self.socket.send_to(bytes, client) {
             tracing::debug!(%error, %client, "DNS: an answer could not be sent");
         }
@@ -117,11 +121,16 @@ impl Worker {
 
     /// Answers a query that has to wait, in a task. Drops the query if too many are waiting.
     fn answer_later(&self, packet: Vec<u8>, client: SocketAddr) {
-        let Ok(place) = self.permits.clone().try_acquire_owned() else { return };
+        let Ok(place) = self.permits.clone().try_acquire_owned() else {
+            self.queries.note(None);
+            return;
+        };
         let (socket, zone, forwarders, reader) =
             (self.socket.clone(), self.zone.clone(), self.forwarders.clone(), self.reader.clone());
+        let queries = self.queries.clone();
         self.runtime.spawn(async move {
             let bytes = answer_with_reads(&packet, Transport::Udp, zone, &forwarders, reader).await;
+            queries.note(bytes.as_deref());
             if let Some(bytes) = bytes {
                 // The client may be gone.
                 let _ = socket.send_to(&bytes, client);

@@ -2,12 +2,13 @@
 //! owns the host's state; all other parts of the agent hand it snapshots.
 //!
 //! `observe` reads what a decision depends on, `store` follows the store and its trust, `execute`
-//! carries out effects, `announce` writes to the store, `context` holds what is known.
+//! carries out effects, `announce` writes to the store, `outcome` logs and counts, `context` holds what is known.
 
 mod announce;
 mod context;
 mod execute;
 mod observe;
+mod outcome;
 mod store;
 
 pub(crate) use execute::{Executor, read_version_file};
@@ -17,6 +18,7 @@ use crate::certificates::Certificates;
 use crate::checks::CheckRegistry;
 use crate::clock;
 use crate::command_locks::CommandLocks;
+use crate::metrics::Metrics;
 use crate::reconcile::{self, Reconcile, Wake};
 use crate::rollout::{KnownRollout, WantedRollout};
 use crate::rollout_end::WantedEnd;
@@ -26,11 +28,8 @@ use crate::supervise::TaskEnded;
 use context::Context;
 use etcd_session::{Gate, Mirror, Presence, PresenceState, Snapshot, jitter};
 use execute::ExecuteError;
-use planning::host::{
-    Decision, Desired, Fact, HostState, Observed, RunningStep, StepReport, advance, store_view,
-};
+use planning::host::{Decision, Desired, HostState, Observed, RunningStep, advance, store_view};
 use planning::settings::Settings;
-use schema::codec::log_tail;
 use schema::order::InstructionOrder;
 use schema::plan::{Action, Conclusion, Effect, Planned};
 use schema::records::{Driver, LiveClaim, MachineInfo};
@@ -98,6 +97,7 @@ pub(crate) struct Reconciler {
     pub end_wanted: watch::Sender<Option<WantedEnd>>,
     /// The last rollout that is known to have ended.
     pub rollout_ended: watch::Receiver<Option<InstructionOrder>>,
+    pub metrics: Metrics,
     /// Interval between two pings of the service manager's watchdog; `None` without a watchdog.
     pub watchdog: Option<Duration>,
 }
@@ -160,7 +160,7 @@ impl Reconcile for HostLoop {
         match wake {
             Wake::Event(HostEvent::StepEnded(ended)) => {
                 let (running, result) = *ended;
-                end_step(&mut self.context, &self.parts.executor, running, result);
+                self.parts.end_step(&mut self.context, running, result);
             }
             Wake::Event(HostEvent::WatchdogDue) => crate::systemd::ping(),
             _ => {}
@@ -232,7 +232,11 @@ impl Reconciler {
             let now = clock::boot_millis();
             context.record_failure.take_if(|(_, at)| *at <= now);
             context.snapshot = snapshots.borrow_and_update().clone();
-            context.presence = presences.borrow_and_update().clone();
+            let presence = presences.borrow_and_update().clone();
+            if matches!(presence, PresenceState::Held { .. }) && presence != context.presence {
+                self.metrics.note_name_claim();
+            }
+            context.presence = presence;
             self.observe_store(context).await;
             self.observe_tasks(context);
             let certificates_again = self.certificates.check(&mut context.facts, clock::now());
@@ -300,6 +304,9 @@ impl Reconciler {
                     }
                     _ => tracing::debug!(conclusion = %action, %because, "decided"),
                 }
+                if let Action::Record(conclusion) = action {
+                    self.note_conclusion(conclusion, &context.state);
+                }
                 context.unsaved = true;
             }
             match advance.decision {
@@ -352,41 +359,4 @@ impl Reconciler {
             context.record_failed(&error);
         }
     }
-
-    fn publish_status(&self, context: &Context, decision: &Decision) {
-        let before = self.status.borrow().clone();
-        if before.decision.as_ref().map(|d| &d.verdict) != Some(&decision.verdict) {
-            let verdict = decision.verdict.kind().as_str();
-            tracing::info!(verdict, detail = decision.verdict.message(), "the verdict of this host");
-            crate::systemd::status(&format!("{verdict} {}", decision.verdict.message()));
-        }
-        let state = &context.state;
-        self.status.send_replace(Arc::new(Status {
-            host: Some(state.host.clone()),
-            decision: Some(decision.clone()),
-            target: context.target.clone().into(),
-            installed: state.installed.clone(),
-            listed: state.listing().cloned(),
-            running: state.running.clone(),
-            store_trust: context.store_trust.clone(),
-            presence: context.presence.clone(),
-            snapshot: context.snapshot.clone(),
-            write_trouble: context.write_error.clone(),
-            steps_run: self.executor.steps_run,
-            passes: context.passes,
-            validation: context.directory.clone(),
-            validation_rule: state.validation_rule,
-            certificates: context.facts.certificates.clone(),
-        }));
-    }
-}
-
-/// Logs the end of a step and records it in the host's state.
-fn end_step(context: &mut Context, executor: &Executor, running: RunningStep, result: RunResult) {
-    let RunningStep { phase, step, .. } = running;
-    tracing::info!(%phase, %step, end = %result.end, leftovers = result.leftovers, "step ended");
-    let log = log_tail(executor.redact(&result.output).lines());
-    let report = StepReport { phase, step, end: result.end, log };
-    context.state.record(Fact::StepEnded(report), &context.policy, clock::now(), jitter());
-    context.unsaved = true;
 }

@@ -7,7 +7,7 @@
 //! | `/status` | the plan and its reasons, the claim, the store, the catalog, as JSON |
 //! | `/ready` | 200 after the first complete list, 503 before |
 //! | `/live` | 200 |
-//! | `/metrics` | Prometheus text |
+//! | `/metrics` | metrics, as Prometheus' text or as OpenMetrics |
 //! | `/v1/services` | every service, with the numbers of addressable and functional instances |
 //! | `/v1/services/NAME` | the instances of a service; `level=addressable\|functional`, `tag=TAG` |
 //! | `/v1/nodes` | every host that has a service, with its addresses |
@@ -29,13 +29,16 @@
 mod answers;
 mod catalog;
 mod claims;
+mod metrics;
 mod refusal;
 mod results;
 mod server;
 mod shared;
+mod state_metrics;
 
 pub(crate) use answers::AnswerCache;
 pub(crate) use shared::Shared;
+pub(crate) use state_metrics::StateMetrics;
 
 use crate::templates::TemplateStates;
 use axum::extract::{DefaultBodyLimit, Request, State};
@@ -44,17 +47,12 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Extension, Router};
-use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 use refusal::ErrorResponse;
 use rustix::fs::Gid;
-use schema::verdict::VerdictKind;
 use server::Connection;
 use shared::json_body;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 
@@ -66,7 +64,7 @@ fn read_routes() -> Router<Shared> {
         .route("/status", get(show_status))
         .route("/ready", get(ready))
         .route("/live", get(|| async { "live\n" }))
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(metrics::metrics))
         .route("/v1/services", get(catalog::services))
         .route("/v1/services/{name}", get(catalog::service))
         .route("/v1/nodes", get(catalog::nodes))
@@ -114,6 +112,7 @@ pub(crate) fn serve(
         router = router.merge(fleet_lock_routes());
     }
     let router = router.layer(from_fn_with_state(bound, require_local_host_header));
+    let router = router.layer(from_fn_with_state((shared.metrics.clone(), "tcp"), metrics::count));
     let router = router.layer(DefaultBodyLimit::max(BODY_MAX_BYTES)).with_state(shared);
     Ok(server::serve(listener, router, stop))
 }
@@ -138,6 +137,7 @@ pub(crate) async fn serve_socket(
         .merge(telling)
         .merge(commands)
         .merge(private)
+        .layer(from_fn_with_state((shared.metrics.clone(), "socket"), metrics::count))
         .layer(DefaultBodyLimit::max(BODY_MAX_BYTES));
     server::serve(listener, router.with_state(shared), stop).await;
 }
@@ -222,62 +222,6 @@ async fn ready(State(shared): State<Shared>) -> (StatusCode, &'static str) {
         (StatusCode::OK, "ready\n")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "the store has not been listed yet\n")
-    }
-}
-
-async fn metrics(State(shared): State<Shared>) -> Response {
-    let status = shared.status.borrow().clone();
-    let shown = shared.reader.snapshot();
-    let mut registry = Registry::with_prefix("orchestrate_agent");
-    let mut gauge = |name: &str, help: &str, value: f64| {
-        let metric = Gauge::<f64, AtomicU64>::default();
-        metric.set(value);
-        registry.register(name, help, metric);
-    };
-    let flag = |yes: bool| f64::from(u8::from(yes));
-    gauge("store_connected", "1 while the watch on the store is open", flag(status.snapshot.connected));
-    gauge(
-        "store_revision",
-        "Revision of the snapshot of the store",
-        status.snapshot.followed.keys.revision as f64,
-    );
-    gauge("store_reads", "Linearizable reads since start", status.snapshot.followed.reads as f64);
-    if let Some(seconds) = status.seconds_since_contact() {
-        gauge("store_contact_age_seconds", "Time since the store last answered", seconds);
-    }
-    let held = matches!(status.presence, etcd_session::PresenceState::Held { .. });
-    gauge("claim_held", "1 while this agent holds its host name", flag(held));
-    if let Some(end) = status.certificates.values().min() {
-        let help = "When the first certificate of the connection to the store ends, in seconds since 1970";
-        gauge("certificate_end_timestamp_seconds", help, end.0 as f64);
-    }
-    gauge("catalog_connected", "1 while the catalog is followed", flag(shown.connected));
-    gauge(
-        "catalog_age_seconds",
-        "Time since the store last confirmed the catalog",
-        shared.reader.age().as_secs_f64(),
-    );
-    gauge("catalog_services", "Services in the catalog", shown.view.services().len() as f64);
-    let retained: usize = shown.retained.iter().map(|retained| retained.hosts.len()).sum();
-    gauge(
-        "catalog_retained",
-        "Instances that stopped reporting together and are still served",
-        retained as f64,
-    );
-    gauge("steps", "Steps started since start", status.steps_run as f64);
-    gauge("passes", "Passes of the reconcile loop since start", status.passes as f64);
-    gauge("step_running", "1 while a step is in flight", flag(status.running.is_some()));
-    for verdict in VerdictKind::OF_HOSTS {
-        let current = status.decision.as_ref().is_some_and(|d| d.verdict.kind() == verdict);
-        gauge(&format!("verdict_{verdict}"), "1 for the current verdict", flag(current));
-    }
-    let mut text = String::new();
-    match encode(&mut text, &registry) {
-        Ok(()) => {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(header::CONTENT_TYPE, kind)], text).into_response()
-        }
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
 

@@ -4,12 +4,14 @@ use super::answers::AnswerCache;
 use crate::catalog::{Loaded, PublishedServices, Reader};
 use crate::checks::CheckRegistry;
 use crate::local_claims::LocalClaims;
+use crate::metrics::Metrics;
 use crate::secrets::Secrets;
 use crate::status::Status;
 use crate::templates::TemplateStates;
 use axum::body::Bytes;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -30,6 +32,10 @@ pub(crate) struct Shared {
     /// The values that must not be shown.
     pub secrets: Secrets,
     pub answers: AnswerCache,
+    /// Counts requests.
+    pub metrics: Metrics,
+    /// All metrics, to be shown.
+    pub shown_metrics: Arc<Registry>,
     /// Takes claims for programs of this machine.
     pub claims: LocalClaims,
 }

@@ -1,6 +1,7 @@
 //! Sends transactions. What they compare and change is decided in `schema::writes`.
 
 use crate::error::StoreError;
+use crate::observer::RequestKind;
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
 use etcd_client::{CompareOp, DeleteOptions, GetOptions, PutOptions, Txn, TxnOp};
@@ -36,7 +37,7 @@ impl Session {
         let request = self.request_of(transaction);
         let repeat = if transaction.idempotent { Repeat::Freely } else { Repeat::IfNotApplied };
         let answer = self
-            .call(operation, repeat, deadline, |mut client| {
+            .call((RequestKind::Commit, operation), repeat, deadline, |mut client| {
                 let request = request.clone();
                 async move { client.txn(request).await }
             })

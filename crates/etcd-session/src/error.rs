@@ -162,6 +162,29 @@ impl StoreError {
         }
     }
 
+    /// Returns the kind of the error in one word, for metrics.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Unreachable { .. } => "unreachable",
+            Self::Lost { .. } => "lost",
+            Self::Unknown { .. } => "unknown",
+            Self::Deadline { .. } => "deadline",
+            Self::Busy { .. } => "busy",
+            Self::NoSpace { .. } => "no_space",
+            Self::PermissionDenied { .. } => "permission_denied",
+            Self::Unauthenticated { .. } => "unauthenticated",
+            Self::Compacted { .. } => "compacted",
+            Self::WentBack { .. } => "went_back",
+            Self::LeaseGone { .. } => "lease_gone",
+            Self::Tls { .. } => "tls",
+            Self::Certificate { .. } => "certificate",
+            Self::Endpoints { .. } => "endpoints",
+            Self::Refused { .. } => "refused",
+            Self::TooLarge { .. } => "too_large",
+            Self::BadAnswer { .. } => "bad_answer",
+        }
+    }
+
     /// Returns the error for a lost answer, according to whether the request may be repeated
     /// freely.
     pub(crate) fn lost(operation: &'static str, repeat: Repeat, detail: String) -> Self {

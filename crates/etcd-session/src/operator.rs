@@ -2,6 +2,7 @@
 
 use crate::commit::Committed;
 use crate::error::{Class, StoreError};
+use crate::observer::RequestKind;
 use crate::read::range_end;
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
@@ -46,7 +47,7 @@ impl Session {
             .with_limit(PAGE)
             .with_keys_only();
         let answer = self
-            .call("read the events", Repeat::Freely, deadline, |mut client| {
+            .call((RequestKind::Read, "read the events"), Repeat::Freely, deadline, |mut client| {
                 let (from, options) = (from.clone(), options.clone());
                 async move { client.get(from, Some(options)).await }
             })
@@ -175,9 +176,12 @@ impl Session {
     ) -> Result<i64, StoreError> {
         if let Some(lease) = remembered {
             let kept = self
-                .call("lease keep-alive", Repeat::Freely, deadline, |mut c| async move {
-                    c.lease_keep_alive(lease).await.map(|_| ())
-                })
+                .call(
+                    (RequestKind::Lease, "lease keep-alive"),
+                    Repeat::Freely,
+                    deadline,
+                    |mut c| async move { c.lease_keep_alive(lease).await.map(|_| ()) },
+                )
                 .await;
             match kept {
                 Ok(()) => return Ok(lease),
@@ -194,7 +198,9 @@ impl Session {
     /// Returns the store's error.
     pub async fn members(&self, deadline: Deadline) -> Result<Vec<String>, StoreError> {
         let answer = self
-            .call("list the members", Repeat::Freely, deadline, |mut c| async move { c.member_list().await })
+            .call((RequestKind::Admin, "list the members"), Repeat::Freely, deadline, |mut c| async move {
+                c.member_list().await
+            })
             .await?;
         Ok(answer.members().iter().map(|m| m.name().to_owned()).collect())
     }
@@ -205,7 +211,9 @@ impl Session {
     /// Returns the store's error.
     pub async fn server_version(&self, deadline: Deadline) -> Result<String, StoreError> {
         let answer = self
-            .call("ask for the version", Repeat::Freely, deadline, |mut c| async move { c.status().await })
+            .call((RequestKind::Admin, "ask for the version"), Repeat::Freely, deadline, |mut c| async move {
+                c.status().await
+            })
             .await?;
         Ok(answer.version().to_owned())
     }
@@ -217,7 +225,7 @@ impl Session {
     pub async fn alarms(&self, deadline: Deadline) -> Result<Vec<String>, StoreError> {
         use etcd_client::{AlarmAction, AlarmType};
         let answer = self
-            .call("list the alarms", Repeat::Freely, deadline, |mut c| async move {
+            .call((RequestKind::Admin, "list the alarms"), Repeat::Freely, deadline, |mut c| async move {
                 c.alarm(AlarmAction::Get, AlarmType::None, None).await
             })
             .await?;

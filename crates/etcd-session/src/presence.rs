@@ -14,6 +14,7 @@
 //! This file is long because it is one state machine that owns the claim and its lease.
 
 use crate::error::StoreError;
+use crate::observer::RequestKind;
 use crate::pace::{refused_delay, write_backoff};
 use crate::random::jitter;
 use crate::request::{Deadline, Repeat};
@@ -240,7 +241,7 @@ impl Claimant {
         let deadline = Deadline::of_request();
         let answer = self
             .session
-            .call("lease time to live", Repeat::Freely, deadline, |mut c| async move {
+            .call((RequestKind::Lease, "lease time to live"), Repeat::Freely, deadline, |mut c| async move {
                 c.lease_time_to_live(lease, None).await
             })
             .await;
@@ -295,12 +296,12 @@ impl Claimant {
         if !matches!(outcome, Ok(ClaimOutcome::Held(_))) {
             // A lease without keys has no use. If the revocation fails, the lease expires by
             // itself.
-            let _ =
-                self.session
-                    .call("lease revoke", Repeat::Freely, deadline, |mut c| async move {
-                        c.lease_revoke(lease).await
-                    })
-                    .await;
+            let _ = self
+                .session
+                .call((RequestKind::Lease, "lease revoke"), Repeat::Freely, deadline, |mut c| async move {
+                    c.lease_revoke(lease).await
+                })
+                .await;
         }
         outcome
     }

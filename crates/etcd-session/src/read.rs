@@ -3,6 +3,7 @@
 //! This file is long because all reads share the rules for pages and revisions.
 
 use crate::error::StoreError;
+use crate::observer::RequestKind;
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
 use etcd_client::{GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
@@ -220,7 +221,7 @@ impl Session {
 
     /// Commits a transaction that only reads.
     async fn commit_reads(&self, gets: &[TxnOp], deadline: Deadline) -> Result<TxnResponse, StoreError> {
-        self.call("read", Repeat::Freely, deadline, |client| {
+        self.call((RequestKind::Read, "read"), Repeat::Freely, deadline, |client| {
             let gets = gets.to_vec();
             async move {
                 let mut kv = client.kv_client().max_decoding_message_size(ANSWER_MAX_BYTES);
@@ -438,23 +439,24 @@ impl Paging {
             return Ok(None);
         }
         let page = loop {
-            let page_request = session.call("list", Repeat::Freely, deadline, |client| {
-                let mut options = GetOptions::new()
-                    .with_range(self.end.clone())
-                    .with_limit(self.limit)
-                    .with_revision(self.snapshot.revision);
-                if self.keys_only {
-                    options = options.with_keys_only();
-                }
-                let from = self.from.clone();
-                async move {
-                    client
-                        .kv_client()
-                        .max_decoding_message_size(ANSWER_MAX_BYTES)
-                        .get(from, Some(options))
-                        .await
-                }
-            });
+            let page_request =
+                session.call((RequestKind::List, "list"), Repeat::Freely, deadline, |client| {
+                    let mut options = GetOptions::new()
+                        .with_range(self.end.clone())
+                        .with_limit(self.limit)
+                        .with_revision(self.snapshot.revision);
+                    if self.keys_only {
+                        options = options.with_keys_only();
+                    }
+                    let from = self.from.clone();
+                    async move {
+                        client
+                            .kv_client()
+                            .max_decoding_message_size(ANSWER_MAX_BYTES)
+                            .get(from, Some(options))
+                            .await
+                    }
+                });
             match page_request.await {
                 // Values here are larger than the earlier ones: retry with fewer entries.
                 Err(StoreError::TooLarge { .. }) if self.limit > 1 => self.limit = (self.limit / 16).max(1),

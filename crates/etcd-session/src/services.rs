@@ -1,6 +1,7 @@
 //! Reads a host's services and keeps the leases alive that their keys are attached to.
 
 use crate::error::{Class, StoreError};
+use crate::observer::RequestKind;
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
 use schema::keys::Key;
@@ -14,7 +15,7 @@ impl Session {
     /// Returns the store's error.
     pub async fn grant_lease(&self, seconds: i64, deadline: Deadline) -> Result<i64, StoreError> {
         let granted = self
-            .call("lease grant", Repeat::Freely, deadline, |mut client| async move {
+            .call((RequestKind::Lease, "lease grant"), Repeat::Freely, deadline, |mut client| async move {
                 client.lease_grant(seconds, None).await
             })
             .await?;

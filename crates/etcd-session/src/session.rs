@@ -7,6 +7,7 @@
 use crate::classify::Caller;
 use crate::config::{EndpointSource, SessionConfig};
 use crate::error::{Class, StoreError};
+use crate::observer::{RequestKind, RequestObserver};
 use crate::pace::request_backoff;
 use crate::random::jitter;
 use crate::request::{Deadline, Repeat};
@@ -16,7 +17,7 @@ use schema::store_marks::Marks;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
@@ -61,6 +62,7 @@ struct Inner {
     generations: watch::Sender<u64>,
     /// Generation of the connection on which the host's claim was last found unchanged.
     proven: watch::Sender<u64>,
+    observer: OnceLock<RequestObserver>,
 }
 
 impl Session {
@@ -108,6 +110,7 @@ impl Session {
                 marks: watch::Sender::default(),
                 generations: watch::Sender::new(0),
                 proven: watch::Sender::new(0),
+                observer: OnceLock::new(),
             }),
         })
     }
@@ -115,6 +118,17 @@ impl Session {
     /// Returns the settings of the session.
     pub fn config(&self) -> &SessionConfig {
         &self.inner.config
+    }
+
+    /// Has each request from now on observed. Only the first observer counts.
+    pub fn observe_requests(&self, observer: RequestObserver) {
+        let _ = self.inner.observer.set(observer);
+    }
+
+    fn observed(&self, kind: RequestKind, error: Option<&StoreError>, begun: Instant) {
+        if let Some(observer) = self.inner.observer.get() {
+            observer(kind, error, begun.elapsed());
+        }
     }
 
     /// Returns a key as it is stored, with the namespace.
@@ -219,21 +233,17 @@ impl Session {
         let endpoint = connection.endpoints[connection.index % connection.endpoints.len()].clone();
         connection.tls_stamp = tls_stamp(config);
         let options = connect_options(config)?;
-        let connecting = (self.inner.connect)(endpoint.clone(), options);
-        let client = match tokio::time::timeout(config.dial_timeout + PING_TIMEOUT, connecting).await {
-            Ok(Ok(client)) => client,
-            Ok(Err(error)) => {
-                connection.index = connection.index.wrapping_add(1);
-                return Err(self.error_at("connect", Repeat::Freely, Some(&endpoint), &error));
-            }
+        let (connecting, begun) = ((self.inner.connect)(endpoint.clone(), options), Instant::now());
+        let connected = match tokio::time::timeout(config.dial_timeout + PING_TIMEOUT, connecting).await {
+            Ok(Ok(client)) => Ok(client),
+            Ok(Err(error)) => Err(self.error_at("connect", Repeat::Freely, Some(&endpoint), &error)),
             Err(_) => {
-                connection.index = connection.index.wrapping_add(1);
-                return Err(StoreError::Unreachable {
-                    operation: "connect",
-                    detail: format!("{endpoint}: timeout"),
-                });
+                let detail = format!("{endpoint}: timeout");
+                Err(StoreError::Unreachable { operation: "connect", detail })
             }
         };
+        self.observed(RequestKind::Connect, connected.as_ref().err(), begun);
+        let client = connected.inspect_err(|_| connection.index = connection.index.wrapping_add(1))?;
         connection.generation += 1;
         self.inner.generations.send_replace(connection.generation);
         connection.in_use = endpoint.as_str().into();
@@ -259,7 +269,7 @@ impl Session {
     /// Sends a request. Fails over and repeats it as far as that is safe, until the deadline.
     pub(crate) async fn call<T, F, Fut>(
         &self,
-        operation: &'static str,
+        (kind, operation): (RequestKind, &'static str),
         repeat: Repeat,
         deadline: Deadline,
         request: F,
@@ -284,8 +294,12 @@ impl Session {
                 Ok(Err(error)) => error,
                 Ok(Ok((client, generation, endpoint))) => {
                     let limit = self.inner.config.attempt_timeout.min(deadline.left());
+                    let begun = Instant::now();
                     let error = match tokio::time::timeout(limit, request(client)).await {
-                        Ok(Ok(answer)) => return Ok(answer),
+                        Ok(Ok(answer)) => {
+                            self.observed(kind, None, begun);
+                            return Ok(answer);
+                        }
                         Ok(Err(error)) => self.error_at(operation, repeat, Some(&endpoint), &error),
                         // As above. But if the request may have been applied, the error must say
                         // so.
@@ -296,6 +310,7 @@ impl Session {
                             StoreError::lost(operation, repeat, format!("{endpoint}: no answer in time"))
                         }
                     };
+                    self.observed(kind, Some(&error), begun);
                     if error.class() != Class::Fatal && !matches!(error, StoreError::Busy { .. }) {
                         self.move_on(generation).await;
                     }

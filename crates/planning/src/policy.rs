@@ -94,6 +94,20 @@ impl Steps {
             StepPhase::OnSuspect => &self.on_suspect,
         }
     }
+
+    /// Returns what this end means for a step. One that was removed from the configuration while it ran
+    /// has no codes of its own: 0 means done, every other exit code means failed.
+    pub fn meaning(&self, phase: StepPhase, step: &StepName, end: &StepEnd) -> StepMeaning {
+        let known = self.of(phase).iter().find(|known| known.name == *step);
+        known.map_or(
+            match end {
+                StepEnd::Exited { code: 0 } => StepMeaning::Done,
+                StepEnd::Interrupted => StepMeaning::Again,
+                _ => StepMeaning::Failed,
+            },
+            |step| step.meaning(end),
+        )
+    }
 }
 
 /// The configuration that decisions of a host depend on, in addition to facts.

@@ -26,15 +26,22 @@ impl StepPhase {
         [Self::Prefetch, Self::Apply, Self::Converge, Self::Validate, Self::OnSuspect];
 }
 
-impl fmt::Display for StepPhase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl StepPhase {
+    /// Returns the name of the phase.
+    pub const fn as_str(self) -> &'static str {
+        match self {
             Self::Prefetch => "prefetch",
             Self::Apply => "apply",
             Self::Converge => "converge",
             Self::Validate => "validate",
             Self::OnSuspect => "on_suspect",
-        })
+        }
+    }
+}
+
+impl fmt::Display for StepPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

@@ -20,6 +20,8 @@ pub mod in_process;
 #[cfg(feature = "server")]
 mod journal;
 #[cfg(feature = "server")]
+pub mod process;
+#[cfg(feature = "server")]
 mod server;
 #[cfg(feature = "server")]
 mod solo;

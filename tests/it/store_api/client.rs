@@ -111,32 +111,17 @@ fn an_alarm_is_that_of_the_one_member_whichever_is_named() {
 }
 
 #[test]
-fn metrics_tell_of_the_process_and_what_go_has_beside_them_is_not_there() {
+fn what_only_a_program_in_go_has_is_not_there() {
     let solo = Solo::in_memory();
     let get = |path: &str| {
         let mut command = Command::new("curl");
         let url = format!("{}{path}", solo.endpoint());
         let output = run(command.args(["-sS", "-w", "\n%{http_code}", &url]), "");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let (body, code) = text.rsplit_once('\n').expect("a code");
-        (body.to_owned(), code.to_owned())
+        text.rsplit_once('\n').expect("a code").1.to_owned()
     };
-    let (metrics, code) = get("/metrics");
-    assert_eq!(code, "200");
-    for name in [
-        "process_resident_memory_bytes",
-        "process_virtual_memory_bytes",
-        "process_open_fds",
-        "process_max_fds",
-        "process_cpu_seconds_total",
-        "process_start_time_seconds",
-    ] {
-        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        let value: f64 =
-            value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {metrics}"));
-        assert!(value >= 0.0, "{name}: {value}");
-    }
-    assert_eq!(get("/debug/vars").1, "404");
+    assert_eq!(get("/metrics"), "200");
+    assert_eq!(get("/debug/vars"), "404");
 }
 
 #[test]

@@ -685,16 +685,7 @@ impl HostState {
         self.running = None;
         let since = self.running_since.take();
         let StepReport { phase, step, end, log } = report;
-        // A step that was removed from the configuration while it ran has no codes of its own: 0
-        // means done, every other exit code means failed.
-        let meaning = policy.steps.of(phase).iter().find(|s| s.name == step).map_or(
-            match &end {
-                StepEnd::Exited { code: 0 } => StepMeaning::Done,
-                StepEnd::Interrupted => StepMeaning::Again,
-                _ => StepMeaning::Failed,
-            },
-            |s| s.meaning(&end),
-        );
+        let meaning = policy.steps.meaning(phase, &step, &end);
         if let Some(since) = since.filter(|_| meaning == StepMeaning::Done) {
             self.note_duration(phase, &step, now.boot.since(since));
         }

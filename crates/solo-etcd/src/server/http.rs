@@ -1,8 +1,8 @@
 //! The plain HTTP paths that etcd serves on the same port: `/health`, `/version` and `/metrics`.
 
 use super::answer::VERSION;
-use super::process;
 use crate::engine::Engine;
+use crate::process::{self, Figure, FigureKind};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, Version, header};
@@ -56,17 +56,28 @@ async fn metrics(State(engine): State<Engine>) -> Response {
         let store = engine.read();
         (store.revision(), store.compacted(), store.bytes())
     };
-    let text = format!(
-        "# TYPE etcd_server_has_leader gauge\netcd_server_has_leader 1\n\
-         # TYPE etcd_server_quota_backend_bytes gauge\netcd_server_quota_backend_bytes {quota}\n\
-         # TYPE etcd_mvcc_db_total_size_in_bytes gauge\netcd_mvcc_db_total_size_in_bytes {file}\n\
-         # TYPE etcd_mvcc_db_total_size_in_use_in_bytes gauge\netcd_mvcc_db_total_size_in_use_in_bytes {bytes}\n\
-         # TYPE etcd_debugging_mvcc_current_revision gauge\netcd_debugging_mvcc_current_revision {revision}\n\
-         # TYPE etcd_debugging_mvcc_compact_revision gauge\netcd_debugging_mvcc_compact_revision {compacted}\n\
-         {process}",
-        quota = engine.quota_bytes(),
-        file = engine.file_bytes().max(bytes),
-        process = process::metrics(),
-    );
+    let file = engine.file_bytes().max(bytes);
+    let gauge = |name, help, value: f64| Figure { name, help, kind: FigureKind::Gauge, value };
+    let mut figures = vec![
+        gauge("etcd_server_has_leader", "1: the one member always leads", 1.0),
+        gauge("etcd_server_quota_backend_bytes", "Largest size of the store", engine.quota_bytes() as f64),
+        gauge("etcd_mvcc_db_total_size_in_bytes", "Size of the file", file as f64),
+        gauge("etcd_mvcc_db_total_size_in_use_in_bytes", "Size of what is stored", bytes as f64),
+        gauge("etcd_debugging_mvcc_current_revision", "Revision of the store", revision as f64),
+        gauge(
+            "etcd_debugging_mvcc_compact_revision",
+            "Revision up to which the history is gone",
+            compacted.max(0) as f64,
+        ),
+    ];
+    figures.extend(process::figures());
+    let text: String = figures.iter().map(shown).collect();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+}
+
+/// Returns a figure in Prometheus' text format.
+fn shown(Figure { name, help, kind, value }: &Figure) -> String {
+    let kind = if *kind == FigureKind::Counter { "counter" } else { "gauge" };
+    let value = if *value == f64::INFINITY { "+Inf".to_owned() } else { value.to_string() };
+    format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n")
 }

@@ -7,7 +7,6 @@ mod http;
 mod kv;
 mod lease;
 mod maintenance;
-mod process;
 mod watch;
 
 use crate::core::REQUEST_BYTES_MAX;
