@@ -1,4 +1,4 @@
-//! Links between the documents of this repository.
+//! Links between the documents of this repository, and numbers of invariants that code and documents cite.
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +31,37 @@ fn every_internal_link_leads_to_a_file_and_a_heading() {
     }
     assert!(documents.len() > 10, "{documents:#?}");
     assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// Returns the numbers of invariants in a text: `I` or `R` and one or two digits.
+fn invariants(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    let is_number = |word: &&str| {
+        let digits = word.strip_prefix(['I', 'R']).unwrap_or_default();
+        (1..=2).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    words.filter(is_number).collect()
+}
+
+#[test]
+fn every_invariant_that_is_cited_is_documented() {
+    let repository = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let output = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard", "*.rs", "*.md", "*.py"])
+        .current_dir(&repository)
+        .output()
+        .expect("git");
+    let files = String::from_utf8(output.stdout).expect("text");
+    let manual = std::fs::read_to_string(repository.join("docs/invariants.md")).expect("the manual");
+    for file in files.lines().filter(|file| *file != "CHANGELOG.md") {
+        // A file that was moved is listed until the change is committed.
+        let text = std::fs::read_to_string(repository.join(file)).unwrap_or_default();
+        let unknown: Vec<&str> = invariants(&text)
+            .into_iter()
+            .filter(|number| !manual.contains(&format!("| {number} |")))
+            .collect();
+        assert!(unknown.is_empty(), "{file} cites {unknown:?}, which docs/invariants.md does not name");
+    }
 }
 
 #[test]

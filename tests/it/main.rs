@@ -11,6 +11,7 @@ mod demo;
 mod dev;
 mod discovery;
 mod freezes;
+mod http_api;
 mod limits;
 mod links;
 mod machine;
