@@ -33,6 +33,28 @@ fn every_internal_link_leads_to_a_file_and_a_heading() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
+#[test]
+fn every_verb_of_the_contract_is_one_of_the_command_line() {
+    let read = |name: &str| {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
+        std::fs::read_to_string(path).expect(name)
+    };
+    let (contract, manual) = (read("contract.md"), read("command-line.md"));
+    let verbs: Vec<&str> = contract
+        .lines()
+        .filter_map(|line| {
+            line.strip_prefix("| C")?.split('|').nth(1)?.trim().strip_prefix('`')?.split('`').next()
+        })
+        .collect();
+    assert!(verbs.len() > 25, "{verbs:?}");
+    for verb in verbs {
+        let words =
+            verb.split(' ').take_while(|word| word.chars().all(|c| c.is_ascii_lowercase() || c == '_'));
+        let heading = format!("### `{}", words.collect::<Vec<_>>().join(" "));
+        assert!(manual.contains(&heading), "{verb}: command-line.md has no heading {heading:?}");
+    }
+}
+
 /// Returns the numbers of invariants in a text: `I` or `R` and one or two digits.
 fn invariants(text: &str) -> BTreeSet<&str> {
     let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');

@@ -11,6 +11,8 @@ use tests::wait;
 
 const CLIENTS: usize = 600;
 const INSTANCES: usize = 5000;
+/// Number of requests that may wait for a change; see docs/discovery.md.
+const WAITING: usize = 64;
 /// Upper bound in MiB on the memory that clients can make the agent hold; see docs/discovery.md.
 const ADDED_MAX_MIB: usize = 100;
 const BIG: &str = "/v1/services/big?level=addressable";
@@ -50,6 +52,14 @@ fn first_line(mut stream: &TcpStream) -> String {
     let mut line = [0; 12];
     stream.read_exact(&mut line).expect("an answer");
     String::from_utf8_lossy(&line).into_owned()
+}
+
+/// True if the answer of a client has begun to arrive.
+fn is_answered(stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).expect("set");
+    let seen = stream.peek(&mut [0]);
+    stream.set_nonblocking(false).expect("set");
+    seen.is_ok_and(|length| length > 0)
 }
 
 #[test]
@@ -112,10 +122,14 @@ fn questions_that_wait_keep_nobody_else_from_being_answered() {
     let length = (&last).read(&mut rest).expect("the rest");
     let rest = String::from_utf8_lossy(&rest[..length]).to_lowercase();
     assert!(rest.contains("retry-after: ") && rest.contains("wait already"), "{rest}");
+    // One that the agent reads only after the change does not wait.
+    let refused = || connections.iter().filter(|connection| is_answered(connection)).count();
+    let all = || (refused() + WAITING == connections.len()).then_some(());
+    wait::until("all others are refused", all, || format!("{} are", refused()));
     etcd.store().put("/available_services/web/w2", r#"{"addresses": ["10.7.0.2"], "port": 80}"#);
     let lines: Vec<String> = connections.iter().map(first_line).collect();
     let answered = lines.iter().filter(|line| *line == "HTTP/1.1 200").count();
-    assert_eq!(answered, 64, "{lines:?}");
+    assert_eq!(answered, WAITING, "{lines:?}");
 }
 
 #[test]
