@@ -85,12 +85,22 @@ fn the_agent_shows_what_its_manual_says() {
     assert_eq!(own("attempts_ended_total{result=\"proven\"}"), 1.0);
     assert!(own("validations_total{result=\"passed\"}") >= 1.0);
     assert!(own("step_duration_seconds_count{phase=\"apply\",result=\"done\"}") >= 1.0);
-    assert!(own("store_request_duration_seconds_count{operation=\"connect\",result=\"ok\"}") >= 1.0);
+    assert!(own("store_request_duration_seconds_count{operation=\"commit\",result=\"ok\"}") >= 1.0);
     assert_eq!(own("name_claims_total"), 1.0);
     assert_eq!(own("check_passing{check=\"service:web\",service=\"web\"}"), 1.0);
     assert!(own("dns_queries_total{transport=\"udp\",result=\"noerror\"}") >= 1.0);
     assert!(own("http_requests_total{listener=\"tcp\",code=\"200\"}") >= 1.0);
     check_by_prometheus("metrics::the_agent_shows_what_its_manual_says", &text);
+}
+
+#[test]
+fn requests_to_a_store_that_is_away_are_counted_as_failures() {
+    let host = Host::started("h1", &["http://127.0.0.1:1".to_owned()]);
+    let metrics = || host.http_get("/metrics").map(|(_, text)| text).unwrap_or_default();
+    let failed = |text: &String| text.contains("operation=\"read\",result=\"unreachable\"");
+    let text = wait::until("a failure is counted", || Some(metrics()).filter(failed), metrics);
+    assert!(!text.contains("result=\"ok\""), "{text}");
+    assert_eq!(value(&text, "orchestrate_agent_store_connected"), 0.0);
 }
 
 #[test]

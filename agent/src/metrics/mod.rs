@@ -151,7 +151,7 @@ impl Metrics {
         own.register("attempts_ended", "Attempts at a version that ended, by result", attempts_ended);
         let help = "Duration of steps, by phase and result";
         own.register_with_unit("step_duration", help, Unit::Seconds, steps);
-        own.register("validations", "Validations of the installed version, by result", validations);
+        own.register("validations", "Validations of a version, by result", validations);
         own.register("check_results", "Results of checks, by status", check_results);
         let help =
             "Duration of requests to the store, by operation and result; a repeated request counts each time";
@@ -242,7 +242,7 @@ impl Metrics {
         self.settings_reads.get_or_create(&ResultLabel { result }).inc();
     }
 
-    /// Returns a counter of HTTP requests on a listener.
+    /// Counts an HTTP request on a listener by the status code of its answer.
     pub(crate) fn note_http(&self, listener: &'static str, code: u16) {
         self.http_requests.get_or_create(&HttpLabels { listener, code }).inc();
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// What a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestKind {
-    /// A connection to a member.
+    /// A client of a member. Only failures are observed.
     Connect,
     /// A read of keys and ranges.
     Read,

@@ -242,8 +242,11 @@ impl Session {
                 Err(StoreError::Unreachable { operation: "connect", detail })
             }
         };
-        self.observed(RequestKind::Connect, connected.as_ref().err(), begun);
-        let client = connected.inspect_err(|_| connection.index = connection.index.wrapping_add(1))?;
+        // The client may connect only with its first request, so that a success says nothing.
+        let client = connected.inspect_err(|error| {
+            self.observed(RequestKind::Connect, Some(error), begun);
+            connection.index = connection.index.wrapping_add(1);
+        })?;
         connection.generation += 1;
         self.inner.generations.send_replace(connection.generation);
         connection.in_use = endpoint.as_str().into();

@@ -109,7 +109,7 @@ pub(super) fn check_usable(
     // The other kind of halt needs a budget by the rules of a policy.
     if options.on_halt == Some(OnHalt::Stop) && changed.failure_budget.is_none() {
         return Err(Failure::refused(
-            "--on-halt: without a failure budget nothing halts the rollout; nothing was changed",
+            "--on-halt: without a failure budget nothing halts the rollout; add --budget; nothing was changed",
         ));
     }
     match unusable(&changed) {
