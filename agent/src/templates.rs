@@ -338,7 +338,7 @@ fn render(source: &str, shown: &Arc<CatalogSnapshot>, reader: &Reader) -> anyhow
         asking.follow_config();
         let Some(values) = &known.config else {
             let missing = &mut missing.lock().unwrap_or_else(PoisonError::into_inner);
-            missing.insert("what operators keep in the store".into());
+            missing.insert("the operators' values in the store".into());
             return Ok(String::new());
         };
         match (values.get(&name), default) {

@@ -23,7 +23,7 @@ pub(crate) const VARIABLE: &str = "_ORCHESTRATE_COMPLETE";
 const PROGRAM: &str = "orchestrate";
 
 /// Returns the completion script of a shell.
-pub(crate) fn script(shell: Shell) -> io::Result<Vec<u8>> {
+pub(crate) fn script(shell: Shell) -> io::Result<String> {
     let mut script = Vec::new();
     let shells = Shells::builtins();
     let completer = shells.completer(&shell.to_string());
@@ -35,7 +35,7 @@ pub(crate) fn script(shell: Shell) -> io::Result<Vec<u8>> {
         let call = format!("_clap_dynamic_completer_{PROGRAM} \"$@\"");
         writeln!(script, "if [[ $funcstack[1] = _{PROGRAM} ]]; then {call}; fi")?;
     }
-    Ok(script)
+    String::from_utf8(script).map_err(io::Error::other)
 }
 
 /// Answers a completion script. Returns `None` if no completion script called the program.

@@ -14,7 +14,7 @@ pub(crate) struct GlobalOptions {
     /// Client port of the store [default: 2379]
     #[arg(long = "port", value_name = "PORT", global = true)]
     pub(crate) store_port: Option<u16>,
-    /// Token by which the public etcd discovery service knows the store's hosts; empty: no token
+    /// Token of the store at the public etcd discovery service, which no longer exists; use --discovery-url
     #[arg(long = "discovery_token", value_name = "TOKEN", global = true)]
     pub(crate) discovery_token: Option<String>,
     /// Endpoints of the store, separated by commas [env: ORCHESTRATE_ENDPOINTS, ETCDCTL_ENDPOINTS]

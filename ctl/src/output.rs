@@ -5,10 +5,10 @@
 
 use crate::exit::{Exit, Failure};
 use anyhow::Context;
-use comfy_table::Table;
+use planning::text::{Text, clean};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use schema::time::EpochSeconds;
 use serde::Serialize;
+use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 
@@ -31,13 +31,13 @@ pub(crate) enum Format {
 #[derive(Debug)]
 pub(crate) struct Output {
     format: Format,
-    bytes: Vec<u8>,
+    text: Text,
 }
 
 impl Output {
     /// Returns an empty result.
     pub(crate) fn new(format: Format) -> Self {
-        Self { format, bytes: Vec::new() }
+        Self { format, text: Text::default() }
     }
 
     /// Returns an empty result in the same format.
@@ -47,13 +47,12 @@ impl Output {
 
     /// Adds one line.
     pub(crate) fn line(&mut self, text: &str) {
-        self.bytes.extend_from_slice(clean(text).as_bytes());
-        self.bytes.push(b'\n');
+        self.text.line(text);
     }
 
-    /// Adds bytes unchanged; only for text that this program made itself.
-    pub(crate) fn raw(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
+    /// Adds text unchanged; only for text that this program made itself.
+    pub(crate) fn raw(&mut self, text: &str) {
+        self.text.raw(text);
     }
 
     /// Adds a table without borders; adds nothing if there are no rows.
@@ -62,16 +61,12 @@ impl Output {
         header: [&str; COLUMNS],
         rows: impl IntoIterator<Item = [String; COLUMNS]>,
     ) {
-        let mut table = Table::new();
-        table.load_style(comfy_table::presets::NOTHING).set_header(header);
-        table.add_rows(rows.into_iter().map(|row| row.map(|cell| clean(&cell).into_owned())));
-        if table.is_empty() {
-            return;
-        }
-        for line in table.lines() {
-            self.bytes.extend_from_slice(line.trim().as_bytes());
-            self.bytes.push(b'\n');
-        }
+        self.text.table(header, rows);
+    }
+
+    /// Adds a view in the requested format. Views remove control characters themselves.
+    pub(crate) fn view<T: Serialize + Display>(&mut self, view: &T) {
+        self.answer(view, |output| output.raw(&view.to_string()));
     }
 
     /// Adds the answer in the requested format: `value` as JSON, or what `text` adds.
@@ -81,8 +76,8 @@ impl Output {
             Format::Json => {
                 let json = serde_json::to_string_pretty(value)
                     .unwrap_or_else(|e| unreachable!("answers have text keys and finite numbers: {e}"));
-                self.raw(json.as_bytes());
-                self.raw(b"\n");
+                self.raw(&json);
+                self.raw("\n");
             }
         }
     }
@@ -94,8 +89,10 @@ impl Output {
 
     /// Returns what the result says, whatever the revision of the store at which it was read.
     fn content(&self) -> Vec<u8> {
-        let value = serde_json::from_slice(&self.bytes).ok().filter(|_| self.is_json());
-        let Some(serde_json::Value::Object(mut value)) = value else { return self.bytes.clone() };
+        let value = serde_json::from_str(self.text.as_str()).ok().filter(|_| self.is_json());
+        let Some(serde_json::Value::Object(mut value)) = value else {
+            return self.text.as_str().as_bytes().to_vec();
+        };
         value.remove("revision");
         serde_json::Value::Object(value).to_string().into_bytes()
     }
@@ -103,14 +100,14 @@ impl Output {
     /// Returns the result so far.
     #[cfg(test)]
     pub(crate) fn text(&self) -> &str {
-        std::str::from_utf8(&self.bytes).unwrap()
+        self.text.as_str()
     }
 
     /// Writes the result. A closed pipe is no error, because the reader wants no more. Any other
     /// error means that the answer did not arrive.
     pub(crate) fn flush(self) -> Result<(), Failure> {
         let mut stdout = io::stdout().lock();
-        match stdout.write_all(&self.bytes).and_then(|()| stdout.flush()) {
+        match stdout.write_all(self.text.as_str().as_bytes()).and_then(|()| stdout.flush()) {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("standard output")?,
             _ => Ok(()),
         }
@@ -139,7 +136,9 @@ impl Screen {
         };
         let written = stdout.write_all(before).and_then(|()| stdout.flush());
         notes.iter().for_each(|text| note(text));
-        let written = written.and_then(|()| stdout.write_all(&result.bytes)).and_then(|()| stdout.flush());
+        let written = written
+            .and_then(|()| stdout.write_all(result.text.as_str().as_bytes()))
+            .and_then(|()| stdout.flush());
         self.shown = Some(next);
         match written {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("standard output")?,
@@ -220,41 +219,9 @@ pub(crate) fn usage(error: &clap::Error) -> Exit {
     if error.use_stderr() { Exit::Usage } else { Exit::Yes }
 }
 
-/// Returns a time as RFC 3339 text; `None` if it is outside the range of the calendar.
-pub(crate) fn rfc3339(at: EpochSeconds) -> Option<String> {
-    jiff::Timestamp::from_second(at.0).ok().map(|time| time.to_string())
-}
-
-/// Returns text with its control characters replaced, except tabs.
-fn clean(text: &str) -> std::borrow::Cow<'_, str> {
-    let is_bad = |c: char| c.is_control() && c != '\t';
-    if text.chars().any(is_bad) {
-        text.chars().map(|c| if is_bad(c) { '\u{fffd}' } else { c }).collect::<String>().into()
-    } else {
-        text.into()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn text_from_the_store_cannot_steer_a_terminal() {
-        let mut output = Output::new(Format::Table);
-        output.line("a\x1b[31mb\nc");
-        assert_eq!(output.text(), "a\u{fffd}[31mb\u{fffd}c\n");
-    }
-
-    #[test]
-    fn a_table_has_no_borders_and_no_rows_no_table() {
-        let mut output = Output::new(Format::Table);
-        output.table(["HOST", "VERDICT"], [["web-1".into(), "ok".into()], ["a".into(), "failed".into()]]);
-        assert_eq!(output.text(), "HOST   VERDICT\nweb-1  ok\na      failed\n");
-        let mut output = Output::new(Format::Table);
-        output.table(["HOST"], []);
-        assert_eq!(output.text(), "");
-    }
 
     #[test]
     fn a_result_at_another_revision_says_the_same() {
@@ -275,11 +242,5 @@ mod tests {
             serde_json::from_str::<serde_json::Value>(output.text()).unwrap()["hosts"],
             serde_json::json!([])
         );
-    }
-
-    #[test]
-    fn times_are_rfc_3339() {
-        assert_eq!(rfc3339(EpochSeconds(0)).as_deref(), Some("1970-01-01T00:00:00Z"));
-        assert_eq!(rfc3339(EpochSeconds(i64::MAX)), None);
     }
 }

@@ -60,7 +60,7 @@ pub(crate) fn check(
     let file = settings.state_directory.join(FILE);
     match snapshot.and_then(|snapshot| assess_answer(file, snapshot, session.marks())) {
         Some(by) => Err(Failure::cannot_tell(format!(
-            "the store went back: {by}; what it says was true once. `orchestrate store accept --version V` ends this"
+            "the store went back: {by}; its content may be outdated. If it is the right store, run `orchestrate store accept --version V`"
         ))),
         None => Ok(()),
     }

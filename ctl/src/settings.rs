@@ -159,7 +159,7 @@ impl Settings {
         match given {
             Some(name) => HostName::new(name).map_err(Failure::usage),
             None => HostName::new(self.host_name.as_str())
-                .map_err(|e| Failure::usage(anyhow!("{e}; give one by ORCHESTRATE_HOSTNAME"))),
+                .map_err(|e| Failure::usage(anyhow!("{e}; set ORCHESTRATE_HOSTNAME"))),
         }
     }
 }
@@ -190,7 +190,7 @@ fn duration(
     };
     let limit = parse_duration(&text).map_err(|e| Failure::usage(anyhow!(e).context(name.to_owned())))?;
     if limit.is_zero() {
-        return Err(Failure::usage(anyhow!("{name} must be more than nothing")));
+        return Err(Failure::usage(anyhow!("{name} must be greater than 0")));
     }
     Ok(Some(limit))
 }

@@ -116,7 +116,7 @@ fn a_first_host_works_with_what_was_written_and_grows_into_a_fleet_elsewhere() {
     // The second run finds nothing to change, and the store runs.
     let result = machine.bootstrap(first);
     assert_eq!((result.code, result.out.contains("solo-etcd")), (0, false), "{result:?}");
-    assert!(result.err.contains("unchanged") && result.err.contains("shall run 1"), "{result:?}");
+    assert!(result.err.contains("unchanged") && result.err.contains("desired version is 1"), "{result:?}");
     assert_eq!(machine.read(FRAGMENT), fragment);
 
     // Another store is accepted only with `--replace`, and only if it answers.

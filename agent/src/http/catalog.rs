@@ -222,7 +222,7 @@ pub(super) async fn node(
         match shared.reader.claim(&host).await {
             Claim::Of(claimed) => addresses = claimed.to_vec(),
             Claim::Nobody if shown.view.records_known() => {
-                let why = format!("{host} has no service and does not live");
+                let why = format!("{host} has no service, and no agent runs there");
                 return Err(ErrorResponse::Rejected(StatusCode::NOT_FOUND, why));
             }
             Claim::Nobody => return Err(not_read_yet()),

@@ -11,6 +11,7 @@ mod connecting;
 mod discovery;
 mod error;
 mod host_write;
+mod names;
 mod observer;
 mod operator;
 mod pace;

@@ -408,7 +408,7 @@ impl Session {
 }
 
 /// Position of a reader in a range.
-struct Paging {
+pub(crate) struct Paging {
     from: Vec<u8>,
     end: Vec<u8>,
     limit: i64,
@@ -419,10 +419,26 @@ struct Paging {
 }
 
 impl Paging {
-    fn new(session: &Session, prefix: &Prefix, at: Option<i64>, limit: i64, keys_only: bool) -> Self {
+    pub(crate) fn new(
+        session: &Session,
+        prefix: &Prefix,
+        at: Option<i64>,
+        limit: i64,
+        keys_only: bool,
+    ) -> Self {
         let from = session.full(prefix).into_bytes();
         let snapshot = KeySnapshot { revision: at.unwrap_or(0), ..KeySnapshot::default() };
         Self { end: range_end(&from), from, limit, keys_only, snapshot, done: false }
+    }
+
+    /// Continues with this key or the first one after it.
+    pub(crate) fn begin_at(&mut self, key: Vec<u8>) {
+        self.from = key;
+    }
+
+    /// Returns the revision of all pages; 0 before the first one.
+    pub(crate) fn revision(&self) -> i64 {
+        self.snapshot.revision
     }
 
     /// Continues with the key after this one.
@@ -430,7 +446,8 @@ impl Paging {
         self.from = key_after(key);
     }
 
-    async fn next(
+    /// Reads the next page; returns `None` after the last one.
+    pub(crate) async fn next(
         &mut self,
         session: &Session,
         deadline: Deadline,

@@ -6,4 +6,5 @@ pub mod lint;
 pub mod policy;
 pub mod rollout;
 pub mod settings;
+pub mod text;
 pub mod upgrade;

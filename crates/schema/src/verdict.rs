@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The kinds of verdicts, of a host about itself and of a reader about a host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum VerdictKind {
     /// The target is installed and works.
     Ok,

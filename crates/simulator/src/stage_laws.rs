@@ -154,11 +154,15 @@ fn has_version(
     let is_of = |machine: &Machine| {
         machine.host == *host && machine.disk.instance == live.as_ref().map(|live| live.instance.clone())
     };
-    // The store does not know yet that a machine was installed again.
+    // The store does not know yet that a machine was installed again. A host that had the version before
+    // this rollout has no progress in it, but it is listed until its lease ends.
     let is_live = live.is_some() && machines.iter().any(is_of);
     let progress = store.entry(&Key::Progress(order, host.clone()).to_string());
     let progress = progress.and_then(|entry| codec::read::<HostProgress>(&entry.value).ok());
-    let was_proven = progress.is_some_and(|progress| progress.state == ProgressState::Proven);
+    let announced = store.entry(&Key::Announced(host.clone()).to_string());
+    let announced = announced.and_then(|entry| codec::read_version(&entry.value).ok());
+    let was_proven = announced.as_ref() == Some(version)
+        || progress.is_some_and(|progress| progress.state == ProgressState::Proven);
     let has = |machine: &Machine| machine.host == *host && machine.truth.proven.as_ref() == Some(version);
     machines.iter().any(has) || !is_live && was_proven
 }

@@ -57,14 +57,14 @@ pub(super) async fn bootstrap(
     let config = &store.settings.session;
     if options.first && config.endpoints != settings::default_endpoints() {
         return Err(Failure::usage(anyhow!(
-            "--first is for a store on this machine, at the default endpoint; another was given"
+            "--first needs the default endpoint on this machine, but another endpoint was given"
         )));
     }
     // Every host may run a member of the fleet's store, or a proxy to it. So the default endpoint
     // can be right, but it must be given explicitly.
     if !options.first && !store.settings.endpoints_given {
         return Err(Failure::usage(anyhow!(
-            "say where the store of the fleet is (--endpoints and its like); if it is on this machine: --first"
+            "give the endpoints of the fleet's store, for example with --endpoints; use --first if the store is on this machine"
         )));
     }
     let files = Files::of(&options.directory)?;
@@ -133,7 +133,7 @@ fn print_result(
     let state = if changed { "written" } else { "unchanged" };
     output::note(&format!("{}: {state}", files.fragment().display()));
     match found.map(|found| found.desired) {
-        Some(Some(Ok(version))) => output::note(&format!("the fleet shall run {version}")),
+        Some(Some(Ok(version))) => output::note(&format!("the desired version is {version}")),
         Some(Some(Err(why))) => output::warn(&format!("{} is not a version: {why}", Key::CurrentVersion)),
         Some(None) => output::note("nothing is triggered yet: orchestrate trigger_update VERSION"),
         None => output::note("no store answers here yet; when it does: orchestrate trigger_update VERSION"),
@@ -181,7 +181,7 @@ async fn inspect_store(
         let own = Some(own.trim()).filter(|id| !id.is_empty()).unwrap_or("unknown");
         if claim.machine_id != own {
             return Err(Failure::refused(format!(
-                "the fleet has a host {host} already, and it is alive: {claim}; give this one another name by --hostname"
+                "a live host named {host} exists already: {claim}; use --hostname to give this host another name"
             )));
         }
     }

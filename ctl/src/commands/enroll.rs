@@ -79,7 +79,7 @@ pub(super) fn enroll(options: Enroll, namespace: &str, output: &mut Output) -> R
             (user_name(&name)?, vec![("orchestrate-verifier".to_owned(), grants::verifier())])
         }
     };
-    output.raw(script(&user, &roles, namespace).as_bytes());
+    output.raw(&script(&user, &roles, namespace));
     Ok(Exit::Yes)
 }
 

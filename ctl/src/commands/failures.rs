@@ -19,6 +19,7 @@ use crate::settings::Flavour;
 use clap::Args;
 use etcd_session::{KeyList, StoreError};
 use planning::fleet::FailedService;
+use planning::text::rfc3339;
 use schema::codec;
 use schema::keys::{Key, Prefix, StatusState};
 use schema::names::{HostName, StatusType};
@@ -323,7 +324,7 @@ async fn described(
         json!({
             "host": problem.host,
             "check": problem.check.to_string(),
-            "at": record.as_ref().and_then(|r| output::rfc3339(r.at)),
+            "at": record.as_ref().and_then(|r| rfc3339(r.at)),
             "version": record.as_ref().and_then(|r| r.version.clone()),
             "code": record.as_ref().and_then(|r| r.code),
             "reason": record.map(|r| r.reason).filter(|reason| !reason.is_empty()),

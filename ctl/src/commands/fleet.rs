@@ -91,5 +91,5 @@ pub(super) fn warn_of_unconfirmed_listings(fleet: &Fleet) {
 /// write the listings, and an old script that does not know the hosts' own keys may have written
 /// them too.
 pub(super) fn warn_of_unconfirmed<'a>(version: &Version, hosts: impl ExactSizeIterator<Item = &'a str>) {
-    output::note_hosts(&format!("warning: listed under {version}, but not by a key of their own"), hosts);
+    output::note_hosts(&format!("warning: listings under {version} that are not confirmed"), hosts);
 }

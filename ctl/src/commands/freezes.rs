@@ -4,9 +4,11 @@
 use super::context::{Store, host_of};
 use crate::completion;
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Output, rfc3339};
+use crate::output::{self, Output};
 use anyhow::anyhow;
 use clap::{ArgGroup, Args};
+use planning::fleet::views::FreezeView;
+use planning::text::rfc3339;
 use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
@@ -16,7 +18,8 @@ use schema::records::{Freeze as FreezeRecord, LimitClaim, LiveClaim, STORE_FORMA
 use schema::snapshot::KeySnapshot;
 use schema::time::{EpochSeconds, parse_duration};
 use schema::writes::operator;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
 /// The hosts that a verb is about; all, if nothing is given.
 #[derive(Debug, Args)]
@@ -137,9 +140,7 @@ pub(super) async fn add(
         FreezeScope::Host(_) => "it no longer",
     };
     output::note(&format!("{frozen}; {who} starts an update after revision {}", committed.revision));
-    let mut answer = json_of(&frozen);
-    answer["revision"] = json!(committed.revision);
-    answer["changed"] = json!(true);
+    let answer = FreezeAnswer { freeze: FreezeView(frozen), revision: committed.revision, changed: true };
     output.answer(&answer, |_| {});
     Ok(Exit::Yes)
 }
@@ -171,7 +172,7 @@ pub(super) fn refuse_older_agents(found: &KeySnapshot) -> Result<(), Failure> {
     }
     output::note_hosts("older agents", older.iter().map(HostName::as_str));
     Err(Failure::refused(
-        "these agents do not know freezes and limits; upgrade them first. Nothing was written",
+        "these agents do not support freezes and limits; upgrade them first. Nothing was written",
     ))
 }
 
@@ -257,7 +258,7 @@ pub(super) async fn remove(
         }
     }
     let answer = json!({
-        "removed": removed.iter().map(|frozen| json_of(frozen)).collect::<Vec<_>>(),
+        "removed": removed.iter().map(|frozen| FreezeView((*frozen).clone())).collect::<Vec<_>>(),
         "revision": revision,
         "changed": !removed.is_empty(),
     });
@@ -270,7 +271,7 @@ pub(super) async fn remove(
 pub(super) async fn freezes(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let found = store.session.read_ranges(&[Prefix::Freezes], store.deadline).await?;
     let freezes: Vec<FrozenBy> = FrozenBy::all(&found).collect();
-    let list: Vec<Value> = freezes.iter().map(json_of).collect();
+    let list: Vec<FreezeView> = freezes.iter().cloned().map(FreezeView).collect();
     output.answer(&json!({ "freezes": list, "revision": found.revision }), |_| {});
     if !output.is_json() {
         print_table(&freezes, output);
@@ -298,16 +299,13 @@ fn print_table(freezes: &[FrozenBy], output: &mut Output) {
     );
 }
 
-/// Returns a freeze as JSON.
-pub(super) fn json_of(FrozenBy { scope, token, freeze }: &FrozenBy) -> Value {
-    json!({
-        "scope": scope.path(),
-        "id": token,
-        "by": freeze.as_ref().map(|freeze| &freeze.by),
-        "reason": freeze.as_ref().map(|freeze| &freeze.reason),
-        "since": freeze.as_ref().and_then(|freeze| rfc3339(freeze.at)),
-        "until": freeze.as_ref().and_then(|freeze| freeze.until).and_then(rfc3339),
-    })
+/// Answers with a freeze that was written, or one that stood already.
+#[derive(Debug, Serialize)]
+pub(super) struct FreezeAnswer {
+    #[serde(flatten)]
+    pub(super) freeze: FreezeView,
+    pub(super) revision: i64,
+    pub(super) changed: bool,
 }
 
 /// Notes the freezes that stand. The act before is done, so a failure is only a warning.

@@ -72,7 +72,7 @@ pub(crate) struct CheckPuppet {
     hostname: Option<String>,
 }
 
-/// Say whether the scripts of all hosts, a role or a host may run
+/// Set whether the scripts of all hosts, a role or a host may run
 #[derive(Debug, Args)]
 pub(crate) struct EnablePuppet {
     /// `True` or `False`
@@ -213,7 +213,7 @@ impl Change {
             output.answer(&answer, |o| o.line(&self.value));
             return Ok(Exit::Yes);
         }
-        Err(Failure::cannot_tell(format!("{}: others change it all the time; nothing was written", self.key)))
+        Err(Failure::cannot_tell(format!("{}: other commands keep changing this value; nothing was written", self.key)))
     }
 }
 

@@ -1,8 +1,8 @@
-//! What freezes and the limits of the rollout say about one host.
+//! Reads what freezes and the limits of the rollout mean for one host.
 
-use super::claims::ShownClaim;
 use super::context::{Store, now};
 use etcd_session::StoreError;
+use planning::fleet::views::{ClaimView, HostRollout};
 use planning::rollout::{Need, Obstacle, RolloutView, first_reads, second_reads};
 use schema::codec;
 use schema::instruction::Instruction;
@@ -16,61 +16,47 @@ use schema::time::{BootMillis, Now};
 use schema::verdict::{HostVerdict, WaitingOn};
 use schema::writes::claims::FoundClaims;
 
-/// What the limits of the rollout say about a host.
-#[derive(Debug, Default)]
-pub(super) struct HostRollout {
-    /// Why the host cannot start now; `None` if it can, or has nothing to start.
-    pub(super) obstacle: Option<String>,
-    /// True if that is a halt of the rollout.
-    pub(super) is_halted: bool,
-    /// The claims that it holds.
-    pub(super) claims: Vec<String>,
-    /// The claims of other hosts that keep it waiting; at most [`HOLDERS_SHOWN`].
-    pub(super) holders: Vec<ShownClaim>,
-}
-
 /// Number of holders that are shown.
 const HOLDERS_SHOWN: usize = 10;
 
-impl HostRollout {
-    pub(super) async fn read(
-        host: &HostName,
-        snapshot: &KeySnapshot,
-        store: &Store<'_>,
-    ) -> Result<Self, StoreError> {
-        let held = FoundClaims::read(host, snapshot);
-        let claims = held.held().iter().map(|claim| format!("{} number {}", claim.limit, claim.number));
-        let claims: Vec<String> = claims.collect();
-        let report = snapshot.get(&Key::Report(host.clone()));
-        let report = report.and_then(|entry| codec::read::<Report>(&entry.value).ok());
-        // A host that waits for a service is not at the limits yet.
-        let waits = report.is_some_and(|report| match report.verdict {
-            HostVerdict::Waiting { on } => {
-                matches!(
-                    on,
-                    WaitingOn::Limit { .. }
-                        | WaitingOn::Stage { .. }
-                        | WaitingOn::Window { .. }
-                        | WaitingOn::Operator { .. }
-                )
-            }
-            _ => report.phase == Phase::Start,
-        });
-        let Some(instruction) = Instruction::find(snapshot).filter(|_| waits) else {
-            return Ok(Self { claims, ..Self::default() });
-        };
-        let now = Now { boot: BootMillis(0), wall: now() };
-        let found = read_rollout(host, &instruction, snapshot.revision, store).await?;
-        let view = RolloutView::new(host, (instruction.order, &instruction.version), &found, now);
-        // The report does not say whether the host needs claims; one that waits does.
-        let obstacle = view.permit(&held, Need::Claims, now).err();
-        let holders = match &obstacle {
-            Some(Obstacle::Full { limit, holders, .. }) => read_holders(limit, holders, found, store).await?,
-            _ => Vec::new(),
-        };
-        let is_halted = matches!(obstacle, Some(Obstacle::Halted(_) | Obstacle::OverBudget { .. }));
-        Ok(Self { obstacle: obstacle.map(|obstacle| obstacle.to_string()), is_halted, claims, holders })
-    }
+/// Reads what the limits of the rollout mean for a host.
+pub(super) async fn read(
+    host: &HostName,
+    snapshot: &KeySnapshot,
+    store: &Store<'_>,
+) -> Result<HostRollout, StoreError> {
+    let held = FoundClaims::read(host, snapshot);
+    let claims = held.held().iter().map(|claim| format!("{} number {}", claim.limit, claim.number));
+    let claims: Vec<String> = claims.collect();
+    let report = snapshot.get(&Key::Report(host.clone()));
+    let report = report.and_then(|entry| codec::read::<Report>(&entry.value).ok());
+    // A host that waits for a service is not at the limits yet.
+    let waits = report.is_some_and(|report| match report.verdict {
+        HostVerdict::Waiting { on } => {
+            matches!(
+                on,
+                WaitingOn::Limit { .. }
+                    | WaitingOn::Stage { .. }
+                    | WaitingOn::Window { .. }
+                    | WaitingOn::Operator { .. }
+            )
+        }
+        _ => report.phase == Phase::Start,
+    });
+    let Some(instruction) = Instruction::find(snapshot).filter(|_| waits) else {
+        return Ok(HostRollout { claims, ..HostRollout::default() });
+    };
+    let now = Now { boot: BootMillis(0), wall: now() };
+    let found = read_rollout(host, &instruction, snapshot.revision, store).await?;
+    let view = RolloutView::new(host, (instruction.order, &instruction.version), &found, now);
+    // The report does not say whether the host needs claims; one that waits does.
+    let obstacle = view.permit(&held, Need::Claims, now).err();
+    let holders = match &obstacle {
+        Some(Obstacle::Full { limit, holders, .. }) => read_holders(limit, holders, found, store).await?,
+        _ => Vec::new(),
+    };
+    let is_halted = matches!(obstacle, Some(Obstacle::Halted(_) | Obstacle::OverBudget { .. }));
+    Ok(HostRollout { obstacle: obstacle.map(|obstacle| obstacle.to_string()), is_halted, claims, holders })
 }
 
 /// Returns the claims of a limit with what is known of their holders.
@@ -79,13 +65,13 @@ async fn read_holders(
     holders: &[HostName],
     found: KeySnapshot,
     store: &Store<'_>,
-) -> Result<Vec<ShownClaim>, StoreError> {
+) -> Result<Vec<ClaimView>, StoreError> {
     let mut keys = vec![Key::Store];
-    keys.extend(holders.iter().take(HOLDERS_SHOWN).flat_map(ShownClaim::keys_of));
+    keys.extend(holders.iter().take(HOLDERS_SHOWN).flat_map(ClaimView::keys_of));
     let mut known = store.session.read_all(&keys, &[], Some(found.revision), store.deadline).await?;
     let range = Prefix::ClaimsOf(limit.clone()).to_string();
     known.entries.extend(found.entries.into_iter().filter(|(key, _)| key.starts_with(&range)));
-    Ok(ShownClaim::all(&known).take(HOLDERS_SHOWN).collect())
+    Ok(ClaimView::all(&known).take(HOLDERS_SHOWN).collect())
 }
 
 /// Reads what a host needs to know of its rollout, as of a revision.

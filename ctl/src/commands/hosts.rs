@@ -1,12 +1,13 @@
 //! The roster: `hosts list`, `hosts add`, `hosts decommission`.
 
 use super::context::{Store, host_of, now};
-use super::why::read_host_keys;
 use crate::completion;
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Output, rfc3339};
+use crate::output::{self, Output};
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
+use etcd_session::StoreError;
+use planning::fleet::views::RosterView;
 use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Role, quoted};
@@ -118,57 +119,12 @@ async fn list(all: bool, store: &Store<'_>, output: &mut Output) -> Result<Exit,
     let snapshot = store.session.read_ranges(&[Prefix::Hosts], store.deadline).await?;
     let live = store.session.read_key_list(&Prefix::Lives, Some(snapshot.revision), store.deadline).await?;
     let live: HashSet<&str> = live.suffixes().collect();
-    let mut hosts: Vec<(HostName, RosterEntry)> = Vec::new();
-    let mut skipped = 0;
-    for (key, value) in &snapshot.entries {
-        match (Key::parse(key), codec::read(&value.value)) {
-            (Ok(Key::Host(host)), Ok(entry)) => hosts.push((host, entry)),
-            (Ok(Key::Host(host)), Err(error)) => {
-                output::warn(&format!("the roster entry of {host}: {error}"));
-                hosts.push((host, RosterEntry::default()));
-            }
-            _ => skipped += 1,
-        }
+    let view = RosterView::new(&snapshot, |host| live.contains(host.as_str()), all);
+    for (host, error) in &view.unreadable {
+        output::warn(&format!("the roster entry of {host}: {error}"));
     }
-    super::running::warn_of_skipped(skipped);
-    hosts.retain(|(_, entry)| all || entry.decommissioned.is_none());
-    let state =
-        |host: &HostName, entry: &RosterEntry| match (entry.decommissioned, live.contains(host.as_str())) {
-            (Some(_), _) => "decommissioned",
-            (None, true) => "live",
-            (None, false) => "no agent",
-        };
-    let list: Vec<_> = hosts
-        .iter()
-        .map(|(host, entry)| {
-            json!({
-                "host": host,
-                "role": entry.role,
-                "group": entry.group,
-                "labels": entry.labels,
-                "since": rfc3339(entry.since),
-                "decommissioned": entry.decommissioned.and_then(rfc3339),
-                "live": live.contains(host.as_str()),
-            })
-        })
-        .collect();
-    output.answer(&json!({ "hosts": list, "revision": snapshot.revision }), |o| {
-        let name = |name: &Option<Role>| name.as_ref().map_or("-".to_owned(), Role::to_string);
-        let row = |(host, entry): &(HostName, RosterEntry)| {
-            let labels: Vec<String> = entry.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
-            let labels = if labels.is_empty() { "-".into() } else { labels.join(",") };
-            let since = rfc3339(entry.since).unwrap_or_default();
-            [
-                host.to_string(),
-                name(&entry.role),
-                name(&entry.group),
-                labels,
-                since,
-                state(host, entry).into(),
-            ]
-        };
-        o.table(["HOST", "ROLE", "GROUP", "LABELS", "SINCE", "STATE"], hosts.iter().map(row));
-    });
+    super::running::warn_of_skipped(view.skipped);
+    output.view(&view);
     Ok(Exit::Yes)
 }
 
@@ -194,6 +150,22 @@ async fn add(
     Ok(Exit::Yes)
 }
 
+/// Reads all keys of a host. In some of them a version, type or service comes before the host: these are found
+/// by listing whole ranges without values.
+async fn read_all_keys(host: &HostName, store: &Store<'_>) -> Result<KeySnapshot, StoreError> {
+    let Store { session, deadline, .. } = store;
+    let mut keys = vec![Key::CurrentVersion, Key::Store];
+    keys.extend(Key::of_host(host));
+    let mut at = None;
+    for prefix in Prefix::BEFORE_HOST {
+        let list = session.read_key_list(&prefix, at, *deadline).await?;
+        at = Some(list.revision);
+        let of_host = list.suffixes().filter(|suffix| suffix.rsplit('/').next() == Some(host.as_str()));
+        keys.extend(of_host.filter_map(|suffix| Key::parse(&format!("{prefix}{suffix}")).ok()));
+    }
+    session.read_all(&keys, &[], at, *deadline).await
+}
+
 /// Takes a host out of the fleet, and deletes everything that it wrote.
 async fn decommission(
     host: &HostName,
@@ -201,14 +173,14 @@ async fn decommission(
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let snapshot = read_host_keys(store, host).await?;
+    let snapshot = read_all_keys(host, store).await?;
     let is_of_host = |key: &&String| Key::parse(key).is_ok_and(|key| key.host() == Some(host));
     let known = snapshot.entries.keys().filter(is_of_host).count();
     if known == 0 {
         return Err(Failure::no(format!("host {host} is not known")));
     }
     if snapshot.get(&Key::Live(host.clone())).is_some() && !force {
-        return Err(Failure::refused(format!("an agent lives on {host}; stop it first, or use --force")));
+        return Err(Failure::refused(format!("an agent runs on {host}; stop it first, or use --force")));
     }
     // A roster entry that cannot be read is replaced, because the host leaves the fleet anyway.
     let before = entry_of(&snapshot, host).unwrap_or_default().unwrap_or_default();

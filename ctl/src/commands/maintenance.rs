@@ -8,7 +8,7 @@ use anyhow::anyhow;
 use clap::Args;
 use schema::codec;
 use schema::keys::Key;
-use schema::names::{HostName, ServiceName};
+use schema::names::ServiceName;
 use schema::records::{Maintenance, MaintenanceEntry, MaintenanceMode};
 use schema::writes::operator;
 use serde_json::json;
@@ -30,7 +30,7 @@ pub(crate) struct SetMaintenance {
     reason: Option<String>,
 }
 
-/// Let a host, or a service on it, take nothing new
+/// Drain a host, or a service on it: it takes nothing new
 #[derive(Debug, Args)]
 pub(crate) struct Drain {
     /// Only this service
@@ -130,7 +130,7 @@ async fn set(
         before.map_or(0, |entry| entry.mod_revision)
     };
     if snapshot.get(&keys[1]).is_none() {
-        output::warn(&format!("no agent lives on {host}: it counts when one comes"));
+        output::warn(&format!("no agent runs on {host}; this takes effect when its agent starts"));
     }
     let answer = json!({ "host": host, "service": service, "changed": changed, "revision": revision });
     output.answer(&answer, |_| {});
@@ -174,20 +174,6 @@ pub(super) async fn drop_stale(store: &Store<'_>, output: &mut Output) -> Result
     let revision = store.commit(&operator::request_drop_stale(now(), &found, &act)).await?;
     output.answer(&json!({ "revision": revision }), |_| {});
     Ok(Exit::Yes)
-}
-
-/// Returns the table rows of `status` for what is out of use on a host.
-pub(super) fn rows(host: &HostName, out: &Maintenance) -> Vec<[String; 5]> {
-    let row = |service: &str, o: &MaintenanceEntry| {
-        let how = match o.how {
-            MaintenanceMode::Maintenance => "maintenance",
-            MaintenanceMode::Draining => "draining",
-        };
-        let since = output::rfc3339(o.at).unwrap_or_default();
-        [host.to_string(), service.to_owned(), how.into(), o.reason.clone(), since]
-    };
-    let all = out.host.iter().map(|o| row("all", o));
-    all.chain(out.services.iter().map(|(name, o)| row(name.as_str(), o))).collect()
 }
 
 #[cfg(test)]

@@ -357,7 +357,7 @@ async fn config(verb: ConfigVerb, store: &Store<'_>, output: &mut Output) -> Res
 /// Get a new token from an etcd discovery service
 #[derive(Debug, Args)]
 pub(crate) struct NewDiscoveryToken {
-    /// URL of the service; there is no public one any more
+    /// URL of the service; the public service no longer exists
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
 }
@@ -370,7 +370,7 @@ async fn new_discovery_token(
 ) -> Result<Exit, Failure> {
     let Some(endpoint) = options.endpoint else {
         return Err(Failure::cannot_tell(
-            "the public etcd discovery service is gone, and --endpoint URL names another",
+            "the public etcd discovery service no longer exists; use --endpoint URL",
         ));
     };
     let asking = tokio::task::spawn_blocking(move || etcd_session::new_discovery_token(&endpoint));

@@ -269,7 +269,7 @@ fn print_hosts(forecast: &Forecast, all_hosts: bool, output: &mut Output) {
 fn print_end(planned: &Planned, output: &mut Output) {
     let Planned { record, has_policy, durations, forecast, held_by, .. } = planned;
     if !has_policy {
-        output::note("no rollout policy stands: every host updates as soon as it can");
+        output::note("there is no rollout policy: every host updates as soon as it can");
     }
     for held in held_by {
         output::note(&format!("nothing starts before this ends: {held}"));
@@ -278,7 +278,7 @@ fn print_end(planned: &Planned, output: &mut Output) {
         Some(median) if median < Duration::from_secs(1) => output::note("a host takes less than a second"),
         Some(median) => output::note(&format!("a host takes about {}", after(Some(median)))),
         None => output::note(
-            "no host has reported how long its steps take; a minute is assumed; --duration STEP=D says it",
+            "no host has reported how long its steps take; the plan assumes one minute. Set --duration STEP=D",
         ),
     }
     let started = forecast.hosts.iter().filter(|host| host.starts.is_some()).count();

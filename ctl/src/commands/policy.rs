@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 pub(crate) enum PolicyVerb {
     /// Print the policy: 0 there is one, 1 there is none
     Show,
-    /// Replace the policy by the one in this file, for every rollout without a record
+    /// Replace the policy with the one in this file
     Set {
         /// The file, in TOML
         file: PathBuf,
@@ -90,7 +90,7 @@ async fn set(file: &Path, store: &Store<'_>, output: &mut Output) -> Result<Exit
         ));
     }
     output::note(
-        "the policy holds for every version that is triggered from now on, and for a running rollout whose record is not written yet",
+        "the policy applies to every version that is triggered from now on, and to a running rollout whose record is not written yet",
     );
     let mut json = json_of(&policy);
     json["revision"] = json!(committed.revision);
@@ -164,7 +164,7 @@ fn answer(policy: &RolloutPolicy, json: &mut Value, output: &mut Output) {
     let lost_after = policy.lost_after.unwrap_or(LOST_AFTER);
     let deadline = policy.progress_deadline.unwrap_or(PROGRESS_DEADLINE);
     output::note(&format!(
-        "a host that is not done {deadline} after its start gives up; one that vanished is lost after {lost_after}"
+        "a host gives up if it is not done within {deadline}; a host is lost if its agent does not run for {lost_after}"
     ));
     let charge_for = policy.charge_for.unwrap_or(CHARGE_FOR);
     let then = match policy.on_halt {
@@ -184,7 +184,7 @@ fn answer(policy: &RolloutPolicy, json: &mut Value, output: &mut Output) {
         };
         let when = policy.hold.map_or_else(String::new, |hold| format!(" or within {hold} after it"));
         output::note(&format!(
-            "a version that fails everywhere, before its proof{when}, reaches at most {hosts}; one that fails later also reaches those that were proven meanwhile"
+            "a version that fails everywhere, before its proof{when}, reaches at most {hosts}; a version that fails later also reaches the hosts that were proven in the meantime"
         ));
     }
     if let Some(hold) = policy.hold {

@@ -31,7 +31,7 @@ pub(super) async fn roll_back(
     let from = &instruction.version;
     let target = to.or_else(|| good_of(&instruction, &found)).ok_or_else(|| {
         Failure::refused(format!(
-            "no version before {from} is known to have worked: none ended its rollout under the policy; name one with --to; nothing was changed"
+            "no earlier version is known to have worked, because no rollout before {from} ended under the policy; use --to. Nothing was changed"
         ))
     })?;
     if target == *from {

@@ -32,11 +32,11 @@ pub(crate) enum RollingUpgradeVerb {
     Upgrade(Upgrade),
     /// Print which hosts are upgraded, which are being upgraded, and which wait
     Status,
-    /// Keep the scripts of all hosts from running, until an upgrade lets them
+    /// Hold the scripts of all hosts until `rolling_upgrade upgrade` lets them run
     GlobalDisablePuppet,
 }
 
-/// Let as many hosts upgrade as the rules leave room for
+/// Let as many hosts run their scripts as the rolling rules allow
 #[derive(Debug, Args)]
 pub(crate) struct Upgrade {
     /// The version; it is triggered if another one is desired
@@ -93,7 +93,7 @@ async fn commit(
 }
 
 fn others_change() -> Failure {
-    Failure::cannot_tell("others change the same keys all the time; repeat the command")
+    Failure::cannot_tell("other commands keep changing the same keys; repeat the command")
 }
 
 /// Returns the lists of hosts as the original prints them.
@@ -227,7 +227,7 @@ async fn upgrade(options: Upgrade, store: &Store<'_>, output: &mut Output) -> Re
         }
         match round(&version, &rules, false, &mut done, &store.again()).await {
             Err(failure) if failure.exit == Exit::CannotTell => {
-                output::warn(&format!("{:#}; the next try follows", failure.error));
+                output::warn(&format!("{:#}; the command tries again", failure.error));
             }
             other => other?,
         }

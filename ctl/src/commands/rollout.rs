@@ -1,25 +1,23 @@
 //! `rollout pause`, `rollout resume` and the other verbs of `rollout`, and what is known of the present rollout.
 
 use super::context::Store;
+use super::freezes::FreezeAnswer;
 use super::trigger::{self, TriggerUpdate};
 use super::watch::{self, Repeat};
 use super::{freezes, rollback, rollout_history, rollout_options, rollout_status};
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Output, rfc3339};
+use crate::output::{self, Output};
 use clap::Subcommand;
 use etcd_session::StoreError;
-use planning::rollout::failed_hosts;
-use schema::codec;
+use planning::fleet::views::FreezeView;
+use planning::rollout::RolloutFailures;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};
-use schema::names::HostName;
-use schema::order::InstructionOrder;
-use schema::records::{FailedHost, Halt, RolloutRecord};
 use schema::snapshot::KeySnapshot;
 use schema::writes::rollout::resume;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::cell::Cell;
 
 /// Verbs of `rollout`.
@@ -44,7 +42,7 @@ pub(crate) enum RolloutVerb {
         #[arg(long, value_name = "DURATION")]
         wait: Option<String>,
     },
-    /// List the last rollouts, and what became of them
+    /// List the last rollouts and their outcomes
     History,
     /// List the hosts that wait for a limit, in the order in which they go: 0 none, 1 some
     Queue,
@@ -102,9 +100,7 @@ async fn pause(reason: String, store: &Store<'_>, output: &mut Output) -> Result
         return freezes::add("rollout pause", &FreezeScope::Pause, (None, reason), store, output).await;
     };
     output::note(&format!("nothing was written: {pause}"));
-    let mut answer = freezes::json_of(&pause);
-    answer["revision"] = json!(found.revision);
-    answer["changed"] = json!(false);
+    let answer = FreezeAnswer { freeze: FreezeView(pause), revision: found.revision, changed: false };
     output.answer(&answer, |_| {});
     Ok(Exit::Yes)
 }
@@ -125,97 +121,23 @@ async fn resume_updates(store: &Store<'_>, output: &mut Output) -> Result<Exit, 
     Ok(Exit::Yes)
 }
 
-/// What went wrong in the present rollout.
-#[derive(Debug)]
-pub(super) struct RolloutFailures {
-    order: InstructionOrder,
-    /// The record; `None` if it cannot be read.
-    record: Option<RolloutRecord>,
-    /// Why the rollout is halted, if it is; the inner `None` if that cannot be read.
-    halt: Option<Option<Halt>>,
-    failed: Vec<(HostName, Option<FailedHost>)>,
-    found: KeySnapshot,
-}
-
-impl RolloutFailures {
-    /// Reads the failures of the present rollout, as of a revision if one is given; `None` if it has no
-    /// record.
-    pub(super) async fn read(at: Option<i64>, store: &Store<'_>) -> Result<Option<Self>, StoreError> {
-        let (session, deadline) = (&store.session, store.deadline);
-        let found = session.read_all(&[Key::Store, Key::CurrentVersion], &[], at, deadline).await?;
-        let Some(Instruction { order, .. }) = Instruction::find(&found) else { return Ok(None) };
-        let found = session.read_all(&[], &[Prefix::Rollout(order)], Some(found.revision), deadline).await?;
-        let Some(record) = found.get(&Key::RolloutRecord(order)) else { return Ok(None) };
-        let record = codec::read::<RolloutRecord>(&record.value).ok();
-        let halt = found.get(&Key::Halt(order)).map(|entry| codec::read(&entry.value).ok());
-        let counted_from = record.as_ref().map_or(0, |record| record.counted_from);
-        let failed = failed_hosts(order, counted_from, &found).collect();
-        Ok(Some(Self { order, record, halt, failed, found }))
-    }
-
-    /// True if the rollout has ended.
-    pub(super) fn has_ended(&self) -> bool {
-        self.found.get(&Key::Ended(self.order)).is_some()
-    }
-
-    fn budget(&self) -> Option<u32> {
-        self.record.as_ref()?.budget
-    }
-
-    /// Returns lines for people: that the fleet goes back, that the rollout is halted, and which hosts failed.
-    pub(super) fn lines(&self) -> Vec<String> {
-        let halted = self.halt.as_ref().map(|halt| match halt {
-            Some(Halt { at, by, why, .. }) => {
-                let since = rfc3339(*at).map(|at| format!(" at {at}")).unwrap_or_default();
-                format!("the rollout is halted: {why}; host {by} saw it{since}; `orchestrate rollout resume`")
-            }
-            None => "the rollout is halted; `orchestrate rollout resume`".to_owned(),
-        });
-        let rollback = self.record.as_ref().filter(|record| record.rollback).map(|record| {
-            let by = record.by.as_deref().unwrap_or("nobody knows whom");
-            let why = record.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-            format!("rolled back to {} by {by}{why}", record.version)
-        });
-        let budget = self.budget().filter(|_| !self.failed.is_empty());
-        let budget = budget.map(|budget| format!("failure budget: {} of {budget} used", self.failed.len()));
-        let failed = self.failed.iter().filter(|_| budget.is_some()).map(|(host, failed)| match failed {
-            Some(failed) => format!("  {host}: {}", failed.reason),
-            None => format!("  {host}: its failure cannot be read"),
-        });
-        let failed: Vec<String> = failed.collect();
-        rollback.into_iter().chain(halted).chain(budget).chain(failed).collect()
-    }
-
-    pub(super) fn json(&self) -> Value {
-        let failed = self.failed.iter().map(|(host, failed)| {
-            json!({
-                "host": host,
-                "kind": failed.as_ref().map(|failed| failed.kind),
-                "reason": failed.as_ref().map(|failed| &failed.reason),
-                "at": failed.as_ref().and_then(|failed| rfc3339(failed.at)),
-            })
-        });
-        json!({
-            "halted": self.halt.is_some(),
-            "why": self.halt.as_ref().and_then(|halt| halt.as_ref().map(|halt| &halt.why)),
-            "budget": self.budget(),
-            "ended": self.has_ended(),
-            "good": self.record.as_ref().and_then(|record| record.good.as_ref()),
-            "rollback": self.record.as_ref().is_some_and(|record| record.rollback),
-            "by": self.record.as_ref().and_then(|record| record.by.as_ref()),
-            "reason": self.record.as_ref().and_then(|record| record.reason.as_ref()),
-            "failed": failed.collect::<Vec<_>>(),
-        })
-    }
+/// Reads the failures of the present rollout, as of a revision if one is given; `None` if it has no record. Also
+/// returns all keys of the rollout.
+pub(super) async fn read_failures(
+    at: Option<i64>,
+    store: &Store<'_>,
+) -> Result<Option<(RolloutFailures, KeySnapshot)>, StoreError> {
+    let (session, deadline) = (&store.session, store.deadline);
+    let found = session.read_all(&[Key::Store, Key::CurrentVersion], &[], at, deadline).await?;
+    let Some(Instruction { order, .. }) = Instruction::find(&found) else { return Ok(None) };
+    let found = session.read_all(&[], &[Prefix::Rollout(order)], Some(found.revision), deadline).await?;
+    Ok(RolloutFailures::read(order, &found).map(|failures| (failures, found)))
 }
 
 /// Ends the halt of the present rollout. Returns true if there was one.
 async fn end_halt(store: &Store<'_>) -> Result<bool, Failure> {
-    let Some(RolloutFailures { order, record, failed, found, .. }) =
-        RolloutFailures::read(None, store).await?.filter(|failures| failures.halt.is_some())
-    else {
-        return Ok(false);
-    };
+    let Some((failures, found)) = read_failures(None, store).await? else { return Ok(false) };
+    let RolloutFailures { order, record, halt: Some(_), failed, .. } = failures else { return Ok(false) };
     let record = record.ok_or_else(|| {
         Failure::cannot_tell("the rollout is halted, and its record cannot be read; trigger a version")
     })?;

@@ -2,8 +2,9 @@
 
 use super::context::Store;
 use crate::exit::{Exit, Failure};
-use crate::output::{Output, rfc3339};
+use crate::output::Output;
 use planning::rollout::failed_hosts;
+use planning::text::rfc3339;
 use schema::codec;
 use schema::instruction::Instruction;
 use schema::keys::{Key, Prefix};

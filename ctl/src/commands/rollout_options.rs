@@ -19,7 +19,7 @@ use serde_json::json;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of the rollout")]
 pub(crate) struct RolloutFlags {
-    /// How many hosts may update at once, for example 3, 10%, role=2 or role/web=25%; may be repeated
+    /// How many hosts may update at the same time, for example 3, 10%, role=2 or role/web=25%; may be repeated
     #[arg(long, value_name = "LIMIT")]
     max: Vec<String>,
     /// How many hosts of each role update first, as stage canary
@@ -138,7 +138,7 @@ fn check_values(limits: &[LimitOption], found: &KeySnapshot) -> Result<(), Failu
 /// Change the numbers of the running rollout
 #[derive(Debug, Args)]
 pub(crate) struct Set {
-    /// How many hosts may update at once, for example 3, role=2 or role/web=4; may be repeated
+    /// How many hosts may update at the same time, for example 3, role=2 or role/web=4; may be repeated
     #[arg(long, value_name = "LIMIT")]
     max: Vec<String>,
     /// How many failed hosts are tolerated

@@ -5,29 +5,24 @@ use super::context::{Store, host_of, now};
 use super::rollout_text::{HOSTS_NAMED, failures, heading, numbers};
 use super::watch::Answer;
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Output, rfc3339};
+use crate::output::{self, Output};
 use etcd_session::StoreError;
 use planning::rollout::{
-    Durations, ForecastInput, HostResult, Obstacle, RolloutSummary, StageState, StageSummary, failed_hosts,
-    forecast, forecast_reads, governs, hosts_of, next_window, record_without, results, stage_name, summary,
+    HostResult, Obstacle, Outlook, RolloutState, RolloutSummary, StageState, StageSummary, failed_hosts,
+    forecast_reads, governs, hosts_of, next_window, record_without, results, stage_name, summary,
 };
+use planning::text::rfc3339;
 use schema::codec;
-use schema::freeze::FreezeScope;
-use schema::frozen::FrozenBy;
 use schema::instruction::Instruction;
 use schema::keys::Key;
 use schema::limit::Place;
 use schema::names::HostName;
 use schema::order::InstructionOrder;
-use schema::records::{Excuse, FailedHost, Halt, RolloutRecord, Trigger, Window};
+use schema::records::{Excuse, FailedHost, RolloutRecord, Trigger, Window};
 use schema::snapshot::KeySnapshot;
-use schema::time::format_duration;
 use schema::writes::stage;
 use serde_json::json;
 use std::cell::Cell;
-use std::collections::BTreeSet;
-use std::fmt;
-use std::time::Duration;
 
 /// The rollout of the desired version.
 pub(super) struct Rollout {
@@ -69,36 +64,9 @@ async fn read_at(at: Option<i64>, store: &Store<'_>) -> Result<Rollout, Failure>
     Ok(Rollout { instruction, record, found })
 }
 
-/// What keeps a rollout as a whole from going on, or how it goes on.
-enum State {
-    Ended,
-    /// Why nothing starts.
-    Held(&'static str, String),
-    GoesOn,
-}
-
 impl Rollout {
-    fn state(&self) -> State {
-        let order = self.instruction.order;
-        if self.found.get(&Key::Ended(order)).is_some() {
-            return State::Ended;
-        }
-        if let Some(why) = &self.record.refused {
-            return State::Held("refused", why.clone());
-        }
-        if let Some(halt) = self.found.get(&Key::Halt(order)) {
-            let why =
-                codec::read::<Halt>(&halt.value).map_or_else(|error| error.to_string(), |halt| halt.why);
-            return State::Held(
-                "halted",
-                format!("the rollout is halted: {why}; `orchestrate rollout resume`"),
-            );
-        }
-        let for_all = |frozen: &FrozenBy| matches!(frozen.scope, FreezeScope::Fleet | FreezeScope::Pause);
-        match FrozenBy::all(&self.found).find(for_all) {
-            Some(frozen) => State::Held("frozen", frozen.to_string()),
-            None => State::GoesOn,
-        }
+    fn outlook(&self, summary: &RolloutSummary) -> Outlook {
+        Outlook::new((self.instruction.order, &self.record), &self.found, summary, now())
     }
 }
 
@@ -108,69 +76,12 @@ fn closed(windows: &[Window]) -> Option<String> {
     Some(next.map_or_else(|why| why, |next| Obstacle::OutsideWindow(next).to_string()))
 }
 
-/// How a rollout goes on.
-#[derive(Debug)]
-pub(super) struct Outlook {
-    hosts: usize,
-    proven: usize,
-    running: usize,
-    /// The time until its end; `None` if it is not known, or if the rollout does not end by itself.
-    to_go: Option<Duration>,
-    /// How long a host takes; `None` before one is proven.
-    host_takes: Option<Duration>,
-}
-
-impl Outlook {
-    fn of(rollout: &Rollout, summary: &RolloutSummary) -> Self {
-        let Rollout { instruction, record, found } = rollout;
-        let order = instruction.order;
-        let (roster, failing) = (hosts_of(found), BTreeSet::new());
-        let durations = Durations::of_rollout(order, &roster, found);
-        let host_takes = durations.median();
-        let goes_on = matches!(rollout.state(), State::GoesOn) && host_takes.is_some();
-        let to_go = goes_on.then(|| {
-            let input =
-                ForecastInput { order, record, found, durations: &durations, failing: &failing, now: now() };
-            let forecast = forecast(&input);
-            // Nobody knows when a host is through that takes longer than others.
-            forecast.ends.filter(|ends| !forecast.is_late && *ends >= Duration::from_secs(1))
-        });
-        let sum = |count: fn(&StageSummary) -> usize| summary.stages.iter().map(count).sum();
-        Self {
-            hosts: sum(|stage| stage.hosts),
-            proven: sum(|stage| stage.proven),
-            running: sum(|stage| stage.running),
-            to_go: to_go.flatten(),
-            host_takes,
-        }
-    }
-
-    pub(super) fn to_go_seconds(&self) -> Option<u64> {
-        self.to_go.map(|to_go| to_go.as_secs())
-    }
-
-    /// Returns how long the rollout still takes, for people.
-    fn to_go(&self) -> Option<String> {
-        let whole = |duration: Duration| format_duration(Duration::from_secs(duration.as_secs()));
-        let (to_go, host_takes) = (whole(self.to_go?), whole(self.host_takes?));
-        Some(format!("about {to_go} to go (a host takes {host_takes})"))
-    }
-}
-
-impl fmt::Display for Outlook {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { hosts, proven, running, .. } = self;
-        write!(f, "{proven} of {hosts} hosts proven, {running} being updated")?;
-        self.to_go().map_or(Ok(()), |to_go| write!(f, ", {to_go}"))
-    }
-}
-
 /// Returns how the present rollout goes on, as of a revision; `None` if it has no record.
 pub(super) async fn outlook(revision: i64, store: &Store<'_>) -> Result<Option<Outlook>, StoreError> {
     match read_at(Some(revision), store).await {
         Ok(rollout) => {
             let Rollout { instruction, record, found } = &rollout;
-            Ok(Some(Outlook::of(&rollout, &summary(instruction.order, record, found))))
+            Ok(Some(rollout.outlook(&summary(instruction.order, record, found))))
         }
         Err(failure) => match failure.error.downcast::<StoreError>() {
             Ok(error) => Err(error),
@@ -197,12 +108,16 @@ pub(super) async fn status(
     }
     followed.set(Some(instruction.order));
     let summary = summary(instruction.order, record, found);
-    let (word, why, exit) = match rollout.state() {
-        State::Ended => ("ended", None, Exit::Yes),
-        State::Held(word, why) => (word, Some(why), Exit::Refused),
-        State::GoesOn => ("goes on", summary.why.clone().or_else(|| closed(&record.windows)), Exit::No),
+    let (word, why, exit) = match RolloutState::of(instruction.order, record, found) {
+        RolloutState::Ended => ("ended", None, Exit::Yes),
+        RolloutState::Refused(why) => ("refused", Some(why), Exit::Refused),
+        RolloutState::Halted(why) => ("halted", Some(why), Exit::Refused),
+        RolloutState::Frozen(why) => ("frozen", Some(why), Exit::Refused),
+        RolloutState::GoesOn => {
+            ("goes on", summary.why.clone().or_else(|| closed(&record.windows)), Exit::No)
+        }
     };
-    let outlook = Outlook::of(&rollout, &summary);
+    let outlook = rollout.outlook(&summary);
     // Somebody may have put the version without a word about it.
     let trigger = found.get(&Key::Trigger).filter(|entry| entry.mod_revision == instruction.order.revision);
     let trigger = trigger.and_then(|entry| codec::read::<Trigger>(&entry.value).ok());
@@ -229,7 +144,7 @@ pub(super) async fn status(
         "failed": failed.iter().map(shown).collect::<Vec<_>>(),
         "waits_for": summary.waits_for,
         "to_go_seconds": outlook.to_go_seconds(),
-        "host_takes_seconds": outlook.host_takes.map(|takes| takes.as_secs()),
+        "host_takes_seconds": outlook.host_takes_seconds(),
         "revision": found.revision,
     });
     output.answer(&answer, |_| {});

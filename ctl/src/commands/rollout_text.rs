@@ -1,7 +1,7 @@
 //! What `rollout status` says of a rollout beside its stages: who triggered it, its numbers, and the hosts that failed.
 
-use crate::output::rfc3339;
 use planning::rollout::{StageState, StageSummary};
+use planning::text::rfc3339;
 use schema::limit::LimitBy;
 use schema::names::{HostName, Version};
 use schema::records::{FailedHost, ResolvedLimit, RolloutRecord};

@@ -10,15 +10,16 @@ use crate::output::{self, Output};
 use anyhow::anyhow;
 use catalog::definitions::parse_profile_list;
 use catalog::{
-    Claim, GuardSettings, Instance, QueryType, Question, StoredAddresses, View, Zone, answer,
-    catalog_from_store, vanished_entries,
+    Claim, GuardSettings, QueryType, Question, StoredAddresses, View, Zone, answer, catalog_from_store,
+    vanished_entries,
 };
 use clap::{Args, Subcommand};
 use etcd_session::{Collected, Collector, EntryPage, Feed, FeedEvent, FeedOptions, StoreError};
+use planning::fleet::views::{ServiceView, ServicesView};
 use schema::codec;
 use schema::health::Level;
 use schema::keys::{Key, Prefix};
-use schema::names::{HostName, ServiceName, Tag};
+use schema::names::{HostName, ServiceName};
 use schema::records::{DropStaleRequest, Maintenance, ServiceRecord, published_interfaces};
 use schema::snapshot::KeySnapshot;
 use schema::writes::services::{OneShotServices, SERVICES_IN_WRITE};
@@ -84,33 +85,7 @@ pub(super) async fn read(
 /// Lists the services.
 async fn list(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let (view, revision) = read(store, None, None).await?;
-    let rows: Vec<(&ServiceName, usize, usize, Vec<String>)> = view
-        .services()
-        .iter()
-        .map(|(name, service)| {
-            let tags = service.instances().values().flat_map(|instance| &instance.record.tags);
-            let mut tags: Vec<String> = tags.map(Tag::to_string).collect();
-            tags.sort();
-            tags.dedup();
-            let count = |level| service.at(level, None).count();
-            (name, count(Level::Functional), count(Level::Addressable), tags)
-        })
-        .collect();
-    let list: Vec<Value> = rows
-        .iter()
-        .map(|(name, functional, addressable, tags)| {
-            json!({ "service": name, "functional": functional, "addressable": addressable, "tags": tags })
-        })
-        .collect();
-    output.answer(&json!({ "services": list, "revision": revision }), |o| {
-        o.table(
-            ["SERVICE", "FUNCTIONAL", "ADDRESSABLE", "TAGS"],
-            rows.iter().map(|(name, functional, addressable, tags)| {
-                let tags = if tags.is_empty() { "-".into() } else { tags.join(",") };
-                [name.to_string(), functional.to_string(), addressable.to_string(), tags]
-            }),
-        );
-    });
+    output.view(&ServicesView::new(&view, revision));
     Ok(Exit::Yes)
 }
 
@@ -118,51 +93,16 @@ async fn list(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
 async fn show(service: &ServiceName, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let prefixes = [Prefix::Service(service.clone()), Prefix::Health(service.clone()), Prefix::Maintenances];
     let snapshot = store.session.read_ranges(&prefixes, store.deadline).await?;
-    let (view, revision) = (view_of(&snapshot), snapshot.revision);
-    let Some(found) = view.service(service) else {
-        return Err(Failure::no(format!("no host has {service}")));
-    };
-    let why = |host: &HostName| -> Option<String> {
+    let catalog = view_of(&snapshot);
+    let reason = |host: &HostName| -> Option<String> {
         let entry = snapshot.get(&Key::Maintenance(host.clone()))?;
         let out: Maintenance = codec::read(&entry.value).ok()?;
         out.of(service).map(|o| o.reason.clone()).filter(|reason| !reason.is_empty())
     };
-    let addresses =
-        |i: &Instance| -> Vec<String> { i.record.addresses.iter().map(ToString::to_string).collect() };
-    let list: Vec<Value> = found
-        .instances()
-        .iter()
-        .map(|(host, i)| {
-            json!({
-                "host": host,
-                "health": i.health_str(),
-                "reason": why(host),
-                "addresses": addresses(i),
-                "port": i.record.port,
-                "tags": i.record.tags,
-                "meta": i.record.meta,
-            })
-        })
-        .collect();
-    output.answer(&json!({ "service": service, "instances": list, "revision": revision }), |o| {
-        let row = |(host, i): (&HostName, &std::sync::Arc<Instance>)| {
-            let tags: Vec<&str> = i.record.tags.iter().map(Tag::as_str).collect();
-            let health = match why(host) {
-                Some(reason) => format!("{} ({reason})", i.health_str()),
-                None => i.health_str().to_owned(),
-            };
-            let or_dash = |text: String| if text.is_empty() { "-".into() } else { text };
-            [
-                host.to_string(),
-                health,
-                or_dash(addresses(i).join(",")),
-                i.record.port.map_or("-".into(), |port| port.to_string()),
-                or_dash(tags.join(",")),
-            ]
-        };
-        o.table(["HOST", "HEALTH", "ADDRESSES", "PORT", "TAGS"], found.instances().iter().map(row));
-    });
-    Ok(Exit::of(view.count(service, Level::Functional) > 0))
+    let view = ServiceView::new(service, &catalog, reason, snapshot.revision)
+        .ok_or_else(|| Failure::no(format!("no host has {service}")))?;
+    output.view(&view);
+    Ok(Exit::of(catalog.count(service, Level::Functional) > 0))
 }
 
 /// Prints the catalog in the format of the file that Hiera reads.
@@ -171,7 +111,7 @@ pub(super) async fn get_services(store: &Store<'_>, output: &mut Output) -> Resu
     if output.is_json() {
         output.answer(&json!({ "services": found.hiera_entries(), "revision": revision }), |_| {});
     } else {
-        output.answer(&Value::Null, |o| o.raw(found.hiera_yaml().as_bytes()));
+        output.answer(&Value::Null, |o| o.raw(&found.hiera_yaml()));
     }
     Ok(Exit::Yes)
 }

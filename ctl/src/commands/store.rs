@@ -166,7 +166,7 @@ fn next_identity(
         (None, None) => match known.len() {
             0 => {
                 output::warn(
-                    "no lineage is known: a new one is made, and hosts of an older one will refuse it",
+                    "no lineage is known; a new one is created. Hosts with an older lineage will refuse this store",
                 );
                 etcd_session::random_token()
             }

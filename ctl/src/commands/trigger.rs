@@ -68,7 +68,7 @@ pub(super) async fn trigger_update(
         ));
         if has_options {
             output::warn(
-                "the options do not hold for the running rollout; `orchestrate rollout set` changes it",
+                "the options do not apply to the running rollout; use `orchestrate rollout set` to change it",
             );
         }
         let answer =
@@ -78,7 +78,7 @@ pub(super) async fn trigger_update(
     }
     let record = if set.has_brakes { write_record(set.revision, store).await } else { None };
     if has_options && record.is_none() {
-        output::warn("it is not known whether the options of this rollout hold: its record was not written");
+        output::warn("the options may not apply: the record of the rollout was not written");
     }
     // The fleet is read as it was just before the write, because no host has acted on the new
     // instruction yet.

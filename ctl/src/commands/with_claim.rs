@@ -97,7 +97,7 @@ fn take(socket: &Path, run: &Token, wait: Option<Duration>) -> Result<File, Fail
             Err(error) if has_lock => format!("the agent on {shown}: {error}"),
             Ok(ClaimAck::Never(why)) => return Err(Failure::refused(why)),
             Ok(ClaimAck::NoAgent) => {
-                let how = "`socket` below `[http]` in agent.toml says where it listens, ORCHESTRATE_SOCKET where it is looked for";
+                let how = "check `socket` in `[http]` of agent.toml, and ORCHESTRATE_SOCKET";
                 return Err(Failure::cannot_tell(format!("no agent listens on {shown}; {how}")));
             }
             Err(error) => return Err(anyhow!(error).context(format!("the agent on {shown}")).into()),
@@ -210,6 +210,6 @@ fn give_back(socket: &Path, run: &Token) {
         std::thread::sleep(POLL_INTERVAL);
     };
     output::warn(&format!(
-        "the claims could not be given back: {why}; the agent does it when it has validated the host"
+        "the claims could not be released: {why}; the agent releases them after its next successful validation"
     ));
 }

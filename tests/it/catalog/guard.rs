@@ -52,7 +52,7 @@ fn many_that_go_silent_together_are_served_until_an_operator_lets_them_go() {
     let all = || host.dig(&["web.service.consul"]).len() == 5;
     wait::stays("they are served on", Duration::from_secs(2), all, || host.describe());
     let result = host.command(&["status"], "");
-    assert!(result.out.contains("5 of 5, served on as they were"), "{}", result.out);
+    assert!(result.out.contains("5 of 5; their last known state is served"), "{}", result.out);
     // An explicit health value takes effect at once.
     store.put("/orchestrate/health/web/w1", "critical");
     wait_for_count(&host, 4);

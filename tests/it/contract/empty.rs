@@ -95,7 +95,7 @@ pub(super) fn reads_of_an_empty_store() -> Vec<Row> {
         row("a new token", "new_discovery_token --endpoint @DISCOVERY/", 0, TOKEN),
         row("a new token, without a slash", "new_discovery_token --endpoint @DISCOVERY", 0, TOKEN),
         row("no token without a service", "new_discovery_token", 2, "")
-            .says("the public etcd discovery service is gone, and --endpoint URL names another"),
+            .says("the public etcd discovery service no longer exists; use --endpoint URL"),
         row("no token where nobody is", "new_discovery_token --endpoint http://127.0.0.1:1", 2, "")
             .says("http://127.0.0.1:1/new: "),
         row("a store without an identity", "store show", 0, "").contains("lineage:  none\nepoch:    none\n"),

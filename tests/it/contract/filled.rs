@@ -177,7 +177,7 @@ lost-1  lost  neither live nor listed under a version  2014-11-18T08:40:00Z
             .with("ORCHESTRATE_UPGRADE_FILE", "@HOST/none"),
         row("a host that joins", "bootstrap --directory @HOST/etc --hostname web-9 --role web", 0, "")
             .contains("/etc/agent.toml'")
-            .says("the fleet shall run 43"),
+            .says("the desired version is 43"),
         row("completion needs no store", "completion fish", 0, "").contains("complete"),
         row("an operator", "enroll alice --as operator --print-etcdctl", 0, "")
             .contains("grant-permission orchestrate-operator readwrite '/current_version'"),
@@ -229,11 +229,11 @@ pub(super) fn writes_to_a_filled_store() -> Vec<Row> {
         row("nobody waits", "rollout queue", 0, ""),
         row("no policy", "rollout status", 3, "").says("no rollout policy governs 43"),
         row("no policy", "rollout set --budget 1", 3, "").says("no rollout policy governs 43"),
-        row("a plan", "plan 44", 0, "").contains("44, from 43").says("no rollout policy stands"),
+        row("a plan", "plan 44", 0, "").contains("44, from 43").says("there is no rollout policy"),
         row("a host that is not there", "plan 44 --assume-fail other", 1, "").says("host other is not on the roster"),
         row("options without a policy", "rollout start 44 --canary 1", 3, "").says("there is none"),
         row("no policy", "rollout excuse web-1 --reason x", 3, "").says("no rollout policy governs 43"),
-        row("no version is known to have worked", "rollout rollback", 3, "").says("name one with --to"),
+        row("no version is known to have worked", "rollout rollback", 3, "").says("use --to"),
         row("the fleet goes back", "rollout rollback --to 42 --reason disk", 0, "")
             .stands("/current_version", "42")
             .says("rolling back from 43 to 42"),

@@ -173,7 +173,7 @@ fn a_listing_that_the_host_does_not_confirm_is_named_and_the_answer_stays() {
     check(&verify, all, 0, "");
     check(&verify, few, 0, "");
     check(&["status"], &[], 0, "");
-    let named = "warning: listed under 43, but not by a key of their own (1): host-003\n";
+    let named = "warning: listings under 43 that are not confirmed (1): host-003\n";
     let says = "/orchestrate/announced/host-003";
     // Somebody listed the host under 43, but the host announces 42.
     store.put(says, "42");

@@ -9,6 +9,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod verdict;
+pub mod views;
 mod waits;
 
 pub use services::FailedService;

@@ -7,16 +7,18 @@ use schema::health::CheckStatus;
 use schema::names::{HostName, ServiceName};
 use schema::plan::Phase;
 use schema::records::UnpublishedService;
+use serde::Serialize;
 use std::collections::BTreeSet;
 
 /// A service or a host check that is critical.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct FailedService {
     /// The name of the host.
     pub host: HostName,
     /// The name of the service, or of a check of the host itself.
     pub check: String,
     /// The last output of the check, if the host reports it.
+    #[serde(rename = "output")]
     pub line: String,
 }
 

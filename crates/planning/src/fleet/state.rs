@@ -14,6 +14,7 @@ use schema::plan::Phase;
 use schema::records::{Driver, LiveClaim, Maintenance, Report, RosterEntry, StatusRecord};
 use schema::snapshot::Entry;
 use schema::verdict::{BlockedBy, HostVerdict, WaitingOn};
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -110,7 +111,8 @@ impl HostFacts {
 }
 
 /// The state of the whole fleet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum FleetState {
     /// Every host runs the target.
     Settled,

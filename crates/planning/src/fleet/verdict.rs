@@ -6,6 +6,7 @@ use schema::names::{HostName, ServiceName, StatusType, Version};
 use schema::records::StatusRecord;
 use schema::time::EpochSeconds;
 use schema::verdict::{BlockedBy, HostFailure, VerdictKind, WaitingOn, on_its_way};
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -104,13 +105,16 @@ pub enum FleetVerdict {
 }
 
 /// Why a host is unaccounted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Unaccounted {
     /// The host is present, but has not reported about the newest instruction.
+    #[serde(rename = "late")]
     Late,
     /// The host was seen, and is gone.
+    #[serde(rename = "lost")]
     Lost,
     /// The host is on the roster and was never seen.
+    #[serde(rename = "never seen")]
     NeverSeen,
 }
 

@@ -1,0 +1,164 @@
+//! A claim of a limit, with what is known of its holder.
+
+use crate::text::rfc3339;
+use schema::codec;
+use schema::keys::Key;
+use schema::limit::{Limit, LimitBy};
+use schema::names::{HostName, LimitValue};
+use schema::records::{LimitClaim, LostMark, Purpose};
+use schema::snapshot::KeySnapshot;
+use schema::writes::claims::FoundClaims;
+use schema::writes::operator;
+use serde::{Serialize, Serializer};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// A claim of a limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimView {
+    /// The limit.
+    pub limit: Limit,
+    /// The number of the claim in the limit.
+    pub number: u32,
+    /// The value of the key; `None` if it cannot be read.
+    pub claim: Option<LimitClaim>,
+    /// True if it was written before the store was last accepted.
+    pub is_stale: bool,
+    agent: Agent,
+}
+
+/// What is known of the agent of a host that holds claims.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Agent {
+    Live,
+    /// It does not run; the time is given if another host saw that.
+    Vanished(Option<String>),
+    /// It has not run for so long that the host counts as lost.
+    Lost,
+    NotKnown,
+}
+
+impl Agent {
+    fn of(host: &HostName, found: &KeySnapshot) -> Self {
+        if found.get(&Key::Live(host.clone())).is_some() {
+            return Self::Live;
+        }
+        let claims = FoundClaims::read(host, found).claims;
+        if claims.as_ref().is_some_and(|claims| claims.lost) {
+            return Self::Lost;
+        }
+        let mark = found.get(&Key::LostMark(host.clone()));
+        let mark = mark.and_then(|entry| codec::read::<LostMark>(&entry.value).ok());
+        let mark = mark.filter(|mark| claims.is_some_and(|claims| mark.is_about(&claims)));
+        Self::Vanished(mark.and_then(|mark| rfc3339(mark.at)))
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Live => "live".into(),
+            Self::Vanished(Some(at)) => format!("none since {at}"),
+            Self::Vanished(None) => "none".into(),
+            Self::Lost => "lost".into(),
+            Self::NotKnown => "not known".into(),
+        }
+    }
+}
+
+impl ClaimView {
+    /// Names the columns of [`Self::row`].
+    pub const HEADER: [&'static str; 6] = ["LIMIT", "NUMBER", "HOST", "FOR", "AGENT", "SINCE"];
+
+    /// Returns the claims of a snapshot. The keys of their holders are taken into account if the
+    /// snapshot has them; see [`Self::keys_of`].
+    pub fn all(found: &KeySnapshot) -> impl Iterator<Item = Self> {
+        found.entries.iter().filter_map(|(key, entry)| {
+            let Ok(Key::Claim(limit, number)) = Key::parse(key) else { return None };
+            let claim = codec::read::<LimitClaim>(&entry.value).ok();
+            let agent = claim.as_ref().map_or(Agent::NotKnown, |claim| Agent::of(&claim.host, found));
+            Some(Self { limit, number, claim, is_stale: operator::is_stale(entry, found), agent })
+        })
+    }
+
+    /// Returns what is read about a holder, besides the claims themselves.
+    pub fn keys_of(host: &HostName) -> [Key; 3] {
+        [Key::Live, Key::Claimed, Key::LostMark].map(|make| make(host.clone()))
+    }
+
+    /// Returns the claim as a row of a table.
+    pub fn row(&self) -> [String; 6] {
+        let since = self.since().unwrap_or_default();
+        [
+            self.limit.to_string(),
+            self.number.to_string(),
+            self.host(),
+            self.purposes(),
+            self.agent.text(),
+            since,
+        ]
+    }
+
+    fn host(&self) -> String {
+        self.claim.as_ref().map_or("cannot be read".into(), |claim| claim.host.to_string())
+    }
+
+    fn since(&self) -> Option<String> {
+        self.claim.as_ref().and_then(|claim| rfc3339(claim.since))
+    }
+
+    /// Returns what the claim is held for, in words.
+    fn purposes(&self) -> String {
+        let words: BTreeSet<&str> =
+            self.claim.iter().flat_map(|claim| &claim.purposes).map(Purpose::word).collect();
+        Vec::from_iter(words).join(", ")
+    }
+}
+
+impl Serialize for ClaimView {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Json<'a> {
+            by: &'a LimitBy,
+            value: &'a LimitValue,
+            number: u32,
+            host: Option<&'a HostName>,
+            live: Option<bool>,
+            vanished_at: Option<&'a str>,
+            lost: bool,
+            stale: bool,
+            since: Option<String>,
+            rollout: Option<String>,
+            r#for: Option<&'a BTreeSet<Purpose>>,
+        }
+        let claim = self.claim.as_ref();
+        let json = Json {
+            by: &self.limit.by,
+            value: &self.limit.value,
+            number: self.number,
+            host: claim.map(|claim| &claim.host),
+            live: (self.agent != Agent::NotKnown).then_some(self.agent == Agent::Live),
+            vanished_at: if let Agent::Vanished(at) = &self.agent { at.as_deref() } else { None },
+            lost: self.agent == Agent::Lost,
+            stale: self.is_stale,
+            since: self.since(),
+            rollout: claim.map(|claim| claim.rollout.to_string()),
+            r#for: claim.map(|claim| &claim.purposes),
+        };
+        json.serialize(serializer)
+    }
+}
+
+impl fmt::Display for ClaimView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.host())?;
+        if let Some(since) = self.since() {
+            write!(f, " since {since}")?;
+        }
+        if self.purposes() != Purpose::Update.word() && self.claim.is_some() {
+            write!(f, ", for: {}", self.purposes())?;
+        }
+        if self.agent != Agent::Live {
+            write!(f, ", agent {}", self.agent.text())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,327 @@
+//! One host: what it decided, what it waits for, and what would change that.
+
+use super::roots::as_text;
+use super::{ClaimView, DesiredVersion, Unpublished};
+use crate::fleet::state::{Fleet, HostFacts};
+use crate::fleet::verdict::{FleetVerdict, Waiting};
+use crate::fleet::waits::{Chain, Root, WaitGraph};
+use crate::text::{Text, rfc3339};
+use schema::health::Level;
+use schema::keys::StatusState;
+use schema::names::{HostName, ServiceName, StatusType, Version};
+use schema::plan::Phase;
+use schema::records::{ReportedTarget, StatusRecord, Wait};
+use schema::verdict::{Failure, HostVerdict, VerdictKind, WaitingOn};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// One host.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HostView {
+    /// The name of the host.
+    pub host: HostName,
+    /// The verdict of a reader about it, in one word.
+    pub verdict: VerdictKind,
+    /// The details of the verdict; empty for ok.
+    pub reason: String,
+    /// What would change the verdict; empty for ok.
+    pub remedy: &'static str,
+    /// The desired version of the fleet, if there is a valid one.
+    pub desired: Option<DesiredVersion>,
+    /// The instruction that the host decided on last.
+    pub decided_on: Option<ReportedTarget>,
+    /// The version that the host proved last.
+    pub installed: Option<Version>,
+    /// The versions under which the host is listed.
+    pub listed_under: BTreeSet<Version>,
+    /// True if its agent runs.
+    pub live: bool,
+    /// Why the claim of its agent cannot be read, if it cannot.
+    #[serde(skip)]
+    pub unreadable_claim: Option<String>,
+    /// The phase that the host is in.
+    pub phase: Option<Phase>,
+    /// The verdict of the host about itself.
+    pub own_verdict: Option<OwnVerdict>,
+    /// Why the host does what it does.
+    pub because: Option<String>,
+    /// What the host is going to do.
+    pub plan: Vec<PlannedAction>,
+    /// The results of the host.
+    pub statuses: Vec<ResultView>,
+    /// When the host reported last (RFC 3339).
+    pub reported_at: Option<String>,
+    /// The revision at which an operator last requested that the host tries again.
+    pub retry_asked_at_revision: Option<i64>,
+    /// The services that the host defines and does not publish.
+    pub unpublished: Vec<Unpublished>,
+    /// Why the host waits for services, if it does.
+    pub waits: Option<HostWaits>,
+    /// What the limits of the rollout mean for the host.
+    pub rollout: HostRollout,
+    /// The last output lines of the step that failed or was deferred.
+    pub log: Vec<String>,
+    /// The revision of the store at which the host was read.
+    pub revision: i64,
+}
+
+/// The verdict of a host about itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OwnVerdict {
+    /// The verdict in one word.
+    pub verdict: VerdictKind,
+    /// The details of the verdict; empty for ok.
+    pub reason: String,
+    /// The step that failed, and how it ended.
+    pub failure: Option<Failure>,
+}
+
+/// An action that a host is going to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PlannedAction {
+    /// The action.
+    pub action: String,
+    /// The reason.
+    pub because: String,
+}
+
+/// A result of a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ResultView {
+    /// The type of the result.
+    #[serde(rename = "type")]
+    pub kind: StatusType,
+    /// Its state.
+    pub state: &'static str,
+    /// When it was written (RFC 3339).
+    pub at: Option<String>,
+    /// The exit code.
+    pub code: Option<i64>,
+    /// The reason that came with it.
+    pub reason: Option<String>,
+}
+
+impl ResultView {
+    fn new(kind: &StatusType, state: StatusState, record: Option<&StatusRecord>) -> Self {
+        Self {
+            kind: kind.clone(),
+            state: state.as_str(),
+            at: record.and_then(|record| rfc3339(record.at)),
+            code: record.and_then(|record| record.code),
+            reason: record.map(|record| record.reason.clone()).filter(|reason| !reason.is_empty()),
+        }
+    }
+}
+
+/// What the limits of the rollout mean for a host.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct HostRollout {
+    /// Why the host cannot start now; `None` if it can, or has nothing to start.
+    pub obstacle: Option<String>,
+    /// The claims of other hosts that keep it waiting.
+    pub holders: Vec<ClaimView>,
+    /// The claims that it holds.
+    pub claims: Vec<String>,
+    /// True if the obstacle is that the rollout is halted.
+    #[serde(skip)]
+    pub is_halted: bool,
+}
+
+/// Why a host waits for services.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HostWaits {
+    /// The hosts from this one to the root cause, each with what it waits for.
+    pub chain: Vec<Link>,
+    /// The root cause.
+    #[serde(serialize_with = "root_as_text")]
+    pub root: Option<Root>,
+    /// Number of hosts that wait because of the same root cause.
+    pub hosts: usize,
+}
+
+/// A host that waits for a service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Link {
+    /// The name of the host.
+    pub host: HostName,
+    /// The service.
+    pub service: ServiceName,
+    /// The level that is needed.
+    pub level: Level,
+    /// Number of instances that are needed.
+    pub need: u32,
+    /// Number of instances that there are.
+    pub have: u32,
+    /// The whole need, for people.
+    #[serde(skip)]
+    pub text: String,
+}
+
+fn root_as_text<S: serde::Serializer>(root: &Option<Root>, serializer: S) -> Result<S::Ok, S::Error> {
+    match root {
+        Some(root) => as_text(root, serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
+impl HostWaits {
+    /// Returns why a host waits.
+    pub fn new(host: &HostName, graph: &WaitGraph<'_>) -> Self {
+        let roots = graph.roots();
+        let hosts = roots.values().find(|hosts| hosts.contains(host)).map_or(1, BTreeSet::len);
+        let (links, root) = match graph.chain(host) {
+            Some(Chain { links, root }) => (links, Some(root)),
+            None => (Vec::new(), None),
+        };
+        let link = |(host, wait): (HostName, Wait)| Link {
+            host,
+            text: wait.to_string(),
+            service: wait.service,
+            level: wait.level,
+            need: wait.need,
+            have: wait.have,
+        };
+        Self { chain: links.into_iter().map(link).collect(), root, hosts }
+    }
+}
+
+impl HostView {
+    /// Returns what is known about a host; `None` if it is not a member of the fleet. `retry` is the revision
+    /// of an operator's request that it tries again.
+    pub fn new(
+        host: &HostName,
+        fleet: &Fleet,
+        (waits, rollout): (Option<HostWaits>, HostRollout),
+        retry: Option<i64>,
+        revision: i64,
+    ) -> Option<Self> {
+        let facts = fleet.hosts().get(host)?;
+        let verdict = with_halt(fleet.verdict(host)?, &rollout);
+        let report = facts.readable_report();
+        let planned = report.iter().flat_map(|report| &report.plan.actions);
+        let statuses = facts.statuses.iter();
+        Some(Self {
+            host: host.clone(),
+            verdict: verdict.kind(),
+            reason: verdict.message(),
+            remedy: verdict.hint(),
+            desired: DesiredVersion::of(fleet.target()),
+            decided_on: report.and_then(|report| report.target.clone()),
+            installed: report.and_then(|report| report.installed.clone()),
+            listed_under: facts.listed.clone(),
+            live: facts.live.is_some(),
+            unreadable_claim: unreadable_claim(facts),
+            phase: report.map(|report| report.phase),
+            own_verdict: report.map(|report| own_verdict(&report.verdict)),
+            because: report.map(|report| report.plan.because.to_string()),
+            plan: planned
+                .map(|planned| PlannedAction {
+                    action: planned.action.to_string(),
+                    because: planned.because.to_string(),
+                })
+                .collect(),
+            statuses: statuses
+                .map(|((kind, state), record)| ResultView::new(kind, *state, record.as_ref()))
+                .collect(),
+            reported_at: report.and_then(|report| rfc3339(report.at)),
+            retry_asked_at_revision: retry,
+            unpublished: report
+                .iter()
+                .flat_map(|report| &report.unpublished)
+                .map(Unpublished::from)
+                .collect(),
+            waits,
+            rollout,
+            log: report.map(|report| report.log.clone()).unwrap_or_default(),
+            revision,
+        })
+    }
+
+    fn text(&self) -> Text {
+        let mut text = Text::default();
+        let mut add = |name: &str, value: &str| {
+            if !value.is_empty() {
+                text.line(&format!("{:<14}{value}", format!("{name}:")));
+            }
+        };
+        add("host", self.host.as_str());
+        add("verdict", self.verdict.as_str());
+        add("because", &self.reason);
+        add("would change", self.remedy);
+        add("held back by", self.rollout.obstacle.as_deref().unwrap_or_default());
+        self.rollout.holders.iter().for_each(|claim| add("held by", &claim.to_string()));
+        add("claims", &self.rollout.claims.join(", "));
+        if let Some(HostWaits { chain, root: Some(root), hosts }) = &self.waits {
+            chain.iter().for_each(|link| add("chain", &format!("{} waits for {}", link.host, link.text)));
+            add("root", &root.to_string());
+            if *hosts > 1 {
+                add("hosts", &format!("{hosts} wait because of it"));
+            }
+        }
+        add("desired", &self.desired.as_ref().map_or("none".into(), DesiredVersion::to_string));
+        let decided = self.decided_on.as_ref();
+        let decided = decided.map(|on| format!("{} (revision {})", on.version, on.revision));
+        add("decided on", &decided.unwrap_or_default());
+        add("installed", self.installed.as_ref().map_or("", |version| version.as_str()));
+        let listed: Vec<&str> = self.listed_under.iter().map(Version::as_str).collect();
+        add("listed under", if listed.is_empty() { "nothing".into() } else { listed.join(", ") }.as_str());
+        add(
+            "agent",
+            &match (self.live, &self.unreadable_claim) {
+                (false, _) => "none".to_owned(),
+                (true, None) => "live".into(),
+                (true, Some(error)) => format!("live, but its claim cannot be read: {error}"),
+            },
+        );
+        add("phase", &self.phase.map(|phase| phase.to_string()).unwrap_or_default());
+        let own = self.own_verdict.as_ref().map(|own| format!("{} {}", own.verdict, own.reason));
+        add("own verdict", own.unwrap_or_default().trim_end());
+        add("plan", self.because.as_deref().unwrap_or_default());
+        for Unpublished { service, reason } in &self.unpublished {
+            add("unpublished", &format!("{service}: {reason}"));
+        }
+        add("reported at", self.reported_at.as_deref().unwrap_or_default());
+        for PlannedAction { action, because } in &self.plan {
+            add("next", &format!("{action}, because {because}"));
+        }
+        for ResultView { kind, state, at, .. } in &self.statuses {
+            let at = at.as_ref().map(|at| format!(" at {at}")).unwrap_or_default();
+            add("result", &format!("{kind} {state}{at}"));
+        }
+        let before = self.log.len().saturating_sub(LOG_LINES);
+        self.log[before..].iter().for_each(|line| add("log", line));
+        text
+    }
+}
+
+/// Number of log lines that the text shows.
+const LOG_LINES: usize = 3;
+
+/// The report of a host that waits may be older than the halt of the rollout.
+fn with_halt(verdict: FleetVerdict, rollout: &HostRollout) -> FleetVerdict {
+    match (&verdict, rollout.obstacle.clone().filter(|_| rollout.is_halted)) {
+        (
+            FleetVerdict::Waiting(Waiting::On(
+                WaitingOn::Limit { .. } | WaitingOn::Stage { .. } | WaitingOn::Window { .. },
+            )),
+            Some(why),
+        ) => FleetVerdict::Waiting(Waiting::On(WaitingOn::Operator { why })),
+        _ => verdict,
+    }
+}
+
+fn unreadable_claim(facts: &HostFacts) -> Option<String> {
+    facts.live.as_ref()?.as_ref().err().cloned()
+}
+
+fn own_verdict(verdict: &HostVerdict) -> OwnVerdict {
+    let failure = if let HostVerdict::Failed(failed) = verdict { Some(failed.failure.clone()) } else { None };
+    OwnVerdict { verdict: verdict.kind(), reason: verdict.message(), failure }
+}
+
+impl fmt::Display for HostView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text().fmt(f)
+    }
+}

@@ -1,0 +1,309 @@
+//! The fleet as a whole.
+
+use super::{DesiredVersion, FreezeView, Unpublished};
+use crate::fleet::services::FailedService;
+use crate::fleet::state::{Fleet, FleetState, FleetTarget};
+use crate::fleet::verdict::{FleetVerdict, Unaccounted};
+use crate::rollout::{Outlook, RolloutFailures};
+use crate::text::{Text, rfc3339};
+use catalog::GuardSettings;
+use schema::codec;
+use schema::keys::Key;
+use schema::names::{HostName, ServiceName, Version};
+use schema::records::{Maintenance, MaintenanceEntry, MaintenanceMode};
+use schema::snapshot::KeySnapshot;
+use schema::verdict::VerdictKind;
+use serde::Serialize;
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+
+/// What the status shows besides the verdicts.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct StatusParts {
+    /// Alarms of the store, if they are known.
+    pub alarms: Option<Vec<String>>,
+    /// Services of which many instances stopped reporting.
+    pub silent: Vec<SilentService>,
+    /// Hosts and services that operators took out of use.
+    pub out_of_use: Vec<OutOfUse>,
+    /// The failures of the present rollout, if it has a record.
+    pub failures: Option<RolloutFailures>,
+    /// How the present rollout goes on, if it has a record and has not ended.
+    pub outlook: Option<Outlook>,
+}
+
+/// The state of the fleet.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StatusView {
+    /// The state in one word.
+    pub fleet: FleetState,
+    /// The revision of the store at which the fleet was read.
+    pub revision: i64,
+    /// The desired version, if there is a valid one.
+    pub desired: Option<DesiredVersion>,
+    /// Why the value of `/current_version` is not a version, if it is not.
+    #[serde(skip)]
+    pub invalid: Option<String>,
+    /// The versions under which hosts are listed.
+    pub versions: Vec<VersionCount>,
+    /// Number of hosts.
+    pub hosts: usize,
+    /// The hosts whose verdict is not ok.
+    pub not_ok: Vec<HostVerdictView>,
+    /// The unaccounted hosts.
+    pub unaccounted: Vec<UnaccountedName>,
+    /// The listings that their hosts do not confirm.
+    pub unconfirmed: Vec<UnconfirmedListing>,
+    /// Alarms of the store, if they are known.
+    pub alarms: Option<Vec<String>>,
+    /// The freezes that stand.
+    pub freezes: Vec<FreezeView>,
+    /// The present rollout, if it has a record.
+    pub rollout: Option<StatusRollout>,
+    /// The services and host checks that fail without an explanation.
+    pub down: Vec<FailedService>,
+    /// The services that their hosts define and do not publish.
+    pub unpublished: Vec<UnpublishedOn>,
+    /// The services of which many instances stopped reporting.
+    pub silent: Vec<SilentService>,
+    /// The hosts and services that operators took out of use.
+    pub out_of_use: Vec<OutOfUse>,
+}
+
+/// How many hosts are listed under a version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct VersionCount {
+    /// The version.
+    pub version: Version,
+    /// Number of hosts.
+    pub hosts: usize,
+}
+
+/// The verdict of a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HostVerdictView {
+    /// The name of the host.
+    pub host: HostName,
+    /// The verdict in one word.
+    pub verdict: VerdictKind,
+    /// The details.
+    pub reason: String,
+}
+
+/// Why a host is unaccounted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UnaccountedName {
+    /// The name of the host.
+    pub host: HostName,
+    /// Why it is unaccounted.
+    pub how: Unaccounted,
+}
+
+/// A listing that its host does not confirm.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UnconfirmedListing {
+    /// The name of the host.
+    pub host: HostName,
+    /// The version under which it is listed.
+    pub version: Version,
+}
+
+/// The present rollout.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StatusRollout {
+    /// Its failures.
+    #[serde(flatten)]
+    pub failures: RolloutFailures,
+    /// The time until its end in seconds, if it is known.
+    pub to_go_seconds: Option<u64>,
+    /// How it goes on, if it has not ended.
+    #[serde(skip)]
+    pub outlook: Option<Outlook>,
+}
+
+/// A service that its host defines and does not publish.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UnpublishedOn {
+    /// The name of the host.
+    pub host: HostName,
+    /// The service, and why it is not published.
+    #[serde(flatten)]
+    pub service: Unpublished,
+}
+
+/// A service of which many instances stopped reporting.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SilentService {
+    /// The name of the service.
+    pub service: ServiceName,
+    /// Number of instances that stopped reporting.
+    pub silent: usize,
+    /// Number of all instances.
+    pub instances: usize,
+}
+
+impl SilentService {
+    /// Returns the services of which so many instances stopped reporting that a fault is the likelier cause.
+    /// `records` are the keys of leased records, and `healths` those of health values, each as
+    /// `<service>/<host>`.
+    pub fn all<'a>(
+        records: impl Iterator<Item = &'a str>,
+        healths: impl Iterator<Item = &'a str>,
+    ) -> Vec<Self> {
+        let reporting: HashSet<&str> = healths.collect();
+        let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+        for suffix in records {
+            let Some((service, _)) = suffix.split_once('/') else { continue };
+            let (silent, instances) = counts.entry(service).or_default();
+            *instances += 1;
+            *silent += usize::from(!reporting.contains(suffix));
+        }
+        let guard = GuardSettings::default();
+        let counts =
+            counts.into_iter().filter(|(_, (silent, instances))| guard.is_cliff(*silent, *instances));
+        let of = |(name, (silent, instances))| {
+            Some(Self { service: ServiceName::new(name).ok()?, silent, instances })
+        };
+        counts.filter_map(of).collect()
+    }
+}
+
+/// A host, or a service on it, that an operator took out of use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OutOfUse {
+    /// The name of the host.
+    pub host: HostName,
+    /// The name of the service; `all` if it is the whole host.
+    pub service: String,
+    /// Whether it is in maintenance or draining.
+    pub how: MaintenanceMode,
+    /// The operator's reason.
+    pub reason: String,
+    /// Since when (RFC 3339).
+    pub since: Option<String>,
+}
+
+impl OutOfUse {
+    /// Returns everything that a snapshot shows to be out of use.
+    pub fn all(found: &KeySnapshot) -> Vec<Self> {
+        let of = |(key, entry): (&String, &schema::snapshot::Entry)| match Key::parse(key) {
+            Ok(Key::Maintenance(host)) => Some(Self::of(&host, &codec::read(&entry.value).ok()?)),
+            _ => None,
+        };
+        found.entries.iter().filter_map(of).flatten().collect()
+    }
+
+    /// Returns what is out of use on a host.
+    pub fn of(host: &HostName, found: &Maintenance) -> Vec<Self> {
+        let one = |service: &str, entry: &MaintenanceEntry| Self {
+            host: host.clone(),
+            service: service.to_owned(),
+            how: entry.how,
+            reason: entry.reason.clone(),
+            since: rfc3339(entry.at),
+        };
+        let all = found.host.iter().map(|entry| one("all", entry));
+        all.chain(found.services.iter().map(|(name, entry)| one(name.as_str(), entry))).collect()
+    }
+
+    fn row(&self) -> [String; 5] {
+        let how = match self.how {
+            MaintenanceMode::Maintenance => "maintenance",
+            MaintenanceMode::Draining => "draining",
+        };
+        let since = self.since.clone().unwrap_or_default();
+        [self.host.to_string(), self.service.clone(), how.into(), self.reason.clone(), since]
+    }
+}
+
+impl StatusView {
+    /// Returns the state of a fleet.
+    pub fn new(fleet: &Fleet, parts: StatusParts, revision: i64) -> Self {
+        let verdicts = fleet.verdicts();
+        let not_ok = verdicts.iter().filter(|(_, verdict)| **verdict != FleetVerdict::Ok);
+        let not_ok = not_ok.map(|(host, verdict)| HostVerdictView {
+            host: (*host).clone(),
+            verdict: verdict.kind(),
+            reason: verdict.message(),
+        });
+        let unaccounted = verdicts.iter().filter_map(|(host, verdict)| {
+            Some(UnaccountedName { host: (*host).clone(), how: verdict.unaccounted()? })
+        });
+        let unconfirmed = fleet.unconfirmed().into_iter().flat_map(|(version, hosts)| {
+            let of = |host: &HostName| UnconfirmedListing { host: host.clone(), version: version.clone() };
+            hosts.into_iter().map(of).collect::<Vec<_>>()
+        });
+        let invalid =
+            if let FleetTarget::Invalid { why } = fleet.target() { Some(why.clone()) } else { None };
+        let count = |(version, hosts): (&Version, usize)| VersionCount { version: version.clone(), hosts };
+        let StatusParts { alarms, silent, out_of_use, failures, outlook } = parts;
+        let to_go_seconds = outlook.as_ref().and_then(Outlook::to_go_seconds);
+        Self {
+            fleet: fleet.state(),
+            revision,
+            desired: DesiredVersion::of(fleet.target()),
+            invalid,
+            versions: fleet.versions().into_iter().map(count).collect(),
+            hosts: fleet.hosts().len(),
+            not_ok: not_ok.collect(),
+            unaccounted: unaccounted.collect(),
+            unconfirmed: unconfirmed.collect(),
+            alarms,
+            freezes: fleet.freezes().iter().cloned().map(FreezeView).collect(),
+            rollout: failures.map(|failures| StatusRollout { failures, to_go_seconds, outlook }),
+            down: fleet.failed_services(),
+            unpublished: fleet
+                .unpublished()
+                .map(|(host, service)| UnpublishedOn { host: host.clone(), service: service.into() })
+                .collect(),
+            silent,
+            out_of_use,
+        }
+    }
+
+    fn text(&self) -> Text {
+        let mut text = Text::default();
+        text.line(&format!("fleet: {}", self.fleet));
+        text.line(&match (&self.desired, &self.invalid) {
+            (Some(desired), _) => format!("desired: {desired}"),
+            (None, Some(why)) => format!("desired: not a version: {why}"),
+            (None, None) => "desired: none".into(),
+        });
+        text.line(&format!("hosts: {}, not ok: {}", self.hosts, self.not_ok.len()));
+        self.freezes.iter().for_each(|freeze| text.line(&freeze.to_string()));
+        if let Some(StatusRollout { failures, outlook, .. }) = &self.rollout {
+            outlook.iter().for_each(|outlook| text.line(&format!("rollout: {outlook}")));
+            failures.lines().iter().for_each(|line| text.line(line));
+        }
+        let rows = self.versions.iter().map(|found| [found.version.to_string(), found.hosts.to_string()]);
+        text.section(["VERSION", "HOSTS"], rows);
+        let row = |found: &HostVerdictView| {
+            [found.host.to_string(), found.verdict.to_string(), found.reason.clone()]
+        };
+        text.section(["HOST", "VERDICT", "REASON"], self.not_ok.iter().map(row));
+        let rows = self.unaccounted.iter().map(|found| [found.host.to_string(), found.how.to_string()]);
+        text.section(["UNACCOUNTED", "HOW"], rows);
+        let rows =
+            self.down.iter().map(|down| [down.check.clone(), down.host.to_string(), down.line.clone()]);
+        text.section(["DOWN", "HOST", "OUTPUT"], rows);
+        let row = |UnpublishedOn { host, service }: &UnpublishedOn| {
+            [service.service.to_string(), host.to_string(), service.reason.clone()]
+        };
+        text.section(["NOT PUBLISHED", "HOST", "REASON"], self.unpublished.iter().map(row));
+        // Agents serve the last known state of these; `orchestrate drop-stale` ends that.
+        let row = |found: &SilentService| {
+            let SilentService { service, silent, instances } = found;
+            [service.to_string(), format!("{silent} of {instances}; their last known state is served")]
+        };
+        text.section(["SERVICE", "WENT SILENT"], self.silent.iter().map(row));
+        let header = ["OUT OF USE", "SERVICE", "HOW", "REASON", "SINCE"];
+        text.section(header, self.out_of_use.iter().map(OutOfUse::row));
+        text
+    }
+}
+
+impl fmt::Display for StatusView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text().fmt(f)
+    }
+}

@@ -1,0 +1,102 @@
+//! What the views show.
+
+use super::*;
+use crate::fleet::Fleet;
+use schema::names::HostName;
+
+fn fleet(facts: &[(&str, &str)]) -> Fleet {
+    let target = FleetTarget::Known { version: Version::new("v2").unwrap(), revision: 20 };
+    Fleet::new(target, facts.iter().map(|(k, v)| (*k, v.as_bytes())))
+}
+
+fn check_status(facts: &[(&str, &str)], expected: &str) {
+    let view = StatusView::new(&fleet(facts), StatusParts::default(), 30);
+    assert_eq!(view.to_string(), expected);
+}
+
+#[test]
+fn the_status_names_what_is_not_ok() {
+    check_status(
+        &[("/running_version/v2/a", "1")],
+        "fleet: settled\ndesired: v2 (revision 20)\nhosts: 1, not ok: 0\n\nVERSION  HOSTS\nv2       1\n",
+    );
+    check_status(
+        &[
+            ("/running_version/v2/a", "1"),
+            ("/running_version/v1/b", "1"),
+            ("/orchestrate/hosts/c", r#"{"since":1}"#),
+        ],
+        "fleet: failing\ndesired: v2 (revision 20)\nhosts: 3, not ok: 2\n\
+         \nVERSION  HOSTS\nv1       1\nv2       1\n\
+         \nHOST  VERDICT  REASON\nb     running  listed under v1\nc     lost     on the roster, but never seen\n\
+         \nUNACCOUNTED  HOW\nb            late\nc            never seen\n",
+    );
+}
+
+#[test]
+fn lists_in_json_are_never_null() {
+    let view = StatusView::new(&fleet(&[]), StatusParts::default(), 30);
+    let value = serde_json::to_value(&view).unwrap();
+    assert_eq!(value["fleet"], "unknown");
+    for list in [
+        "versions",
+        "not_ok",
+        "unaccounted",
+        "unconfirmed",
+        "freezes",
+        "down",
+        "unpublished",
+        "silent",
+        "out_of_use",
+    ] {
+        assert_eq!(value[list], serde_json::json!([]), "{list}");
+    }
+}
+
+fn host_view(facts: &[(&str, &str)]) -> HostView {
+    let host = HostName::new("h").unwrap();
+    HostView::new(&host, &fleet(facts), (None, HostRollout::default()), None, 30).unwrap()
+}
+
+#[test]
+fn a_host_without_an_agent_is_explained_by_listing_and_results() {
+    let facts = [("/running_version/v1/h", "1"), ("/status/puppet/failed/h", r#"{"at":0,"code":6}"#)];
+    assert_eq!(
+        host_view(&facts).to_string(),
+        "host:         h\n\
+         verdict:      failed\n\
+         because:      puppet failed with code 6\n\
+         would change: a later result of the same type that succeeds\n\
+         desired:      v2 (revision 20)\n\
+         listed under: v1\n\
+         agent:        none\n\
+         result:       puppet failed at 1970-01-01T00:00:00Z\n"
+    );
+}
+
+#[test]
+fn the_explanation_of_a_host_ends_with_the_last_lines_of_its_log() {
+    let report = serde_json::json!({
+        "at": 0, "write_id": "w", "phase": "idle", "verdict": { "verdict": "ok" },
+        "plan": { "phase": "idle", "actions": [], "because": { "reason": "settled" } },
+        "log": ["one", "two", "three\u{1b}[31m", "four"],
+    });
+    let view = host_view(&[("/orchestrate/reports/h", &report.to_string())]);
+    assert_eq!(view.log.len(), 4);
+    let text = view.to_string();
+    let end = "log:          two\nlog:          three\u{fffd}[31m\nlog:          four\n";
+    assert!(text.ends_with(end), "{text}");
+}
+
+#[test]
+fn a_service_is_silent_when_most_of_its_instances_do_not_report() {
+    let records = ["web/a", "web/b", "web/c", "db/a", "db/b"];
+    let check = |healths: &[&str], expected: &[(&str, usize, usize)]| {
+        let found = SilentService::all(records.iter().copied(), healths.iter().copied());
+        let found: Vec<_> = found.iter().map(|s| (s.service.as_str(), s.silent, s.instances)).collect();
+        assert_eq!(found, expected, "{healths:?}");
+    };
+    check(&records, &[]);
+    check(&["web/a", "db/a", "db/b"], &[]);
+    check(&["db/a", "db/b"], &[("web", 3, 3)]);
+}

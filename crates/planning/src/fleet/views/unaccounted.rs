@@ -1,0 +1,59 @@
+//! The unaccounted hosts.
+
+use crate::fleet::state::{Fleet, HostFacts};
+use crate::fleet::verdict::Unaccounted;
+use crate::text::{Text, rfc3339};
+use schema::names::HostName;
+use serde::Serialize;
+use std::fmt;
+
+/// The unaccounted hosts, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UnaccountedView {
+    /// The hosts.
+    pub unaccounted: Vec<UnaccountedHost>,
+    /// The revision of the store at which the fleet was read.
+    pub revision: i64,
+}
+
+/// An unaccounted host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UnaccountedHost {
+    /// The name of the host.
+    pub host: HostName,
+    /// Why it is unaccounted.
+    pub how: Unaccounted,
+    /// The details of its verdict.
+    pub reason: String,
+    /// When it reported last (RFC 3339), if it has a report that can be read.
+    pub last_report: Option<String>,
+}
+
+impl UnaccountedView {
+    /// Returns the unaccounted hosts of a fleet.
+    pub fn new(fleet: &Fleet, revision: i64) -> Self {
+        let of = |(host, verdict): (&HostName, crate::fleet::FleetVerdict)| {
+            let report = fleet.hosts().get(host).and_then(HostFacts::readable_report);
+            Some(UnaccountedHost {
+                host: host.clone(),
+                how: verdict.unaccounted()?,
+                reason: verdict.message(),
+                last_report: report.and_then(|report| rfc3339(report.at)),
+            })
+        };
+        Self { unaccounted: fleet.verdicts().into_iter().filter_map(of).collect(), revision }
+    }
+}
+
+impl fmt::Display for UnaccountedView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = Text::default();
+        let row = |found: &UnaccountedHost| {
+            let UnaccountedHost { host, how, reason, last_report } = found;
+            let last_report = last_report.as_deref().unwrap_or("never");
+            [host.to_string(), how.to_string(), reason.clone(), last_report.to_owned()]
+        };
+        text.table(["HOST", "HOW", "REASON", "LAST REPORT"], self.unaccounted.iter().map(row));
+        text.fmt(f)
+    }
+}

@@ -1,0 +1,112 @@
+//! The failures of a rollout as commands show them.
+
+use super::failures::failed_hosts;
+use crate::text::rfc3339;
+use schema::codec;
+use schema::keys::Key;
+use schema::names::{HostName, Version};
+use schema::order::InstructionOrder;
+use schema::records::{FailedHost, FailureKind, Halt, RolloutRecord};
+use schema::snapshot::KeySnapshot;
+use serde::{Serialize, Serializer};
+
+/// The failures of a rollout, and whether they halted it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RolloutFailures {
+    /// The order of the instruction.
+    pub order: InstructionOrder,
+    /// The record; `None` if it cannot be read.
+    pub record: Option<RolloutRecord>,
+    /// Why the rollout is halted, if it is; the inner `None` if that cannot be read.
+    pub halt: Option<Option<Halt>>,
+    /// The hosts that failed, and how, if that can be read.
+    pub failed: Vec<(HostName, Option<FailedHost>)>,
+    /// True if the rollout has ended.
+    pub has_ended: bool,
+}
+
+impl RolloutFailures {
+    /// Reads the failures of a rollout; `None` if it has no record. `found` holds all keys of the rollout.
+    pub fn read(order: InstructionOrder, found: &KeySnapshot) -> Option<Self> {
+        let record = found.get(&Key::RolloutRecord(order))?;
+        let record = codec::read::<RolloutRecord>(&record.value).ok();
+        let halt = found.get(&Key::Halt(order)).map(|entry| codec::read(&entry.value).ok());
+        let counted_from = record.as_ref().map_or(0, |record| record.counted_from);
+        let failed = failed_hosts(order, counted_from, found).collect();
+        let has_ended = found.get(&Key::Ended(order)).is_some();
+        Some(Self { order, record, halt, failed, has_ended })
+    }
+
+    fn budget(&self) -> Option<u32> {
+        self.record.as_ref()?.budget
+    }
+
+    /// Returns lines for people: that the fleet goes back, that the rollout is halted, and which hosts failed.
+    pub fn lines(&self) -> Vec<String> {
+        let halted = self.halt.as_ref().map(|halt| match halt {
+            Some(Halt { at, by, why, .. }) => {
+                let since = rfc3339(*at).map(|at| format!(" at {at}")).unwrap_or_default();
+                format!(
+                    "the rollout is halted: {why}; host {by} halted it{since}; `orchestrate rollout resume`"
+                )
+            }
+            None => "the rollout is halted; `orchestrate rollout resume`".to_owned(),
+        });
+        let rollback = self.record.as_ref().filter(|record| record.rollback).map(|record| {
+            let by = record.by.as_deref().unwrap_or("an unknown user");
+            let why = record.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            format!("rolled back to {} by {by}{why}", record.version)
+        });
+        let budget = self.budget().filter(|_| !self.failed.is_empty());
+        let budget = budget.map(|budget| format!("failure budget: {} of {budget} used", self.failed.len()));
+        let failed = self.failed.iter().filter(|_| budget.is_some()).map(|(host, failed)| match failed {
+            Some(failed) => format!("  {host}: {}", failed.reason),
+            None => format!("  {host}: its failure cannot be read"),
+        });
+        let failed: Vec<String> = failed.collect();
+        rollback.into_iter().chain(halted).chain(budget).chain(failed).collect()
+    }
+}
+
+impl Serialize for RolloutFailures {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Failed<'a> {
+            host: &'a HostName,
+            kind: Option<FailureKind>,
+            reason: Option<&'a str>,
+            at: Option<String>,
+        }
+        #[derive(Serialize)]
+        struct Json<'a> {
+            halted: bool,
+            why: Option<&'a str>,
+            budget: Option<u32>,
+            ended: bool,
+            good: Option<&'a Version>,
+            rollback: bool,
+            by: Option<&'a str>,
+            reason: Option<&'a str>,
+            failed: Vec<Failed<'a>>,
+        }
+        let record = self.record.as_ref();
+        let failed = self.failed.iter().map(|(host, failed)| Failed {
+            host,
+            kind: failed.as_ref().map(|failed| failed.kind),
+            reason: failed.as_ref().map(|failed| failed.reason.as_str()),
+            at: failed.as_ref().and_then(|failed| rfc3339(failed.at)),
+        });
+        let json = Json {
+            halted: self.halt.is_some(),
+            why: self.halt.as_ref().and_then(|halt| halt.as_ref().map(|halt| halt.why.as_str())),
+            budget: self.budget(),
+            ended: self.has_ended,
+            good: record.and_then(|record| record.good.as_ref()),
+            rollback: record.is_some_and(|record| record.rollback),
+            by: record.and_then(|record| record.by.as_deref()),
+            reason: record.and_then(|record| record.reason.as_deref()),
+            failed: failed.collect(),
+        };
+        json.serialize(serializer)
+    }
+}
