@@ -338,7 +338,7 @@ fn render(source: &str, shown: &Arc<CatalogSnapshot>, reader: &Reader) -> anyhow
         asking.follow_config();
         let Some(values) = &known.config else {
             let missing = &mut missing.lock().unwrap_or_else(PoisonError::into_inner);
-            missing.insert("the operators' values in the store".into());
+            missing.insert(format!("the value of {}", Key::Config(name)));
             return Ok(String::new());
         };
         match (values.get(&name), default) {

@@ -739,7 +739,7 @@ fn values_that_may_not_be_read_leave_their_file_waiting_and_the_catalog_goes_on(
     let waits = |s: &serde_json::Value| {
         s["templates"][&target]["trouble"]
             .as_str()
-            .is_some_and(|problem| problem.contains("what operators keep"))
+            .is_some_and(|problem| problem.contains("/orchestrate/config/"))
     };
     wait::until("the file waits", || host.status().filter(waits), || host.describe());
     for addresses in [&["10.4.0.1"][..], &["10.4.0.1", "10.4.0.2"]] {

@@ -18,6 +18,7 @@ const BROKEN_ONCE: &[(u64, &str)] = &[
     (1_795_528_590_000_280, "the restored store executed a request that was sent to the store before it"),
     (1_795_530_845_004_342, "a host ended claims by what it read in a store that went back, before it knew"),
     (1_795_542_092_000_347, "the law missed that a host that was installed again had the version before"),
+    (1_795_544_266_002_821, "the law expected writes of a host that was decommissioned in its update"),
 ];
 
 /// Seeds that show the planted bugs which few fleets show.

@@ -352,10 +352,12 @@ impl Agent {
         self.state.store.as_ref().map_or(0, |store| store.epoch)
     }
 
-    /// True if the agent could write to its store now.
+    /// True if the agent could write to its store now. A decommissioned host writes nothing.
     pub(crate) fn can_write(&self, world: &World) -> bool {
         let is_due = world.clock(self.machine).boot >= self.retry_at;
-        self.trust == StoreTrust::Trusted && self.is_connected && self.claim.held().is_some() && is_due
+        let is_member = !store_view::decommissioned(&self.followed, &self.state.host);
+        let is_ready = self.trust == StoreTrust::Trusted && self.is_connected && is_due;
+        is_ready && is_member && self.claim.held().is_some()
     }
 
     /// True if an answer comes from the store that the host has judged, so that a task may write by what it read.

@@ -213,7 +213,10 @@ impl Change {
             output.answer(&answer, |o| o.line(&self.value));
             return Ok(Exit::Yes);
         }
-        Err(Failure::cannot_tell(format!("{}: other commands keep changing this value; nothing was written", self.key)))
+        Err(Failure::cannot_tell(format!(
+            "{}: other commands keep changing this value; nothing was written",
+            self.key
+        )))
     }
 }
 

@@ -210,6 +210,7 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
                     | UpdateVerb::CheckSingleVersion(_)
                     | UpdateVerb::GetFailures(_)
                     | UpdateVerb::HostsAtVersion(_)
+                    | UpdateVerb::Rollout { verb: RolloutVerb::History | RolloutVerb::Queue }
             );
             ask(settings, most, about_fleet, output, async |store, output| update(verb, store, output).await)
         }
@@ -219,12 +220,14 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
                 StateVerb::Unaccounted
                     | StateVerb::Hosts { verb: HostsVerb::List { .. } }
                     | StateVerb::Why(_)
+                    | StateVerb::Logs(_)
             );
             let most = settings.timeout;
             ask(settings, most, about_fleet, output, async |store, output| state(verb, store, output).await)
         }
         Verb::Catalog(verb) => {
-            let about_fleet = matches!(verb, CatalogVerb::Services { .. } | CatalogVerb::WaitFor(_));
+            let about_fleet =
+                matches!(verb, CatalogVerb::Services { .. } | CatalogVerb::WaitFor(_) | CatalogVerb::Dns(_));
             let most = settings.timeout;
             ask(settings, most, about_fleet, output, async |store, output| catalog(verb, store, output).await)
         }

@@ -7,7 +7,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use clap::Args;
 use etcd_session::{Deadline, StoreError};
-use planning::fleet::views::{OutOfUse, SilentService, StatusParts, StatusView, UnaccountedView};
+use planning::fleet::views::{MaintenanceView, SilentService, StatusParts, StatusView, UnaccountedView};
 use planning::fleet::{FleetState, FleetVerdict, Waiting};
 use schema::keys::Prefix;
 use schema::verdict::WaitingOn;
@@ -74,13 +74,13 @@ async fn parts(store: &Store<'_>, revision: i64) -> Result<StatusParts, StoreErr
     let healths = session.read_key_list(&Prefix::HealthAll, Some(revision), deadline).await?;
     let silent = SilentService::all(records.leased_suffixes(), healths.suffixes());
     let maintenances = session.read_all(&[], &[Prefix::Maintenances], Some(revision), deadline).await?;
-    let out_of_use = OutOfUse::all(&maintenances);
+    let maintenance = MaintenanceView::all(&maintenances);
     let failures = rollout::read_failures(Some(revision), store).await?.map(|(failures, _)| failures);
     let outlook = match failures.as_ref().is_some_and(|failures| !failures.has_ended) {
         true => rollout_status::outlook(revision, store).await?,
         false => None,
     };
-    Ok(StatusParts { alarms: None, silent, out_of_use, failures, outlook })
+    Ok(StatusParts { alarms: None, silent, maintenance, failures, outlook })
 }
 
 /// Lists the unaccounted hosts.

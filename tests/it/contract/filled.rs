@@ -273,7 +273,7 @@ pub(super) fn writes_to_a_filled_store() -> Vec<Row> {
         row("a file that holds no version is not announced", "update_own_info", 2, "")
             .installed("4 4")
             .something_stands("/running_version/43/web-1"),
-        row("a host tries again", "retry web-1", 0, "").something_stands("/orchestrate/retry/web-1").says("no agent lives"),
+        row("a host tries again", "retry web-1", 0, "").something_stands("/orchestrate/retry/web-1").says("no agent runs"),
         row("a host without an entry is not known", "retry db-2", 1, "").gone("/orchestrate/retry/db-2"),
         row("what is not said stays", "hosts add web-1 --label zone=a", 0, "").stands(
             "/orchestrate/hosts/web-1",

@@ -1,7 +1,8 @@
 //! One host: what it decided, what it waits for, and what would change that.
 
+use super::claim::ClaimView;
+use super::parts::{DesiredVersion, Unpublished};
 use super::roots::as_text;
-use super::{ClaimView, DesiredVersion, Unpublished};
 use crate::fleet::state::{Fleet, HostFacts};
 use crate::fleet::verdict::{FleetVerdict, Waiting};
 use crate::fleet::waits::{Chain, Root, WaitGraph};
@@ -26,7 +27,8 @@ pub struct HostView {
     /// The details of the verdict; empty for ok.
     pub reason: String,
     /// What would change the verdict; empty for ok.
-    pub remedy: &'static str,
+    #[serde(rename = "remedy")]
+    pub hint: &'static str,
     /// The desired version of the fleet, if there is a valid one.
     pub desired: Option<DesiredVersion>,
     /// The instruction that the host decided on last.
@@ -205,7 +207,7 @@ impl HostView {
             host: host.clone(),
             verdict: verdict.kind(),
             reason: verdict.message(),
-            remedy: verdict.hint(),
+            hint: verdict.hint(),
             desired: DesiredVersion::of(fleet.target()),
             decided_on: report.and_then(|report| report.target.clone()),
             installed: report.and_then(|report| report.installed.clone()),
@@ -248,7 +250,7 @@ impl HostView {
         add("host", self.host.as_str());
         add("verdict", self.verdict.as_str());
         add("because", &self.reason);
-        add("would change", self.remedy);
+        add("would change", self.hint);
         add("held back by", self.rollout.obstacle.as_deref().unwrap_or_default());
         self.rollout.holders.iter().for_each(|claim| add("held by", &claim.to_string()));
         add("claims", &self.rollout.claims.join(", "));

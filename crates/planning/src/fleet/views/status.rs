@@ -1,6 +1,7 @@
 //! The fleet as a whole.
 
-use super::{DesiredVersion, FreezeView, Unpublished};
+use super::freeze::FreezeView;
+use super::parts::{DesiredVersion, Unpublished};
 use crate::fleet::services::FailedService;
 use crate::fleet::state::{Fleet, FleetState, FleetTarget};
 use crate::fleet::verdict::{FleetVerdict, Unaccounted};
@@ -25,7 +26,7 @@ pub struct StatusParts {
     /// Services of which many instances stopped reporting.
     pub silent: Vec<SilentService>,
     /// Hosts and services that operators took out of use.
-    pub out_of_use: Vec<OutOfUse>,
+    pub maintenance: Vec<MaintenanceView>,
     /// The failures of the present rollout, if it has a record.
     pub failures: Option<RolloutFailures>,
     /// How the present rollout goes on, if it has a record and has not ended.
@@ -67,7 +68,8 @@ pub struct StatusView {
     /// The services of which many instances stopped reporting.
     pub silent: Vec<SilentService>,
     /// The hosts and services that operators took out of use.
-    pub out_of_use: Vec<OutOfUse>,
+    #[serde(rename = "out_of_use")]
+    pub maintenance: Vec<MaintenanceView>,
 }
 
 /// How many hosts are listed under a version.
@@ -170,7 +172,7 @@ impl SilentService {
 
 /// A host, or a service on it, that an operator took out of use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct OutOfUse {
+pub struct MaintenanceView {
     /// The name of the host.
     pub host: HostName,
     /// The name of the service; `all` if it is the whole host.
@@ -183,7 +185,7 @@ pub struct OutOfUse {
     pub since: Option<String>,
 }
 
-impl OutOfUse {
+impl MaintenanceView {
     /// Returns everything that a snapshot shows to be out of use.
     pub fn all(found: &KeySnapshot) -> Vec<Self> {
         let of = |(key, entry): (&String, &schema::snapshot::Entry)| match Key::parse(key) {
@@ -236,7 +238,7 @@ impl StatusView {
         let invalid =
             if let FleetTarget::Invalid { why } = fleet.target() { Some(why.clone()) } else { None };
         let count = |(version, hosts): (&Version, usize)| VersionCount { version: version.clone(), hosts };
-        let StatusParts { alarms, silent, out_of_use, failures, outlook } = parts;
+        let StatusParts { alarms, silent, maintenance, failures, outlook } = parts;
         let to_go_seconds = outlook.as_ref().and_then(Outlook::to_go_seconds);
         Self {
             fleet: fleet.state(),
@@ -257,7 +259,7 @@ impl StatusView {
                 .map(|(host, service)| UnpublishedOn { host: host.clone(), service: service.into() })
                 .collect(),
             silent,
-            out_of_use,
+            maintenance,
         }
     }
 
@@ -297,7 +299,7 @@ impl StatusView {
         };
         text.section(["SERVICE", "WENT SILENT"], self.silent.iter().map(row));
         let header = ["OUT OF USE", "SERVICE", "HOW", "REASON", "SINCE"];
-        text.section(header, self.out_of_use.iter().map(OutOfUse::row));
+        text.section(header, self.maintenance.iter().map(MaintenanceView::row));
         text
     }
 }

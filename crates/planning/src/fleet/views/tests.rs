@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::fleet::Fleet;
+use crate::fleet::FleetTarget;
 use schema::names::HostName;
+use schema::names::Version;
 
 fn fleet(facts: &[(&str, &str)]) -> Fleet {
     let target = FleetTarget::Known { version: Version::new("v2").unwrap(), revision: 20 };
