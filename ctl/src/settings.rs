@@ -331,7 +331,7 @@ mod tests {
         };
         check("--timeout 10", &[], "--timeout: \"10\" is not a duration");
         check("", &[("ORCHESTRATE_TIMEOUT", "soon")], "ORCHESTRATE_TIMEOUT: ");
-        check("--timeout 0", &[], "more than nothing");
+        check("--timeout 0", &[], "greater than 0");
         check("--cert c", &[], "--key is missing");
         check("", &[("ORCHESTRATE_NAMESPACE", "site")], "begin with a slash");
         check("", &[("ORCHESTRATE_FLAVOUR", "vanilla")], "ORCHESTRATE_FLAVOUR");

@@ -56,6 +56,24 @@ fn every_verb_of_the_contract_is_one_of_the_command_line() {
 }
 
 /// Returns the numbers of invariants in a text: `I` or `R` and one or two digits.
+#[test]
+fn every_error_of_the_store_is_documented() {
+    let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let read = |path: &str| std::fs::read_to_string(format!("{repository}/{path}")).expect(path);
+    let source = read("crates/etcd-session/src/error.rs");
+    let (_, variants) = source.split_once("pub enum StoreError {").expect("the type");
+    let (variants, _) = variants.split_once("\n}").expect("its end");
+    let is_variant = |line: &&str| line.starts_with("    ") && line[4..].starts_with(char::is_uppercase);
+    let variants = variants.lines().filter(is_variant);
+    let variants: BTreeSet<&str> =
+        variants.map(|line| line.trim().split([' ', '(', ',']).next().expect("a name")).collect();
+    let document = read("docs/errors.md");
+    let rows = document.lines().filter(|line| line.starts_with("| `"));
+    let names = rows.flat_map(|row| row.split('|').nth(1).expect("a cell").split('`').skip(1).step_by(2));
+    let documented: BTreeSet<&str> = names.filter(|name| name.starts_with(char::is_uppercase)).collect();
+    assert_eq!(documented, variants);
+}
+
 fn invariants(text: &str) -> BTreeSet<&str> {
     let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
     let is_number = |word: &&str| {

@@ -19,6 +19,12 @@ const BROKEN_ONCE: &[(u64, &str)] = &[
     (1_795_530_845_004_342, "a host ended claims by what it read in a store that went back, before it knew"),
     (1_795_542_092_000_347, "the law missed that a host that was installed again had the version before"),
     (1_795_544_266_002_821, "the law expected writes of a host that was decommissioned in its update"),
+    (1_795_545_476_102_414, "the law did not count an excused host that has the version"),
+    (
+        1_795_546_377_105_215,
+        "a claim of a vanished host was moved with a ticket whose lease had ended, in vain",
+    ),
+    (1_795_547_002_105_819, "the law missed that the only host with the version was installed again"),
 ];
 
 /// Seeds that show the planted bugs which few fleets show.

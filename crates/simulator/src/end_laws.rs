@@ -3,7 +3,7 @@
 
 use crate::laws::Writer;
 use crate::machine::Machine;
-use crate::stage_laws::record_of;
+use crate::stage_laws::{has_version, record_of};
 use crate::store::{Change, Store};
 use crate::violation::{Violation, broken};
 use schema::codec;
@@ -75,10 +75,7 @@ impl EndLaws {
         let Some((record, written_at)) = record_of(store, order) else {
             return broken("R7", "a rollout without a record ends");
         };
-        let has_version = |host: &HostName| {
-            let has = |machine: &Machine| machine.truth.proven.as_ref() == Some(&record.version);
-            machines.iter().any(|machine| machine.host == *host && has(machine))
-        };
+        let has_version = |host: &HostName| has_version(host, (order, &record.version), (store, machines));
         let members = store.list(&Prefix::Hosts).entries.into_iter().filter_map(|(key, entry)| {
             let is_member = |entry: &Entry| {
                 let roster = codec::read::<RosterEntry>(&entry.value);

@@ -121,16 +121,17 @@ fn check_members(
     for (key, entry) in store.list(&Prefix::Hosts).entries {
         let roster: RosterEntry = codec::read(&entry.value).unwrap_or_default();
         let Ok(Key::Host(host)) = Key::parse(&key) else { continue };
-        if entry.create_revision >= written_at || roster.decommissioned.is_some() {
+        let stage = stage_of(&record.stages, &host, &roster, place(&host, &record.version));
+        if stage > before || roster.decommissioned.is_some() {
             continue;
         }
-        let stage = stage_of(&record.stages, &host, &roster, place(&host, &record.version));
-        let has = |key: Key| store.entry(&key.to_string()).is_some();
-        if stage > before || has(Key::Excused(order, host.clone())) {
+        let has_version = has_version(&host, (order, &record.version), (store, machines));
+        let is_excused = store.entry(&Key::Excused(order, host.clone()).to_string()).is_some();
+        // These hosts count only when they are proven.
+        if !has_version && (is_excused || entry.create_revision >= written_at) {
             continue;
         }
         let is_chosen = stage == before && stage_before.hosts.contains(&host);
-        let has_version = has_version(&host, (order, &record.version), (store, machines));
         members += u32::from(stage == before);
         proven += u32::from(stage == before && has_version);
         if !has_version && (is_chosen || !has_failed_or_is_absent(&host, order, store)) {
@@ -144,7 +145,7 @@ fn check_members(
 }
 
 /// True if the host has the version, or had it when its agent ran last.
-fn has_version(
+pub(crate) fn has_version(
     host: &HostName,
     (order, version): (InstructionOrder, &Version),
     (store, machines): (&Store, &[Machine]),

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Fragment {
+pub(super) struct Fragment {
     host: Option<HostName>,
     role: Option<Role>,
     group: Option<Role>,

@@ -4,6 +4,8 @@
 
 mod agent;
 mod command;
+#[cfg(test)]
+mod documented;
 mod error;
 mod initial;
 mod merge;

@@ -53,7 +53,9 @@ pub fn end_claims(host: &HostName, found: &KeySnapshot) -> Option<Transaction> {
 
 /// Returns the transaction that moves a claim of any host to a lower number that is free; `None` if the
 /// claims of the host cannot be read, or do not have the number. So a limit whose highest numbers are held
-/// counts again only as many hosts as there are. `found` holds `claimed` of the host.
+/// counts again only as many hosts as there are. A ticket of the host is written again only if its lease is
+/// that of the running agent: a put with a lease that has ended fails. `found` holds `claimed` and `live` of
+/// the host.
 pub fn move_claim(
     host: &HostName,
     (limit, from): (&Limit, u32),
@@ -64,6 +66,8 @@ pub fn move_claim(
     let mut new = old.claims.clone()?;
     let claim = new.claims.iter_mut().find(|claim| (&claim.limit, claim.number) == (limit, from))?;
     claim.number = to;
+    let live_lease = found.get(&Key::Live(host.clone())).map(|entry| entry.lease);
+    new.ticket = new.ticket.filter(|ticket| Some(ticket.lease) == live_lease);
     let mut transaction = Transaction::idempotent("move a claim to a lower number");
     ClaimsChange { host, new: &new, old: &old }.add_to(&mut transaction);
     Some(transaction)

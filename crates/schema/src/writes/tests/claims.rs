@@ -217,6 +217,32 @@ fn a_claim_moves_to_a_number_that_nobody_holds() {
     check(true);
 }
 
+/// A put with a lease that has ended fails, and nobody could end the claims of a host that vanished.
+#[test]
+fn a_claim_moves_without_the_ticket_of_a_lease_that_has_ended() {
+    let check = |live_lease: Option<i64>, keeps_ticket: bool| {
+        let (mut store, _) = claimed();
+        store.remove(&Key::Live(host()));
+        let ticket = Ticket { rollout: ORDER, limit: web(), place: Place(10), lease: LEASE };
+        let waits = HostClaims { ticket: Some(ticket), ..claims(&[1]) };
+        let mut transaction = Transaction::idempotent("test");
+        ClaimsChange { host: &host(), new: &waits, old: &FoundClaims::default() }.add_to(&mut transaction);
+        assert!(store.apply(&transaction));
+        if let Some(lease) = live_lease {
+            store.put(&Key::Live(host()), b"{}", lease);
+        }
+        let moves = move_claim(&host(), (&web(), 1), 0, &store.0).expect("a claim");
+        assert!(store.apply(&moves));
+        assert_eq!(claims_in(&store), [0]);
+        assert_eq!(tickets_in(&store).len(), usize::from(keeps_ticket), "{live_lease:?}");
+        let left = FoundClaims::read(&host(), &store.0).ticket().is_some();
+        assert_eq!(left, keeps_ticket, "{live_lease:?}");
+    };
+    check(Some(LEASE), true);
+    check(Some(LEASE + 1), false);
+    check(None, false);
+}
+
 #[test]
 fn a_host_whose_claims_an_operator_released_is_told_so() {
     let check = |may_return: bool| {
