@@ -31,7 +31,7 @@ pub(super) async fn roll_back(
     let from = &instruction.version;
     let target = to.or_else(|| good_of(&instruction, &found)).ok_or_else(|| {
         Failure::refused(format!(
-            "no earlier version is known to have worked, because no rollout before {from} ended under the policy; use --to. Nothing was changed"
+            "no version before {from} is known to have worked, because none ended its rollout under the policy; use --to. Nothing was changed"
         ))
     })?;
     if target == *from {

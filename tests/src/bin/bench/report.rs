@@ -57,41 +57,15 @@ impl Report {
     pub(crate) fn write(&self) {
         let machine = machine();
         let text = format!(
-            "# Performance\n\nMeasured by `make bench`, which writes this page: {machine}. Times are medians from \
-             process start to exit; the yardstick runs in turn with ours on the same store. `bare` programs use the same \
-             client library and do nothing but ask and compare; the bench's source is `tests/src/bin/bench`.\n\n{}\n{NOTES}",
+            "# Performance\n\n`make bench` measures these figures and writes this page.\n\nMachine: {machine}.\n\n{}\n{NOTES}",
             self.table()
         );
         std::fs::write(DOCUMENT, text).unwrap_or_else(|e| panic!("{DOCUMENT}: {e}"));
     }
 }
 
-const NOTES: &str = "\
-- *verify_hosts* reads one keys-only range; a short list of hosts in a big fleet is read key by key, so its
-  cost follows the list.
-- *get_failures* counts, and fetches names only of what failed.
-- Operations are counted at the store (etcd's own `grpc_server_handled_total`), less the rate of keep-alives
-  and backstop reads just before. A thousand agents on two cores keep each other waiting, so now and then a
-  request is repeated; with 100 the count is constant.
-- *Hosts of a limit* share two cores with the store: without a limit the same thousand agents reach little more than
-  100 hosts per second, so the rate of bare claims is out of reach here. A first step includes the start of its process.
-- *Names* are counted by the server's own CPU, because `dnsperf` shares the cores with it; knot and unbound serve the
-  same names in the same run. What a long answer loses is held against the faster of those that send as much: unbound leaves out
-  the addresses of SRV targets. What is left is not ours: of the agent's samples under one A record 88 % are in the
-  kernel's UDP and task switching, 7 % in the C library around `recvfrom` and `sendto`, 4 % in the agent.
-- *cache_services* is held against two bare programs that write the same file. The first makes a text for every
-  interface of every record and keeps the addresses in sets, which a program need not do; the second borrows from the
-  answer and sorts each list once. Against the first alone it was not seen that ours copied the names of every record.
-  What ours does and neither of them: it checks every name, address and tag. What it saves: each page of the range is
-  freed before the next is read.
-- *A failing check* is measured in blocks beside its yardstick, because the disk of the store is not the same from
-  minute to minute; the thousand checks run at the same time as theirs.
-- *A thousand agents* that were cut off try again every 30 to 45 s at last, so they come back evenly over that time. Whoever
-  asks while the store starts is answered with others: that is the busiest second.
-- *solo-etcd* and etcd run in turn on the same disk, each client with its own connection.
-- A short question costs what starting the program costs. That is why releases are optimised as a whole
-  (`lto` in `Cargo.toml`) and the command line is read by the definition of one verb (`ctl/src/lib.rs`).
-";
+/// The text below the table.
+const NOTES: &str = include_str!("notes.md");
 
 fn machine() -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
