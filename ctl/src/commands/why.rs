@@ -1,7 +1,5 @@
 //! One host: `why`, `logs`, `retry`. All use only what the store holds, so they also work if the
 //! host is gone.
-//!
-//! This file is long because three verbs read the same report.
 
 use super::context::{Store, host_of, now};
 use super::{fleet, host_rollout, services};

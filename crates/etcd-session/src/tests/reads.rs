@@ -5,7 +5,7 @@ use crate::StoreError;
 use crate::read::VALUES_TOGETHER;
 use schema::keys::Prefix;
 use schema::limit::{Limit, LimitBy, Place};
-use schema::names::LimitValue;
+use schema::names::{LimitValue, Version};
 use schema::order::InstructionOrder;
 use schema::reads::Read;
 
@@ -42,6 +42,35 @@ async fn a_range_that_is_too_large_for_one_answer_is_read_in_parts() {
     let revision = fixture.put(&Key::CurrentVersion, "1").await;
     let found = read(&fixture, &Read::all(&[Key::CurrentVersion], &[Prefix::Reports])).await;
     assert_eq!((found.entries.len(), found.revision), (count + 1, revision));
+}
+
+/// The names around `v1` are those that sort before and after its slash.
+#[tokio::test(start_paused = true)]
+async fn the_first_names_of_a_range_are_found_however_many_keys_and_names_there_are() {
+    let mut fixture = Fixture::new().await;
+    let deadline = || Deadline::within(LIMIT);
+    let range = Prefix::RunningVersions;
+    let (none, _) = fixture.session.read_names(&range, None, deadline()).await.expect("read");
+    assert!(none.is_empty(), "{none:?}");
+    let versions = ["v1", "v1-a", "v1.0", "v10", "w"];
+    for version in versions {
+        for name in ["a", "b", "c"] {
+            let host = HostName::new(name).expect("a name");
+            fixture.put(&Key::RunningVersion(Version::new(version).expect("a version"), host), "1").await;
+        }
+    }
+    // A neighbour of the range.
+    let revision = fixture.put(&numbered(1), "x").await;
+    let (names, at) = fixture.session.read_names(&range, None, deadline()).await.expect("read");
+    assert_eq!((names.iter().map(String::as_str).collect(), at), (Vec::from(versions), revision));
+    for number in 0..80 {
+        let version = Version::new(format!("x{number:02}")).expect("a version");
+        fixture.put(&Key::RunningVersion(version, host()), "1").await;
+    }
+    let (many, _) = fixture.session.read_names(&range, None, deadline()).await.expect("read");
+    assert_eq!(many.len(), versions.len() + 80);
+    let (before, at) = fixture.session.read_names(&range, Some(revision), deadline()).await.expect("read");
+    assert_eq!((before, at), (names, revision), "as of an earlier revision");
 }
 
 #[tokio::test(start_paused = true)]
