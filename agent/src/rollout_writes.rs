@@ -3,7 +3,7 @@
 
 use crate::clock;
 use etcd_session::{Deadline, Session, StoreError};
-use planning::rollout::{HolderTask, Holders, mark};
+use planning::rollout::{HolderTask, Holders, start_timer};
 use schema::names::HostName;
 use schema::reads::Read;
 use schema::snapshot::KeySnapshot;
@@ -47,6 +47,20 @@ pub(crate) async fn look_after(
     session: &Session,
     own: &HostName,
     holders: &Holders,
+    judged: (u64, Fence),
+) -> Result<bool, StoreError> {
+    let changed = change_holders(session, own, holders, judged).await?;
+    if changed {
+        // The timer of a host is started after its mark was written.
+        change_holders(session, own, holders, judged).await?;
+    }
+    Ok(changed)
+}
+
+async fn change_holders(
+    session: &Session,
+    own: &HostName,
+    holders: &Holders,
     (history, fence): (u64, Fence),
 ) -> Result<bool, StoreError> {
     let deadline = Deadline::of_request();
@@ -60,16 +74,15 @@ pub(crate) async fn look_after(
     let KeySnapshot { entries, .. } =
         session.read_judged(history, &more, Some(found.revision), deadline).await?;
     found.entries.extend(entries);
-    let tasks = holders.tasks(&found);
+    let tasks = holders.tasks(&found, &(own.to_string(), clock::now().wall));
     let has_tasks = !tasks.is_empty();
     for task in tasks {
         let mut transaction = match task {
-            HolderTask::Mark(host, lost_after) => {
+            HolderTask::Time(host, lost_after) => {
                 let seconds = lost_after.0.as_secs().cast_signed();
                 let timer = session.grant_lease(seconds, deadline).await?;
                 tracing::info!(%host, %lost_after, "the agent of a host that holds claims does not run");
-                let by = (own.to_string(), clock::now().wall);
-                let Some(transaction) = mark(&host, by, timer, &found) else { continue };
+                let Some(transaction) = start_timer(&host, timer, &found) else { continue };
                 transaction
             }
             HolderTask::Commit(transaction) => transaction,

@@ -85,7 +85,8 @@ class Story:
     def mark(self, host):
         self.write({f"/orchestrate/live/{host}": None})
         self.write({f"/orchestrate/lost/mark/{host}": {"by": "b1"}})
-        self.write({f"/orchestrate/lost/timer/{host}": ""}, lease=8)
+        timed = {f"/orchestrate/lost/mark/{host}": {"by": "b1", "timed": True}}
+        self.write(timed | {f"/orchestrate/lost/timer/{host}": ""}, lease=8)
 
     def reap(self, host, number, takes=6.0):
         self.write({f"/orchestrate/lost/timer/{host}": None}, takes=takes)
@@ -324,6 +325,16 @@ def a_host_is_lost_before_its_timer_ends(s):
     s.write(s.no_claim("a1", 0) | charge)
 
 
+def a_host_is_lost_though_nobody_started_its_timer(s):
+    s.trigger("2")
+    s.start("a1", 0)
+    s.write({"/orchestrate/live/a1": None})
+    s.write({"/orchestrate/lost/mark/a1": {"by": "b1"}})
+    s.write({"/orchestrate/elsewhere": ""}, takes=9.0)
+    charge = {s.key("failed/a1"): {"kind": "lost"}, "/orchestrate/lost/mark/a1": None}
+    s.write(s.no_claim("a1", 0) | charge)
+
+
 def thawed(scope, verb):
     def story(s):
         s.write({f"/orchestrate/freezes/{scope}/t": {"by": "ann"}})
@@ -529,6 +540,7 @@ BROKEN = {
         a_host_is_lost_without_a_mark,
         a_host_is_lost_too_early,
         a_host_is_lost_before_its_timer_ends,
+        a_host_is_lost_though_nobody_started_its_timer,
     ],
     "R5": [
         thawed("fleet", "rollout resume"),

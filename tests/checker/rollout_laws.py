@@ -414,6 +414,8 @@ class Checker:
         if marked is None:
             self.violation("R4", revision, f"{host} is lost and was not marked", *keys)
             return
+        if not json.loads(marked.value).get("timed"):
+            self.violation("R4", revision, f"{host} is lost and its timer was not started", *keys)
         if f"/orchestrate/lost/timer/{host}" in before:
             self.violation("R4", revision, f"{host} is lost before its timer ended", *keys)
         longest = self.times[revision][1] - self.times[marked.mod][0]

@@ -24,17 +24,20 @@ const BROKEN_ONCE: &[(u64, &str)] = &[
         1_795_546_377_105_215,
         "a claim of a vanished host was moved with a ticket whose lease had ended, in vain",
     ),
+    (1_795_546_077_105_811, "the timer of a vanished host reached the store when it had vanished again"),
+    (1_795_547_445_102_299, "the law expected a name that is not available to wait for its stage"),
+    (1_795_549_127_100_425, "the law counted an excused host that fails again"),
     (1_795_547_002_105_819, "the law missed that the only host with the version was installed again"),
 ];
 
 /// Seeds that show the planted bugs which few fleets show.
 const SHOWN_BY: &[(&str, u64)] = &[
     ("the start does not compare the failures", 1692),
-    ("the start does not compare the halt", 221),
+    ("the start does not compare the halt", 306),
     ("a host that is lost is not counted as failed", 923),
-    ("a host that is back stays marked as vanished", 143),
-    ("a lost host that is back takes no claims", 7432),
-    ("a name is claimed over another claim", 3674),
+    ("a host that is back stays marked as vanished", 816),
+    ("a lost host that is back takes no claims", 1893),
+    ("a name is claimed over another claim", 2307),
     ("a version whose proof is lost stays listed", 173),
 ];
 

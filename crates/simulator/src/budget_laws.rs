@@ -21,6 +21,9 @@ pub(crate) struct StartUnderBudget {
     most: Option<u32>,
     /// True if more hosts have failed than the rollout tolerates.
     is_over: bool,
+    /// The hosts that had failed when an operator resumed the rollout. Their failures do not count, and they may
+    /// fail again.
+    excused: BTreeSet<HostName>,
 }
 
 /// What the laws about failures know.
@@ -43,7 +46,14 @@ impl StartUnderBudget {
         let budget = record.as_ref().and_then(|record| record.budget);
         let counted_from = record.as_ref().map_or(0, |record| record.counted_from);
         let ended = store.entry(&Key::Ended(order).to_string()).map_or(i64::MAX, |entry| entry.mod_revision);
-        let failed = store.list(&Prefix::FailedOf(order)).entries.into_values().filter(|entry| {
+        let failed = store.list(&Prefix::FailedOf(order)).entries;
+        let excused = failed.iter().filter(|(_, entry)| entry.create_revision <= counted_from);
+        let host = |key: &String| match Key::parse(key) {
+            Ok(Key::Failed(_, host)) => Some(host),
+            _ => None,
+        };
+        let excused = excused.filter_map(|(key, _)| host(key)).collect();
+        let failed = failed.into_values().filter(|entry| {
             let does_not_count = codec::read::<FailedHost>(&entry.value).is_ok_and(|failed| {
                 failed.healed || failed.kind == FailureKind::Withdrawal && entry.mod_revision > ended
             });
@@ -52,7 +62,7 @@ impl StartUnderBudget {
         let is_over = budget.is_some_and(|budget| failed.count() > budget as usize);
         let most = record.and_then(|record| Some(budget? + record.max_of(&fleet)?));
         let is_halted = store.entry(&Key::Halt(order).to_string()).is_some();
-        Self { order, is_halted, most, is_over }
+        Self { order, is_halted, most, is_over, excused }
     }
 }
 
@@ -73,6 +83,7 @@ impl BudgetLaws {
         }
         let unproven = self.unproven.entry(start.order).or_default();
         unproven.insert(host.clone());
+        unproven.retain(|host| !start.excused.contains(host));
         if unproven.len() <= most as usize {
             return Ok(());
         }

@@ -6,7 +6,7 @@ use crate::event::{Answer, Call, Event, Sender, Task};
 use crate::world::World;
 use planning::host::{EndSearch, Fact, Target};
 use planning::rollout::{
-    ClosingTask, EndTask, HolderTask, closing_reads, closing_task, end_reads, end_task, mark,
+    ClosingTask, EndTask, HolderTask, closing_reads, closing_task, end_reads, end_task, start_timer,
 };
 use schema::order::InstructionOrder;
 use schema::records::{Ended, StageOpening};
@@ -138,8 +138,9 @@ impl Agent {
                 self.end_due(world, NEXT_CHANGE_MILLIS);
             }
             (EndWait::ReadsHolders(holders), Answer::Read(found)) => {
-                match holders.tasks(&found).into_iter().next() {
-                    Some(HolderTask::Mark(host, lost_after)) => {
+                let by = (self.state.host.to_string(), world.wall());
+                match holders.tasks(&found, &by).into_iter().next() {
+                    Some(HolderTask::Time(host, lost_after)) => {
                         let call = Call::Grant(lost_after.0.as_secs().cast_signed());
                         self.ask_about_end(world, EndWait::GrantsTimer(host, found), call);
                     }
@@ -152,8 +153,7 @@ impl Agent {
                 self.change_for_end(world, time_soak((order, stage), timer, &opening, &found));
             }
             (EndWait::GrantsTimer(host, found), Answer::Granted(timer)) => {
-                let by = (self.state.host.to_string(), world.wall());
-                if let Some(transaction) = mark(&host, by, timer, &found) {
+                if let Some(transaction) = start_timer(&host, timer, &found) {
                     self.change_for_end(world, transaction);
                 }
             }

@@ -100,7 +100,7 @@ impl LimitLaws {
         let epoch = Epoch::read(found.get(&Key::Store)).unwrap_or_default();
         let instruction = epoch.instruction(found.get(&Key::CurrentVersion)).ok().flatten();
         let Some(Instruction { order, version }) = instruction else { return };
-        let is_closed = is_closed(store, host, order, &version);
+        let is_closed = is_closed(store, machine, order, &version);
         let roster = found.get(&Key::Host(host.clone()));
         let roster: RosterEntry = roster.and_then(|e| codec::read(&e.value).ok()).unwrap_or_default();
         let record = record_of(store, order).map(|(record, _)| record);

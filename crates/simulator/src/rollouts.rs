@@ -5,7 +5,7 @@ use crate::agent::{Agent, RolloutTask, Step};
 use crate::event::{Answer, Call, Event, Sender, Task};
 use crate::world::World;
 use planning::host::Target;
-use planning::rollout::{HolderTask, RECORD_RANGES, RecordTask, RolloutView, mark, resolve};
+use planning::rollout::{HolderTask, RECORD_RANGES, RecordTask, RolloutView, resolve, start_timer};
 use schema::instruction::Instruction;
 use schema::keys::Key;
 use schema::order::InstructionOrder;
@@ -118,8 +118,9 @@ impl Agent {
             }
             (RolloutTask::ReadsHolders(holders), Answer::Read(found)) => {
                 // The others have their turn at the next read.
-                match holders.tasks(&found).into_iter().next() {
-                    Some(HolderTask::Mark(host, lost_after)) => {
+                let by = (self.state.host.to_string(), world.wall());
+                match holders.tasks(&found, &by).into_iter().next() {
+                    Some(HolderTask::Time(host, lost_after)) => {
                         self.rollout_task = RolloutTask::GrantsTimer(host, found);
                         let call = Call::Grant(lost_after.0.as_secs().cast_signed());
                         self.ask_about_rollout(world, call);
@@ -129,8 +130,7 @@ impl Agent {
                 }
             }
             (RolloutTask::GrantsTimer(host, found), Answer::Granted(timer)) => {
-                let by = (self.state.host.to_string(), world.wall());
-                if let Some(transaction) = mark(&host, by, timer, &found) {
+                if let Some(transaction) = start_timer(&host, timer, &found) {
                     self.change_holder(world, transaction);
                 }
             }

@@ -28,7 +28,13 @@ pub(crate) struct StageLaws {
 }
 
 /// True if the host waits for its stage, by what the store says.
-pub(crate) fn is_closed(store: &Store, host: &HostName, order: InstructionOrder, version: &Version) -> bool {
+pub(crate) fn is_closed(
+    store: &Store,
+    machine: &Machine,
+    order: InstructionOrder,
+    version: &Version,
+) -> bool {
+    let host = &machine.host;
     let has = |key: Key| store.entry(&key.to_string()).is_some();
     let Some((record, _)) = record_of(store, order) else { return false };
     let roster = store.entry(&Key::Host(host.clone()).to_string());
@@ -36,7 +42,19 @@ pub(crate) fn is_closed(store: &Store, host: &HostName, order: InstructionOrder,
     let stage = stage_of(&record.stages, host, &roster, place(host, version));
     let is_open = stage == 0 || has(Key::StageOpened(order, stage)) || has(Key::Ended(order));
     // A further attempt in the same rollout: the host is not available.
-    !is_open && !has(Key::Progress(order, host.clone()))
+    !is_open && !has(Key::Progress(order, host.clone())) && !is_left_over(store, machine)
+}
+
+/// True if the name of the machine is not available: it is not listed, and it holds the claims that another
+/// installation took.
+fn is_left_over(store: &Store, machine: &Machine) -> bool {
+    let is_own =
+        |key: &String| matches!(Key::parse(key), Ok(Key::RunningVersion(_, host)) if host == machine.host);
+    let is_listed = store.list(&Prefix::RunningVersions).entries.keys().any(is_own);
+    let claimed = store.entry(&Key::Claimed(machine.host.clone()).to_string());
+    let claimed = claimed.and_then(|entry| codec::read::<HostClaims>(&entry.value).ok());
+    let is_of_other = |held: &HostClaims| Some(&held.instance) != machine.disk.instance.as_ref();
+    !is_listed && claimed.is_some_and(|held| !held.claims.is_empty() && is_of_other(&held))
 }
 
 /// Returns the record of a rollout, and the revision at which it was written.

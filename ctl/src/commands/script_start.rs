@@ -8,7 +8,7 @@ use super::record::write_record;
 use crate::exit::Failure;
 use crate::output;
 use etcd_session::StoreError;
-use planning::rollout::{EndTask, HolderTask, Holders, Need, RolloutView, end_reads, end_task, mark};
+use planning::rollout::{EndTask, HolderTask, Holders, Need, RolloutView, end_reads, end_task, start_timer};
 use schema::instruction::{Epoch, Instruction};
 use schema::keys::Key;
 use schema::names::{HostName, Token};
@@ -134,19 +134,30 @@ async fn open_stages(
     Ok(session.commit(&transaction, deadline).await?.applied)
 }
 
-/// Looks after the hosts whose claims keep this one waiting, as an agent does: one that vanished is marked,
-/// and a later call ends its claims.
+/// Looks after the hosts whose claims keep this one waiting, as an agent does: one that vanished is marked and
+/// timed, and a later call ends its claims.
 async fn look_after(host: &HostName, holders: Holders, store: &Store<'_>) -> Result<(), StoreError> {
+    if change_holders(host, &holders, store).await? {
+        // The timer of a host is started after its mark was written.
+        change_holders(host, &holders, store).await?;
+    }
+    Ok(())
+}
+
+/// Returns true if it did something.
+async fn change_holders(host: &HostName, holders: &Holders, store: &Store<'_>) -> Result<bool, StoreError> {
     let (session, deadline) = (&store.session, store.deadline);
     let (keys, ranges) = holders.first_reads();
     let mut found = session.read_all(&keys, &ranges, None, deadline).await?;
     let more = holders.second_reads(&found);
     found.entries.extend(session.read_all(&more, &[], Some(found.revision), deadline).await?.entries);
-    for task in holders.tasks(&found) {
+    let tasks = holders.tasks(&found, &(host.to_string(), now()));
+    let has_tasks = !tasks.is_empty();
+    for task in tasks {
         let transaction = match task {
-            HolderTask::Mark(vanished, lost_after) => {
+            HolderTask::Time(vanished, lost_after) => {
                 let timer = session.grant_lease(lost_after.0.as_secs().cast_signed(), deadline).await?;
-                mark(&vanished, (host.to_string(), now()), timer, &found)
+                start_timer(&vanished, timer, &found)
             }
             HolderTask::Commit(transaction) => Some(transaction),
         };
@@ -155,7 +166,7 @@ async fn look_after(host: &HostName, holders: Holders, store: &Store<'_>) -> Res
             session.commit(&transaction, deadline).await?;
         }
     }
-    Ok(())
+    Ok(has_tasks)
 }
 
 /// Reads everything that the start of a host depends on, at one revision.

@@ -12,7 +12,7 @@ use schema::snapshot::KeySnapshot;
 use schema::time::{EpochSeconds, Span};
 use schema::transaction::Transaction;
 use schema::writes::claims::FoundClaims;
-use schema::writes::lost::{end_claims, mark_lost, move_claim};
+use schema::writes::lost::{end_claims, mark_lost, move_claim, time_lost};
 use std::collections::BTreeSet;
 
 /// Holders of claims that a host looks after, because it is the first that waits for them.
@@ -34,9 +34,9 @@ struct Move {
 /// What is done about one holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HolderTask {
-    /// Its agent does not run. It is lost after this time, which begins now.
-    Mark(HostName, Span),
-    /// This transaction ends the claims of a lost host, or moves a claim.
+    /// A lease of this time is granted. [`start_timer`] is the transaction with it.
+    Time(HostName, Span),
+    /// This transaction marks a host that vanished, ends the claims of a lost one, or moves a claim.
     Commit(Transaction),
 }
 
@@ -82,20 +82,20 @@ impl Holders {
         self.hosts.iter().filter(|host| found.get(&Key::Live((*host).clone())).is_none())
     }
 
-    /// Returns what is to be done. `found` holds everything that was read.
-    pub fn tasks(&self, found: &KeySnapshot) -> Vec<HolderTask> {
+    /// Returns what is to be done. `found` holds everything that was read; `by` says who marks a host, and when.
+    pub fn tasks(&self, found: &KeySnapshot, by: &(String, EpochSeconds)) -> Vec<HolderTask> {
         let moved = self.moves.iter().filter_map(|claim| {
             let Move { host, limit, from, to } = claim;
             move_claim(host, (limit, *from), *to, found).map(HolderTask::Commit)
         });
         let is_moved = |host: &HostName| self.moves.as_ref().is_some_and(|claim| claim.host == *host);
         let vanished = self.vanished(found).filter(|host| !is_moved(host));
-        moved.chain(vanished.filter_map(|host| task(host, found))).collect()
+        moved.chain(vanished.filter_map(|host| task(host, found, by))).collect()
     }
 }
 
 /// Returns what is to be done about a holder whose agent does not run.
-fn task(host: &HostName, found: &KeySnapshot) -> Option<HolderTask> {
+fn task(host: &HostName, found: &KeySnapshot, (by, at): &(String, EpochSeconds)) -> Option<HolderTask> {
     let claims = FoundClaims::read(host, found).claims?;
     // What is left of a lost host counts until somebody releases it.
     if claims.lost && claims.claims.iter().all(|claim| claim.keep_failed) {
@@ -103,24 +103,24 @@ fn task(host: &HostName, found: &KeySnapshot) -> Option<HolderTask> {
     }
     // A store that was accepted may have lost what the host wrote since the mark.
     let accepted_at = found.revision_of(&Key::Store);
-    let mark = found.get(&Key::LostMark(host.clone())).filter(|mark| mark.mod_revision > accepted_at);
-    let mark = mark.and_then(|entry| codec::read::<LostMark>(&entry.value).ok());
-    if !mark.is_some_and(|mark| mark.is_about(&claims)) {
-        return Some(HolderTask::Mark(host.clone(), claims.lost_after));
+    let entry = found.get(&Key::LostMark(host.clone())).filter(|mark| mark.mod_revision > accepted_at);
+    let mark = entry.and_then(|entry| codec::read::<LostMark>(&entry.value).ok());
+    let Some(mark) = mark.filter(|mark| mark.is_about(&claims)) else {
+        let (claimed_since, rollout) = (claims.since, claims.rollout);
+        let mark = LostMark { by: by.clone(), at: *at, claimed_since, rollout, timed: false };
+        return Some(HolderTask::Commit(mark_lost(host, &mark, found)));
+    };
+    if !mark.timed {
+        return Some(HolderTask::Time(host.clone(), claims.lost_after));
     }
     let is_time_over = found.get(&Key::LostTimer(host.clone())).is_none();
     is_time_over.then(|| end_claims(host, found).map(HolderTask::Commit)).flatten()
 }
 
-/// Returns the transaction that marks a holder. `timer` is a lease of the time after which it is lost;
-/// `found` is what the task follows from.
-pub fn mark(
-    host: &HostName,
-    (by, at): (String, EpochSeconds),
-    timer: i64,
-    found: &KeySnapshot,
-) -> Option<Transaction> {
-    let claims = FoundClaims::read(host, found).claims?;
-    let mark = LostMark { by, at, claimed_since: claims.since, rollout: claims.rollout };
-    Some(mark_lost(host, &mark, timer, found))
+/// Returns the transaction that starts the timer of a marked holder. `timer` is a lease that was granted after
+/// `found` was read; the task follows from `found`.
+pub fn start_timer(host: &HostName, timer: i64, found: &KeySnapshot) -> Option<Transaction> {
+    let entry = found.get(&Key::LostMark(host.clone()))?;
+    let mark = codec::read(&entry.value).ok()?;
+    Some(time_lost(host, mark, timer, found))
 }

@@ -31,7 +31,7 @@ pub use failures::failed_hosts;
 pub use forecast::{
     Durations, Forecast, ForecastHost, ForecastInput, ForecastStage, Outcome, forecast, forecast_reads,
 };
-pub use holders::{HolderTask, Holders, mark};
+pub use holders::{HolderTask, Holders, start_timer};
 pub use limits::{LimitView, place};
 pub use obstacle::Obstacle;
 pub use opening::{hosts_of, record_without};

@@ -224,6 +224,9 @@ pub struct LostMark {
     pub claimed_since: EpochSeconds,
     /// The rollout for which it held them.
     pub rollout: InstructionOrder,
+    /// True if the timer of `lost_after` was started. Claims end only then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub timed: bool,
 }
 
 impl LostMark {

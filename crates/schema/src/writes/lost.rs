@@ -10,12 +10,22 @@ use crate::records::{FailedHost, FailureKind, HostClaims, LostMark, SCRIPT_INSTA
 use crate::snapshot::KeySnapshot;
 use crate::transaction::{Compare, Transaction};
 
-/// Returns the transaction that marks a holder whose agent does not run. `timer` is a lease of the time
-/// after which the holder is lost. `found` holds `claimed`, mark
-/// and timer of the host.
-pub fn mark_lost(host: &HostName, mark: &LostMark, timer: i64, found: &KeySnapshot) -> Transaction {
+/// Returns the transaction that marks a holder whose agent does not run. `found` holds `claimed`, mark and
+/// timer of the host.
+pub fn mark_lost(host: &HostName, mark: &LostMark, found: &KeySnapshot) -> Transaction {
     let mut transaction = if_absent("mark a host that vanished", host, found);
     transaction.put(Key::LostMark(host.clone()), codec::write(mark), 0);
+    transaction
+}
+
+/// Returns the transaction that starts the timer of a marked holder. `timer` is a lease of the time after
+/// which the holder is lost. It was granted after the mark was found, and an agent that comes back deletes
+/// the mark: so the whole life of the lease is time in which no agent ran, however late this arrives.
+/// `found` holds `claimed`, mark and timer of the host.
+pub fn time_lost(host: &HostName, mark: LostMark, timer: i64, found: &KeySnapshot) -> Transaction {
+    let mut transaction = if_absent("start the timer of a host that vanished", host, found);
+    compare_mark(&mut transaction, host, found);
+    transaction.put(Key::LostMark(host.clone()), codec::write(&LostMark { timed: true, ..mark }), 0);
     transaction.put(Key::LostTimer(host.clone()), "", timer);
     transaction
 }
@@ -42,10 +52,7 @@ pub fn end_claims(host: &HostName, found: &KeySnapshot) -> Option<Transaction> {
     if let Some(failed) = failed {
         transaction.put(Key::Failed(order, host.clone()), codec::write(&failed), 0);
     }
-    // A restored store uses its revisions again.
-    if let Some(entry) = found.get(&Key::LostMark(host.clone())) {
-        transaction.compares.push(Compare::Value(Key::LostMark(host.clone()), entry.value.clone()));
-    }
+    compare_mark(&mut transaction, host, found);
     ClaimsChange { host, new: &new, old: &old }.add_to(&mut transaction);
     transaction.delete(Key::LostMark(host.clone()));
     Some(transaction)
@@ -82,4 +89,12 @@ fn if_absent(name: &'static str, host: &HostName, found: &KeySnapshot) -> Transa
         transaction.compares.push(Compare::Revision(key, revision));
     }
     transaction
+}
+
+/// Compares the value of the mark besides its revision: a restored store uses its revisions again.
+fn compare_mark(transaction: &mut Transaction, host: &HostName, found: &KeySnapshot) {
+    let key = Key::LostMark(host.clone());
+    if let Some(entry) = found.get(&key) {
+        transaction.compares.push(Compare::Value(key, entry.value.clone()));
+    }
 }

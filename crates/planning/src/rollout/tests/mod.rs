@@ -219,9 +219,9 @@ fn tasks(found: &mut Found, held: &[(u32, &str)], live: &[&str]) -> Vec<String> 
     live.iter().for_each(|name| drop(found.put(&Key::Live(host(name)), "{}", 5).view(name)));
     let Some(holders) = found.view("web0").holders() else { return vec!["nothing".into()] };
     assert!(holders.first_reads().0.contains(&Key::Store));
-    let tasks = holders.tasks(&found.0).into_iter();
+    let tasks = holders.tasks(&found.0, &("web0".into(), EpochSeconds(9))).into_iter();
     let text = |task| match task {
-        HolderTask::Mark(host, after) => format!("mark {host} for {after}"),
+        HolderTask::Time(host, after) => format!("time {host} for {after}"),
         HolderTask::Commit(transaction) => {
             let keys = transaction.operations.iter().filter_map(|operation| operation.key());
             let keys = keys.map(ToString::to_string);
@@ -234,29 +234,31 @@ fn tasks(found: &mut Found, held: &[(u32, &str)], live: &[&str]) -> Vec<String> 
 #[test]
 fn the_first_that_waits_marks_holders_that_vanished_and_ends_their_claims() {
     let both = [(0, "web5"), (1, "web6")];
+    let marks = "mark a host that vanished: /orchestrate/lost/mark/web6";
     assert_eq!(tasks(&mut of_web(2), &both, &["web5", "web6"]), [""; 0]);
-    assert_eq!(tasks(&mut of_web(2), &both, &["web5"]), ["mark web6 for 10m"]);
+    assert_eq!(tasks(&mut of_web(2), &both, &["web5"]), [marks]);
     // Only the first that waits looks.
     let own = place(&host("web0"), &instruction().version);
     assert_eq!(tasks(of_web(2).ticket("web1", Place(own.0 - 1)), &both, &["web5"]), ["nothing"]);
     // Nobody looks while there is a free number.
     assert_eq!(tasks(&mut of_web(3), &both, &[]), ["nothing"]);
-    let mark = |since| {
+    let mark = |since, timed| {
         let (by, at) = ("web1".into(), EpochSeconds(5));
-        codec::write(&LostMark { by, at, claimed_since: EpochSeconds(since), rollout: ORDER })
-    };
-    let marked = |since| {
+        let claimed_since = EpochSeconds(since);
+        let mark = codec::write(&LostMark { by, at, claimed_since, rollout: ORDER, timed });
         let mut found = of_web(2);
-        found.put(&Key::LostMark(host("web6")), &mark(since), 75);
+        found.put(&Key::LostMark(host("web6")), &mark, 75);
         found
     };
+    assert_eq!(tasks(&mut mark(1, false), &both, &["web5"]), ["time web6 for 10m"]);
+    let marked = |since| mark(since, true);
     let timer = Key::LostTimer(host("web6"));
     assert_eq!(tasks(marked(1).put(&timer, "", 75), &both, &["web5"]), [""; 0], "the timer runs");
     let ends = "end the claims of a lost host: /orchestrate/rollouts/0000000000-0000000000000000050/failed/web6 /orchestrate/claims/role/web/00001 /orchestrate/claimed/web6 /orchestrate/lost/mark/web6";
     assert_eq!(tasks(&mut marked(1), &both, &["web5"]), [ends]);
     // A mark about earlier claims, or of a store before it was accepted, does not count.
-    assert_eq!(tasks(&mut marked(0), &both, &["web5"]), ["mark web6 for 10m"]);
-    assert_eq!(tasks(marked(1).put(&Key::Store, "{}", 90), &both, &["web5"]), ["mark web6 for 10m"]);
+    assert_eq!(tasks(&mut marked(0), &both, &["web5"]), [marks]);
+    assert_eq!(tasks(marked(1).put(&Key::Store, "{}", 90), &both, &["web5"]), [marks]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::order::InstructionOrder;
 use crate::records::{HeldClaim, HostClaims, LimitClaim, LostMark, Purpose, RolloutRecord, Ticket};
 use crate::writes::act::{Act, EventLog};
 use crate::writes::claims::{ClaimsChange, FoundClaims, RolloutGuard};
-use crate::writes::lost::{end_claims, mark_lost, move_claim};
+use crate::writes::lost::{end_claims, mark_lost, move_claim, time_lost};
 use crate::writes::rollout::{release_claims, write_record};
 
 pub(super) const ORDER: InstructionOrder = InstructionOrder { epoch: 0, revision: 3 };
@@ -165,7 +165,15 @@ pub(super) fn vanished(keep_failed: bool) -> Store {
 }
 
 pub(super) fn mark() -> LostMark {
-    LostMark { by: "h2".into(), at: EpochSeconds(5), claimed_since: EpochSeconds(1), rollout: ORDER }
+    let (at, claimed_since) = (EpochSeconds(5), EpochSeconds(1));
+    LostMark { by: "h2".into(), at, claimed_since, rollout: ORDER, timed: false }
+}
+
+/// Marks the host, and lets the timer of the mark end.
+pub(super) fn time_out(store: &mut Store) {
+    assert!(store.apply(&mark_lost(&host(), &mark(), &store.0.clone())));
+    assert!(store.apply(&time_lost(&host(), mark(), LEASE, &store.0.clone())));
+    store.remove(&Key::LostTimer(host()));
 }
 
 /// Claims of a host that vanished end when its timer has ended, unless it came back.
@@ -173,8 +181,7 @@ pub(super) fn mark() -> LostMark {
 fn claims_of_a_lost_host_end_unless_something_changed() {
     let check = |change: Option<Key>, keep_failed: bool, is_applied: bool| {
         let mut store = vanished(keep_failed);
-        assert!(store.apply(&mark_lost(&host(), &mark(), LEASE, &store.0.clone())));
-        store.remove(&Key::LostTimer(host()));
+        time_out(&mut store);
         let ends = end_claims(&host(), &store.0).expect("claims that can be read");
         change.iter().for_each(|key| store.put(key, b"{}", 0));
         assert_eq!(store.apply(&ends), is_applied, "{change:?}");
@@ -196,9 +203,26 @@ fn claims_of_a_lost_host_end_unless_something_changed() {
 #[test]
 fn a_host_is_marked_only_while_its_agent_does_not_run() {
     let mut store = vanished(false);
-    let marks = mark_lost(&host(), &mark(), LEASE, &store.0.clone());
+    let marks = mark_lost(&host(), &mark(), &store.0.clone());
     store.put(&Key::Live(host()), b"{}", 0);
     assert!(!store.apply(&marks));
+}
+
+/// The timer was granted for the time after this mark: the host came back and vanished again meanwhile.
+#[test]
+fn the_timer_of_an_earlier_mark_is_refused() {
+    let check = |is_marked_again: bool| {
+        let mut store = vanished(false);
+        assert!(store.apply(&mark_lost(&host(), &mark(), &store.0.clone())));
+        let starts = time_lost(&host(), mark(), LEASE, &store.0.clone());
+        store.remove(&Key::LostMark(host()));
+        if is_marked_again {
+            assert!(store.apply(&mark_lost(&host(), &mark(), &store.0.clone())));
+        }
+        assert!(!store.apply(&starts));
+    };
+    check(false);
+    check(true);
 }
 
 #[test]

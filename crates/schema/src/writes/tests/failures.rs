@@ -1,6 +1,6 @@
 //! Failures of hosts in a rollout, and its halt.
 
-use super::claims::{ORDER, claims, mark, start, vanished};
+use super::claims::{ORDER, claims, start, time_out, vanished};
 use super::*;
 use crate::instruction::Instruction;
 use crate::names::EventId;
@@ -8,7 +8,7 @@ use crate::order::InstructionOrder;
 use crate::records::{FailedHost, FailureKind, Halt, HostClaims, Purpose, RolloutRecord, Trigger};
 use crate::writes::act::{Act, EventLog};
 use crate::writes::claims::FoundClaims;
-use crate::writes::lost::{end_claims, mark_lost};
+use crate::writes::lost::end_claims;
 use crate::writes::one_shot::OneShot;
 use crate::writes::rollout::{add_rollback, halt, resume};
 
@@ -112,8 +112,7 @@ fn a_lost_host_counts_as_failed_if_it_was_being_updated() {
             lease: 0,
         };
         store.0.entries.insert(Key::Claimed(host()).to_string(), entry);
-        assert!(store.apply(&mark_lost(&host(), &mark(), LEASE, &store.0.clone())));
-        store.remove(&Key::LostTimer(host()));
+        time_out(&mut store);
         assert!(store.apply(&end_claims(&host(), &store.0).expect("claims that can be read")));
         let found = store.0.get(&Key::Failed(ORDER, host()));
         let found = found.map(|entry| codec::read::<FailedHost>(&entry.value).expect("a value"));
