@@ -34,5 +34,6 @@ mod store_api;
 mod store_faults;
 mod supervise;
 mod update;
+mod upgrade;
 mod wire;
 mod words;

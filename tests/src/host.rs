@@ -29,6 +29,7 @@ pub struct Host {
     extra: String,
     environment: Vec<(String, String)>,
     place: Option<Place>,
+    programs: Option<PathBuf>,
 }
 
 /// Exit code and output of a command.
@@ -89,6 +90,7 @@ impl Host {
             extra: String::new(),
             environment: Vec::new(),
             place: None,
+            programs: None,
         };
         for (_, step) in STEPS {
             let text =
@@ -174,6 +176,16 @@ impl Host {
         self.endpoints = endpoints.to_vec();
     }
 
+    /// Sets the directory of the programs for the next start of the agent and for the operator's commands; `None`
+    /// stands for those of this workspace.
+    pub fn set_programs(&mut self, directory: Option<&Path>) {
+        self.programs = directory.map(Path::to_owned);
+    }
+
+    fn binary(&self, name: &str) -> PathBuf {
+        self.programs.as_ref().map_or_else(|| binary(name), |directory| directory.join(name))
+    }
+
     /// Returns the path of the agent's state directory.
     pub fn state(&self) -> PathBuf {
         self.path("state")
@@ -242,7 +254,7 @@ impl Host {
     /// Starts the agent.
     pub fn start(&mut self) {
         let settings = self.write_settings();
-        let mut command = self.program(binary("orchestrate-agent"));
+        let mut command = self.program(self.binary("orchestrate-agent"));
         command.arg("--config").arg(settings).env_clear().envs(self.environment.iter().cloned());
         command.env("ORCHESTRATE_LOG", "warn,agent=debug,etcd_session=debug");
         self.agent = Some(Running::start(&mut command, &self.path("agent.log")));
@@ -444,7 +456,7 @@ impl Host {
     }
 
     fn orchestrate(&self, state_directory: &Path, arguments: &[&str]) -> Command {
-        let mut command = Command::new(binary("orchestrate"));
+        let mut command = Command::new(self.binary("orchestrate"));
         command
             .args(arguments)
             .env_clear()
