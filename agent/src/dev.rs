@@ -3,86 +3,56 @@
 
 use crate::config;
 use anyhow::{Context, Result};
+use planning::settings::Settings;
 use solo_etcd::{DEFAULT_QUOTA_BYTES, Solo, Storage};
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-/// etcd's client port. If it is in use, the system chooses another one.
+/// etcd's client port, where the command looks for the store.
 const STORE_PORT: u16 = 2379;
 
-/// Default port of the DNS server. If it is in use, the system chooses another one.
+/// Default port of the DNS server.
 const DNS_PORT: u16 = 8600;
 
-/// Definition of a first service, whose check always passes.
-const WEB_SERVICE: &str = r#"# A service of this host, and how it is found out whether it works. Changed while the agent runs, it counts at once.
+/// Settings of a host; `@name` stands for its name, and `@` for its directory.
+const SETTINGS: &str = include_str!("dev/agent.toml");
 
-[[service]]
-name = "web"
-port = 8080
+/// What the second host has besides: where the store is, and addresses of its own.
+const SECOND: &str = include_str!("dev/second.toml");
 
-[[service.check]]
-command = ["/usr/bin/test", "-e", "/proc/self"]
-interval = "5s"
-"#;
+/// Definition of a first service.
+const WEB_SERVICE: &str = include_str!("dev/web.toml");
 
-/// Settings of a new directory; `@` is replaced by the path of the directory.
-const SETTINGS: &str = r#"# One agent for development; `orchestrate-agent --dev` gives it the store. Change what a version does here,
-# and send SIGHUP or start it again.
+/// What the reader may try.
+const GUIDE: &str = include_str!("dev/guide.txt");
 
-host = "dev"
-role = "development"
-state_directory = "@/state"
-version_file = "@/current_version"
+/// What is ready to run.
+struct Prepared {
+    path: PathBuf,
+    settings: Settings,
+    store: Solo,
+    listener: TcpListener,
+}
 
-[identity]
-machine_id_file = "@/machine-id"
-
-[validation]
-every = "10s"
-
-[services]
-directories = ["@/services.d"]
-addresses = ["127.0.0.1"]
-
-[[apply]]
-name = "install"
-command = ["/bin/sh", "-c", 'echo "version $ORCHESTRATE_STEP_VERSION" > "@/installed"']
-
-[[validate]]
-name = "installed"
-command = ["/bin/sh", "-c", 'grep -qx "version $ORCHESTRATE_STEP_VERSION" "@/installed"']
-"#;
-
-/// Runs the store and the agent until the agent is told to stop.
+/// Runs the store and the agent until the agent is told to stop. A directory that did not exist before is
+/// removed if they cannot start.
 ///
 /// # Errors
 /// Returns an error if the directory cannot be used or another process uses it, and the errors of
 /// the store and the agent.
 pub async fn run(directory: &Path) -> Result<()> {
-    let shown = || format!("the directory {}", directory.display());
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).with_context(shown)?;
-    let directory = directory.canonicalize().with_context(shown)?;
-    let path = directory.join("agent.toml");
-    write_new(&path, &SETTINGS.replace('@', &directory.display().to_string()))?;
-    write_new(&directory.join("machine-id"), &format!("{}\n", etcd_session::random_token()))?;
-    let mut settings = config::load(&path)?;
-
-    let services = directory.join("services.d");
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&services).with_context(shown)?;
-    write_new(&services.join("web.toml"), WEB_SERVICE)?;
-    let listener = listen(STORE_PORT).await.context("listening for the store")?;
-    // Consul or another agent may use the default port; the system chooses another one then.
-    let free = listen(DNS_PORT).await.context("listening for DNS")?.local_addr()?;
-    settings.dns.listen = vec![free];
-    let endpoint = format!("http://{}", listener.local_addr()?);
-    settings.store.endpoints = Some(vec![endpoint.clone()]);
+    let is_new = !directory.exists();
+    let prepared = prepare(directory).await;
+    if prepared.is_err() && is_new {
+        // The error of the start is the one to report.
+        let _ = std::fs::remove_dir_all(directory);
+    }
+    let Prepared { path, settings, store, listener } = prepared?;
     let (stop, stopped) = oneshot::channel::<()>();
-    let store = Solo::open(&Storage::Directory(directory.join("store")))?;
-    print_next_steps(&directory, &endpoint, settings.http_listen, free)?;
     let mut store = tokio::spawn(store.serve(listener, DEFAULT_QUOTA_BYTES, async {
         // An error means that the sender was dropped; the store stops then as well.
         let _ = stopped.await;
@@ -98,6 +68,55 @@ pub async fn run(directory: &Path) -> Result<()> {
     }
 }
 
+/// Writes what is missing in the directory, chooses ports and opens the store.
+async fn prepare(directory: &Path) -> Result<Prepared> {
+    let directory = create(directory)?;
+    let path = write_host(&directory, "dev")?;
+    let web = WEB_SERVICE.replace('@', &directory.display().to_string());
+    write_new(&create(&directory.join("services.d"))?.join("web.toml"), &web)?;
+    write_new(&directory.join("web-works"), "")?;
+
+    let mut settings = config::load(&path)?;
+    // All are open until the last one is chosen, so that they differ.
+    let listener = listen(STORE_PORT).await.context("listening for the store")?;
+    let http = listen(settings.http_listen.port()).await.context("listening for HTTP")?;
+    let dns = listen(DNS_PORT).await.context("listening for DNS")?;
+    let others = [listen(0).await?, listen(0).await?];
+    let store = Solo::open(&Storage::Directory(directory.join("store")))?;
+    let endpoint = format!("http://{}", listener.local_addr()?);
+    settings.store.endpoints = Some(vec![endpoint.clone()]);
+    settings.http_listen = http.local_addr()?;
+    settings.dns.listen = vec![dns.local_addr()?];
+
+    let second = create(&directory.join("second"))?;
+    write_host(&second, "dev-2")?;
+    let addresses = SECOND
+        .replace("@endpoint", &endpoint)
+        .replace("@http", &others[0].local_addr()?.to_string())
+        .replace("@dns", &others[1].local_addr()?.to_string());
+    // They differ from start to start.
+    let path_of_addresses = create(&second.join("agent.d"))?.join("addresses.toml");
+    std::fs::write(&path_of_addresses, addresses).with_context(|| path_of_addresses.display().to_string())?;
+    print_guide(&directory, &endpoint, dns.local_addr()?)?;
+    Ok(Prepared { path, settings, store, listener })
+}
+
+/// Creates a directory if it does not exist; returns its absolute path.
+fn create(directory: &Path) -> Result<PathBuf> {
+    let shown = || format!("the directory {}", directory.display());
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).with_context(shown)?;
+    directory.canonicalize().with_context(shown)
+}
+
+/// Writes the settings of a host if they do not exist; returns their path.
+fn write_host(directory: &Path, name: &str) -> Result<PathBuf> {
+    let path = directory.join("agent.toml");
+    let text = SETTINGS.replace("@name", name).replace('@', &directory.display().to_string());
+    write_new(&path, &text)?;
+    write_new(&directory.join("machine-id"), &format!("{}\n", etcd_session::random_token()))?;
+    Ok(path)
+}
+
 fn write_new(path: &Path, text: &str) -> Result<()> {
     match std::fs::OpenOptions::new().write(true).create_new(true).open(path) {
         Ok(mut file) => file.write_all(text.as_bytes()),
@@ -107,6 +126,7 @@ fn write_new(path: &Path, text: &str) -> Result<()> {
     .with_context(|| path.display().to_string())
 }
 
+/// Listens on a port, or on one that the system chooses if another program uses this one.
 async fn listen(port: u16) -> std::io::Result<TcpListener> {
     let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     match TcpListener::bind(at(port)).await {
@@ -115,23 +135,29 @@ async fn listen(port: u16) -> std::io::Result<TcpListener> {
     }
 }
 
-fn print_next_steps(directory: &Path, endpoint: &str, http: SocketAddr, dns: SocketAddr) -> Result<()> {
-    let directory = directory.display();
-    let (name_server, port) = (dns.ip(), dns.port());
-    let text = format!(
-        "A store and one agent, in {directory}. In another shell:\n\n  \
-         export ORCHESTRATE_ENDPOINTS={endpoint}\n  \
-         orchestrate trigger_update 1\n  \
-         orchestrate status\n  \
-         cat {directory}/installed\n  \
-         orchestrate why dev\n  \
-         orchestrate services show web\n  \
-         dig @{name_server} -p {port} web.service.consul SRV\n  \
-         curl -s http://{http}/v1/services/web\n  \
-         curl -s http://{http}/status\n  \
-         ETCDCTL_API=3 etcdctl --endpoints {endpoint} get --prefix /\n\n\
-         What a version does stands in {directory}/agent.toml. Ctrl-C ends both.\n"
-    );
+fn print_guide(directory: &Path, endpoint: &str, dns: SocketAddr) -> Result<()> {
+    let text = GUIDE
+        .replace("@exports", &exports(endpoint))
+        .replace("@directory", &directory.display().to_string())
+        .replace("@endpoint", endpoint)
+        .replace("@dns_port", &dns.port().to_string());
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("standard output")
+}
+
+/// Returns the lines by which another shell finds the programs and the store; none if it finds them anyway.
+fn exports(endpoint: &str) -> String {
+    let has_command = |directory: &Path| directory.join("orchestrate").exists();
+    let own = std::env::current_exe().unwrap_or_default();
+    let own = own.parent().filter(|directory| has_command(directory));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let first = std::env::split_paths(&path).find(|directory| has_command(directory));
+    let mut lines = String::new();
+    if let Some(own) = own.filter(|own| first.as_deref() != Some(own)) {
+        lines += &format!("  export PATH={}:$PATH\n", own.display());
+    }
+    if endpoint != format!("http://127.0.0.1:{STORE_PORT}") {
+        lines += &format!("  export ORCHESTRATE_ENDPOINTS={endpoint}\n");
+    }
+    if lines.is_empty() { lines } else { lines + "\n" }
 }

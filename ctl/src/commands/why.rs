@@ -127,11 +127,23 @@ pub(super) async fn logs(options: Logs, store: &Store<'_>, output: &mut Output) 
     };
     let report: Report =
         codec::read(&entry.value).map_err(|e| Failure::cannot_tell(format!("the report of {host}: {e}")))?;
-    let answer = json!({ "host": host, "lines": report.log, "reported_at": rfc3339(report.at) });
-    output.answer(&answer, |o| report.log.iter().for_each(|line| o.line(line)));
+    let (phase, step) = report.log_of.map(|of| (of.phase, of.step)).unzip();
+    let answer = json!({
+        "host": host,
+        "phase": phase,
+        "step": step,
+        "lines": report.log,
+        "reported_at": rfc3339(report.at),
+    });
     if report.log.is_empty() {
         output::note(&no_log(host, &report.verdict));
+    } else if let (Some(phase), Some(step)) = (phase, step) {
+        output::note(&format!(
+            "{phase} step {step}, reported at {}:",
+            rfc3339(report.at).unwrap_or_default()
+        ));
     }
+    output.answer(&answer, |o| report.log.iter().for_each(|line| o.line(line)));
     Ok(Exit::Yes)
 }
 

@@ -10,6 +10,7 @@ mod needs;
 mod progress;
 mod publish;
 mod state;
+mod step_logs;
 pub mod store_view;
 #[cfg(test)]
 mod tests;

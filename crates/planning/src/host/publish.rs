@@ -44,6 +44,7 @@ pub(super) fn report(
 ) -> Report {
     let mut waits = holding(state, desired.policy, observed.waits);
     waits.truncate(WAITS_IN_REPORT);
+    let (log_of, log) = state.logs.of(verdict).unzip();
     Report {
         at: now.wall,
         write_id: observed.write_id.clone(),
@@ -65,7 +66,8 @@ pub(super) fn report(
         checks: observed.problems.reported_checks().cloned().collect(),
         unpublished: observed.problems.reported_unpublished().cloned().collect(),
         durations: state.durations.clone(),
-        log: state.log.clone(),
+        log_of,
+        log: log.unwrap_or_default(),
     }
 }
 

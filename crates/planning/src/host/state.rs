@@ -4,6 +4,7 @@
 //!
 //! This file is long because every change of the recorded state happens here.
 
+use crate::host::step_logs::StepLogs;
 use crate::policy::{INTERRUPTIONS_MAX, Policy, Step, StepMeaning};
 use crate::rollout::Times;
 use crate::settings::ValidationRule;
@@ -13,7 +14,8 @@ use schema::names::{HostName, StatusType, StepName, Token, Version};
 use schema::order::InstructionOrder;
 use schema::plan::{AttemptCause, Conclusion};
 use schema::records::{
-    DURATIONS_IN_REPORT, FailedHost, HostClaims, HostProgress, ProgressState, StatusRecord, StepDuration,
+    DURATIONS_IN_REPORT, FailedHost, HostClaims, HostProgress, LoggedStep, ProgressState, StatusRecord,
+    StepDuration,
 };
 use schema::steps::StepEnd;
 use schema::steps::StepPhase;
@@ -308,9 +310,9 @@ pub struct HostState {
     pub validation_rule: ValidationRule,
     /// The results that the store should contain.
     pub statuses: BTreeMap<StatusType, (StatusState, StatusRecord)>,
-    /// The last lines of the output of the last step that failed or was deferred.
+    /// The output of the steps that failed or were deferred.
     #[serde(default)]
-    pub log: Vec<String>,
+    pub logs: StepLogs,
     /// When the last reports were written; at most [`REPORTS_IN_A_BURST`] times.
     #[serde(default)]
     pub report_times: Vec<BootMillis>,
@@ -404,7 +406,7 @@ impl HostState {
             validate_first: false,
             validation_rule: ValidationRule::EveryExecutable,
             statuses: BTreeMap::new(),
-            log: Vec::new(),
+            logs: StepLogs::default(),
             report_times: Vec::new(),
         }
     }
@@ -546,7 +548,7 @@ impl HostState {
                         self.claims = None;
                     }
                     self.proof_holds = true;
-                    self.log.clear();
+                    self.logs.clear();
                 }
             }
             Conclusion::AttemptDropped => {
@@ -686,6 +688,10 @@ impl HostState {
         let since = self.running_since.take();
         let StepReport { phase, step, end, log } = report;
         let meaning = policy.steps.meaning(phase, &step, &end);
+        let logged = LoggedStep { phase, step: step.clone() };
+        if meaning == StepMeaning::Done {
+            self.logs.forget(&logged);
+        }
         if let Some(since) = since.filter(|_| meaning == StepMeaning::Done) {
             self.note_duration(phase, &step, now.boot.since(since));
         }
@@ -712,7 +718,7 @@ impl HostState {
             }
         };
         if failed {
-            self.log = log;
+            self.logs.note(logged, log);
         }
     }
 
@@ -782,7 +788,7 @@ impl HostState {
             && self.attempt.is_none()
             && self.converge_failure.is_none()
         {
-            self.log.clear();
+            self.logs.clear();
         }
     }
 

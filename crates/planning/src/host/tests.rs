@@ -523,6 +523,28 @@ fn a_failed_apply_holds_later_steps_and_lets_other_phases_go_on() {
     assert_eq!(report.verdict.message(), "apply step packages exited with code 1 (version 2)");
 }
 
+/// A failed apply makes the validation fail too. What counts is why the version did not come.
+#[test]
+fn the_log_in_the_report_is_of_the_step_that_the_verdict_names() {
+    let log = |world: World| {
+        let report = world.published.report.unwrap();
+        (report.log_of.map(|of| of.step.to_string()), report.log)
+    };
+    let of = |step: &str| (Some(step.to_owned()), vec![format!("output of {step}")]);
+    let mut world = settled_at("1");
+    world.fails("packages", 1);
+    world.fails("http", 1);
+    world.trigger("2");
+    world.settle();
+    assert_eq!(log(world), of("packages"));
+    let mut world = settled_at("1");
+    world.fails("http", 1);
+    world.trigger("2");
+    world.settle();
+    assert_eq!(log(world), of("http"));
+    assert_eq!(log(settled_at("1")), (None, Vec::new()));
+}
+
 #[test]
 fn a_host_is_suspect_after_three_attempts_and_the_hook_runs_once() {
     let mut world = settled_at("1");

@@ -36,8 +36,8 @@ pub use machine::{CERTIFICATE_WARNING, MachineInfo, certificate_warning};
 pub use maintenance::{Maintenance, MaintenanceEntry, MaintenanceMode};
 pub use progress::{Ended, HostProgress, ProgressState};
 pub use report::{
-    CHECK_LINE_MAX_BYTES, CHECKS_IN_REPORT, DURATIONS_IN_REPORT, FailingCheck, REPORT_MAX_BYTES, Report,
-    ReportedStore, ReportedTarget, StepDuration, UNPUBLISHED_IN_REPORT, UnpublishedService,
+    CHECK_LINE_MAX_BYTES, CHECKS_IN_REPORT, DURATIONS_IN_REPORT, FailingCheck, LoggedStep, REPORT_MAX_BYTES,
+    Report, ReportedStore, ReportedTarget, StepDuration, UNPUBLISHED_IN_REPORT, UnpublishedService,
 };
 pub use requests::{DropStaleRequest, RetryRequest};
 pub use rollout::{

@@ -72,7 +72,10 @@ pub struct Report {
     /// How long the steps of the host took when they last succeeded; at most [`DURATIONS_IN_REPORT`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub durations: Vec<StepDuration>,
-    /// Last output lines of the step that failed or was deferred; at most
+    /// The step that printed `log`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_of: Option<LoggedStep>,
+    /// Last output lines of a step that failed or was deferred: the one that the verdict names, if any; at most
     /// [`LOG_TAIL_MAX_BYTES`](crate::codec::LOG_TAIL_MAX_BYTES), redacted.
     #[serde(default)]
     pub log: Vec<String>,
@@ -100,6 +103,7 @@ impl Report {
             checks: Vec::new(),
             unpublished: Vec::new(),
             durations: Vec::new(),
+            log_of: None,
             log: Vec::new(),
         }
     }
@@ -123,6 +127,7 @@ impl Report {
             checks,
             unpublished,
             durations: _,
+            log_of: _,
             log: _,
         } = self;
         *phase == other.phase
@@ -187,6 +192,15 @@ pub const CHECK_LINE_MAX_BYTES: usize = 256;
 
 /// Largest number of checks in a report.
 pub const CHECKS_IN_REPORT: usize = 16;
+
+/// A step whose output is in a report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoggedStep {
+    /// The phase of the step.
+    pub phase: StepPhase,
+    /// The name of the step.
+    pub step: StepName,
+}
 
 /// How long a step took when it last succeeded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
