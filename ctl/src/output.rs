@@ -7,6 +7,7 @@ use crate::exit::{Exit, Failure};
 use anyhow::Context;
 use planning::text::{Text, clean};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::tcgetwinsize;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -112,6 +113,14 @@ impl Output {
             _ => Ok(()),
         }
     }
+}
+
+/// Returns the number of columns of the terminal that shows the results; `None` if there is none.
+pub(crate) fn width() -> Option<usize> {
+    let stdout = io::stdout();
+    let columns = tcgetwinsize(&stdout).ok().filter(|_| stdout.is_terminal())?.ws_col;
+    // Some terminals do not tell.
+    (columns > 0).then_some(columns.into())
 }
 
 /// A result that is shown again and again: in its place on a terminal, else one after the other.

@@ -41,6 +41,29 @@ impl Text {
         }
     }
 
+    /// Adds a table of which no line is wider than this, as far as the last column can be cut. `None` stands for
+    /// any width.
+    pub fn table_within<const COLUMNS: usize>(
+        &mut self,
+        width: Option<usize>,
+        header: [&str; COLUMNS],
+        rows: impl IntoIterator<Item = [String; COLUMNS]>,
+    ) {
+        let Some(width) = width else { return self.table(header, rows) };
+        let rows: Vec<[String; COLUMNS]> = rows.into_iter().collect();
+        let of_column = |column: usize| {
+            let cells = rows.iter().map(|row| row[column].chars().count());
+            cells.max().unwrap_or_default().max(header[column].len())
+        };
+        let before: usize = (0..COLUMNS - 1).map(|column| of_column(column) + COLUMN_GAP).sum();
+        let left = width.saturating_sub(before).max(header[COLUMNS - 1].len());
+        let cut = |mut row: [String; COLUMNS]| {
+            row[COLUMNS - 1] = cut_to(&row[COLUMNS - 1], left);
+            row
+        };
+        self.table(header, rows.into_iter().map(cut));
+    }
+
     /// Adds an empty line and a table; adds nothing if there are no rows.
     pub fn section<const COLUMNS: usize>(
         &mut self,
@@ -66,14 +89,35 @@ impl fmt::Display for Text {
     }
 }
 
-/// Returns text with its control characters replaced, except tabs.
+/// Number of blanks between two columns of a table.
+const COLUMN_GAP: usize = 2;
+
+/// Returns a text of at most this many characters; the last one says that some are missing.
+fn cut_to(text: &str, characters: usize) -> String {
+    match text.char_indices().nth(characters) {
+        None => text.to_owned(),
+        Some(_) => text.chars().take(characters.saturating_sub(1)).chain(['…']).collect(),
+    }
+}
+
+/// Returns text in which the characters are replaced that steer a terminal, or that make a text look like
+/// another one: control characters except tabs, and marks of direction and of no width.
 pub fn clean(text: &str) -> Cow<'_, str> {
-    let is_bad = |c: char| c.is_control() && c != '\t';
+    let is_bad = |c: char| is_deceptive(c) || c.is_control() && c != '\t';
     if text.chars().any(is_bad) {
         text.chars().map(|c| if is_bad(c) { '\u{fffd}' } else { c }).collect::<String>().into()
     } else {
         text.into()
     }
+}
+
+/// True for the marks of Unicode that change the direction of a text, and for characters without width.
+fn is_deceptive(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+    )
 }
 
 /// Returns a time as RFC 3339 text; `None` if it is outside the range of the calendar.
@@ -91,6 +135,24 @@ mod tests {
         text.line("a\x1b[31mb\nc");
         text.table(["HOST"], [["a\x1b\nb".into()]]);
         assert_eq!(text.as_str(), "a\u{fffd}[31mb\u{fffd}c\nHOST\na\u{fffd}\u{fffd}b\n");
+    }
+
+    #[test]
+    fn text_of_others_cannot_look_like_another_one() {
+        assert_eq!(clean("a\u{202e}b\u{200b}c\u{feff}d"), "a\u{fffd}b\u{fffd}c\u{fffd}d");
+        assert_eq!(clean("Größe\täöü 東京"), "Größe\täöü 東京");
+    }
+
+    #[test]
+    fn the_last_column_is_cut_to_the_width() {
+        let check = |width: usize, expected: &str| {
+            let mut text = Text::default();
+            text.table_within(Some(width), ["HOST", "WHY"], [["web-1".into(), "it is full".into()]]);
+            assert_eq!(text.as_str(), expected);
+        };
+        check(17, "HOST   WHY\nweb-1  it is full\n");
+        check(16, "HOST   WHY\nweb-1  it is fu…\n");
+        check(1, "HOST   WHY\nweb-1  it…\n");
     }
 
     #[test]

@@ -33,6 +33,18 @@ pub enum VerdictKind {
 }
 
 impl VerdictKind {
+    /// All kinds, the worst last.
+    pub const ALL: [Self; 8] = [
+        Self::Ok,
+        Self::Running,
+        Self::Waiting,
+        Self::Frozen,
+        Self::Blocked,
+        Self::Failed,
+        Self::Suspect,
+        Self::Lost,
+    ];
+
     /// The kinds of which one is the verdict of a host about itself.
     pub const OF_HOSTS: [Self; 6] =
         [Self::Ok, Self::Running, Self::Waiting, Self::Blocked, Self::Failed, Self::Suspect];

@@ -1,31 +1,30 @@
 //! The roster: `hosts list`, `hosts add`, `hosts decommission`.
 
 use super::context::{Store, host_of, now};
+use super::fleet;
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use anyhow::anyhow;
-use clap::{Args, Subcommand};
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Subcommand, ValueEnum};
 use etcd_session::StoreError;
-use planning::fleet::views::RosterView;
+use planning::fleet::views::{HostFilter, HostOrder, HostsView};
 use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Role, quoted};
 use schema::records::RosterEntry;
-use schema::snapshot::KeySnapshot;
+use schema::snapshot::{Entry, KeySnapshot};
+use schema::verdict::VerdictKind;
 use schema::writes::operator;
 use serde_json::json;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 /// Verbs of `hosts`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum HostsVerb {
     /// List the hosts
-    List {
-        /// Include decommissioned hosts
-        #[arg(long)]
-        all: bool,
-    },
+    List(List),
     /// Add a host, or change its roster entry
     Add {
         /// The host
@@ -45,6 +44,87 @@ pub(crate) enum HostsVerb {
     },
 }
 
+/// Options of `hosts list`.
+#[derive(Debug, Default, Args)]
+pub(crate) struct List {
+    /// Include decommissioned hosts
+    #[arg(long)]
+    all: bool,
+    /// Show groups, labels and whole reasons
+    #[arg(long)]
+    wide: bool,
+    /// Only hosts of this role; may be given several times
+    #[arg(long = "role", value_name = "ROLE")]
+    roles: Vec<String>,
+    /// Only hosts of this group; may be given several times
+    #[arg(long = "group", value_name = "GROUP")]
+    groups: Vec<String>,
+    /// Only hosts with this label; if given several times, with all of them
+    #[arg(long = "label", value_name = "NAME=VALUE")]
+    labels: Vec<String>,
+    /// Only hosts with this verdict; may be given several times
+    #[arg(long = "verdict", value_name = "VERDICT", value_parser = PossibleValuesParser::new(VERDICTS))]
+    verdicts: Vec<String>,
+    /// Sort by this column
+    #[arg(long, value_name = "COLUMN", value_enum, default_value_t)]
+    sort: Sort,
+}
+
+const VERDICTS: [&str; VerdictKind::ALL.len()] = {
+    let mut words = [""; VerdictKind::ALL.len()];
+    let mut number = 0;
+    while number < words.len() {
+        words[number] = VerdictKind::ALL[number].as_str();
+        number += 1;
+    }
+    words
+};
+
+/// The columns by which `hosts list` can sort.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+enum Sort {
+    #[default]
+    Host,
+    Role,
+    Version,
+    /// The worst first
+    Verdict,
+    /// The oldest report first
+    Since,
+}
+
+impl List {
+    fn filter(&self) -> Result<HostFilter, Failure> {
+        let names =
+            |texts: &[String]| texts.iter().map(Role::new).collect::<Result<_, _>>().map_err(Failure::usage);
+        let is_asked = |kind: &VerdictKind| self.verdicts.iter().any(|word| word == kind.as_str());
+        Ok(HostFilter {
+            roles: names(&self.roles)?,
+            groups: names(&self.groups)?,
+            labels: self.labels.iter().map(|text| parse_label(text)).collect::<Result<_, _>>()?,
+            verdicts: VerdictKind::ALL.into_iter().filter(is_asked).collect(),
+        })
+    }
+
+    fn order(&self) -> HostOrder {
+        match self.sort {
+            Sort::Host => HostOrder::Host,
+            Sort::Role => HostOrder::Role,
+            Sort::Version => HostOrder::Version,
+            Sort::Verdict => HostOrder::Verdict,
+            Sort::Since => HostOrder::Since,
+        }
+    }
+}
+
+/// Parses a label of a host. An invalid one is wrong usage.
+fn parse_label(text: &str) -> Result<(String, String), Failure> {
+    text.split_once('=')
+        .filter(|(name, value)| Role::new(*name).is_ok() && !value.chars().any(char::is_control))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .ok_or_else(|| Failure::usage(anyhow!("label {} is not NAME=VALUE", quoted(text))))
+}
+
 /// Options for the roster entry of a host.
 #[derive(Debug, Args)]
 pub(crate) struct RosterOptions {
@@ -62,7 +142,7 @@ pub(crate) struct RosterOptions {
 /// Runs a verb of `hosts`.
 pub(super) async fn hosts(verb: HostsVerb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     match verb {
-        HostsVerb::List { all } => list(all, store, output).await,
+        HostsVerb::List(options) => list(&options, store, output).await,
         HostsVerb::Add { host, roster } => {
             add(&host_of(&host)?, RosterPatch::parse(&roster)?, store, output).await
         }
@@ -85,11 +165,8 @@ impl RosterPatch {
         let mut patch =
             Self { role: name(&options.role)?, group: name(&options.group)?, labels: BTreeMap::new() };
         for label in &options.labels {
-            let (key, value) = label
-                .split_once('=')
-                .filter(|(key, value)| Role::new(*key).is_ok() && !value.chars().any(char::is_control))
-                .ok_or_else(|| Failure::usage(anyhow!("label {} is not NAME=VALUE", quoted(label))))?;
-            patch.labels.insert(key.to_owned(), value.to_owned());
+            let (name, value) = parse_label(label)?;
+            patch.labels.insert(name, value);
         }
         Ok(patch)
     }
@@ -114,18 +191,36 @@ fn entry_of(snapshot: &KeySnapshot, host: &HostName) -> Result<Option<RosterEntr
         .map_err(|e| Failure::cannot_tell(format!("the roster entry of {host}: {e}")))
 }
 
-/// Lists the hosts of the roster.
-async fn list(all: bool, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let snapshot = store.session.read_ranges(&[Prefix::Hosts], store.deadline).await?;
-    let live = store.session.read_key_list(&Prefix::Lives, Some(snapshot.revision), store.deadline).await?;
-    let live: HashSet<&str> = live.suffixes().collect();
-    let view = RosterView::new(&snapshot, |host| live.contains(host.as_str()), all);
-    for (host, error) in &view.unreadable {
-        output::warn(&format!("the roster entry of {host}: {error}"));
+/// Lists the hosts of the fleet.
+async fn list(options: &List, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let filter = options.filter()?;
+    let (fleet, revision) = fleet::read(store, None, store.deadline).await?;
+    fleet::print_warnings(&fleet);
+    let decommissioned = if options.all { decommissioned(revision, store).await? } else { Vec::new() };
+    let mut view = HostsView::new(&fleet, decommissioned, revision);
+    let all = view.hosts.len();
+    view.keep(&filter);
+    view.sort(options.order());
+    let width = output::width().filter(|_| !options.wide);
+    output.answer(&view, |output| output.raw(view.text(options.wide, width).as_str()));
+    if view.hosts.len() < all {
+        output::note(&format!("{} of {all} hosts", view.hosts.len()));
     }
-    super::running::warn_of_skipped(view.skipped);
-    output.view(&view);
     Ok(Exit::Yes)
+}
+
+/// Returns the roster entries of hosts that are not part of the fleet any more.
+async fn decommissioned(
+    revision: i64,
+    store: &Store<'_>,
+) -> Result<Vec<(HostName, RosterEntry)>, StoreError> {
+    let found = store.session.read_all(&[], &[Prefix::Hosts], Some(revision), store.deadline).await?;
+    let read = |(key, entry): (&String, &Entry)| {
+        let Ok(Key::Host(host)) = Key::parse(key) else { return None };
+        let entry = codec::read::<RosterEntry>(&entry.value).ok()?;
+        entry.decommissioned.is_some().then_some((host, entry))
+    };
+    Ok(found.entries.iter().filter_map(read).collect())
 }
 
 /// Adds a host, or changes its roster entry.

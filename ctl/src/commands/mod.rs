@@ -125,10 +125,13 @@ pub(crate) enum UpdateVerb {
 #[command(rename_all = "snake_case")]
 pub(crate) enum StateVerb {
     Status(status::Status),
-    /// The roster: the hosts that the fleet is expected to have
+    /// List the hosts of the fleet, add one, or take one out
+    #[command(args_conflicts_with_subcommands = true)]
     Hosts {
         #[command(subcommand)]
-        verb: HostsVerb,
+        verb: Option<HostsVerb>,
+        #[command(flatten)]
+        list: hosts::List,
     },
     /// List the unaccounted hosts: late, lost or never seen
     Unaccounted,
@@ -218,7 +221,7 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
             let about_fleet = matches!(
                 verb,
                 StateVerb::Unaccounted
-                    | StateVerb::Hosts { verb: HostsVerb::List { .. } }
+                    | StateVerb::Hosts { verb: None | Some(HostsVerb::List(_)), .. }
                     | StateVerb::Why(_)
                     | StateVerb::Logs(_)
             );
@@ -321,7 +324,9 @@ async fn state(verb: StateVerb, store: &Store<'_>, output: &mut Output) -> Resul
     match verb {
         StateVerb::Status(options) => status::status(options, store, output).await,
         StateVerb::Unaccounted => status::unaccounted(store, output).await,
-        StateVerb::Hosts { verb } => hosts::hosts(verb, store, output).await,
+        StateVerb::Hosts { verb, list } => {
+            hosts::hosts(verb.unwrap_or(HostsVerb::List(list)), store, output).await
+        }
         StateVerb::Why(options) => why::why(options, store, output).await,
         StateVerb::Logs(options) => why::logs(options, store, output).await,
         StateVerb::Retry(options) => why::retry(options, store, output).await,

@@ -110,9 +110,22 @@ pub(super) fn reads_of_a_filled_store() -> Vec<Row> {
 lost-1  lost  neither live nor listed under a version  2014-11-18T08:40:00Z
 ",
         ),
-        row("the roster", "hosts list", 0, ROSTER),
-        row("the roster with tombstones", "hosts list --all", 0, "")
-            .contains("gone-1  -     -      -        2014-11-18T08:40:00Z  decommissioned\n"),
+        row("all hosts", "hosts list", 0, HOSTS),
+        row("all hosts, in short", "hosts", 0, HOSTS),
+        row("all hosts with decommissioned ones", "hosts --all", 0, "").contains(
+            "gone-1  -     -        decommissioned  -                     -      since 2014-11-18T08:41:00Z\n",
+        ),
+        row("groups and labels", "hosts --wide --group front", 0, "")
+            .contains("\nweb-1  web   front  rack=r1  43       ok ")
+            .says("1 of 5 hosts"),
+        row("the worst hosts first", "hosts --verdict failed --verdict lost --sort verdict", 0, "").contains(
+            "\nlost-1  -     (42)     lost     2014-11-18T08:40:00Z  -      neither live nor listed under a version\ndb-1 ",
+        ),
+        row("hosts with a label", "hosts list --label rack=r1 --role web -o json", 0, "")
+            .contains("\"host\": \"web-1\""),
+        row("no host is meant", "hosts --role nosuch", 0, "").says("0 of 5 hosts"),
+        row("a verdict that does not exist", "hosts --verdict dead", 64, ""),
+        row("a label that is none", "hosts --label rack", 64, ""),
         row("why a host is ok", "why web-1", 0, "").contains("verdict:      ok\n"),
         row("why a host failed", "why web-2", 0, "")
             .contains("because:      validation failed with code 1: http does not answer\n"),
@@ -202,11 +215,12 @@ UNACCOUNTED  HOW
 lost-1       lost
 ";
 
-const ROSTER: &str = "HOST    ROLE  GROUP  LABELS   SINCE                 STATE
-db-1    -     -      -        2014-11-18T08:40:00Z  no agent
-lost-1  -     -      -        2014-11-18T08:40:00Z  no agent
-web-1   web   front  rack=r1  2014-11-18T08:40:00Z  no agent
-web-2   web   -      -        2014-11-18T08:40:00Z  no agent
+const HOSTS: &str = "HOST    ROLE  VERSION  VERDICT  SINCE                 AGENT  REASON
+db-1    -     42       failed   -                     -      puppet failed
+db-2    -     -        waiting  -                     -      puppet said \"not yet\"
+lost-1  -     (42)     lost     2014-11-18T08:40:00Z  -      neither live nor listed under a version
+web-1   web   43       ok       -                     -
+web-2   web   43       failed   -                     -      validation failed with code 1: http does not answer
 ";
 
 /// Returns the rows that write to a filled store.

@@ -47,7 +47,6 @@ fn wrong_usage() -> Vec<Row> {
         "local_health web-1",
         "debug_timeout",
         "status web-1",
-        "hosts",
         "hosts list web-1",
         "hosts add",
         "hosts decommission",

@@ -4,9 +4,9 @@
 mod claim;
 mod freeze;
 mod host;
+mod hosts;
 mod parts;
 mod roots;
-mod roster;
 mod service;
 mod status;
 #[cfg(test)]
@@ -16,9 +16,9 @@ mod unaccounted;
 pub use claim::ClaimView;
 pub use freeze::FreezeView;
 pub use host::{HostRollout, HostView, HostWaits};
+pub use hosts::{HostFilter, HostOrder, HostsView, ListedHost};
 pub use parts::{DesiredVersion, Unpublished};
 pub use roots::RootsView;
-pub use roster::RosterView;
 pub use service::{ServiceView, ServicesView};
 pub use status::{MaintenanceView, SilentService, StatusParts, StatusView};
 pub use unaccounted::UnaccountedView;

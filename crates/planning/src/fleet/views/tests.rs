@@ -3,8 +3,8 @@
 use super::*;
 use crate::fleet::Fleet;
 use crate::fleet::FleetTarget;
-use schema::names::HostName;
-use schema::names::Version;
+use schema::names::{HostName, Role, Version};
+use schema::verdict::VerdictKind;
 
 fn fleet(facts: &[(&str, &str)]) -> Fleet {
     let target = FleetTarget::Known { version: Version::new("v2").unwrap(), revision: 20 };
@@ -33,6 +33,60 @@ fn the_status_names_what_is_not_ok() {
          \nHOST  VERDICT  REASON\nb     running  listed under v1\nc     lost     on the roster, but never seen\n\
          \nUNACCOUNTED  HOW\nb            late\nc            never seen\n",
     );
+}
+
+const HOSTS: &[(&str, &str)] = &[
+    ("/running_version/v2/a", "1"),
+    ("/orchestrate/hosts/a", r#"{"since":1,"role":"web","labels":{"rack":"r1","row":"1"}}"#),
+    ("/running_version/v1/b", "1"),
+    ("/orchestrate/hosts/b", r#"{"since":1,"role":"db","group":"front","labels":{"rack":"r1"}}"#),
+    ("/orchestrate/hosts/c", r#"{"since":1,"role":"web"}"#),
+];
+
+#[test]
+fn the_hosts_are_cut_to_the_width_unless_they_are_wide() {
+    let view = HostsView::new(&fleet(HOSTS), [], 30);
+    assert_eq!(
+        view.text(false, Some(54)).as_str(),
+        "HOST  ROLE  VERSION  VERDICT  SINCE  AGENT  REASON\n\
+         a     web   v2       ok       -      -\n\
+         b     db    v1       running  -      -      listed un…\n\
+         c     web   -        lost     -      -      on the ro…\n"
+    );
+    assert_eq!(
+        view.text(true, Some(20)).as_str(),
+        "HOST  ROLE  GROUP  LABELS         VERSION  VERDICT  SINCE  AGENT  REASON\n\
+         a     web   -      rack=r1,row=1  v2       ok       -      -\n\
+         b     db    front  rack=r1        v1       running  -      -      listed under v1\n\
+         c     web   -      -              -        lost     -      -      on the roster, but never seen\n"
+    );
+}
+
+#[test]
+fn hosts_are_chosen_and_sorted_by_their_columns() {
+    let check = |filter: &HostFilter, order: HostOrder, expected: &[&str]| {
+        let mut view = HostsView::new(&fleet(HOSTS), [], 30);
+        view.keep(filter);
+        view.sort(order);
+        let names: Vec<&str> = view.hosts.iter().map(|host| host.host.as_str()).collect();
+        assert_eq!(names, expected, "{filter:?} {order:?}");
+    };
+    let all = HostFilter::default();
+    check(&all, HostOrder::Host, &["a", "b", "c"]);
+    check(&all, HostOrder::Role, &["b", "a", "c"]);
+    check(&all, HostOrder::Version, &["c", "b", "a"]);
+    check(&all, HostOrder::Verdict, &["c", "b", "a"]);
+    check(&all, HostOrder::Since, &["a", "b", "c"]);
+    let role = |name: &str| vec![Role::new(name).unwrap()];
+    let label = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let by = |filter: HostFilter, expected: &[&str]| check(&filter, HostOrder::Host, expected);
+    by(HostFilter { roles: role("web"), ..all.clone() }, &["a", "c"]);
+    by(HostFilter { roles: [role("web"), role("db")].concat(), ..all.clone() }, &["a", "b", "c"]);
+    by(HostFilter { groups: role("front"), ..all.clone() }, &["b"]);
+    by(HostFilter { labels: vec![label("rack", "r1")], ..all.clone() }, &["a", "b"]);
+    by(HostFilter { labels: vec![label("rack", "r1"), label("row", "1")], ..all.clone() }, &["a"]);
+    by(HostFilter { verdicts: vec![VerdictKind::Lost, VerdictKind::Ok], ..all.clone() }, &["a", "c"]);
+    by(HostFilter { roles: role("web"), verdicts: vec![VerdictKind::Running], ..all }, &[]);
 }
 
 #[test]

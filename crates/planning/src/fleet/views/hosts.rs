@@ -1,0 +1,223 @@
+//! All hosts of the fleet, one row each.
+
+use crate::fleet::state::{Fleet, HostFacts};
+use crate::text::{Text, rfc3339};
+use schema::names::{HostName, Role, Version};
+use schema::records::RosterEntry;
+use schema::verdict::VerdictKind;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The hosts of the fleet, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HostsView {
+    /// The hosts.
+    pub hosts: Vec<ListedHost>,
+    /// The revision of the store at which the fleet was read.
+    pub revision: i64,
+}
+
+/// A host of the fleet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ListedHost {
+    /// The name of the host.
+    pub host: HostName,
+    /// Its role.
+    pub role: Option<Role>,
+    /// Its group.
+    pub group: Option<Role>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Since when it has been on the roster (RFC 3339); `None` if it is not, or if its entry cannot be read.
+    pub since: Option<String>,
+    /// When an operator decommissioned it (RFC 3339); `None` if it is part of the fleet.
+    pub decommissioned: Option<String>,
+    /// True if its agent runs.
+    pub live: bool,
+    /// The version of its agent, if that runs.
+    pub agent_version: Option<String>,
+    /// The versions under which it is listed: one, or none.
+    pub versions: Vec<Version>,
+    /// The version that it was last proven to run, by its report.
+    pub installed: Option<Version>,
+    /// Its verdict; `None` if it is decommissioned.
+    pub verdict: Option<VerdictKind>,
+    /// The reason of the verdict; `None` if the host is ok or decommissioned.
+    pub reason: Option<String>,
+    /// When it last reported that something changed (RFC 3339).
+    pub reported_at: Option<String>,
+}
+
+/// Which hosts are meant. An empty list means all.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HostFilter {
+    /// Roles, of which one is the host's.
+    pub roles: Vec<Role>,
+    /// Groups, of which one is the host's.
+    pub groups: Vec<Role>,
+    /// Labels that the host has, all of them.
+    pub labels: Vec<(String, String)>,
+    /// Verdicts, of which one is the host's.
+    pub verdicts: Vec<VerdictKind>,
+}
+
+/// The column by which hosts are sorted. Equal ones are sorted by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HostOrder {
+    /// By name.
+    #[default]
+    Host,
+    /// By role.
+    Role,
+    /// By version; hosts that are not listed come first.
+    Version,
+    /// By verdict, the worst first.
+    Verdict,
+    /// By their last report, the oldest first.
+    Since,
+}
+
+impl HostsView {
+    /// Returns the hosts of a fleet. `decommissioned` are the roster entries of hosts that are not part of it
+    /// any more.
+    pub fn new(
+        fleet: &Fleet,
+        decommissioned: impl IntoIterator<Item = (HostName, RosterEntry)>,
+        revision: i64,
+    ) -> Self {
+        let verdicts = fleet.verdicts();
+        let members = fleet.hosts().iter().map(|(host, facts)| {
+            let verdict = verdicts.get(host);
+            let reason = verdict.map(|verdict| verdict.message()).filter(|reason| !reason.is_empty());
+            ListedHost {
+                verdict: verdict.map(|verdict| verdict.kind()),
+                reason,
+                ..ListedHost::of(host, facts)
+            }
+        });
+        let others = decommissioned.into_iter().filter(|(host, _)| !fleet.hosts().contains_key(host));
+        let others = others.map(|(host, entry)| {
+            ListedHost::of(&host, &HostFacts { roster: Some(entry), ..HostFacts::default() })
+        });
+        let mut view = Self { hosts: members.chain(others).collect(), revision };
+        view.sort(HostOrder::Host);
+        view
+    }
+
+    /// Keeps the hosts that are meant.
+    pub fn keep(&mut self, filter: &HostFilter) {
+        self.hosts.retain(|host| filter.includes(host));
+    }
+
+    /// Sorts the hosts.
+    pub fn sort(&mut self, order: HostOrder) {
+        self.hosts.sort_by(|a, b| a.host.cmp(&b.host));
+        match order {
+            HostOrder::Host => {}
+            HostOrder::Role => self.hosts.sort_by(|a, b| a.role.cmp(&b.role)),
+            HostOrder::Version => self.hosts.sort_by(|a, b| a.versions.cmp(&b.versions)),
+            HostOrder::Verdict => self.hosts.sort_by_key(|host| std::cmp::Reverse(host.verdict)),
+            HostOrder::Since => self.hosts.sort_by(|a, b| a.reported_at.cmp(&b.reported_at)),
+        }
+    }
+
+    /// Returns the hosts as a table. A wide one has the group, the labels and the whole reason; else the reasons
+    /// are cut to this width.
+    pub fn text(&self, is_wide: bool, width: Option<usize>) -> Text {
+        let mut text = Text::default();
+        let row = |host: &ListedHost| {
+            let [version, verdict, since, agent] = host.cells();
+            [host.host.to_string(), name(host.role.as_ref()), version, verdict, since, agent, host.reason()]
+        };
+        let wide_row = |host: &ListedHost| {
+            let [version, verdict, since, agent] = host.cells();
+            let (role, group) = (name(host.role.as_ref()), name(host.group.as_ref()));
+            let of_roster = [host.host.to_string(), role, group, host.labels()];
+            let [host_name, role, group, labels] = of_roster;
+            [host_name, role, group, labels, version, verdict, since, agent, host.reason()]
+        };
+        if is_wide {
+            let header =
+                ["HOST", "ROLE", "GROUP", "LABELS", "VERSION", "VERDICT", "SINCE", "AGENT", "REASON"];
+            text.table(header, self.hosts.iter().map(wide_row));
+        } else {
+            let header = ["HOST", "ROLE", "VERSION", "VERDICT", "SINCE", "AGENT", "REASON"];
+            text.table_within(width, header, self.hosts.iter().map(row));
+        }
+        text
+    }
+}
+
+/// What stands for a value that is not known.
+const NONE: &str = "-";
+
+fn name(name: Option<&Role>) -> String {
+    name.map_or(NONE.to_owned(), Role::to_string)
+}
+
+impl ListedHost {
+    /// Returns the host without a verdict.
+    fn of(host: &HostName, facts: &HostFacts) -> Self {
+        let entry = facts.roster.clone().unwrap_or_default();
+        let report = facts.readable_report();
+        let agent = facts.live.as_ref().and_then(|claim| claim.as_ref().ok());
+        Self {
+            host: host.clone(),
+            role: entry.role,
+            group: entry.group,
+            labels: entry.labels,
+            // An entry that cannot be read stands for no time at all.
+            since: Some(entry.since).filter(|since| since.0 > 0).and_then(rfc3339),
+            decommissioned: entry.decommissioned.and_then(rfc3339),
+            live: facts.live.is_some(),
+            agent_version: agent.map(|claim| claim.agent_version.clone()),
+            versions: facts.listed.iter().cloned().collect(),
+            installed: report.and_then(|report| report.installed.clone()),
+            verdict: None,
+            reason: None,
+            reported_at: report.and_then(|report| rfc3339(report.at)),
+        }
+    }
+
+    /// Returns version, verdict, time of the last report, and agent.
+    fn cells(&self) -> [String; 4] {
+        let listed: Vec<&str> = self.versions.iter().map(Version::as_str).collect();
+        let version = match (listed.is_empty(), &self.installed) {
+            (false, _) => listed.join(","),
+            // It was taken off its list.
+            (true, Some(installed)) => format!("({installed})"),
+            (true, None) => NONE.into(),
+        };
+        let verdict = self.verdict.map_or("decommissioned", VerdictKind::as_str);
+        let agent = match (self.live, &self.agent_version) {
+            (true, Some(version)) => version.clone(),
+            (true, None) => "unknown".into(),
+            (false, _) => NONE.into(),
+        };
+        [version, verdict.into(), self.reported_at.clone().unwrap_or(NONE.into()), agent]
+    }
+
+    fn labels(&self) -> String {
+        let labels: Vec<String> = self.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        if labels.is_empty() { NONE.into() } else { labels.join(",") }
+    }
+
+    fn reason(&self) -> String {
+        let since = self.decommissioned.as_ref().map(|at| format!("since {at}"));
+        self.reason.clone().or(since).unwrap_or_default()
+    }
+}
+
+impl HostFilter {
+    /// True if the host is meant.
+    pub fn includes(&self, host: &ListedHost) -> bool {
+        let is_one = |names: &[Role], name: &Option<Role>| {
+            names.is_empty() || name.as_ref().is_some_and(|name| names.contains(name))
+        };
+        let has = |(name, value): &(String, String)| host.labels.get(name) == Some(value);
+        is_one(&self.roles, &host.role)
+            && is_one(&self.groups, &host.group)
+            && self.labels.iter().all(has)
+            && (self.verdicts.is_empty() || host.verdict.is_some_and(|is| self.verdicts.contains(&is)))
+    }
+}
