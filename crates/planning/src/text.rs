@@ -77,6 +77,26 @@ impl Text {
         }
     }
 
+    /// Adds an empty line and a table for a terminal of this width, as [`Self::table_within`] does. On a terminal,
+    /// a long table is cut, and a last line has the number of rows that are missing.
+    pub fn section_within<const COLUMNS: usize>(
+        &mut self,
+        width: Option<usize>,
+        header: [&str; COLUMNS],
+        rows: impl ExactSizeIterator<Item = [String; COLUMNS]>,
+    ) {
+        let count = rows.len();
+        if count == 0 {
+            return;
+        }
+        let most = if width.is_some() && count > ROWS_ON_TERMINAL { ROWS_ON_TERMINAL - 1 } else { count };
+        self.line("");
+        self.table_within(width, header, rows.take(most));
+        if count > most {
+            self.line(&format!("and {} more", count - most));
+        }
+    }
+
     /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -88,6 +108,9 @@ impl fmt::Display for Text {
         f.write_str(&self.0)
     }
 }
+
+/// Largest number of lines of a table that shares a terminal with others.
+const ROWS_ON_TERMINAL: usize = 10;
 
 /// Number of blanks between two columns of a table.
 const COLUMN_GAP: usize = 2;

@@ -49,7 +49,7 @@ async fn status_once(store: &Store<'_>, output: &mut Output) -> Result<Exit, Fai
     }
     let parts = StatusParts { alarms, ..parts(store, revision).await? };
     let view = StatusView::new(&fleet, parts, revision);
-    output.view(&view);
+    output.answer(&view, |output| output.raw(view.text(output::width()).as_str()));
     if let Some(why) = fleet.unknown_reason().filter(|_| view.fleet == FleetState::Unknown) {
         output::note(&format!("unknown: {why}"));
     }

@@ -199,20 +199,18 @@ lost-1  lost  neither live nor listed under a version  2014-11-18T08:40:00Z
 
 const FLEET_STATUS: &str = "fleet: failing
 desired: 43 (revision 2)
-hosts: 5, not ok: 4
+hosts: 5 (1 lost, 2 failed, 1 waiting, 1 ok)
 
 VERSION  HOSTS
 42       1
 43       2
+none     2
 
-HOST    VERDICT  REASON
-db-1    failed   puppet failed
-db-2    waiting  puppet said \"not yet\"
-lost-1  lost     neither live nor listed under a version
-web-2   failed   validation failed with code 1: http does not answer
-
-UNACCOUNTED  HOW
-lost-1       lost
+HOST    ROLE  VERDICT  SINCE                 REASON
+lost-1  -     lost     2014-11-18T08:40:00Z  neither live nor listed under a version
+db-1    -     failed   -                     puppet failed
+web-2   web   failed   -                     validation failed with code 1: http does not answer
+db-2    -     waiting  -                     puppet said \"not yet\"
 ";
 
 const HOSTS: &str = "HOST    ROLE  VERSION  VERDICT  SINCE                 AGENT  REASON

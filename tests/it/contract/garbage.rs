@@ -240,7 +240,7 @@ fn a_big_fleet_is_answered_whole() {
         row("half of them, in JSON", "get_failures -o json", 1, "").any_json(),
         row("what may explain it", "debug_timeout 43", 0, "").contains("   host-02499\n"),
         row("the fleet", "status", 1, "")
-            .contains("hosts: 2500, not ok: 1250\n\nVERSION  HOSTS\n43       2500\n"),
+            .contains("hosts: 2500 (1250 failed, 1250 ok)\n\nVERSION  HOSTS\n43       2500\n"),
         row("the roster", "hosts list -o json", 0, "").contains("host-02499"),
     ];
     check_all(&World::new(&etcd.endpoint(0)), &rows);

@@ -1,6 +1,7 @@
 //! What commands and pages show of the fleet. Each view is a value: `Serialize` gives its JSON, and
 //! `Display` its text.
 
+mod causes;
 mod claim;
 mod freeze;
 mod host;
@@ -13,6 +14,7 @@ mod status;
 mod tests;
 mod unaccounted;
 
+pub use causes::Cause;
 pub use claim::ClaimView;
 pub use freeze::FreezeView;
 pub use host::{HostRollout, HostView, HostWaits};

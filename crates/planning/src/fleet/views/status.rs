@@ -1,16 +1,17 @@
 //! The fleet as a whole.
 
+use super::causes::Cause;
 use super::freeze::FreezeView;
 use super::parts::{DesiredVersion, Unpublished};
 use crate::fleet::services::FailedService;
-use crate::fleet::state::{Fleet, FleetState, FleetTarget};
+use crate::fleet::state::{Fleet, FleetState, FleetTarget, HostFacts};
 use crate::fleet::verdict::{FleetVerdict, Unaccounted};
 use crate::rollout::{Outlook, RolloutFailures};
 use crate::text::{Text, rfc3339};
 use catalog::GuardSettings;
 use schema::codec;
 use schema::keys::Key;
-use schema::names::{HostName, ServiceName, Version};
+use schema::names::{HostName, Role, ServiceName, Version};
 use schema::records::{Maintenance, MaintenanceEntry, MaintenanceMode};
 use schema::snapshot::KeySnapshot;
 use schema::verdict::VerdictKind;
@@ -47,10 +48,16 @@ pub struct StatusView {
     pub invalid: Option<String>,
     /// The versions under which hosts are listed.
     pub versions: Vec<VersionCount>,
+    /// Number of hosts that are listed under no version.
+    pub unlisted: usize,
     /// Number of hosts.
     pub hosts: usize,
+    /// Number of hosts with each verdict, without those that no host has.
+    pub verdicts: BTreeMap<VerdictKind, usize>,
     /// The hosts whose verdict is not ok.
     pub not_ok: Vec<HostVerdictView>,
+    /// The same hosts, by what keeps them from being ok.
+    pub causes: Vec<Cause>,
     /// The unaccounted hosts.
     pub unaccounted: Vec<UnaccountedName>,
     /// The listings that their hosts do not confirm.
@@ -90,6 +97,10 @@ pub struct HostVerdictView {
     pub verdict: VerdictKind,
     /// The details.
     pub reason: String,
+    /// Its role.
+    pub role: Option<Role>,
+    /// When it last reported that something changed (RFC 3339).
+    pub reported_at: Option<String>,
 }
 
 /// Why a host is unaccounted.
@@ -214,7 +225,7 @@ impl MaintenanceView {
             MaintenanceMode::Draining => "draining",
         };
         let since = self.since.clone().unwrap_or_default();
-        [self.host.to_string(), self.service.clone(), how.into(), self.reason.clone(), since]
+        [self.host.to_string(), self.service.clone(), how.into(), since, self.reason.clone()]
     }
 }
 
@@ -223,11 +234,22 @@ impl StatusView {
     pub fn new(fleet: &Fleet, parts: StatusParts, revision: i64) -> Self {
         let verdicts = fleet.verdicts();
         let not_ok = verdicts.iter().filter(|(_, verdict)| **verdict != FleetVerdict::Ok);
-        let not_ok = not_ok.map(|(host, verdict)| HostVerdictView {
-            host: (*host).clone(),
-            verdict: verdict.kind(),
-            reason: verdict.message(),
-        });
+        let not_ok: Vec<_> = not_ok
+            .map(|(host, verdict)| {
+                let facts = fleet.hosts().get(*host);
+                let roster = facts.and_then(|facts| facts.roster.as_ref());
+                let report = facts.and_then(HostFacts::readable_report);
+                HostVerdictView {
+                    host: (*host).clone(),
+                    verdict: verdict.kind(),
+                    reason: verdict.message(),
+                    role: roster.and_then(|entry| entry.role.clone()),
+                    reported_at: report.and_then(|report| rfc3339(report.at)),
+                }
+            })
+            .collect();
+        let mut counts = BTreeMap::new();
+        verdicts.values().for_each(|verdict| *counts.entry(verdict.kind()).or_default() += 1);
         let unaccounted = verdicts.iter().filter_map(|(host, verdict)| {
             Some(UnaccountedName { host: (*host).clone(), how: verdict.unaccounted()? })
         });
@@ -246,8 +268,11 @@ impl StatusView {
             desired: DesiredVersion::of(fleet.target()),
             invalid,
             versions: fleet.versions().into_iter().map(count).collect(),
+            unlisted: fleet.hosts().values().filter(|facts| facts.listed.is_empty()).count(),
             hosts: fleet.hosts().len(),
-            not_ok: not_ok.collect(),
+            verdicts: counts,
+            causes: Cause::all(&not_ok),
+            not_ok,
             unaccounted: unaccounted.collect(),
             unconfirmed: unconfirmed.collect(),
             alarms,
@@ -263,7 +288,8 @@ impl StatusView {
         }
     }
 
-    fn text(&self) -> Text {
+    /// Returns the status for a terminal of this width, where long tables and lines are cut; whole without a width.
+    pub fn text(&self, width: Option<usize>) -> Text {
         let mut text = Text::default();
         text.line(&format!("fleet: {}", self.fleet));
         text.line(&match (&self.desired, &self.invalid) {
@@ -271,41 +297,51 @@ impl StatusView {
             (None, Some(why)) => format!("desired: not a version: {why}"),
             (None, None) => "desired: none".into(),
         });
-        text.line(&format!("hosts: {}, not ok: {}", self.hosts, self.not_ok.len()));
+        text.line(&self.counts());
         self.freezes.iter().for_each(|freeze| text.line(&freeze.to_string()));
         if let Some(StatusRollout { failures, outlook, .. }) = &self.rollout {
             outlook.iter().for_each(|outlook| text.line(&format!("rollout: {outlook}")));
             failures.lines().iter().for_each(|line| text.line(line));
         }
-        let rows = self.versions.iter().map(|found| [found.version.to_string(), found.hosts.to_string()]);
-        text.section(["VERSION", "HOSTS"], rows);
-        let row = |found: &HostVerdictView| {
-            [found.host.to_string(), found.verdict.to_string(), found.reason.clone()]
-        };
-        text.section(["HOST", "VERDICT", "REASON"], self.not_ok.iter().map(row));
-        let rows = self.unaccounted.iter().map(|found| [found.host.to_string(), found.how.to_string()]);
-        text.section(["UNACCOUNTED", "HOW"], rows);
+        let mut versions: Vec<_> =
+            self.versions.iter().map(|found| [found.version.to_string(), found.hosts.to_string()]).collect();
+        if self.unlisted > 0 {
+            versions.push(["none".into(), self.unlisted.to_string()]);
+        }
+        text.section_within(width, ["VERSION", "HOSTS"], versions.into_iter());
+        text.section_within(width, Cause::HEADER, self.causes.iter().map(Cause::row));
+        if self.causes.iter().any(Cause::is_long) {
+            text.line("`orchestrate hosts --verdict VERDICT --role ROLE` lists the hosts");
+        }
         let rows =
             self.down.iter().map(|down| [down.check.clone(), down.host.to_string(), down.line.clone()]);
-        text.section(["DOWN", "HOST", "OUTPUT"], rows);
+        text.section_within(width, ["DOWN", "HOST", "OUTPUT"], rows);
         let row = |UnpublishedOn { host, service }: &UnpublishedOn| {
             [service.service.to_string(), host.to_string(), service.reason.clone()]
         };
-        text.section(["NOT PUBLISHED", "HOST", "REASON"], self.unpublished.iter().map(row));
+        text.section_within(width, ["NOT PUBLISHED", "HOST", "REASON"], self.unpublished.iter().map(row));
         // Agents serve the last known state of these; `orchestrate drop-stale` ends that.
         let row = |found: &SilentService| {
             let SilentService { service, silent, instances } = found;
             [service.to_string(), format!("{silent} of {instances}; their last known state is served")]
         };
-        text.section(["SERVICE", "WENT SILENT"], self.silent.iter().map(row));
-        let header = ["OUT OF USE", "SERVICE", "HOW", "REASON", "SINCE"];
-        text.section(header, self.maintenance.iter().map(MaintenanceView::row));
+        text.section_within(width, ["SERVICE", "WENT SILENT"], self.silent.iter().map(row));
+        let header = ["OUT OF USE", "SERVICE", "HOW", "SINCE", "REASON"];
+        text.section_within(width, header, self.maintenance.iter().map(MaintenanceView::row));
         text
+    }
+
+    /// Returns how many hosts there are, and how many of them have which verdict: the worst first.
+    fn counts(&self) -> String {
+        let of = |(kind, count): (&VerdictKind, &usize)| format!("{count} {kind}");
+        let counts: Vec<String> = self.verdicts.iter().rev().map(of).collect();
+        let counts = if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) };
+        format!("hosts: {}{counts}", self.hosts)
     }
 }
 
 impl fmt::Display for StatusView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.text().fmt(f)
+        self.text(None).fmt(f)
     }
 }

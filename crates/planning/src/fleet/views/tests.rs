@@ -20,7 +20,7 @@ fn check_status(facts: &[(&str, &str)], expected: &str) {
 fn the_status_names_what_is_not_ok() {
     check_status(
         &[("/running_version/v2/a", "1")],
-        "fleet: settled\ndesired: v2 (revision 20)\nhosts: 1, not ok: 0\n\nVERSION  HOSTS\nv2       1\n",
+        "fleet: settled\ndesired: v2 (revision 20)\nhosts: 1 (1 ok)\n\nVERSION  HOSTS\nv2       1\n",
     );
     check_status(
         &[
@@ -28,11 +28,41 @@ fn the_status_names_what_is_not_ok() {
             ("/running_version/v1/b", "1"),
             ("/orchestrate/hosts/c", r#"{"since":1}"#),
         ],
-        "fleet: failing\ndesired: v2 (revision 20)\nhosts: 3, not ok: 2\n\
-         \nVERSION  HOSTS\nv1       1\nv2       1\n\
-         \nHOST  VERDICT  REASON\nb     running  listed under v1\nc     lost     on the roster, but never seen\n\
-         \nUNACCOUNTED  HOW\nb            late\nc            never seen\n",
+        "fleet: failing\ndesired: v2 (revision 20)\nhosts: 3 (1 lost, 1 running, 1 ok)\n\
+         \nVERSION  HOSTS\nv1       1\nv2       1\nnone     1\n\
+         \nHOST  ROLE  VERDICT  SINCE  REASON\n\
+         c     -     lost     -      on the roster, but never seen\n\
+         b     -     running  -      listed under v1\n",
     );
+}
+
+/// A fleet of a thousand hosts with many causes is read on 24 lines of 80 columns.
+#[test]
+fn the_status_of_many_hosts_fits_a_terminal() {
+    let mut facts = Vec::new();
+    for number in 0..1_000 {
+        let (host, role) = (format!("host-{number:04}"), ["web", "db", "lb"][number % 3]);
+        facts.push((format!("/orchestrate/hosts/{host}"), format!(r#"{{"since":1,"role":"{role}"}}"#)));
+        if number % 10 > 0 {
+            facts.push((format!("/running_version/v2/{host}"), "1".to_owned()));
+        }
+        if number % 4 == 0 {
+            let reason = format!("cause {}: {}", number % 7, "a long reason ".repeat(30));
+            let record = format!(r#"{{"at":0,"code":6,"reason":"{reason}"}}"#);
+            facts.push((format!("/status/puppet/failed/{host}"), record));
+        }
+    }
+    let facts: Vec<(&str, &str)> = facts.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    let view = StatusView::new(&fleet(&facts), StatusParts::default(), 30);
+    let text = view.text(Some(80)).to_string();
+    assert!(text.lines().count() <= 24, "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(text.contains("\nhosts: 1000 (100 lost, 200 failed, 700 ok)\n"), "{text}");
+    assert!(text.contains(" hosts  web   lost "), "{text}");
+    let in_causes: usize = view.causes.iter().map(|cause| cause.hosts.len()).sum();
+    assert_eq!(in_causes, view.not_ok.len(), "each host once");
+    let whole = view.to_string();
+    assert_eq!(whole.lines().filter(|line| line.contains(" hosts  ")).count(), view.causes.len(), "{whole}");
 }
 
 const HOSTS: &[(&str, &str)] = &[
@@ -97,6 +127,7 @@ fn lists_in_json_are_never_null() {
     for list in [
         "versions",
         "not_ok",
+        "causes",
         "unaccounted",
         "unconfirmed",
         "freezes",

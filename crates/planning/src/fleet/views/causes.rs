@@ -1,0 +1,63 @@
+//! The hosts that are not ok, by what keeps them from it.
+
+use super::status::HostVerdictView;
+use schema::names::{HostName, Role};
+use schema::verdict::VerdictKind;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Hosts of one role that have the same verdict for the same reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Cause {
+    /// The verdict in one word.
+    pub verdict: VerdictKind,
+    /// The reason.
+    pub reason: String,
+    /// The role of the hosts.
+    pub role: Option<Role>,
+    /// The hosts, by name.
+    pub hosts: Vec<HostName>,
+    /// The oldest of their last reports (RFC 3339); `None` if none has reported.
+    pub since: Option<String>,
+}
+
+/// Number of hosts that a row names; a row of more hosts has only their number.
+const NAMED_MAX: usize = 3;
+
+impl Cause {
+    /// The header of [`Self::row`].
+    pub(super) const HEADER: [&'static str; 5] = ["HOST", "ROLE", "VERDICT", "SINCE", "REASON"];
+
+    /// Groups hosts: the worst verdict first, then the cause of the most hosts. Every host is in one group.
+    pub(super) fn all(hosts: &[HostVerdictView]) -> Vec<Self> {
+        let mut causes: BTreeMap<_, Self> = BTreeMap::new();
+        for HostVerdictView { host, verdict, reason, role, reported_at } in hosts {
+            let cause = causes.entry((verdict, reason, role)).or_insert_with(|| Self {
+                verdict: *verdict,
+                reason: reason.clone(),
+                role: role.clone(),
+                hosts: Vec::new(),
+                since: reported_at.clone(),
+            });
+            cause.hosts.push(host.clone());
+            cause.since = cause.since.take().into_iter().chain(reported_at.clone()).min();
+        }
+        let mut causes = Vec::from_iter(causes.into_values());
+        causes.sort_by_key(|cause| std::cmp::Reverse((cause.verdict, cause.hosts.len())));
+        causes
+    }
+
+    /// True if its row does not name the hosts.
+    pub(super) fn is_long(&self) -> bool {
+        self.hosts.len() > NAMED_MAX
+    }
+
+    /// Returns the cause as a row of a table.
+    pub(super) fn row(&self) -> [String; 5] {
+        let names: Vec<&str> = self.hosts.iter().map(HostName::as_str).collect();
+        let hosts = if self.is_long() { format!("{} hosts", names.len()) } else { names.join(", ") };
+        let role = self.role.as_ref().map_or("-".into(), Role::to_string);
+        let since = self.since.clone().unwrap_or("-".into());
+        [hosts, role, self.verdict.to_string(), since, self.reason.clone()]
+    }
+}
