@@ -35,5 +35,6 @@ mod store_faults;
 mod supervise;
 mod update;
 mod upgrade;
+mod verify_wait;
 mod wire;
 mod words;

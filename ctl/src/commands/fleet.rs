@@ -1,14 +1,16 @@
 //! Reads the fleet at one revision.
 
 use super::context::{Store, now};
+use super::services;
 use crate::output;
 use etcd_session::{Deadline, StoreError};
-use planning::fleet::{Fleet, FleetTarget};
+use planning::fleet::{Fleet, FleetTarget, FleetVerdict, Waiting};
 use schema::instruction::Epoch;
 use schema::keys::{Key, Prefix};
 use schema::names::Version;
 use schema::records::certificate_warning;
 use schema::snapshot::KeySnapshot;
+use schema::verdict::WaitingOn;
 
 /// The ranges with the values that verdicts depend on. [`KEYS`] are read too. Of the listings only
 /// the keys are read, because the keys hold all of their information.
@@ -49,6 +51,20 @@ async fn read_at(store: &Store<'_>, at: Option<i64>, deadline: Deadline) -> Resu
     let listed = listed.iter().map(|key| (key.as_str(), &b""[..]));
     let entries = snapshot.entries.iter().map(|(key, entry)| (key.as_str(), entry.value.as_slice()));
     Ok((Fleet::new(target(&snapshot), entries.chain(listed)), snapshot.revision))
+}
+
+/// Reads the services and finds deadlocks, if a host waits for a service.
+pub(super) async fn find_deadlocks(
+    fleet: &mut Fleet,
+    revision: i64,
+    store: &Store<'_>,
+) -> Result<(), StoreError> {
+    let waits = |v: &FleetVerdict| matches!(v, FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(_))));
+    if fleet.verdicts().values().any(waits) {
+        let (view, _) = services::read(store, None, Some(revision)).await?;
+        fleet.find_deadlocks(&view, now());
+    }
+    Ok(())
 }
 
 /// Builds the fleet from the part of the store that is in a snapshot.

@@ -1,16 +1,15 @@
 //! The fleet as a whole: `status` and `unaccounted`.
 
-use super::context::{Store, now};
+use super::context::Store;
 use super::watch::{self, Answer, Repeat};
-use super::{fleet, rollout, rollout_status, services};
+use super::{fleet, rollout, rollout_status};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use clap::Args;
 use etcd_session::{Deadline, StoreError};
+use planning::fleet::FleetState;
 use planning::fleet::views::{MaintenanceView, SilentService, StatusParts, StatusView, UnaccountedView};
-use planning::fleet::{FleetState, FleetVerdict, Waiting};
 use schema::keys::Prefix;
-use schema::verdict::WaitingOn;
 use std::time::Duration;
 
 /// Show the state of the fleet: settled (0), updating or failing (1), unknown (2)
@@ -39,11 +38,7 @@ async fn status_once(store: &Store<'_>, output: &mut Output) -> Result<Exit, Fai
     let (mut fleet, revision) = read?;
     fleet::print_warnings(&fleet);
     fleet::warn_of_unconfirmed_listings(&fleet);
-    let waits = |v: &FleetVerdict| matches!(v, FleetVerdict::Waiting(Waiting::On(WaitingOn::Service(_))));
-    if fleet.verdicts().values().any(waits) {
-        let (view, _) = services::read(store, None, Some(revision)).await?;
-        fleet.find_deadlocks(&view, now());
-    }
+    fleet::find_deadlocks(&mut fleet, revision, store).await?;
     for alarm in alarms.iter().flatten() {
         output::note(&format!("store alarm: {alarm}"));
     }

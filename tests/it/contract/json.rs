@@ -139,7 +139,8 @@ fn json_is_one_value_in_one_form() {
             "verify_hosts -o json 43 web-1 db-1",
             1,
             json!({
-                "version": "43", "wanted": 2, "present": 1, "missing": ["db-1"], "unconfirmed": ["web-1"], "revision": "any",
+                "version": "43", "wanted": 2, "present": 1, "missing": ["db-1"], "unconfirmed": ["web-1"],
+                "causes": null, "ended_by": null, "revision": "any",
             }),
         ),
         json_row(
@@ -166,7 +167,10 @@ fn json_is_one_value_in_one_form() {
         json_row(
             "logs -o json lost-1",
             0,
-            json!({ "host": "lost-1", "lines": ["apply: first", "apply: second"], "reported_at": at }),
+            json!({
+                "host": "lost-1", "phase": null, "step": null, "lines": ["apply: first", "apply: second"],
+                "reported_at": at,
+            }),
         ),
         json_row(
             "unaccounted -o json",

@@ -6,6 +6,7 @@
 
 mod services;
 mod state;
+mod stuck;
 #[cfg(test)]
 mod tests;
 mod verdict;

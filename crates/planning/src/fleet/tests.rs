@@ -110,6 +110,37 @@ fn check(facts: &[(String, String)], expected: &str, fleet_state: FleetState) {
     check_with(target(), facts, expected, fleet_state);
 }
 
+/// `next` is the time of the next attempt.
+fn is_stuck(verdict: HostVerdict, next: Option<i64>) -> bool {
+    let report = Report {
+        next_attempt_at: next.map(EpochSeconds),
+        ..codec::read(report(NOW, verdict).as_bytes()).unwrap()
+    };
+    let report = ("/orchestrate/reports/h".to_owned(), codec::write(&report));
+    fleet(target(), &[on_roster(), live(), report]).is_stuck(&host("h"), EpochSeconds(100))
+}
+
+#[test]
+fn a_host_is_stuck_if_it_does_not_come_through_without_an_operator() {
+    for (verdict, next, expected) in [
+        (HostVerdict::Ok, None, false),
+        (failed(false), None, false),
+        (failed(false), Some(500), false),
+        (failed(true), Some(100), false),
+        (failed(true), Some(101), true),
+        (failed(true), None, true),
+        (HostVerdict::Blocked { by: BlockedBy::Decommissioned }, None, true),
+        (HostVerdict::Waiting { on: WaitingOn::Instruction }, None, false),
+    ] {
+        assert_eq!(is_stuck(verdict.clone(), next), expected, "{verdict:?} {next:?}");
+    }
+    let is_stuck =
+        |facts: &[(String, String)]| fleet(target(), facts).is_stuck(&host("h"), EpochSeconds(100));
+    assert!(is_stuck(&[on_roster()]), "it was never seen");
+    assert!(!is_stuck(&[on_roster(), live()]), "it may report");
+    assert!(!is_stuck(&[]), "nothing is known of it");
+}
+
 #[test]
 fn a_host_with_an_agent_is_judged_by_its_report_and_its_listing() {
     use FleetState::{Failing, Settled, Updating};

@@ -7,11 +7,11 @@
 
 use crate::host::brakes::Brakes;
 use crate::host::input::{Claim, Decision, Desired, Observed, Target, VersionFile};
+use crate::host::next_attempt::{place_in_window, suspect_again};
 use crate::host::state::{Attempt, Fact, HostState, Progress, Validation, ValidationResult};
 use crate::host::{claims, needs, publish, verdict};
 use crate::policy::{Policy, Step};
 use crate::rollout::{Need, Obstacle, Permit};
-use schema::digest::Digest;
 use schema::instruction::Instruction;
 use schema::keys::StatusState;
 use schema::names::{StatusType, Version};
@@ -74,13 +74,6 @@ pub fn advance(
             return Advance { recorded, decision: None };
         }
     }
-}
-
-/// Returns the place of a host in the window over which hosts spread, from 0 to 1. It is always the
-/// same for the same `revision` (of an instruction or of the catalog), and differs for the next
-/// one.
-fn place_in_window(host: &str, revision: u64) -> f64 {
-    Digest::default().text(host).number(revision).finish() as f64 / u64::MAX as f64
 }
 
 /// True if an attempt works towards another instruction than this one, which is not older. A restored store uses
@@ -560,7 +553,12 @@ impl Decider<'_> {
             {
                 return plan;
             }
-            return match self.suspect_again(attempt) {
+            return match suspect_again(
+                attempt,
+                self.policy,
+                self.observed.addressable,
+                self.state.host.as_str(),
+            ) {
                 Some((due, because))
                     if self.now.boot >= due && self.is_still_wanted(attempt) && self.may_start() =>
                 {
@@ -589,24 +587,6 @@ impl Decider<'_> {
         let mut plan = act(Phase::Start, because, begin);
         self.add_expected_steps(&mut plan, &attempt.instruction, false);
         plan
-    }
-
-    /// Returns when and why a suspect host tries a failed apply again, or an attempt that ended before its
-    /// start. The apply may have failed because it needed a service that no requirement declares, and that
-    /// service may exist by now. A version that is applied needs only a validation that passes.
-    fn suspect_again(&self, attempt: &Attempt) -> Option<(BootMillis, Reason)> {
-        if attempt.started && attempt.apply.failed.is_none() {
-            return None;
-        }
-        let (window, every) = (self.policy.suspect_retry_on_change, self.policy.suspect_retry_every);
-        let changed = self.observed.addressable.filter(|now| attempt.addressable != Some(now.digest));
-        let on_change = changed.filter(|_| !window.is_zero()).map(|now| {
-            let place = place_in_window(self.state.host.as_str(), now.digest);
-            let due = now.since.plus(window.mul_f64(place)).max(attempt.began.plus(window));
-            (due, Reason::CatalogChanged)
-        });
-        let without = (!every.is_zero()).then(|| (attempt.began.plus(every), Reason::TryAgain));
-        on_change.into_iter().chain(without).min_by_key(|(due, _)| *due)
     }
 
     fn is_still_wanted(&self, attempt: &Attempt) -> bool {

@@ -7,6 +7,7 @@ mod counted_failure;
 mod decide;
 mod input;
 mod needs;
+mod next_attempt;
 mod progress;
 mod publish;
 mod state;

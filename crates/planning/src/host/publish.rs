@@ -3,6 +3,7 @@
 use crate::host::brakes::Brakes;
 use crate::host::input::{Claim, Desired, Observed, Published, Target};
 use crate::host::needs::holding;
+use crate::host::next_attempt::next_attempt;
 use crate::host::state::{HostState, REPORTS_IN_A_BURST, Validation, ValidationResult};
 use crate::policy::Policy;
 use schema::keys::StatusState;
@@ -10,7 +11,7 @@ use schema::names::Version;
 use schema::plan::{Action, Effect, Plan, Planned, Reason};
 use schema::records::{Driver, HostClaims, Report, ReportedStore, ReportedTarget};
 use schema::store_trust::StoreTrust;
-use schema::time::Now;
+use schema::time::{BootMillis, EpochSeconds, Now};
 use schema::verdict::HostVerdict;
 use std::time::Duration;
 
@@ -44,6 +45,7 @@ pub(super) fn report(
 ) -> Report {
     let mut waits = holding(state, desired.policy, observed.waits);
     waits.truncate(WAITS_IN_REPORT);
+    let next_attempt = next_attempt(state, desired.policy, observed.addressable);
     let (log_of, log) = state.logs.of(verdict).unzip();
     Report {
         at: now.wall,
@@ -58,8 +60,9 @@ pub(super) fn report(
             _ => None,
         },
         installed: state.installed.clone(),
-        // Times since boot mean nothing to other hosts.
+        // The time to look again is one since boot.
         plan: Plan { requeue_at: None, ..plan.clone() },
+        next_attempt_at: next_attempt.map(|at| wall_time(at, now)),
         store: state.store.as_ref().map(|s| ReportedStore { lineage: s.lineage.clone(), epoch: s.epoch }),
         facts: observed.facts.clone(),
         waits,
@@ -69,6 +72,11 @@ pub(super) fn report(
         log_of,
         log: log.unwrap_or_default(),
     }
+}
+
+/// Returns a time on the wall clock. Times since boot mean nothing to other hosts.
+fn wall_time(at: BootMillis, now: Now) -> EpochSeconds {
+    EpochSeconds(now.wall.0.saturating_add_unsigned(at.since(now.boot).as_secs()))
 }
 
 /// Inserts a write at the front of the plan if the store does not contain what is true. Local

@@ -53,6 +53,9 @@ pub struct Report {
     pub installed: Option<Version>,
     /// What the host is going to do.
     pub plan: Plan,
+    /// When the next attempt begins after a failed one, by the clock of the host; `None` if none is scheduled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_attempt_at: Option<EpochSeconds>,
     /// The store that the host belongs to.
     #[serde(default)]
     pub store: Option<ReportedStore>,
@@ -97,6 +100,7 @@ impl Report {
                 because: Reason::Settled,
                 requeue_at: None,
             },
+            next_attempt_at: None,
             store: None,
             facts: MachineInfo::default(),
             waits: Vec::new(),
@@ -121,6 +125,7 @@ impl Report {
             target,
             installed,
             plan: _,
+            next_attempt_at,
             store,
             facts,
             waits,
@@ -134,6 +139,7 @@ impl Report {
             && verdict.is_same_as(&other.verdict)
             && *target == other.target
             && *installed == other.installed
+            && is_about(*next_attempt_at, other.next_attempt_at)
             && *store == other.store
             && *facts == other.facts
             && are_same(waits, &other.waits, Wait::is_same_as)
@@ -164,6 +170,15 @@ impl Report {
         smaller.checks.iter_mut().for_each(|check| check.line.clear());
         smaller.unpublished.iter_mut().for_each(|service| service.reason.clear());
         write(&smaller)
+    }
+}
+
+/// True if both times are unknown, or about the same: clocks are set right now and then.
+fn is_about(one: Option<EpochSeconds>, other: Option<EpochSeconds>) -> bool {
+    const SECONDS: u64 = 30;
+    match (one, other) {
+        (Some(one), Some(other)) => one.0.abs_diff(other.0) <= SECONDS,
+        (one, other) => one == other,
     }
 }
 

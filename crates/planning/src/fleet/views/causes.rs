@@ -1,10 +1,44 @@
 //! The hosts that are not ok, by what keeps them from it.
 
-use super::status::HostVerdictView;
+use crate::fleet::state::{Fleet, HostFacts};
+use crate::fleet::verdict::FleetVerdict;
+use crate::text::rfc3339;
 use schema::names::{HostName, Role};
 use schema::verdict::VerdictKind;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt;
+
+/// The verdict of a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HostVerdictView {
+    /// The name of the host.
+    pub host: HostName,
+    /// The verdict in one word.
+    pub verdict: VerdictKind,
+    /// The details.
+    pub reason: String,
+    /// Its role.
+    pub role: Option<Role>,
+    /// When it last reported that something changed (RFC 3339).
+    pub reported_at: Option<String>,
+}
+
+impl HostVerdictView {
+    /// Returns the verdict of a host of a fleet.
+    pub fn new(host: &HostName, verdict: &FleetVerdict, fleet: &Fleet) -> Self {
+        let facts = fleet.hosts().get(host);
+        let roster = facts.and_then(|facts| facts.roster.as_ref());
+        let report = facts.and_then(HostFacts::readable_report);
+        Self {
+            host: host.clone(),
+            verdict: verdict.kind(),
+            reason: verdict.message(),
+            role: roster.and_then(|entry| entry.role.clone()),
+            reported_at: report.and_then(|report| rfc3339(report.at)),
+        }
+    }
+}
 
 /// Hosts of one role that have the same verdict for the same reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -24,12 +58,19 @@ pub struct Cause {
 /// Number of hosts that a row names; a row of more hosts has only their number.
 const NAMED_MAX: usize = 3;
 
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [hosts, _, verdict, _, reason] = self.row();
+        write!(f, "{hosts}: {verdict}: {reason}")
+    }
+}
+
 impl Cause {
     /// The header of [`Self::row`].
     pub(super) const HEADER: [&'static str; 5] = ["HOST", "ROLE", "VERDICT", "SINCE", "REASON"];
 
     /// Groups hosts: the worst verdict first, then the cause of the most hosts. Every host is in one group.
-    pub(super) fn all(hosts: &[HostVerdictView]) -> Vec<Self> {
+    pub fn all(hosts: &[HostVerdictView]) -> Vec<Self> {
         let mut causes: BTreeMap<_, Self> = BTreeMap::new();
         for HostVerdictView { host, verdict, reason, role, reported_at } in hosts {
             let cause = causes.entry((verdict, reason, role)).or_insert_with(|| Self {

@@ -48,6 +48,8 @@ pub struct HostView {
     pub own_verdict: Option<OwnVerdict>,
     /// Why the host does what it does.
     pub because: Option<String>,
+    /// When its next attempt begins after a failed one (RFC 3339).
+    pub next_attempt_at: Option<String>,
     /// What the host is going to do.
     pub plan: Vec<PlannedAction>,
     /// The results of the host.
@@ -217,6 +219,7 @@ impl HostView {
             phase: report.map(|report| report.phase),
             own_verdict: report.map(|report| own_verdict(&report.verdict)),
             because: report.map(|report| report.plan.because.to_string()),
+            next_attempt_at: report.and_then(|report| rfc3339(report.next_attempt_at?)),
             plan: planned
                 .map(|planned| PlannedAction {
                     action: planned.action.to_string(),
@@ -280,6 +283,7 @@ impl HostView {
         let own = self.own_verdict.as_ref().map(|own| format!("{} {}", own.verdict, own.reason));
         add("own verdict", own.unwrap_or_default().trim_end());
         add("plan", self.because.as_deref().unwrap_or_default());
+        add("next attempt", self.next_attempt_at.as_deref().unwrap_or_default());
         for Unpublished { service, reason } in &self.unpublished {
             add("unpublished", &format!("{service}: {reason}"));
         }

@@ -14,7 +14,7 @@ mod status;
 mod tests;
 mod unaccounted;
 
-pub use causes::Cause;
+pub use causes::{Cause, HostVerdictView};
 pub use claim::ClaimView;
 pub use freeze::FreezeView;
 pub use host::{HostRollout, HostView, HostWaits};

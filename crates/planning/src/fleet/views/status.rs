@@ -1,17 +1,17 @@
 //! The fleet as a whole.
 
-use super::causes::Cause;
+use super::causes::{Cause, HostVerdictView};
 use super::freeze::FreezeView;
 use super::parts::{DesiredVersion, Unpublished};
 use crate::fleet::services::FailedService;
-use crate::fleet::state::{Fleet, FleetState, FleetTarget, HostFacts};
+use crate::fleet::state::{Fleet, FleetState, FleetTarget};
 use crate::fleet::verdict::{FleetVerdict, Unaccounted};
 use crate::rollout::{Outlook, RolloutFailures};
 use crate::text::{Text, rfc3339};
 use catalog::GuardSettings;
 use schema::codec;
 use schema::keys::Key;
-use schema::names::{HostName, Role, ServiceName, Version};
+use schema::names::{HostName, ServiceName, Version};
 use schema::records::{Maintenance, MaintenanceEntry, MaintenanceMode};
 use schema::snapshot::KeySnapshot;
 use schema::verdict::VerdictKind;
@@ -86,21 +86,6 @@ pub struct VersionCount {
     pub version: Version,
     /// Number of hosts.
     pub hosts: usize,
-}
-
-/// The verdict of a host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct HostVerdictView {
-    /// The name of the host.
-    pub host: HostName,
-    /// The verdict in one word.
-    pub verdict: VerdictKind,
-    /// The details.
-    pub reason: String,
-    /// Its role.
-    pub role: Option<Role>,
-    /// When it last reported that something changed (RFC 3339).
-    pub reported_at: Option<String>,
 }
 
 /// Why a host is unaccounted.
@@ -234,20 +219,8 @@ impl StatusView {
     pub fn new(fleet: &Fleet, parts: StatusParts, revision: i64) -> Self {
         let verdicts = fleet.verdicts();
         let not_ok = verdicts.iter().filter(|(_, verdict)| **verdict != FleetVerdict::Ok);
-        let not_ok: Vec<_> = not_ok
-            .map(|(host, verdict)| {
-                let facts = fleet.hosts().get(*host);
-                let roster = facts.and_then(|facts| facts.roster.as_ref());
-                let report = facts.and_then(HostFacts::readable_report);
-                HostVerdictView {
-                    host: (*host).clone(),
-                    verdict: verdict.kind(),
-                    reason: verdict.message(),
-                    role: roster.and_then(|entry| entry.role.clone()),
-                    reported_at: report.and_then(|report| rfc3339(report.at)),
-                }
-            })
-            .collect();
+        let not_ok: Vec<_> =
+            not_ok.map(|(host, verdict)| HostVerdictView::new(host, verdict, fleet)).collect();
         let mut counts = BTreeMap::new();
         verdicts.values().for_each(|verdict| *counts.entry(verdict.kind()).or_default() += 1);
         let unaccounted = verdicts.iter().filter_map(|(host, verdict)| {

@@ -1,0 +1,53 @@
+//! When a host tries again after a failed attempt.
+
+use crate::host::input::Addressable;
+use crate::host::state::{Attempt, HostState};
+use crate::policy::Policy;
+use schema::digest::Digest;
+use schema::plan::Reason;
+use schema::time::BootMillis;
+
+/// Returns the place of a host in the window over which hosts spread, from 0 to 1. It is always the
+/// same for the same `revision` (of an instruction or of the catalog), and differs for the next
+/// one.
+pub(super) fn place_in_window(host: &str, revision: u64) -> f64 {
+    Digest::default().text(host).number(revision).finish() as f64 / u64::MAX as f64
+}
+
+/// Returns when the next attempt begins; `None` if none is scheduled.
+pub(super) fn next_attempt(
+    state: &HostState,
+    policy: &Policy,
+    addressable: Option<Addressable>,
+) -> Option<BootMillis> {
+    let attempt = state.attempt.as_ref()?;
+    let end = attempt.ended.as_ref()?;
+    if state.is_suspect(policy) {
+        suspect_again(attempt, policy, addressable, state.host.as_str()).map(|(due, _)| due)
+    } else {
+        Some(end.next_at)
+    }
+}
+
+/// Returns when and why a suspect host tries a failed apply again, or an attempt that ended before its
+/// start. The apply may have failed because it needed a service that no requirement declares, and that
+/// service may exist by now. A version that is applied needs only a validation that passes.
+pub(super) fn suspect_again(
+    attempt: &Attempt,
+    policy: &Policy,
+    addressable: Option<Addressable>,
+    host: &str,
+) -> Option<(BootMillis, Reason)> {
+    if attempt.started && attempt.apply.failed.is_none() {
+        return None;
+    }
+    let (window, every) = (policy.suspect_retry_on_change, policy.suspect_retry_every);
+    let changed = addressable.filter(|now| attempt.addressable != Some(now.digest));
+    let on_change = changed.filter(|_| !window.is_zero()).map(|now| {
+        let place = place_in_window(host, now.digest);
+        let due = now.since.plus(window.mul_f64(place)).max(attempt.began.plus(window));
+        (due, Reason::CatalogChanged)
+    });
+    let without = (!every.is_zero()).then(|| (attempt.began.plus(every), Reason::TryAgain));
+    on_change.into_iter().chain(without).min_by_key(|(due, _)| *due)
+}

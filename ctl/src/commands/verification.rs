@@ -1,0 +1,177 @@
+//! The question of `verify_hosts`: which of these hosts run this version. While the list is short, the cost
+//! depends on the length of the list and not on the size of the fleet.
+
+use super::context::Store;
+use crate::output;
+use anyhow::anyhow;
+use etcd_session::{Deadline, EntryPage, StoreError, Survey};
+use schema::codec::read_version;
+use schema::keys::{Key, Prefix};
+use schema::names::{HostName, Version};
+use schema::snapshot::KeySnapshot;
+use std::collections::HashSet;
+
+/// Longest list of hosts that is always read host by host, at one revision.
+const POINT_READS_MAX: usize = 128;
+/// Longest list of hosts that is read host by host if more than [`LARGER_FLEET`] times as many
+/// hosts are listed under the version.
+const SHORT_LIST_MAX: usize = 2048;
+const LARGER_FLEET: usize = 8;
+/// The result at one revision.
+pub(super) struct Verified<'a> {
+    /// Hosts that do not run the version, sorted.
+    pub(super) missing: Vec<&'a str>,
+    /// Hosts that are listed under the version, but do not announce it; sorted.
+    pub(super) unconfirmed: Vec<&'a str>,
+    pub(super) revision: i64,
+    /// Snapshot with the store's identity, if it could be read.
+    pub(super) store: Option<KeySnapshot>,
+}
+
+impl<'a> Verified<'a> {
+    fn new(missing: impl Iterator<Item = &'a str>, revision: i64, store: Option<KeySnapshot>) -> Self {
+        let mut missing: Vec<&str> = missing.collect();
+        missing.sort_unstable();
+        Self { missing, unconfirmed: Vec::new(), revision, store }
+    }
+
+    fn with_unconfirmed(mut self, hosts: impl Iterator<Item = &'a str>) -> Self {
+        self.unconfirmed = hosts.collect();
+        self.unconfirmed.sort_unstable();
+        self
+    }
+}
+
+/// The hosts and the version to check.
+pub(super) struct Verification<'a> {
+    pub(super) version: &'a Version,
+    pub(super) hosts: HashSet<&'a str>,
+    pub(super) strict: bool,
+}
+
+impl<'a> Verification<'a> {
+    pub(super) async fn ask(
+        &self,
+        store: &Store<'_>,
+        deadline: Deadline,
+    ) -> Result<Verified<'a>, StoreError> {
+        if self.strict {
+            verify_both(self.version, &self.hosts, store, deadline).await
+        } else {
+            verify(self.version, &self.hosts, store, deadline).await
+        }
+    }
+}
+
+/// Checks the listings and what each host announces in its own key, at one revision. Any agent may
+/// write the listings, because in their keys the version comes before the host; only the host may
+/// write its own key.
+async fn verify_both<'a>(
+    version: &Version,
+    hosts: &HashSet<&'a str>,
+    store: &Store<'_>,
+    deadline: Deadline,
+) -> Result<Verified<'a>, StoreError> {
+    let ranges = [Prefix::RunningVersion(version.clone()), Prefix::Announced];
+    let snapshot = store.session.read_all(&[Key::Store], &ranges, None, deadline).await?;
+    let is_there = |host: &&str| {
+        let Ok(host) = HostName::new(*host) else { return false };
+        let announced = snapshot.get(&Key::Announced(host.clone()));
+        announced.is_some_and(|entry| announces(&entry.value, version))
+            && snapshot.get(&Key::RunningVersion(version.clone(), host)).is_some()
+    };
+    let missing: Vec<&str> = hosts.iter().copied().filter(|host| !is_there(host)).collect();
+    Ok(Verified::new(missing.into_iter(), snapshot.revision, Some(snapshot)))
+}
+
+/// Checks the listings alone, which is what scripts know.
+async fn verify<'a>(
+    version: &Version,
+    hosts: &HashSet<&'a str>,
+    store: &Store<'_>,
+    deadline: Deadline,
+) -> Result<Verified<'a>, StoreError> {
+    if hosts.len() > POINT_READS_MAX
+        && let Some(verified) = verify_by_range(version, hosts, store, deadline).await?
+    {
+        return Ok(verified);
+    }
+    let keys = |host: &&'a str| {
+        let named =
+            HostName::new(*host).unwrap_or_else(|e| unreachable!("checked when the list was read: {e}"));
+        [Key::RunningVersion(version.clone(), named.clone()), Key::Announced(named)]
+    };
+    let mut keys: Vec<Key> = hosts.iter().flat_map(keys).collect();
+    keys.push(Key::Store);
+    let snapshot = store.session.read_keys(&keys, deadline).await?;
+    let announces = |key| snapshot.get(key).is_some_and(|entry| announces(&entry.value, version));
+    let (mut missing, mut unconfirmed) = (Vec::new(), Vec::new());
+    for (host, keys) in hosts.iter().zip(keys.chunks_exact(2)) {
+        match snapshot.get(&keys[0]) {
+            None => missing.push(*host),
+            Some(_) if !announces(&keys[1]) => unconfirmed.push(*host),
+            Some(_) => {}
+        }
+    }
+    let verified = Verified::new(missing.into_iter(), snapshot.revision, Some(snapshot));
+    Ok(verified.with_unconfirmed(unconfirmed.into_iter()))
+}
+
+/// Checks the same as [`verify`], by reading all listings of the version. Returns `None` if there
+/// are many times more listings than hosts to check.
+async fn verify_by_range<'a>(
+    version: &Version,
+    hosts: &HashSet<&'a str>,
+    store: &Store<'_>,
+    deadline: Deadline,
+) -> Result<Option<Verified<'a>>, StoreError> {
+    let prefix = Prefix::RunningVersion(version.clone());
+    let both = [Prefix::RunningVersions, Prefix::Announced];
+    let (list, identity, counts) = if hosts.len() <= SHORT_LIST_MAX {
+        let limit = hosts.len() * LARGER_FLEET;
+        let Survey { list, keys: snapshot, counts } =
+            store.session.survey((&prefix, limit), &[Key::Store], &both, deadline).await?;
+        let Some(list) = list else { return Ok(None) };
+        (list, Some(snapshot), Some(counts))
+    } else {
+        // For a long list a second request is worth its cost: the store works on both requests at
+        // the same time.
+        let (list, beside) = tokio::join!(
+            store.session.read_key_list(&prefix, None, deadline),
+            store.session.read_and_count(&[Key::Store], &both, deadline),
+        );
+        let (identity, counts) = beside.ok().unzip();
+        (list?, identity, counts)
+    };
+    let mut absent = hosts.clone();
+    for found in list.suffixes() {
+        absent.remove(found);
+    }
+    let verified = Verified::new(absent.iter().copied(), list.revision, identity);
+    // A host writes its listing and announces the version in one transaction. If there are equally
+    // many keys of both kinds, no more is read, which keeps the request cheap. A host whose listing
+    // was moved to another version is found only after it has listed itself again.
+    if counts.is_some_and(|counts| counts[0] == counts[1]) {
+        return Ok(Some(verified));
+    }
+    let mut unconfirmed: HashSet<&str> = hosts.difference(&absent).copied().collect();
+    let take = |page: &EntryPage| {
+        for (key, _) in page.entries().filter(|(_, value)| announces(value, version)) {
+            unconfirmed.remove(key.rsplit('/').next().unwrap_or_default());
+        }
+    };
+    let announced = &Prefix::Announced;
+    match store.session.read_entry_pages(announced, Some(list.revision), deadline, take).await {
+        Ok(_) => Ok(Some(verified.with_unconfirmed(unconfirmed.into_iter()))),
+        Err(error) => {
+            let error = anyhow!(error).context("reading whether the hosts confirm their listings");
+            output::warn(&format!("{error:#}"));
+            Ok(Some(verified))
+        }
+    }
+}
+
+/// True if a host's own key names the version.
+fn announces(announced: &[u8], version: &Version) -> bool {
+    read_version(announced).is_ok_and(|announced_version| announced_version == *version)
+}

@@ -1,0 +1,209 @@
+//! `verify_hosts --wait`: asks again until the answer is yes, says who is missing and why, and ends early when
+//! waiting does not help.
+
+use super::context::{Store, now};
+use super::fleet;
+use super::verification::{Verification, Verified};
+use crate::exit::Failure;
+use crate::output;
+use anyhow::Context;
+use etcd_session::{Deadline, StoreError};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use planning::fleet::FleetVerdict;
+use planning::fleet::views::{Cause, HostVerdictView};
+use schema::names::HostName;
+use schema::time::{Backoff, EpochSeconds};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::io::IsTerminal;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Shortest time limit of one request.
+const LAST_QUESTION: Duration = Duration::from_secs(1);
+/// Shortest time between two looks at what keeps the missing hosts.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(10);
+/// Largest number of causes that are printed.
+const CAUSES_MAX: usize = 10;
+/// Number of missing hosts beside the progress bar.
+const NAMED_MAX: usize = 3;
+
+/// Why the wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum WaitEnd {
+    /// The answer is yes.
+    Yes,
+    /// The time is over.
+    Time,
+    /// A host cannot come through without an operator.
+    Stuck,
+    /// Somebody pressed Ctrl-C.
+    Interrupt,
+}
+
+/// How the wait ended, and what keeps the missing hosts.
+#[derive(Debug)]
+pub(super) struct Waited {
+    pub(super) end: WaitEnd,
+    pub(super) causes: Vec<Cause>,
+}
+
+impl Waited {
+    /// Prints what keeps the missing hosts.
+    pub(super) fn print(&self) {
+        self.causes.iter().take(CAUSES_MAX).for_each(|cause| output::note(&cause.to_string()));
+        if self.causes.len() > CAUSES_MAX {
+            output::note(&format!("and {} more causes", self.causes.len() - CAUSES_MAX));
+        }
+        match self.end {
+            WaitEnd::Stuck => output::note(
+                "the wait ends early: a host cannot come through without an operator; --wait-anyway goes on",
+            ),
+            WaitEnd::Interrupt => output::note("interrupted"),
+            WaitEnd::Yes | WaitEnd::Time => {}
+        }
+    }
+}
+
+/// What was seen so far.
+struct Seen<'a> {
+    /// The last answer.
+    held: Option<Verified<'a>>,
+    causes: Vec<Cause>,
+    /// The hosts that were stuck at the last look.
+    stuck: BTreeSet<HostName>,
+    looks_at: Instant,
+}
+
+/// Asks again until all hosts run the version, one of them is stuck, or the time is over. The last answer
+/// counts; if no request was answered, the result is the last error.
+pub(super) async fn wait_for<'a>(
+    question: &Verification<'a>,
+    store: &Store<'_>,
+    limit: Duration,
+    anyway: bool,
+) -> Result<(Verified<'a>, Waited), Failure> {
+    let looks_at = Instant::now() + BETWEEN_LOOKS;
+    let mut seen = Seen { held: None, causes: Vec::new(), stuck: BTreeSet::new(), looks_at };
+    let progress = progress_bar(question.hosts.len());
+    let end = tokio::select! {
+        end = ask_again(question, store, (limit, anyway), &mut seen, &progress) => end,
+        signal = tokio::signal::ctrl_c() => signal.context("signals").map(|()| WaitEnd::Interrupt)
+            .map_err(Failure::from),
+    };
+    progress.finish_and_clear();
+    let end = end?;
+    let verified = match seen.held {
+        Some(verified) => verified,
+        // It was interrupted before the first answer.
+        None => question.ask(store, Deadline::within(LAST_QUESTION)).await?,
+    };
+    let causes = if verified.missing.is_empty() { Vec::new() } else { seen.causes };
+    Ok((verified, Waited { end, causes }))
+}
+
+async fn ask_again<'a>(
+    question: &Verification<'a>,
+    store: &Store<'_>,
+    (limit, anyway): (Duration, bool),
+    seen: &mut Seen<'a>,
+    progress: &ProgressBar,
+) -> Result<WaitEnd, Failure> {
+    let end = Instant::now() + limit;
+    let until = EpochSeconds(now().0.saturating_add_unsigned(limit.as_secs()));
+    let pace = Backoff::new(Duration::from_millis(300), Duration::from_secs(3));
+    let mut rounds = 0;
+    loop {
+        // Every request gets some time even if none is left, because the answer at the end counts.
+        let left = || end.saturating_duration_since(Instant::now());
+        let deadline = || Deadline::within(left().max(LAST_QUESTION).min(store.settings.timeout));
+        let started = Instant::now();
+        let answer = question.ask(store, deadline()).await;
+        let last_error = match answer {
+            Ok(verified) if verified.missing.is_empty() => {
+                seen.held = Some(verified);
+                return Ok(WaitEnd::Yes);
+            }
+            Ok(verified) => {
+                show(progress, question, &verified, &seen.causes);
+                seen.held = Some(verified);
+                None
+            }
+            Err(error) => Some(error),
+        };
+        rounds += 1;
+        // A long list costs the store something, so the store is left alone nine tenths of the
+        // time.
+        let delay = pace.delay(rounds, etcd_session::jitter()).max(started.elapsed() * 9);
+        if let Some(verified) = &seen.held
+            && (seen.looks_at <= Instant::now() || left().is_zero())
+        {
+            let started = Instant::now();
+            // The answer does not depend on it.
+            if let Ok((causes, stuck)) = look(question, &verified.missing, until, store, deadline()).await {
+                let is_stuck = !anyway && stuck.intersection(&seen.stuck).next().is_some();
+                (seen.causes, seen.stuck) = (causes, stuck);
+                if is_stuck {
+                    return Ok(WaitEnd::Stuck);
+                }
+            }
+            seen.looks_at = Instant::now() + BETWEEN_LOOKS.max(started.elapsed() * 9);
+        }
+        if left().is_zero() {
+            return match (&seen.held, last_error) {
+                (Some(_), last_error) => {
+                    last_error.iter().for_each(|error| output::warn(&error.to_string()));
+                    Ok(WaitEnd::Time)
+                }
+                (None, Some(error)) => Err(error.into()),
+                (None, None) => unreachable!("a round ends with an answer or an error"),
+            };
+        }
+        tokio::time::sleep(delay.min(left())).await;
+    }
+}
+
+/// Returns what keeps the missing hosts from the version, and which of them do not reach it by themselves until
+/// then.
+async fn look(
+    question: &Verification<'_>,
+    missing: &[&str],
+    until: EpochSeconds,
+    store: &Store<'_>,
+    deadline: Deadline,
+) -> Result<(Vec<Cause>, BTreeSet<HostName>), StoreError> {
+    let (mut fleet, revision) = fleet::read(store, None, deadline).await?;
+    fleet::find_deadlocks(&mut fleet, revision, store).await?;
+    let missing: Vec<HostName> = missing.iter().filter_map(|host| HostName::new(*host).ok()).collect();
+    let verdicts = fleet.verdicts();
+    let of = |host: &HostName| {
+        let verdict = verdicts.get(host).filter(|verdict| **verdict != FleetVerdict::Ok)?;
+        Some(HostVerdictView::new(host, verdict, &fleet))
+    };
+    let causes = Cause::all(&missing.iter().filter_map(of).collect::<Vec<_>>());
+    // Verdicts are about the desired version, which may be another one.
+    let is_desired = fleet.target().version() == Some(question.version);
+    let stuck = missing.into_iter().filter(|host| is_desired && fleet.is_stuck(host, until));
+    Ok((causes, stuck.collect()))
+}
+
+/// Shows how many hosts are there, and who is missing.
+fn show(progress: &ProgressBar, question: &Verification<'_>, verified: &Verified<'_>, causes: &[Cause]) {
+    progress.set_position((question.hosts.len() - verified.missing.len()) as u64);
+    let named = verified.missing.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(" ");
+    let more = if verified.missing.len() > NAMED_MAX { " …" } else { "" };
+    let worst = causes.first().map(|cause| format!("; {cause}")).unwrap_or_default();
+    progress.set_message(planning::text::clean(&format!("{named}{more}{worst}")).into_owned());
+}
+
+/// Returns a progress bar, which is drawn only on a terminal.
+fn progress_bar(hosts: usize) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(Some(hosts as u64), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{bar:20} {pos}/{len} hosts, {elapsed}, missing: {wide_msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
