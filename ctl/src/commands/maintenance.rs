@@ -1,149 +1,285 @@
-//! `maintenance` and `drain`, which take a host or service out of use, and `drop-stale`.
+//! `maintenance` and `drain`, which take a host or service out of service, and `drop-stale`.
 
 use super::context::{Store, now};
+use super::services::view_of;
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use anyhow::anyhow;
+use catalog::View;
 use clap::Args;
+use planning::fleet::{Remaining, remaining};
 use schema::codec;
-use schema::keys::Key;
-use schema::names::ServiceName;
+use schema::keys::{Key, Prefix};
+use schema::names::{HostName, ServiceName};
 use schema::records::{Maintenance, MaintenanceEntry, MaintenanceMode};
+use schema::snapshot::KeySnapshot;
 use schema::writes::operator;
 use serde_json::json;
+use std::collections::BTreeSet;
 
-/// Let a host, or a service on it, count as critical while somebody works on it
+/// Let the services of a host count as critical while somebody works on it
 #[derive(Debug, Args)]
 pub(crate) struct SetMaintenance {
     /// on or off
     #[arg(value_parser = ["on", "off"])]
     switch: String,
-    /// Only this service
-    #[arg(add = completion::services())]
-    service: Option<String>,
-    /// A host other than this one
-    #[arg(long, add = completion::hosts())]
-    hostname: Option<String>,
-    /// Reason, for others to read
-    #[arg(long)]
-    reason: Option<String>,
+    #[command(flatten)]
+    on: On,
 }
 
-/// Drain a host, or a service on it: it takes nothing new
+/// Let the services of a host take nothing new
 #[derive(Debug, Args)]
 pub(crate) struct Drain {
-    /// Only this service
-    #[arg(add = completion::services())]
-    service: Option<String>,
-    /// A host other than this one
-    #[arg(long, add = completion::hosts())]
-    hostname: Option<String>,
-    /// Reason, for others to read
-    #[arg(long)]
-    reason: Option<String>,
+    #[command(flatten)]
+    on: On,
     /// End draining
     #[arg(long)]
     off: bool,
 }
 
+/// What is taken out of service.
+#[derive(Debug, Args)]
+struct On {
+    /// The host
+    #[arg(add = completion::hosts())]
+    host: Option<String>,
+    /// This host
+    #[arg(long, conflicts_with = "host")]
+    this_host: bool,
+    /// Only this service
+    #[arg(long, add = completion::services())]
+    service: Option<String>,
+    /// Reason, for others to read
+    #[arg(long)]
+    reason: Option<String>,
+    /// Take the last functional instance of a service too
+    #[arg(long)]
+    force: bool,
+    /// Replaced by the argument HOST
+    #[arg(long, hide = true, conflicts_with = "this_host")]
+    hostname: Option<String>,
+}
+
 /// Runs `maintenance`.
 pub(super) async fn maintenance(
-    options: SetMaintenance,
+    SetMaintenance { switch, on }: SetMaintenance,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let request = MaintenanceRequest {
-        how: MaintenanceMode::Maintenance,
-        on: options.switch == "on",
-        service: options.service.as_deref(),
-        hostname: options.hostname.as_deref(),
-        reason: options.reason.as_deref(),
-    };
-    set(request, store, output).await
+    set(&on, (MaintenanceMode::Maintenance, switch == "on"), store, output).await
 }
 
 /// Runs `drain`.
-pub(super) async fn drain(options: Drain, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let request = MaintenanceRequest {
-        how: MaintenanceMode::Draining,
-        on: !options.off,
-        service: options.service.as_deref(),
-        hostname: options.hostname.as_deref(),
-        reason: options.reason.as_deref(),
-    };
-    set(request, store, output).await
+pub(super) async fn drain(
+    Drain { on, off }: Drain,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    set(&on, (MaintenanceMode::Draining, !off), store, output).await
 }
 
 /// What `maintenance` or `drain` asks for.
+#[derive(Debug, Clone, Copy)]
 struct MaintenanceRequest<'a> {
     how: MaintenanceMode,
-    /// True to take out of use, false to end that.
+    /// True to take out of service, false to end that.
     on: bool,
-    service: Option<&'a str>,
-    hostname: Option<&'a str>,
-    reason: Option<&'a str>,
+    reason: &'a str,
 }
 
 /// Longest reason, in bytes.
 const REASON_MAX_BYTES: usize = 256;
 
-/// Takes a host, or a service on it, out of use, or puts it back into use.
+/// How often the command tries again if something changes at the same time.
+const TRIES: usize = 3;
+
+/// Takes a host, or a service on it, out of service, or puts it back into service.
 async fn set(
-    request: MaintenanceRequest<'_>,
+    options: &On,
+    (how, on): (MaintenanceMode, bool),
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let host = store.settings.host(request.hostname)?;
-    let service = request.service.map(ServiceName::new).transpose().map_err(Failure::usage)?;
-    let reason = request.reason.unwrap_or_default();
-    if reason.len() > REASON_MAX_BYTES {
+    let verb = verb(how, on);
+    if options.host.is_none() && !options.this_host && options.hostname.is_none() {
+        let text = format!("name the host: `orchestrate {verb} HOST`, or `orchestrate {verb} --this-host`");
+        return Err(Failure::usage(anyhow!(text)));
+    }
+    let request = MaintenanceRequest { how, on, reason: options.reason.as_deref().unwrap_or_default() };
+    if request.reason.len() > REASON_MAX_BYTES {
         return Err(Failure::usage(anyhow!("the reason is longer than {REASON_MAX_BYTES} bytes")));
     }
-    let keys = [Key::Maintenance(host.clone()), Key::Live(host.clone()), Key::Host(host.clone())];
-    let snapshot = store.session.read_keys(&keys, store.deadline).await?;
-    if snapshot.get(&keys[1]).is_none() && snapshot.get(&keys[2]).is_none() {
-        return Err(Failure::no(format!("host {host} is not known")));
-    }
-    let before = snapshot.get(&keys[0]);
-    let mut out: Maintenance = match before.map(|entry| codec::read(&entry.value)) {
-        Some(Err(error)) => return Err(Failure::cannot_tell(format!("{}: {error}", keys[0]))),
-        Some(Ok(out)) => out,
-        None => Maintenance::default(),
-    };
-    let changed = change(&mut out, &request, service.as_ref());
-    let revision = if changed {
-        let verb = match request.how {
-            MaintenanceMode::Maintenance => "maintenance",
-            MaintenanceMode::Draining => "drain",
+    let own =
+        if options.this_host { Some(store.settings.host(None)?) } else { store.settings.host(None).ok() };
+    let names = [&options.hostname, &options.host].into_iter().flatten();
+    let names: BTreeSet<HostName> =
+        names.filter_map(|name| HostName::new(name).ok()).chain(own.clone()).collect();
+    let keys: Vec<Key> =
+        names.into_iter().flat_map(|host| [Key::Live(host.clone()), Key::Host(host)]).collect();
+    let ranges = [Prefix::Services, Prefix::HealthAll, Prefix::Maintenances];
+    for _ in 0..TRIES {
+        let found = store.session.read_all(&keys, &ranges, None, store.deadline).await?;
+        let catalog = view_of(&found);
+        let Target { host, service, warning } =
+            Target::find(options, verb, own.as_ref(), (&catalog, &found))?;
+        warning.iter().for_each(|warning| output::warn(warning));
+        let key = Key::Maintenance(host.clone());
+        let mut marks: Maintenance = match found.get(&key).map(|entry| codec::read(&entry.value)) {
+            Some(Err(error)) => return Err(Failure::cannot_tell(format!("{key}: {error}"))),
+            Some(Ok(marks)) => marks,
+            None => Maintenance::default(),
         };
-        let act = store.act(verb, request.reason).await?;
-        let transaction = operator::set_maintenance(&host, &out, &snapshot, &act);
-        let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
-        if !committed.applied {
-            return Err(Failure::cannot_tell(
-                "it was changed at the same time by another command; check it and repeat the command",
-            ));
+        let changed = change(&mut marks, request, service.as_ref());
+        let left = if on { remaining(&catalog, &found, &host, service.as_ref()) } else { Vec::new() };
+        if changed && !options.force {
+            refuse_last(&left, &host)?;
         }
-        committed.revision
-    } else {
-        before.map_or(0, |entry| entry.mod_revision)
-    };
-    if snapshot.get(&keys[1]).is_none() {
-        output::warn(&format!("no agent runs on {host}; this takes effect when its agent starts"));
+        let revision = if changed {
+            let act = store.act(verb.split(' ').next().unwrap_or(verb), options.reason.as_deref()).await?;
+            let others = left.iter().filter(|_| !options.force);
+            let others = others.filter_map(|left| Some((left.service.clone(), left.other.clone()?)));
+            let others: Vec<_> = others.collect();
+            let transaction = operator::set_maintenance(&host, &marks, &others, &found, &act);
+            let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
+            if !committed.applied {
+                continue;
+            }
+            committed.revision
+        } else {
+            found.revision_of(&key)
+        };
+        say(request, (&host, service.as_ref()), changed, &left);
+        if found.get(&Key::Live(host.clone())).is_none() {
+            output::warn(&format!("no agent runs on {host}; this takes effect when its agent starts"));
+        }
+        let answer = json!({
+            "host": host,
+            "service": service,
+            "changed": changed,
+            "remaining": left,
+            "revision": revision,
+        });
+        output.answer(&answer, |_| {});
+        return Ok(Exit::Yes);
     }
-    let answer = json!({ "host": host, "service": service, "changed": changed, "revision": revision });
-    output.answer(&answer, |_| {});
-    Ok(Exit::Yes)
+    Err(Failure::cannot_tell(
+        "it was changed at the same time by another command; check it and repeat the command",
+    ))
 }
 
-fn change(out: &mut Maintenance, request: &MaintenanceRequest<'_>, service: Option<&ServiceName>) -> bool {
-    let before = out.clone();
-    let entry = || MaintenanceEntry {
-        how: request.how,
-        reason: request.reason.unwrap_or_default().to_owned(),
-        at: now(),
+fn verb(how: MaintenanceMode, on: bool) -> &'static str {
+    match (how, on) {
+        (MaintenanceMode::Maintenance, true) => "maintenance on",
+        (MaintenanceMode::Maintenance, false) => "maintenance off",
+        (MaintenanceMode::Draining, _) => "drain",
+    }
+}
+
+/// The host and the service that are meant; `None` stands for all services.
+struct Target {
+    host: HostName,
+    service: Option<ServiceName>,
+    /// What to say of a form that is going to be removed.
+    warning: Option<String>,
+}
+
+impl Target {
+    /// Finds out what is meant. For one release, the argument may also be a service of this host, or of that of
+    /// `--hostname`.
+    fn find(
+        options: &On,
+        verb: &str,
+        own: Option<&HostName>,
+        (catalog, found): (&View, &KeySnapshot),
+    ) -> Result<Self, Failure> {
+        let has = |host: &HostName, service: &ServiceName| {
+            catalog.service(service).is_some_and(|found| found.instances().contains_key(host))
+                || is_marked(found, host, service)
+        };
+        let named = options.host.as_deref();
+        let host = options.hostname.as_deref().or(named).map(HostName::new).transpose();
+        let host = host.map_err(Failure::usage)?.or_else(|| own.cloned());
+        let host = host.ok_or_else(|| Failure::usage(anyhow!("no host is named")))?;
+        let service = options.service.as_deref().map(ServiceName::new).transpose().map_err(Failure::usage)?;
+        let argument = named.and_then(|word| ServiceName::new(word).ok());
+        let target = if options.hostname.is_some() {
+            let service = service.or(argument);
+            let form = service.as_ref().map_or_else(String::new, |service| format!(" --service {service}"));
+            let warning =
+                Some(format!("--hostname is going to be removed; use `orchestrate {verb} {host}{form}`"));
+            Self { host, service, warning }
+        } else if let Some(own) = own
+            && let Some(old) =
+                argument.filter(|old| service.is_none() && !is_known(&host, found) && has(own, old))
+        {
+            let warning = Some(format!(
+                "a service alone is going to be refused; use `orchestrate {verb} --this-host --service {old}`"
+            ));
+            Self { host: own.clone(), service: Some(old), warning }
+        } else {
+            Self { host, service, warning: None }
+        };
+        if !is_known(&target.host, found) {
+            return Err(Failure::no(format!("host {} is not known", target.host)));
+        }
+        match target.service.as_ref().filter(|service| !has(&target.host, service)) {
+            Some(service) => Err(Failure::no(format!("{} has no service {service}", target.host))),
+            None => Ok(target),
+        }
+    }
+}
+
+/// True if the host is on the roster, or its agent runs.
+fn is_known(host: &HostName, found: &KeySnapshot) -> bool {
+    [Key::Live(host.clone()), Key::Host(host.clone())].iter().any(|key| found.get(key).is_some())
+}
+
+fn is_marked(found: &KeySnapshot, host: &HostName, service: &ServiceName) -> bool {
+    let entry = found.get(&Key::Maintenance(host.clone()));
+    let marks = entry.and_then(|entry| codec::read::<Maintenance>(&entry.value).ok());
+    marks.is_some_and(|marks| marks.services.contains_key(service))
+}
+
+/// A service must not lose its last functional instance by mistake.
+fn refuse_last(left: &[Remaining], host: &HostName) -> Result<(), Failure> {
+    let last: Vec<&str> =
+        left.iter().filter(|left| left.takes_last).map(|left| left.service.as_str()).collect();
+    if last.is_empty() {
+        return Ok(());
+    }
+    let last = last.join(", ");
+    Err(Failure::refused(format!(
+        "{host} has the last functional instance of {last}; --force takes it. Nothing was changed"
+    )))
+}
+
+/// Says what was done, and what is left of the services.
+fn say(
+    MaintenanceRequest { how, on, .. }: MaintenanceRequest<'_>,
+    (host, service): (&HostName, Option<&ServiceName>),
+    changed: bool,
+    left: &[Remaining],
+) {
+    let what = service.map_or_else(|| host.to_string(), |service| format!("{service} on {host}"));
+    let is = match how {
+        MaintenanceMode::Maintenance => "in maintenance",
+        MaintenanceMode::Draining => "draining",
     };
+    output::note(&match (on, changed) {
+        (true, true) => format!("{what} is {is}"),
+        (true, false) => format!("{what} is {is} already; nothing was changed"),
+        (false, true) => format!("{what} is not {is} any more"),
+        (false, false) => format!("{what} was not {is}; nothing was changed"),
+    });
+    for Remaining { service, functional, instances, .. } in left {
+        output::note(&format!("{service}: {functional} of {instances} instances stay functional"));
+    }
+}
+
+fn change(out: &mut Maintenance, request: MaintenanceRequest<'_>, service: Option<&ServiceName>) -> bool {
+    let before = out.clone();
+    let entry = || MaintenanceEntry { how: request.how, reason: request.reason.to_owned(), at: now() };
     match (service, request.on) {
         (None, true) => out.host = Some(entry()),
         (None, false) => out.host = out.host.take().filter(|known| known.how != request.how),
@@ -183,20 +319,16 @@ mod tests {
     #[test]
     fn on_and_off_concern_what_they_name() {
         let web = ServiceName::new("web").unwrap();
-        let request =
-            |how, on| MaintenanceRequest { how, on, service: None, hostname: None, reason: Some("disk") };
+        let request = |how, on| MaintenanceRequest { how, on, reason: "disk" };
         let mut out = Maintenance::default();
-        assert!(change(&mut out, &request(MaintenanceMode::Maintenance, true), Some(&web)));
-        assert!(
-            !change(&mut out, &request(MaintenanceMode::Maintenance, true), Some(&web)),
-            "the same again"
-        );
-        assert!(change(&mut out, &request(MaintenanceMode::Draining, true), None));
+        assert!(change(&mut out, request(MaintenanceMode::Maintenance, true), Some(&web)));
+        assert!(!change(&mut out, request(MaintenanceMode::Maintenance, true), Some(&web)), "the same again");
+        assert!(change(&mut out, request(MaintenanceMode::Draining, true), None));
         assert_eq!(out.of(&web).unwrap().how, MaintenanceMode::Maintenance, "it weighs more");
-        assert!(!change(&mut out, &request(MaintenanceMode::Draining, false), Some(&web)), "another kind");
-        assert!(change(&mut out, &request(MaintenanceMode::Maintenance, false), Some(&web)));
+        assert!(!change(&mut out, request(MaintenanceMode::Draining, false), Some(&web)), "another kind");
+        assert!(change(&mut out, request(MaintenanceMode::Maintenance, false), Some(&web)));
         assert_eq!(out.of(&web).unwrap().how, MaintenanceMode::Draining);
-        assert!(change(&mut out, &request(MaintenanceMode::Draining, false), None));
+        assert!(change(&mut out, request(MaintenanceMode::Draining, false), None));
         assert!(out.is_empty());
     }
 }

@@ -6,6 +6,7 @@ mod down;
 mod files;
 mod guard;
 mod http;
+mod maintenance;
 mod names;
 mod partition;
 mod publish;

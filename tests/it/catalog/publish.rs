@@ -14,10 +14,10 @@ use tests::wait;
 
 /// Time limit for a change of a resolved name; the agent resolves names twice a minute.
 const LOOKS: Duration = Duration::from_secs(75);
-const HEALTH: &str = "/orchestrate/health/";
-const RECORDS: &str = "/available_services/";
+pub(super) const HEALTH: &str = "/orchestrate/health/";
+pub(super) const RECORDS: &str = "/available_services/";
 
-fn wait_for_health(host: &Host, store: &Store, key: &str, expected: Option<&str>) {
+pub(super) fn wait_for_health(host: &Host, store: &Store, key: &str, expected: Option<&str>) {
     let key = format!("{HEALTH}{key}");
     let is = || (store.get(&key).as_deref() == expected).then_some(());
     wait::until(&format!("{key} is {expected:?}"), is, || {
@@ -338,41 +338,4 @@ fn the_local_http_is_bounded_in_time_size_and_number() {
     let mut answer = [0; 12];
     large.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"HTTP/1.1 405");
-}
-
-#[test]
-fn an_operator_takes_services_out_of_use_and_hosts_out_of_the_fleet() {
-    let etcd = Etcd::single();
-    let store = etcd.store();
-    let mut host = Host::new("h1", &etcd.endpoints());
-    for name in ["web", "db"] {
-        host.write_switched_service(name, 80);
-        host.write(&format!("{name}-works"), "");
-    }
-    host.start();
-    // The test waits for both services: a service whose first check has not run yet is critical
-    // too, and the first wait below would mistake that for the effect of maintenance.
-    wait_for_health(&host, &store, "web/h1", Some("passing"));
-    wait_for_health(&host, &store, "db/h1", Some("passing"));
-    for (command, web, db) in [
-        (&["maintenance", "on", "web", "--reason", "new disk"][..], "critical", "passing"),
-        (&["drain"], "critical", "draining"),
-        (&["maintenance", "off", "web"], "draining", "draining"),
-        (&["drain", "--off"], "passing", "passing"),
-    ] {
-        let result = host.command(command, "");
-        assert_eq!((result.code, result.err.as_str()), (0, ""), "{command:?}");
-        wait_for_health(&host, &store, "web/h1", Some(web));
-        wait_for_health(&host, &store, "db/h1", Some(db));
-        if command[0] == "maintenance" && command[1] == "on" {
-            let view = host.command(&["services", "show", "web"], "");
-            assert_eq!(view.code, 1);
-            assert!(view.out.contains("critical (new disk)"), "{}", view.out);
-            assert!(host.command(&["status"], "").out.contains("new disk"));
-        }
-    }
-    let result = host.command(&["hosts", "decommission", "h1", "--force"], "");
-    assert_eq!(result.code, 0, "{result:?}");
-    wait_for_health(&host, &store, "web/h1", None);
-    assert_eq!(store.list(RECORDS).len() + store.list(HEALTH).len(), 0);
 }

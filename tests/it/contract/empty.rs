@@ -77,8 +77,8 @@ pub(super) fn reads_of_an_empty_store() -> Vec<Row> {
         row("an empty file", "cache_services", 0, "").with("ORCHESTRATE_HIERA_FILE", "@HOST/services.yaml"),
         row("a file that cannot be written", "cache_services", 2, "")
             .with("ORCHESTRATE_HIERA_FILE", "@HOST/none/services.yaml"),
-        row("nobody to work on", "maintenance on", 1, "").says("web-1 is not known"),
-        row("nobody to drain", "drain --hostname db-9", 1, "").says("db-9 is not known"),
+        row("nobody to work on", "maintenance on --this-host", 1, "").says("web-1 is not known"),
+        row("nobody to drain", "drain db-9", 1, "").says("db-9 is not known"),
         row("lint needs no store", "lint @HOST", 0, "").says("kinds of host: 1, errors: 0"),
         row("no report", "logs web-1", 1, "").says("has not reported"),
         row("nobody to try again", "retry web-1", 1, "").says("web-1 is not known"),

@@ -221,10 +221,10 @@ web-2   web   43       failed   -                     -      validation failed w
 /// Returns the rows that write to a filled store.
 pub(super) fn writes_to_a_filled_store() -> Vec<Row> {
     vec![
-        row("a host is worked on", "maintenance on --reason disk", 0, "")
+        row("a host is worked on", "maintenance on web-1 --reason disk --force", 0, "")
             .something_stands("/orchestrate/maintenance/web-1"),
-        row("a host was not worked on", "maintenance off", 0, "").gone("/orchestrate/maintenance/web-1"),
-        row("a service takes nothing new", "drain web --hostname web-2", 0, "")
+        row("a host was not worked on", "maintenance off --this-host", 0, "").gone("/orchestrate/maintenance/web-1"),
+        row("a host takes nothing new", "drain web-2", 0, "")
             .something_stands("/orchestrate/maintenance/web-2"),
         row("the fleet is frozen", "freeze --reason disk", 0, "")
             .something_stands("/orchestrate/store")

@@ -4,6 +4,7 @@
 //! sees hosts that no longer report, and it knows the newest instruction. Hosts without an agent,
 //! driven by scripts of the original tool, are judged by their listing and their results.
 
+mod remaining;
 mod services;
 mod state;
 mod stuck;
@@ -13,6 +14,7 @@ mod verdict;
 pub mod views;
 mod waits;
 
+pub use remaining::{Remaining, remaining};
 pub use services::FailedService;
 pub use state::{Fleet, FleetState, FleetTarget, HostFacts};
 pub use verdict::{Blocked, FailedBy, FleetVerdict, Running, Unaccounted, Waiting};

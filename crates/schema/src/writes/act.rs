@@ -156,7 +156,7 @@ mod tests {
             operator::accept_store(&identity, &version, EpochSeconds(1), &found, &act),
             operator::add_host(&host, &roster, &found, &act),
             operator::request_retry(&host, at, &found, &act),
-            operator::set_maintenance(&host, &marks, &found, &act),
+            operator::set_maintenance(&host, &marks, &[], &found, &act),
             operator::request_drop_stale(at, &found, &act),
             write_value(&Key::EnablePuppet(ConfigScope::Global), Some("True"), &found, &act),
             UpgradeChange { trigger: Some(version), ..UpgradeChange::default() }.transaction(&found, &act),
