@@ -1,11 +1,13 @@
 //! Reads settings from files and the environment. Their rules are in `planning::settings`.
 
+use crate::logging;
 use crate::secrets::Secrets;
 use crate::trust;
 use anyhow::{Context, Result};
 use etcd_session::{EndpointSource, SessionConfig, TlsFiles};
 use planning::settings;
 use planning::settings::{EntryKind, Settings, ValidationDirectory};
+use schema::names::quoted;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -148,6 +150,8 @@ pub fn session(settings: &Settings) -> Result<SessionConfig> {
 /// # Errors
 /// Returns the first thing that cannot be used.
 pub fn check(settings: &Settings) -> Result<Vec<String>> {
+    logging::filter(&settings.log_level)
+        .with_context(|| format!("[log] level {} is no level and no filter", quoted(&settings.log_level)))?;
     let session = session(settings)?;
     etcd_session::check_certificates(&session.tls)?;
     let Some(path) = &settings.validation_directory else { return Ok(Vec::new()) };

@@ -19,6 +19,7 @@ mod http;
 mod identity;
 mod journal;
 mod local_claims;
+pub mod logging;
 mod metrics;
 mod reconcile;
 mod rollout;

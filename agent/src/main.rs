@@ -1,14 +1,12 @@
 //! The program `orchestrate-agent`: command line, logging, start of the agent, exit codes.
 
-use agent::{NameInUse, StateDirectoryInUse, TaskEnded, config, dev, run, step};
+use agent::{NameInUse, StateDirectoryInUse, TaskEnded, config, dev, logging, run, step};
 use clap::{Parser, Subcommand};
-use std::io::{IsTerminal, Write};
+use planning::settings::LogFormat;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
 const EX_USAGE: u8 = 64;
 const EX_CANNOT: u8 = 2;
@@ -69,7 +67,7 @@ fn main() -> ExitCode {
         };
     }
     if let Some(directory) = arguments.dev {
-        start_logging("info");
+        logging::start("info", LogFormat::Text);
         return run_to_end(dev::run(&directory));
     }
     let settings = match config::load(&arguments.config) {
@@ -94,7 +92,7 @@ fn main() -> ExitCode {
             Err(error) => report_error(&format!("{error:#}"), 1),
         };
     }
-    start_logging(&settings.log_level);
+    logging::start(&settings.log_level, settings.log_format);
     run_to_end(run(arguments.config, settings))
 }
 
@@ -134,37 +132,4 @@ fn report_error(message: &str, code: u8) -> ExitCode {
 #[allow(clippy::print_stderr, reason = "the one place where this program speaks before or after logging")]
 fn print_error(message: &str) {
     eprintln!("orchestrate-agent: {message}");
-}
-
-/// Starts logging: to the journal if standard error leads there, else to standard error.
-fn start_logging(level: &str) {
-    // A bare level applies to this project's crates. Other libraries log only warnings unless the
-    // level names them.
-    let ours = if level.contains(['=', ',']) {
-        level.to_owned()
-    } else {
-        format!("warn,agent={level},etcd_session={level}")
-    };
-    let filter = EnvFilter::try_from_env("ORCHESTRATE_LOG")
-        .or_else(|_| EnvFilter::try_new(ours))
-        .unwrap_or_else(|_| EnvFilter::new("info"));
-    let registry = tracing_subscriber::registry().with(filter);
-    if stderr_is_the_journal()
-        && let Ok(journal) = tracing_journald::layer()
-    {
-        registry.with(journal).init();
-        return;
-    }
-    let colours = std::io::stderr().is_terminal();
-    registry.with(tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(std::io::stderr)).init();
-}
-
-/// True if standard error leads to the journal.
-///
-/// `JOURNAL_STREAM` holds the device and inode of the stream (systemd.exec(5)). They are compared
-/// because a process whose standard error was redirected still inherits the variable.
-fn stderr_is_the_journal() -> bool {
-    let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
-    let Ok(stat) = rustix::fs::fstat(std::io::stderr()) else { return false };
-    stream == format!("{}:{}", stat.st_dev, stat.st_ino)
 }

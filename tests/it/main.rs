@@ -1,5 +1,6 @@
 //! Whole-system tests with real binaries and real etcd. One binary; each module is a subject.
 
+mod agent_log;
 mod architecture;
 mod bootstrap;
 mod catalog;

@@ -255,8 +255,9 @@ impl Host {
     pub fn start(&mut self) {
         let settings = self.write_settings();
         let mut command = self.program(self.binary("orchestrate-agent"));
-        command.arg("--config").arg(settings).env_clear().envs(self.environment.iter().cloned());
+        command.arg("--config").arg(settings).env_clear();
         command.env("ORCHESTRATE_LOG", "warn,agent=debug,etcd_session=debug");
+        command.envs(self.environment.iter().cloned());
         self.agent = Some(Running::start(&mut command, &self.path("agent.log")));
     }
 

@@ -11,6 +11,7 @@ use planning::settings::ValidationDirectory;
 use schema::keys::Key;
 use schema::names::Version;
 use schema::records::{MachineInfo, Wait};
+use schema::steps::StepPhase;
 use schema::store_trust::StoreTrust;
 use schema::time::BootMillis;
 use schema::writes::Fence;
@@ -46,6 +47,8 @@ pub(crate) struct Context {
     /// The version in the file of the last known target.
     pub(super) remembered_target: Option<Version>,
     pub(super) snapshot: Arc<Snapshot>,
+    /// The time without the store, while it does not answer.
+    pub(super) store_away: Option<Away>,
     pub(super) presence: PresenceState,
     /// What the store holds for this host after its last write, and the revision of that write.
     pub(super) written: Option<(i64, Published)>,
@@ -69,7 +72,21 @@ pub(crate) struct Context {
     record_failure_logged: Option<(String, BootMillis)>,
 }
 
+/// A time without the store.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Away {
+    pub(super) since: BootMillis,
+    /// True if it was logged.
+    pub(super) logged: bool,
+}
+
 impl Context {
+    /// True for the validation of a host that has nothing else to do. It is repeated for ever.
+    pub(super) fn is_routine(&self, phase: StepPhase) -> bool {
+        let HostState { attempt, in_progress_version, .. } = &self.state;
+        phase == StepPhase::Validate && attempt.is_none() && in_progress_version.is_none()
+    }
+
     /// Returns the context of a host of which nothing was observed yet.
     pub(super) fn new(state: HostState, policy: Policy, facts: MachineInfo) -> Self {
         Self {
@@ -86,6 +103,7 @@ impl Context {
             target_since: clock::boot_millis(),
             remembered_target: None,
             snapshot: Arc::default(),
+            store_away: None,
             presence: PresenceState::NotYet,
             written: None,
             store_failures: 0,

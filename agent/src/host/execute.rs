@@ -159,7 +159,11 @@ impl Executor {
             return Err(error);
         }
         self.steps_run += 1;
-        tracing::info!(%phase, step = %running.step, run = %running.run_id, "step starts");
+        if context.is_routine(phase) {
+            tracing::debug!(%phase, step = %running.step, run = %running.run_id, "step starts");
+        } else {
+            tracing::info!(%phase, step = %running.step, run = %running.run_id, "step starts");
+        }
         match self.start_run(&running, &step, environment) {
             Ok(child) => self.await_run(running, Some(child)),
             Err(error) => {

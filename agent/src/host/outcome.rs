@@ -7,8 +7,11 @@ use crate::status::Status;
 use crate::step::RunResult;
 use etcd_session::jitter;
 use planning::host::{Decision, Fact, HostState, RunningStep, StepReport};
+use planning::policy::StepMeaning;
 use schema::codec::log_tail;
 use schema::plan::Conclusion;
+use schema::time::format_duration;
+use schema::verdict::VerdictKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,11 +27,25 @@ impl Reconciler {
     /// Logs the end of a step, counts it, and records it in the host's state.
     pub(super) fn end_step(&self, context: &mut Context, running: RunningStep, result: RunResult) {
         let RunningStep { phase, step, .. } = running;
-        tracing::info!(%phase, %step, end = %result.end, leftovers = result.leftovers, "step ended");
         let (meaning, now) = (context.policy.steps.meaning(phase, &step, &result.end), clock::now());
         let took = context.state.running_since.map_or(Duration::ZERO, |since| now.boot.since(since));
         self.metrics.note_step(phase, (&result.end, meaning), took);
         let log = log_tail(self.executor.redact(&result.output).lines());
+        let (end, leftovers) = (&result.end, result.leftovers);
+        let took_text = format_duration(took);
+        let took = took_text.as_str();
+        match meaning {
+            StepMeaning::Failed | StepMeaning::Again => {
+                let last = log.iter().rfind(|line| !line.trim().is_empty()).map_or("", String::as_str);
+                tracing::warn!(%phase, %step, %end, took, leftovers, last, "step failed");
+            }
+            StepMeaning::Done if context.is_routine(phase) => {
+                tracing::debug!(%phase, %step, took, leftovers, "step ended");
+            }
+            StepMeaning::Done | StepMeaning::NotYet => {
+                tracing::info!(%phase, %step, %end, took, leftovers, "step ended");
+            }
+        }
         let report = StepReport { phase, step, end: result.end, log };
         context.state.record(Fact::StepEnded(report), &context.policy, now, jitter());
         context.unsaved = true;
@@ -38,8 +55,15 @@ impl Reconciler {
     pub(super) fn publish_status(&self, context: &Context, decision: &Decision) {
         let before = self.status.borrow().clone();
         if before.decision.as_ref().map(|d| &d.verdict) != Some(&decision.verdict) {
-            let verdict = decision.verdict.kind().as_str();
-            tracing::info!(verdict, detail = decision.verdict.message(), "the verdict of this host");
+            let (verdict, detail) = (decision.verdict.kind().as_str(), decision.verdict.message());
+            match decision.verdict.kind() {
+                VerdictKind::Failed | VerdictKind::Suspect | VerdictKind::Blocked | VerdictKind::Lost => {
+                    tracing::warn!(verdict, detail, "the verdict of this host");
+                }
+                VerdictKind::Ok | VerdictKind::Running | VerdictKind::Waiting | VerdictKind::Frozen => {
+                    tracing::info!(verdict, detail, "the verdict of this host");
+                }
+            }
             crate::systemd::status(&format!("{verdict} {}", decision.verdict.message()));
         }
         let state = &context.state;

@@ -2,15 +2,21 @@
 //! and notes the target.
 
 use super::Reconciler;
-use super::context::Context;
+use super::context::{Away, Context};
 use crate::catalog::{Fencing, Trust};
 use crate::clock;
 use etcd_session::{Deadline, Gate, PresenceState, StoreError};
 use planning::host::{Target, TrustChange, reassess, store_view};
 use schema::codec;
+use schema::instruction::Instruction;
 use schema::keys::Key;
 use schema::records::Maintenance;
 use schema::store_trust::StoreTrust;
+use schema::time::format_duration;
+use std::time::Duration;
+
+/// Time without the store after which that is logged.
+const AWAY_LOGGED_AFTER: Duration = Duration::from_secs(5);
 
 /// Name of the file that holds the last known target. The `orchestrate` command reads it too.
 const LAST_TARGET: &str = "current_version";
@@ -21,6 +27,7 @@ impl Reconciler {
         let host = context.state.host.clone();
         let listing = context.state.listing();
         self.mirror.poll_also(&store_view::polled_also(&context.snapshot.followed, &host, listing));
+        log_contact(context);
         if context.snapshot.followed.reads == 0 {
             return;
         }
@@ -35,7 +42,7 @@ impl Reconciler {
         self.check_claim(context);
         let target = store_view::target(&context.snapshot.followed, context.epoch());
         if target != context.target {
-            tracing::info!(?target, "the target");
+            log_target(&target);
             context.target = target;
             context.target_since = clock::boot_millis();
         }
@@ -171,5 +178,33 @@ impl Reconciler {
         if keys.revision > live_revision && !(is_held && enlisted) {
             self.presence.check_now();
         }
+    }
+}
+
+/// Logs once that the store does not answer, and once that it answers again.
+fn log_contact(context: &mut Context) {
+    let Some(error) = &context.snapshot.error else {
+        if let Some(Away { since, logged: true }) = context.store_away.take() {
+            let took = format_duration(clock::boot_millis().since(since));
+            tracing::info!(after = took, "the store answers again");
+        }
+        return;
+    };
+    let now = clock::boot_millis();
+    let away = context.store_away.get_or_insert(Away { since: now, logged: false });
+    // A change of the leader takes less.
+    if !away.logged && now.since(away.since) >= AWAY_LOGGED_AFTER {
+        away.logged = true;
+        tracing::warn!(%error, "the store does not answer; no update starts until it does");
+    }
+}
+
+fn log_target(target: &Target) {
+    match target {
+        Target::Known(Instruction { version, order }) => {
+            tracing::info!(%version, revision = order.revision, epoch = order.epoch, "the desired version");
+        }
+        Target::Invalid { why } => tracing::warn!(%why, "the desired version is not valid"),
+        Target::NotSet | Target::Unread => tracing::info!("there is no desired version"),
     }
 }

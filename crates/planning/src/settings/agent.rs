@@ -82,10 +82,22 @@ struct HttpFragment {
     fleet_lock: Option<bool>,
 }
 
+/// The format of the log on standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct LogFragment {
     level: Option<String>,
+    format: Option<LogFormat>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -228,6 +240,8 @@ pub struct Settings {
     pub boot_id_file: PathBuf,
     /// The log filter, in the syntax of `EnvFilter` of tracing.
     pub log_level: String,
+    /// The format of the log on standard error.
+    pub log_format: LogFormat,
     /// The directory of executables that validate.
     pub validation_directory: Option<PathBuf>,
     /// Time limit of each entry of the validation directory.
@@ -325,6 +339,7 @@ fn validate(fragment: Fragment) -> Result<Settings, String> {
             .boot_id_file
             .unwrap_or_else(|| "/proc/sys/kernel/random/boot_id".into()),
         log_level: fragment.log.level.unwrap_or_else(|| "info".into()),
+        log_format: fragment.log.format.unwrap_or_default(),
         validation_directory: fragment.validation.directory,
         validation_timeout: span(fragment.validation.timeout, 60),
         policy: Policy {

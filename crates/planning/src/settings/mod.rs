@@ -14,7 +14,7 @@ mod services;
 mod validation;
 
 pub(crate) use agent::{BACKOFF_SECONDS, SUSPECT_AFTER};
-pub use agent::{Settings, StoreSettings, read, read_version_file, show};
+pub use agent::{LogFormat, Settings, StoreSettings, read, read_version_file, show};
 pub use command::VERSION_PLACEHOLDER;
 pub use error::SettingsError;
 pub(crate) use error::settings_error;

@@ -30,6 +30,7 @@ impl Settings {
             machine_id_file,
             boot_id_file,
             log_level,
+            log_format,
             validation_directory,
             validation_timeout,
             policy,
@@ -49,7 +50,7 @@ impl Settings {
         let own = (self.http_listen, self.socket.clone(), self.http_takes_results, self.http_fleet_lock);
         differs("[http]", own != http);
         differs("[dns]", self.dns != dns);
-        differs("[log]", self.log_level != log_level);
+        differs("[log]", (&self.log_level, self.log_format) != (&log_level, log_format));
         differs("services.checks_at_once", self.services.checks_at_once != services.checks_at_once);
         let hiera_file = catalog.hiera_file.clone();
         let of_catalog = |catalog: CatalogSettings| CatalogSettings { hiera_file: None, ..catalog };
