@@ -150,8 +150,9 @@ pub fn session(settings: &Settings) -> Result<SessionConfig> {
 /// # Errors
 /// Returns the first thing that cannot be used.
 pub fn check(settings: &Settings) -> Result<Vec<String>> {
-    logging::filter(&settings.log_level)
-        .with_context(|| format!("[log] level {} is no level and no filter", quoted(&settings.log_level)))?;
+    logging::filter(&settings.log_level).with_context(|| {
+        format!("[log] level {} is neither a level nor a filter", quoted(&settings.log_level))
+    })?;
     let session = session(settings)?;
     etcd_session::check_certificates(&session.tls)?;
     let Some(path) = &settings.validation_directory else { return Ok(Vec::new()) };

@@ -39,13 +39,14 @@ struct Prepared {
 }
 
 /// Runs the store and the agent until the agent is told to stop. A directory that did not exist before is
-/// removed if they cannot start.
+/// removed if its content or the ports cannot be prepared.
 ///
 /// # Errors
 /// Returns an error if the directory cannot be used or another process uses it, and the errors of
 /// the store and the agent.
 pub async fn run(directory: &Path) -> Result<()> {
-    let is_new = !directory.exists();
+    // Only the start that creates the directory may remove it.
+    let is_new = std::fs::DirBuilder::new().mode(0o700).create(directory).is_ok();
     let prepared = prepare(directory).await;
     if prepared.is_err() && is_new {
         // The error of the start is the one to report.
@@ -78,10 +79,10 @@ async fn prepare(directory: &Path) -> Result<Prepared> {
 
     let mut settings = config::load(&path)?;
     // All are open until the last one is chosen, so that they differ.
-    let listener = listen(STORE_PORT).await.context("listening for the store")?;
-    let http = listen(settings.http_listen.port()).await.context("listening for HTTP")?;
-    let dns = listen(DNS_PORT).await.context("listening for DNS")?;
-    let others = [listen(0).await?, listen(0).await?];
+    let listener = listen(local(STORE_PORT)).await.context("listening for the store")?;
+    let http = listen(settings.http_listen).await.context("listening for HTTP")?;
+    let dns = listen(local(DNS_PORT)).await.context("listening for DNS")?;
+    let others = [listen(local(0)).await?, listen(local(0)).await?];
     let store = Solo::open(&Storage::Directory(directory.join("store")))?;
     let endpoint = format!("http://{}", listener.local_addr()?);
     settings.store.endpoints = Some(vec![endpoint.clone()]);
@@ -126,11 +127,16 @@ fn write_new(path: &Path, text: &str) -> Result<()> {
     .with_context(|| path.display().to_string())
 }
 
-/// Listens on a port, or on one that the system chooses if another program uses this one.
-async fn listen(port: u16) -> std::io::Result<TcpListener> {
-    let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    match TcpListener::bind(at(port)).await {
-        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => TcpListener::bind(at(0)).await,
+fn local(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+/// Listens on an address, or on a port that the system chooses if another program uses this one.
+async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    match TcpListener::bind(address).await {
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            TcpListener::bind((address.ip(), 0)).await
+        }
         other => other,
     }
 }

@@ -174,7 +174,7 @@ impl Renderer {
                 return false;
             }
             if let Some(why) = &state.problem {
-                tracing::warn!(target = %target.display(), why, "a template is not up to date");
+                tracing::warn!(file = %target.display(), why, "a template is not up to date");
             }
             Arc::make_mut(states).insert(target.clone(), state);
             true
@@ -246,7 +246,7 @@ impl Renderer {
             directory.replace(&marker(name), b"", 0o600)?;
         }
         directory.replace(name, text.as_bytes(), template.mode)?;
-        tracing::info!(target = %template.target.display(), "a file was updated from the catalog");
+        tracing::info!(file = %template.target.display(), "a file was updated from the catalog");
         let Some(on_change) = &template.on_change else { return Ok(()) };
         let Err(why) = self.command(on_change, &template.target).await else {
             return Ok(directory.remove(&marker(name))?);

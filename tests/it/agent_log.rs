@@ -54,16 +54,16 @@ fn the_log_has_what_an_operator_asks_for_and_no_more() {
 }
 
 #[test]
-fn a_time_without_the_store_is_logged_once_at_its_begin_and_once_at_its_end() {
+fn a_time_without_the_store_is_logged_when_it_begins_and_when_it_ends() {
     let mut etcd = Etcd::single();
     let host = host(&etcd);
     etcd.store().put("/current_version", "1");
     host.wait_for_listing(&etcd.store(), "1");
     etcd.kill_member(0);
-    let away = || lines(&host, "the store does not answer");
+    let away = || lines(&host, "the store cannot be read");
     wait::until("the agent says so", || away().first().cloned(), || host.read("agent.log"));
     etcd.start_member(0);
-    let back = || lines(&host, "the store answers again");
+    let back = || lines(&host, "the store can be read again");
     let back = wait::until("the agent says so", || back().first().cloned(), || host.read("agent.log"));
     assert!(away()[0].contains(" WARN ") && away()[0].contains("error="), "{:?}", away());
     assert!(back.contains(" INFO ") && back.contains("after=\""), "{back}");

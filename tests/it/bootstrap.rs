@@ -110,7 +110,7 @@ fn a_first_host_works_with_what_was_written_and_grows_into_a_fleet_elsewhere() {
     let mut agent = machine.start_agent();
     assert_eq!(machine.orchestrate(&["trigger_update", "1"]).code, 0);
     machine.wait_until_verified("1", "web-1", &[]);
-    let roster = machine.orchestrate(&["hosts", "list"]).out;
+    let roster = machine.orchestrate(&["hosts", "--wide"]).out;
     assert!(roster.contains("web") && roster.contains("rack=r1"), "{roster}");
 
     // The second run finds nothing to change, and the store runs.

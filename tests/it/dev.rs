@@ -53,7 +53,7 @@ fn its_commands_can_be_pasted_and_its_state_outlives_a_restart() {
     let dev = directory.path().join("dev");
     let (mut first, guide) = start(&dev);
     assert!(!guide.contains("ENDPOINTS="), "the port is the default one: {guide}");
-    let pasted = paste(&format!("{guide}kill $!\n"));
+    let pasted = paste(&guide);
     let answers = [
         "fleet: settled",
         "version 1\n",

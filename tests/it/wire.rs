@@ -1,7 +1,6 @@
 //! Values that an earlier version of the programs wrote. `wire/store.json` holds every kind of key,
 //! `wire/journal.json` the state of a host, `wire/catalog.json` the cached catalog; all were written by
-//! the agent and the command before the identifiers of the code were renamed, except for the event and for
-//! the output of steps in the journal.
+//! the agent and the command before the identifiers of the code were renamed, except for the event.
 
 use catalog::CachedCatalog;
 use planning::host::HostState;

@@ -35,7 +35,10 @@ impl Reconciler {
         let took_text = format_duration(took);
         let took = took_text.as_str();
         match meaning {
-            StepMeaning::Failed | StepMeaning::Again => {
+            StepMeaning::Again => {
+                tracing::info!(%phase, %step, %end, took, leftovers, "step interrupted; it runs again");
+            }
+            StepMeaning::Failed => {
                 let last = log.iter().rfind(|line| !line.trim().is_empty()).map_or("", String::as_str);
                 tracing::warn!(%phase, %step, %end, took, leftovers, last, "step failed");
             }

@@ -181,12 +181,12 @@ impl Reconciler {
     }
 }
 
-/// Logs once that the store does not answer, and once that it answers again.
+/// Logs once that the store cannot be read, and once that it can be read again.
 fn log_contact(context: &mut Context) {
     let Some(error) = &context.snapshot.error else {
         if let Some(Away { since, logged: true }) = context.store_away.take() {
             let took = format_duration(clock::boot_millis().since(since));
-            tracing::info!(after = took, "the store answers again");
+            tracing::info!(after = took, "the store can be read again");
         }
         return;
     };
@@ -195,7 +195,7 @@ fn log_contact(context: &mut Context) {
     // A change of the leader takes less.
     if !away.logged && now.since(away.since) >= AWAY_LOGGED_AFTER {
         away.logged = true;
-        tracing::warn!(%error, "the store does not answer; no update starts until it does");
+        tracing::warn!(%error, "the store cannot be read; no update starts until it can");
     }
 }
 

@@ -134,6 +134,18 @@ pub enum ResponseCode {
     NotReady,
 }
 
+impl ResponseCode {
+    /// Returns the code in words.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NoError => "no_error",
+            Self::NoSuchName => "no_such_name",
+            Self::Refused => "refused",
+            Self::NotReady => "not_ready",
+        }
+    }
+}
+
 /// The data of one record.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Data {

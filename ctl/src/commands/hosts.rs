@@ -201,7 +201,7 @@ async fn list(options: &List, store: &Store<'_>, output: &mut Output) -> Result<
     let all = view.hosts.len();
     view.keep(&filter);
     view.sort(options.order());
-    let width = output::width().filter(|_| !options.wide);
+    let width = output::width();
     output.answer(&view, |output| output.raw(view.text(options.wide, width).as_str()));
     if view.hosts.len() < all {
         output::note(&format!("{} of {all} hosts", view.hosts.len()));

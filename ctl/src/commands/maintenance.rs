@@ -1,4 +1,4 @@
-//! `maintenance` and `drain`, which take a host or service out of service, and `drop-stale`.
+//! `maintenance` and `drain`, which take a host or service out of use, and `drop-stale`.
 
 use super::context::{Store, now};
 use super::services::view_of;
@@ -38,7 +38,7 @@ pub(crate) struct Drain {
     off: bool,
 }
 
-/// What is taken out of service.
+/// What is taken out of use.
 #[derive(Debug, Args)]
 struct On {
     /// The host
@@ -83,7 +83,7 @@ pub(super) async fn drain(
 #[derive(Debug, Clone, Copy)]
 struct MaintenanceRequest<'a> {
     how: MaintenanceMode,
-    /// True to take out of service, false to end that.
+    /// True to take out of use, false to end that.
     on: bool,
     reason: &'a str,
 }
@@ -94,7 +94,7 @@ const REASON_MAX_BYTES: usize = 256;
 /// How often the command tries again if something changes at the same time.
 const TRIES: usize = 3;
 
-/// Takes a host, or a service on it, out of service, or puts it back into service.
+/// Takes a host, or a service on it, out of use, or puts it back into use.
 async fn set(
     options: &On,
     (how, on): (MaintenanceMode, bool),
@@ -102,6 +102,10 @@ async fn set(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let verb = verb(how, on);
+    if options.hostname.is_some() && options.host.is_some() && options.service.is_some() {
+        let text = format!("the service is named twice; use `orchestrate {verb} HOST --service SERVICE`");
+        return Err(Failure::usage(anyhow!(text)));
+    }
     if options.host.is_none() && !options.this_host && options.hostname.is_none() {
         let text = format!("name the host: `orchestrate {verb} HOST`, or `orchestrate {verb} --this-host`");
         return Err(Failure::usage(anyhow!(text)));
@@ -123,7 +127,6 @@ async fn set(
         let catalog = view_of(&found);
         let Target { host, service, warning } =
             Target::find(options, verb, own.as_ref(), (&catalog, &found))?;
-        warning.iter().for_each(|warning| output::warn(warning));
         let key = Key::Maintenance(host.clone());
         let mut marks: Maintenance = match found.get(&key).map(|entry| codec::read(&entry.value)) {
             Some(Err(error)) => return Err(Failure::cannot_tell(format!("{key}: {error}"))),
@@ -140,6 +143,12 @@ async fn set(
             let others = left.iter().filter(|_| !options.force);
             let others = others.filter_map(|left| Some((left.service.clone(), left.other.clone()?)));
             let others: Vec<_> = others.collect();
+            if others.len() > operator::COMPARED_MAX {
+                return Err(Failure::refused(format!(
+                    "{host} has {} services, too many for one comparison; name them one by one with --service, or use --force. Nothing was changed",
+                    others.len()
+                )));
+            }
             let transaction = operator::set_maintenance(&host, &marks, &others, &found, &act);
             let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
             if !committed.applied {
@@ -149,6 +158,7 @@ async fn set(
         } else {
             found.revision_of(&key)
         };
+        warning.iter().for_each(|warning| output::warn(warning));
         say(request, (&host, service.as_ref()), changed, &left);
         if found.get(&Key::Live(host.clone())).is_none() {
             output::warn(&format!("no agent runs on {host}; this takes effect when its agent starts"));
@@ -198,25 +208,26 @@ impl Target {
                 || is_marked(found, host, service)
         };
         let named = options.host.as_deref();
-        let host = options.hostname.as_deref().or(named).map(HostName::new).transpose();
-        let host = host.map_err(Failure::usage)?.or_else(|| own.cloned());
-        let host = host.ok_or_else(|| Failure::usage(anyhow!("no host is named")))?;
+        let parsed = options.hostname.as_deref().or(named).map(HostName::new).transpose();
         let service = options.service.as_deref().map(ServiceName::new).transpose().map_err(Failure::usage)?;
         let argument = named.and_then(|word| ServiceName::new(word).ok());
+        let is_host = matches!(&parsed, Ok(Some(host)) if is_known(host, found));
+        if let Some(own) = own.filter(|_| options.hostname.is_none() && service.is_none() && !is_host)
+            && let Some(old) = argument.as_ref().filter(|old| has(own, old))
+        {
+            let warning = Some(format!(
+                "a service alone is going to be refused; use `orchestrate {verb} --this-host --service {old}`"
+            ));
+            return Ok(Self { host: own.clone(), service: Some(old.clone()), warning });
+        }
+        let host = parsed.map_err(Failure::usage)?.or_else(|| own.cloned());
+        let host = host.ok_or_else(|| Failure::usage(anyhow!("no host is named")))?;
         let target = if options.hostname.is_some() {
             let service = service.or(argument);
             let form = service.as_ref().map_or_else(String::new, |service| format!(" --service {service}"));
             let warning =
                 Some(format!("--hostname is going to be removed; use `orchestrate {verb} {host}{form}`"));
             Self { host, service, warning }
-        } else if let Some(own) = own
-            && let Some(old) =
-                argument.filter(|old| service.is_none() && !is_known(&host, found) && has(own, old))
-        {
-            let warning = Some(format!(
-                "a service alone is going to be refused; use `orchestrate {verb} --this-host --service {old}`"
-            ));
-            Self { host: own.clone(), service: Some(old), warning }
         } else {
             Self { host, service, warning: None }
         };
@@ -250,7 +261,7 @@ fn refuse_last(left: &[Remaining], host: &HostName) -> Result<(), Failure> {
     }
     let last = last.join(", ");
     Err(Failure::refused(format!(
-        "{host} has the last functional instance of {last}; --force takes it. Nothing was changed"
+        "{host} has the last functional instance of {last}; --force takes it out of use anyway. Nothing was changed"
     )))
 }
 

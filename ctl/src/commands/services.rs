@@ -10,8 +10,8 @@ use crate::output::{self, Output};
 use anyhow::anyhow;
 use catalog::definitions::parse_profile_list;
 use catalog::{
-    Claim, GuardSettings, QueryType, Question, StoredAddresses, View, Zone, answer, catalog_from_store,
-    vanished_entries,
+    Claim, GuardSettings, QueryType, Question, ResponseCode, StoredAddresses, View, Zone, answer,
+    catalog_from_store, vanished_entries,
 };
 use clap::{Args, Subcommand};
 use etcd_session::{Collected, Collector, EntryPage, Feed, FeedEvent, FeedOptions, StoreError};
@@ -38,6 +38,9 @@ pub(crate) enum ServicesVerb {
         /// The service
         #[arg(add = completion::services())]
         service: String,
+        /// Show each check that does not pass, with the last line of its output
+        #[arg(long)]
+        checks: bool,
     },
 }
 
@@ -49,7 +52,7 @@ pub(super) async fn services(
 ) -> Result<Exit, Failure> {
     match verb {
         ServicesVerb::List => list(store, output).await,
-        ServicesVerb::Show { service } => show(&service_of(&service)?, store, output).await,
+        ServicesVerb::Show { service, checks } => show(&service_of(&service)?, checks, store, output).await,
     }
 }
 
@@ -90,17 +93,28 @@ async fn list(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
 }
 
 /// Shows the instances of a service. Exits with 0 if one is functional, with 1 if none is.
-async fn show(service: &ServiceName, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+async fn show(
+    service: &ServiceName,
+    with_checks: bool,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
     let prefixes = [Prefix::Service(service.clone()), Prefix::Health(service.clone()), Prefix::Maintenances];
     let snapshot = store.session.read_ranges(&prefixes, store.deadline).await?;
     let catalog = view_of(&snapshot);
-    let reason = |host: &HostName| -> Option<String> {
+    let mark = |host: &HostName| {
         let entry = snapshot.get(&Key::Maintenance(host.clone()))?;
-        let out: Maintenance = codec::read(&entry.value).ok()?;
-        out.of(service).map(|o| o.reason.clone()).filter(|reason| !reason.is_empty())
+        let marks: Maintenance = codec::read(&entry.value).ok()?;
+        marks.of(service).cloned()
     };
-    let view = ServiceView::new(service, &catalog, reason, snapshot.revision)
+    let mut view = ServiceView::new(service, &catalog, mark, snapshot.revision)
         .ok_or_else(|| Failure::no(format!("no host has {service}")))?;
+    if with_checks {
+        let keys: Vec<Key> = view.instances.iter().map(|found| Key::Report(found.host.clone())).collect();
+        let at = Some(snapshot.revision);
+        let without = view.add_checks(&store.session.read_all(&keys, &[], at, store.deadline).await?);
+        output::note_hosts("no report of checks", without.iter().map(HostName::as_str));
+    }
     output.view(&view);
     Ok(Exit::of(catalog.count(service, Level::Functional) > 0))
 }
@@ -397,12 +411,18 @@ pub(super) async fn dns(options: Dns, store: &Store<'_>, output: &mut Output) ->
     records.sort();
     let lines: Vec<String> = records.iter().map(|record| record.data.text(&zone)).collect();
     let answer = json!({
-        "name": lower, "type": kind.to_string(), "answer": format!("{:?}", found.code), "records": lines,
+        "name": lower, "type": kind.to_string(), "answer": found.code.as_str(), "records": lines,
         "revision": revision,
     });
     output.answer(&answer, |o| lines.iter().for_each(|line| o.line(line)));
     if lines.is_empty() {
-        output::note(&format!("{lower} {kind}: {:?}, nothing", found.code));
+        let why = match found.code {
+            ResponseCode::NoError => format!("the name has no record of the type {kind}"),
+            ResponseCode::NoSuchName => "no such name (NXDOMAIN)".into(),
+            ResponseCode::Refused => "the name is outside the zones of the agents (REFUSED)".into(),
+            ResponseCode::NotReady => "the catalog has not been read yet (SERVFAIL)".into(),
+        };
+        output::note(&format!("{lower} {kind}: {why}"));
     }
     Ok(Exit::of(!lines.is_empty()))
 }

@@ -3,7 +3,7 @@
 use super::context::{Store, version_of};
 use super::fleet;
 use super::verification::Verification;
-use super::verify_wait::{WaitEnd, Waited, wait_for};
+use super::verify_wait::{INTERRUPTED, WaitEnd, Waited, wait_for};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
@@ -20,8 +20,6 @@ use std::collections::HashSet;
 use std::io::{BufRead, IsTerminal};
 use std::time::Duration;
 
-/// Exit code of a command that Ctrl-C ended, as shells have it.
-const INTERRUPTED: u8 = 130;
 /// Longest standard input that is read, in bytes; more than any list of hosts needs.
 const INPUT_MAX_BYTES: usize = 64 * 1024 * 1024;
 
@@ -34,11 +32,11 @@ pub(crate) struct VerifyHosts {
     /// The hosts
     #[arg(add = completion::hosts())]
     hosts: Vec<String>,
-    /// Ask again until the answer is yes, at most for this long; end earlier if a host cannot come through
+    /// Ask again until the answer is yes, at most for this long; end earlier if a host cannot reach the version
     /// without an operator
     #[arg(long, value_name = "DURATION")]
     wait: Option<String>,
-    /// With --wait: wait to the end, even if a host cannot come through
+    /// With --wait: wait to the end, even if a host cannot reach the version
     #[arg(long, requires = "wait")]
     wait_anyway: bool,
     /// Count a host only if its own key names the version too; any agent may write the list of

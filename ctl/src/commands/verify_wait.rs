@@ -4,9 +4,9 @@
 use super::context::{Store, now};
 use super::fleet;
 use super::verification::{Verification, Verified};
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::output;
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use etcd_session::{Deadline, StoreError};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planning::fleet::FleetVerdict;
@@ -19,6 +19,8 @@ use std::io::IsTerminal;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// Exit code of a command that Ctrl-C ended, as shells have it.
+pub(super) const INTERRUPTED: u8 = 130;
 /// Shortest time limit of one request.
 const LAST_QUESTION: Duration = Duration::from_secs(1);
 /// Shortest time between two looks at what keeps the missing hosts.
@@ -36,7 +38,7 @@ pub(super) enum WaitEnd {
     Yes,
     /// The time is over.
     Time,
-    /// A host cannot come through without an operator.
+    /// A host cannot reach the version without an operator.
     Stuck,
     /// Somebody pressed Ctrl-C.
     Interrupt,
@@ -58,7 +60,7 @@ impl Waited {
         }
         match self.end {
             WaitEnd::Stuck => output::note(
-                "the wait ends early: a host cannot come through without an operator; --wait-anyway goes on",
+                "the wait ends early: a host cannot reach the version without an operator; --wait-anyway waits on",
             ),
             WaitEnd::Interrupt => output::note("interrupted"),
             WaitEnd::Yes | WaitEnd::Time => {}
@@ -94,12 +96,16 @@ pub(super) async fn wait_for<'a>(
     };
     progress.finish_and_clear();
     let end = end?;
-    let verified = match seen.held {
-        Some(verified) => verified,
+    let Some(verified) = seen.held else {
         // It was interrupted before the first answer.
-        None => question.ask(store, Deadline::within(LAST_QUESTION)).await?,
+        let error = anyhow!("interrupted; the store has not answered yet");
+        return Err(Failure { exit: Exit::Own(INTERRUPTED), error });
     };
-    let causes = if verified.missing.is_empty() { Vec::new() } else { seen.causes };
+    let mut causes = seen.causes;
+    for cause in &mut causes {
+        cause.hosts.retain(|host| verified.missing.contains(&host.as_str()));
+    }
+    causes.retain(|cause| !cause.hosts.is_empty());
     Ok((verified, Waited { end, causes }))
 }
 
@@ -144,7 +150,7 @@ async fn ask_again<'a>(
             if let Ok((causes, stuck)) = look(question, &verified.missing, until, store, deadline()).await {
                 let is_stuck = !anyway && stuck.intersection(&seen.stuck).next().is_some();
                 (seen.causes, seen.stuck) = (causes, stuck);
-                if is_stuck {
+                if is_stuck && !left().is_zero() {
                     return Ok(WaitEnd::Stuck);
                 }
             }
@@ -174,7 +180,8 @@ async fn look(
     deadline: Deadline,
 ) -> Result<(Vec<Cause>, BTreeSet<HostName>), StoreError> {
     let (mut fleet, revision) = fleet::read(store, None, deadline).await?;
-    fleet::find_deadlocks(&mut fleet, revision, store).await?;
+    // The time of the command itself is over long before that of the wait.
+    fleet::find_deadlocks(&mut fleet, revision, &store.again()).await?;
     let missing: Vec<HostName> = missing.iter().filter_map(|host| HostName::new(*host).ok()).collect();
     let verdicts = fleet.verdicts();
     let of = |host: &HostName| {

@@ -1,8 +1,9 @@
-//! Services that an operator takes out of service, and their last functional instances.
+//! Services that an operator takes out of use, and their last functional instances.
 
 use super::publish::{HEALTH, RECORDS, wait_for_health};
 use tests::etcd::Etcd;
 use tests::host::Host;
+use tests::wait;
 
 /// Nobody takes the last functional instance by mistake, and two operators do not take the last two of them at
 /// the same time.
@@ -34,6 +35,18 @@ fn the_last_functional_instance_stays_unless_it_is_forced() {
     run("drain web --force", 0, "use `orchestrate drain --this-host --service web`");
     run("drain web --hostname h1 --off", 0, "use `orchestrate drain h1 --service web`");
     run("drain h2 --off", 0, "h2 is not draining any more");
+
+    // What fails there is shown with its output.
+    hosts[1].remove("web-works");
+    wait_for_health(&hosts[1], &store, "web/h2", Some("critical"));
+    let shows = || hosts[0].command(&["services", "show", "web", "--checks"], "");
+    let shown = |text: &str| {
+        text.lines().any(|line| line.starts_with("h2 ") && line.contains("service:web  critical"))
+    };
+    let has_check =
+        || shows().out.split_once("OUTPUT").is_some_and(|(_, checks)| shown(checks)).then_some(());
+    wait::until("the check is shown", has_check, || format!("{:?}", shows()));
+    hosts[1].write("web-works", "");
 
     // Both at once: one of them is told.
     for _ in 0..10 {
@@ -78,7 +91,7 @@ fn an_operator_takes_services_out_of_use_and_hosts_out_of_the_fleet() {
         if command.starts_with("maintenance on") {
             let view = host.command(&["services", "show", "web"], "");
             assert_eq!(view.code, 1);
-            assert!(view.out.contains("critical (disk)"), "{}", view.out);
+            assert!(view.out.contains("critical (maintenance: disk)"), "{}", view.out);
             assert!(host.command(&["status"], "").out.contains("  disk"));
         }
     }

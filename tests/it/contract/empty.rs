@@ -71,8 +71,8 @@ pub(super) fn reads_of_an_empty_store() -> Vec<Row> {
         row("a service that does not come", "wait_for web --timeout 2s", 1, "")
             .says("web: 0 of 1 functional"),
         row("nothing to wait for", "wait_for web --count 0", 0, ""),
-        row("no such name", "dns web.service.consul", 1, "").says("NoSuchName"),
-        row("a name of others", "dns example.org", 1, "").says("Refused"),
+        row("no such name", "dns web.service.consul", 1, "").says("no such name (NXDOMAIN)"),
+        row("a name of others", "dns example.org", 1, "").says("(REFUSED)"),
         row("no roles", "publish_service", 0, "").with("ORCHESTRATE_PROFILE_LIST", "@HOST/none"),
         row("an empty file", "cache_services", 0, "").with("ORCHESTRATE_HIERA_FILE", "@HOST/services.yaml"),
         row("a file that cannot be written", "cache_services", 2, "")

@@ -1,4 +1,4 @@
-//! What remains of services when an operator takes a host, or a service on it, out of service.
+//! What remains of services when an operator takes a host, or a service on it, out of use.
 
 use catalog::View;
 use schema::codec;

@@ -3,18 +3,30 @@
 use super::state::Fleet;
 use super::verdict::{FailedBy, FleetVerdict};
 use schema::names::HostName;
+use schema::plan::Phase;
+use schema::steps::StepPhase;
 use schema::time::EpochSeconds;
 use schema::verdict::HostFailure;
 
 impl Fleet {
-    /// True if the host does not reach the desired version until then, unless an operator helps: it is lost or
-    /// blocked, or it is suspect and no attempt begins until then. Deadlocks count if they were looked for.
+    /// True if the host does not reach the desired version until then, unless an operator helps. Deadlocks count if
+    /// they were looked for.
+    ///
+    /// - A blocked host is stuck.
+    /// - A lost host is stuck, unless it vanished in the middle of an update, which may reboot it, or was never seen:
+    ///   it may come for the first time.
+    /// - A suspect host whose apply failed is stuck if its next attempt begins later. One whose validation fails
+    ///   only needs a validation that passes.
     pub fn is_stuck(&self, host: &HostName, until: EpochSeconds) -> bool {
-        let next_attempt = || self.hosts().get(host)?.readable_report()?.next_attempt_at;
+        let report = self.hosts().get(host).and_then(|facts| facts.readable_report());
         match self.verdict(host) {
-            Some(FleetVerdict::Lost { .. } | FleetVerdict::Blocked(_)) => true,
-            Some(FleetVerdict::Failed(FailedBy::Report(HostFailure { suspect: true, .. }))) => {
-                next_attempt().is_none_or(|at| at > until)
+            Some(FleetVerdict::Blocked(_)) => true,
+            Some(FleetVerdict::Lost { seen: true, .. }) => {
+                report.is_none_or(|report| report.phase == Phase::Idle)
+            }
+            Some(FleetVerdict::Failed(FailedBy::Report(HostFailure { failure, suspect: true, .. }))) => {
+                let next = report.and_then(|report| report.next_attempt_at);
+                failure.phase != StepPhase::Validate && next.is_none_or(|at| at > until)
             }
             _ => false,
         }

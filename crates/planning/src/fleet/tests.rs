@@ -121,7 +121,7 @@ fn is_stuck(verdict: HostVerdict, next: Option<i64>) -> bool {
 }
 
 #[test]
-fn a_host_is_stuck_if_it_does_not_come_through_without_an_operator() {
+fn a_host_is_stuck_if_it_does_not_reach_the_version_without_an_operator() {
     for (verdict, next, expected) in [
         (HostVerdict::Ok, None, false),
         (failed(false), None, false),
@@ -134,11 +134,21 @@ fn a_host_is_stuck_if_it_does_not_come_through_without_an_operator() {
     ] {
         assert_eq!(is_stuck(verdict.clone(), next), expected, "{verdict:?} {next:?}");
     }
+    let end = StepEnd::Exited { code: 1 };
+    let failure = Failure::of(StepPhase::Validate, StepName::new("http").unwrap(), end);
+    let failed = HostFailure { version: Some(version("v2")), failure, suspect: true };
+    assert!(!is_stuck(HostVerdict::Failed(failed), None), "its validation may pass");
     let is_stuck =
         |facts: &[(String, String)]| fleet(target(), facts).is_stuck(&host("h"), EpochSeconds(100));
-    assert!(is_stuck(&[on_roster()]), "it was never seen");
+    assert!(!is_stuck(&[on_roster()]), "it was never seen");
     assert!(!is_stuck(&[on_roster(), live()]), "it may report");
     assert!(!is_stuck(&[]), "nothing is known of it");
+    let lost_in = |phase: Phase| {
+        let report = Report { phase, ..codec::read(report(NOW, HostVerdict::Ok).as_bytes()).unwrap() };
+        is_stuck(&[on_roster(), ("/orchestrate/reports/h".to_owned(), codec::write(&report))])
+    };
+    assert!(lost_in(Phase::Idle), "it is gone");
+    assert!(!lost_in(Phase::Apply), "it may reboot in its update");
 }
 
 #[test]

@@ -46,7 +46,14 @@ pub(super) fn report(
     let mut waits = holding(state, desired.policy, observed.waits);
     waits.truncate(WAITS_IN_REPORT);
     let next_attempt = next_attempt(state, desired.policy, observed.addressable);
-    let (log_of, log) = state.logs.of(verdict).unzip();
+    // One that is due and does not begin is held by something else.
+    let next_attempt = next_attempt.filter(|at| *at > now.boot);
+    let (log_of, log) = match state.logs.of(verdict) {
+        Some((of, lines)) => (Some(of), lines),
+        // What an earlier agent wrote does not name its step.
+        None if state.logs.is_empty() => (None, state.log.clone()),
+        None => (None, Vec::new()),
+    };
     Report {
         at: now.wall,
         write_id: observed.write_id.clone(),
@@ -70,7 +77,7 @@ pub(super) fn report(
         unpublished: observed.problems.reported_unpublished().cloned().collect(),
         durations: state.durations.clone(),
         log_of,
-        log: log.unwrap_or_default(),
+        log,
     }
 }
 

@@ -310,8 +310,11 @@ pub struct HostState {
     pub validation_rule: ValidationRule,
     /// The results that the store should contain.
     pub statuses: BTreeMap<StatusType, (StatusState, StatusRecord)>,
-    /// The output of the steps that failed or were deferred.
+    /// The last lines of the output of the last step that failed or was deferred. Earlier agents know only these.
     #[serde(default)]
+    pub log: Vec<String>,
+    /// The output of the steps that failed or were deferred.
+    #[serde(default, skip_serializing_if = "StepLogs::is_empty")]
     pub logs: StepLogs,
     /// When the last reports were written; at most [`REPORTS_IN_A_BURST`] times.
     #[serde(default)]
@@ -406,6 +409,7 @@ impl HostState {
             validate_first: false,
             validation_rule: ValidationRule::EveryExecutable,
             statuses: BTreeMap::new(),
+            log: Vec::new(),
             logs: StepLogs::default(),
             report_times: Vec::new(),
         }
@@ -548,7 +552,7 @@ impl HostState {
                         self.claims = None;
                     }
                     self.proof_holds = true;
-                    self.logs.clear();
+                    self.clear_logs();
                 }
             }
             Conclusion::AttemptDropped => {
@@ -718,8 +722,14 @@ impl HostState {
             }
         };
         if failed {
+            self.log.clone_from(&log);
             self.logs.note(logged, log);
         }
+    }
+
+    fn clear_logs(&mut self) {
+        self.log.clear();
+        self.logs.clear();
     }
 
     /// Notes how long a step took that succeeded.
@@ -788,7 +798,7 @@ impl HostState {
             && self.attempt.is_none()
             && self.converge_failure.is_none()
         {
-            self.logs.clear();
+            self.clear_logs();
         }
     }
 

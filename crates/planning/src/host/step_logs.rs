@@ -29,6 +29,10 @@ impl StepLogs {
         self.0.retain(|log| log.of != *step);
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

@@ -546,6 +546,26 @@ fn the_log_in_the_report_is_of_the_step_that_the_verdict_names() {
 }
 
 #[test]
+fn the_report_has_the_time_of_the_next_attempt() {
+    let next = |world: &mut World| {
+        let at = world.decide().report.next_attempt_at;
+        at.map(|at| at.0 - world.now.wall.0)
+    };
+    let mut world = settled_at("1");
+    assert_eq!(next(&mut world), None);
+    world.fails("packages", 1);
+    world.trigger("2");
+    world.settle();
+    let first = next(&mut world).expect("a time");
+    assert!((1..=60).contains(&first), "{first}");
+    // A suspect host tries again once an hour.
+    world.pass(Duration::from_secs(600));
+    assert_eq!(world.verdict_str(), "suspect");
+    let as_suspect = next(&mut world).expect("a time");
+    assert!((1..=3_600).contains(&as_suspect), "{as_suspect}");
+}
+
+#[test]
 fn a_host_is_suspect_after_three_attempts_and_the_hook_runs_once() {
     let mut world = settled_at("1");
     world.fails("packages", 1);

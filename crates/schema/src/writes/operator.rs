@@ -5,7 +5,7 @@ use crate::codec::{self, cut};
 use crate::freeze::FreezeScope;
 use crate::frozen::FrozenBy;
 use crate::instruction::Epoch;
-use crate::keys::{Key, Prefix};
+use crate::keys::Key;
 use crate::names::{HostName, ServiceName, Token, Version};
 use crate::records::{
     DropStaleRequest, EVENT_TEXT_MAX_BYTES, Freeze, Maintenance, RetryRequest, RolloutOptions, RolloutPolicy,
@@ -193,12 +193,12 @@ pub fn request_retry(host: &HostName, at: EpochSeconds, found: &KeySnapshot, act
     act.add_event(transaction, &key, found)
 }
 
-/// Largest number of instances that [`set_maintenance`] compares one by one.
-const COMPARED_MAX: usize = 32;
+/// Largest number of instances that [`set_maintenance`] compares: the store allows 128 comparisons.
+pub const COMPARED_MAX: usize = 60;
 
 /// Returns the transaction that writes which services of a host are in maintenance, if that is
 /// still as it was found, and if the instances of others that remain are as well: so two operators do not
-/// take the last two instances of a service at the same time.
+/// take the last two instances of a service at the same time. `remain` has at most [`COMPARED_MAX`] entries.
 pub fn set_maintenance(
     host: &HostName,
     maintenance: &Maintenance,
@@ -209,17 +209,12 @@ pub fn set_maintenance(
     let key = Key::Maintenance(host.clone());
     let mut transaction = Transaction::once("change the maintenance marks")
         .when(Compare::Revision(key.clone(), found.revision_of(&key)));
-    if remain.len() > COMPARED_MAX {
-        let ranges = [Prefix::HealthAll, Prefix::Maintenances];
-        transaction.compares.extend(ranges.map(|range| Compare::NoneNewer(range, found.revision)));
-    } else {
-        let keys = remain.iter().flat_map(|(service, other)| {
-            [Key::Health(service.clone(), other.clone()), Key::Maintenance(other.clone())]
-        });
-        for key in BTreeSet::from_iter(keys) {
-            let revision = found.revision_of(&key);
-            transaction.compares.push(Compare::Revision(key, revision));
-        }
+    let keys = remain.iter().flat_map(|(service, other)| {
+        [Key::Health(service.clone(), other.clone()), Key::Maintenance(other.clone())]
+    });
+    for key in BTreeSet::from_iter(keys) {
+        let revision = found.revision_of(&key);
+        transaction.compares.push(Compare::Revision(key, revision));
     }
     if maintenance.is_empty() {
         transaction.delete(key.clone());

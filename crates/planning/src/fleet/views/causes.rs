@@ -55,8 +55,8 @@ pub struct Cause {
     pub since: Option<String>,
 }
 
-/// Number of hosts that a row names; a row of more hosts has only their number.
-const NAMED_MAX: usize = 3;
+/// Most characters of the names in a row of more than one host. A row with longer ones has only their number.
+const NAMES_MAX: usize = 24;
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -90,7 +90,8 @@ impl Cause {
 
     /// True if its row does not name the hosts.
     pub(super) fn is_long(&self) -> bool {
-        self.hosts.len() > NAMED_MAX
+        let characters: usize = self.hosts.iter().map(|host| host.as_str().len() + ", ".len()).sum();
+        self.hosts.len() > 1 && characters > NAMES_MAX
     }
 
     /// Returns the cause as a row of a table.

@@ -36,7 +36,7 @@ pub struct ListedHost {
     pub live: bool,
     /// The version of its agent, if that runs.
     pub agent_version: Option<String>,
-    /// The versions under which it is listed: one, or none.
+    /// The versions under which it is listed: one as a rule, none while it is updated.
     pub versions: Vec<Version>,
     /// The version that it was last proven to run, by its report.
     pub installed: Option<Version>,

@@ -2,8 +2,12 @@
 
 use crate::text::Text;
 use catalog::{Instance, View};
-use schema::health::Level;
+use schema::codec;
+use schema::health::{CheckStatus, Level};
+use schema::keys::Key;
 use schema::names::{HostName, ServiceName, Tag};
+use schema::records::{FailingCheck, MaintenanceEntry, MaintenanceMode, Report};
+use schema::snapshot::KeySnapshot;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -66,8 +70,23 @@ pub struct ServiceView {
     pub service: ServiceName,
     /// Its instances.
     pub instances: Vec<InstanceView>,
+    /// The checks that do not pass, of its instances and of their hosts; `None` if nobody asked.
+    pub checks: Option<Vec<CheckView>>,
     /// The revision of the store at which the service was read.
     pub revision: i64,
+}
+
+/// A check of a host that does not pass, as its last report has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CheckView {
+    /// The name of the host.
+    pub host: HostName,
+    /// The name of the check.
+    pub check: String,
+    /// Its result.
+    pub status: CheckStatus,
+    /// The last line of its output; empty if it printed nothing.
+    pub line: String,
 }
 
 /// An instance of a service.
@@ -77,6 +96,8 @@ pub struct InstanceView {
     pub host: HostName,
     /// Its health in one word; see [`Instance::health_str`].
     pub health: &'static str,
+    /// How an operator took it out of use.
+    pub maintenance: Option<MaintenanceMode>,
     /// Why an operator took it out of use.
     pub reason: Option<String>,
     /// Its addresses.
@@ -90,25 +111,55 @@ pub struct InstanceView {
 }
 
 impl ServiceView {
-    /// Returns a service of a catalog; `None` if no host has it. `reason` says why an operator took the
-    /// instance of a host out of use.
+    /// Returns a service of a catalog; `None` if no host has it. `mark` returns the operator's mark for the
+    /// instance of a host.
     pub fn new(
         service: &ServiceName,
         catalog: &View,
-        reason: impl Fn(&HostName) -> Option<String>,
+        mark: impl Fn(&HostName) -> Option<MaintenanceEntry>,
         revision: i64,
     ) -> Option<Self> {
-        let instance = |(host, instance): (&HostName, &std::sync::Arc<Instance>)| InstanceView {
-            host: host.clone(),
-            health: instance.health_str(),
-            reason: reason(host),
-            addresses: instance.record.addresses.clone(),
-            port: instance.record.port,
-            tags: instance.record.tags.clone(),
-            meta: instance.record.meta.clone(),
+        let instance = |(host, instance): (&HostName, &std::sync::Arc<Instance>)| {
+            let (maintenance, reason) = mark(host).map(|mark| (mark.how, mark.reason)).unzip();
+            InstanceView {
+                host: host.clone(),
+                health: instance.health_str(),
+                maintenance,
+                reason: reason.filter(|reason| !reason.is_empty()),
+                addresses: instance.record.addresses.clone(),
+                port: instance.record.port,
+                tags: instance.record.tags.clone(),
+                meta: instance.record.meta.clone(),
+            }
         };
         let instances = catalog.service(service)?.instances().iter().map(instance).collect();
-        Some(Self { service: service.clone(), instances, revision })
+        Some(Self { service: service.clone(), instances, checks: None, revision })
+    }
+
+    /// Adds the checks that do not pass, by the reports of the hosts. Returns the hosts without a report that can
+    /// be read.
+    pub fn add_checks(&mut self, reports: &KeySnapshot) -> Vec<HostName> {
+        let mut without = Vec::new();
+        let of_host = |instance: &InstanceView| {
+            let entry = reports.get(&Key::Report(instance.host.clone()));
+            let report = entry.and_then(|entry| codec::read::<Report>(&entry.value).ok());
+            if report.is_none() {
+                without.push(instance.host.clone());
+            }
+            let checks = report.map(|report| report.checks).unwrap_or_default();
+            let of_service = checks
+                .into_iter()
+                .filter(|found| found.service.as_ref().is_none_or(|service| *service == self.service));
+            let view = |FailingCheck { check, status, line, .. }| CheckView {
+                host: instance.host.clone(),
+                check,
+                status,
+                line,
+            };
+            of_service.map(view).collect::<Vec<_>>()
+        };
+        self.checks = Some(self.instances.iter().flat_map(of_host).collect());
+        without
     }
 }
 
@@ -116,16 +167,27 @@ impl fmt::Display for ServiceView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = Text::default();
         let row = |instance: &InstanceView| {
-            let reason = instance.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+            let is_in_maintenance = instance.maintenance == Some(MaintenanceMode::Maintenance);
+            let why = match (is_in_maintenance, &instance.reason) {
+                (true, Some(reason)) => format!(" (maintenance: {reason})"),
+                (true, None) => " (maintenance)".into(),
+                (false, Some(reason)) => format!(" ({reason})"),
+                (false, None) => String::new(),
+            };
             [
                 instance.host.to_string(),
-                format!("{}{reason}", instance.health),
+                format!("{}{why}", instance.health),
                 list(&instance.addresses),
                 instance.port.map_or("-".into(), |port| port.to_string()),
                 list(&instance.tags),
             ]
         };
         text.table(["HOST", "HEALTH", "ADDRESSES", "PORT", "TAGS"], self.instances.iter().map(row));
+        let row = |found: &CheckView| {
+            let CheckView { host, check, status, line } = found;
+            [host.to_string(), check.clone(), status.to_string(), line.clone()]
+        };
+        text.section(["HOST", "CHECK", "STATUS", "OUTPUT"], self.checks.iter().flatten().map(row));
         text.fmt(f)
     }
 }
