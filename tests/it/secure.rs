@@ -289,6 +289,20 @@ fn an_enrolled_agent_does_its_work_and_cannot_speak_for_another_host() {
     let works = || (ask(&look, &["wait_for", "web"]).code == 0).then_some(());
     wait::until("its service works", works, || host.describe());
     assert!(!host.read("agent.log").contains("permission denied"), "{}", host.read("agent.log"));
+    // Who only reads sees the hosts, and why one of them is missing; an operator takes a service out of use.
+    let result = ask(&look, &["hosts"]);
+    assert!(result.code == 0 && result.out.contains("h1 "), "{result:?}");
+    assert_eq!(ask(&ops, &["hosts", "add", "h9"]).code, 0);
+    let result = ask(&look, &["verify_hosts", "1", "h9", "--wait", "1s"]);
+    assert!(result.code == 1 && result.err.contains("h9: lost: "), "{result:?}");
+    assert_eq!(ask(&look, &["drain", "h1", "--force"]).code, 2);
+    for (arguments, code) in
+        [(&["drain", "h1"][..], 3), (&["drain", "h1", "--force"], 0), (&["drain", "h1", "--off"], 0)]
+    {
+        let result = ask(&ops, arguments);
+        assert_eq!(result.code, code, "{result:?}");
+    }
+    assert_eq!(ask(&ops, &["hosts", "decommission", "h9"]).code, 0);
 
     for key in [
         "/current_version",

@@ -6,8 +6,8 @@ use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use anyhow::anyhow;
-use clap::builder::PossibleValuesParser;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
 use etcd_session::StoreError;
 use planning::fleet::views::{HostFilter, HostOrder, HostsView};
 use schema::codec;
@@ -63,57 +63,46 @@ pub(crate) struct List {
     #[arg(long = "label", value_name = "NAME=VALUE")]
     labels: Vec<String>,
     /// Only hosts with this verdict; may be given several times
-    #[arg(long = "verdict", value_name = "VERDICT", value_parser = PossibleValuesParser::new(VERDICTS))]
-    verdicts: Vec<String>,
-    /// Sort by this column
-    #[arg(long, value_name = "COLUMN", value_enum, default_value_t)]
-    sort: Sort,
+    #[arg(long = "verdict", value_name = "VERDICT", value_parser = verdict_parser())]
+    verdicts: Vec<VerdictKind>,
+    /// Sort by this column: the worst verdict first, the oldest report first
+    #[arg(long, value_name = "COLUMN", value_parser = order_parser(), default_value = "host")]
+    sort: HostOrder,
 }
 
-const VERDICTS: [&str; VerdictKind::ALL.len()] = {
-    let mut words = [""; VerdictKind::ALL.len()];
-    let mut number = 0;
-    while number < words.len() {
-        words[number] = VerdictKind::ALL[number].as_str();
-        number += 1;
-    }
-    words
-};
+/// Parses a verdict.
+fn verdict_parser() -> impl TypedValueParser<Value = VerdictKind> {
+    let words = PossibleValuesParser::new(VerdictKind::ALL.map(VerdictKind::as_str));
+    words.try_map(|word| VerdictKind::ALL.into_iter().find(|kind| kind.as_str() == word).ok_or("no verdict"))
+}
 
 /// The columns by which `hosts list` can sort.
-#[derive(Debug, Clone, Copy, Default, ValueEnum)]
-enum Sort {
-    #[default]
-    Host,
-    Role,
-    Version,
-    /// The worst first
-    Verdict,
-    /// The oldest report first
-    Since,
+const ORDERS: [(&str, HostOrder); 5] = [
+    ("host", HostOrder::Host),
+    ("role", HostOrder::Role),
+    ("version", HostOrder::Version),
+    ("verdict", HostOrder::Verdict),
+    ("since", HostOrder::Since),
+];
+
+/// Parses the name of a column.
+fn order_parser() -> impl TypedValueParser<Value = HostOrder> {
+    let words = PossibleValuesParser::new(ORDERS.map(|(word, _)| word));
+    words.try_map(|word| {
+        ORDERS.into_iter().find(|(column, _)| *column == word).map(|(_, order)| order).ok_or("no column")
+    })
 }
 
 impl List {
     fn filter(&self) -> Result<HostFilter, Failure> {
         let names =
             |texts: &[String]| texts.iter().map(Role::new).collect::<Result<_, _>>().map_err(Failure::usage);
-        let is_asked = |kind: &VerdictKind| self.verdicts.iter().any(|word| word == kind.as_str());
         Ok(HostFilter {
             roles: names(&self.roles)?,
             groups: names(&self.groups)?,
             labels: self.labels.iter().map(|text| parse_label(text)).collect::<Result<_, _>>()?,
-            verdicts: VerdictKind::ALL.into_iter().filter(is_asked).collect(),
+            verdicts: self.verdicts.clone(),
         })
-    }
-
-    fn order(&self) -> HostOrder {
-        match self.sort {
-            Sort::Host => HostOrder::Host,
-            Sort::Role => HostOrder::Role,
-            Sort::Version => HostOrder::Version,
-            Sort::Verdict => HostOrder::Verdict,
-            Sort::Since => HostOrder::Since,
-        }
     }
 }
 
@@ -200,7 +189,7 @@ async fn list(options: &List, store: &Store<'_>, output: &mut Output) -> Result<
     let mut view = HostsView::new(&fleet, decommissioned, revision);
     let all = view.hosts.len();
     view.keep(&filter);
-    view.sort(options.order());
+    view.sort(options.sort);
     let width = output::width();
     output.answer(&view, |output| output.raw(view.text(options.wide, width).as_str()));
     if view.hosts.len() < all {

@@ -25,14 +25,14 @@ pub(crate) struct SetMaintenance {
     #[arg(value_parser = ["on", "off"])]
     switch: String,
     #[command(flatten)]
-    on: On,
+    target: TargetOptions,
 }
 
 /// Let the services of a host take nothing new
 #[derive(Debug, Args)]
 pub(crate) struct Drain {
     #[command(flatten)]
-    on: On,
+    target: TargetOptions,
     /// End draining
     #[arg(long)]
     off: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Drain {
 
 /// What is taken out of use.
 #[derive(Debug, Args)]
-struct On {
+struct TargetOptions {
     /// The host
     #[arg(add = completion::hosts())]
     host: Option<String>,
@@ -63,20 +63,20 @@ struct On {
 
 /// Runs `maintenance`.
 pub(super) async fn maintenance(
-    SetMaintenance { switch, on }: SetMaintenance,
+    SetMaintenance { switch, target }: SetMaintenance,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    set(&on, (MaintenanceMode::Maintenance, switch == "on"), store, output).await
+    set(&target, (MaintenanceMode::Maintenance, switch == "on"), store, output).await
 }
 
 /// Runs `drain`.
 pub(super) async fn drain(
-    Drain { on, off }: Drain,
+    Drain { target, off }: Drain,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    set(&on, (MaintenanceMode::Draining, !off), store, output).await
+    set(&target, (MaintenanceMode::Draining, !off), store, output).await
 }
 
 /// What `maintenance` or `drain` asks for.
@@ -96,7 +96,7 @@ const TRIES: usize = 3;
 
 /// Takes a host, or a service on it, out of use, or puts it back into use.
 async fn set(
-    options: &On,
+    options: &TargetOptions,
     (how, on): (MaintenanceMode, bool),
     store: &Store<'_>,
     output: &mut Output,
@@ -140,15 +140,7 @@ async fn set(
         }
         let revision = if changed {
             let act = store.act(verb.split(' ').next().unwrap_or(verb), options.reason.as_deref()).await?;
-            let others = left.iter().filter(|_| !options.force);
-            let others = others.filter_map(|left| Some((left.service.clone(), left.other.clone()?)));
-            let others: Vec<_> = others.collect();
-            if others.len() > operator::COMPARED_MAX {
-                return Err(Failure::refused(format!(
-                    "{host} has {} services, too many for one comparison; name them one by one with --service, or use --force. Nothing was changed",
-                    others.len()
-                )));
-            }
+            let others = if options.force { Vec::new() } else { compared(&left, &host)? };
             let transaction = operator::set_maintenance(&host, &marks, &others, &found, &act);
             let committed = store.session.commit_act(&transaction, &act, store.deadline).await?;
             if !committed.applied {
@@ -198,7 +190,7 @@ impl Target {
     /// Finds out what is meant. For one release, the argument may also be a service of this host, or of that of
     /// `--hostname`.
     fn find(
-        options: &On,
+        options: &TargetOptions,
         verb: &str,
         own: Option<&HostName>,
         (catalog, found): (&View, &KeySnapshot),
@@ -262,6 +254,19 @@ fn refuse_last(left: &[Remaining], host: &HostName) -> Result<(), Failure> {
     let last = last.join(", ");
     Err(Failure::refused(format!(
         "{host} has the last functional instance of {last}; --force takes it out of use anyway. Nothing was changed"
+    )))
+}
+
+/// Returns the instances that must still be there when the mark is written: one of each service.
+fn compared(left: &[Remaining], host: &HostName) -> Result<Vec<(ServiceName, HostName)>, Failure> {
+    let others = left.iter().filter_map(|left| Some((left.service.clone(), left.other.clone()?)));
+    let others: Vec<_> = others.collect();
+    if others.len() <= operator::COMPARED_MAX {
+        return Ok(others);
+    }
+    Err(Failure::refused(format!(
+        "{host} has {} services, too many for one comparison; name them one by one with --service, or use --force. Nothing was changed",
+        others.len()
     )))
 }
 

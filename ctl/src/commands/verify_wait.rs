@@ -76,6 +76,8 @@ struct Seen<'a> {
     /// The hosts that were stuck at the last look.
     stuck: BTreeSet<HostName>,
     looks_at: Instant,
+    /// Why the last look failed.
+    look_failed: Option<StoreError>,
 }
 
 /// Asks again until all hosts run the version, one of them is stuck, or the time is over. The last answer
@@ -87,7 +89,8 @@ pub(super) async fn wait_for<'a>(
     anyway: bool,
 ) -> Result<(Verified<'a>, Waited), Failure> {
     let looks_at = Instant::now() + BETWEEN_LOOKS;
-    let mut seen = Seen { held: None, causes: Vec::new(), stuck: BTreeSet::new(), looks_at };
+    let mut seen =
+        Seen { held: None, causes: Vec::new(), stuck: BTreeSet::new(), looks_at, look_failed: None };
     let progress = progress_bar(question.hosts.len());
     let end = tokio::select! {
         end = ask_again(question, store, (limit, anyway), &mut seen, &progress) => end,
@@ -101,6 +104,9 @@ pub(super) async fn wait_for<'a>(
         let error = anyhow!("interrupted; the store has not answered yet");
         return Err(Failure { exit: Exit::Own(INTERRUPTED), error });
     };
+    if let Some(error) = seen.look_failed.filter(|_| !verified.missing.is_empty()) {
+        output::warn(&format!("what keeps the missing hosts is not known: {error}"));
+    }
     let mut causes = seen.causes;
     for cause in &mut causes {
         cause.hosts.retain(|host| verified.missing.contains(&host.as_str()));
@@ -147,12 +153,15 @@ async fn ask_again<'a>(
         {
             let started = Instant::now();
             // The answer does not depend on it.
-            if let Ok((causes, stuck)) = look(question, &verified.missing, until, store, deadline()).await {
-                let is_stuck = !anyway && stuck.intersection(&seen.stuck).next().is_some();
-                (seen.causes, seen.stuck) = (causes, stuck);
-                if is_stuck && !left().is_zero() {
-                    return Ok(WaitEnd::Stuck);
+            match look(question, &verified.missing, until, store, deadline()).await {
+                Ok((causes, stuck)) => {
+                    let is_stuck = !anyway && stuck.intersection(&seen.stuck).next().is_some();
+                    (seen.causes, seen.stuck, seen.look_failed) = (causes, stuck, None);
+                    if is_stuck && !left().is_zero() {
+                        return Ok(WaitEnd::Stuck);
+                    }
                 }
+                Err(error) => seen.look_failed = Some(error),
             }
             seen.looks_at = Instant::now() + BETWEEN_LOOKS.max(started.elapsed() * 9);
         }

@@ -693,8 +693,8 @@ impl HostState {
         let StepReport { phase, step, end, log } = report;
         let meaning = policy.steps.meaning(phase, &step, &end);
         let logged = LoggedStep { phase, step: step.clone() };
-        if meaning == StepMeaning::Done {
-            self.logs.forget(&logged);
+        if meaning == StepMeaning::Done && self.logs.forget(&logged) {
+            self.log = self.logs.newest();
         }
         if let Some(since) = since.filter(|_| meaning == StepMeaning::Done) {
             self.note_duration(phase, &step, now.boot.since(since));

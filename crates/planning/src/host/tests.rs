@@ -543,6 +543,17 @@ fn the_log_in_the_report_is_of_the_step_that_the_verdict_names() {
     world.settle();
     assert_eq!(log(world), of("http"));
     assert_eq!(log(settled_at("1")), (None, Vec::new()));
+    // The output of a step that has succeeded since is gone.
+    let mut world = settled_at("1");
+    world.fails("packages", 1);
+    world.trigger("2");
+    world.settle();
+    let ended = |code| {
+        let (phase, step) = (StepPhase::Apply, StepName::new("packages").unwrap());
+        Fact::StepEnded(StepReport { phase, step, end: StepEnd::Exited { code }, log: vec!["later".into()] })
+    };
+    world.record(ended(0));
+    assert_eq!((world.state.log.len(), world.state.logs.newest().len()), (0, 0));
 }
 
 #[test]
