@@ -1,6 +1,6 @@
 # `make help` lists the targets.
 .PHONY: help check check-format check-lints check-scripts check-docs check-dependencies check-commits \
-	build demo demo-puppet test test-long bench deb hooks format
+	build demo demo-puppet test test-long bench deb tarball hooks format
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "%-20s %s\n", $$1, $$2 }'
@@ -48,6 +48,9 @@ bench: ## measure speed and memory, as ratios against the raw store in the same 
 
 deb: ## build Debian packages in target/deb
 	packaging/scripts/deb
+
+tarball: ## build a tarball in target/tarball, for machines that do not use the packages
+	packaging/scripts/tarball
 
 hooks: ## run `make check` before each push
 	printf '#!/bin/sh\nexec make check\n' >"$$(git rev-parse --git-path hooks)/pre-push"

@@ -34,6 +34,8 @@ mod steps;
 mod store_api;
 mod store_faults;
 mod supervise;
+mod tarball;
+mod tutorial;
 mod update;
 mod upgrade;
 mod verify_wait;

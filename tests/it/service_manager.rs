@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use tests::etcd::Etcd;
+use tests::network::Place;
 use tests::process::{Running, binary, in_own_network, run};
 use tests::{skip, wait};
 
@@ -57,13 +58,31 @@ impl Machine {
     }
 
     pub(crate) fn boot(&mut self) {
-        let mut command = Command::new("systemd-nspawn");
-        command.args(["-q", "-D"]).arg(self.path("root"));
         // Tests boot containers in parallel, so each needs its own name.
         let name = format!("orchestrate-{}", std::process::id());
-        command.args(["-M", &name, "--register=no", "--keep-unit", "--console=pipe"]);
+        self.start(Command::new("systemd-nspawn"), &["-M", &name]);
+        self.wait_until_booted();
+    }
+
+    /// Starts the machine with a name and a network of its own; it boots in the background.
+    pub(crate) fn start_at(&mut self, place: &Place, name: &str) {
+        let unique = format!("orchestrate-{}-{name}", std::process::id());
+        let network = place.file().display().to_string();
+        // systemd-nspawn mounts `/sys`, which lists the interfaces, before it enters the network.
+        let mut command = Command::new("nsenter");
+        command.args([&format!("--net={network}"), "systemd-nspawn"]);
+        command.arg(format!("--network-namespace-path={network}"));
+        self.start(command, &["-M", &unique, "--hostname", name]);
+    }
+
+    fn start(&mut self, mut command: Command, options: &[&str]) {
+        command.args(["-q", "-D"]).arg(self.path("root")).args(options);
+        command.args(["--register=no", "--keep-unit", "--console=pipe"]);
         command.args(["--link-journal=no", "-b", "systemd.unit=basic.target"]);
         self.container = Some(Running::start(&mut command, &self.path("boot.log")));
+    }
+
+    pub(crate) fn wait_until_booted(&self) {
         let up = || self.try_run(&["systemctl", "is-active", "basic.target"]).filter(|s| s.0);
         wait::until("it has booted", up, || self.describe());
     }
@@ -75,11 +94,16 @@ impl Machine {
         children.split_whitespace().next()?.parse().ok()
     }
 
+    /// Returns a command that runs in the container; `None` if the container does not run.
+    pub(crate) fn enter(&self, command: &[&str]) -> Option<Command> {
+        let mut enter = Command::new("nsenter");
+        enter.args(["-t", &self.leader()?.to_string(), "-m", "-u", "-i", "-n", "-p", "--"]).args(command);
+        Some(enter)
+    }
+
     /// Runs a command in the container; returns whether it succeeded, and its output.
     pub(crate) fn try_run(&self, command: &[&str]) -> Option<(bool, String)> {
-        let mut enter = Command::new("nsenter");
-        enter.args(["-t", &self.leader()?.to_string(), "-m", "-u", "-i", "-p", "--"]).args(command);
-        let output = run(&mut enter, "");
+        let output = run(&mut self.enter(command)?, "");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         let success = output.status.success();
         let errors = if success { String::new() } else { text(&output.stderr) };

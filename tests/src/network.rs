@@ -88,6 +88,11 @@ impl Network {
 }
 
 impl Place {
+    /// Returns the file of this namespace, for programs that enter it themselves.
+    pub fn file(&self) -> std::path::PathBuf {
+        std::path::Path::new("/run/netns").join(&self.namespace)
+    }
+
     /// Returns a command that runs in this namespace.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("ip");
