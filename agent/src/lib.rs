@@ -18,6 +18,7 @@ mod host;
 mod http;
 mod identity;
 mod journal;
+mod journald;
 mod local_claims;
 pub mod logging;
 mod metrics;

@@ -1,5 +1,6 @@
 //! The log of the agent.
 
+use crate::journald::Journald;
 use planning::settings::LogFormat;
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
@@ -28,9 +29,9 @@ pub fn start(level: &str, format: LogFormat) {
         .unwrap_or_else(|_| EnvFilter::new("info"));
     let registry = tracing_subscriber::registry().with(filter);
     if stderr_is_the_journal()
-        && let Ok(journal) = tracing_journald::layer()
+        && let Ok(journald) = Journald::new()
     {
-        registry.with(journal).init();
+        registry.with(journald).init();
         return;
     }
     let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
