@@ -60,23 +60,23 @@ impl Machine {
     pub(crate) fn boot(&mut self) {
         // Tests boot containers in parallel, so each needs its own name.
         let name = format!("orchestrate-{}", std::process::id());
-        self.start(Command::new("systemd-nspawn"), &["-M", &name]);
+        self.start(&["systemd-nspawn", "-M", &name]);
         self.wait_until_booted();
     }
 
     /// Starts the machine with a name and a network of its own; it boots in the background.
     pub(crate) fn start_at(&mut self, place: &Place, name: &str) {
         let unique = format!("orchestrate-{}-{name}", std::process::id());
-        let network = place.file().display().to_string();
+        let enter = format!("--net={}", place.file().display());
+        let network = format!("--network-namespace-path={}", place.file().display());
         // systemd-nspawn mounts `/sys`, which lists the interfaces, before it enters the network.
-        let mut command = Command::new("nsenter");
-        command.args([&format!("--net={network}"), "systemd-nspawn"]);
-        command.arg(format!("--network-namespace-path={network}"));
-        self.start(command, &["-M", &unique, "--hostname", name]);
+        self.start(&["nsenter", &enter, "systemd-nspawn", &network, "-M", &unique, "--hostname", name]);
     }
 
-    fn start(&mut self, mut command: Command, options: &[&str]) {
-        command.args(["-q", "-D"]).arg(self.path("root")).args(options);
+    fn start(&mut self, nspawn: &[&str]) {
+        let mut command = Command::new("setpriv");
+        // A test that is killed cannot end its containers itself.
+        command.args(["--pdeathsig", "TERM"]).args(nspawn).args(["-q", "-D"]).arg(self.path("root"));
         command.args(["--register=no", "--keep-unit", "--console=pipe"]);
         command.args(["--link-journal=no", "-b", "systemd.unit=basic.target"]);
         self.container = Some(Running::start(&mut command, &self.path("boot.log")));
@@ -224,7 +224,9 @@ fn the_unit_is_ready_without_a_store_survives_a_kill_and_a_hang_and_lets_its_ste
     wait::until_within(Duration::from_secs(60), "the watchdog", || restarts("2"), || machine.describe());
     machine.wait_for_status_line("ok");
 
-    // The journal holds the fields separately from the message.
+    // The journal holds the fields, and the message shows them.
+    let lines = machine.run(&["journalctl", "--no-pager", "-o", "cat", "-u", UNIT]);
+    assert!(lines.contains("the verdict of this host verdict=\"ok\""), "{lines}");
     let fields = machine.run(&["journalctl", "--no-pager", "-o", "json", "-u", UNIT]);
     assert!(fields.contains("\"F_VERDICT\":\"ok\""), "{fields}");
 

@@ -46,7 +46,7 @@ fn kind(line: &str) -> Result<Kind, String> {
         ["apt", "install", "-y", packages @ ..] => {
             Ok(Kind::Packages(packages.iter().map(|name| (*name).to_owned()).collect()))
         }
-        ["cat" | "curl" | "dig" | "grep", ..]
+        ["curl" | "dig" | "grep" | "journalctl", ..]
         | ["orchestrate", "hosts" | "logs" | "ping" | "services" | "status" | "why", ..] => {
             Ok(Kind::Repeated)
         }
@@ -332,11 +332,11 @@ fn a_line_or_a_block_that_it_does_not_know_is_an_error() {
     for (text, why) in [
         (block("On `one`:", "sh", "rm -r /"), "does not know how to run"),
         (block("On `one`:", "sh", "orchestrate frobnicate"), "does not know how to run"),
-        (block("On `three`:", "sh", "cat /a"), "does not say on which machine"),
-        (block("Then run this:", "sh", "cat /a"), "does not say on which machine"),
-        (block("On `one`, with luck:", "sh", "cat /a"), "does not say on which machine"),
+        (block("On `three`:", "sh", "grep a /a"), "does not say on which machine"),
+        (block("Then run this:", "sh", "grep a /a"), "does not say on which machine"),
+        (block("On `one`, with luck:", "sh", "grep a /a"), "does not say on which machine"),
         (block("On `one`:", "toml", "a = 1"), "\"toml\" after"),
-        (block("On `one`, write `/a`:", "sh", "cat /a"), "\"sh\" after"),
+        (block("On `one`, write `/a`:", "sh", "grep a /a"), "\"sh\" after"),
         (block("This is printed:", "text", "a"), "no command has this output"),
     ] {
         let error = parse(&text).expect_err(&text);
