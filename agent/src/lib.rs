@@ -110,6 +110,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let (settings_sender, settings_receiver) = watch::channel(Arc::new(settings.clone()));
     let (untrusted_sender, untrusted) = watch::channel(config::untrusted(&config_path));
     untrusted.borrow().iter().for_each(|why| signals::log_untrusted(why));
+    let (refused_sender, settings_refused) = watch::channel(None);
     let (ends_sender, ends) = mpsc::channel(4);
     let program = std::env::current_exe().context("the path of this program")?;
     let runs = step::Runs::open(&settings.state_directory)?;
@@ -229,7 +230,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         status,
         reader: reader.clone(),
         registry: registry.clone(),
-        loaded,
+        loaded: loaded.clone(),
         published: published.clone(),
         templates,
         secrets: secrets.clone(),
@@ -252,7 +253,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let watching = signals::watch_signals(
         config_path,
         settings_sender,
-        untrusted_sender,
+        (untrusted_sender, refused_sender),
         stop_sender.clone(),
         metrics.clone(),
     )?;
@@ -286,6 +287,8 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         needs,
         services: published,
         untrusted,
+        settings_refused,
+        service_files: loaded,
         trust: trust_sender,
         fencing: fencing_sender,
         command_locks,

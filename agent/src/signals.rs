@@ -18,11 +18,12 @@ pub(crate) fn log_untrusted(why: &str) {
 }
 
 /// Handles signals: SIGTERM and SIGINT stop the agent, SIGHUP reads the settings again. The
-/// settings are also read again when they become trusted again.
+/// settings are also read again when they become trusted again. `refused` is why they could not be read
+/// again last, if they could not.
 pub(crate) fn watch_signals(
     path: PathBuf,
     settings: watch::Sender<Arc<Settings>>,
-    untrusted: watch::Sender<Option<String>>,
+    (untrusted, refused): (watch::Sender<Option<String>>, watch::Sender<Option<String>>),
     stop: watch::Sender<bool>,
     metrics: Metrics,
 ) -> std::io::Result<impl Future<Output = ()>> {
@@ -36,8 +37,8 @@ pub(crate) fn watch_signals(
                 // Signal streams keep a signal that arrived while another arm ran.
                 _ = terminate.recv() => drop(stop.send_replace(true)),
                 _ = interrupt.recv() => drop(stop.send_replace(true)),
-                _ = hangup.recv() => check_settings(&path, &settings, &untrusted, (&metrics, true)),
-                _ = poll.tick() => check_settings(&path, &settings, &untrusted, (&metrics, false)),
+                _ = hangup.recv() => check_settings(&path, &settings, (&untrusted, &refused), (&metrics, true)),
+                _ = poll.tick() => check_settings(&path, &settings, (&untrusted, &refused), (&metrics, false)),
             }
         }
     })
@@ -50,7 +51,7 @@ pub(crate) fn watch_signals(
 fn check_settings(
     path: &std::path::Path,
     settings: &watch::Sender<Arc<Settings>>,
-    untrusted: &watch::Sender<Option<String>>,
+    (untrusted, refused): (&watch::Sender<Option<String>>, &watch::Sender<Option<String>>),
     (metrics, is_asked): (&Metrics, bool),
 ) {
     let old = untrusted.borrow().clone();
@@ -58,11 +59,12 @@ fn check_settings(
     if why.is_none() && (is_asked || old.is_some()) {
         let reloaded = reload(path, settings);
         metrics.note_settings_read(reloaded.is_ok());
-        if let Err(error) = reloaded {
-            let error = format!("{error:#}");
+        let error = reloaded.err().map(|error| format!("{error:#}"));
+        if let Some(error) = &error {
             tracing::error!(error, "the settings could not be read again; the previous ones stay in effect");
-            why = old.as_ref().map(|_| error);
+            why = old.as_ref().map(|_| error.clone());
         }
+        refused.send_replace(error);
     }
     if why != old {
         match &why {

@@ -22,6 +22,7 @@ mod network;
 mod old_clients;
 mod old_upgrade;
 mod packages;
+mod problems;
 mod puppet;
 mod quiet;
 mod restore;

@@ -10,8 +10,8 @@ use schema::host_config;
 use schema::keys::Key;
 use schema::records::{
     DropStaleRequest, Ended, Event, Excuse, FailedHost, Freeze, Halt, HostClaims, HostProgress, LimitClaim,
-    LiveClaim, LostMark, Maintenance, Report, RetryRequest, RolloutPolicy, RolloutRecord, RosterEntry,
-    ServiceRecord, Soak, StageOpening, StatusRecord, StoreIdentity, Trigger,
+    LiveClaim, LostMark, Maintenance, NameClash, Report, RetryRequest, RolloutPolicy, RolloutRecord,
+    RosterEntry, ServiceRecord, Soak, StageOpening, StatusRecord, StoreIdentity, Trigger,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -65,6 +65,7 @@ fn rewrite(key: &str, value: &str) -> (&'static str, String) {
         Key::Claim(..) => ("claim", again::<LimitClaim>(value)),
         Key::Claimed(_) => ("claimed", again::<HostClaims>(value)),
         Key::Ticket(..) => ("ticket", value.to_owned()),
+        Key::NameClash(_) => ("name clash", again::<NameClash>(value)),
         Key::LostMark(_) => ("lost mark", again::<LostMark>(value)),
         Key::LostTimer(_) => ("lost timer", value.to_owned()),
     }

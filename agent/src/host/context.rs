@@ -5,7 +5,7 @@ use crate::clock;
 use crate::files::Directory;
 use crate::journal;
 use etcd_session::{PresenceState, Snapshot, jitter, write_backoff};
-use planning::host::{Addressable, BrakesMemory, HostState, Published, ServiceProblems, Target, VersionFile};
+use planning::host::{Addressable, BrakesMemory, HostProblems, HostState, Published, Target, VersionFile};
 use planning::policy::Policy;
 use planning::settings::ValidationDirectory;
 use schema::keys::Key;
@@ -61,7 +61,7 @@ pub(crate) struct Context {
     pub(super) waits: Vec<Wait>,
     pub(super) services_seen: Option<u64>,
     /// The problems of the services of this host.
-    pub(super) problems: ServiceProblems,
+    pub(super) problems: HostProblems,
     /// The generation of the catalog snapshot that was read last, and what it makes addressable.
     pub(super) addressable: Option<(u64, Addressable)>,
     /// What is known of freezes and limits.
@@ -112,7 +112,7 @@ impl Context {
             record_failure: None,
             waits: Vec::new(),
             services_seen: None,
-            problems: ServiceProblems::default(),
+            problems: HostProblems::default(),
             addressable: None,
             brakes: BrakesMemory::default(),
             passes: 0,

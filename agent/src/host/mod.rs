@@ -13,7 +13,7 @@ mod store;
 
 pub(crate) use execute::{Executor, read_version_file};
 
-use crate::catalog::{CatalogSnapshot, Fencing, Needs, PublishedServices, Reader, Trust};
+use crate::catalog::{CatalogSnapshot, Fencing, Loaded, Needs, PublishedServices, Reader, Trust};
 use crate::certificates::Certificates;
 use crate::checks::CheckRegistry;
 use crate::clock;
@@ -48,6 +48,7 @@ pub(crate) enum HostEvent {
     ClaimChanged,
     StepEnded(Box<(RunningStep, RunResult)>),
     SettingsChanged,
+    FilesChanged,
     ServicesChanged,
     CatalogChanged,
     ChecksChanged,
@@ -83,6 +84,10 @@ pub(crate) struct Reconciler {
     pub services: watch::Receiver<Arc<PublishedServices>>,
     /// Why the settings are not trusted; `None` if only root and the agent's user can write them.
     pub untrusted: watch::Receiver<Option<String>>,
+    /// Why the settings could not be read again last; `None` if they could, or were not.
+    pub settings_refused: watch::Receiver<Option<String>>,
+    /// The service files and the errors in them.
+    pub service_files: watch::Receiver<Arc<Loaded>>,
     /// Tells the catalog's tasks whether the catalog of this store counts.
     pub trust: watch::Sender<Trust>,
     /// Tells the publisher whether and how services may be published.
@@ -136,6 +141,8 @@ impl Reconcile for HostLoop {
             Some(ended) = parts.ends.recv() => return Some(HostEvent::StepEnded(Box::new(ended))),
             changed = parts.settings.changed() => (changed.is_ok(), HostEvent::SettingsChanged, "signals"),
             changed = parts.untrusted.changed() => (changed.is_ok(), HostEvent::SettingsChanged, "signals"),
+            changed = parts.settings_refused.changed() => (changed.is_ok(), HostEvent::FilesChanged, "signals"),
+            changed = parts.service_files.changed() => (changed.is_ok(), HostEvent::FilesChanged, "definitions"),
             changed = parts.needs.changed() => (changed.is_ok(), HostEvent::ServicesChanged, "needs"),
             changed = parts.services.changed() => (changed.is_ok(), HostEvent::ServicesChanged, "publisher"),
             changed = self.catalog.changed(), if follows_catalog => {

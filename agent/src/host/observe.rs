@@ -9,14 +9,13 @@ use crate::rollout_end::WantedEnd;
 use crate::{clock, config};
 use etcd_session::{PresenceState, jitter};
 use planning::host::{
-    Addressable, Claim, Commands, Fact, HostState, Published, ServiceProblems, Target, VersionFile,
-    store_view,
+    Addressable, Claim, Commands, Fact, HostProblems, HostState, Published, Target, VersionFile, store_view,
 };
 use planning::policy::Policy;
 use planning::settings::{ValidationDirectory, read_version_file as parse_version_file};
 use schema::codec::cut;
 use schema::instruction::Instruction;
-use schema::records::{CHECK_LINE_MAX_BYTES, FailingCheck};
+use schema::records::{CHECK_LINE_MAX_BYTES, FailingCheck, FileProblem, ProblemFile, REASON_MAX_BYTES};
 use schema::store_trust::StoreTrust;
 use schema::time::BootMillis;
 
@@ -54,9 +53,11 @@ impl Reconciler {
         self.observe_rollout(context);
         self.observe_end(context);
         self.observe_catalog(context);
-        context.problems = ServiceProblems {
+        let files = self.file_problems();
+        context.problems = HostProblems {
             checks: self.failing_checks(),
             unpublished: self.services.borrow_and_update().unpublished(),
+            files,
         };
     }
 
@@ -132,6 +133,16 @@ impl Reconciler {
             let since = clock::boot_millis();
             (shown.generation, same.unwrap_or(Addressable { digest, since }))
         });
+    }
+
+    /// Returns what is wrong with the files of this host.
+    fn file_problems(&mut self) -> Vec<FileProblem> {
+        let problem =
+            |file, why: &str| FileProblem { file, reason: cut(&self.executor.redact(why), REASON_MAX_BYTES) };
+        let settings = self.settings_refused.borrow_and_update().clone();
+        let settings = settings.iter().map(|why| problem(ProblemFile::Settings, why));
+        let files = self.service_files.borrow_and_update().clone();
+        settings.chain(files.errors.iter().map(|why| problem(ProblemFile::Service, why))).collect()
     }
 
     /// Returns the checks that do not pass, each with the last line of its output. Checks without a

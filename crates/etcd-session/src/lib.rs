@@ -4,6 +4,7 @@
 //! solo-etcd.
 
 mod certificates;
+mod clash;
 mod classify;
 mod commit;
 mod config;

@@ -13,6 +13,7 @@
 //!
 //! This file is long because it is one state machine that owns the claim and its lease.
 
+use crate::clash::Clash;
 use crate::error::StoreError;
 use crate::observer::RequestKind;
 use crate::pace::{refused_delay, write_backoff};
@@ -120,7 +121,7 @@ impl Presence {
     ) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (sender, states) = watch::channel(PresenceState::NotYet);
         let (check, checks) = mpsc::channel(1);
-        let task = Claimant { session, config, gate, sender, checks, held: None };
+        let task = Claimant { session, config, gate, sender, checks, held: None, clash: Clash::default() };
         (Self { states, check }, task.run())
     }
 
@@ -144,6 +145,8 @@ struct Claimant {
     checks: mpsc::Receiver<()>,
     /// Lease that this process held last, and the history of the store in which it held it.
     held: Option<(i64, u64)>,
+    /// What the fleet is told while another agent holds the name.
+    clash: Clash,
 }
 
 /// A claim that this process made.
@@ -159,6 +162,7 @@ enum ClaimOutcome {
     Contested {
         holder: String,
         lease: i64,
+        live_revision: i64,
     },
     /// Something changed between read and write, or the store is not the one that the host judged.
     Raced,
@@ -191,6 +195,7 @@ impl Claimant {
                     contest = None;
                     let HeldClaim { lease, live_revision, history } = held;
                     self.held = Some((lease, history));
+                    self.clash.end(&self.session).await;
                     self.publish(PresenceState::Held { lease, live_revision });
                     self.keep(held).await;
                     self.publish(PresenceState::NotYet);
@@ -203,11 +208,14 @@ impl Claimant {
                     failures += 1;
                     self.pause(backoff.delay(failures, jitter())).await;
                 }
-                Ok(ClaimOutcome::Contested { holder, lease }) => {
+                Ok(ClaimOutcome::Contested { holder, lease, live_revision }) => {
                     let left = self.time_left(lease).await;
                     let rose = matches!((contest, left), (Some((l, before)), Some(now)) if l == lease && now > before);
                     if rose || contest.is_some_and(|(l, _)| l != lease) {
-                        self.publish(PresenceState::Contested { holder });
+                        self.publish(PresenceState::Contested { holder: holder.clone() });
+                    }
+                    if matches!(*self.sender.borrow(), PresenceState::Contested { .. }) {
+                        self.clash.keep(&self.session, &self.config, (holder, live_revision)).await;
                     }
                     contest = left.map(|left| (lease, left));
                     self.pause(CONTEST_POLL_INTERVAL.mul_f64(0.8 + 0.4 * jitter())).await;
@@ -280,7 +288,11 @@ impl Claimant {
             .is_some_and(|c| c.instance == config.claim.instance && c.machine_id == config.claim.machine_id);
         if let (Some(live), false) = (live, ours) {
             let holder = held.map_or("an unreadable claim".into(), |c| c.to_string());
-            return Ok(ClaimOutcome::Contested { holder, lease: live.lease });
+            return Ok(ClaimOutcome::Contested {
+                holder,
+                lease: live.lease,
+                live_revision: live.mod_revision,
+            });
         }
         self.session.note_proven(generation);
         let same_boot = held.as_ref().is_some_and(|c| c.boot_id == config.claim.boot_id);
@@ -294,14 +306,8 @@ impl Claimant {
         let lease = self.session.grant_lease(config.lease.as_secs().cast_signed(), deadline).await?;
         let outcome = self.write_claim((lease, false), gate, &snapshot, deadline).await;
         if !matches!(outcome, Ok(ClaimOutcome::Held(_))) {
-            // A lease without keys has no use. If the revocation fails, the lease expires by
-            // itself.
-            let _ = self
-                .session
-                .call((RequestKind::Lease, "lease revoke"), Repeat::Freely, deadline, |mut c| async move {
-                    c.lease_revoke(lease).await
-                })
-                .await;
+            // A lease without keys has no use.
+            self.session.give_up_lease(lease, deadline).await;
         }
         outcome
     }

@@ -22,6 +22,32 @@ impl Session {
         Ok(granted.id())
     }
 
+    /// Revokes a lease that is not needed any more. If that fails, the lease expires by itself.
+    pub(crate) async fn give_up_lease(&self, lease: i64, deadline: Deadline) {
+        let revoked =
+            self.call((RequestKind::Lease, "lease revoke"), Repeat::Freely, deadline, |mut c| async move {
+                c.lease_revoke(lease).await
+            });
+        if let Err(error) = revoked.await {
+            tracing::debug!(%error, "a lease could not be revoked");
+        }
+    }
+
+    /// Keeps a lease alive, whatever became of the claim of the host.
+    ///
+    /// # Errors
+    /// Returns the store's error; [`StoreError::LeaseGone`] if the lease does not exist any more.
+    pub(crate) async fn keep_lease(&self, lease: i64, deadline: Deadline) -> Result<(), StoreError> {
+        // Opening the stream sends one keep-alive and waits for its answer.
+        let kept = self.call(
+            (RequestKind::Lease, "lease keep-alive"),
+            Repeat::Freely,
+            deadline,
+            |mut c| async move { c.lease_keep_alive(lease).await },
+        );
+        kept.await.map(drop)
+    }
+
     /// Keeps a lease of this host alive, but only on a connection on which the host's claim was
     /// found unchanged. On another connection the store may have gone back, and the keep-alive
     /// would preserve outdated keys. Waits until the presence task has checked the connection.

@@ -148,6 +148,28 @@ pub fn rfc3339(at: EpochSeconds) -> Option<String> {
     jiff::Timestamp::from_second(at.0).ok().map(|time| time.to_string())
 }
 
+/// Writes a time as RFC 3339 text.
+///
+/// # Errors
+/// Returns the error of the serializer.
+pub fn as_rfc3339<S: serde::Serializer>(at: &Option<EpochSeconds>, serializer: S) -> Result<S::Ok, S::Error> {
+    serde::Serialize::serialize(&at.and_then(rfc3339), serializer)
+}
+
+/// Returns a length of time in the largest unit of which it has two, as people say it: "90 s", "3 min", "2 h".
+pub fn rough(seconds: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(24 * 60 * 60, "d"), (60 * 60, "h"), (60, "min")];
+    let unit = UNITS.iter().find(|(length, _)| seconds >= 2 * length);
+    unit.map_or(format!("{seconds} s"), |(length, name)| format!("{} {name}", seconds / length))
+}
+
+/// Returns a time with its distance from now: "2026-01-01T14:05:00Z, in 3 min".
+pub fn with_distance(at: EpochSeconds, now: EpochSeconds) -> String {
+    let text = rfc3339(at).unwrap_or_default();
+    let distance = rough(at.0.abs_diff(now.0));
+    if at > now { format!("{text}, in {distance}") } else { format!("{text}, {distance} ago") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,5 +217,22 @@ mod tests {
     fn times_are_rfc_3339() {
         assert_eq!(rfc3339(EpochSeconds(0)).as_deref(), Some("1970-01-01T00:00:00Z"));
         assert_eq!(rfc3339(EpochSeconds(i64::MAX)), None);
+    }
+
+    #[test]
+    fn times_are_shown_with_their_distance_from_now() {
+        let now = EpochSeconds(1_000_000);
+        let check = |seconds: i64, expected: &str| {
+            let text = with_distance(EpochSeconds(now.0 + seconds), now);
+            assert_eq!(text.split_once(", ").map(|(_, distance)| distance), Some(expected));
+        };
+        check(1, "in 1 s");
+        check(119, "in 119 s");
+        check(120, "in 2 min");
+        check(7199, "in 119 min");
+        check(7200, "in 2 h");
+        check(3 * 24 * 60 * 60, "in 3 d");
+        check(0, "0 s ago");
+        check(-180, "3 min ago");
     }
 }

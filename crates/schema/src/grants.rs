@@ -95,6 +95,7 @@ pub fn agent(host: &HostName, services: &BTreeSet<ServiceName>) -> Vec<Grant> {
         Key::Live(host.clone()),
         Key::Announced(host.clone()),
         Key::Report(host.clone()),
+        Key::NameClash(host.clone()),
     ];
     for kind in StatusType::of_agents() {
         written.extend(Key::statuses(&kind, host));

@@ -120,6 +120,8 @@ pub enum Key {
     LostMark(HostName),
     /// When this key is gone, a marked host is lost. Attached to a lease of that length.
     LostTimer(HostName),
+    /// Another machine runs an agent with the name of this host. Attached to a lease of that agent.
+    NameClash(HostName),
 }
 
 /// A key that is unknown or contains an invalid name.
@@ -177,6 +179,7 @@ const QUEUE: &str = "/orchestrate/queue/";
 const LOST: &str = "/orchestrate/lost/";
 const LOST_MARK: &str = "/orchestrate/lost/mark/";
 const LOST_TIMER: &str = "/orchestrate/lost/timer/";
+const CLASHES: &str = "/orchestrate/clashes/";
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -222,6 +225,7 @@ impl fmt::Display for Key {
             }
             Self::LostMark(host) => write!(f, "{LOST_MARK}{host}"),
             Self::LostTimer(host) => write!(f, "{LOST_TIMER}{host}"),
+            Self::NameClash(host) => write!(f, "{CLASHES}{host}"),
         }
     }
 }
@@ -254,7 +258,8 @@ impl Key {
             | Self::Claimed(host)
             | Self::Ticket(.., host)
             | Self::LostMark(host)
-            | Self::LostTimer(host) => Some(host),
+            | Self::LostTimer(host)
+            | Self::NameClash(host) => Some(host),
             Self::CurrentVersion
             | Self::Store
             | Self::DropStale
@@ -290,7 +295,7 @@ impl Key {
 
     /// Returns the keys of a host in which nothing but the host's name varies. The others are found
     /// in the ranges of [`Prefix::BEFORE_HOST`].
-    pub fn of_host(host: &HostName) -> [Self; 9] {
+    pub fn of_host(host: &HostName) -> [Self; 10] {
         [
             Self::Host,
             Self::Live,
@@ -301,6 +306,7 @@ impl Key {
             Self::Claimed,
             Self::LostMark,
             Self::LostTimer,
+            Self::NameClash,
         ]
         .map(|make| make(host.clone()))
     }
@@ -393,7 +399,7 @@ impl Key {
                 return Ok(make(ServiceName::new(service).map_err(name)?, host(rest)?));
             }
         }
-        let per_host: [PerHost; 9] = [
+        let per_host: [PerHost; 10] = [
             (HOSTS, Self::Host),
             (LIVE, Self::Live),
             (ANNOUNCED, Self::Announced),
@@ -403,6 +409,7 @@ impl Key {
             (CLAIMED, Self::Claimed),
             (LOST_MARK, Self::LostMark),
             (LOST_TIMER, Self::LostTimer),
+            (CLASHES, Self::NameClash),
         ];
         for (prefix, make) in per_host {
             if let Some(rest) = text.strip_prefix(prefix) {
@@ -560,11 +567,13 @@ pub enum Prefix {
     TicketAt(InstructionOrder, Limit, Place),
     /// The marks and timers of hosts that hold claims and whose agents do not run.
     Lost,
+    /// The machines that have the name of a host that lives.
+    NameClashes,
 }
 
 impl Prefix {
     /// The ranges that together hold every key but [`Key::SINGLE`].
-    pub const WHOLE: [Self; 22] = [
+    pub const WHOLE: [Self; 23] = [
         Self::RunningVersions,
         Self::Statuses,
         Self::Services,
@@ -587,6 +596,7 @@ impl Prefix {
         Self::Claimed,
         Self::Queues,
         Self::Lost,
+        Self::NameClashes,
     ];
 
     /// The ranges whose keys end in a host's name, after a version, type or service.
@@ -646,6 +656,7 @@ impl fmt::Display for Prefix {
                 write!(f, "{}{place}/", Self::Queue(*order, limit.clone()))
             }
             Self::Lost => f.write_str(LOST),
+            Self::NameClashes => f.write_str(CLASHES),
         }
     }
 }
@@ -704,6 +715,7 @@ pub fn documented() -> Vec<DocumentedKey> {
         key(format!("{QUEUE}<id>/limit/<by>/<value>/<place>/{host}"), "empty", "live lease"),
         key(format!("{LOST_MARK}{host}"), "JSON", "until the agent runs again, or the claims end"),
         key(format!("{LOST_TIMER}{host}"), "empty", "a lease of `lost_after`"),
+        key(format!("{CLASHES}{host}"), "JSON", "a lease of the second agent"),
     ]
 }
 
@@ -786,7 +798,8 @@ mod tests {
                 Key::Claimed(host.clone()),
                 Key::Ticket(order, limit, Place(number), host.clone()),
                 Key::LostMark(host.clone()),
-                Key::LostTimer(host),
+                Key::LostTimer(host.clone()),
+                Key::NameClash(host),
             ] {
                 prop_assert_eq!(Key::parse(&key.to_string()).unwrap(), key);
             }

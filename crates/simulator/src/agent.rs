@@ -12,7 +12,7 @@ use crate::store::Change;
 use crate::violation::Violation;
 use crate::world::World;
 use planning::host::{
-    BrakesMemory, Decision, Desired, Fact, HostState, Observed, Published, RunningStep, ServiceProblems,
+    BrakesMemory, Decision, Desired, Fact, HostProblems, HostState, Observed, Published, RunningStep,
     StepReport, StoreWrite, Target, VersionFile, advance, reassess, store_view,
 };
 use planning::policy::Policy;
@@ -409,7 +409,7 @@ impl Agent {
         }
         let version_file = VersionFile::Content(world.machines[self.machine].disk.version_file.clone());
         let went_back = matches!(self.trust, StoreTrust::WentBack { .. });
-        let problems = ServiceProblems::default();
+        let problems = HostProblems::default();
         let observed = Observed {
             store_trust: self.trust.clone(),
             store_ready: (self.is_connected || went_back) && now.boot >= self.retry_at,

@@ -5,8 +5,8 @@ use crate::machine::Run;
 use crate::model::{Boundaries, Killed, Model, ModelHost, Setting};
 use crate::violation::Violation;
 use planning::host::{
-    BrakesMemory, Claim, Decision, Desired, Fact, HostState, KnownStore, Observed, RunningStep,
-    ServiceProblems, StepReport, StoreWrite, VersionFile, advance, store_view,
+    BrakesMemory, Claim, Decision, Desired, Fact, HostProblems, HostState, KnownStore, Observed, RunningStep,
+    StepReport, StoreWrite, VersionFile, advance, store_view,
 };
 use planning::rollout::Obstacle;
 use schema::followed::FollowedKeys;
@@ -145,7 +145,7 @@ impl Going<'_> {
     }
 
     fn decide(&self, host: &ModelHost, state: &mut HostState, followed: &FollowedKeys) -> Decision {
-        let (facts, problems) = (MachineInfo::default(), ServiceProblems::default());
+        let (facts, problems) = (MachineInfo::default(), HostProblems::default());
         let instance = host.instance();
         let name = &host.machine.host;
         let observed = Observed {

@@ -14,7 +14,7 @@ use schema::verdict::WaitingOn;
 
 /// The ranges with the values that verdicts depend on. [`KEYS`] are read too. Of the listings only
 /// the keys are read, because the keys hold all of their information.
-const RANGES: [Prefix; 9] = [
+const RANGES: [Prefix; 10] = [
     Prefix::Statuses,
     Prefix::Hosts,
     Prefix::Lives,
@@ -24,6 +24,7 @@ const RANGES: [Prefix; 9] = [
     Prefix::HealthAll,
     Prefix::Maintenances,
     Prefix::Freezes,
+    Prefix::NameClashes,
 ];
 const KEYS: [Key; 2] = [Key::CurrentVersion, Key::Store];
 

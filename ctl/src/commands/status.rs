@@ -39,9 +39,6 @@ async fn status_once(store: &Store<'_>, output: &mut Output) -> Result<Exit, Fai
     fleet::print_warnings(&fleet);
     fleet::warn_of_unconfirmed_listings(&fleet);
     fleet::find_deadlocks(&mut fleet, revision, store).await?;
-    for alarm in alarms.iter().flatten() {
-        output::note(&format!("store alarm: {alarm}"));
-    }
     let parts = StatusParts { alarms, ..parts(store, revision).await? };
     let view = StatusView::new(&fleet, parts, revision);
     output.answer(&view, |output| output.raw(view.text(output::width()).as_str()));

@@ -69,7 +69,7 @@ async fn of_host(host: &HostName, store: &Store<'_>, output: &mut Output) -> Res
         Some(_) => Failure::no(format!("host {host} was decommissioned")),
         None => unknown(host),
     })?;
-    output.view(&view);
+    output.answer(&view, |output| output.raw(view.text(now()).as_str()));
     Ok(Exit::Yes)
 }
 

@@ -106,8 +106,8 @@ pub(super) fn reads_of_a_filled_store() -> Vec<Row> {
             "nobody knows of one",
             "unaccounted",
             1,
-            "HOST    HOW   REASON                                   LAST REPORT
-lost-1  lost  neither live nor listed under a version  2014-11-18T08:40:00Z
+            "HOST    HOW   LAST REPORT           REASON
+lost-1  lost  2014-11-18T08:40:00Z  neither live nor listed under a version
 ",
         ),
         row("all hosts", "hosts list", 0, HOSTS),

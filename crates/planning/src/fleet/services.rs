@@ -85,6 +85,6 @@ impl Fleet {
             .is_some_and(|report| !matches!(report.phase, Phase::Idle | Phase::Prefetch | Phase::Start));
         let verdict = self.derive_verdict(host, facts);
         is_disturbed
-            || matches!(verdict, FleetVerdict::Lost { .. } | FleetVerdict::Running(Running::Towards(_)))
+            || matches!(verdict, FleetVerdict::Lost { .. } | FleetVerdict::Running(Running::Towards { .. }))
     }
 }

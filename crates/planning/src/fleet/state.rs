@@ -11,7 +11,7 @@ use schema::instruction::{Epoch, Instruction};
 use schema::keys::{Key, StatusState, read_freeze};
 use schema::names::{HostName, ServiceName, StatusType, Version};
 use schema::plan::Phase;
-use schema::records::{Driver, LiveClaim, Maintenance, Report, RosterEntry, StatusRecord};
+use schema::records::{Driver, LiveClaim, Maintenance, NameClash, Report, RosterEntry, StatusRecord};
 use schema::snapshot::Entry;
 use schema::verdict::{BlockedBy, HostVerdict, WaitingOn};
 use serde::Serialize;
@@ -68,6 +68,8 @@ pub struct HostFacts {
     pub reporting: BTreeSet<StatusType>,
     /// The report, or why it cannot be read.
     pub report: Option<Result<Report, String>>,
+    /// What another machine with the name of this host says, if there is one.
+    pub clash: Option<String>,
 }
 
 impl HostFacts {
@@ -210,6 +212,11 @@ impl Fleet {
                 self.note_unreadable(text, report.is_err());
                 self.host_facts(host).report = Some(report);
             }
+            Key::NameClash(host) => {
+                let clash = codec::read::<NameClash>(value);
+                self.host_facts(host).clash =
+                    Some(clash.map_or("another machine has the same name".into(), |clash| clash.to_string()));
+            }
             Key::Health(service, host) => self.services.note(service, host, value),
             Key::Maintenance(host) => {
                 self.services.maintenance.extend(codec::read(value).ok().map(|out| (host, out)));
@@ -313,7 +320,12 @@ impl Fleet {
         let needs_somebody = |v: &FleetVerdict| {
             matches!(v, FleetVerdict::Lost { .. } | FleetVerdict::Failed(_) | FleetVerdict::Blocked(_))
         };
-        if any(needs_somebody) || !self.failed_services().is_empty() || self.lacks_while_settled(&verdicts) {
+        let clashes = self.hosts.values().any(|facts| facts.clash.is_some());
+        if any(needs_somebody)
+            || clashes
+            || !self.failed_services().is_empty()
+            || self.lacks_while_settled(&verdicts)
+        {
             FleetState::Failing
         } else if self.target == FleetTarget::NotSet {
             FleetState::Unknown
@@ -439,6 +451,11 @@ impl Fleet {
         self.freezes.iter().find(|frozen| scopes.contains(&frozen.scope)).cloned()
     }
 
+    /// Returns how operators took a host, or services on it, out of use.
+    pub fn maintenance(&self, host: &HostName) -> Option<&Maintenance> {
+        self.services.maintenance.get(host)
+    }
+
     /// Returns the freezes that stand.
     pub fn freezes(&self) -> &[FrozenBy] {
         &self.freezes
@@ -478,7 +495,8 @@ impl Fleet {
                 return Some(Running::NotActedOn { decided });
             };
             if let HostVerdict::Running { version } = &report.verdict {
-                return Some(Running::Towards(version.clone()));
+                let step = report.running_step.as_ref().map(|running| (running.phase, running.step.clone()));
+                return Some(Running::Towards { version: version.clone(), step });
             }
         }
         // A report with the verdict ok counts only together with the listing, which is the proof

@@ -2,8 +2,9 @@
 
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
-use schema::names::{HostName, ServiceName, StatusType, Version};
+use schema::names::{HostName, ServiceName, StatusType, StepName, Version};
 use schema::records::StatusRecord;
+use schema::steps::StepPhase;
 use schema::time::EpochSeconds;
 use schema::verdict::{BlockedBy, HostFailure, VerdictKind, WaitingOn, on_its_way};
 use serde::Serialize;
@@ -60,7 +61,12 @@ pub enum Waiting {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Running {
     /// The host works towards this version.
-    Towards(Version),
+    Towards {
+        /// The version.
+        version: Version,
+        /// The step that runs, if it has run for some time.
+        step: Option<(StepPhase, StepName)>,
+    },
     /// The report is about an older instruction, or about none.
     NotActedOn {
         /// Revision of the instruction that the host decided on last, if any.
@@ -106,15 +112,13 @@ pub enum FleetVerdict {
 
 /// Why a host is unaccounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Unaccounted {
     /// The host is present, but has not reported about the newest instruction.
-    #[serde(rename = "late")]
     Late,
     /// The host was seen, and is gone.
-    #[serde(rename = "lost")]
     Lost,
     /// The host is on the roster and was never seen.
-    #[serde(rename = "never seen")]
     NeverSeen,
 }
 
@@ -248,7 +252,7 @@ impl FleetVerdict {
         match self {
             Self::Lost { seen: false, .. } => Some(Unaccounted::NeverSeen),
             Self::Lost { seen: true, .. } => Some(Unaccounted::Lost),
-            Self::Running(Running::Towards(_)) => None,
+            Self::Running(Running::Towards { .. }) => None,
             Self::Running(_) => Some(Unaccounted::Late),
             _ => None,
         }
@@ -273,7 +277,10 @@ impl FailedBy {
 impl Running {
     fn message(&self) -> String {
         match self {
-            Self::Towards(version) => on_its_way(version),
+            Self::Towards { version, step: None } => on_its_way(version),
+            Self::Towards { version, step: Some((phase, step)) } => {
+                format!("{}: {phase} step {step} runs", on_its_way(version))
+            }
             Self::NotActedOn { decided: Some(revision) } => {
                 format!("has not acted on the instruction yet; it decided on revision {revision}")
             }

@@ -7,7 +7,7 @@
 
 use crate::host::brakes::Brakes;
 use crate::host::input::{Claim, Decision, Desired, Observed, Target, VersionFile};
-use crate::host::next_attempt::{place_in_window, suspect_again};
+use crate::host::next_attempt::{place_in_window, suspect_again, turn_of};
 use crate::host::state::{Attempt, Fact, HostState, Progress, Validation, ValidationResult};
 use crate::host::{claims, needs, publish, verdict};
 use crate::policy::{Policy, Step};
@@ -29,7 +29,7 @@ pub fn decide(state: &HostState, desired: &Desired, observed: &Observed, now: No
     let mut plan = decider.plan();
     let obstacle = decider.start.as_ref().and_then(|start| start.as_ref().err());
     let verdict = verdict::verdict(state, desired, (observed, obstacle), &plan);
-    let report = publish::report(&plan, &verdict, (state, desired, observed), now);
+    let report = publish::report(&plan, (&verdict, obstacle), (state, desired, observed), now);
     let starts = match (plan.actions.first().map(|planned| &planned.action), &decider.start) {
         (Some(Action::Do(Effect::CommitStart { .. })), Some(Ok(permit))) => Some(permit),
         _ => None,
@@ -230,8 +230,7 @@ impl Decider<'_> {
         if !self.may_start() {
             return self.idle_cycle(Reason::StoreAway, None);
         }
-        let place = place_in_window(self.state.host.as_str(), target.order.revision.cast_unsigned());
-        let due = self.desired.target_since.plus(self.policy.spread_window.mul_f64(place));
+        let due = turn_of(&self.state.host, target, self.desired);
         // A host that is already disturbed does not wait for its time.
         if self.now.boot < due && self.state.in_progress_version.is_none() {
             return self.idle_cycle(Reason::Spread, Some(due));

@@ -10,8 +10,8 @@ use schema::names::{StatusType, Token, Version};
 use schema::order::InstructionOrder;
 use schema::plan::Plan;
 use schema::records::{
-    CHECKS_IN_REPORT, FailingCheck, HeldClaim, HostClaims, MachineInfo, Report, StatusRecord,
-    UNPUBLISHED_IN_REPORT, UnpublishedService, Wait,
+    CHECKS_IN_REPORT, FailingCheck, FileProblem, HeldClaim, HostClaims, MachineInfo, PROBLEMS_IN_REPORT,
+    Report, StatusRecord, UNPUBLISHED_IN_REPORT, UnpublishedService, Wait,
 };
 use schema::store_trust::StoreTrust;
 use schema::time::BootMillis;
@@ -103,8 +103,8 @@ pub struct Observed<'a> {
     pub services_seen: Option<u64>,
     /// Digest of what the catalog makes addressable, if that is known.
     pub addressable: Option<Addressable>,
-    /// The problems of the services of this host.
-    pub problems: &'a ServiceProblems,
+    /// The problems of the services and files of this host.
+    pub problems: &'a HostProblems,
     /// Random token by which the host recognises its next write.
     pub write_id: Token,
     /// Token of the state directory, by which claims of limits are told apart from those of an earlier
@@ -186,21 +186,27 @@ pub struct Published {
     pub claims: FoundClaims,
 }
 
-/// The problems of the services of a host.
+/// The problems of the services and files of a host.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct ServiceProblems {
+pub struct HostProblems {
     /// The checks that do not pass.
     pub checks: Vec<FailingCheck>,
     /// The services that are not published.
     pub unpublished: Vec<UnpublishedService>,
+    /// The files that cannot be used.
+    pub files: Vec<FileProblem>,
 }
 
-impl ServiceProblems {
+impl HostProblems {
     pub(super) fn reported_checks(&self) -> impl Iterator<Item = &FailingCheck> {
         self.checks.iter().take(CHECKS_IN_REPORT)
     }
 
     pub(super) fn reported_unpublished(&self) -> impl Iterator<Item = &UnpublishedService> {
         self.unpublished.iter().take(UNPUBLISHED_IN_REPORT)
+    }
+
+    pub(super) fn reported_files(&self) -> impl Iterator<Item = &FileProblem> {
+        self.files.iter().take(PROBLEMS_IN_REPORT)
     }
 }

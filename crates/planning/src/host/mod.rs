@@ -22,8 +22,7 @@ mod write;
 pub use brakes::{Brakes, BrakesMemory, EndSearch, Looker};
 pub use decide::{Advance, advance, decide};
 pub use input::{
-    Addressable, Claim, Commands, Decision, Desired, Observed, Published, ServiceProblems, Target,
-    VersionFile,
+    Addressable, Claim, Commands, Decision, Desired, HostProblems, Observed, Published, Target, VersionFile,
 };
 pub use state::{
     Attempt, AttemptEnd, Converged, CountedFailure, Cycle, Deferred, Fact, Hold, HostState, OnSuspect,

@@ -1,9 +1,11 @@
 //! When a host tries again after a failed attempt.
 
-use crate::host::input::Addressable;
+use crate::host::input::{Addressable, Desired};
 use crate::host::state::{Attempt, HostState};
 use crate::policy::Policy;
 use schema::digest::Digest;
+use schema::instruction::Instruction;
+use schema::names::HostName;
 use schema::plan::Reason;
 use schema::time::BootMillis;
 
@@ -14,7 +16,13 @@ pub(super) fn place_in_window(host: &str, revision: u64) -> f64 {
     Digest::default().text(host).number(revision).finish() as f64 / u64::MAX as f64
 }
 
-/// Returns when the next attempt begins; `None` if none is scheduled.
+/// Returns when a host may begin an update to this target: its place in the window over which hosts spread.
+pub(super) fn turn_of(host: &HostName, target: &Instruction, desired: &Desired) -> BootMillis {
+    let place = place_in_window(host.as_str(), target.order.revision.cast_unsigned());
+    desired.target_since.plus(desired.policy.spread_window.mul_f64(place))
+}
+
+/// Returns when the next attempt begins after a failed one; `None` if none is scheduled.
 pub(super) fn next_attempt(
     state: &HostState,
     policy: &Policy,

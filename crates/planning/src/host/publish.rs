@@ -3,16 +3,17 @@
 use crate::host::brakes::Brakes;
 use crate::host::input::{Claim, Desired, Observed, Published, Target};
 use crate::host::needs::holding;
-use crate::host::next_attempt::next_attempt;
+use crate::host::next_attempt::{next_attempt, turn_of};
 use crate::host::state::{HostState, REPORTS_IN_A_BURST, Validation, ValidationResult};
 use crate::policy::Policy;
+use crate::rollout::Obstacle;
 use schema::keys::StatusState;
 use schema::names::Version;
-use schema::plan::{Action, Effect, Plan, Planned, Reason};
-use schema::records::{Driver, HostClaims, Report, ReportedStore, ReportedTarget};
+use schema::plan::{Action, Effect, Phase, Plan, Planned, Reason};
+use schema::records::{Driver, HostClaims, LONG_STEP, LongStep, Report, ReportedStore, ReportedTarget};
 use schema::store_trust::StoreTrust;
-use schema::time::{BootMillis, EpochSeconds, Now};
-use schema::verdict::HostVerdict;
+use schema::time::{BootMillis, EpochSeconds, Now, Span};
+use schema::verdict::{HostVerdict, WaitingOn};
 use std::time::Duration;
 
 /// Largest number of needs in a report.
@@ -39,15 +40,12 @@ impl HostState {
 /// the report.
 pub(super) fn report(
     plan: &Plan,
-    verdict: &HostVerdict,
+    (verdict, obstacle): (&HostVerdict, Option<&Obstacle>),
     (state, desired, observed): (&HostState, &Desired, &Observed),
     now: Now,
 ) -> Report {
     let mut waits = holding(state, desired.policy, observed.waits);
     waits.truncate(WAITS_IN_REPORT);
-    let next_attempt = next_attempt(state, desired.policy, observed.addressable);
-    // One that is due and does not begin is held by something else.
-    let next_attempt = next_attempt.filter(|at| *at > now.boot);
     let (log_of, log) = match state.logs.of(verdict) {
         Some((of, lines)) => (Some(of), lines),
         // What an earlier agent wrote does not name its step.
@@ -69,16 +67,58 @@ pub(super) fn report(
         installed: state.installed.clone(),
         // The time to look again is one since boot.
         plan: Plan { requeue_at: None, ..plan.clone() },
-        next_attempt_at: next_attempt.map(|at| wall_time(at, now)),
+        running_step: long_step(plan.phase, state, desired.policy, now).and_then(Result::ok),
+        next_attempt_at: next_attempt_at((verdict, obstacle), (state, desired, observed), now),
         store: state.store.as_ref().map(|s| ReportedStore { lineage: s.lineage.clone(), epoch: s.epoch }),
         facts: observed.facts.clone(),
         waits,
         checks: observed.problems.reported_checks().cloned().collect(),
         unpublished: observed.problems.reported_unpublished().cloned().collect(),
+        problems: observed.problems.reported_files().cloned().collect(),
         durations: state.durations.clone(),
         log_of,
         log,
     }
+}
+
+/// Returns when the next attempt begins, or when the host may start, if that is known.
+fn next_attempt_at(
+    (verdict, obstacle): (&HostVerdict, Option<&Obstacle>),
+    (state, desired, observed): (&HostState, &Desired, &Observed),
+    now: Now,
+) -> Option<EpochSeconds> {
+    if let Some(Obstacle::OutsideWindow(next)) = obstacle {
+        return Some(next.starts);
+    }
+    let at = match (verdict, &desired.target) {
+        (HostVerdict::Waiting { on: WaitingOn::Spread }, Target::Known(target)) => {
+            Some(turn_of(&state.host, target, desired))
+        }
+        _ => next_attempt(state, desired.policy, observed.addressable),
+    };
+    // One that is due and does not begin is held by something else.
+    at.filter(|at| *at > now.boot).map(|at| wall_time(at, now))
+}
+
+/// Returns the step that runs, if the host is in a phase of an update and the step has run for some time, or the time at
+/// which it will have. Steps of a host that has nothing else to do are repeated for ever, and not reported.
+fn long_step(
+    phase: Phase,
+    state: &HostState,
+    policy: &Policy,
+    now: Now,
+) -> Option<Result<LongStep, BootMillis>> {
+    let running = state.running.as_ref().filter(|_| phase != Phase::Idle)?;
+    let since = state.running_at?;
+    let by_clock = || Duration::from_secs(now.wall.0.saturating_sub(since.0).try_into().unwrap_or_default());
+    // The clock may be set meanwhile.
+    let ran = state.running_since.map_or_else(by_clock, |since| now.boot.since(since));
+    if ran < LONG_STEP {
+        return Some(Err(now.boot.plus(LONG_STEP - ran)));
+    }
+    let steps = policy.steps.of(running.phase);
+    let timeout = Span(steps.iter().find(|step| step.name == running.step)?.timeout);
+    Some(Ok(LongStep { phase: running.phase, step: running.step.clone(), since, timeout }))
 }
 
 /// Returns a time on the wall clock. Times since boot mean nothing to other hosts.
@@ -116,9 +156,16 @@ pub(super) fn add(
         Some(Due::Now(write)) => {
             plan.actions.insert(0, Planned { action: write.into(), because: Reason::StoreDiffers });
         }
-        Some(Due::At(at)) => plan.requeue_at = Some(plan.requeue_at.map_or(at, |other| other.min(at))),
+        Some(Due::At(at)) => look_again(plan, at),
         None => {}
     }
+    if let Some(Err(at)) = long_step(plan.phase, state, desired.policy, now) {
+        look_again(plan, at);
+    }
+}
+
+fn look_again(plan: &mut Plan, at: BootMillis) {
+    plan.requeue_at = Some(plan.requeue_at.map_or(at, |other| other.min(at)));
 }
 
 enum Due {

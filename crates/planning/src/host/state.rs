@@ -20,7 +20,7 @@ use schema::records::{
 use schema::steps::StepEnd;
 use schema::steps::StepPhase;
 use schema::store_trust::StoreMemory;
-use schema::time::{BootMillis, Now, Span};
+use schema::time::{BootMillis, EpochSeconds, Now, Span};
 use schema::verdict::Failure;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -289,6 +289,9 @@ pub struct HostState {
     /// Since when; `None` if the agent was restarted meanwhile, so that it does not know when the step ended.
     #[serde(skip)]
     pub running_since: Option<BootMillis>,
+    /// When it began, by the clock of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running_at: Option<EpochSeconds>,
     /// How long steps took when they last succeeded; at most [`DURATIONS_IN_REPORT`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub durations: Vec<StepDuration>,
@@ -401,6 +404,7 @@ impl HostState {
             converged: Converged::default(),
             running: None,
             running_since: None,
+            running_at: None,
             durations: Vec::new(),
             observed_instruction: None,
             observed_retry: None,
@@ -504,6 +508,7 @@ impl HostState {
             Fact::RolloutEnded(order) => self.note_end(order),
             Fact::StepStarted(running) => {
                 (self.running, self.running_since) = (Some(running), Some(now.boot));
+                self.running_at = Some(now.wall);
             }
             Fact::StepEnded(report) => self.end_step(report, policy, now),
             Fact::ReportWritten => {
@@ -688,7 +693,7 @@ impl HostState {
     }
 
     fn end_step(&mut self, report: StepReport, policy: &Policy, now: Now) {
-        self.running = None;
+        (self.running, self.running_at) = (None, None);
         let since = self.running_since.take();
         let StepReport { phase, step, end, log } = report;
         let meaning = policy.steps.meaning(phase, &step, &end);

@@ -17,7 +17,9 @@ use schema::limit::{Limit, LimitBy};
 use schema::names::{HostName, StatusType, StepName, Token, Version};
 use schema::order::InstructionOrder;
 use schema::plan::{Action, Effect, Reason};
-use schema::records::{Driver, FailureKind, HeldClaim, HostClaims, MachineInfo, Purpose, Report, Wait};
+use schema::records::{
+    Driver, FailureKind, HeldClaim, HostClaims, LONG_STEP, MachineInfo, Purpose, Report, Wait,
+};
 use schema::steps::{StepEnd, StepPhase};
 use schema::store_trust::{StoreMemory, StoreTrust, WentBack};
 use schema::time::{Backoff, BootMillis, EpochSeconds, Now, Span};
@@ -159,7 +161,7 @@ impl World {
     }
 
     fn decide(&self) -> Decision {
-        let (desired, problems) = (self.desired(), ServiceProblems::default());
+        let (desired, problems) = (self.desired(), HostProblems::default());
         decide(&self.state, &desired, &self.observed(&problems), self.now)
     }
 
@@ -167,7 +169,7 @@ impl World {
     fn advance(&mut self) -> Decision {
         loop {
             let mut state = self.state.clone();
-            let (desired, problems) = (self.desired(), ServiceProblems::default());
+            let (desired, problems) = (self.desired(), HostProblems::default());
             let advanced = advance(&mut state, &desired, &self.observed(&problems), self.now, 0.5);
             self.state = state;
             if let Some(decision) = advanced.decision {
@@ -185,7 +187,7 @@ impl World {
         }
     }
 
-    fn observed<'a>(&'a self, problems: &'a ServiceProblems) -> Observed<'a> {
+    fn observed<'a>(&'a self, problems: &'a HostProblems) -> Observed<'a> {
         Observed {
             store_trust: self.store_trust.clone(),
             store_ready: !self.store_away,
@@ -447,7 +449,7 @@ fn conclusions_are_recorded_in_one_pass_until_something_outside_changes() {
     while world.runs("http") == 0 {
         world.act();
     }
-    let (desired, problems) = (world.desired(), ServiceProblems::default());
+    let (desired, problems) = (world.desired(), HostProblems::default());
     let mut state = world.state.clone();
     let advanced = advance(&mut state, &desired, &world.observed(&problems), world.now, 0.5);
     let recorded: Vec<String> = advanced.recorded.iter().map(|p| p.action.to_string()).collect();
@@ -1218,7 +1220,7 @@ fn a_host_under_way_looks_for_its_claims_before_it_goes_on() {
     world.settle();
     world.now.boot = world.now.boot.plus(Duration::from_secs(60));
     let goes_on = |world: &World, is_known: bool, has_claims: bool| {
-        let problems = ServiceProblems::default();
+        let problems = HostProblems::default();
         let mut observed = world.observed(&problems);
         observed.published = observed.published.filter(|_| is_known);
         let mut state = world.state.clone();
@@ -1587,6 +1589,50 @@ fn a_step_cut_off_by_a_reboot_runs_again_after_a_look() {
     assert_eq!(world.published.listing, Some(version("2")));
 }
 
+/// A report costs a write, so short steps and the validations of a settled host are not reported.
+#[test]
+fn a_step_of_an_update_is_reported_once_it_has_run_for_some_time() {
+    let wait = |world: &mut World, seconds: u32| {
+        world.now.boot = world.now.boot.plus(Duration::from_secs(seconds.into()));
+        world.now.wall.0 += i64::from(seconds);
+    };
+    let begin = |world: &mut World, phase: StepPhase, step: &str| {
+        let (run_id, step) = (Token::new("r").unwrap(), StepName::new(step).unwrap());
+        world.record(Fact::StepStarted(RunningStep { run_id, phase, step }));
+    };
+    let mut world = settled_at("1");
+    world.trigger("2");
+    while world.state.in_progress_version.is_none() {
+        assert!(world.act());
+    }
+    let began = world.now;
+    begin(&mut world, StepPhase::Apply, "packages");
+    while world.act() {}
+    // Else the report waits for its turn.
+    world.state.report_times.clear();
+    let check = |world: &World, ran: u64, reported: bool| {
+        let Decision { plan, report, .. } = world.decide();
+        let step = report.running_step.map(|running| (running.step.to_string(), running.since));
+        assert_eq!(step, reported.then(|| ("packages".into(), began.wall)), "after {ran} s");
+        assert_eq!(plan.actions.is_empty(), !reported, "after {ran} s: {plan:?}");
+        let looks_again = plan.requeue_at.is_some_and(|at| at == began.boot.plus(LONG_STEP));
+        assert_eq!(looks_again, !reported, "after {ran} s");
+    };
+    check(&world, 0, false);
+    wait(&mut world, 9);
+    check(&world, 9, false);
+    wait(&mut world, 1);
+    check(&world, 10, true);
+    // The agent was restarted: it knows the time by the clock.
+    world.state.running_since = None;
+    check(&world, 10, true);
+
+    let mut world = settled_at("1");
+    begin(&mut world, StepPhase::Validate, "http");
+    wait(&mut world, 20);
+    assert_eq!(world.decide().report.running_step, None);
+}
+
 #[test]
 fn a_step_that_is_always_interrupted_fails_in_the_end() {
     let mut world = settled_at("1");
@@ -1902,8 +1948,11 @@ fn hosts_spread_over_the_window() {
     world.trigger("2");
     world.settle();
     assert_eq!(world.verdict_str(), "waiting");
-    let at = world.decide().plan.requeue_at.unwrap();
+    let Decision { plan, report, .. } = world.decide();
+    let at = plan.requeue_at.unwrap();
     assert!(at <= world.now.boot.plus(Duration::from_secs(1000)));
+    let begins = report.next_attempt_at.expect("the turn of the host comes at a known time");
+    assert!(begins > world.now.wall && begins.0 <= world.now.wall.0 + 1000, "{begins:?}");
     world.pass(Duration::from_secs(1000));
     assert_eq!(world.published.listing, Some(version("2")));
 }

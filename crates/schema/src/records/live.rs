@@ -1,6 +1,7 @@
 //! `/orchestrate/live/<host>`: the claim of a host name.
 
 use crate::names::{Token, quoted};
+use crate::time::EpochSeconds;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -38,6 +39,24 @@ pub struct LiveClaim {
     /// freezes.
     #[serde(default = "first_format", skip_serializing_if = "is_first_format")]
     pub store_format: u32,
+}
+
+/// `/orchestrate/clashes/<host>`: an agent cannot claim the name of its host, because another one lives under it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameClash {
+    /// When it was seen.
+    pub at: EpochSeconds,
+    /// The claim of the agent that lives, in words.
+    pub holder: String,
+    /// The claim of the agent that cannot claim the name, in words.
+    pub refused: String,
+}
+
+impl fmt::Display for NameClash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { holder, refused, .. } = self;
+        write!(f, "two machines have this name: {holder} runs the agent; {refused} is refused")
+    }
 }
 
 fn first_format() -> u32 {

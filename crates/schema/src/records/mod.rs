@@ -3,6 +3,7 @@
 
 mod event;
 mod failed;
+mod file_problem;
 mod freeze;
 mod limit_claim;
 mod limit_size;
@@ -25,19 +26,21 @@ mod window;
 
 pub use event::{EVENT_TEXT_MAX_BYTES, Event};
 pub use failed::{FailedHost, FailureKind, Halt};
+pub use file_problem::{FileProblem, PROBLEMS_IN_REPORT, ProblemFile};
 pub use freeze::Freeze;
 pub use limit_claim::{
     HeldClaim, HostClaims, LOST_AFTER, LimitClaim, LostMark, PURPOSES_MAX, Purpose, REBOOTS_MAX,
     SCRIPT_INSTANCE, Ticket,
 };
 pub use limit_size::LimitSize;
-pub use live::{Driver, LiveClaim};
+pub use live::{Driver, LiveClaim, NameClash};
 pub use machine::{CERTIFICATE_WARNING, MachineInfo, certificate_warning};
 pub use maintenance::{Maintenance, MaintenanceEntry, MaintenanceMode};
 pub use progress::{Ended, HostProgress, ProgressState};
 pub use report::{
-    CHECK_LINE_MAX_BYTES, CHECKS_IN_REPORT, DURATIONS_IN_REPORT, FailingCheck, LoggedStep, REPORT_MAX_BYTES,
-    Report, ReportedStore, ReportedTarget, StepDuration, UNPUBLISHED_IN_REPORT, UnpublishedService,
+    CHECK_LINE_MAX_BYTES, CHECKS_IN_REPORT, DURATIONS_IN_REPORT, FailingCheck, LONG_STEP, LoggedStep,
+    LongStep, REPORT_MAX_BYTES, Report, ReportedStore, ReportedTarget, StepDuration, UNPUBLISHED_IN_REPORT,
+    UnpublishedService,
 };
 pub use requests::{DropStaleRequest, RetryRequest};
 pub use rollout::{

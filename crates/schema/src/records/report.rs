@@ -4,12 +4,14 @@ use crate::codec::{cut, log_tail, write};
 use crate::health::CheckStatus;
 use crate::names::{ServiceName, StepName, Token, Version};
 use crate::plan::{Phase, Plan, Reason};
+use crate::records::file_problem::FileProblem;
 use crate::records::machine::MachineInfo;
 use crate::records::wait::Wait;
 use crate::steps::StepPhase;
 use crate::time::{EpochSeconds, Span};
 use crate::verdict::HostVerdict;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// Largest report, in bytes.
 pub const REPORT_MAX_BYTES: usize = 16 * 1024;
@@ -53,7 +55,10 @@ pub struct Report {
     pub installed: Option<Version>,
     /// What the host is going to do.
     pub plan: Plan,
-    /// When the next attempt begins after a failed one, by the clock of the host; `None` if none is scheduled.
+    /// The step that is running, if an update is under way and the step has run for [`LONG_STEP`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running_step: Option<LongStep>,
+    /// When the next attempt begins, by the clock of the host; `None` if none is scheduled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_attempt_at: Option<EpochSeconds>,
     /// The store that the host belongs to.
@@ -72,6 +77,10 @@ pub struct Report {
     /// [`UNPUBLISHED_IN_REPORT`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unpublished: Vec<UnpublishedService>,
+    /// What is wrong with the files of the host; at most
+    /// [`PROBLEMS_IN_REPORT`](crate::records::PROBLEMS_IN_REPORT).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<FileProblem>,
     /// How long the steps of the host took when they last succeeded; at most [`DURATIONS_IN_REPORT`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub durations: Vec<StepDuration>,
@@ -100,12 +109,14 @@ impl Report {
                 because: Reason::Settled,
                 requeue_at: None,
             },
+            running_step: None,
             next_attempt_at: None,
             store: None,
             facts: MachineInfo::default(),
             waits: Vec::new(),
             checks: Vec::new(),
             unpublished: Vec::new(),
+            problems: Vec::new(),
             durations: Vec::new(),
             log_of: None,
             log: Vec::new(),
@@ -125,12 +136,14 @@ impl Report {
             target,
             installed,
             plan: _,
+            running_step,
             next_attempt_at,
             store,
             facts,
             waits,
             checks,
             unpublished,
+            problems,
             durations: _,
             log_of: _,
             log: _,
@@ -139,17 +152,19 @@ impl Report {
             && verdict.is_same_as(&other.verdict)
             && *target == other.target
             && *installed == other.installed
+            && *running_step == other.running_step
             && is_about(*next_attempt_at, other.next_attempt_at)
             && *store == other.store
             && *facts == other.facts
             && are_same(waits, &other.waits, Wait::is_same_as)
             && are_same(checks, &other.checks, FailingCheck::is_same_as)
             && *unpublished == other.unpublished
+            && *problems == other.problems
     }
 
     /// Returns the report as JSON, shortened to fit into [`REPORT_MAX_BYTES`]: first the log
-    /// and the durations are removed, then the plan's actions after the eighth, then the output of checks and the
-    /// reasons why services are not published.
+    /// and the durations are removed, then the plan's actions after the eighth, then the output of checks, the
+    /// reasons why services are not published, and the problems of files.
     pub fn write_bounded(&self) -> String {
         let text = write(self);
         if text.len() <= REPORT_MAX_BYTES {
@@ -169,6 +184,7 @@ impl Report {
         }
         smaller.checks.iter_mut().for_each(|check| check.line.clear());
         smaller.unpublished.iter_mut().for_each(|service| service.reason.clear());
+        smaller.problems.truncate(1);
         write(&smaller)
     }
 }
@@ -207,6 +223,22 @@ pub const CHECK_LINE_MAX_BYTES: usize = 256;
 
 /// Largest number of checks in a report.
 pub const CHECKS_IN_REPORT: usize = 16;
+
+/// Time after which a running step is reported. Shorter ones end before anybody asks for them.
+pub const LONG_STEP: Duration = Duration::from_secs(10);
+
+/// A step that has run for some time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LongStep {
+    /// The phase of the step.
+    pub phase: StepPhase,
+    /// The name of the step.
+    pub step: StepName,
+    /// When it began, by the clock of the host.
+    pub since: EpochSeconds,
+    /// Time limit of the step.
+    pub timeout: Span,
+}
 
 /// A step whose output is in a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -266,6 +298,7 @@ impl FailingCheck {
 mod tests {
     use super::*;
     use crate::health::Level;
+    use crate::records::file_problem::ProblemFile;
 
     #[test]
     fn a_report_says_the_same_unless_something_changed_that_a_reader_needs() {
@@ -304,8 +337,7 @@ mod tests {
         check(
             |r| {
                 let (phase, step) = (StepPhase::Apply, StepName::new("packages").unwrap());
-                r.durations =
-                    vec![StepDuration { phase, step, took: Span(std::time::Duration::from_secs(1)) }];
+                r.durations = vec![StepDuration { phase, step, took: Span(Duration::from_secs(1)) }];
             },
             true,
         );
@@ -324,5 +356,17 @@ mod tests {
         check(|r| r.waits.clear(), false);
         check(|r| r.checks[0].status = CheckStatus::Warning, false);
         check(|r| r.unpublished[0].reason = "another".into(), false);
+        check(
+            |r| r.problems = vec![FileProblem { file: ProblemFile::Settings, reason: "line 3".into() }],
+            false,
+        );
+        check(
+            |r| {
+                let (phase, step) = (StepPhase::Apply, StepName::new("packages").unwrap());
+                let timeout = Span(Duration::from_secs(60));
+                r.running_step = Some(LongStep { phase, step, since: EpochSeconds(1), timeout });
+            },
+            false,
+        );
     }
 }

@@ -4,7 +4,7 @@
 use crate::codec;
 use crate::keys::{Key, Prefix};
 use crate::names::HostName;
-use crate::records::{LiveClaim, RosterEntry, StoreIdentity};
+use crate::records::{LiveClaim, NameClash, RosterEntry, StoreIdentity};
 use crate::snapshot::KeySnapshot;
 use crate::transaction::{Compare, Operation, Transaction};
 
@@ -66,6 +66,18 @@ impl ClaimWrite<'_> {
         }
         transaction
     }
+}
+
+/// Returns the transaction by which an agent says that another one, whose claim has this revision, lives under the name
+/// of its host.
+pub fn note_clash(host: &HostName, clash: &NameClash, live_revision: i64, lease: i64) -> Transaction {
+    let key = Key::NameClash(host.clone());
+    // A third agent may have said it already. A repetition finds the key.
+    let mut transaction = Transaction::idempotent("say that the host name is taken")
+        .when(Compare::Revision(Key::Live(host.clone()), live_revision))
+        .when(Compare::absent(key.clone()));
+    transaction.put(key, codec::write(clash), lease);
+    transaction
 }
 
 /// Returns the transaction that creates the store's identity, unless it already exists.

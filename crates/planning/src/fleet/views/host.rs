@@ -1,21 +1,24 @@
 //! One host: what it decided, what it waits for, and what would change that.
 
 use super::claim::ClaimView;
+use super::maintenance::MaintenanceView;
 use super::parts::{DesiredVersion, Unpublished};
+use super::problem::Problem;
 use super::roots::as_text;
+use super::running_step::RunningStepView;
 use crate::fleet::state::{Fleet, HostFacts};
 use crate::fleet::verdict::{FleetVerdict, Waiting};
 use crate::fleet::waits::{Chain, Root, WaitGraph};
-use crate::text::{Text, rfc3339};
+use crate::text::{Text, as_rfc3339, rfc3339, with_distance};
 use schema::health::Level;
 use schema::keys::StatusState;
 use schema::names::{HostName, ServiceName, StatusType, Version};
 use schema::plan::Phase;
 use schema::records::{ReportedTarget, StatusRecord, Wait};
+use schema::time::EpochSeconds;
 use schema::verdict::{Failure, HostVerdict, VerdictKind, WaitingOn};
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::fmt;
 
 /// One host.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -48,18 +51,27 @@ pub struct HostView {
     pub own_verdict: Option<OwnVerdict>,
     /// Why the host does what it does.
     pub because: Option<String>,
-    /// When its next attempt begins after a failed one (RFC 3339).
-    pub next_attempt_at: Option<String>,
+    /// When its next attempt begins (RFC 3339), if that is known.
+    #[serde(serialize_with = "as_rfc3339")]
+    pub next_attempt_at: Option<EpochSeconds>,
+    /// The step that has run for some time.
+    pub running_step: Option<RunningStepView>,
     /// What the host is going to do.
     pub plan: Vec<PlannedAction>,
     /// The results of the host.
     pub statuses: Vec<ResultView>,
     /// When the host reported last (RFC 3339).
-    pub reported_at: Option<String>,
+    #[serde(serialize_with = "as_rfc3339")]
+    pub reported_at: Option<EpochSeconds>,
     /// The revision at which an operator last requested that the host tries again.
     pub retry_asked_at_revision: Option<i64>,
     /// The services that the host defines and does not publish.
     pub unpublished: Vec<Unpublished>,
+    /// What is wrong with the files and the name of the host.
+    pub problems: Vec<Problem>,
+    /// How operators took the host, or services on it, out of use.
+    #[serde(rename = "out_of_use")]
+    pub maintenance: Vec<MaintenanceView>,
     /// Why the host waits for services, if it does.
     pub waits: Option<HostWaits>,
     /// What the limits of the rollout mean for the host.
@@ -98,6 +110,8 @@ pub struct ResultView {
     pub kind: StatusType,
     /// Its state.
     pub state: &'static str,
+    /// The version that it is about, if the record names one.
+    pub version: Option<Version>,
     /// When it was written (RFC 3339).
     pub at: Option<String>,
     /// The exit code.
@@ -111,6 +125,7 @@ impl ResultView {
         Self {
             kind: kind.clone(),
             state: state.as_str(),
+            version: record.and_then(|record| record.version.clone()),
             at: record.and_then(|record| rfc3339(record.at)),
             code: record.and_then(|record| record.code),
             reason: record.map(|record| record.reason.clone()).filter(|reason| !reason.is_empty()),
@@ -219,7 +234,8 @@ impl HostView {
             phase: report.map(|report| report.phase),
             own_verdict: report.map(|report| own_verdict(&report.verdict)),
             because: report.map(|report| report.plan.because.to_string()),
-            next_attempt_at: report.and_then(|report| rfc3339(report.next_attempt_at?)),
+            next_attempt_at: report.and_then(|report| report.next_attempt_at),
+            running_step: report.and_then(|report| report.running_step.as_ref()).map(RunningStepView::from),
             plan: planned
                 .map(|planned| PlannedAction {
                     action: planned.action.to_string(),
@@ -229,13 +245,18 @@ impl HostView {
             statuses: statuses
                 .map(|((kind, state), record)| ResultView::new(kind, *state, record.as_ref()))
                 .collect(),
-            reported_at: report.and_then(|report| rfc3339(report.at)),
+            reported_at: report.map(|report| report.at),
             retry_asked_at_revision: retry,
             unpublished: report
                 .iter()
                 .flat_map(|report| &report.unpublished)
                 .map(Unpublished::from)
                 .collect(),
+            problems: Problem::of(facts),
+            maintenance: fleet
+                .maintenance(host)
+                .map(|found| MaintenanceView::of(host, found))
+                .unwrap_or_default(),
             waits,
             rollout,
             log: report.map(|report| report.log.clone()).unwrap_or_default(),
@@ -243,7 +264,8 @@ impl HostView {
         })
     }
 
-    fn text(&self) -> Text {
+    /// Returns the text for people at this time.
+    pub fn text(&self, now: EpochSeconds) -> Text {
         let mut text = Text::default();
         let mut add = |name: &str, value: &str| {
             if !value.is_empty() {
@@ -280,20 +302,31 @@ impl HostView {
             },
         );
         add("phase", &self.phase.map(|phase| phase.to_string()).unwrap_or_default());
-        let own = self.own_verdict.as_ref().map(|own| format!("{} {}", own.verdict, own.reason));
+        let own =
+            self.own_verdict.as_ref().filter(|own| own.verdict != self.verdict || own.reason != self.reason);
+        let own = own.map(|own| format!("{} {}", own.verdict, own.reason));
         add("own verdict", own.unwrap_or_default().trim_end());
         add("plan", self.because.as_deref().unwrap_or_default());
-        add("next attempt", self.next_attempt_at.as_deref().unwrap_or_default());
+        let step = self.running_step.as_ref().map(|step| step.text(now));
+        add("running step", &step.unwrap_or_default());
+        let time = |at: Option<EpochSeconds>| at.map(|at| with_distance(at, now)).unwrap_or_default();
+        add("next attempt", &time(self.next_attempt_at));
         for Unpublished { service, reason } in &self.unpublished {
             add("unpublished", &format!("{service}: {reason}"));
         }
-        add("reported at", self.reported_at.as_deref().unwrap_or_default());
-        for PlannedAction { action, because } in &self.plan {
-            add("next", &format!("{action}, because {because}"));
+        for Problem { kind, reason } in &self.problems {
+            add("problem", &format!("{kind}: {reason}"));
         }
-        for ResultView { kind, state, at, .. } in &self.statuses {
+        self.maintenance.iter().for_each(|found| add("out of use", &found.line()));
+        add("reported at", &time(self.reported_at));
+        for actions in self.plan.chunk_by(|one, other| one.because == other.because) {
+            let names: Vec<&str> = actions.iter().map(|planned| planned.action.as_str()).collect();
+            add("next", &format!("{}, because {}", names.join(", then "), actions[0].because));
+        }
+        for ResultView { kind, state, version, at, .. } in &self.statuses {
+            let version = version.as_ref().map(|version| format!(" of {version}")).unwrap_or_default();
             let at = at.as_ref().map(|at| format!(" at {at}")).unwrap_or_default();
-            add("result", &format!("{kind} {state}{at}"));
+            add("result", &format!("{kind} {state}{version}{at}"));
         }
         let before = self.log.len().saturating_sub(LOG_LINES);
         self.log[before..].iter().for_each(|line| add("log", line));
@@ -324,10 +357,4 @@ fn unreadable_claim(facts: &HostFacts) -> Option<String> {
 fn own_verdict(verdict: &HostVerdict) -> OwnVerdict {
     let failure = if let HostVerdict::Failed(failed) = verdict { Some(failed.failure.clone()) } else { None };
     OwnVerdict { verdict: verdict.kind(), reason: verdict.message(), failure }
-}
-
-impl fmt::Display for HostView {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.text().fmt(f)
-    }
 }

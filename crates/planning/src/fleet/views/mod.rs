@@ -1,13 +1,16 @@
 //! What commands and pages show of the fleet. Each view is a value: `Serialize` gives its JSON, and
-//! `Display` its text.
+//! `Display`, or `text` if the text depends on the time or the terminal, its text.
 
 mod causes;
 mod claim;
 mod freeze;
 mod host;
 mod hosts;
+mod maintenance;
 mod parts;
+mod problem;
 mod roots;
+mod running_step;
 mod service;
 mod status;
 #[cfg(test)]
@@ -19,8 +22,11 @@ pub use claim::ClaimView;
 pub use freeze::FreezeView;
 pub use host::{HostRollout, HostView, HostWaits};
 pub use hosts::{HostFilter, HostOrder, HostsView, ListedHost};
+pub use maintenance::MaintenanceView;
 pub use parts::{DesiredVersion, Unpublished};
+pub use problem::{Problem, ProblemKind, ProblemOn};
 pub use roots::RootsView;
+pub use running_step::RunningStepView;
 pub use service::{ServiceView, ServicesView};
-pub use status::{MaintenanceView, SilentService, StatusParts, StatusView};
+pub use status::{SilentService, StatusParts, StatusView};
 pub use unaccounted::UnaccountedView;

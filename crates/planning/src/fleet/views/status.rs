@@ -2,18 +2,16 @@
 
 use super::causes::{Cause, HostVerdictView};
 use super::freeze::FreezeView;
+use super::maintenance::MaintenanceView;
 use super::parts::{DesiredVersion, Unpublished};
+use super::problem::ProblemOn;
 use crate::fleet::services::FailedService;
 use crate::fleet::state::{Fleet, FleetState, FleetTarget};
 use crate::fleet::verdict::{FleetVerdict, Unaccounted};
 use crate::rollout::{Outlook, RolloutFailures};
-use crate::text::{Text, rfc3339};
+use crate::text::Text;
 use catalog::GuardSettings;
-use schema::codec;
-use schema::keys::Key;
 use schema::names::{HostName, ServiceName, Version};
-use schema::records::{Maintenance, MaintenanceEntry, MaintenanceMode};
-use schema::snapshot::KeySnapshot;
 use schema::verdict::VerdictKind;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashSet};
@@ -72,6 +70,8 @@ pub struct StatusView {
     pub down: Vec<FailedService>,
     /// The services that their hosts define and do not publish.
     pub unpublished: Vec<UnpublishedOn>,
+    /// What is wrong with the files and names of hosts.
+    pub problems: Vec<ProblemOn>,
     /// The services of which many instances stopped reporting.
     pub silent: Vec<SilentService>,
     /// The hosts and services that operators took out of use.
@@ -166,54 +166,6 @@ impl SilentService {
     }
 }
 
-/// A host, or a service on it, that an operator took out of use.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct MaintenanceView {
-    /// The name of the host.
-    pub host: HostName,
-    /// The name of the service; `all` if it is the whole host.
-    pub service: String,
-    /// Whether it is in maintenance or draining.
-    pub how: MaintenanceMode,
-    /// The operator's reason.
-    pub reason: String,
-    /// Since when (RFC 3339).
-    pub since: Option<String>,
-}
-
-impl MaintenanceView {
-    /// Returns everything that a snapshot shows to be out of use.
-    pub fn all(found: &KeySnapshot) -> Vec<Self> {
-        let of = |(key, entry): (&String, &schema::snapshot::Entry)| match Key::parse(key) {
-            Ok(Key::Maintenance(host)) => Some(Self::of(&host, &codec::read(&entry.value).ok()?)),
-            _ => None,
-        };
-        found.entries.iter().filter_map(of).flatten().collect()
-    }
-
-    /// Returns what is out of use on a host.
-    pub fn of(host: &HostName, found: &Maintenance) -> Vec<Self> {
-        let one = |service: &str, entry: &MaintenanceEntry| Self {
-            host: host.clone(),
-            service: service.to_owned(),
-            how: entry.how,
-            reason: entry.reason.clone(),
-            since: rfc3339(entry.at),
-        };
-        let all = found.host.iter().map(|entry| one("all", entry));
-        all.chain(found.services.iter().map(|(name, entry)| one(name.as_str(), entry))).collect()
-    }
-
-    fn row(&self) -> [String; 5] {
-        let how = match self.how {
-            MaintenanceMode::Maintenance => "maintenance",
-            MaintenanceMode::Draining => "draining",
-        };
-        let since = self.since.clone().unwrap_or_default();
-        [self.host.to_string(), self.service.clone(), how.into(), since, self.reason.clone()]
-    }
-}
-
 impl StatusView {
     /// Returns the state of a fleet.
     pub fn new(fleet: &Fleet, parts: StatusParts, revision: i64) -> Self {
@@ -256,6 +208,7 @@ impl StatusView {
                 .unpublished()
                 .map(|(host, service)| UnpublishedOn { host: host.clone(), service: service.into() })
                 .collect(),
+            problems: ProblemOn::all(fleet),
             silent,
             maintenance,
         }
@@ -271,6 +224,7 @@ impl StatusView {
             (None, None) => "desired: none".into(),
         });
         text.line(&self.counts());
+        self.alarms.iter().flatten().for_each(|alarm| text.line(&format!("store alarm: {alarm}")));
         self.freezes.iter().for_each(|freeze| text.line(&freeze.to_string()));
         if let Some(StatusRollout { failures, outlook, .. }) = &self.rollout {
             outlook.iter().for_each(|outlook| text.line(&format!("rollout: {outlook}")));
@@ -293,6 +247,7 @@ impl StatusView {
             [service.service.to_string(), host.to_string(), service.reason.clone()]
         };
         text.section_within(width, ["NOT PUBLISHED", "HOST", "REASON"], self.unpublished.iter().map(row));
+        text.section_within(width, ProblemOn::HEADER, self.problems.iter().map(ProblemOn::row));
         // Agents serve the last known state of these; `orchestrate drop-stale` ends that.
         let row = |found: &SilentService| {
             let SilentService { service, silent, instances } = found;

@@ -4,6 +4,7 @@ use super::*;
 use crate::fleet::Fleet;
 use crate::fleet::FleetTarget;
 use schema::names::{HostName, Role, Version};
+use schema::time::EpochSeconds;
 use schema::verdict::VerdictKind;
 
 fn fleet(facts: &[(&str, &str)]) -> Fleet {
@@ -149,7 +150,7 @@ fn host_view(facts: &[(&str, &str)]) -> HostView {
 fn a_host_without_an_agent_is_explained_by_listing_and_results() {
     let facts = [("/running_version/v1/h", "1"), ("/status/puppet/failed/h", r#"{"at":0,"code":6}"#)];
     assert_eq!(
-        host_view(&facts).to_string(),
+        host_view(&facts).text(EpochSeconds(60)).as_str(),
         "host:         h\n\
          verdict:      failed\n\
          because:      puppet failed with code 6\n\
@@ -170,7 +171,7 @@ fn the_explanation_of_a_host_ends_with_the_last_lines_of_its_log() {
     });
     let view = host_view(&[("/orchestrate/reports/h", &report.to_string())]);
     assert_eq!(view.log.len(), 4);
-    let text = view.to_string();
+    let text = view.text(EpochSeconds(60)).as_str().to_owned();
     let end = "log:          two\nlog:          three\u{fffd}[31m\nlog:          four\n";
     assert!(text.ends_with(end), "{text}");
 }

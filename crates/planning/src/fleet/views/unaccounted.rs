@@ -51,9 +51,11 @@ impl fmt::Display for UnaccountedView {
         let row = |found: &UnaccountedHost| {
             let UnaccountedHost { host, how, reason, last_report } = found;
             let last_report = last_report.as_deref().unwrap_or("never");
-            [host.to_string(), how.to_string(), reason.clone(), last_report.to_owned()]
+            // The word says it all.
+            let reason = if *how == Unaccounted::NeverSeen { "-" } else { reason.as_str() };
+            [host.to_string(), how.to_string(), last_report.to_owned(), reason.to_owned()]
         };
-        text.table(["HOST", "HOW", "REASON", "LAST REPORT"], self.unaccounted.iter().map(row));
+        text.table(["HOST", "HOW", "LAST REPORT", "REASON"], self.unaccounted.iter().map(row));
         text.fmt(f)
     }
 }

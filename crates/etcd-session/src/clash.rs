@@ -1,0 +1,53 @@
+//! What an agent tells the fleet while another one lives under the name of its host:
+//! `/orchestrate/clashes/<host>`, under a lease of its own.
+
+use crate::error::StoreError;
+use crate::presence::PresenceConfig;
+use crate::request::Deadline;
+use crate::session::Session;
+use schema::records::NameClash;
+use schema::time::EpochSeconds;
+use schema::writes::claim::note_clash;
+use std::time::SystemTime;
+
+/// The lease under which this agent tells the fleet that it cannot claim its name.
+#[derive(Debug, Default)]
+pub(crate) struct Clash {
+    lease: Option<i64>,
+}
+
+impl Clash {
+    /// Tells the fleet that another agent, whose claim has this description and revision, lives under the name, or keeps
+    /// that alive. An error is not one of the caller: the agent asks for its name again soon, and tells then.
+    pub(crate) async fn keep(&mut self, session: &Session, config: &PresenceConfig, found: (String, i64)) {
+        if let Err(error) = self.try_keep(session, config, found).await {
+            tracing::debug!(%error, "presence: the fleet cannot be told that the name is taken");
+        }
+    }
+
+    async fn try_keep(
+        &mut self,
+        session: &Session,
+        config: &PresenceConfig,
+        (holder, live_revision): (String, i64),
+    ) -> Result<(), StoreError> {
+        let deadline = Deadline::of_request();
+        let lease = match self.lease {
+            Some(lease) if session.keep_lease(lease, deadline).await.is_ok() => lease,
+            _ => session.grant_lease(config.lease.as_secs().cast_signed(), deadline).await?,
+        };
+        self.lease = Some(lease);
+        let since_epoch = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let at = EpochSeconds(since_epoch.as_secs().cast_signed());
+        let clash = NameClash { at, holder, refused: config.claim.to_string() };
+        session.commit(&note_clash(&config.host, &clash, live_revision, lease), deadline).await?;
+        Ok(())
+    }
+
+    /// Ends it, because this agent has claimed the name.
+    pub(crate) async fn end(&mut self, session: &Session) {
+        if let Some(lease) = self.lease.take() {
+            session.give_up_lease(lease, Deadline::of_request()).await;
+        }
+    }
+}
