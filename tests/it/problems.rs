@@ -26,10 +26,12 @@ fn wait_for_none(host: &Host) {
 #[test]
 fn files_that_cannot_be_used_are_shown_until_they_are_mended() {
     let etcd = Etcd::single();
-    let host = Host::started("web1", &etcd.endpoints());
+    let mut host = Host::new("web1", &etcd.endpoints());
+    host.write_service("web.json", r#"{"service": {"name": "web", "port": 80}}"#);
+    host.start();
     etcd.store().put("/current_version", "1");
     host.wait_for_listing(&etcd.store(), "1");
-    host.write_service("web.json", r#"{"service": {"name": "web", "port": "http"}}"#);
+    host.write_service("web.json", r#"{"service": {"name": "web", "prot": 80}}"#);
     wait_for_problem(&host, "service_file", "web.json");
     assert!(host.command(&["status"], "").out.contains("\nPROBLEM       HOST  REASON\nservice file  web1  "));
     assert!(host.command(&["why", "web1"], "").out.contains("\nproblem:      service file: "));

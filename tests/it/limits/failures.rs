@@ -65,7 +65,7 @@ fn a_version_that_fails_everywhere_reaches_few_hosts() {
     ];
     says.iter().for_each(|text| assert!(rollout.contains(text), "{text}: {rollout}"));
     let waits = hosts.iter().find(|host| !reached.contains(host.name.as_str())).expect("a host that waits");
-    // After five reports within a minute a host writes one in a minute.
+    // After ten reports in quick succession a host writes one in a minute.
     let why = wait::until_within(
         Duration::from_secs(90),
         "it says so",

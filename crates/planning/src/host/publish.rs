@@ -20,8 +20,10 @@ use std::time::Duration;
 const WAITS_IN_REPORT: usize = 16;
 /// Time within which a host that was refused its start usually knows why.
 const READ_WITHIN: Duration = Duration::from_secs(2);
-/// Time in which a host writes few reports.
-const BURST_WINDOW: Duration = Duration::from_secs(60);
+/// Time in which a host writes at most [`REPORTS_IN_A_BURST`] reports without a pause.
+const BURST_WINDOW: Duration = Duration::from_secs(150);
+/// Pause between two reports of a host that has written so many.
+const REPORT_PAUSE: Duration = Duration::from_secs(60);
 
 impl HostState {
     /// Returns the version that the host may be listed under: the installed version while its proof
@@ -233,13 +235,17 @@ impl Truth<'_> {
                 return Some(Due::At(due));
             }
         }
-        let recent = state.report_times.iter().filter(|at| now.boot.since(**at) < BURST_WINDOW).count();
-        match state.report_times.last() {
-            // If the store has no report of this host, the report is written at once.
-            Some(last) if recent >= REPORTS_IN_A_BURST && published.report.is_some() => {
-                Some(Due::At(last.plus(BURST_WINDOW)))
+        let due = match &state.report_times[..] {
+            [first, .., last] if state.report_times.len() >= REPORTS_IN_A_BURST => {
+                first.plus(BURST_WINDOW).min(last.plus(REPORT_PAUSE))
             }
-            _ => Some(Due::Now(Effect::Report)),
+            _ => now.boot,
+        };
+        // If the store has no report of this host, the report is written at once.
+        if due > now.boot && published.report.is_some() {
+            Some(Due::At(due))
+        } else {
+            Some(Due::Now(Effect::Report))
         }
     }
 }

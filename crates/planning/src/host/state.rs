@@ -890,5 +890,6 @@ impl HostState {
     }
 }
 
-/// How many reports a host may write within 60 seconds. After that it writes one per 60 seconds.
-pub const REPORTS_IN_A_BURST: usize = 5;
+/// How many reports a host writes in quick succession. After that it writes one a minute for some time. An update
+/// takes about five.
+pub const REPORTS_IN_A_BURST: usize = 10;

@@ -1722,10 +1722,15 @@ fn a_wall_clock_that_jumps_changes_no_decision() {
     let before = world.decide();
     for jump in [3_600, -3_600, -315_360_000, i64::MIN / 2] {
         world.now.wall = EpochSeconds(1_000 + jump);
-        // What the report says about times is for readers.
-        let Report { at, next_attempt_at, .. } = before.report;
-        let report = Report { at, next_attempt_at, ..world.decide().report };
-        assert_eq!(Decision { report, ..world.decide() }, before, "{jump}");
+        let mut decision = world.decide();
+        // What the report says about times is for readers. It may be written again with the new ones.
+        decision.report = Report {
+            at: before.report.at,
+            next_attempt_at: before.report.next_attempt_at,
+            ..decision.report
+        };
+        decision.plan.actions.retain(|planned| planned.action != Action::Do(Effect::Report));
+        assert_eq!(decision, before, "{jump}");
     }
 }
 
@@ -1958,7 +1963,7 @@ fn hosts_spread_over_the_window() {
 }
 
 #[test]
-fn a_flapping_host_writes_five_reports_and_then_one_a_minute() {
+fn a_flapping_host_writes_ten_reports_and_then_one_a_minute() {
     let mut world = settled_at("1");
     world.policy.validate_every = Duration::from_secs(1);
     let before = world.revision;
@@ -1972,7 +1977,7 @@ fn a_flapping_host_writes_five_reports_and_then_one_a_minute() {
         world.pass(Duration::from_secs(1));
     }
     let written = world.revision - before;
-    assert!(written <= 5 + 4, "{written} reports in two minutes");
+    assert!(written <= 10 + 2, "{written} reports in two minutes");
 }
 
 /// Hosts with one service each, which works after a certain apply step of its host, and the needs
