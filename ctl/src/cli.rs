@@ -42,6 +42,14 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     read(&mut ManuallyDrop::new(Cli::command()), &arguments)
 }
 
+/// True if the arguments ask for JSON, also if they are wrong otherwise.
+pub(crate) fn wants_json(arguments: &[OsString]) -> bool {
+    let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
+    let is_one = |word: &str| ["-ojson", "-o=json", "--output=json"].contains(&word);
+    words.iter().any(|word| is_one(word))
+        || words.windows(2).any(|two| ["-o", "--output"].contains(&two[0].as_ref()) && two[1] == "json")
+}
+
 /// Returns the definition of a verb. Building it needs only the definitions of its group.
 fn verb_of(word: &str) -> Option<clap::Command> {
     fn find_in<V: Subcommand>(word: &str) -> Option<clap::Command> {

@@ -49,7 +49,7 @@ pub(crate) fn answer(arguments: &[OsString], definition: fn() -> clap::Command) 
     match completed {
         Ok(true) => Some(Exit::Yes),
         Ok(false) => None,
-        Err(error) => Some(output::usage(&error)),
+        Err(error) => Some(output::usage(&error, false)),
     }
 }
 

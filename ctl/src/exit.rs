@@ -29,6 +29,17 @@ impl Exit {
         if yes { Self::Yes } else { Self::No }
     }
 
+    /// Returns the word for the code in errors as JSON.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::No | Self::Own(_) => "no",
+            Self::CannotTell => "cannot_tell",
+            Self::Refused => "refused",
+            Self::Usage => "usage",
+        }
+    }
+
     /// Returns the code as a number.
     pub fn code(self) -> u8 {
         match self {
@@ -53,39 +64,45 @@ impl From<Exit> for ExitCode {
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
     pub(crate) error: anyhow::Error,
+    /// What the user may look at.
+    pub(crate) hint: Option<String>,
 }
 
 impl Failure {
+    pub(crate) fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Self {
+        Self { exit, error: error.into(), hint: None }
+    }
+
     /// Returns a failure for wrong usage.
     pub(crate) fn usage(error: impl Into<anyhow::Error>) -> Self {
-        Self { exit: Exit::Usage, error: error.into() }
+        Self::new(Exit::Usage, error)
     }
 
     /// Returns a failure for a request that a guard refused.
     pub(crate) fn refused(message: impl Into<String>) -> Self {
-        Self { exit: Exit::Refused, error: anyhow::Error::msg(message.into()) }
+        Self::new(Exit::Refused, anyhow::Error::msg(message.into()))
     }
 
     /// Returns a failure for a no that needs an explanation.
     pub(crate) fn no(message: impl Into<String>) -> Self {
-        Self { exit: Exit::No, error: anyhow::Error::msg(message.into()) }
+        Self::new(Exit::No, anyhow::Error::msg(message.into()))
     }
 
     /// Returns a failure for an answer that is not known.
     pub(crate) fn cannot_tell(message: impl Into<String>) -> Self {
-        Self { exit: Exit::CannotTell, error: anyhow::Error::msg(message.into()) }
+        Self::new(Exit::CannotTell, anyhow::Error::msg(message.into()))
     }
 }
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
-        Self { exit: Exit::CannotTell, error: error.into() }
+        Self::new(Exit::CannotTell, error)
     }
 }
 
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
-        Self { exit: Exit::CannotTell, error }
+        Self::new(Exit::CannotTell, error)
     }
 }
 

@@ -6,6 +6,7 @@ mod cli;
 mod commands;
 mod completion;
 mod exit;
+mod hint;
 mod local;
 mod options;
 mod output;
@@ -35,20 +36,23 @@ pub fn run(arguments: impl Iterator<Item = OsString>, environment: impl Fn(&str)
     {
         return exit;
     }
+    let wants_json = cli::wants_json(&arguments);
     let cli = match cli::parse(arguments) {
         Ok(cli) => cli,
-        Err(error) => return output::usage(&error),
+        Err(error) => return output::usage(&error, wants_json),
     };
-    answer(cli, environment).unwrap_or_else(|failure| {
-        output::note(&output::chain(&failure.error));
-        failure.exit
-    })
+    let format = cli.global.output;
+    answer(cli, environment).unwrap_or_else(|failure| output::failure(&failure, format))
 }
 
 fn answer(cli: Cli, environment: impl Fn(&str) -> Option<String>) -> Result<Exit, Failure> {
     let settings = Settings::resolve(&cli.global, environment)?;
+    run_verb(cli.verb, &settings).map_err(|failure| hint::add(failure, &settings))
+}
+
+fn run_verb(verb: commands::Verb, settings: &Settings) -> Result<Exit, Failure> {
     let mut output = Output::new(settings.format);
-    let exit = commands::run(cli.verb, &settings, &mut output)?;
+    let exit = commands::run(verb, settings, &mut output)?;
     output.flush()?;
     Ok(exit)
 }

@@ -5,6 +5,7 @@
 
 use crate::exit::{Exit, Failure};
 use anyhow::Context;
+use etcd_session::StoreError;
 use planning::text::{Text, clean};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::tcgetwinsize;
@@ -222,10 +223,38 @@ pub(crate) fn chain(error: &anyhow::Error) -> String {
     format!("error: {error:#}")
 }
 
+/// Prints why a command could not answer, and returns its exit code.
+pub(crate) fn failure(failure: &Failure, format: Format) -> Exit {
+    let Failure { exit, error, hint } = failure;
+    note(&chain(error));
+    hint.iter().for_each(|hint| note(&format!("hint: {hint}")));
+    if format == Format::Json {
+        let kind = error.downcast_ref::<StoreError>().map_or(exit.as_str(), StoreError::as_str);
+        json_error(kind, &format!("{error:#}"), hint.as_deref(), *exit);
+    }
+    *exit
+}
+
 /// Prints the parser's message. Help and version are results; everything else is wrong usage.
-pub(crate) fn usage(error: &clap::Error) -> Exit {
+pub(crate) fn usage(error: &clap::Error, wants_json: bool) -> Exit {
     let _ = error.print();
-    if error.use_stderr() { Exit::Usage } else { Exit::Yes }
+    if !error.use_stderr() {
+        return Exit::Yes;
+    }
+    if wants_json {
+        let text = error.to_string();
+        let first = text.lines().next().unwrap_or_default();
+        json_error(Exit::Usage.as_str(), first.trim_start_matches("error: "), None, Exit::Usage);
+    }
+    Exit::Usage
+}
+
+/// Writes an error as JSON in place of the result.
+fn json_error(kind: &str, message: &str, hint: Option<&str>, exit: Exit) {
+    let error =
+        serde_json::json!({ "kind": kind, "message": message, "hint": hint, "exit_code": exit.code() });
+    // The code says it as well if nobody reads this.
+    let _ = writeln!(io::stdout(), "{:#}", serde_json::json!({ "error": error }));
 }
 
 #[cfg(test)]

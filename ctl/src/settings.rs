@@ -116,6 +116,7 @@ impl Settings {
         {
             session.dial_timeout = limit;
         }
+        session.waits_for_repair = false;
         session.check()?;
         let timeout = duration("--timeout", options.timeout.as_deref(), "ORCHESTRATE_TIMEOUT", &get)?;
         Ok(Self {
@@ -166,7 +167,12 @@ impl Settings {
 
 /// Returns the endpoints that are used if none are given.
 pub(crate) fn default_endpoints() -> EndpointSource {
-    EndpointSource::List(vec![format!("{DEFAULT_STORE_HOST}:{DEFAULT_STORE_PORT}")])
+    EndpointSource::List(vec![default_endpoint()])
+}
+
+/// Returns the endpoint that is asked if none is given.
+pub(crate) fn default_endpoint() -> String {
+    format!("{DEFAULT_STORE_HOST}:{DEFAULT_STORE_PORT}")
 }
 
 /// True if something accepts connections at the default endpoint.

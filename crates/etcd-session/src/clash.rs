@@ -2,13 +2,13 @@
 //! `/orchestrate/clashes/<host>`, under a lease of its own.
 
 use crate::error::StoreError;
-use crate::presence::PresenceConfig;
 use crate::request::Deadline;
 use crate::session::Session;
-use schema::records::NameClash;
+use schema::names::HostName;
+use schema::records::{LiveClaim, NameClash};
 use schema::time::EpochSeconds;
 use schema::writes::claim::note_clash;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// The lease under which this agent tells the fleet that it cannot claim its name.
 #[derive(Debug, Default)]
@@ -16,11 +16,20 @@ pub(crate) struct Clash {
     lease: Option<i64>,
 }
 
+/// What this agent would claim.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ours<'a> {
+    pub(crate) host: &'a HostName,
+    pub(crate) claim: &'a LiveClaim,
+    /// Time to live of the lease.
+    pub(crate) lease: Duration,
+}
+
 impl Clash {
     /// Tells the fleet that another agent, whose claim has this description and revision, lives under the name, or keeps
     /// that alive. An error is not one of the caller: the agent asks for its name again soon, and tells then.
-    pub(crate) async fn keep(&mut self, session: &Session, config: &PresenceConfig, found: (String, i64)) {
-        if let Err(error) = self.try_keep(session, config, found).await {
+    pub(crate) async fn keep(&mut self, session: &Session, ours: Ours<'_>, found: (String, i64)) {
+        if let Err(error) = self.try_keep(session, ours, found).await {
             tracing::debug!(%error, "presence: the fleet cannot be told that the name is taken");
         }
     }
@@ -28,19 +37,19 @@ impl Clash {
     async fn try_keep(
         &mut self,
         session: &Session,
-        config: &PresenceConfig,
+        Ours { host, claim, lease: length }: Ours<'_>,
         (holder, live_revision): (String, i64),
     ) -> Result<(), StoreError> {
         let deadline = Deadline::of_request();
         let lease = match self.lease {
             Some(lease) if session.keep_lease(lease, deadline).await.is_ok() => lease,
-            _ => session.grant_lease(config.lease.as_secs().cast_signed(), deadline).await?,
+            _ => session.grant_lease(length.as_secs().cast_signed(), deadline).await?,
         };
         self.lease = Some(lease);
         let since_epoch = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let at = EpochSeconds(since_epoch.as_secs().cast_signed());
-        let clash = NameClash { at, holder, refused: config.claim.to_string() };
-        session.commit(&note_clash(&config.host, &clash, live_revision, lease), deadline).await?;
+        let clash = NameClash { at, holder, refused: claim.to_string() };
+        session.commit(&note_clash(host, &clash, live_revision, lease), deadline).await?;
         Ok(())
     }
 

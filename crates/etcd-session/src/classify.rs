@@ -41,6 +41,7 @@ impl StoreError {
         };
         match connecting::not_connected(error, &who.config.tls) {
             Some(NotConnected::Unreachable(why)) => return Self::Unreachable { operation, detail: at(why) },
+            Some(NotConnected::NoSuchName(why)) => return Self::NoSuchName { operation, detail: at(why) },
             Some(NotConnected::Tls(why)) => return Self::Tls { operation, detail: at(why) },
             None => {}
         }

@@ -111,6 +111,12 @@ pub enum ConfigError {
     /// An endpoint uses plain text although TLS files are configured.
     #[error("the endpoint {0} is plain text, but TLS files are configured; write https://")]
     PlainText(String),
+    /// The list of endpoints is empty.
+    #[error("the list of endpoints is empty; name one, for example http://127.0.0.1:2379")]
+    NoEndpoints,
+    /// An endpoint has another scheme than http and https.
+    #[error("the endpoint {0} begins with neither http:// nor https://")]
+    Scheme(String),
 }
 
 /// All settings of a session.
@@ -129,6 +135,9 @@ pub struct SessionConfig {
     /// Longest time for one attempt of one request. The whole request is bounded by its own
     /// deadline.
     pub attempt_timeout: Duration,
+    /// Whether a request is repeated until its deadline though somebody has to change a name, a certificate or a
+    /// setting first. An agent waits for that; a command says at once what is wrong.
+    pub waits_for_repair: bool,
 }
 
 impl SessionConfig {
@@ -141,6 +150,7 @@ impl SessionConfig {
             namespace: String::new(),
             dial_timeout: Duration::from_secs(2),
             attempt_timeout: Duration::from_secs(5),
+            waits_for_repair: true,
         }
     }
 
@@ -169,6 +179,17 @@ impl SessionConfig {
             (Some(_), None) => return Err(ConfigError::HalfIdentity("--key")),
             (None, Some(_)) => return Err(ConfigError::HalfIdentity("--cert")),
             _ => {}
+        }
+        if let EndpointSource::List(list) = &self.endpoints {
+            if list.is_empty() {
+                return Err(ConfigError::NoEndpoints);
+            }
+            let has_other_scheme = |endpoint: &&String| {
+                endpoint.split_once("://").is_some_and(|(scheme, _)| !["http", "https"].contains(&scheme))
+            };
+            if let Some(endpoint) = list.iter().find(has_other_scheme) {
+                return Err(ConfigError::Scheme(endpoint.clone()));
+            }
         }
         if let (EndpointSource::List(list), false) = (&self.endpoints, self.tls.is_empty())
             && let Some(plain) = list.iter().find(|e| e.starts_with("http://"))
@@ -208,6 +229,8 @@ mod tests {
         check(|c| c.tls.cert = Some("c".into()), "--key is missing");
         check(|c| c.tls.key = Some("k".into()), "--cert is missing");
         check(|c| c.tls.cacert = Some("ca".into()), "write https://");
+        check(|c| c.endpoints = EndpointSource::List(Vec::new()), "the list of endpoints is empty");
+        check(|c| c.endpoints = EndpointSource::List(vec!["ftp://x".into()]), "ftp://x begins with neither");
         assert_eq!(SessionConfig::parse_user("root", None), Err(ConfigError::NoPassword));
     }
 }

@@ -11,6 +11,8 @@ use std::io;
 pub(crate) enum NotConnected {
     /// The endpoint does not answer, or not in time.
     Unreachable(String),
+    /// The name of the endpoint does not exist.
+    NoSuchName(String),
     /// The endpoint answers, but one side does not accept the other's certificate, or the TLS
     /// handshake fails otherwise.
     Tls(String),
@@ -30,7 +32,7 @@ pub(crate) fn not_connected(error: &etcd_client::Error, files: &TlsFiles) -> Opt
         return Some(NotConnected::Tls(why));
     }
     if let Some(at) = chain.iter().position(|error| error.is::<tonic::ConnectError>()) {
-        return Some(NotConnected::Unreachable(connect(&chain[at + 1..])));
+        return Some(connect(&chain[at + 1..]));
     }
     let says = |text: &str| chain.iter().any(|error| error.to_string() == text);
     // hyper reports these two errors for a request that it has not begun to send.
@@ -82,16 +84,22 @@ fn kind(chain: &[&(dyn Error + 'static)]) -> Option<io::ErrorKind> {
     chain.iter().find_map(|error| error.downcast_ref::<io::Error>()).map(io::Error::kind)
 }
 
-fn connect(causes: &[&(dyn Error + 'static)]) -> String {
+fn connect(causes: &[&(dyn Error + 'static)]) -> NotConnected {
     let innermost = causes.last().map(ToString::to_string).unwrap_or_default();
-    match kind(causes) {
+    NotConnected::Unreachable(match kind(causes) {
         Some(io::ErrorKind::ConnectionRefused) => "connection refused: nothing listens there".to_owned(),
         Some(io::ErrorKind::TimedOut) => "no answer to the attempt to connect".to_owned(),
         _ if causes.iter().any(|error| error.to_string() == "dns error") => {
-            format!("the name is not found: {innermost}")
+            let why = format!("the name is not found: {innermost}");
+            // The texts of getaddrinfo(3) for an answer that says no, and not for a resolver that is away.
+            let is_answer = ["Name or service not known", "No address associated with hostname"];
+            if is_answer.iter().any(|text| innermost.contains(text)) {
+                return NotConnected::NoSuchName(why);
+            }
+            why
         }
         _ => innermost,
-    }
+    })
 }
 
 /// Returns what one side of a handshake does not accept about the other.

@@ -43,7 +43,12 @@ pub(crate) async fn endpoints(source: &EndpointSource, tls: bool) -> Result<Vec<
         }
     };
     if found.is_empty() {
-        return Err(error(format!("none found in {source:?}")));
+        let place = match source {
+            EndpointSource::File(path) => format!("{} has none", path.display()),
+            EndpointSource::Srv(domain) => format!("{domain} has none"),
+            EndpointSource::List(_) | EndpointSource::Discovery { .. } => "there is none".to_owned(),
+        };
+        return Err(error(place));
     }
     with_scheme(found, tls)
 }

@@ -27,6 +27,14 @@ pub enum StoreError {
         /// Error of the endpoint that was tried last.
         detail: String,
     },
+    /// The name of the endpoint is not found.
+    #[error("{operation}: {detail}")]
+    NoSuchName {
+        /// Operation that failed.
+        operation: &'static str,
+        /// The endpoint, and what the system's resolver says.
+        detail: String,
+    },
     /// The answer was lost, for a request that changes nothing or has the same effect every time.
     #[error("{operation}: the answer was lost: {detail}")]
     Lost {
@@ -153,6 +161,7 @@ impl StoreError {
     pub fn class(&self) -> Class {
         match self {
             Self::Unreachable { .. }
+            | Self::NoSuchName { .. }
             | Self::Lost { .. }
             | Self::Busy { .. }
             | Self::Endpoints { .. }
@@ -166,6 +175,7 @@ impl StoreError {
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Unreachable { .. } => "unreachable",
+            Self::NoSuchName { .. } => "no_such_name",
             Self::Lost { .. } => "lost",
             Self::Unknown { .. } => "unknown",
             Self::Deadline { .. } => "deadline",
@@ -183,6 +193,26 @@ impl StoreError {
             Self::TooLarge { .. } => "too_large",
             Self::BadAnswer { .. } => "bad_answer",
         }
+    }
+
+    /// True if another attempt will hardly help: somebody has to change a setting, a certificate or a name first.
+    pub(crate) fn needs_somebody(&self) -> bool {
+        matches!(self, Self::NoSuchName { .. } | Self::Tls { .. } | Self::Endpoints { .. })
+    }
+
+    /// True if the store could not be asked at all, so that the settings that say where it is may be wrong.
+    pub fn is_about_connecting(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Deadline { .. } | Self::Lost { .. })
+            || self.needs_somebody()
+    }
+
+    /// Returns the error without the operation, for a message that names it already.
+    pub(crate) fn cause(&self, operation: &str) -> String {
+        let text = self.to_string();
+        text.strip_prefix(operation)
+            .and_then(|text| text.strip_prefix(": "))
+            .map(str::to_owned)
+            .unwrap_or(text)
     }
 
     /// Returns the error for a lost answer, according to whether the request may be repeated

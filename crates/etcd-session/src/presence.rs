@@ -13,7 +13,7 @@
 //!
 //! This file is long because it is one state machine that owns the claim and its lease.
 
-use crate::clash::Clash;
+use crate::clash::{Clash, Ours};
 use crate::error::StoreError;
 use crate::observer::RequestKind;
 use crate::pace::{refused_delay, write_backoff};
@@ -215,7 +215,9 @@ impl Claimant {
                         self.publish(PresenceState::Contested { holder: holder.clone() });
                     }
                     if matches!(*self.sender.borrow(), PresenceState::Contested { .. }) {
-                        self.clash.keep(&self.session, &self.config, (holder, live_revision)).await;
+                        let PresenceConfig { host, claim, lease, .. } = &self.config;
+                        let ours = Ours { host, claim, lease: *lease };
+                        self.clash.keep(&self.session, ours, (holder, live_revision)).await;
                     }
                     contest = left.map(|left| (lease, left));
                     self.pause(CONTEST_POLL_INTERVAL.mul_f64(0.8 + 0.4 * jitter())).await;

@@ -283,6 +283,8 @@ impl Session {
     {
         let backoff = request_backoff();
         let mut failures = 0;
+        // Members in a row that answered that somebody has to help.
+        let mut hopeless = 0;
         let mut last = String::from("no attempt was made");
         loop {
             let left = deadline.left();
@@ -325,9 +327,13 @@ impl Session {
                 _ => {}
             }
             failures += 1;
-            last = error.to_string();
-            // The first round tries every member without delay.
             let members = self.inner.connection.lock().await.endpoints.len();
+            hopeless = if error.needs_somebody() { hopeless + 1 } else { 0 };
+            if !self.inner.config.waits_for_repair && hopeless >= members.max(1) {
+                return Err(error);
+            }
+            last = error.cause(operation);
+            // The first round tries every member without delay.
             if failures as usize >= members {
                 tokio::time::sleep(backoff.delay(failures, jitter()).min(deadline.left())).await;
             }

@@ -142,7 +142,7 @@ fn print_result(
 
 /// Returns the failure for a local file that could not be read or written.
 fn local_failure(error: anyhow::Error) -> Failure {
-    Failure { exit: Exit::No, error }
+    Failure::new(Exit::No, error)
 }
 
 /// The content of the store, as far as `bootstrap` needs it.

@@ -34,9 +34,8 @@ pub(super) fn local_version(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     // The original tool exited with 1 if the system did not allow reading or writing the file.
-    let cannot_tell = |error: io::Error| Failure {
-        exit: Exit::No,
-        error: anyhow!(error).context(settings.local_version_file.display().to_string()),
+    let cannot_tell = |error: io::Error| {
+        Failure::new(Exit::No, anyhow!(error).context(settings.local_version_file.display().to_string()))
     };
     let text = match options.version {
         None => local::installed_version(settings).map_err(cannot_tell)?,

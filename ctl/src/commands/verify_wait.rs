@@ -102,7 +102,7 @@ pub(super) async fn wait_for<'a>(
     let Some(verified) = seen.held else {
         // It was interrupted before the first answer.
         let error = anyhow!("interrupted; the store has not answered yet");
-        return Err(Failure { exit: Exit::Own(INTERRUPTED), error });
+        return Err(Failure::new(Exit::Own(INTERRUPTED), error));
     };
     if let Some(error) = seen.look_failed.filter(|_| !verified.missing.is_empty()) {
         output::warn(&format!("what keeps the missing hosts is not known: {error}"));

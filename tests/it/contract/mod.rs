@@ -14,4 +14,5 @@ mod json;
 mod local;
 mod lost;
 mod rows;
+mod store_errors;
 mod usage;
