@@ -2,17 +2,17 @@
 
 use super::context::{Store, host_of, now};
 use super::fleet;
+use super::selection::{Selection, parse_label};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
-use anyhow::anyhow;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use etcd_session::StoreError;
-use planning::fleet::views::{HostFilter, HostOrder, HostsView};
+use planning::fleet::views::{HostOrder, HostsView};
 use schema::codec;
 use schema::keys::{Key, Prefix};
-use schema::names::{HostName, Role, quoted};
+use schema::names::{HostName, Role};
 use schema::records::RosterEntry;
 use schema::snapshot::{Entry, KeySnapshot};
 use schema::verdict::VerdictKind;
@@ -53,15 +53,8 @@ pub(crate) struct List {
     /// Show groups, labels and whole reasons
     #[arg(long)]
     wide: bool,
-    /// Only hosts of this role; may be given several times
-    #[arg(long = "role", value_name = "ROLE")]
-    roles: Vec<String>,
-    /// Only hosts of this group; may be given several times
-    #[arg(long = "group", value_name = "GROUP")]
-    groups: Vec<String>,
-    /// Only hosts with this label; if given several times, with all of them
-    #[arg(long = "label", value_name = "NAME=VALUE")]
-    labels: Vec<String>,
+    #[command(flatten)]
+    selection: Selection,
     /// Only hosts with this verdict; may be given several times
     #[arg(long = "verdict", value_name = "VERDICT", value_parser = verdict_parser())]
     verdicts: Vec<VerdictKind>,
@@ -91,27 +84,6 @@ fn order_parser() -> impl TypedValueParser<Value = HostOrder> {
     words.try_map(|word| {
         ORDERS.into_iter().find(|(column, _)| *column == word).map(|(_, order)| order).ok_or("no column")
     })
-}
-
-impl List {
-    fn filter(&self) -> Result<HostFilter, Failure> {
-        let names =
-            |texts: &[String]| texts.iter().map(Role::new).collect::<Result<_, _>>().map_err(Failure::usage);
-        Ok(HostFilter {
-            roles: names(&self.roles)?,
-            groups: names(&self.groups)?,
-            labels: self.labels.iter().map(|text| parse_label(text)).collect::<Result<_, _>>()?,
-            verdicts: self.verdicts.clone(),
-        })
-    }
-}
-
-/// Parses a label of a host. An invalid one is wrong usage.
-fn parse_label(text: &str) -> Result<(String, String), Failure> {
-    text.split_once('=')
-        .filter(|(name, value)| Role::new(*name).is_ok() && !value.chars().any(char::is_control))
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .ok_or_else(|| Failure::usage(anyhow!("label {} is not NAME=VALUE", quoted(text))))
 }
 
 /// Options for the roster entry of a host.
@@ -160,10 +132,13 @@ impl RosterPatch {
         Ok(patch)
     }
 
-    /// Returns the changed entry. A decommissioned host gets a new entry.
+    /// Returns the changed entry. A decommissioned host is a member again from now on; what its entry said about it
+    /// stays.
     fn apply_to(self, before: Option<RosterEntry>, since: schema::time::EpochSeconds) -> RosterEntry {
-        let fresh = RosterEntry { since, ..RosterEntry::default() };
-        let mut entry = before.filter(|e| e.decommissioned.is_none()).unwrap_or(fresh);
+        let mut entry = before.unwrap_or(RosterEntry { since, ..RosterEntry::default() });
+        if entry.decommissioned.take().is_some() {
+            entry.since = since;
+        }
         entry.role = self.role.or(entry.role);
         entry.group = self.group.or(entry.group);
         entry.labels.extend(self.labels);
@@ -182,7 +157,7 @@ fn entry_of(snapshot: &KeySnapshot, host: &HostName) -> Result<Option<RosterEntr
 
 /// Lists the hosts of the fleet.
 async fn list(options: &List, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let filter = options.filter()?;
+    let filter = options.selection.filter(options.verdicts.clone())?;
     let (fleet, revision) = fleet::read(store, None, store.deadline).await?;
     fleet::print_warnings(&fleet);
     let decommissioned = if options.all { decommissioned(revision, store).await? } else { Vec::new() };
@@ -308,9 +283,9 @@ mod tests {
         assert_eq!(second.role, first.role);
         assert_eq!(second.labels["rack"], "2");
         assert_eq!(second.labels["zone"], "a");
-        let out = RosterEntry { decommissioned: Some(EpochSeconds(7)), ..second };
+        let out = RosterEntry { decommissioned: Some(EpochSeconds(7)), ..second.clone() };
         let again = patch(None, &[]).apply_to(Some(out), EpochSeconds(9));
-        assert_eq!(again, RosterEntry { since: EpochSeconds(9), ..RosterEntry::default() });
+        assert_eq!(again, RosterEntry { since: EpochSeconds(9), ..second }, "a host that is back");
     }
 
     #[test]

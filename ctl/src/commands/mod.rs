@@ -20,6 +20,7 @@ mod ping;
 mod plan;
 mod policy;
 mod record;
+mod retry;
 mod rollback;
 mod rolling_upgrade;
 mod rollout;
@@ -29,6 +30,7 @@ mod rollout_status;
 mod rollout_text;
 mod running;
 mod script_start;
+mod selection;
 mod services;
 mod status;
 mod store;
@@ -53,6 +55,7 @@ use policy::PolicyVerb;
 use rolling_upgrade::RollingUpgradeVerb;
 use rollout::RolloutVerb;
 use schema::records::certificate_warning;
+use selection::Selection;
 use services::ServicesVerb;
 use std::time::Duration;
 use store::StoreVerb;
@@ -136,10 +139,10 @@ pub(crate) enum StateVerb {
         list: hosts::List,
     },
     /// List the unaccounted hosts: late, lost or never seen
-    Unaccounted,
+    Unaccounted(Selection),
     Why(why::Why),
     Logs(why::Logs),
-    Retry(why::Retry),
+    Retry(retry::Retry),
     /// The store itself
     Store {
         #[command(subcommand)]
@@ -222,7 +225,7 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
         Verb::State(verb) => {
             let about_fleet = matches!(
                 verb,
-                StateVerb::Unaccounted
+                StateVerb::Unaccounted(_)
                     | StateVerb::Hosts { verb: None | Some(HostsVerb::List(_)), .. }
                     | StateVerb::Why(_)
                     | StateVerb::Logs(_)
@@ -325,13 +328,13 @@ async fn update(verb: UpdateVerb, store: &Store<'_>, output: &mut Output) -> Res
 async fn state(verb: StateVerb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     match verb {
         StateVerb::Status(options) => status::status(options, store, output).await,
-        StateVerb::Unaccounted => status::unaccounted(store, output).await,
+        StateVerb::Unaccounted(selection) => status::unaccounted(&selection, store, output).await,
         StateVerb::Hosts { verb, list } => {
             hosts::hosts(verb.unwrap_or(HostsVerb::List(list)), store, output).await
         }
         StateVerb::Why(options) => why::why(options, store, output).await,
         StateVerb::Logs(options) => why::logs(options, store, output).await,
-        StateVerb::Retry(options) => why::retry(options, store, output).await,
+        StateVerb::Retry(options) => retry::retry(options, store, output).await,
         StateVerb::Store { verb } => self::store::store_verb(verb, store, output).await,
     }
 }

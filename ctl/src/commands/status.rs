@@ -1,6 +1,7 @@
 //! The fleet as a whole: `status` and `unaccounted`.
 
 use super::context::Store;
+use super::selection::Selection;
 use super::watch::{self, Answer, Repeat};
 use super::{fleet, rollout, rollout_status};
 use crate::exit::{Exit, Failure};
@@ -76,10 +77,15 @@ async fn parts(store: &Store<'_>, revision: i64) -> Result<StatusParts, StoreErr
 }
 
 /// Lists the unaccounted hosts.
-pub(super) async fn unaccounted(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+pub(super) async fn unaccounted(
+    selection: &Selection,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let filter = selection.filter(Vec::new())?;
     let (fleet, revision) = fleet::read(store, None, store.deadline).await?;
     fleet::print_warnings(&fleet);
-    let view = UnaccountedView::new(&fleet, revision);
+    let view = UnaccountedView::new(&fleet, &filter, revision);
     output.view(&view);
     Ok(Exit::of(view.unaccounted.is_empty()))
 }

@@ -2,6 +2,7 @@
 
 use super::context::{Store, version_of};
 use super::fleet;
+use super::selection::{Selection, members};
 use super::verification::Verification;
 use super::verify_wait::{INTERRUPTED, WaitEnd, Waited, wait_for};
 use crate::completion;
@@ -30,8 +31,10 @@ pub(crate) struct VerifyHosts {
     /// The version
     version: String,
     /// The hosts
-    #[arg(add = completion::hosts())]
+    #[arg(add = completion::hosts(), conflicts_with_all = ["roles", "groups", "labels"])]
     hosts: Vec<String>,
+    #[command(flatten)]
+    selection: Selection,
     /// Ask again until the answer is yes, at most for this long; end earlier if a host cannot reach the version
     /// without an operator
     #[arg(long, value_name = "DURATION")]
@@ -51,14 +54,17 @@ pub(super) async fn verify_hosts(
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let VerifyHosts { version, hosts: arguments, wait, wait_anyway, strict } = options;
+    let VerifyHosts { version, hosts: arguments, selection, wait, wait_anyway, strict } = options;
     let version = &version_of(&version)?;
     let wait = wait
         .as_deref()
         .map(parse_duration)
         .transpose()
         .map_err(|e| Failure::usage(anyhow!(e).context("--wait")))?;
-    let input = if arguments.is_empty() {
+    let input = if !selection.is_empty() {
+        let selected = members(&selection.filter(Vec::new())?, store).await?;
+        selected.iter().map(HostName::as_str).collect::<Vec<_>>().join("\n")
+    } else if arguments.is_empty() {
         standard_input_within(store.deadline.left().max(wait.unwrap_or_default()))?
     } else {
         arguments.join("\n")

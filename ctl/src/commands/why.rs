@@ -1,4 +1,4 @@
-//! One host: `why`, `logs`, `retry`. All use only what the store holds, so they also work if the
+//! One host: `why` and `logs`. Both use only what the store holds, so they also work if the
 //! host is gone.
 
 use super::context::{Store, host_of, now};
@@ -17,10 +17,9 @@ use schema::names::{HostName, StatusType, Version};
 use schema::records::Report;
 use schema::snapshot::KeySnapshot;
 use schema::verdict::{HostVerdict, WaitingOn};
-use schema::writes::operator;
 use serde_json::json;
 
-fn unknown(host: &HostName) -> Failure {
+pub(super) fn unknown(host: &HostName) -> Failure {
     Failure::no(format!("host {host} is not known: it is not on the roster and has never reported"))
 }
 
@@ -156,32 +155,6 @@ fn no_log(host: &HostName, verdict: &HostVerdict) -> String {
         }
         _ => format!("the last report of {host} has no log, because no step failed or was deferred"),
     }
-}
-
-/// Ask a host to try again
-#[derive(Debug, Args)]
-pub(crate) struct Retry {
-    /// The host
-    #[arg(add = completion::hosts())]
-    host: String,
-}
-
-/// Asks a host to try again.
-pub(super) async fn retry(options: Retry, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let host = &host_of(&options.host)?;
-    let known_by = [Key::Host(host.clone()), Key::Live(host.clone()), Key::Report(host.clone())];
-    let keys = [&known_by[..], &[Key::Retry(host.clone())]].concat();
-    let snapshot = store.session.read_keys(&keys, store.deadline).await?;
-    if known_by.iter().all(|key| snapshot.get(key).is_none()) {
-        return Err(unknown(host));
-    }
-    let act = store.act("retry", None).await?;
-    let revision = store.commit(&operator::request_retry(host, now(), &snapshot, &act)).await?;
-    if snapshot.get(&keys[1]).is_none() {
-        output::warn(&format!("no agent runs on {host}; the host tries again when its agent starts"));
-    }
-    output.answer(&json!({ "host": host, "revision": revision, "changed": true }), |_| {});
-    Ok(Exit::Yes)
 }
 
 #[cfg(test)]

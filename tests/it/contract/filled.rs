@@ -35,6 +35,9 @@ pub(super) fn reads_of_a_filled_store() -> Vec<Row> {
         row("all there, as sent from elsewhere", "verify_hosts 43", 0, "")
             .input("\n  web-1\r\nweb-2\n web-1\n\n"),
         row("all there, as arguments", "verify_hosts 43 web-2 web-1", 0, ""),
+        row("all of a role there", "verify_hosts 43 --role web --group front", 0, "").input("db-1\n"),
+        row("hosts and a selection", "verify_hosts 43 web-1 --role web", 64, ""),
+        row("nobody of the fleet meant", "verify_hosts 43 --label rack=r1 --label zone=a", 1, "").says("no host is selected"),
         row("all there at once", "verify_hosts --wait 10s 43", 0, "").input("web-1"),
         row("arguments win over standard input", "verify_hosts 43 web-1", 0, "").input("db-1\n"),
         row("one is elsewhere", "verify_hosts 43", 1, "").input("web-1\ndb-1\n").says("not at 43 (1): db-1"),
@@ -110,6 +113,7 @@ pub(super) fn reads_of_a_filled_store() -> Vec<Row> {
 lost-1  lost  2014-11-18T08:40:00Z  neither live nor listed under a version
 ",
         ),
+        row("nobody of a role", "unaccounted --role web", 0, ""),
         row("all hosts", "hosts list", 0, HOSTS),
         row("all hosts, in short", "hosts", 0, HOSTS),
         row("all hosts with decommissioned ones", "hosts --all", 0, "").contains(
@@ -283,6 +287,11 @@ pub(super) fn writes_to_a_filled_store() -> Vec<Row> {
             .installed("4 4")
             .something_stands("/running_version/43/web-1"),
         row("a host tries again", "retry web-1", 0, "").something_stands("/orchestrate/retry/web-1").says("no agent runs"),
+        row("hosts of a role try again", "retry --role web --label rack=r1", 0, "web-1\n")
+            .something_stands("/orchestrate/retry/web-1")
+            .gone("/orchestrate/retry/web-2"),
+        row("a host and a selection", "retry web-1 --suspect", 64, ""),
+        row("nobody is suspect", "retry --suspect", 1, "").says("no host is selected"),
         row("a host without an entry is not known", "retry db-2", 1, "").gone("/orchestrate/retry/db-2"),
         row("what is not said stays", "hosts add web-1 --label zone=a", 0, "").stands(
             "/orchestrate/hosts/web-1",

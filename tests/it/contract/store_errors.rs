@@ -70,9 +70,9 @@ fn errors_are_json_if_json_is_wanted() {
         let error = &json["error"];
         assert_eq!((error["kind"].as_str(), answer.code), (Some(kind), code), "{line}: {answer:?}");
         assert_eq!(error["exit_code"], code, "{line}");
-        let said = error["message"].as_str().expect("a text");
-        assert!(said.starts_with(message), "{line}: {said}");
-        assert!(answer.err.starts_with(&format!("error: {said}")), "{line}: {answer:?}");
+        let message_of_error = error["message"].as_str().expect("a text");
+        assert!(message_of_error.starts_with(message), "{line}: {message_of_error}");
+        assert!(answer.err.starts_with(&format!("error: {message_of_error}")), "{line}: {answer:?}");
     };
     check(
         "-o json --endpoints http://127.0.0.1:9 --timeout 50ms status",

@@ -158,15 +158,15 @@ pub(super) fn add(
         Some(Due::Now(write)) => {
             plan.actions.insert(0, Planned { action: write.into(), because: Reason::StoreDiffers });
         }
-        Some(Due::At(at)) => look_again(plan, at),
+        Some(Due::At(at)) => requeue(plan, at),
         None => {}
     }
     if let Some(Err(at)) = long_step(plan.phase, state, desired.policy, now) {
-        look_again(plan, at);
+        requeue(plan, at);
     }
 }
 
-fn look_again(plan: &mut Plan, at: BootMillis) {
+fn requeue(plan: &mut Plan, at: BootMillis) {
     plan.requeue_at = Some(plan.requeue_at.map_or(at, |other| other.min(at)));
 }
 

@@ -210,14 +210,27 @@ impl ListedHost {
 
 impl HostFilter {
     /// True if the host is meant.
-    pub fn includes(&self, host: &ListedHost) -> bool {
+    fn includes(&self, host: &ListedHost) -> bool {
+        self.matches((&host.role, &host.group), &host.labels)
+            && (self.verdicts.is_empty() || host.verdict.is_some_and(|is| self.verdicts.contains(&is)))
+    }
+
+    /// True if a host with this roster entry is meant, whatever its verdict. A host without an entry has no role, group or
+    /// label.
+    pub fn includes_entry(&self, entry: Option<&RosterEntry>) -> bool {
+        let RosterEntry { role, group, labels, .. } = &entry.cloned().unwrap_or_default();
+        self.matches((role, group), labels)
+    }
+
+    fn matches(
+        &self,
+        (role, group): (&Option<Role>, &Option<Role>),
+        labels: &BTreeMap<String, String>,
+    ) -> bool {
         let is_one = |names: &[Role], name: &Option<Role>| {
             names.is_empty() || name.as_ref().is_some_and(|name| names.contains(name))
         };
-        let has = |(name, value): &(String, String)| host.labels.get(name) == Some(value);
-        is_one(&self.roles, &host.role)
-            && is_one(&self.groups, &host.group)
-            && self.labels.iter().all(has)
-            && (self.verdicts.is_empty() || host.verdict.is_some_and(|is| self.verdicts.contains(&is)))
+        let has = |(name, value): &(String, String)| labels.get(name) == Some(value);
+        is_one(&self.roles, role) && is_one(&self.groups, group) && self.labels.iter().all(has)
     }
 }

@@ -1,6 +1,7 @@
 //! The unaccounted hosts.
 
-use crate::fleet::state::{Fleet, HostFacts};
+use super::hosts::HostFilter;
+use crate::fleet::state::Fleet;
 use crate::fleet::verdict::Unaccounted;
 use crate::text::{Text, rfc3339};
 use schema::names::HostName;
@@ -30,10 +31,12 @@ pub struct UnaccountedHost {
 }
 
 impl UnaccountedView {
-    /// Returns the unaccounted hosts of a fleet.
-    pub fn new(fleet: &Fleet, revision: i64) -> Self {
+    /// Returns the unaccounted hosts of a fleet that are meant.
+    pub fn new(fleet: &Fleet, filter: &HostFilter, revision: i64) -> Self {
         let of = |(host, verdict): (&HostName, crate::fleet::FleetVerdict)| {
-            let report = fleet.hosts().get(host).and_then(HostFacts::readable_report);
+            let facts =
+                fleet.hosts().get(host).filter(|facts| filter.includes_entry(facts.roster.as_ref()))?;
+            let report = facts.readable_report();
             Some(UnaccountedHost {
                 host: host.clone(),
                 how: verdict.unaccounted()?,
