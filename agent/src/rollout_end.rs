@@ -54,7 +54,7 @@ pub(crate) struct RolloutEndTask {
     known: Option<WantedEnd>,
     /// When it is followed again.
     again_at: Instant,
-    /// True while this host holds the mark. It goes on looking then, though it has no wish of its own: nobody else
+    /// True while this host holds the mark, or may do so. It goes on looking then, though it has no wish of its own: nobody else
     /// looks.
     holds: bool,
     /// What was read last while this host held the mark, and when to read everything again.
@@ -102,7 +102,10 @@ impl RolloutEndTask {
             ClosingTask::Wait => return Ok(Some(later)),
             ClosingTask::Begin => {
                 let begin = begin_closing(&self.host, *fence, *order);
-                if !self.session.commit(&begin, deadline).await?.applied {
+                // If the answer is lost, the mark may be there, and nobody else looks.
+                self.holds = true;
+                self.holds = self.session.commit(&begin, deadline).await?.applied;
+                if !self.holds {
                     return Ok(Some(later));
                 }
             }

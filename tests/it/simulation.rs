@@ -27,6 +27,7 @@ const BROKEN_ONCE: &[(u64, &str)] = &[
     (1_795_546_077_105_811, "the timer of a vanished host reached the store when it had vanished again"),
     (1_795_547_445_102_299, "the law expected a name that is not available to wait for its stage"),
     (1_795_549_127_100_425, "the law counted an excused host that fails again"),
+    (451, "the answer to a host that took the mark of the end was lost, and nobody looked for the end"),
     (1_795_547_002_105_819, "the law missed that the only host with the version was installed again"),
 ];
 

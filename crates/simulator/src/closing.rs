@@ -91,6 +91,8 @@ impl Agent {
                     ClosingTask::Stop => return self.ended(world, order),
                     ClosingTask::Wait => self.end_due(world, 150_000..450_000),
                     ClosingTask::Begin => {
+                        // If the answer is lost, the mark may be there, and nobody else looks.
+                        self.ending.holds = true;
                         let transaction = begin_closing(&self.state.host, fence, order);
                         self.write_end(world, EndWait::Begins, transaction);
                     }
@@ -101,6 +103,7 @@ impl Agent {
                 if committed.applied {
                     self.read_end(world, order);
                 } else {
+                    self.ending.holds = false;
                     self.end_due(world, 150_000..450_000);
                 }
             }

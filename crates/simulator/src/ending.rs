@@ -33,7 +33,7 @@ pub(crate) struct Ending {
     pub(crate) timer: u64,
     /// The rollout that it looks at.
     pub(crate) search: Option<EndSearch>,
-    /// True while the host holds the mark.
+    /// True while the host holds the mark, or may do so.
     pub(crate) holds: bool,
 }
 
