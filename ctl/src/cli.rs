@@ -3,6 +3,7 @@
 //! states the rule and shows the given name escaped.
 
 use crate::commands::{CatalogVerb, ConfigVerb, StateVerb, UpdateVerb, Verb};
+use crate::help::with_help;
 use crate::options::GlobalOptions;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -30,7 +31,8 @@ pub(crate) struct Cli {
 /// that fails. The reason is speed: there are many verbs, clap copies every global option into
 /// each, and that took longer than everything else before the first request. What the smaller
 /// definition accepts means the same in the whole definition, because neither accepts a word that
-/// is no verb and no option. Definitions are not freed, because the process ends soon.
+/// is no verb and no option. Definitions are not freed, because the process ends soon. Only the whole
+/// definition has the texts of help.
 pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
     if let Some(verb) = arguments.iter().skip(1).find_map(|word| verb_of(word.to_str()?)) {
         let options = GlobalOptions::augment_args(clap::Command::new("orchestrate"));
@@ -39,7 +41,12 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
             return Ok(cli);
         }
     }
-    read(&mut ManuallyDrop::new(Cli::command()), &arguments)
+    read(&mut ManuallyDrop::new(definition()), &arguments)
+}
+
+/// Returns the whole definition, with the texts of help.
+pub(crate) fn definition() -> clap::Command {
+    with_help(Cli::command())
 }
 
 /// True if the arguments ask for JSON, also if they are wrong otherwise.

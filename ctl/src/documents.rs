@@ -2,14 +2,13 @@
 //! variables, and no verbs, exit codes or variables that do not exist.
 
 use crate::exit::Exit;
+use crate::help::document::{DOCUMENT, groups};
 use crate::settings::VARIABLES;
 use std::collections::BTreeSet;
 
-const MANUAL: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/command-line.md"));
-
 /// Returns every verb, with its sub-verb if it has any, as in a command line.
 fn verbs() -> BTreeSet<String> {
-    let root = crate::command();
+    let root = crate::cli::definition();
     let mut verbs = BTreeSet::new();
     for verb in root.get_subcommands() {
         if !verb.is_subcommand_required_set() {
@@ -20,18 +19,15 @@ fn verbs() -> BTreeSet<String> {
     verbs
 }
 
-/// Returns the verbs in the headings, `### verb ARGUMENTS`, which are in one pair of back quotes.
+/// Returns the verbs in the headings, `### verb ARGUMENTS`.
 fn documented_verbs() -> BTreeSet<String> {
-    let headings = MANUAL.lines().filter_map(|line| line.strip_prefix("### `")?.strip_suffix('`'));
-    let is_word = |word: &&str| {
-        word.bytes().all(|b| b.is_ascii_lowercase() || b"_-".contains(&b)) && !word.starts_with('-')
-    };
-    headings.map(|text| text.split(' ').take_while(is_word).collect::<Vec<_>>().join(" ")).collect()
+    let sections = groups().into_iter().flat_map(|group| group.verbs);
+    sections.map(|section| section.verb().to_owned()).collect()
 }
 
 /// Returns the first cells of the table rows under a heading, without back quotes.
 fn first_cells(heading: &str) -> BTreeSet<String> {
-    let section = MANUAL.split("\n## ").find(|section| section.starts_with(heading));
+    let section = DOCUMENT.split("\n## ").find(|section| section.starts_with(heading));
     let rows = section.unwrap_or_else(|| panic!("no section {heading}")).lines();
     let cells = rows.filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
     cells.flat_map(|cell| cell.split(", ")).map(|name| name.trim_matches('`').to_owned()).collect()
@@ -59,8 +55,8 @@ fn every_variable_is_documented_and_no_other() {
 #[test]
 fn every_option_is_documented() {
     let words: BTreeSet<&str> =
-        MANUAL.split(|c: char| !(c.is_ascii_alphanumeric() || "-_".contains(c))).collect();
-    let root = crate::command();
+        DOCUMENT.split(|c: char| !(c.is_ascii_alphanumeric() || "-_".contains(c))).collect();
+    let root = crate::cli::definition();
     let mut commands = vec![&root];
     while let Some(command) = commands.pop() {
         commands.extend(command.get_subcommands());

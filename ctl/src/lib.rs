@@ -6,8 +6,10 @@ mod cli;
 mod commands;
 mod completion;
 mod exit;
+mod help;
 mod hint;
 mod local;
+mod manual;
 mod options;
 mod output;
 mod seen_stores;
@@ -22,17 +24,12 @@ use output::Output;
 use settings::Settings;
 use std::ffi::OsString;
 
-/// Returns the definition of the command line, for completions and manual pages.
-pub fn command() -> clap::Command {
-    Cli::command()
-}
-
-/// Runs one invocation. Arguments and environment variables come in only through the parameters,
-/// except in completion, which the library drives.
+/// Runs one invocation. Arguments and environment variables come in only through the parameters; the
+/// library for completion reads variables of its own.
 pub fn run(arguments: impl Iterator<Item = OsString>, environment: impl Fn(&str) -> Option<String>) -> Exit {
     let arguments: Vec<OsString> = arguments.collect();
     if environment(completion::VARIABLE).is_some()
-        && let Some(exit) = completion::answer(&arguments, command)
+        && let Some(exit) = completion::answer(&arguments, Cli::command, &environment)
     {
         return exit;
     }
@@ -52,7 +49,7 @@ fn answer(cli: Cli, environment: impl Fn(&str) -> Option<String>) -> Result<Exit
 
 fn run_verb(verb: commands::Verb, settings: &Settings) -> Result<Exit, Failure> {
     let mut output = Output::new(settings.format);
-    let exit = commands::run(verb, settings, &mut output)?;
+    let exit = commands::run(verb, cli::definition, settings, &mut output)?;
     output.flush()?;
     Ok(exit)
 }

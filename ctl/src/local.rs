@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 const FILE_MAX_BYTES: u64 = 64 * 1024;
 /// Largest file of settings or services that is read, in bytes.
 pub(crate) const SETTINGS_MAX_BYTES: u64 = 1024 * 1024;
-/// Largest catalog that is read, in bytes; more than any catalog needs.
+/// Largest file of services that is read, in bytes; more than any catalog needs.
 pub(crate) const CATALOG_MAX_BYTES: u64 = 256 * 1024 * 1024;
 
 /// Returns the version installed on this host: its text without surrounding white space, empty if
@@ -161,6 +161,11 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 /// Replaces a file whose content may be lost in a power cut.
 pub(crate) fn keep(path: &Path, content: &[u8]) -> io::Result<()> {
     replace_by(path, 0o644, false, |file| file.write_all(content))
+}
+
+/// Replaces a file that only its owner may read, and whose content may be lost in a power cut.
+pub(crate) fn keep_private(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace_by(path, 0o600, false, |file| file.write_all(content))
 }
 
 /// Replaces a file that only its owner may read.

@@ -19,13 +19,14 @@ pub(crate) fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// The format of results.
+/// The format of results. The values have no help of their own, which would make the help of every
+/// verb longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(crate) enum Format {
-    /// Lines and tables for people, and for the scripts of the original tool.
+    // Lines and tables for people, and for the scripts of the original tool.
     #[default]
     Table,
-    /// One JSON value.
+    // One JSON value.
     Json,
 }
 

@@ -1,6 +1,5 @@
 //! The settings of one invocation. Options win over the environment, `ORCHESTRATE_*` over
-//! `ETCDCTL_*`, and both over defaults. The environment is read here and nowhere else, except for
-//! completion, which runs no verb.
+//! `ETCDCTL_*`, and both over defaults. The environment is read here and nowhere else.
 
 use crate::exit::Failure;
 use crate::options::GlobalOptions;
@@ -21,7 +20,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// All environment variables that are read.
 #[cfg(test)]
-pub(crate) const VARIABLES: [&str; 26] = [
+pub(crate) const VARIABLES: [&str; 28] = [
     "ORCHESTRATE_SOCKET",
     "ORCHESTRATE_HIERA_FILE",
     "ORCHESTRATE_PROFILE_LIST",
@@ -45,6 +44,8 @@ pub(crate) const VARIABLES: [&str; 26] = [
     "ETCDCTL_USER",
     "ETCDCTL_PASSWORD",
     "ORCHESTRATE_DIAL_TIMEOUT",
+    "XDG_CACHE_HOME",
+    "HOME",
     "SUDO_USER",
     "LOGNAME",
     "USER",
@@ -84,6 +85,8 @@ pub(crate) struct Settings {
     pub(crate) upgrade_file: PathBuf,
     /// Directory in which this host remembers versions, leases and stores.
     pub(crate) state_directory: PathBuf,
+    /// Directory of the user in which lists for completion are kept.
+    pub(crate) cache_directory: Option<PathBuf>,
     /// Name of this host, from the environment or the kernel; not validated yet.
     pub(crate) host_name: String,
     /// Name of the person or job that runs the command, for events. Nobody verifies it.
@@ -146,6 +149,10 @@ impl Settings {
                 .unwrap_or("/etc/current_version".into())
                 .into(),
             state_directory: get("ORCHESTRATE_STATE_DIR").unwrap_or(STATE_DIRECTORY.into()).into(),
+            cache_directory: get("XDG_CACHE_HOME")
+                .map(PathBuf::from)
+                .or_else(|| get("HOME").map(|home| PathBuf::from(home).join(".cache")))
+                .filter(|path| path.is_absolute()),
             host_name: get("ORCHESTRATE_HOSTNAME")
                 .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned()),
             operator: ["SUDO_USER", "LOGNAME", "USER"]

@@ -85,6 +85,8 @@ fn the_package_runs_when_it_is_installed_keeps_what_is_the_sites_and_leaves_noth
     assert_eq!(machine.run(&["stat", "-c", "%G %a", "/run/orchestrate/agent.sock"]), "orchestrate 660");
     for path in [
         "/usr/share/man/man1/orchestrate.1.gz",
+        "/usr/share/man/man1/orchestrate-rollout-status.1.gz",
+        "/usr/share/man/man5/orchestrate-agent.toml.5.gz",
         "/usr/share/man/man8/orchestrate-agent.8.gz",
         "/usr/share/bash-completion/completions/orchestrate",
         "/usr/share/zsh/vendor-completions/_orchestrate",

@@ -99,6 +99,8 @@ fn it_is_the_same_each_time_and_works_where_it_is_unpacked() {
         "usr/share/doc/orchestrate/LICENSE-MIT",
         "usr/share/doc/orchestrate/docs/operations.md",
         "usr/share/man/man1/orchestrate.1.gz",
+        "usr/share/man/man1/orchestrate-rollout-status.1.gz",
+        "usr/share/man/man5/orchestrate-agent.toml.5.gz",
         "usr/share/man/man8/orchestrate-agent.8.gz",
         "usr/share/man/man8/solo-etcd.8.gz",
     ] {

@@ -28,7 +28,7 @@ const PASSWORD: &str = "store-password";
 
 const SETTINGS: &str = "# The settings of the orchestrate agent; fragments in agent.d/*.toml are read after this file, in name order.\n";
 
-/// Write the first settings of this host, and print the commands that start its agent with them
+/// Write the first settings of this host
 #[derive(Debug, Args)]
 pub(crate) struct Bootstrap {
     /// The store is on this machine, as on the first host of a fleet

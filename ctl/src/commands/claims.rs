@@ -16,7 +16,7 @@ use schema::writes::claims::FoundClaims;
 use schema::writes::rollout::release_claims;
 use serde_json::{Value, json};
 
-/// List the hosts that count against a limit: 0 none, 1 some
+/// List the hosts that count against a limit
 #[derive(Debug, Args)]
 pub(crate) struct Claims {
     /// Only claims that no host has written since the store was accepted or first marked
@@ -31,7 +31,7 @@ pub(crate) struct Claims {
 pub(crate) enum ClaimsVerb {
     /// Release all claims of a host, so that it counts no longer: the host may still be unavailable
     Release {
-        /// The host
+        /// Host whose claims are released
         #[arg(add = completion::hosts())]
         host: String,
         /// Reason, for others to read

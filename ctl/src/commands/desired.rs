@@ -126,7 +126,7 @@ impl Pending {
     }
 }
 
-/// Check whether this host is asked to run another version: 0 yes, 1 no, 2 and 3 cannot tell
+/// Check whether this host is asked to run another version
 #[derive(Debug, Args)]
 pub(crate) struct PendingUpdate {
     /// Exit with the true code even where an agent applies updates

@@ -27,12 +27,12 @@ pub(crate) enum UserKind {
     Verifier,
 }
 
-/// Print the commands that give a user of the store exactly the rights that it needs
+/// Print commands that give a user of the store its rights
 #[derive(Debug, Args)]
 pub(crate) struct Enroll {
     /// Name of the user; for an agent the name of its host, as in its certificate
     name: String,
-    /// Kind of user
+    /// Kind of user, which decides its rights
     #[arg(long = "as", value_name = "KIND", value_enum, default_value = "agent")]
     kind: UserKind,
     /// A service of the host; may be given several times

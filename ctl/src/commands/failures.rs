@@ -12,6 +12,7 @@ use super::context::{Store, version_of};
 use super::fleet;
 use super::local::known_types;
 use super::running::{hosts_of, warn_of_skipped};
+use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::output::{self, Output};
@@ -342,7 +343,8 @@ const TAIL_LINES_MAX: usize = 10_000;
 /// Print what may explain why a deployment took too long
 #[derive(Debug, Args)]
 pub(crate) struct DebugTimeout {
-    /// The version that was deployed
+    /// Version that was deployed
+    #[arg(add = completion::versions())]
     version: String,
     /// Print the last lines of the files that /etc/debug_timeout.ini lists
     #[arg(long = "debug_hosts")]

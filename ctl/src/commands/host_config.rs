@@ -30,10 +30,10 @@ pub(crate) enum ConfigAction {
 /// Options of the verbs that change a value.
 #[derive(Debug, Args)]
 pub(crate) struct ChangeOptions {
-    /// The role, or the host
+    /// Name of the role or host, for the scopes role and host
     #[arg(short, long)]
     name: Option<String>,
-    /// What to do
+    /// Whether the value is written or deleted
     #[arg(short, long, value_enum, default_value = "set")]
     action: ConfigAction,
 }
@@ -42,9 +42,10 @@ pub(crate) struct ChangeOptions {
 #[derive(Debug, Args)]
 pub(crate) struct ManageConfig {
     /// `state` or `version`; `config_state` and `config_version` mean the same
-    #[arg(value_name = "TYPE")]
+    #[arg(value_name = "TYPE", add = completion::words(&["state", "version"]))]
     kind: String,
     /// `global`, `role` or `host`
+    #[arg(add = completion::words(&["global", "role", "host"]))]
     scope: String,
     /// `KEY=VALUE`, or KEY and VALUE
     #[arg(value_name = "DATA", required = true, num_args = 1..=2, allow_negative_numbers = true)]
@@ -57,27 +58,29 @@ pub(crate) struct ManageConfig {
 #[derive(Debug, Args)]
 pub(crate) struct HostData {
     /// `state` or `version`; `config_state` and `config_version` mean the same
-    #[arg(value_name = "TYPE")]
+    #[arg(value_name = "TYPE", add = completion::words(&["state", "version"]))]
     kind: String,
-    /// The host [default: this host]
+    /// Host about which the verb asks [default: this host]
     #[arg(short = 'n', long, add = completion::hosts())]
     hostname: Option<String>,
 }
 
-/// Check whether the scripts of a host may run: 0 yes, 9 no
+/// Check whether the scripts of a host may run
 #[derive(Debug, Args)]
 pub(crate) struct CheckPuppet {
-    /// The host [default: this host]
+    /// Host about which the verb asks [default: this host]
     #[arg(short = 'n', long, add = completion::hosts())]
     hostname: Option<String>,
 }
 
-/// Set whether the scripts of all hosts, a role or a host may run
+/// Set whether the scripts of hosts may run
 #[derive(Debug, Args)]
 pub(crate) struct EnablePuppet {
     /// `True` or `False`
+    #[arg(add = completion::words(&["True", "False"]))]
     value: String,
     /// `global`, `role` or `host`
+    #[arg(add = completion::words(&["global", "role", "host"]))]
     scope: String,
     #[command(flatten)]
     change: ChangeOptions,
@@ -96,15 +99,16 @@ pub(crate) struct SetConfig {
     config_type: String,
 }
 
-/// Print one value as it was written for all hosts, a role or a host
+/// Print one value of all hosts, a role or a host
 #[derive(Debug, Args)]
 pub(crate) struct CheckConfig {
-    /// The key
+    /// Name of the value
     #[arg(value_name = "KEY")]
     config_key: String,
     /// `global`, `role` or `host`
+    #[arg(add = completion::words(&["global", "role", "host"]))]
     scope: String,
-    /// The role, or the host
+    /// Name of the role or host, for the scopes role and host
     #[arg(short, long)]
     name: Option<String>,
     /// `state` or `version`; `config_state` and `config_version` mean the same

@@ -27,7 +27,7 @@ pub(crate) enum HostsVerb {
     List(List),
     /// Add a host, or change its roster entry
     Add {
-        /// The host
+        /// Name of the host, for example web-9
         #[arg(add = completion::hosts())]
         host: String,
         #[command(flatten)]
@@ -35,7 +35,7 @@ pub(crate) enum HostsVerb {
     },
     /// Take a host out of the fleet, and delete everything that it wrote
     Decommission {
-        /// The host
+        /// Host that leaves the fleet
         #[arg(add = completion::hosts())]
         host: String,
         /// Decommission the host even if its agent is alive

@@ -20,8 +20,7 @@ struct Files {
     services: Vec<PathBuf>,
 }
 
-/// Check settings and service files before they are used: mistakes, deadlocks, files with two
-/// writers
+/// Check settings and service files before they are used
 #[derive(Debug, Args)]
 pub(crate) struct Lint {
     /// Directories, one for each kind of host; or settings files, each followed by its service

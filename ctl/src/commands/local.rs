@@ -1,6 +1,7 @@
 //! This host: `local_version` and `local_health`.
 
 use super::context::{Store, version_of};
+use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::output::{self, Output};
@@ -23,7 +24,8 @@ const HEALTH_MAX: usize = 100;
 /// Print the version installed on this host, or record it
 #[derive(Debug, Args)]
 pub(crate) struct LocalVersion {
-    /// Record this version
+    /// Version to record; without it, the installed one is printed
+    #[arg(add = completion::versions())]
     version: Option<String>,
 }
 
@@ -67,7 +69,7 @@ pub(super) fn status_keys(host: &HostName) -> Vec<Key> {
     known_types().into_iter().flat_map(of).collect()
 }
 
-/// Report the number of this host's failures in the exit code
+/// Exit with the number of this host's failures
 #[derive(Debug, Args)]
 pub(crate) struct LocalHealth {
     /// Print the failures

@@ -18,10 +18,10 @@ use schema::writes::operator;
 use serde_json::json;
 use std::collections::BTreeSet;
 
-/// Let the services of a host count as critical while somebody works on it
+/// Let services count as critical during work on a host
 #[derive(Debug, Args)]
 pub(crate) struct SetMaintenance {
-    /// on or off
+    /// on: take the services out; off: take them in again
     #[arg(value_parser = ["on", "off"])]
     switch: String,
     #[command(flatten)]
@@ -41,10 +41,10 @@ pub(crate) struct Drain {
 /// What is taken out of use.
 #[derive(Debug, Args)]
 struct TargetOptions {
-    /// The host
+    /// Host whose services are meant
     #[arg(add = completion::hosts())]
     host: Option<String>,
-    /// This host
+    /// Instead of HOST: the host on which this command runs
     #[arg(long, conflicts_with = "host")]
     this_host: bool,
     /// Only this service

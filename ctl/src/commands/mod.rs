@@ -5,6 +5,7 @@ mod bootstrap;
 mod claims;
 mod context;
 mod desired;
+mod discovery_token;
 mod enroll;
 mod failures;
 mod fleet;
@@ -43,11 +44,12 @@ mod why;
 mod with_claim;
 
 use crate::exit::{Exit, Failure};
+use crate::manual::{self, Manual};
 use crate::output::{self, Output};
 use crate::settings::Settings;
 use crate::{completion, seen_stores};
 use anyhow::Context;
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use context::{Store, now};
 use etcd_session::{Deadline, EndpointSource, Session, SessionConfig};
 use hosts::HostsVerb;
@@ -79,9 +81,10 @@ pub(crate) enum Verb {
     Lint(lint::Lint),
     Bootstrap(bootstrap::Bootstrap),
     Enroll(enroll::Enroll),
-    /// Print a completion script
+    Manual(Manual),
+    /// Print a completion script for a shell
     Completion {
-        /// The shell
+        /// Shell that reads the script
         shell: clap_complete::Shell,
     },
 }
@@ -93,9 +96,9 @@ pub(crate) enum UpdateVerb {
     TriggerUpdate(trigger::TriggerUpdate),
     Freeze(freezes::Freeze),
     Unfreeze(freezes::Unfreeze),
-    /// List the freezes: 0 none, 1 some
+    /// List the freezes
     Freezes,
-    /// The rollout policy: how many hosts may update at the same time
+    /// The rollout policy: how many hosts may update at once
     Policy {
         #[command(subcommand)]
         verb: PolicyVerb,
@@ -119,7 +122,7 @@ pub(crate) enum UpdateVerb {
     VerifyHosts(verify_hosts::VerifyHosts),
     CheckSingleVersion(running::CheckSingleVersion),
     GetFailures(failures::GetFailures),
-    NewDiscoveryToken(NewDiscoveryToken),
+    NewDiscoveryToken(discovery_token::NewDiscoveryToken),
     HostsAtVersion(running::HostsAtVersion),
     LocalHealth(local::LocalHealth),
     DebugTimeout(failures::DebugTimeout),
@@ -161,13 +164,13 @@ pub(crate) enum CatalogVerb {
     },
     /// Publish the roles of this host as services
     PublishService,
-    /// Print the addresses of all services, in the format of the file that Hiera reads
+    /// Print the addresses of all services, as Hiera reads them
     GetServices,
     CacheServices(services::CacheServices),
     WaitFor(services::WaitFor),
     Maintenance(maintenance::SetMaintenance),
     Drain(maintenance::Drain),
-    /// Stop serving the last known state of instances that stopped reporting together
+    /// Stop serving instances that went silent together
     #[command(name = "drop-stale", aliases = ["drop_stale", "release-view", "release_view"])]
     DropStale,
     Dns(services::Dns),
@@ -190,8 +193,13 @@ pub(crate) enum ConfigVerb {
     },
 }
 
-/// Runs one verb.
-pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Result<Exit, Failure> {
+/// Runs one verb. `definition` returns the command line, for manual pages.
+pub(crate) fn run(
+    verb: Verb,
+    definition: fn() -> clap::Command,
+    settings: &Settings,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
     match verb {
         Verb::LocalVersion(options) => local::local_version(options, settings, output),
         Verb::WithClaim(options) => with_claim::with_claim(options, settings),
@@ -200,6 +208,7 @@ pub(crate) fn run(verb: Verb, settings: &Settings, output: &mut Output) -> Resul
         Verb::Bootstrap(options) => ask(settings, settings.timeout, false, output, async |store, output| {
             bootstrap::bootstrap(options, store, output).await
         }),
+        Verb::Manual(options) => manual::write(&options, &definition(), output),
         Verb::Completion { shell } => {
             output.raw(&completion::script(shell).context("completion")?);
             Ok(Exit::Yes)
@@ -320,7 +329,9 @@ async fn update(verb: UpdateVerb, store: &Store<'_>, output: &mut Output) -> Res
         UpdateVerb::HostsAtVersion(options) => running::hosts_at_version(options, store, output).await,
         UpdateVerb::LocalHealth(options) => local::local_health(options, store, output).await,
         UpdateVerb::DebugTimeout(options) => failures::debug_timeout(options, store, output).await,
-        UpdateVerb::NewDiscoveryToken(options) => new_discovery_token(options, store, output).await,
+        UpdateVerb::NewDiscoveryToken(options) => {
+            discovery_token::new_discovery_token(options, store, output).await
+        }
     }
 }
 
@@ -365,32 +376,4 @@ async fn config(verb: ConfigVerb, store: &Store<'_>, output: &mut Output) -> Res
         ConfigVerb::CheckConfig(options) => host_config::check_config(options, store, output).await,
         ConfigVerb::RollingUpgrade { verb } => rolling_upgrade::rolling_upgrade(verb, store, output).await,
     }
-}
-
-/// Get a new token from an etcd discovery service
-#[derive(Debug, Args)]
-pub(crate) struct NewDiscoveryToken {
-    /// URL of the service; the public service no longer exists
-    #[arg(long, value_name = "URL")]
-    endpoint: Option<String>,
-}
-
-/// Gets a token from a discovery service; this does not use the store.
-async fn new_discovery_token(
-    options: NewDiscoveryToken,
-    store: &Store<'_>,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let Some(endpoint) = options.endpoint else {
-        return Err(Failure::cannot_tell(
-            "the public etcd discovery service no longer exists; use --endpoint URL",
-        ));
-    };
-    let asking = tokio::task::spawn_blocking(move || etcd_session::new_discovery_token(&endpoint));
-    let Ok(answer) = tokio::time::timeout(store.deadline.left(), asking).await else {
-        return Err(Failure::cannot_tell("the discovery service: no answer within the time-out"));
-    };
-    let token = answer.context("the discovery service")??;
-    output.answer(&serde_json::json!({ "token": token }), |o| o.line(&token));
-    Ok(Exit::Yes)
 }

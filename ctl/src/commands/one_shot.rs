@@ -186,7 +186,7 @@ async fn until_written(write: impl AsyncFn() -> Result<bool, Failure>) -> Result
     Err(Failure::cannot_tell("an agent on this host starts and stops repeatedly; nothing was written"))
 }
 
-/// Report a result of this host by the exit code of the tool that ran
+/// Report a result of this host by the exit code of a tool
 #[derive(Debug, Args)]
 pub(crate) struct UpdateOwnStatus {
     /// A host other than this one
@@ -194,7 +194,7 @@ pub(crate) struct UpdateOwnStatus {
     hostname: Option<String>,
     /// puppet, validation or provisioned (puppet_service and validation_service are old names),
     /// or a TTL check of the agent on this host
-    #[arg(value_name = "TYPE")]
+    #[arg(value_name = "TYPE", add = completion::words(&["puppet", "validation", "provisioned"]))]
     kind: String,
     /// Exit code of the tool; -1 if it has not finished
     #[arg(allow_negative_numbers = true)]
@@ -271,7 +271,7 @@ pub(crate) struct UpdateOwnInfo {
     #[arg(long, add = completion::hosts())]
     hostname: Option<String>,
     /// A version other than the one recorded on this host
-    #[arg(long)]
+    #[arg(long, add = completion::versions())]
     version: Option<String>,
 }
 

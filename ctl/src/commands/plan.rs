@@ -3,6 +3,7 @@
 use super::context::{Store, host_of, now, version_of};
 use super::policy::read_file;
 use super::rollout_options::{RolloutFlags, check_usable};
+use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use anyhow::anyhow;
@@ -25,16 +26,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Show how a version would be rolled out, without changing anything: 0 it would end, 1 it would not
+/// Show how a version would be rolled out; changes nothing
 #[derive(Debug, Args)]
 pub(crate) struct Plan {
-    /// The version
+    /// Version whose rollout is planned; it need not be triggered
+    #[arg(add = completion::versions())]
     version: String,
     /// Plan with the policy in this file, in the place of the one in the store
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     /// Assume that this host fails; may be repeated
-    #[arg(long = "assume-fail", value_name = "HOST")]
+    #[arg(long = "assume-fail", value_name = "HOST", add = completion::hosts())]
     assume_fail: Vec<String>,
     /// Assume that a step takes this long, for example packages=10m; may be repeated
     #[arg(long = "duration", value_name = "STEP=D")]

@@ -20,16 +20,16 @@ use std::path::{Path, PathBuf};
 /// Verbs of `policy`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyVerb {
-    /// Print the policy: 0 there is one, 1 there is none
+    /// Print the policy
     Show,
     /// Replace the policy with the one in this file
     Set {
-        /// The file, in TOML
+        /// File with the policy, in TOML
         file: PathBuf,
     },
     /// Check a file without the store
     Check {
-        /// The file, in TOML
+        /// File with the policy, in TOML
         file: PathBuf,
     },
 }

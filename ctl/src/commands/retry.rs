@@ -14,7 +14,7 @@ use schema::verdict::VerdictKind;
 use schema::writes::operator;
 use serde_json::json;
 
-/// Ask a host, or the hosts that are selected, to try again now
+/// Ask a host, or selected hosts, to try again now
 #[derive(Debug, Args)]
 pub(crate) struct Retry {
     /// The host that tries again

@@ -3,6 +3,7 @@
 
 use super::context::{Store, version_of};
 use super::{desired, host_config, trigger};
+use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local::{self, LocalState};
 use crate::output::{self, Output};
@@ -39,7 +40,8 @@ pub(crate) enum RollingUpgradeVerb {
 /// Let as many hosts run their scripts as the rolling rules allow
 #[derive(Debug, Args)]
 pub(crate) struct Upgrade {
-    /// The version; it is triggered if another one is desired
+    /// Version to which hosts are upgraded; it is triggered if another one is desired
+    #[arg(add = completion::versions())]
     version: String,
     /// Write nothing; say what would be done
     #[arg(long)]

@@ -5,6 +5,7 @@ use super::freezes::FreezeAnswer;
 use super::trigger::{self, TriggerUpdate};
 use super::watch::{self, Repeat};
 use super::{freezes, rollback, rollout_history, rollout_options, rollout_status};
+use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use clap::Subcommand;
@@ -33,7 +34,7 @@ pub(crate) enum RolloutVerb {
     },
     /// End the pause, and the halt of a rollout in which too many hosts failed
     Resume,
-    /// Print how far the rollout of the desired version is: 0 it ended, 1 it goes on, 3 it is held
+    /// Print how far the rollout of the desired version is
     Status {
         /// Show it again whenever it changes, until it ended or is halted
         #[arg(long, conflicts_with = "wait")]
@@ -44,12 +45,13 @@ pub(crate) enum RolloutVerb {
     },
     /// List the last rollouts and their outcomes
     History,
-    /// List the hosts that wait for a limit, in the order in which they go: 0 none, 1 some
+    /// List the hosts that wait for a limit, in the order in which they go
     Queue,
     Set(rollout_options::Set),
-    /// Do not wait for this host: another one takes its place if a stage chose it
+    /// Do not wait for this host any more
     Excuse {
-        /// The host
+        /// Host for which the rollout does not wait any more
+        #[arg(add = completion::hosts())]
         host: String,
         /// Reason, for others to read
         #[arg(long)]
@@ -58,7 +60,7 @@ pub(crate) enum RolloutVerb {
     /// Make the fleet go back to the last version that worked
     Rollback {
         /// Go back to this version
-        #[arg(long, value_name = "V")]
+        #[arg(long, value_name = "V", add = completion::versions())]
         to: Option<String>,
         /// Reason, for others to read
         #[arg(long, default_value = "")]

@@ -1,6 +1,7 @@
 //! Which hosts run which version: `running_versions`, `hosts_at_version`, `check_single_version`.
 
 use super::context::{Store, version_of};
+use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use clap::Args;
@@ -87,7 +88,8 @@ pub(super) async fn running_versions(store: &Store<'_>, output: &mut Output) -> 
 /// List the hosts that run a version
 #[derive(Debug, Args)]
 pub(crate) struct HostsAtVersion {
-    /// The version
+    /// Version under which the hosts are listed
+    #[arg(add = completion::versions())]
     version: String,
 }
 
@@ -114,7 +116,8 @@ pub(crate) struct CheckSingleVersion {
     /// Print what was found
     #[arg(short, long)]
     verbose: bool,
-    /// The version
+    /// Version that hosts are to run, and no other
+    #[arg(add = completion::versions())]
     version: String,
 }
 

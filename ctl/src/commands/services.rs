@@ -7,12 +7,12 @@ use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::output::{self, Output};
-use anyhow::anyhow;
 use catalog::definitions::parse_profile_list;
 use catalog::{
     Claim, GuardSettings, QueryType, Question, ResponseCode, StoredAddresses, View, Zone, answer,
     catalog_from_store, vanished_entries,
 };
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use etcd_session::{Collected, Collector, EntryPage, Feed, FeedEvent, FeedOptions, StoreError};
 use planning::fleet::views::{ServiceView, ServicesView};
@@ -35,7 +35,7 @@ pub(crate) enum ServicesVerb {
     List,
     /// Show the hosts of a service, and whether it works there
     Show {
-        /// The service
+        /// Name of the service, for example web
         #[arg(add = completion::services())]
         service: String,
         /// Show each check that does not pass, with the last line of its output
@@ -140,7 +140,7 @@ async fn stored_addresses(store: &Store<'_>) -> Result<(StoredAddresses, i64), S
     Ok((found, revision))
 }
 
-/// Write the addresses of all services to the file that Hiera reads
+/// Write the file that Hiera reads, with all addresses
 #[derive(Debug, Args)]
 pub(crate) struct CacheServices {
     /// Write the file even if it loses many addresses
@@ -245,18 +245,23 @@ async fn write_once(
     Ok(true)
 }
 
-/// Wait until a service has enough instances, at most for --timeout
+/// Wait until a service has enough instances
 #[derive(Debug, Args)]
 pub(crate) struct WaitFor {
-    /// The service
+    /// Name of the service, for example mysql
     #[arg(add = completion::services())]
     service: String,
-    /// Number of instances
+    /// How many instances are enough
     #[arg(long, default_value_t = 1)]
     count: usize,
-    /// Level of the instances: addressable or functional
-    #[arg(long, default_value = "functional")]
-    level: String,
+    /// What an instance needs in order to count: it is published, or it also works
+    #[arg(long, default_value = "functional", value_parser = level_parser())]
+    level: Level,
+}
+
+/// Parses a level.
+fn level_parser() -> impl TypedValueParser<Value = Level> {
+    PossibleValuesParser::new(["addressable", "functional"]).try_map(|word| word.parse::<Level>())
 }
 
 /// Waits until a service has `count` instances. Exits with 0 if it has, with 1 if it did not in
@@ -268,7 +273,6 @@ pub(super) async fn wait_for(
 ) -> Result<Exit, Failure> {
     let WaitFor { service, count, level } = options;
     let service = &service_of(&service)?;
-    let level: Level = level.parse().map_err(|e: String| Failure::usage(anyhow!(e)))?;
     // One read answers at once if there are enough, and fails at once if the store is away.
     let (mut have, mut revision) = read_count(service, level, store).await?;
     while have < count {
@@ -373,7 +377,7 @@ impl Followed {
     }
 }
 
-/// Answer a DNS question as the DNS server of an agent would
+/// Answer a DNS question as an agent would
 #[derive(Debug, Args)]
 pub(crate) struct Dns {
     /// Name to look up, for example web.service.consul

@@ -13,7 +13,7 @@ use planning::fleet::views::{MaintenanceView, SilentService, StatusParts, Status
 use schema::keys::Prefix;
 use std::time::Duration;
 
-/// Show the state of the fleet: settled (0), updating or failing (1), unknown (2)
+/// Show the state of the fleet, and what is wrong
 #[derive(Debug, Args)]
 pub(crate) struct Status {
     /// Show it again whenever it changes, until it is interrupted

@@ -1,6 +1,7 @@
 //! The store itself: `store show` and `store accept`.
 
 use super::context::{Store, now, version_of};
+use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local::LocalState;
 use crate::output::{self, Output};
@@ -21,7 +22,7 @@ pub(crate) enum StoreVerb {
     /// Accept the store as it is, for the whole fleet
     Accept {
         /// Version that the fleet is asked to run
-        #[arg(long)]
+        #[arg(long, add = completion::versions())]
         version: String,
         /// Lineage of the fleet, if the store has lost it
         #[arg(long)]

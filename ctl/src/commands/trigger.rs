@@ -3,6 +3,7 @@
 use super::context::{Store, version_of};
 use super::rollout_options::{RolloutFlags, check_options};
 use super::{fleet, record};
+use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local::LocalState;
 use crate::output::{self, Output};
@@ -26,7 +27,8 @@ const COUNT_MAX: Duration = Duration::from_secs(3);
 /// Make the fleet run a version
 #[derive(Debug, Args)]
 pub(crate) struct TriggerUpdate {
-    /// The version
+    /// Version that every host is to run, for example v43
+    #[arg(add = completion::versions())]
     version: String,
     /// Refuse (exit 3) unless every host runs the version that is desired now
     #[arg(long = "require-settled")]

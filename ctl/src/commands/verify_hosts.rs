@@ -24,13 +24,13 @@ use std::time::Duration;
 /// Longest standard input that is read, in bytes; more than any list of hosts needs.
 const INPUT_MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// Check whether hosts run a version; without arguments the hosts are read from standard input,
-/// one per line
+/// Check whether hosts run a version
 #[derive(Debug, Args)]
 pub(crate) struct VerifyHosts {
-    /// The version
+    /// Version that the hosts are to run
+    #[arg(add = completion::versions())]
     version: String,
-    /// The hosts
+    /// Hosts; without any, and without a selection, they are read from standard input, one per line
     #[arg(add = completion::hosts(), conflicts_with_all = ["roles", "groups", "labels"])]
     hosts: Vec<String>,
     #[command(flatten)]

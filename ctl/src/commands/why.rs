@@ -23,11 +23,10 @@ pub(super) fn unknown(host: &HostName) -> Failure {
     Failure::no(format!("host {host} is not known: it is not on the roster and has never reported"))
 }
 
-/// Show what a host decided, on which instruction, and what would change it; without a host,
-/// why hosts wait
+/// Show why a host is as it is, and what would change it
 #[derive(Debug, Args)]
 pub(crate) struct Why {
-    /// The host
+    /// Host to explain; without it, what keeps hosts waiting
     #[arg(add = completion::hosts())]
     host: Option<String>,
 }
@@ -108,10 +107,10 @@ async fn roots(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> 
     Ok(Exit::Yes)
 }
 
-/// Print the last lines of the step that failed or was deferred on a host
+/// Print the last lines of the step that failed on a host
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
-    /// The host
+    /// Host whose output is printed
     #[arg(add = completion::hosts())]
     host: String,
 }

@@ -35,17 +35,15 @@ const TIMED_OUT: u8 = 124;
 const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// Run a command while this host counts against the limits of the rollout policy
+/// Run a command while this host counts against the limits
 ///
-/// It waits until no limit is full and nothing is frozen, like a host that updates. The exit code is that
-/// of the command; 3 if the host did not get its claims in time, 2 if no agent runs, 124 if the command ran
-/// too long.
+/// It waits until no limit is full and nothing is frozen, like a host that updates.
 #[derive(Debug, Args)]
 pub(crate) struct WithClaim {
     /// Ends the command after this time, and then gives the claims back
     #[arg(long = "for", value_name = "DURATION")]
     lasts: Option<String>,
-    /// Gives up after this time if the host has not got its claims; without it, the command waits for ever
+    /// Gives up after this time if the host has not got its claims [default: never]
     #[arg(long, value_name = "DURATION")]
     wait: Option<String>,
     /// The command and its arguments

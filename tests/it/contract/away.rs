@@ -105,6 +105,8 @@ fn without_an_answer() -> Vec<Row> {
         row("no store to accept", "store accept --version 43", 2, ""),
         row("nothing is written that may not work", "bootstrap --directory @HOST/etc", 2, ""),
         row("completion needs no store", "completion zsh", 0, "").contains("compdef"),
+        row("manual pages need no store", "manual @HOST/man", 0, "")
+            .contains("/man/man1/orchestrate-status.1\n"),
         row("enrolling needs no store", "enroll ci --as verifier --print-etcdctl", 0, "")
             .contains("grant-permission orchestrate-verifier read --prefix=true"),
     ]

@@ -104,6 +104,8 @@ pub(super) fn reads_of_an_empty_store() -> Vec<Row> {
             .says("00-bootstrap.toml: written")
             .says("nothing is triggered yet"),
         row("completion needs no store", "completion bash", 0, "").contains("complete"),
+        row("manual pages need no store", "manual @HOST/man", 0, "")
+            .contains("/man/man1/orchestrate-status.1\n"),
         row("a host that is enrolled", "enroll web-9 --service web --print-etcdctl", 0, "")
             .contains("grant-permission orchestrate-agent-web-9 readwrite '/orchestrate/live/web-9'"),
     ]

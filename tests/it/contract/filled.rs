@@ -193,6 +193,7 @@ lost-1  lost  2014-11-18T08:40:00Z  neither live nor listed under a version
             .contains("/etc/agent.toml'")
             .says("the desired version is 43"),
         row("completion needs no store", "completion fish", 0, "").contains("complete"),
+        row("manual pages need no store", "manual @HOST/man", 0, "").contains("/man/man1/orchestrate-status.1\n"),
         row("an operator", "enroll alice --as operator --print-etcdctl", 0, "")
             .contains("grant-permission orchestrate-operator readwrite '/current_version'"),
     ]

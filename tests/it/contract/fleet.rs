@@ -102,9 +102,9 @@ pub(super) fn discovery_service() -> String {
 /// Returns the verbs that the program's help lists.
 pub(super) fn verbs() -> BTreeSet<String> {
     let result: CommandOutput = run(Command::new(binary("orchestrate")).arg("--help"), "").into();
-    let section = result.out.split("\nVerbs:\n").nth(1).and_then(|t| t.split("\n\n").next()).expect("verbs");
-    let names = section.lines().filter(|l| l.starts_with("  ") && !l.starts_with("   "));
-    names.filter_map(|l| l.split_whitespace().next()).filter(|v| *v != "help").map(str::to_owned).collect()
+    let groups = result.out.split("\nOptions:\n").next().expect("verbs in groups");
+    let names = groups.lines().filter(|l| l.starts_with("  ") && !l.starts_with("   "));
+    names.filter_map(|l| l.split_whitespace().next()).map(str::to_owned).collect()
 }
 
 pub(super) fn assert_every_verb(rows: &[&[Row]]) {

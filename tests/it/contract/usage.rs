@@ -1,13 +1,8 @@
-//! Wrong usage, help, completion, and options before the verb.
+//! Wrong usage, help, and options before the verb.
 
 use super::fleet::{FLEET, fill, verbs};
 use super::rows::{NOWHERE, Row, World, check_all, row};
-use serde_json::json;
-use std::collections::BTreeSet;
-use std::process::Command;
 use tests::etcd::Etcd;
-use tests::host::CommandOutput;
-use tests::process::{binary, run};
 use tests::proxy::Proxy;
 
 const NAME_RULE: &str = "must be 1 to 128 of A-Z a-z 0-9 . _ + ~ : - and begin with a letter or a digit";
@@ -137,6 +132,7 @@ fn wrong_usage() -> Vec<Row> {
         "store accept",
         "completion",
         "completion tcl",
+        "manual",
         "bootstrap --first",
         "bootstrap --hostname web_9",
         "bootstrap --role a/b",
@@ -271,6 +267,7 @@ fn help_and_version_are_answers() {
     let mut rows = vec![
         row("help", "--help", 0, "").contains("Exit codes: 0 yes, 1 no, 2 cannot tell"),
         row("short help", "-h", 0, "").contains("trigger_update"),
+        row("help of the store's options", "help store", 0, "").contains("ORCHESTRATE_ENDPOINTS"),
         row("version", "--version", 0, "").contains("orchestrate "),
     ];
     for verb in verbs() {
@@ -278,77 +275,6 @@ fn help_and_version_are_answers() {
         rows.push(row("help behind a verb", &format!("{verb} --help"), 0, "").contains("Usage: orchestrate"));
     }
     check_all(&World::new(NOWHERE), &rows);
-}
-
-#[test]
-fn words_are_completed_from_the_definition_and_the_catalog_on_this_host() {
-    let world = World::new(NOWHERE);
-    let directory = tempfile::tempdir().expect("a directory");
-    let script: CommandOutput = run(world.command(directory.path()).args(["completion", "bash"]), "").into();
-    let programs = binary("orchestrate").parent().expect("a directory").to_owned();
-    let path = format!("{}:/usr/bin:/bin", programs.display());
-    // Runs the completion as bash does for the last of these words.
-    let completed = |line: &str| -> BTreeSet<String> {
-        let words: Vec<&str> = line.split(' ').collect();
-        let ask = format!(
-            "COMP_WORDS=({}); COMP_CWORD={}; COMP_TYPE=9; _clap_complete_orchestrate orchestrate {:?} x
-            for word in \"${{COMPREPLY[@]}}\"; do echo \"$word\"; done",
-            words.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(" "),
-            words.len() - 1,
-            words.last().expect("a word"),
-        );
-        let mut bash = Command::new("bash");
-        bash.env_clear().env("PATH", &path).env("ORCHESTRATE_STATE_DIR", directory.path().join("state"));
-        let output = run(bash.args(["-c", &format!("{}\n{ask}", script.out)]), "");
-        assert!(output.stderr.is_empty(), "{output:?}");
-        String::from_utf8(output.stdout).expect("text").lines().map(str::to_owned).collect()
-    };
-    let set = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<BTreeSet<String>>();
-    let among = |line: &str, words: &[&str]| {
-        let found = completed(line);
-        assert!(set(words).is_subset(&found), "{line}: {found:?}");
-        found
-    };
-    assert!(verbs().iter().all(|verb| verb == "help" || completed("orchestrate ").contains(verb)));
-    among("orchestrate ho", &["hosts", "hosts_at_version"]);
-    among("orchestrate trigger_update --req", &["--require-settled"]);
-    assert_eq!(completed("orchestrate wait_for w"), set(&[]), "there is no catalog");
-    let instance =
-        |host: &str| json!({ "record": { "host": host, "addresses": ["10.0.0.1"] }, "leased": true });
-    let services = json!({ "web": [instance("web-1"), instance("web-2")], "mysql": [instance("db-1")] });
-    let catalog = json!({ "revision": 7, "services": services });
-    std::fs::create_dir_all(directory.path().join("state")).expect("made");
-    std::fs::write(directory.path().join("state/catalog.json"), catalog.to_string()).expect("written");
-    assert_eq!(completed("orchestrate wait_for w"), set(&["web"]));
-    among("orchestrate services show ", &["web", "mysql"]);
-    assert_eq!(completed("orchestrate why web"), set(&["web-1", "web-2"]));
-    among("orchestrate verify_hosts 43 web-1 ", &["db-1", "web-1", "web-2"]);
-    among("orchestrate maintenance on d", &["db-1"]);
-    std::fs::write(directory.path().join("state/catalog.json"), "{").expect("written");
-    assert_eq!(completed("orchestrate wait_for w"), set(&[]), "a damaged catalog is none");
-    // The variable alone does not request a completion.
-    let mut verb = world.command(directory.path());
-    let result: CommandOutput =
-        run(verb.args(["trigger_update"]).env("_ORCHESTRATE_COMPLETE", ""), "").into();
-    assert_eq!(result.code, 64, "{result:?}");
-}
-
-#[test]
-fn completion_scripts_are_read_by_their_shell() {
-    let world = World::new(NOWHERE);
-    let directory = tempfile::tempdir().expect("a directory");
-    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let result: CommandOutput =
-            run(world.command(directory.path()).args(["completion", shell]), "").into();
-        assert_eq!((result.code, result.err.as_str()), (0, ""), "{shell}");
-        let script = directory.path().join(shell);
-        std::fs::write(&script, &result.out).expect("written");
-        let reads = Command::new(shell).arg("-n").arg(&script).output();
-        // Not every machine has every shell, but bash is always installed.
-        if let Ok(output) = reads.inspect_err(|e| assert_ne!(shell, "bash", "{e}")) {
-            assert!(output.status.success(), "{shell}: {output:?}");
-        }
-    }
 }
 
 #[test]
