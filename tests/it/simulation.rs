@@ -33,7 +33,7 @@ const BROKEN_ONCE: &[(u64, &str)] = &[
 
 /// Seeds that show the planted bugs which few fleets show.
 const SHOWN_BY: &[(&str, u64)] = &[
-    ("the start does not compare the failures", 1692),
+    ("the start does not compare the failures", 12674),
     ("the start does not compare the halt", 163),
     ("a host that is lost is not counted as failed", 923),
     ("a host that is back stays marked as vanished", 352),
