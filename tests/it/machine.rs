@@ -35,7 +35,7 @@ fn a_store_without_space_keeps_the_host_at_work_and_it_recovers_alone() {
         || host.status().filter(|s| s["store"]["trouble"].as_str().is_some_and(|t| t.contains("NOSPACE")));
     wait::until("the agent's status names it", is_named, || host.describe());
     let result = host.command(&["status"], "");
-    assert!(result.err.contains("store alarm: NOSPACE"), "{result:?}");
+    assert!(result.out.contains("\nstore alarm: NOSPACE\n"), "{result:?}");
     let result = host.command(&["status", "-o", "json"], "");
     assert!(
         result.out.contains(
