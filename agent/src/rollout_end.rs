@@ -54,8 +54,8 @@ pub(crate) struct RolloutEndTask {
     known: Option<WantedEnd>,
     /// When it is followed again.
     again_at: Instant,
-    /// True while this host holds the mark, or may do so. It goes on looking then, though it has no wish of its own: nobody else
-    /// looks.
+    /// True while this host holds the mark, or may do so. It goes on looking then, though it has no wish of its
+    /// own: nobody else looks.
     holds: bool,
     /// What was read last while this host held the mark, and when to read everything again.
     read: Option<(KeySnapshot, Instant)>,

@@ -26,8 +26,8 @@ pub(crate) struct Ours<'a> {
 }
 
 impl Clash {
-    /// Tells the fleet that another agent, whose claim has this description and revision, lives under the name, or keeps
-    /// that alive. An error is not one of the caller: the agent asks for its name again soon, and tells then.
+    /// Tells the fleet that another agent lives under the name, or keeps that alive. `found` is the description
+    /// and the revision of its claim. Errors are only logged, because the agent soon tries again.
     pub(crate) async fn keep(&mut self, session: &Session, ours: Ours<'_>, found: (String, i64)) {
         if let Err(error) = self.try_keep(session, ours, found).await {
             tracing::debug!(%error, "presence: the fleet cannot be told that the name is taken");

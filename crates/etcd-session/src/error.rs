@@ -1,6 +1,7 @@
 //! Errors of the store, classified in one place: which requests may be repeated, which errors are
 //! final, and when it is not known whether a write was applied.
 
+use crate::config::EndpointSource;
 use crate::request::Repeat;
 use std::time::Duration;
 
@@ -195,15 +196,27 @@ impl StoreError {
         }
     }
 
-    /// True if another attempt will hardly help: somebody has to change a setting, a certificate or a name first.
-    pub(crate) fn needs_somebody(&self) -> bool {
-        matches!(self, Self::NoSuchName { .. } | Self::Tls { .. } | Self::Endpoints { .. })
+    /// True if another attempt will hardly help: somebody has to change a setting, a certificate or a name
+    /// first. A look-up of endpoints in the network may only be disturbed.
+    pub(crate) fn needs_somebody(&self, source: &EndpointSource) -> bool {
+        match self {
+            Self::NoSuchName { .. } | Self::Tls { .. } => true,
+            Self::Endpoints { .. } => matches!(source, EndpointSource::List(_) | EndpointSource::File(_)),
+            _ => false,
+        }
     }
 
     /// True if the store could not be asked at all, so that the settings that say where it is may be wrong.
     pub fn is_about_connecting(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::Deadline { .. } | Self::Lost { .. })
-            || self.needs_somebody()
+        matches!(
+            self,
+            Self::Unreachable { .. }
+                | Self::NoSuchName { .. }
+                | Self::Deadline { .. }
+                | Self::Lost { .. }
+                | Self::Tls { .. }
+                | Self::Endpoints { .. }
+        )
     }
 
     /// Returns the error without the operation, for a message that names it already.

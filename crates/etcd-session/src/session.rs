@@ -328,8 +328,9 @@ impl Session {
             }
             failures += 1;
             let members = self.inner.connection.lock().await.endpoints.len();
-            hopeless = if error.needs_somebody() { hopeless + 1 } else { 0 };
-            if !self.inner.config.waits_for_repair && hopeless >= members.max(1) {
+            let config = &self.inner.config;
+            hopeless = if error.needs_somebody(&config.endpoints) { hopeless + 1 } else { 0 };
+            if !config.waits_for_repair && hopeless >= members.max(1) {
                 return Err(error);
             }
             last = error.cause(operation);

@@ -102,8 +102,9 @@ fn next_attempt_at(
     at.filter(|at| *at > now.boot).map(|at| wall_time(at, now))
 }
 
-/// Returns the step that runs, if the host is in a phase of an update and the step has run for some time, or the time at
-/// which it will have. Steps of a host that has nothing else to do are repeated for ever, and not reported.
+/// Returns the step that runs, if the host is in a phase of an update and the step has run for some time, or
+/// the time at which it will have. Steps of a host that has nothing else to do are repeated for ever, and not
+/// reported.
 fn long_step(
     phase: Phase,
     state: &HostState,
