@@ -67,6 +67,15 @@ impl Output {
         self.text.table(header, rows);
     }
 
+    /// Adds a table whose last column is cut to the width of the terminal.
+    pub(crate) fn table_within<const COLUMNS: usize>(
+        &mut self,
+        header: [&str; COLUMNS],
+        rows: impl IntoIterator<Item = [String; COLUMNS]>,
+    ) {
+        self.text.table_within(width(), header, rows);
+    }
+
     /// Adds a view in the requested format. Views remove control characters themselves.
     pub(crate) fn view<T: Serialize + Display>(&mut self, view: &T) {
         self.answer(view, |output| output.raw(&view.to_string()));

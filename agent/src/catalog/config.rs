@@ -2,6 +2,7 @@
 //! all are followed as soon as a template or a request needs one.
 
 use etcd_session::{Collected, Collector, Feed, FeedEvent};
+use schema::config_value::config_value;
 use schema::keys::Key;
 use schema::names::ConfigName;
 use schema::snapshot::Entry;
@@ -11,8 +12,6 @@ use std::sync::Arc;
 /// The values that operators keep in the store, by name; `Err` says what is wrong with a value.
 pub(super) type ConfigValues = BTreeMap<ConfigName, Result<String, String>>;
 
-/// Longest accepted value, in bytes.
-const VALUE_MAX_BYTES: usize = 16 * 1024;
 /// Maximum number of values; further ones are ignored.
 const VALUES_MAX: usize = 10_000;
 
@@ -65,12 +64,5 @@ fn name_of(key: &str) -> Option<ConfigName> {
 }
 
 fn value_of(entry: &Entry) -> Result<String, String> {
-    if entry.value.len() > VALUE_MAX_BYTES {
-        return Err(format!("it has {} bytes; at most {VALUE_MAX_BYTES} are allowed", entry.value.len()));
-    }
-    let text = std::str::from_utf8(&entry.value).map_err(|_| "it is not UTF-8".to_owned())?;
-    match text.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t')) {
-        Some(control) => Err(format!("it has the control character {control:?}")),
-        None => Ok(text.to_owned()),
-    }
+    config_value(&entry.value).map(str::to_owned)
 }

@@ -2,6 +2,7 @@
 //! host's plan and verdict, which are parts of its report.
 
 pub mod codec;
+pub mod config_value;
 pub mod digest;
 pub mod followed;
 pub mod freeze;

@@ -56,7 +56,13 @@ pub(super) async fn read(
         _ => Vec::new(),
     };
     let is_halted = matches!(obstacle, Some(Obstacle::Halted(_) | Obstacle::OverBudget { .. }));
-    Ok(HostRollout { obstacle: obstacle.map(|obstacle| obstacle.to_string()), is_halted, claims, holders })
+    Ok(HostRollout {
+        obstacle_ends_at: obstacle.as_ref().and_then(Obstacle::ends),
+        obstacle: obstacle.map(|obstacle| obstacle.to_string()),
+        is_halted,
+        claims,
+        holders,
+    })
 }
 
 /// Returns the claims of a limit with what is known of their holders.

@@ -36,6 +36,7 @@ mod services;
 mod status;
 mod store;
 mod trigger;
+mod values;
 mod verification;
 mod verify_hosts;
 mod verify_wait;
@@ -61,6 +62,7 @@ use selection::Selection;
 use services::ServicesVerb;
 use std::time::Duration;
 use store::StoreVerb;
+use values::ValuesVerb;
 
 /// The verbs, in groups: to find the definition of one verb, only its group has to be built. The
 /// options of a verb are in the file that runs it.
@@ -153,7 +155,7 @@ pub(crate) enum StateVerb {
     },
 }
 
-/// Verbs about services.
+/// Verbs about services, and about what hosts read beside them.
 #[derive(Debug, Subcommand)]
 #[command(rename_all = "snake_case")]
 pub(crate) enum CatalogVerb {
@@ -174,6 +176,11 @@ pub(crate) enum CatalogVerb {
     #[command(name = "drop-stale", aliases = ["drop_stale", "release-view", "release_view"])]
     DropStale,
     Dns(services::Dns),
+    /// The texts that templates and gates of hosts read
+    Values {
+        #[command(subcommand)]
+        verb: ValuesVerb,
+    },
 }
 
 /// Verbs about the values that the original tool keeps for hosts whose scripts ask for them.
@@ -243,8 +250,13 @@ pub(crate) fn run(
             ask(settings, most, about_fleet, output, async |store, output| state(verb, store, output).await)
         }
         Verb::Catalog(verb) => {
-            let about_fleet =
-                matches!(verb, CatalogVerb::Services { .. } | CatalogVerb::WaitFor(_) | CatalogVerb::Dns(_));
+            let about_fleet = matches!(
+                verb,
+                CatalogVerb::Services { .. }
+                    | CatalogVerb::WaitFor(_)
+                    | CatalogVerb::Dns(_)
+                    | CatalogVerb::Values { verb: ValuesVerb::List(_) | ValuesVerb::Get(_) }
+            );
             let most = settings.timeout;
             ask(settings, most, about_fleet, output, async |store, output| catalog(verb, store, output).await)
         }
@@ -362,6 +374,7 @@ async fn catalog(verb: CatalogVerb, store: &Store<'_>, output: &mut Output) -> R
         CatalogVerb::Drain(options) => maintenance::drain(options, store, output).await,
         CatalogVerb::DropStale => maintenance::drop_stale(store, output).await,
         CatalogVerb::Dns(options) => services::dns(options, store, output).await,
+        CatalogVerb::Values { verb } => values::values(verb, store, output).await,
     }
 }
 

@@ -15,7 +15,7 @@
 
 use super::context::{Store, now, version_of};
 use super::desired::{driver, refused_by_agent};
-use super::local::known_types;
+use super::local::{known_types, status_keys};
 use crate::agent::{self, CheckAck, CheckResult};
 use crate::completion;
 use crate::exit::{Exit, Failure};
@@ -166,6 +166,25 @@ impl<'a> Writer<'a> {
         Ok(lease)
     }
 
+    /// True if nothing in the store is about the host yet, so that a report makes it a host of the fleet. False
+    /// if the store does not say so.
+    async fn is_new(&self) -> bool {
+        let host = &self.host;
+        let mut keys = vec![Key::Host(host.clone()), Key::Live(host.clone()), Key::Announced(host.clone())];
+        keys.extend(known_types().map(|kind| Key::Reporting(kind, host.clone())));
+        keys.extend(status_keys(host));
+        let found = self.store.session.read_keys(&keys, self.store.deadline).await;
+        found.is_ok_and(|found| found.entries.is_empty())
+    }
+
+    /// Says that the report made the host a host of the fleet.
+    fn warn_of_new_host(&self) {
+        let host = &self.host;
+        output::warn(&format!(
+            "{host} was not a host of this fleet; with this report it is one. `orchestrate hosts decommission {host}` takes it out"
+        ));
+    }
+
     fn print(&self, output: &mut Output, what: &str, subject: impl Display) {
         if output.is_json() {
             output.answer(&json!({ "host": self.host, what: subject.to_string() }), |_| {});
@@ -213,7 +232,11 @@ pub(super) async fn update_own_status(
     let Some(kind) = known_type(name) else { return report_check(hostname, name, code, store, output) };
     let writer = Writer::new(hostname, store)?;
     let state = state_of(&kind, code);
+    let is_new = writer.is_new().await;
     until_written(async || write_status(&writer, &kind, state, code).await).await?;
+    if is_new {
+        writer.warn_of_new_host();
+    }
     // Most agents have no check of this name and need none, so only an error is reported.
     if writer.host.as_str() == store.settings.host_name
         && let Err(error) = send_result(name, code, store)
@@ -295,7 +318,11 @@ pub(super) async fn update_own_info(
             Version::new(text).map_err(|e| Failure::cannot_tell(format!("{file}: {e}")))?
         }
     };
+    let is_new = writer.is_new().await;
     until_written(async || write_listing(&writer, &running).await).await?;
+    if is_new {
+        writer.warn_of_new_host();
+    }
     writer.print(output, "version", &running);
     Ok(Exit::Yes)
 }

@@ -11,7 +11,7 @@ use planning::rollout::{
     HostResult, Obstacle, Outlook, RolloutState, RolloutSummary, StageState, StageSummary, failed_hosts,
     forecast_reads, governs, hosts_of, next_window, record_without, results, stage_name, summary,
 };
-use planning::text::rfc3339;
+use planning::text::{rfc3339, rough};
 use schema::codec;
 use schema::instruction::Instruction;
 use schema::keys::Key;
@@ -152,11 +152,17 @@ pub(super) async fn status(
         return Ok(Answer { exit, is_final });
     }
     output.line(&heading(record, from.as_ref(), &summary.stages));
+    let now = now();
     let row = |(number, stage): (usize, &StageSummary)| {
         let soak = record.stages.get(number).and_then(|stage| stage.rule.soak);
         let state = match (stage.state, soak) {
             (StageState::Closed, _) => "closed".to_owned(),
-            (StageState::Soaking, Some(soak)) => format!("observed for {soak}"),
+            (StageState::Soaking, Some(soak)) => match stage.soak_ends_at {
+                Some(ends) if ends > now => {
+                    format!("observed for {soak}, {} left", rough(ends.0.abs_diff(now.0)))
+                }
+                _ => format!("observed for {soak}"),
+            },
             (StageState::Open | StageState::Soaking, _) => "open".to_owned(),
         };
         let counts = [stage.hosts, stage.proven, stage.running, stage.failed, stage.waiting, stage.absent];

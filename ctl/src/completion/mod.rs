@@ -1,5 +1,5 @@
 //! Completion of words. A shell's completion script starts this program again with [`VARIABLE`]
-//! set, and reads the possible words from it. Names of hosts, versions and services come from the
+//! set, and reads the possible words from it. Names of hosts, versions, services and values come from the
 //! store, with the settings that a verb in the same line would have.
 
 mod names;
@@ -169,6 +169,11 @@ pub(crate) fn versions() -> ArgValueCandidates {
 /// Returns the completer for services.
 pub(crate) fn services() -> ArgValueCandidates {
     ArgValueCandidates::new(|| candidates(Kind::Services))
+}
+
+/// Returns the completer for values of operators.
+pub(crate) fn values() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| candidates(Kind::Values))
 }
 
 /// Returns the completer for words that a verb checks itself.

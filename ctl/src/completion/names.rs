@@ -1,4 +1,4 @@
-//! The names of hosts, versions and services for completion. They come from the store within a
+//! The names of hosts, versions, services and values for completion. They come from the store within a
 //! short time, or not at all, and are kept for some seconds in a directory that only the user can
 //! read.
 
@@ -8,7 +8,7 @@ use etcd_session::{Deadline, EndpointSource, Session, StoreError};
 use rustix::process::getuid;
 use schema::codec;
 use schema::keys::{Key, Prefix};
-use schema::names::{HostName, ServiceName, Version};
+use schema::names::{ConfigName, HostName, ServiceName, Version};
 use schema::records::RosterEntry;
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
@@ -30,6 +30,7 @@ pub(super) enum Kind {
     Hosts,
     Versions,
     Services,
+    Values,
 }
 
 /// Returns the names; none if the store does not give them in time.
@@ -106,6 +107,7 @@ fn fetch(kind: Kind, settings: &Settings) -> Option<BTreeSet<String>> {
                 Kind::Hosts => hosts(&session, deadline).await,
                 Kind::Versions => versions(&session, deadline).await,
                 Kind::Services => services(&session, deadline).await,
+                Kind::Values => values(&session, deadline).await,
             }
             .ok()
         })
@@ -166,6 +168,13 @@ async fn services(session: &Session, deadline: Deadline) -> Result<BTreeSet<Stri
     let list = session.read_key_list(&Prefix::Services, None, deadline).await?;
     let names = list.suffixes().filter_map(|suffix| ServiceName::new(suffix.split_once('/')?.0).ok());
     Ok(names.map(|service| service.as_str().to_owned()).collect())
+}
+
+/// Reads the names of the values that operators keep.
+async fn values(session: &Session, deadline: Deadline) -> Result<BTreeSet<String>, StoreError> {
+    let list = session.read_key_list(&Prefix::Config, None, deadline).await?;
+    let names = list.suffixes().filter_map(|name| ConfigName::new(name).ok());
+    Ok(names.map(|name| name.as_str().to_owned()).collect())
 }
 
 #[cfg(test)]

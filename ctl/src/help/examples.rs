@@ -183,6 +183,17 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("orchestrate bootstrap --endpoints https://etcd1:2379 --role web | sh", "join a fleet"),
         ],
     ),
+    ("values list", &[("orchestrate values list", "what templates and gates of hosts read")]),
+    ("values get", &[("orchestrate values get motd", "print a value")]),
+    (
+        "values set",
+        &[
+            ("orchestrate values set schema-change go", "open a gate that waits for this value"),
+            ("orchestrate values set motd - < motd.txt", "write the content of a file"),
+            ("orchestrate values set motd hello --if-revision 812", "only if nobody changed it since"),
+        ],
+    ),
+    ("values rm", &[("orchestrate values rm motd", "delete a value")]),
     (
         "enroll",
         &[

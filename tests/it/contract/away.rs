@@ -65,6 +65,7 @@ fn without_an_answer() -> Vec<Row> {
             .with("ORCHESTRATE_PROFILE_LIST", "/etc/hostname"),
         row("no roles, nothing to tell", "publish_service", 0, "")
             .with("ORCHESTRATE_PROFILE_LIST", "@HOST/none"),
+        row("values cannot be told", "values list", 2, ""),
         row("nothing is worked on", "maintenance on web-1", 2, ""),
         row("nothing is drained", "drain --this-host", 2, ""),
         row("nothing is frozen", "freeze --reason disk", 2, ""),

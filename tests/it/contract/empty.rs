@@ -79,6 +79,11 @@ pub(super) fn reads_of_an_empty_store() -> Vec<Row> {
             .with("ORCHESTRATE_HIERA_FILE", "@HOST/none/services.yaml"),
         row("nobody to work on", "maintenance on --this-host", 1, "").says("web-1 is not known"),
         row("nobody to drain", "drain db-9", 1, "").says("db-9 is not known"),
+        row("no values", "values list", 0, ""),
+        row("no such value of operators", "values get motd", 1, "").says("there is no value motd"),
+        row("no value to delete", "values rm motd", 1, "").says("nothing was changed"),
+        row("no value as it was", "values set motd hello --if-revision 7", 3, "")
+            .says("there is no value motd; nothing was changed"),
         row("lint needs no store", "lint @HOST", 0, "").says("kinds of host: 1, errors: 0"),
         row("no report", "logs web-1", 1, "").says("has not reported"),
         row("nobody to try again", "retry web-1", 1, "").says("web-1 is not known"),
@@ -142,6 +147,16 @@ pub(super) fn writes_to_an_empty_store() -> Vec<Row> {
             .stands("/config_state/enable_puppet/global", "False"),
         row("all hosts are held", "rolling_upgrade global_disable_puppet", 0, "")
             .stands("/config_state/enable_puppet/global", "False"),
+        row("a value of operators", "values set motd", 0, "")
+            .argument("hello world")
+            .stands("/orchestrate/config/motd", "hello world"),
+        row("a new value of operators", "values set gate -1 --if-revision 0", 0, "")
+            .stands("/orchestrate/config/gate", "-1"),
+        row("a value from standard input", "values set motd -", 0, "")
+            .input("hello\n\tworld\n")
+            .stands("/orchestrate/config/motd", "hello\n\tworld\n"),
+        row("a machine becomes a host", "update_own_status provisioned 0", 0, "")
+            .says("web-1 was not a host of this fleet; with this report it is one"),
         row("a success", "update_own_status puppet 0", 0, "")
             .something_stands("/status/puppet/success/web-1")
             .something_stands("/orchestrate/reporting/puppet/web-1"),

@@ -151,6 +151,13 @@ lost-1  lost  2014-11-18T08:40:00Z  neither live nor listed under a version
         row("no report", "logs web-1", 1, ""),
         row("a new token", "new_discovery_token --endpoint @DISCOVERY/", 0, TOKEN),
         row("the store", "store show", 0, "").contains("lineage:  abc\nepoch:    3\n"),
+        row("values of operators", "values list", 0, "")
+            .contains(" hello (and 2 lines)\n"),
+        row("values that begin so", "values list steer", 0, "")
+            .contains(" not usable: it has the control character '\\u{1b}'\n"),
+        row("a value of operators", "values get motd", 0, "hello\nthere\nworld\n"),
+        row("a value that cannot be used", "values get steering", 2, "").says("it has the control character"),
+        row("a value that is this already", "values set gate go", 0, "").says("nothing was written"),
         row(
             "what counts for a host",
             "host_data config_state -n cp1",
@@ -305,6 +312,13 @@ pub(super) fn writes_to_a_filled_store() -> Vec<Row> {
             .gone("/orchestrate/announced/db-1")
             .gone("/orchestrate/reporting/validation/db-1")
             .something_stands("/running_version/43/web-1"),
+        row("a value of operators is replaced", "values set motd hello", 0, "")
+            .stands("/orchestrate/config/motd", "hello"),
+        row("a value that was changed", "values set motd hello --if-revision 1", 3, "")
+            .says("the value motd was last changed at revision")
+            .stands("/orchestrate/config/motd", "hello\nthere\nworld\n"),
+        row("a value that is there", "values rm gate --if-revision 0", 3, "").stands("/orchestrate/config/gate", "go"),
+        row("a value of operators is deleted", "values rm gate", 0, "").gone("/orchestrate/config/gate"),
         row("a value is replaced", "set_config a new host -n cp1", 0, "new\n").stands("/config_state/host/cp1/a", "new"),
         row("a value is deleted", "manage_config state host a=x -n cp1 --action delete", 0, "x\n").gone("/config_state/host/cp1/a"),
         row("a role is not held any more", "enable_puppet True role -n cp -a delete", 0, "True\n")

@@ -11,7 +11,7 @@ use tests::store::Store;
 
 /// The entries of a fleet with one of everything: from old tools (bare text) and from new ones
 /// (JSON).
-pub(super) const FLEET: [(&str, &str); 30] = [
+pub(super) const FLEET: [(&str, &str); 33] = [
     // The value that `echo 43 | etcdctl put` writes.
     ("/current_version", "43\n"),
     ("/running_version/43/web-1", "1416300000"),
@@ -57,6 +57,9 @@ pub(super) const FLEET: [(&str, &str); 30] = [
     ("/config_state/host/cp2/enable_puppet", "True"),
     ("/config_state/enable_puppet/role/oc", "False"),
     ("/config_state/enable_puppet/host/oc2", "True"),
+    ("/orchestrate/config/gate", "go"),
+    ("/orchestrate/config/motd", "hello\nthere\nworld\n"),
+    ("/orchestrate/config/steering", "a\u{1b}[2J"),
     ("/elsewhere/than/ours", "nothing to us"),
 ];
 

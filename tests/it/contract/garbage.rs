@@ -32,6 +32,7 @@ pub(super) fn garbage() -> Vec<(Vec<u8>, Vec<u8>)> {
             "/orchestrate/retry/",
             "/orchestrate/reporting/validation/",
             "/orchestrate/reporting/",
+            "/orchestrate/config/",
             "/config_state/global/",
             "/config_state/role/cp/",
             "/config_state/host/",

@@ -1,6 +1,7 @@
 //! Whatever keeps a host from starting, `why` names it.
 
-use planning::rollout::{NextWindow, Obstacle};
+use planning::rollout::{NextWindow, Obstacle, StageSoak};
+use planning::text::rfc3339;
 use schema::codec;
 use schema::freeze::FreezeScope;
 use schema::frozen::FrozenBy;
@@ -14,15 +15,19 @@ use schema::records::{
     Report, ReportedTarget, ResolvedLimit, ResolvedStage, RolloutPolicy, RolloutRecord, RosterEntry, Soak,
     StageRule, StoreIdentity, Window,
 };
-use schema::time::EpochSeconds;
+use schema::time::{EpochSeconds, Span};
 use schema::verdict::{HostVerdict, WaitingOn};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use tests::host::Host;
 use tests::solo::Solo;
 use tests::store::Store;
 
 const AT: EpochSeconds = EpochSeconds(1_700_000_000);
+
+/// A minute after [`AT`].
+const SOAK_ENDS: EpochSeconds = EpochSeconds(1_700_000_060);
 
 fn host(name: &str) -> HostName {
     HostName::new(name).expect("a name")
@@ -121,7 +126,7 @@ impl<'a> Row<'a> {
             select: BTreeMap::new(),
             count: Some(1),
             share: None,
-            soak: None,
+            soak: Some(Span(Duration::from_secs(60))),
         };
         let stage = ResolvedStage { rule, hosts: BTreeSet::from([host("other")]) };
         self.record(|record| record.stages = vec![stage]);
@@ -149,9 +154,9 @@ fn rows() -> Vec<(Prepare, Obstacle)> {
         let freeze = Some(Freeze { by: "ann".into(), reason: "disk".into(), at: AT, until: None });
         Obstacle::Frozen(FrozenBy { scope, token: Some(token("t")), freeze })
     };
-    let closed = |soaks| {
+    let closed = |soaks: bool| {
         let (stage, open) = ("rest".into(), "canary".into());
-        Obstacle::StageClosed { stage, open, soaks }
+        Obstacle::StageClosed { stage, open, soak: soaks.then_some(StageSoak { ends: Some(SOAK_ENDS) }) }
     };
     let full = |max, holders: &[&str]| {
         let holders: Vec<HostName> = holders.iter().map(|name| host(name)).collect();
@@ -285,6 +290,10 @@ fn why_names_whatever_keeps_a_host_from_starting() {
         let why: Value = serde_json::from_str(&answer.out).unwrap_or_default();
         let obstacle = why["rollout"]["obstacle"].as_str().unwrap_or_default();
         assert!(obstacle.contains(&expected.to_string()), "row {number}: {expected}: {answer:?}");
+        if let Obstacle::StageClosed { .. } = &expected {
+            let ends = why["rollout"]["obstacle_ends_at"].as_str().map(str::to_owned);
+            assert_eq!(ends, expected.ends().and_then(rfc3339), "row {number}: {answer:?}");
+        }
         let text = ops.command(&["why", "h", "--namespace", &row.namespace], "");
         assert!(text.out.contains(&expected.to_string()), "row {number}: {expected}: {text:?}");
     }

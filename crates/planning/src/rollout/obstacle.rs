@@ -1,10 +1,12 @@
 //! What keeps a host from starting, though nothing on the host itself does.
 
 use super::failures;
+use super::stages::StageSoak;
 use super::window::NextWindow;
 use schema::frozen::FrozenBy;
 use schema::limit::{HEADS, Limit};
 use schema::names::HostName;
+use schema::time::EpochSeconds;
 use std::fmt;
 
 /// Why a host does not start, though nothing on the host itself keeps it.
@@ -35,8 +37,8 @@ pub enum Obstacle {
         stage: String,
         /// The last one that is open.
         open: String,
-        /// True if its hosts are through, and are observed.
-        soaks: bool,
+        /// The soak of that stage, if its hosts are through.
+        soak: Option<StageSoak>,
     },
     /// No update window is open, by the clock of the host.
     OutsideWindow(NextWindow),
@@ -60,6 +62,17 @@ pub enum Obstacle {
     },
 }
 
+impl Obstacle {
+    /// Returns when it is expected to be out of the way, if it goes by itself at a known time.
+    pub fn ends(&self) -> Option<EpochSeconds> {
+        match self {
+            Self::StageClosed { soak, .. } => soak.and_then(|soak| soak.ends),
+            Self::OutsideWindow(next) => Some(next.starts),
+            _ => None,
+        }
+    }
+}
+
 /// Number of holders that a message names.
 const HOLDERS_NAMED: usize = 3;
 
@@ -74,10 +87,10 @@ impl fmt::Display for Obstacle {
             Self::OverBudget { failed, budget } => {
                 write!(f, "the rollout is halted: {}", failures::over_budget(*failed, *budget))
             }
-            Self::StageClosed { stage, open, soaks: true } => {
+            Self::StageClosed { stage, open, soak: Some(_) } => {
                 write!(f, "stage {stage} is not open: the hosts of stage {open} are observed first")
             }
-            Self::StageClosed { stage, open, soaks: false } => {
+            Self::StageClosed { stage, open, soak: None } => {
                 write!(f, "stage {stage} is not open: not all hosts of stage {open} are proven")
             }
             Self::OutsideWindow(next) => {

@@ -2,13 +2,15 @@
 
 use super::opening::Members;
 use super::results::HostResult;
-use super::stages::{open_stage, stage_name};
+use super::stages::{StageSoak, open_stage, stage_name};
+use crate::text::as_rfc3339;
 use schema::codec;
 use schema::keys::Key;
 use schema::names::HostName;
 use schema::order::InstructionOrder;
 use schema::records::{HostProgress, ProgressState, RolloutRecord};
 use schema::snapshot::KeySnapshot;
+use schema::time::EpochSeconds;
 use serde::Serialize;
 
 /// How far the hosts of a stage are.
@@ -18,6 +20,9 @@ pub struct StageSummary {
     pub name: String,
     /// Whether its hosts may start, and whether they are observed before the next stage opens.
     pub state: StageState,
+    /// When its soak ends; `None` if none runs.
+    #[serde(serialize_with = "as_rfc3339")]
+    pub soak_ends_at: Option<EpochSeconds>,
     /// Number of its hosts.
     pub hosts: usize,
     /// Those that have the version.
@@ -65,14 +70,15 @@ pub fn summary(order: InstructionOrder, record: &RolloutRecord, found: &KeySnaps
     let rest = u32::try_from(record.stages.len()).unwrap_or(u32::MAX);
     let open = if has_ended { rest } else { open_stage(order, &record.stages, found) };
     let stages = (0..=rest).map(|number| {
-        let soaks = number == open && found.get(&Key::Soak(order, number)).is_some();
+        let soak = StageSoak::read(order, &record.stages, number, found).filter(|_| number == open);
         let state = match number <= open {
-            true if soaks => StageState::Soaking,
+            true if soak.is_some() => StageState::Soaking,
             true => StageState::Open,
             false => StageState::Closed,
         };
         let name = stage_name(&record.stages, number).to_owned();
-        let mut stage = StageSummary { name, state, ..StageSummary::default() };
+        let soak_ends_at = soak.and_then(|soak| soak.ends);
+        let mut stage = StageSummary { name, state, soak_ends_at, ..StageSummary::default() };
         for (host, result) in members.all_of_stage(number) {
             stage.hosts += 1;
             *match result {

@@ -298,9 +298,9 @@ impl RolloutView {
         };
         // A host that is not available anyway waits for no stage.
         match &self.stage {
-            Some(StageView::Closed { stage, open, soaks, .. }) if need == Need::Claims => {
+            Some(StageView::Closed { stage, open, soak, .. }) if need == Need::Claims => {
                 let (stage, open) = (stage.clone(), open.clone());
-                return Err(Obstacle::StageClosed { stage, open, soaks: *soaks });
+                return Err(Obstacle::StageClosed { stage, open, soak: *soak });
             }
             Some(StageView::Open(key)) if need == Need::Claims => guard.stage.clone_from(key),
             _ => {}

@@ -138,6 +138,9 @@ impl ResultView {
 pub struct HostRollout {
     /// Why the host cannot start now; `None` if it can, or has nothing to start.
     pub obstacle: Option<String>,
+    /// When the obstacle is expected to end, if it ends by itself.
+    #[serde(serialize_with = "as_rfc3339")]
+    pub obstacle_ends_at: Option<EpochSeconds>,
     /// The claims of other hosts that keep it waiting.
     pub holders: Vec<ClaimView>,
     /// The claims that it holds.
@@ -267,6 +270,7 @@ impl HostView {
     /// Returns the text for people at this time.
     pub fn text(&self, now: EpochSeconds) -> Text {
         let mut text = Text::default();
+        let time = |at: Option<EpochSeconds>| at.map(|at| with_distance(at, now)).unwrap_or_default();
         let mut add = |name: &str, value: &str| {
             if !value.is_empty() {
                 text.line(&format!("{:<14}{value}", format!("{name}:")));
@@ -277,6 +281,8 @@ impl HostView {
         add("because", &self.reason);
         add("would change", self.hint);
         add("held back by", self.rollout.obstacle.as_deref().unwrap_or_default());
+        let held_until = self.rollout.obstacle_ends_at.filter(|ends| self.next_attempt_at != Some(*ends));
+        add("held until", &time(held_until));
         self.rollout.holders.iter().for_each(|claim| add("held by", &claim.to_string()));
         add("claims", &self.rollout.claims.join(", "));
         if let Some(HostWaits { chain, root: Some(root), hosts }) = &self.waits {
@@ -309,7 +315,6 @@ impl HostView {
         add("plan", self.because.as_deref().unwrap_or_default());
         let step = self.running_step.as_ref().map(|step| step.text(now));
         add("running step", &step.unwrap_or_default());
-        let time = |at: Option<EpochSeconds>| at.map(|at| with_distance(at, now)).unwrap_or_default();
         add("next attempt", &time(self.next_attempt_at));
         for Unpublished { service, reason } in &self.unpublished {
             add("unpublished", &format!("{service}: {reason}"));

@@ -1,4 +1,6 @@
 //! Stages: which hosts they choose, when they open, and what keeps them closed.
+//!
+//! This file is long because each way to open a stage, and each that must not open it, is a case of its own.
 
 use super::*;
 use schema::records::{Excuse, FailureKind, ProgressState, RolloutOptions, Soak, StageOpening, Trigger};
@@ -129,14 +131,20 @@ fn a_stage_opens_when_the_hosts_before_it_are_proven_for_the_time_of_the_soak() 
     let refused = Err("stage rest is not open: not all hosts of stage canary are proven".to_owned());
     assert_eq!(found.number(&other, 0), refused);
     assert_eq!(found.task(), "wait");
+    let ends = |found: &Found| {
+        let permit = found.view(&other).permit(&FoundClaims::default(), Need::Claims, at(0));
+        permit.unwrap_err().ends()
+    };
     found.proven(&canary);
     assert_eq!(found.task(), "soak/0");
     found.soak(false, 75);
     assert_eq!(found.task(), "soak 0 for 1m");
+    assert_eq!(ends(&found), None, "its timer does not run yet");
     found.soak(true, 76).put(&Key::SoakTimer(ORDER, 0), "web0", 75);
     assert_eq!(found.task(), "wait");
     let observed = Err("stage rest is not open: the hosts of stage canary are observed first".to_owned());
     assert_eq!(found.number(&other, 0), observed);
+    assert_eq!(ends(&found), Some(EpochSeconds(61)));
     found.0.entries.remove(&Key::SoakTimer(ORDER, 0).to_string());
     assert_eq!(found.task(), "opened/1");
     found.opening(&Key::StageOpened(ORDER, 1), 90);

@@ -1,0 +1,229 @@
+//! `values`: the texts that operators keep in the store, and that templates and gates of hosts read.
+
+use super::context::Store;
+use crate::completion;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Output};
+use anyhow::{Context, anyhow};
+use clap::{Args, Subcommand};
+use schema::config_value::{CONFIG_VALUE_MAX_BYTES, config_value};
+use schema::keys::{Key, Prefix};
+use schema::names::ConfigName;
+use schema::snapshot::{Entry, KeySnapshot};
+use schema::writes::host_config::write_value;
+use serde_json::json;
+use std::io::Read as _;
+
+/// What to do with the values.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ValuesVerb {
+    List(List),
+    Get(Get),
+    Set(Set),
+    #[command(name = "rm", alias = "delete")]
+    Remove(Remove),
+}
+
+/// List the values
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Only values whose names begin with this
+    #[arg(default_value = "", hide_default_value = true)]
+    beginning: String,
+}
+
+/// Print a value
+#[derive(Debug, Args)]
+pub(crate) struct Get {
+    /// Name of the value
+    #[arg(add = completion::values())]
+    name: String,
+}
+
+/// Write a value
+#[derive(Debug, Args)]
+pub(crate) struct Set {
+    /// Name of the value
+    #[arg(add = completion::values())]
+    name: String,
+    /// The text; `-` reads it from standard input
+    #[arg(allow_hyphen_values = true)]
+    value: String,
+    #[command(flatten)]
+    guard: Guard,
+}
+
+/// Delete a value
+#[derive(Debug, Args)]
+pub(crate) struct Remove {
+    /// Name of the value
+    #[arg(add = completion::values())]
+    name: String,
+    #[command(flatten)]
+    guard: Guard,
+}
+
+/// What the value must be before it is changed.
+#[derive(Debug, Args)]
+pub(crate) struct Guard {
+    /// Only if the value was last changed at this revision; 0 means only if there is none
+    #[arg(long, value_name = "REVISION")]
+    if_revision: Option<i64>,
+}
+
+/// Lists, prints, writes or deletes values.
+pub(super) async fn values(
+    verb: ValuesVerb,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    match verb {
+        ValuesVerb::List(List { beginning }) => list(&beginning, store, output).await,
+        ValuesVerb::Get(Get { name }) => get(&name, store, output).await,
+        ValuesVerb::Set(Set { name, value, guard }) => {
+            let name = name_of(&name)?;
+            let value = if value == "-" { standard_input()? } else { value.into_bytes() };
+            let text = config_value(&value).map_err(|why| Failure::usage(anyhow!("the value: {why}")))?;
+            change((&name, Some(text)), &guard, store, output).await
+        }
+        ValuesVerb::Remove(Remove { name, guard }) => {
+            change((&name_of(&name)?, None), &guard, store, output).await
+        }
+    }
+}
+
+fn name_of(text: &str) -> Result<ConfigName, Failure> {
+    ConfigName::new(text).map_err(Failure::usage)
+}
+
+/// Reads the value from standard input, up to what is surely too long.
+fn standard_input() -> Result<Vec<u8>, Failure> {
+    let mut value = Vec::new();
+    let most = CONFIG_VALUE_MAX_BYTES as u64 + 1;
+    std::io::stdin().lock().take(most).read_to_end(&mut value).context("standard input")?;
+    Ok(value)
+}
+
+async fn list(beginning: &str, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let found = store.session.read_ranges(&[Prefix::Config], store.deadline).await?;
+    let values: Vec<(ConfigName, &Entry)> = found
+        .entries
+        .iter()
+        .filter_map(|(key, entry)| match Key::parse(key) {
+            Ok(Key::Config(name)) if name.as_str().starts_with(beginning) => Some((name, entry)),
+            _ => None,
+        })
+        .collect();
+    let shown = values.iter().map(|(name, entry)| {
+        let text = config_value(&entry.value);
+        json!({
+            "name": name,
+            "value": text.as_ref().ok(),
+            "problem": text.as_ref().err(),
+            "changed_at_revision": entry.mod_revision,
+        })
+    });
+    output.answer(&json!({ "values": shown.collect::<Vec<_>>(), "revision": found.revision }), |o| {
+        let row = |(name, entry): &(ConfigName, &Entry)| {
+            [name.to_string(), entry.mod_revision.to_string(), in_one_line(&entry.value)]
+        };
+        o.table_within(["NAME", "REVISION", "VALUE"], values.iter().map(row));
+    });
+    Ok(Exit::Yes)
+}
+
+/// Returns the first line of a value, and how many follow; or what is wrong with it.
+fn in_one_line(value: &[u8]) -> String {
+    let text = match config_value(value) {
+        Ok(text) => text,
+        Err(why) => return format!("not usable: {why}"),
+    };
+    let mut lines = text.lines();
+    let first = lines.next().unwrap_or_default();
+    match lines.count() {
+        0 => first.to_owned(),
+        1 => format!("{first} (and 1 line)"),
+        more => format!("{first} (and {more} lines)"),
+    }
+}
+
+async fn get(name: &str, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let name = name_of(name)?;
+    let key = Key::Config(name.clone());
+    let found = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
+    let Some(entry) = found.get(&key) else {
+        return Err(Failure::no(format!("there is no value {name}; `orchestrate values list` lists them")));
+    };
+    let text = config_value(&entry.value)
+        .map_err(|why| Failure::cannot_tell(format!("the value {name} cannot be used: {why}")))?;
+    let answer = json!({
+        "name": name,
+        "value": text,
+        "changed_at_revision": entry.mod_revision,
+        "revision": found.revision,
+    });
+    output.answer(&answer, |o| text.lines().for_each(|line| o.line(line)));
+    Ok(Exit::Yes)
+}
+
+/// Number of times that a change is tried if others change the same value.
+const TRIES: u32 = 5;
+
+/// Writes a value, or deletes it.
+async fn change(
+    (name, value): (&ConfigName, Option<&str>),
+    guard: &Guard,
+    store: &Store<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let key = Key::Config(name.clone());
+    let (verb, done) = match value {
+        Some(_) => ("values set", "is written"),
+        None => ("values rm", "is deleted"),
+    };
+    for _ in 0..TRIES {
+        let found = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
+        check_guard(name, guard, found.revision_of(&key))?;
+        let is_so = found.get(&key).map(|entry| entry.value.as_slice()) == value.map(str::as_bytes);
+        if is_so && value.is_none() {
+            return Err(Failure::no(format!("there is no value {name}; nothing was changed")));
+        }
+        if is_so {
+            output::note(&format!("the value {name} is this already; nothing was written"));
+            answer(name, (found.revision_of(&key), false), &found, output);
+            return Ok(Exit::Yes);
+        }
+        let act = store.act(verb, None).await?;
+        let committed =
+            store.session.commit_act(&write_value(&key, value, &found, &act), &act, store.deadline).await?;
+        if committed.applied {
+            output::note(&format!("the value {name} {done}, at revision {}", committed.revision));
+            answer(name, (committed.revision, true), &found, output);
+            return Ok(Exit::Yes);
+        }
+    }
+    Err(Failure::cannot_tell(format!(
+        "other commands keep changing the value {name}; nothing was written, repeat the command"
+    )))
+}
+
+fn check_guard(name: &ConfigName, guard: &Guard, revision: i64) -> Result<(), Failure> {
+    let what = match (guard.if_revision, revision) {
+        (Some(expected), found) if expected != found => match found {
+            0 => format!("there is no value {name}"),
+            _ => format!("the value {name} was last changed at revision {found}, not at {expected}"),
+        },
+        _ => return Ok(()),
+    };
+    Err(Failure::refused(format!("{what}; nothing was changed")))
+}
+
+fn answer(name: &ConfigName, (changed_at, changed): (i64, bool), found: &KeySnapshot, output: &mut Output) {
+    let answer = json!({
+        "name": name,
+        "changed_at_revision": changed_at,
+        "changed": changed,
+        "revision": changed_at.max(found.revision),
+    });
+    output.answer(&answer, |_| {});
+}
