@@ -140,6 +140,17 @@ impl Directory {
         self.replace_with(name, mode, |file| file.write_all(content).map(|()| true))
     }
 
+    /// Replaces a file at once for readers, but not for a power cut: after one it may be empty.
+    ///
+    /// # Errors
+    /// Returns the system's error. The old file is still in place then.
+    pub(crate) fn replace_soon(&self, name: &str, content: &[u8], mode: u32) -> io::Result<()> {
+        let temporary = format!(".{name}.new");
+        let written = self.create_new(&temporary, mode).and_then(|mut file| file.write_all(content));
+        let renamed = written.and_then(|()| Ok(rustix::fs::renameat(&self.fd, &temporary, &self.fd, name)?));
+        renamed.map_err(|e| in_path(&self.path.join(name), e))
+    }
+
     /// Replaces a file by what `write` writes. The old file is kept if `write` returns false.
     ///
     /// # Errors
@@ -173,6 +184,16 @@ impl Directory {
         mode: u32,
         write: impl FnOnce(&mut File) -> io::Result<bool>,
     ) -> io::Result<bool> {
+        let mut file = self.create_new(name, mode)?;
+        let is_wanted = write(&mut file)?;
+        if is_wanted {
+            file.sync_all()?;
+        }
+        Ok(is_wanted)
+    }
+
+    /// Creates a file in place of one that an interrupted write left behind.
+    fn create_new(&self, name: &str, mode: u32) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let create = || rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(mode));
         let fd = match create() {
@@ -184,12 +205,7 @@ impl Directory {
         };
         // The mode is set explicitly, because the umask must not decide who may read the file.
         rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
-        let mut file = File::from(fd);
-        let is_wanted = write(&mut file)?;
-        if is_wanted {
-            file.sync_all()?;
-        }
-        Ok(is_wanted)
+        Ok(File::from(fd))
     }
 
     /// Removes a file.

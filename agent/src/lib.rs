@@ -237,6 +237,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
         answers: http::AnswerCache::default(),
         metrics: metrics.clone(),
         shown_metrics: Arc::new(metrics.registry(state_metrics)),
+        runs: runs.clone(),
         claims: local_claims::LocalClaims::new(
             session.clone(),
             (identity.host.clone(), claim.instance.clone()),

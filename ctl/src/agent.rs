@@ -1,7 +1,8 @@
 //! Client of the agent on this host, over the agent's Unix socket.
 
 use schema::names::{CheckId, Token};
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -11,8 +12,8 @@ use std::time::Duration;
 const AGENT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The same for requests for which the agent asks the store.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest answer that is read, in bytes.
-const ANSWER_MAX_BYTES: u64 = 4096;
+/// Longest answer that is read, in bytes. The output of a step has at most 64 KiB, and an escaped byte six.
+const ANSWER_MAX_BYTES: u64 = 1024 * 1024;
 
 /// The result of a check that runs outside of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +95,71 @@ pub(crate) fn claim_for_command(socket: &Path, run: &Token, takes: bool) -> io::
         ("503", Err(_)) => Ok(ClaimAck::NotNow(answer.body)),
         ("403", _) => Ok(ClaimAck::Never(answer.body)),
         ("404" | "405", _) => Ok(ClaimAck::Never("the agent of this host is older than this command".into())),
+        _ => Err(answer.unknown()),
+    }
+}
+
+/// A run of a step, as the agent shows it.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub(crate) struct Run {
+    /// The id of the run.
+    pub(crate) run: String,
+    /// The phase of the step.
+    pub(crate) phase: String,
+    /// The name of the step.
+    pub(crate) step: String,
+    /// The version that the step was given.
+    pub(crate) version: Option<String>,
+    /// The number of the attempt at that version.
+    pub(crate) attempt: u32,
+    /// When the step began (RFC 3339).
+    pub(crate) began_at: Option<String>,
+    /// `running`, or how it ended.
+    pub(crate) state: String,
+    /// How it ended, in words.
+    pub(crate) end: Option<String>,
+}
+
+/// A run, and its output from a line on.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub(crate) struct RunOutput {
+    #[serde(flatten)]
+    pub(crate) run: Run,
+    /// The number of the first of these lines, from 0.
+    pub(crate) first_line: u64,
+    /// The lines.
+    pub(crate) lines: Vec<String>,
+}
+
+/// Lists the runs that the agent keeps, the newest first; `None` if no agent listens.
+///
+/// # Errors
+/// The socket cannot be used, the agent does not answer in time, or its answer is not understood.
+pub(crate) fn runs(socket: &Path) -> io::Result<Option<Vec<Run>>> {
+    #[derive(Deserialize)]
+    struct Runs {
+        runs: Vec<Run>,
+    }
+    let runs = read::<Runs>(socket, "/v1/runs")?;
+    Ok(runs.map(|Runs { runs }| runs))
+}
+
+/// Returns a run and its output from a line on; `None` if no agent listens.
+///
+/// # Errors
+/// As [`runs`].
+pub(crate) fn run_output(socket: &Path, run: &str, from: u64) -> io::Result<Option<RunOutput>> {
+    read(socket, &format!("/v1/runs/{}?from={from}", escaped(run)))
+}
+
+fn read<T: DeserializeOwned>(socket: &Path, path: &str) -> io::Result<Option<T>> {
+    let Some(answer) = request(socket, "GET", path, AGENT_TIMEOUT)? else { return Ok(None) };
+    match (answer.code.as_str(), serde_json::from_str(&answer.body)) {
+        ("200", Ok(found)) => Ok(Some(found)),
+        ("404", _) if answer.body.is_empty() => {
+            Err(io::Error::new(ErrorKind::Unsupported, "the agent of this host is older than this command"))
+        }
+        ("404", _) => Err(io::Error::new(ErrorKind::NotFound, answer.body)),
         _ => Err(answer.unknown()),
     }
 }

@@ -16,6 +16,7 @@ mod freezes;
 mod http_api;
 mod limits;
 mod links;
+mod logs;
 mod machine;
 mod manual;
 mod metrics;

@@ -6,7 +6,7 @@ use super::context::Context;
 use crate::catalog::FilesHandle;
 use crate::files::Directory;
 use crate::secrets::Secrets;
-use crate::step::{RUN_ID_VARIABLE, RunResult, Runs};
+use crate::step::{RUN_ID_VARIABLE, RunAbout, RunResult, Runs};
 use crate::{clock, failpoint, trust};
 use anyhow::{Context as _, bail};
 use etcd_session::{Session, StoreError, jitter};
@@ -164,11 +164,18 @@ impl Executor {
         } else {
             tracing::info!(%phase, step = %running.step, run = %running.run_id, "step starts");
         }
-        match self.start_run(&running, &step, environment) {
+        let about = RunAbout {
+            phase,
+            step: running.step.clone(),
+            version: environment.get("ORCHESTRATE_STEP_VERSION").and_then(|text| Version::new(text).ok()),
+            attempt: context.state.attempt.as_ref().map_or(0, |attempt| attempt.number),
+            began_at: clock::now().wall,
+        };
+        match self.start_run(&running, (about, &step), environment) {
             Ok(child) => self.await_run(running, Some(child)),
             Err(error) => {
                 let end = StepEnd::NotStarted { why: format!("{error:#}") };
-                let result = RunResult { end, leftovers: 0, output: String::new() };
+                let result = RunResult::without_output(end);
                 // The queue has room, because at most one step runs at a time.
                 let _ = self.ends.try_send((running, result));
             }
@@ -179,15 +186,18 @@ impl Executor {
     fn start_run(
         &self,
         running: &RunningStep,
-        step: &Step,
+        (about, step): (RunAbout, &Step),
         environment: BTreeMap<String, String>,
     ) -> anyhow::Result<tokio::process::Child> {
-        if let Some(why) = &step.cannot_run {
-            bail!(why.clone());
-        }
-        trust::check_command(Path::new(&step.command[0]))?;
-        let prepared = self.runs.prepare(&running.run_id, step, environment)?;
-        prepared.start(&self.program).context("its runner could not be started")
+        let start = || {
+            let prepared = self.runs.prepare(&running.run_id, (about, step), environment)?;
+            if let Some(why) = &step.cannot_run {
+                bail!(why.clone());
+            }
+            trust::check_command(Path::new(&step.command[0]))?;
+            prepared.start(&self.program).context("its runner could not be started")
+        };
+        start().inspect_err(|error| self.runs.not_started(&running.run_id, format!("{error:#}")))
     }
 
     /// Sends the result of a run to the loop when it ends, whichever process started the run.

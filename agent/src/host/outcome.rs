@@ -30,7 +30,7 @@ impl Reconciler {
         let (meaning, now) = (context.policy.steps.meaning(phase, &step, &result.end), clock::now());
         let took = context.state.running_since.map_or(Duration::ZERO, |since| now.boot.since(since));
         self.metrics.note_step(phase, (&result.end, meaning), took);
-        let log = log_tail(self.executor.redact(&result.output).lines());
+        let log = log_tail(self.executor.redact(&result.output.text).lines());
         let (end, leftovers) = (&result.end, result.leftovers);
         let took_text = format_duration(took);
         let took = took_text.as_str();

@@ -15,6 +15,7 @@
 //! | `/v1/checks` | the checks of this host; their output only on the Unix socket |
 //! | `/v1/http_sd?service=NAME` | targets for Prometheus |
 //! | `/v1/config/NAME` | only on the Unix socket: a value that operators keep, or null |
+//! | `/v1/runs`, `/v1/runs/RUN?from=LINE` | only on the Unix socket: the runs of steps that are kept; one with its output |
 //! | `/v1/agent/check/pass\|warn\|fail/CHECK?note=TEXT` | takes a result, by GET or PUT |
 //! | `/v1/agent/check/update/CHECK` | takes `{"Status": "passing", "Output": "TEXT"}`, by PUT |
 //! | `/v1/pre-reboot`, `/v1/steady-state` | FleetLock, by POST; only if it is configured |
@@ -32,6 +33,7 @@ mod claims;
 mod metrics;
 mod refusal;
 mod results;
+mod runs;
 mod server;
 mod shared;
 mod state_metrics;
@@ -127,7 +129,9 @@ pub(crate) async fn serve_socket(
 ) {
     let private = Router::new()
         .route("/v1/config/{name}", get(catalog::config))
-        .route("/v1/checks", get(catalog::checks_with_output));
+        .route("/v1/checks", get(catalog::checks_with_output))
+        .route("/v1/runs", get(runs::list))
+        .route("/v1/runs/{run}", get(runs::show));
     let telling = report_routes().layer(from_fn_with_state(group, require_user));
     // No group may keep the places of the fleet.
     let commands = Router::new()

@@ -7,6 +7,7 @@ use crate::local_claims::LocalClaims;
 use crate::metrics::Metrics;
 use crate::secrets::Secrets;
 use crate::status::Status;
+use crate::step::Runs;
 use crate::templates::TemplateStates;
 use axum::body::Bytes;
 use axum::http::header;
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub metrics: Metrics,
     /// All metrics, to be shown.
     pub shown_metrics: Arc<Registry>,
+    /// The runs of steps.
+    pub runs: Runs,
     /// Takes claims for programs of this machine.
     pub claims: LocalClaims,
 }

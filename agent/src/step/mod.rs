@@ -6,9 +6,13 @@
 //! standard input, so a run that may still start is locked at every moment. If the lock is free and
 //! there is no result, the run was interrupted.
 
+mod list;
+mod output;
 mod processes;
 pub mod runner;
 
+pub use list::{Run, RunAbout};
+pub use output::Output;
 pub(crate) use processes::RUN_ID_VARIABLE;
 
 use crate::failpoint;
@@ -20,18 +24,21 @@ use schema::names::Token;
 use schema::steps::StepEnd;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
 
 const LOCK: &str = "lock";
 const SPECIFICATION: &str = "specification.json";
 const RESULT: &str = "result.json";
 const RUNNER: &str = "runner.json";
+/// The output while the step runs.
+const OUTPUT: &str = "output.json";
 const FILE_MAX_BYTES: u64 = 1024 * 1024;
-/// Number of earlier runs whose directories are kept for inspection; older ones are removed.
+/// Number of earlier runs whose directories are kept for inspection: so many of updates, and so many of steps
+/// that are repeated for ever. Older ones are removed.
 const RUNS_KEPT: usize = 20;
 
 /// The order for a runner, which the agent writes into the directory of the run.
@@ -39,6 +46,9 @@ const RUNS_KEPT: usize = 20;
 pub struct Specification {
     /// The id of the run, which is also the name of its directory.
     pub run_id: Token,
+    /// What the step is run for; `None` in the directory of an earlier agent.
+    #[serde(default)]
+    pub about: Option<RunAbout>,
     /// The program and its arguments.
     pub command: Vec<String>,
     /// The complete environment of the program.
@@ -52,28 +62,21 @@ pub struct Specification {
 }
 
 /// The result of a run, which the runner writes into the directory of the run.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunResult {
     /// How the step ended.
     pub end: StepEnd,
     /// Number of processes that the step left behind and that the runner ended.
     pub leftovers: usize,
-    /// The last part of the step's output as text, at most 64 KiB.
-    pub output: String,
-}
-
-impl fmt::Debug for RunResult {
-    /// Leaves out the output, because it may contain secrets.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { end, leftovers, output } = self;
-        let mut shown = f.debug_struct("RunResult");
-        shown.field("end", end).field("leftovers", leftovers).field("output_bytes", &output.len()).finish()
-    }
+    /// The last part of the step's output.
+    #[serde(flatten)]
+    pub output: Output,
 }
 
 impl RunResult {
-    fn without_output(end: StepEnd) -> Self {
-        Self { end, leftovers: 0, output: String::new() }
+    /// Returns the result of a step of which no output is known.
+    pub fn without_output(end: StepEnd) -> Self {
+        Self { end, leftovers: 0, output: Output::default() }
     }
 }
 
@@ -81,6 +84,8 @@ impl RunResult {
 #[derive(Debug, Clone)]
 pub struct Runs {
     path: PathBuf,
+    /// The run that has not ended, or whose end this process has not seen yet. At most one step runs at a time.
+    running: Arc<Mutex<Option<Token>>>,
 }
 
 impl Runs {
@@ -91,7 +96,17 @@ impl Runs {
     pub fn open(state_directory: &Path) -> io::Result<Self> {
         let path = state_directory.join("runs");
         Directory::open_or_create(&path)?.check_private()?;
-        Ok(Self { path })
+        Ok(Self { path, running: Arc::default() })
+    }
+
+    /// Returns the run that has not ended.
+    fn running(&self) -> Option<Token> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes which run has not ended.
+    fn set_running(&self, run_id: Option<&Token>) {
+        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = run_id.cloned();
     }
 
     /// Creates the directory of a run and takes its lock.
@@ -101,16 +116,18 @@ impl Runs {
     pub fn prepare(
         &self,
         run_id: &Token,
-        step: &Step,
+        (about, step): (RunAbout, &Step),
         environment: BTreeMap<String, String>,
     ) -> io::Result<Prepared> {
         self.remove_old()?;
+        self.set_running(Some(run_id));
         let directory = Directory::open_or_create(&self.path.join(run_id.as_str()))?;
         let lock = directory.open_lock(LOCK)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         let millis = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
         let specification = Specification {
             run_id: run_id.clone(),
+            about: Some(about),
             command: step.command.clone(),
             environment,
             timeout_millis: millis(step.timeout),
@@ -121,13 +138,25 @@ impl Runs {
         Ok(Prepared { directory, lock })
     }
 
+    /// Writes down that a step could not be started, for people: the loop learns it from the error. That it cannot
+    /// be written changes nothing else.
+    pub fn not_started(&self, run_id: &Token, why: String) {
+        let result = RunResult::without_output(StepEnd::NotStarted { why });
+        let _ = Directory::open(&self.path.join(run_id.as_str()))
+            .and_then(|directory| directory.replace(RESULT, &serde_json::to_vec(&result)?, 0o600));
+        self.set_running(None);
+    }
+
     /// Blocks until a run has ended, whichever process started it, and returns its result. A run
     /// whose directory cannot be read counts as interrupted.
     pub fn wait(&self, running: &RunningStep) -> RunResult {
-        self.wait_for(&running.run_id).unwrap_or_else(|error| {
+        self.set_running(Some(&running.run_id));
+        let result = self.wait_for(&running.run_id).unwrap_or_else(|error| {
             tracing::warn!(run = %running.run_id, %error, "the directory of the run cannot be read");
             RunResult::without_output(StepEnd::Interrupted)
-        })
+        });
+        self.set_running(None);
+        result
     }
 
     fn wait_for(&self, run_id: &Token) -> io::Result<RunResult> {
@@ -153,19 +182,24 @@ impl Runs {
         // Nobody holds the lock and there is no result, so the runner was interrupted. Processes
         // that it started must not go on beside the next run of the same step.
         runner.iter().for_each(processes::RunnerTrace::kill_remaining);
-        Ok(RunResult::without_output(StepEnd::Interrupted))
+        let output = Output::read(&directory).unwrap_or_default();
+        Ok(RunResult { output, ..RunResult::without_output(StepEnd::Interrupted) })
     }
 
     fn remove_old(&self) -> io::Result<()> {
-        let mut runs = Vec::new();
+        let (mut updates, mut others) = (Vec::new(), Vec::new());
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
-            runs.push((entry.metadata()?.modified()?, entry.path()));
+            let run = (entry.metadata()?.modified()?, entry.path());
+            let is_update = Run::read(&run.1).is_ok_and(|run| run.is_some_and(|run| run.about.is_update()));
+            if is_update { updates.push(run) } else { others.push(run) }
         }
-        runs.sort();
-        let excess = runs.len().saturating_sub(RUNS_KEPT);
-        for (_, path) in runs.into_iter().take(excess) {
-            std::fs::remove_dir_all(path)?;
+        for mut runs in [updates, others] {
+            runs.sort();
+            let excess = runs.len().saturating_sub(RUNS_KEPT);
+            for (_, path) in runs.into_iter().take(excess) {
+                std::fs::remove_dir_all(path)?;
+            }
         }
         Ok(())
     }

@@ -2,24 +2,22 @@
 //! its own session, its own control group where that is allowed, and is a subreaper. It holds the
 //! lock of the run as long as it lives, and writes the result by fsync and rename.
 
+use super::output::{Tail, drain, write_repeatedly};
 use super::processes::{ControlGroup, RunnerTrace, of_this_runner, signal};
-use super::{FILE_MAX_BYTES, RESULT, RUNNER, RunResult, Specification};
+use super::{FILE_MAX_BYTES, OUTPUT, RESULT, RUNNER, RunResult, Specification};
 use crate::clock::boot_millis;
 use crate::failpoint;
 use crate::files::Directory;
 use planning::policy::Leftovers;
 use rustix::process::{Signal, WaitOptions, wait};
 use schema::steps::StepEnd;
-use std::collections::VecDeque;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-/// Number of bytes that are kept of the end of a step's output.
-const OUTPUT_MAX_BYTES: usize = 64 * 1024;
 /// Time that processes have to disappear after SIGKILL.
 const AFTER_KILL: Duration = Duration::from_secs(5);
 
@@ -36,13 +34,15 @@ pub fn run(path: &Path) -> io::Result<()> {
     let result = match isolate(&specification, &directory) {
         Ok(group) => {
             failpoint::reach("runner-before-step");
-            execute(&specification, group.as_ref())
+            execute(&specification, (group.as_ref(), &directory))
         }
         Err(error) => RunResult::without_output(StepEnd::NotStarted { why: format!("its runner: {error}") }),
     };
     failpoint::reach("runner-after-step");
     directory.replace(RESULT, &serde_json::to_vec(&result)?, 0o600)?;
     failpoint::reach("runner-after-result");
+    // The result has the output too.
+    let _ = directory.remove(OUTPUT);
     Ok(())
 }
 
@@ -58,7 +58,10 @@ fn isolate(specification: &Specification, directory: &Directory) -> io::Result<O
     Ok(group)
 }
 
-fn execute(specification: &Specification, group: Option<&ControlGroup>) -> RunResult {
+fn execute(
+    specification: &Specification,
+    (group, directory): (Option<&ControlGroup>, &Directory),
+) -> RunResult {
     let not_started = |why: String| RunResult::without_output(StepEnd::NotStarted { why });
     let Some((program, arguments)) = specification.command.split_first() else {
         return not_started("the command is empty".into());
@@ -84,6 +87,10 @@ fn execute(specification: &Specification, group: Option<&ControlGroup>) -> RunRe
     let (drained, drain_end) = mpsc::channel();
     let tail = Arc::clone(&output);
     std::thread::spawn(move || drain(reader, &tail, &drained));
+    if let Ok(directory) = directory.try_clone() {
+        let tail = Arc::clone(&output);
+        std::thread::spawn(move || write_repeatedly(&directory, &tail));
+    }
 
     let pid = child.id().cast_signed();
     let (sender, ends) = mpsc::channel();
@@ -106,7 +113,7 @@ fn execute(specification: &Specification, group: Option<&ControlGroup>) -> RunRe
         }
     }
     let _ = drain_end.recv_timeout(Duration::from_millis(500));
-    let output = output.lock().map(|tail| tail.text()).unwrap_or_default();
+    let output = output.lock().map(|tail| tail.output()).unwrap_or_default();
     RunResult { end, leftovers, output }
 }
 
@@ -198,42 +205,4 @@ fn gone_within(group: Option<&ControlGroup>, limit: Duration) -> bool {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-}
-
-/// The last bytes of a stream, at most [`OUTPUT_MAX_BYTES`].
-#[derive(Default)]
-struct Tail {
-    bytes: VecDeque<u8>,
-}
-
-impl Tail {
-    fn push(&mut self, new: &[u8]) {
-        self.bytes.extend(new);
-        let excess = self.bytes.len().saturating_sub(OUTPUT_MAX_BYTES);
-        self.bytes.drain(..excess);
-    }
-
-    fn text(&self) -> String {
-        let bytes: Vec<u8> = self.bytes.iter().copied().collect();
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-}
-
-/// Reads at full speed, however much a step prints.
-fn drain(mut reader: io::PipeReader, tail: &Mutex<Tail>, drained: &mpsc::Sender<()>) {
-    let mut buffer = vec![0; 64 * 1024];
-    loop {
-        match reader.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(count) => {
-                if let Ok(mut tail) = tail.lock() {
-                    // Only the last bytes are kept.
-                    tail.push(&buffer[..count]);
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => break,
-        }
-    }
-    let _ = drained.send(());
 }

@@ -73,6 +73,19 @@ pub enum StepEnd {
     },
 }
 
+impl StepEnd {
+    /// Returns the word for the way in which the step ended.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Exited { .. } => "exited",
+            Self::Signalled { .. } => "signalled",
+            Self::TimedOut { .. } => "timed_out",
+            Self::Interrupted => "interrupted",
+            Self::NotStarted { .. } => "not_started",
+        }
+    }
+}
+
 impl fmt::Display for StepEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

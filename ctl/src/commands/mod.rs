@@ -15,6 +15,7 @@ mod host_rollout;
 mod hosts;
 mod lint;
 mod local;
+mod logs;
 mod maintenance;
 mod one_shot;
 mod ping;
@@ -146,7 +147,7 @@ pub(crate) enum StateVerb {
     /// List the unaccounted hosts: late, lost or never seen
     Unaccounted(Selection),
     Why(why::Why),
-    Logs(why::Logs),
+    Logs(logs::Logs),
     Retry(retry::Retry),
     /// The store itself
     Store {
@@ -237,6 +238,9 @@ pub(crate) fn run(
                     | UpdateVerb::Rollout { verb: RolloutVerb::History | RolloutVerb::Queue }
             );
             ask(settings, most, about_fleet, output, async |store, output| update(verb, store, output).await)
+        }
+        Verb::State(StateVerb::Logs(options)) if options.is_local(settings) => {
+            logs::local_logs(&options, settings, output)
         }
         Verb::State(verb) => {
             let about_fleet = matches!(
@@ -356,7 +360,7 @@ async fn state(verb: StateVerb, store: &Store<'_>, output: &mut Output) -> Resul
             hosts::hosts(verb.unwrap_or(HostsVerb::List(list)), store, output).await
         }
         StateVerb::Why(options) => why::why(options, store, output).await,
-        StateVerb::Logs(options) => why::logs(options, store, output).await,
+        StateVerb::Logs(options) => logs::logs(options, store, output).await,
         StateVerb::Retry(options) => retry::retry(options, store, output).await,
         StateVerb::Store { verb } => self::store::store_verb(verb, store, output).await,
     }

@@ -1,5 +1,4 @@
-//! One host: `why` and `logs`. Both use only what the store holds, so they also work if the
-//! host is gone.
+//! `why`: why a host is as it is. It uses only what the store holds, so it also works if the host is gone.
 
 use super::context::{Store, host_of, now};
 use super::{fleet, host_rollout, services};
@@ -10,14 +9,10 @@ use clap::Args;
 use etcd_session::StoreError;
 use planning::fleet::views::{HostRollout, HostView, HostWaits, RootsView};
 use planning::fleet::{FleetVerdict, WaitGraph, Waiting};
-use planning::text::rfc3339;
-use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, StatusType, Version};
-use schema::records::Report;
 use schema::snapshot::KeySnapshot;
-use schema::verdict::{HostVerdict, WaitingOn};
-use serde_json::json;
+use schema::verdict::WaitingOn;
 
 pub(super) fn unknown(host: &HostName) -> Failure {
     Failure::no(format!("host {host} is not known: it is not on the roster and has never reported"))
@@ -105,84 +100,4 @@ async fn roots(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> 
         output::note("no host waits for a service");
     }
     Ok(Exit::Yes)
-}
-
-/// Print the last lines of the step that failed on a host
-#[derive(Debug, Args)]
-pub(crate) struct Logs {
-    /// Host whose output is printed
-    #[arg(add = completion::hosts())]
-    host: String,
-}
-
-/// Prints the last lines of the step that failed or was deferred.
-pub(super) async fn logs(options: Logs, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let host = &host_of(&options.host)?;
-    let key = Key::Report(host.clone());
-    let snapshot = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
-    let Some(entry) = snapshot.get(&key) else {
-        return Err(Failure::no(format!("host {host} has not reported")));
-    };
-    let report: Report =
-        codec::read(&entry.value).map_err(|e| Failure::cannot_tell(format!("the report of {host}: {e}")))?;
-    let (phase, step) = report.log_of.map(|of| (of.phase, of.step)).unzip();
-    let answer = json!({
-        "host": host,
-        "phase": phase,
-        "step": step,
-        "lines": report.log,
-        "reported_at": rfc3339(report.at),
-    });
-    if report.log.is_empty() {
-        output::note(&no_log(host, &report.verdict));
-    } else if let (Some(phase), Some(step)) = (phase, step) {
-        output::note(&format!(
-            "{phase} step {step}, reported at {}:",
-            rfc3339(report.at).unwrap_or_default()
-        ));
-    }
-    output.answer(&answer, |o| report.log.iter().for_each(|line| o.line(line)));
-    Ok(Exit::Yes)
-}
-
-/// Returns the reason why a report has no log.
-fn no_log(host: &HostName, verdict: &HostVerdict) -> String {
-    match verdict {
-        HostVerdict::Failed(_) => format!("{host} failed: {}; it printed nothing", verdict.message()),
-        HostVerdict::Waiting { on: WaitingOn::Step { .. } } => {
-            format!("{host} {}; it printed nothing", verdict.message())
-        }
-        _ => format!("the last report of {host} has no log, because no step failed or was deferred"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use schema::names::{StepName, Version};
-    use schema::steps::{StepEnd, StepPhase};
-    use schema::verdict::{Failure, HostFailure};
-
-    #[test]
-    fn a_log_that_is_empty_is_explained_by_what_failed_or_holds() {
-        let host = HostName::new("h").unwrap();
-        let end = StepEnd::NotStarted { why: "no such file".into() };
-        let failure = Failure::of(StepPhase::Apply, StepName::new("pkg").unwrap(), end);
-        let failed =
-            HostVerdict::Failed(HostFailure { version: Version::new("v1").ok(), failure, suspect: false });
-        let on = WaitingOn::Step { phase: StepPhase::Validate, step: StepName::new("look").unwrap() };
-        for (verdict, expected) in [
-            (HostVerdict::Ok, "the last report of h has no log, because no step failed or was deferred"),
-            (
-                failed,
-                "h failed: apply step pkg could not be started: no such file (version v1); it printed nothing",
-            ),
-            (
-                HostVerdict::Waiting { on },
-                "h waits for validate step look, which said \"not yet\"; it printed nothing",
-            ),
-        ] {
-            assert_eq!(no_log(&host, &verdict), expected);
-        }
-    }
 }

@@ -103,7 +103,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("orchestrate why", "what keeps hosts waiting, and which"),
         ],
     ),
-    ("logs", &[("orchestrate logs web-7", "the output of the step that failed")]),
+    (
+        "logs",
+        &[
+            ("orchestrate logs web-7", "the output of the step that failed"),
+            ("orchestrate logs --this-host --follow", "on the host: what the step prints that runs"),
+            ("orchestrate logs --this-host --step install --attempt 1", "on the host: an earlier run"),
+        ],
+    ),
     (
         "retry",
         &[("orchestrate retry web-7", "try again now"), ("orchestrate retry --suspect", "all suspect hosts")],

@@ -1,0 +1,117 @@
+//! The output of a step while it runs: its last lines, in memory and in a file that others read.
+
+use super::{FILE_MAX_BYTES, OUTPUT};
+use crate::files::Directory;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, Read};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+/// Number of bytes that are kept of the end of a step's output.
+const OUTPUT_MAX_BYTES: usize = 64 * 1024;
+/// Time between two writes of the file.
+const WRITE_EVERY: Duration = Duration::from_millis(500);
+
+/// The last part of the output of a step as text, at most 64 KiB before what is no UTF-8 is replaced.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Output {
+    /// Number of the lines before it that were not kept.
+    #[serde(default)]
+    pub skipped_lines: u64,
+    /// The text.
+    #[serde(rename = "output")]
+    pub text: String,
+}
+
+impl fmt::Debug for Output {
+    /// Leaves out the text, because it may contain secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { skipped_lines, text } = self;
+        let mut shown = f.debug_struct("Output");
+        shown.field("skipped_lines", skipped_lines).field("bytes", &text.len()).finish()
+    }
+}
+
+impl Output {
+    /// Reads the file of a step that runs, or whose runner was killed.
+    pub(super) fn read(directory: &Directory) -> io::Result<Self> {
+        let bytes = directory.read(OUTPUT, FILE_MAX_BYTES)?;
+        Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default())
+    }
+}
+
+/// The last bytes of a stream, at most [`OUTPUT_MAX_BYTES`].
+#[derive(Default)]
+pub(super) struct Tail {
+    bytes: VecDeque<u8>,
+    skipped_lines: u64,
+    is_written: bool,
+}
+
+impl Tail {
+    fn push(&mut self, new: &[u8]) {
+        self.bytes.extend(new);
+        let excess = self.bytes.len().saturating_sub(OUTPUT_MAX_BYTES);
+        self.skipped_lines += self.bytes.drain(..excess).filter(|byte| *byte == b'\n').count() as u64;
+        self.is_written = false;
+    }
+
+    pub(super) fn output(&self) -> Output {
+        let bytes: Vec<u8> = self.bytes.iter().copied().collect();
+        Output { skipped_lines: self.skipped_lines, text: String::from_utf8_lossy(&bytes).into_owned() }
+    }
+}
+
+/// Reads at full speed, however much a step prints.
+pub(super) fn drain(mut reader: io::PipeReader, tail: &Mutex<Tail>, drained: &mpsc::Sender<()>) {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match reader.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => {
+                if let Ok(mut tail) = tail.lock() {
+                    // Only the last bytes are kept.
+                    tail.push(&buffer[..count]);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    let _ = drained.send(());
+}
+
+/// Writes the output to its file again and again, if there is more. Nothing depends on the file, so it may fail.
+pub(super) fn write_repeatedly(directory: &Directory, tail: &Arc<Mutex<Tail>>) -> ! {
+    loop {
+        std::thread::sleep(WRITE_EVERY);
+        let output = match tail.lock() {
+            Ok(mut tail) if !tail.is_written => {
+                tail.is_written = true;
+                tail.output()
+            }
+            _ => continue,
+        };
+        let _ = serde_json::to_vec(&output)
+            .map_err(io::Error::from)
+            .and_then(|bytes| directory.replace_soon(OUTPUT, &bytes, 0o600));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_bytes_are_kept_and_the_lines_before_are_counted() {
+        let mut tail = Tail::default();
+        tail.push(b"a\nb\n");
+        assert_eq!((tail.output().skipped_lines, tail.output().text.as_str()), (0, "a\nb\n"));
+        tail.push(&[b'x'; OUTPUT_MAX_BYTES - 2]);
+        let output = tail.output();
+        assert_eq!((output.skipped_lines, &output.text[..4]), (1, "b\nxx"));
+        assert_eq!(output.text.len(), OUTPUT_MAX_BYTES);
+    }
+}

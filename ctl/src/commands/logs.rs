@@ -1,0 +1,243 @@
+//! `logs`: the output of steps. Of any host, the last lines of the step that failed or was deferred, from its report;
+//! on the host itself, whatever its agent keeps.
+
+use super::context::{Store, host_of};
+use crate::agent::{self, Run, RunOutput};
+use crate::completion;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Output};
+use crate::settings::Settings;
+use anyhow::anyhow;
+use clap::Args;
+use planning::text::rfc3339;
+use schema::codec;
+use schema::keys::Key;
+use schema::names::HostName;
+use schema::records::{LongStep, Report};
+use schema::verdict::{HostVerdict, WaitingOn};
+use serde_json::json;
+use std::time::Duration;
+
+/// Time between two looks at the output of a step that runs.
+const FOLLOW_EVERY: Duration = Duration::from_millis(500);
+
+/// Print the output of a step
+#[derive(Debug, Args)]
+pub(crate) struct Logs {
+    /// Host whose last lines are printed, from its report
+    #[arg(add = completion::hosts(), conflicts_with = "this_host")]
+    host: Option<String>,
+    /// The runs that the agent of this machine keeps: the one that is running, or the last one
+    #[arg(long)]
+    this_host: bool,
+    #[command(flatten)]
+    runs: RunOptions,
+}
+
+/// Which of the runs on this machine.
+#[derive(Debug, Args)]
+pub(crate) struct RunOptions {
+    /// On this machine: list the runs
+    #[arg(long, conflicts_with = "follow")]
+    list: bool,
+    /// On this machine: the last run of this step
+    #[arg(long, value_name = "NAME")]
+    step: Option<String>,
+    /// On this machine: the run with this id
+    #[arg(long, value_name = "ID")]
+    run: Option<String>,
+    /// On this machine: the last run in this attempt, from 1
+    #[arg(long, value_name = "N")]
+    attempt: Option<u32>,
+    /// On this machine: print what the step prints until it ends
+    #[arg(short, long)]
+    follow: bool,
+}
+
+impl RunOptions {
+    fn is_empty(&self) -> bool {
+        !self.list && !self.follow && self.step.is_none() && self.run.is_none() && self.attempt.is_none()
+    }
+
+    fn choose(&self, run: &Run) -> bool {
+        self.step.as_ref().is_none_or(|step| run.step == *step)
+            && self.run.as_ref().is_none_or(|id| run.run == *id)
+            && self.attempt.is_none_or(|attempt| run.attempt == attempt)
+    }
+}
+
+impl Logs {
+    /// True if the agent of this machine is asked, and not the store.
+    pub(super) fn is_local(&self, settings: &Settings) -> bool {
+        let is_own = self.host.as_deref() == Some(settings.host_name.as_str());
+        self.this_host || is_own && !self.runs.is_empty()
+    }
+}
+
+/// Prints what the agent of this machine keeps of its steps.
+pub(super) fn local_logs(options: &Logs, settings: &Settings, output: &mut Output) -> Result<Exit, Failure> {
+    let socket = &settings.agent_socket;
+    let failed = |error: std::io::Error| Failure::cannot_tell(format!("{}: {error}", socket.display()));
+    let no_agent = || Failure::cannot_tell(format!("no agent listens on {}", socket.display()));
+    let mut runs = agent::runs(socket).map_err(failed)?.ok_or_else(no_agent)?;
+    runs.retain(|run| options.runs.choose(run));
+    if options.runs.list {
+        output.answer(&json!({ "runs": runs }), |o| {
+            let header = ["BEGAN", "PHASE", "STEP", "VERSION", "ATTEMPT", "RUN", "STATE"];
+            o.table_within(header, runs.iter().map(row));
+        });
+        return Ok(Exit::Yes);
+    }
+    let Some(run) = runs.into_iter().next() else {
+        return Err(Failure::no(
+            "the agent keeps no such run; `orchestrate logs --this-host --list` lists them",
+        ));
+    };
+    let mut from = 0;
+    loop {
+        let shown = agent::run_output(socket, &run.run, from).map_err(failed)?.ok_or_else(no_agent)?;
+        print(&shown, from, output)?;
+        let is_over = shown.run.state != "running";
+        if is_over || !options.runs.follow {
+            if shown.first_line == 0 && shown.lines.is_empty() {
+                output::note(if is_over { "it printed nothing" } else { "it has printed nothing so far" });
+            }
+            if let Some(end) = shown.run.end.filter(|_| options.runs.follow) {
+                output::note(&format!("the step {end}"));
+            }
+            return Ok(Exit::Yes);
+        }
+        from = shown.first_line + shown.lines.len() as u64;
+        std::mem::replace(output, output.empty()).flush()?;
+        std::thread::sleep(FOLLOW_EVERY);
+    }
+}
+
+fn row(run: &Run) -> [String; 7] {
+    let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    [
+        or_none(&run.began_at),
+        run.phase.clone(),
+        run.step.clone(),
+        or_none(&run.version),
+        run.attempt.to_string(),
+        run.run.clone(),
+        run.end.clone().unwrap_or_else(|| run.state.clone()),
+    ]
+}
+
+/// Prints a part of the output of a run. With the first part, it says which run it is.
+fn print(shown: &RunOutput, from: u64, output: &mut Output) -> Result<(), Failure> {
+    let Run { run: id, phase, step, version, attempt, began_at, state, .. } = &shown.run;
+    if from == 0 {
+        let version = version.as_ref().map(|version| format!(" of {version}")).unwrap_or_default();
+        let attempt = if *attempt == 0 { String::new() } else { format!(", attempt {attempt}") };
+        let began_at = began_at.as_deref().unwrap_or_default();
+        let end = shown.run.end.as_ref().map_or(state, |end| end);
+        output::note(&format!("{phase} step {step}{version}{attempt}, run {id} of {began_at}: {end}"));
+    }
+    if shown.first_line > from {
+        output::note(&format!("{} lines before are not kept", shown.first_line - from));
+    }
+    if from == 0 || !shown.lines.is_empty() || state != "running" {
+        output.answer(shown, |o| shown.lines.iter().for_each(|line| o.line(line)));
+    }
+    Ok(())
+}
+
+/// Prints the last lines of the step that failed or was deferred.
+pub(super) async fn logs(options: Logs, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let Some(host) = &options.host else {
+        return Err(Failure::usage(anyhow!("name a host, or use --this-host for the runs on this machine")));
+    };
+    let host = &host_of(host)?;
+    if !options.runs.is_empty() {
+        return Err(Failure::usage(anyhow!(
+            "--list, --step, --run, --attempt and --follow show what only the host itself keeps; use them on {host}"
+        )));
+    }
+    let key = Key::Report(host.clone());
+    let snapshot = store.session.read_keys(std::slice::from_ref(&key), store.deadline).await?;
+    let Some(entry) = snapshot.get(&key) else {
+        return Err(Failure::no(format!("host {host} has not reported")));
+    };
+    let report: Report =
+        codec::read(&entry.value).map_err(|e| Failure::cannot_tell(format!("the report of {host}: {e}")))?;
+    let (phase, step) = report.log_of.as_ref().map(|of| (of.phase, &of.step)).unzip();
+    let answer = json!({
+        "host": host,
+        "phase": phase,
+        "step": step,
+        "lines": report.log,
+        "reported_at": rfc3339(report.at),
+    });
+    if report.log.is_empty() {
+        output::note(&no_log(host, &report));
+    } else if let (Some(phase), Some(step)) = (phase, step) {
+        output::note(&format!(
+            "{phase} step {step}, reported at {}:",
+            rfc3339(report.at).unwrap_or_default()
+        ));
+    }
+    output.answer(&answer, |o| report.log.iter().for_each(|line| o.line(line)));
+    Ok(Exit::Yes)
+}
+
+/// Returns the reason why a report has no log.
+fn no_log(host: &HostName, report: &Report) -> String {
+    if let Some(LongStep { phase, step, .. }) = &report.running_step {
+        return format!(
+            "{host} runs {phase} step {step}; on {host}, `orchestrate logs --this-host --follow` shows its output"
+        );
+    }
+    match &report.verdict {
+        HostVerdict::Failed(_) => format!("{host} failed: {}; it printed nothing", report.verdict.message()),
+        HostVerdict::Waiting { on: WaitingOn::Step { .. } } => {
+            format!("{host} {}; it printed nothing", report.verdict.message())
+        }
+        _ => format!("the last report of {host} has no log, because no step failed or was deferred"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schema::names::{StepName, Version};
+    use schema::steps::{StepEnd, StepPhase};
+    use schema::time::{EpochSeconds, Span};
+    use schema::verdict::{Failure, HostFailure};
+
+    fn report(verdict: HostVerdict, running_step: Option<LongStep>) -> Report {
+        let write_id = schema::names::Token::new("w").unwrap();
+        Report { verdict, running_step, ..Report::idle(EpochSeconds(0), write_id) }
+    }
+
+    #[test]
+    fn a_log_that_is_empty_is_explained_by_what_failed_or_holds() {
+        let host = HostName::new("h").unwrap();
+        let end = StepEnd::NotStarted { why: "no such file".into() };
+        let failure = Failure::of(StepPhase::Apply, StepName::new("pkg").unwrap(), end);
+        let failed =
+            HostVerdict::Failed(HostFailure { version: Version::new("v1").ok(), failure, suspect: false });
+        let on = WaitingOn::Step { phase: StepPhase::Validate, step: StepName::new("look").unwrap() };
+        for (verdict, expected) in [
+            (HostVerdict::Ok, "the last report of h has no log, because no step failed or was deferred"),
+            (
+                failed,
+                "h failed: apply step pkg could not be started: no such file (version v1); it printed nothing",
+            ),
+            (
+                HostVerdict::Waiting { on },
+                "h waits for validate step look, which said \"not yet\"; it printed nothing",
+            ),
+        ] {
+            assert_eq!(no_log(&host, &report(verdict, None)), expected);
+        }
+        let (phase, step) = (StepPhase::Apply, StepName::new("pkg").unwrap());
+        let runs = LongStep { phase, step, since: EpochSeconds(0), timeout: Span(Duration::from_secs(9)) };
+        assert_eq!(
+            no_log(&host, &report(HostVerdict::Ok, Some(runs))),
+            "h runs apply step pkg; on h, `orchestrate logs --this-host --follow` shows its output"
+        );
+    }
+}

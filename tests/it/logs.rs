@@ -1,0 +1,142 @@
+//! `logs` on the host itself: the output of steps that run, that ended, and that could not be started.
+
+use serde_json::Value;
+use tests::etcd::Etcd;
+use tests::host::{CommandOutput, Host};
+use tests::process::Running;
+use tests::wait;
+
+/// Returns a host with one step, which is this shell script.
+fn host_with(script: &str, etcd: &Etcd) -> Host {
+    let host = Host::new("web1", &etcd.endpoints());
+    host.write_executable("install", &format!("#!/bin/sh\ncd '{}'\n{script}", host.directory().display()));
+    let command = host.path("install").display().to_string();
+    let step = format!(
+        "[environment]\nDB_PASSWORD = \"canary-77\"\n[validation]\nevery = \"500ms\"\n\
+         [attempts]\nbackoff_min = \"300ms\"\nbackoff_max = \"1s\"\n\
+         [[apply]]\nname = \"install\"\ncommand = [\"{command}\"]\n\
+         [[validate]]\nname = \"look\"\ncommand = [\"/bin/true\"]\n"
+    );
+    let mut host = host.with(&step);
+    host.start();
+    etcd.store().put("/current_version", "1");
+    host
+}
+
+fn logs(host: &Host, more: &[&str]) -> CommandOutput {
+    host.command(&[&["logs", "--this-host"], more].concat(), "")
+}
+
+fn wait_for_logs(host: &Host, more: &[&str], expected: &str) {
+    let shown = || logs(host, more).out.contains(expected).then_some(());
+    wait::until(expected, shown, || format!("{:?}", logs(host, more)));
+}
+
+fn follow(host: &Host) -> Running {
+    host.start_command(&["logs", "--this-host", "--step", "install", "--follow"], "followed")
+}
+
+#[test]
+fn a_step_that_runs_is_followed_to_its_end_and_no_secret_is_shown() {
+    let etcd = Etcd::single();
+    let script = "echo first; echo \"the password is $DB_PASSWORD\"; printf 'half a '\n\
+         while [ ! -e go ]; do sleep 0.1; done; echo line; echo last";
+    let host = host_with(script, &etcd);
+    wait_for_logs(&host, &[], "first\nthe password is ***\n");
+    let running = logs(&host, &[]);
+    assert!(running.err.starts_with("apply step install of 1, attempt 1, run "), "{running:?}");
+    assert!(running.err.ends_with(": running\n") && !running.out.contains("half"), "{running:?}");
+    let mut followed = follow(&host);
+    wait::until(
+        "it is followed",
+        || host.read("followed").contains("***").then_some(()),
+        || host.read("followed"),
+    );
+    host.write("go", "");
+    let code = wait::until("the end is seen", || followed.ended(), || host.read("followed"));
+    assert_eq!(code, Some(0));
+    let shown = host.read("followed");
+    assert!(shown.contains("first\nthe password is ***\n"), "{shown}");
+    assert!(
+        shown.contains("half a line\nlast\n") && shown.contains("the step exited with code 0"),
+        "{shown}"
+    );
+    assert_eq!(shown.matches("first\n").count(), 1, "{shown}");
+    host.wait_for_listing(&etcd.store(), "1");
+}
+
+#[test]
+fn earlier_runs_are_listed_and_shown_by_step_attempt_and_id() {
+    let etcd = Etcd::single();
+    let script =
+        "echo \"attempt $ORCHESTRATE_STEP_ATTEMPT\"; [ \"$ORCHESTRATE_STEP_ATTEMPT\" = 2 ] || exit 7";
+    let host = host_with(script, &etcd);
+    host.wait_for_listing(&etcd.store(), "1");
+    // Validations are repeated for ever, and push no run of an update out.
+    let validations = || {
+        let list = logs(&host, &["--list", "-o", "json"]).out;
+        let list: Value = serde_json::from_str(&list).expect("JSON");
+        let runs = list["runs"].as_array().expect("a list");
+        (runs.iter().filter(|run| run["step"] == "look").count() == 20).then(|| runs.clone())
+    };
+    let runs = wait::until_within(
+        std::time::Duration::from_secs(60),
+        "twenty validations are kept",
+        validations,
+        || logs(&host, &["--list"]).out,
+    );
+    let installs: Vec<&Value> = runs.iter().filter(|run| run["step"] == "install").collect();
+    assert_eq!(installs.len(), 2, "{installs:#?}");
+    assert_eq!((&installs[0]["attempt"], &installs[0]["end"]), (&2.into(), &"exited with code 0".into()));
+    assert_eq!((&installs[1]["attempt"], &installs[1]["end"]), (&1.into(), &"exited with code 7".into()));
+    let check = |more: &[&str], code: i32, expected: &str| {
+        let answer = logs(&host, more);
+        assert_eq!((answer.code, answer.out.as_str()), (code, expected), "{more:?}: {answer:?}");
+    };
+    check(&["--step", "install"], 0, "attempt 2\n");
+    check(&["--step", "install", "--attempt", "1"], 0, "attempt 1\n");
+    check(&["--run", installs[1]["run"].as_str().expect("an id")], 0, "attempt 1\n");
+    check(&["--step", "look"], 0, "");
+    check(&["--step", "nothing"], 1, "");
+    let table = logs(&host, &["--list"]).out;
+    assert!(table.starts_with("BEGAN"), "{table}");
+    assert!(
+        table.lines().any(|line| line.contains("install") && line.ends_with("exited with code 7")),
+        "{table}"
+    );
+    let elsewhere = host.command(&["logs", "web2", "--follow"], "");
+    assert_eq!(elsewhere.code, 64, "{elsewhere:?}");
+    assert!(elsewhere.err.contains("use them on web2"), "{elsewhere:?}");
+}
+
+#[test]
+fn the_output_of_a_step_whose_runner_was_killed_is_kept_and_one_that_cannot_start_says_why() {
+    let etcd = Etcd::single();
+    let script = "if [ ! -e go ]; then echo before; sleep 1.5; kill -9 $PPID; sleep 60; fi";
+    let host = host_with(script, &etcd);
+    let interrupted = || {
+        let list: Value = serde_json::from_str(&logs(&host, &["--list", "-o", "json"]).out).ok()?;
+        let found = list["runs"].as_array()?.iter().find(|run| run["state"] == "interrupted")?;
+        Some(found["run"].as_str()?.to_owned())
+    };
+    let run = wait::until("an interrupted run", interrupted, || logs(&host, &["--list"]).out);
+    assert_eq!(logs(&host, &["--run", &run]).out, "before\n");
+    host.write("go", "");
+    host.wait_for_listing(&etcd.store(), "1");
+    host.remove("install");
+    etcd.store().put("/current_version", "2");
+    let refused = || logs(&host, &["--step", "install"]).err.contains("could not be started: ").then_some(());
+    wait::until("a step that cannot start", refused, || logs(&host, &["--list"]).out);
+}
+
+#[test]
+fn logs_of_a_machine_without_an_agent_say_so() {
+    let etcd = Etcd::single();
+    let host = Host::new("web1", &etcd.endpoints());
+    let answer = logs(&host, &[]);
+    assert_eq!(answer.code, 2, "{answer:?}");
+    assert!(answer.err.contains("no agent listens on "), "{answer:?}");
+    let neither = host.command(&["logs"], "");
+    assert_eq!(neither.code, 64, "{neither:?}");
+    assert!(neither.err.contains("name a host, or use --this-host"), "{neither:?}");
+}
