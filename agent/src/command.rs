@@ -220,7 +220,7 @@ mod tests {
     async fn what_cannot_be_started_says_why() {
         let environment = BTreeMap::new();
         for (program, why) in [
-            ("/nonexistent", "No such file"),
+            ("/nonexistent", "/nonexistent does not exist"),
             ("./true", "not an absolute path"),
             ("no-such-program", "no-such-program is not on /usr/local/sbin:"),
         ] {

@@ -1,44 +1,73 @@
 //! Reads settings from files and the environment. Their rules are in `planning::settings`.
 
-use crate::logging;
 use crate::secrets::Secrets;
 use crate::trust;
 use anyhow::{Context, Result};
 use etcd_session::{EndpointSource, SessionConfig, TlsFiles};
 use planning::settings;
-use planning::settings::{EntryKind, Settings, ValidationDirectory};
-use schema::names::quoted;
+use planning::settings::{EntryKind, Settings, SettingsError, SettingsErrors, ValidationDirectory};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const FILE_MAX_BYTES: u64 = 1024 * 1024;
 
+/// A variable that takes precedence over a setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Override {
+    /// The name of the variable.
+    pub variable: String,
+    /// The setting.
+    pub setting: &'static str,
+}
+
 /// Reads `agent.toml`, then the fragments in `agent.d` beside it in name order, then the
 /// environment.
 ///
 /// # Errors
-/// Returns the first mistake, with file and line, or why a file cannot be read.
+/// Returns [`SettingsErrors`]: all mistakes with file and line, and the files that cannot be read.
 pub fn load(path: &Path) -> Result<Settings> {
-    let mut settings = settings::read(&texts(path)?)?;
-    apply_environment(&mut settings, |name| std::env::var(name).ok().filter(|v| !v.is_empty()));
+    let Texts { texts, mut errors } = texts(path)?;
+    let read = settings::read(&texts).map_err(|SettingsErrors(found)| errors.extend(found)).ok();
+    let Some(mut settings) = read.filter(|_| errors.is_empty()) else {
+        return Err(SettingsErrors(errors).into());
+    };
+    apply_environment(&mut settings, variable);
     Ok(settings)
 }
 
-/// Returns the settings that the files result in, with the file and line of each value, without
-/// secrets.
-///
-/// # Errors
-/// Returns the same errors as [`load`].
-pub fn show(path: &Path) -> Result<String> {
-    let texts = texts(path)?;
-    // URLs can contain passwords too.
-    let secrets = Secrets::default();
-    secrets.learn_settings(&settings::read(&texts)?);
-    Ok(secrets.redact(&settings::show(&texts)?))
+/// Returns an error on one line for each mistake.
+pub fn lines(error: &anyhow::Error) -> Vec<String> {
+    match error.downcast_ref::<SettingsErrors>() {
+        Some(SettingsErrors(errors)) => errors.iter().map(ToString::to_string).collect(),
+        None => vec![format!("{error:#}")],
+    }
 }
 
-fn texts(path: &Path) -> Result<Vec<(String, String)>> {
-    files(path)?.into_iter().map(|file| Ok((file.display().to_string(), read_bounded(&file)?))).collect()
+/// Returns a variable of the environment, if it is set and not empty.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// The files of the settings.
+#[derive(Debug, Default)]
+pub(crate) struct Texts {
+    /// The name and the text of each file that could be read.
+    pub texts: Vec<(String, String)>,
+    /// Why the others could not.
+    pub errors: Vec<SettingsError>,
+}
+
+/// Reads the files.
+pub(crate) fn texts(path: &Path) -> Result<Texts> {
+    let Texts { mut texts, mut errors } = Texts::default();
+    for file in files(path)? {
+        let name = file.display().to_string();
+        match read_bounded(&file) {
+            Ok(text) => texts.push((name, text)),
+            Err(why) => errors.push(SettingsError::of_file(&name, why)),
+        }
+    }
+    Ok(Texts { texts, errors })
 }
 
 /// Returns the paths of `agent.toml` and of the fragments beside it, in name order.
@@ -76,38 +105,53 @@ pub fn untrusted(path: &Path) -> Option<String> {
     check_all().err().map(|error| format!("{error:#}"))
 }
 
-fn read_bounded(path: &Path) -> Result<String> {
-    let named = || path.display().to_string();
-    let metadata = std::fs::metadata(path).with_context(named)?;
-    anyhow::ensure!(metadata.is_file(), "{} is not a regular file", path.display());
-    anyhow::ensure!(
-        metadata.len() <= FILE_MAX_BYTES,
-        "{} is larger than {FILE_MAX_BYTES} bytes",
-        path.display()
-    );
-    std::fs::read_to_string(path).with_context(named)
+fn read_bounded(path: &Path) -> Result<String, String> {
+    let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    if !metadata.is_file() {
+        return Err("not a regular file".into());
+    }
+    if metadata.len() > FILE_MAX_BYTES {
+        return Err(format!("larger than {FILE_MAX_BYTES} bytes"));
+    }
+    std::fs::read_to_string(path).map_err(|error| error.to_string())
 }
 
-/// Applies the environment. It takes precedence over files, and `ORCHESTRATE_*` over `ETCDCTL_*`.
-fn apply_environment(settings: &mut Settings, get: impl Fn(&str) -> Option<String>) {
-    let either = |name: &str| get(&format!("ORCHESTRATE_{name}")).or_else(|| get(&format!("ETCDCTL_{name}")));
+/// Applies the environment, and returns what it overrides. It takes precedence over files, and
+/// `ORCHESTRATE_*` over `ETCDCTL_*`.
+pub(crate) fn apply_environment(
+    settings: &mut Settings,
+    get: impl Fn(&str) -> Option<String>,
+) -> Vec<Override> {
+    let mut overrides = Vec::new();
+    let mut take = |names: &[String], setting: &'static str| {
+        let (variable, value) = names.iter().find_map(|name| Some((name.clone(), get(name)?)))?;
+        overrides.push(Override { variable, setting });
+        Some(value)
+    };
+    let either = |name: &str| [format!("ORCHESTRATE_{name}"), format!("ETCDCTL_{name}")];
     let store = &mut settings.store;
-    if let Some(list) = either("ENDPOINTS") {
+    if let Some(list) = take(&either("ENDPOINTS"), "store.endpoints") {
         store.endpoints = Some(list.split(',').map(|e| e.trim().to_owned()).collect());
         (store.endpoints_file, store.discovery_srv, store.discovery_url) = (None, None, None);
     }
     // The paths are made absolute because steps receive them and run in another directory.
-    let path = |name: &str| either(name).map(|path| absolute(path.into()));
-    store.cacert = path("CACERT").or(store.cacert.take().map(absolute));
-    store.cert = path("CERT").or(store.cert.take().map(absolute));
-    store.key = path("KEY").or(store.key.take().map(absolute));
-    store.user = either("USER").or(store.user.take());
-    if let Some(directory) = get("ORCHESTRATE_STATE_DIR") {
+    for (name, setting, path) in [
+        ("CACERT", "store.cacert", &mut store.cacert),
+        ("CERT", "store.cert", &mut store.cert),
+        ("KEY", "store.key", &mut store.key),
+    ] {
+        *path = take(&either(name), setting).map(PathBuf::from).or(path.take()).map(absolute);
+    }
+    store.user = take(&either("USER"), "store.user").or(store.user.take());
+    if let Some(directory) = take(&["ORCHESTRATE_STATE_DIR".into()], "state_directory") {
         settings.state_directory = absolute(directory.into());
     }
-    if let Some(file) = get("ORCHESTRATE_LOCAL_VERSION_FILE") {
+    if let Some(file) = take(&["ORCHESTRATE_LOCAL_VERSION_FILE".into()], "version_file") {
         settings.version_file = absolute(file.into());
     }
+    // The log itself reads this variable.
+    take(&["ORCHESTRATE_LOG".into()], "log.level");
+    overrides
 }
 
 fn absolute(path: PathBuf) -> PathBuf {
@@ -120,6 +164,16 @@ fn absolute(path: PathBuf) -> PathBuf {
 /// # Errors
 /// Returns an error if the password file cannot be read or if settings contradict each other.
 pub fn session(settings: &Settings) -> Result<SessionConfig> {
+    let mut config = session_without_user(settings);
+    if let Some(user) = &settings.store.user {
+        config.user = Some(SessionConfig::parse_user(user, password(settings)?.as_deref())?);
+    }
+    config.check()?;
+    Ok(config)
+}
+
+/// Returns the configuration of the session, without the user and unchecked.
+pub(crate) fn session_without_user(settings: &Settings) -> SessionConfig {
     let store = &settings.store;
     let endpoints = if let Some(path) = &store.endpoints_file {
         EndpointSource::File(path.clone())
@@ -133,39 +187,19 @@ pub fn session(settings: &Settings) -> Result<SessionConfig> {
     let mut config = SessionConfig::new(endpoints);
     config.tls = TlsFiles { cacert: store.cacert.clone(), cert: store.cert.clone(), key: store.key.clone() };
     config.namespace = store.namespace.clone();
-    if let Some(user) = &store.user {
-        let password = match &store.password_file {
-            Some(path) => Some(read_bounded(path)?.trim_end_matches('\n').to_owned()),
-            None => ["ORCHESTRATE_PASSWORD", "ETCDCTL_PASSWORD"].iter().find_map(|n| std::env::var(n).ok()),
-        };
-        config.user = Some(SessionConfig::parse_user(user, password.as_deref())?);
-    }
-    config.check()?;
-    Ok(config)
+    config
 }
 
-/// Checks what the agent reads later: the configuration of the session, the TLS files and the
-/// validation directory. Returns a note for each entry of that directory that does not validate.
+/// Returns the password of the store's user: that of the file, or that of the environment.
 ///
 /// # Errors
-/// Returns the first thing that cannot be used.
-pub fn check(settings: &Settings) -> Result<Vec<String>> {
-    logging::filter(&settings.log_level).with_context(|| {
-        format!("[log] level {} is neither a level nor a filter", quoted(&settings.log_level))
-    })?;
-    let session = session(settings)?;
-    etcd_session::check_certificates(&session.tls)?;
-    let Some(path) = &settings.validation_directory else { return Ok(Vec::new()) };
-    let directory = validation_directory(settings).with_context(|| path.display().to_string())?;
-    let directory = directory.unwrap_or_default();
-    if let Some(why_not) = directory.problem {
-        anyhow::bail!(why_not);
-    }
-    Ok(directory
-        .skipped
-        .iter()
-        .map(|skipped| format!("{} does not validate: {skipped}", path.display()))
-        .collect())
+/// Returns an error if the file cannot be read.
+pub(crate) fn password(settings: &Settings) -> Result<Option<String>> {
+    let Some(path) = &settings.store.password_file else {
+        return Ok(["ORCHESTRATE_PASSWORD", "ETCDCTL_PASSWORD"].iter().find_map(|n| std::env::var(n).ok()));
+    };
+    let text = read_bounded(path).map_err(|why| anyhow::anyhow!("{}: {why}", path.display()))?;
+    Ok(Some(text.trim_end_matches('\n').to_owned()))
 }
 
 /// Returns the secrets that must not be shown in the output of programs.
@@ -206,7 +240,7 @@ mod tests {
     fn the_environment_wins_over_files_and_ours_over_etcdctls() {
         let text = "[store]\ndiscovery_srv = \"x\"\nuser = \"file\"\n";
         let mut settings = settings::read(&[("f".into(), text.into())]).unwrap();
-        apply_environment(&mut settings, |name| match name {
+        let overrides = apply_environment(&mut settings, |name| match name {
             "ETCDCTL_ENDPOINTS" => Some("a:1,b:2".into()),
             "ETCDCTL_USER" => Some("theirs".into()),
             "ORCHESTRATE_USER" => Some("ours".into()),
@@ -218,6 +252,14 @@ mod tests {
             settings.store.endpoints.as_deref(),
             Some(["a:1".to_owned(), "b:2".to_owned()].as_slice())
         );
+        let variables = overrides.iter().map(|o| (o.variable.as_str(), o.setting));
+        let expected = [
+            ("ETCDCTL_ENDPOINTS", "store.endpoints"),
+            ("ETCDCTL_CACERT", "store.cacert"),
+            ("ORCHESTRATE_KEY", "store.key"),
+            ("ORCHESTRATE_USER", "store.user"),
+        ];
+        assert_eq!(variables.collect::<Vec<_>>(), expected);
         assert_eq!(settings.store.discovery_srv, None);
         assert_eq!(settings.store.user.as_deref(), Some("ours"));
         let here = std::env::current_dir().unwrap();

@@ -4,6 +4,7 @@
 
 mod catalog;
 mod certificates;
+pub mod check_config;
 mod checks;
 mod clock;
 mod command;

@@ -1,10 +1,11 @@
 //! The program `orchestrate-agent`: command line, logging, start of the agent, exit codes.
 
+use agent::check_config::check_config;
 use agent::{NameInUse, StateDirectoryInUse, TaskEnded, config, dev, logging, run, step};
 use clap::{Parser, Subcommand};
 use planning::settings::LogFormat;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -70,35 +71,34 @@ fn main() -> ExitCode {
         logging::start("info", LogFormat::Text);
         return run_to_end(dev::run(&directory));
     }
+    if arguments.check_config {
+        return check(&arguments.config, arguments.show);
+    }
     let settings = match config::load(&arguments.config) {
         Ok(settings) => settings,
-        Err(error) if arguments.check_config => return report_error(&format!("{error:#}"), 1),
-        Err(error) => return report_error(&format!("{error:#}"), EX_USAGE),
-    };
-    if arguments.check_config {
-        if let Some(why) = config::untrusted(&arguments.config) {
-            return report_error(&format!("the settings are not trusted, nothing would run: {why}"), 1);
+        Err(error) => {
+            config::lines(&error).iter().for_each(|line| print_error(line));
+            return ExitCode::from(EX_USAGE);
         }
-        return match config::check(&settings) {
-            Ok(notes) => {
-                if arguments.show
-                    && let Err(error) = show(&arguments.config)
-                {
-                    return report_error(&format!("{error:#}"), 1);
-                }
-                notes.iter().for_each(|note| print_error(&format!("note: {note}")));
-                ExitCode::SUCCESS
-            }
-            Err(error) => report_error(&format!("{error:#}"), 1),
-        };
-    }
+    };
     logging::start(&settings.log_level, settings.log_format);
     run_to_end(run(arguments.config, settings))
 }
 
-fn show(config: &std::path::Path) -> anyhow::Result<()> {
-    let text = config::show(config)?;
-    Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
+/// Says what was found in the settings. Only what `--show` prints goes to standard output.
+fn check(path: &Path, show: bool) -> ExitCode {
+    let found = check_config(path);
+    found.notes.iter().for_each(|note| print_error(&format!("note: {note}")));
+    found.warnings.iter().for_each(|warning| print_error(&format!("warning: {warning}")));
+    found.errors.iter().for_each(|error| print_error(error));
+    if !found.errors.is_empty() {
+        return report_error(&format!("the settings are not valid: errors: {}", found.errors.len()), 1);
+    }
+    if show && let Err(error) = std::io::stdout().lock().write_all(found.shown.as_bytes()) {
+        return report_error(&error.to_string(), 1);
+    }
+    print_error(&format!("the settings are valid; read: {}", found.files.join(", ")));
+    ExitCode::SUCCESS
 }
 
 fn run_to_end(agent: impl Future<Output = anyhow::Result<()>>) -> ExitCode {

@@ -2,6 +2,7 @@
 //! agent's own user and must not be writable by anybody else. A sticky directory such as /tmp is
 //! accepted, because only the owner of a file can replace it there.
 
+use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,8 @@ pub(crate) enum NotTrusted {
     NotFound { program: String, places: String },
     #[error("{} is not an absolute path", .0.display())]
     NotAbsolute(PathBuf),
+    #[error("{}", missing(.path, .part))]
+    Missing { path: PathBuf, part: PathBuf },
     #[error("{}: {error}", .path.display())]
     Unreadable { path: PathBuf, error: io::Error },
     #[error("{} belongs to user {user}, not to root or to the agent's user", .path.display())]
@@ -32,6 +35,22 @@ impl NotTrusted {
     fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         |error| Self::Unreadable { path, error }
+    }
+
+    /// Returns the error for a part of a path that cannot be looked at. It names the whole path too:
+    /// the part alone could be a directory of which nobody knows what should be in it.
+    fn of_part(path: &Path, part: &Path, error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound => Self::Missing { path: path.to_owned(), part: part.to_owned() },
+            _ => Self::Unreadable { path: part.to_owned(), error },
+        }
+    }
+}
+
+fn missing(path: &Path, part: &Path) -> String {
+    match path == part {
+        true => format!("{} does not exist", path.display()),
+        false => format!("{} does not exist: there is no {}", path.display(), part.display()),
     }
 }
 
@@ -96,13 +115,14 @@ fn check_path(path: &Path) -> Result<(), NotTrusted> {
     let mut part = PathBuf::new();
     for component in path.components() {
         part.push(component);
-        check_part(&part)?;
+        let metadata =
+            std::fs::symlink_metadata(&part).map_err(|error| NotTrusted::of_part(path, &part, error))?;
+        check_part(&part, &metadata)?;
     }
     Ok(())
 }
 
-fn check_part(part: &Path) -> Result<(), NotTrusted> {
-    let metadata = std::fs::symlink_metadata(part).map_err(NotTrusted::unreadable(part))?;
+fn check_part(part: &Path, metadata: &Metadata) -> Result<(), NotTrusted> {
     let me = rustix::process::geteuid().as_raw();
     if metadata.uid() != 0 && metadata.uid() != me {
         return Err(NotTrusted::Owner { path: part.to_owned(), user: metadata.uid() });
@@ -153,7 +173,12 @@ mod tests {
         check(0o755, 0o644, Some("is not executable"));
         set(&directory, 0o755);
         assert!(check_command(&directory).unwrap_err().to_string().contains("not a regular file"));
-        assert!(check_command(&directory.join("none")).unwrap_err().to_string().contains("No such file"));
+        let missing = |path: &Path| check_command(path).unwrap_err().to_string();
+        let none = directory.join("none");
+        assert_eq!(missing(&none), format!("{} does not exist", none.display()));
+        let below = none.join("apply");
+        let expected = format!("{} does not exist: there is no {}", below.display(), none.display());
+        assert_eq!(missing(&below), expected);
         assert!(check_command(Path::new("apply")).unwrap_err().to_string().contains("not an absolute path"));
     }
 

@@ -10,6 +10,7 @@ mod help;
 mod hint;
 mod local;
 mod manual;
+mod numbers;
 mod options;
 mod output;
 mod seen_stores;

@@ -170,7 +170,11 @@ fn check_config(text: &str) -> (Option<i32>, String) {
     std::fs::write(&path, text).expect("written");
     let mut command = Command::new(binary("orchestrate-agent"));
     let output = run(command.env_clear().arg("--check-config").arg("--config").arg(&path), "");
-    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    // Programs and templates of a sample are not here, which is a warning.
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    let counts = |line: &&str| !line.contains(": warning: ") && !line.contains(": the settings are valid; ");
+    let errors: Vec<&str> = printed.lines().filter(counts).collect();
+    (output.status.code(), errors.join("\n"))
 }
 
 #[test]
@@ -229,7 +233,9 @@ fn service_files_in_documents_are_accepted_by_the_program() {
             std::fs::write(&path, block).expect("written");
             let output = run(Command::new(binary("orchestrate")).arg("lint").arg(&path).env_clear(), "");
             let result = String::from_utf8_lossy(&output.stdout).into_owned();
-            assert_eq!((output.status.code(), result.as_str()), (Some(0), ""), "{block}");
+            // The programs of checks are not on this machine.
+            let other = result.lines().filter(|line| !line.ends_with(" is not on this machine"));
+            assert_eq!((output.status.code(), other.count()), (Some(0), 0), "{block}: {result}");
         }
     }
 }

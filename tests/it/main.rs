@@ -32,6 +32,7 @@ mod restore;
 mod rollout_faults;
 mod secure;
 mod service_manager;
+mod settings_errors;
 mod settings_trust;
 mod simulation;
 mod steps;

@@ -14,12 +14,14 @@ mod guard;
 mod hiera;
 mod instance;
 mod instance_view;
+pub mod mistakes;
 pub mod requires;
 mod state;
 #[cfg(test)]
 mod tests;
 pub mod text;
 mod view;
+mod words;
 
 pub use cache::{CachedCatalog, CachedInstance, CachedNames};
 pub use common::Common;

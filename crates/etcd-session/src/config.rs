@@ -171,32 +171,37 @@ impl SessionConfig {
     /// # Errors
     /// Returns the first setting that cannot be used, with the reason.
     pub fn check(&self) -> Result<(), ConfigError> {
+        self.problems().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Returns every setting that cannot be used, as far as that is known without I/O.
+    pub fn problems(&self) -> Vec<ConfigError> {
+        let mut problems = Vec::new();
         let namespace = &self.namespace;
         if !namespace.is_empty() && (!namespace.starts_with('/') || namespace.ends_with('/')) {
-            return Err(ConfigError::Namespace(namespace.clone()));
+            problems.push(ConfigError::Namespace(namespace.clone()));
         }
         match (&self.tls.cert, &self.tls.key) {
-            (Some(_), None) => return Err(ConfigError::HalfIdentity("--key")),
-            (None, Some(_)) => return Err(ConfigError::HalfIdentity("--cert")),
+            (Some(_), None) => problems.push(ConfigError::HalfIdentity("--key")),
+            (None, Some(_)) => problems.push(ConfigError::HalfIdentity("--cert")),
             _ => {}
         }
-        if let EndpointSource::List(list) = &self.endpoints {
-            if list.is_empty() {
-                return Err(ConfigError::NoEndpoints);
-            }
-            let has_other_scheme = |endpoint: &&String| {
-                endpoint.split_once("://").is_some_and(|(scheme, _)| !["http", "https"].contains(&scheme))
-            };
-            if let Some(endpoint) = list.iter().find(has_other_scheme) {
-                return Err(ConfigError::Scheme(endpoint.clone()));
+        let EndpointSource::List(list) = &self.endpoints else { return problems };
+        if list.is_empty() {
+            problems.push(ConfigError::NoEndpoints);
+        }
+        for endpoint in list {
+            match endpoint.split_once("://") {
+                Some((scheme, _)) if !["http", "https"].contains(&scheme) => {
+                    problems.push(ConfigError::Scheme(endpoint.clone()));
+                }
+                Some(("http", _)) if !self.tls.is_empty() => {
+                    problems.push(ConfigError::PlainText(endpoint.clone()));
+                }
+                _ => {}
             }
         }
-        if let (EndpointSource::List(list), false) = (&self.endpoints, self.tls.is_empty())
-            && let Some(plain) = list.iter().find(|e| e.starts_with("http://"))
-        {
-            return Err(ConfigError::PlainText(plain.clone()));
-        }
-        Ok(())
+        problems
     }
 }
 

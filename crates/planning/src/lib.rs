@@ -3,6 +3,7 @@
 pub mod fleet;
 pub mod host;
 pub mod lint;
+pub mod named_files;
 pub mod policy;
 pub mod rollout;
 pub mod settings;

@@ -52,6 +52,9 @@ pub fn lint(hosts: &[HostConfig]) -> Vec<Diagnostic> {
         diagnostics.insert(Diagnostic { severity, source: source.to_owned(), message });
     };
     for config in hosts {
+        for message in store_mistakes(&config.settings) {
+            add(Severity::Error, &config.source, message);
+        }
         for (file, writers) in writers(config) {
             if writers.len() > 1 {
                 let message = format!("{} has two writers: {}", file.display(), writers.join(" and "));
@@ -87,6 +90,24 @@ pub fn lint(hosts: &[HostConfig]) -> Vec<Diagnostic> {
         add(Severity::Error, &source, message);
     }
     diagnostics.into_iter().collect()
+}
+
+/// Returns what cannot work together in the settings of the store. The agent refuses it, unless
+/// variables of its environment say something else.
+fn store_mistakes(settings: &Settings) -> Vec<String> {
+    let store = &settings.store;
+    let mut mistakes = Vec::new();
+    match (&store.cert, &store.key) {
+        (Some(_), None) => mistakes.push("store.cert and store.key go together: key is missing".to_owned()),
+        (None, Some(_)) => mistakes.push("store.cert and store.key go together: cert is missing".to_owned()),
+        _ => {}
+    }
+    let has_tls = store.cacert.is_some() || store.cert.is_some() || store.key.is_some();
+    let plain = store.endpoints.iter().flatten().filter(|e| has_tls && e.starts_with("http://"));
+    mistakes.extend(plain.map(|endpoint| {
+        format!("store.endpoints: {endpoint} is plain text, but TLS files are configured; write https://")
+    }));
+    mistakes
 }
 
 /// Returns the files that are written, each with its writers.
@@ -241,6 +262,13 @@ mod tests {
         check(
             &[host_config("web", &format!("[catalog]\nhiera_file = \"/etc/x\"\n{template}"), "")],
             &["Error web.toml: /etc/x has two writers: the template /etc/t and catalog.hiera_file"],
+        );
+        check(
+            &[host_config("web", "[store]\nendpoints = [\"http://a:1\"]\ncert = \"/c\"\n", "")],
+            &[
+                "Error web.toml: store.cert and store.key go together: key is missing",
+                "Error web.toml: store.endpoints: http://a:1 is plain text, but TLS files are configured; write https://",
+            ],
         );
         check(
             &[host_config("web", &needs("mysql", "functional", "apply"), "[[service]]\nname = \"a.b\"\n")],

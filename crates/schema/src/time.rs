@@ -117,8 +117,22 @@ impl Serialize for Span {
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        parse_duration(&text).map(Span).map_err(serde::de::Error::custom)
+        deserializer.deserialize_str(SpanVisitor)
+    }
+}
+
+/// Reads a [`Span`], and says what is expected where something else stands.
+struct SpanVisitor;
+
+impl serde::de::Visitor<'_> for SpanVisitor {
+    type Value = Span;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a duration in quotes with a unit, as in \"30s\"")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Span, E> {
+        parse_duration(text).map(Span).map_err(E::custom)
     }
 }
 

@@ -3,13 +3,17 @@
 use crate::exit::{Exit, Failure};
 use crate::local;
 use crate::output::{self, Output};
-use anyhow::anyhow;
-use catalog::definitions::{FILE_KINDS, Parsed, assemble, parse_file};
+use catalog::definitions::{
+    CheckDefinition, CheckKind, Definitions, FILE_KINDS, Parsed, assemble, parse_file,
+};
 use clap::Args;
 use planning::lint::{Diagnostic, HostConfig, Severity, lint};
-use planning::settings;
-use planning::settings::{Settings, ValidationDirectory};
+use planning::named_files::{NamedFile, Purpose, Seen, Where, assess, named_files};
+use planning::settings::{PlacedSettings, Settings, ValidationDirectory, name_of, read_with_places};
 use serde_json::json;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The files of one kind of host.
@@ -35,13 +39,8 @@ pub(crate) struct Lint {
 pub(super) fn lint_files(options: Lint, output: &mut Output) -> Result<Exit, Failure> {
     let mut found: Vec<Diagnostic> = Vec::new();
     let mut hosts: Vec<HostConfig> = Vec::new();
-    for files in group(&options.files)? {
-        match read(&files, &mut found) {
-            Ok(config) => hosts.push(config),
-            Err(message) => {
-                found.push(Diagnostic { severity: Severity::Error, source: String::new(), message })
-            }
-        }
+    for files in group(&options.files, &mut found) {
+        hosts.extend(read(&files, &mut found));
     }
     found.extend(lint(&hosts));
     let words = |diagnostic: &Diagnostic| match diagnostic.source.as_str() {
@@ -68,19 +67,30 @@ pub(super) fn lint_files(options: Lint, output: &mut Output) -> Result<Exit, Fai
     Ok(Exit::of(errors == 0))
 }
 
-fn group(paths: &[PathBuf]) -> Result<Vec<Files>, Failure> {
+fn group(paths: &[PathBuf], found: &mut Vec<Diagnostic>) -> Vec<Files> {
     let mut groups: Vec<Files> = Vec::new();
     for path in paths {
+        let source = path.display().to_string();
         if path.is_dir() {
             let services = local::entries(&path.join("services.d"), &FILE_KINDS);
             let settings = local::settings_files(path);
-            groups.push(Files { source: path.display().to_string(), settings, services });
+            if services.is_empty() && settings.is_empty() {
+                let message = "there is no agent.toml, agent.d/*.toml or services.d/* in this directory";
+                found.push(error(&source, message.to_owned()));
+                continue;
+            }
+            groups.push(Files { source, settings, services });
             continue;
         }
-        let text = text_of(path).map_err(|e| Failure::no(e.to_string()))?;
+        let text = match text_of(path) {
+            Ok(text) => text,
+            Err(why) => {
+                found.push(error("", why));
+                continue;
+            }
+        };
         let is_service =
             path.extension().is_some_and(|kind| kind == "json" || kind == "hcl") || is_service_file(&text);
-        let source = path.display().to_string();
         match groups.last_mut() {
             Some(last) if is_service => last.services.push(path.clone()),
             _ if is_service => {
@@ -89,10 +99,15 @@ fn group(paths: &[PathBuf]) -> Result<Vec<Files>, Failure> {
             _ => groups.push(Files { source, settings: vec![path.clone()], ..Files::default() }),
         }
     }
-    if groups.is_empty() {
-        return Err(Failure::usage(anyhow!("no files given")));
-    }
-    Ok(groups)
+    groups
+}
+
+fn error(source: &str, message: String) -> Diagnostic {
+    Diagnostic { severity: Severity::Error, source: source.to_owned(), message }
+}
+
+fn warning(source: &str, message: String) -> Diagnostic {
+    Diagnostic { severity: Severity::Warning, source: source.to_owned(), message }
 }
 
 /// True if the file has `[[…]]` tables and all of them are services or checks, as in this project's
@@ -103,53 +118,112 @@ fn is_service_file(text: &str) -> bool {
     tables.peek().is_some() && tables.all(|line| line.starts_with("[[service") || line.starts_with("[[check"))
 }
 
-fn text_of(path: &Path) -> Result<String, anyhow::Error> {
+fn text_of(path: &Path) -> Result<String, String> {
+    let shown = path.display();
+    match fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Err(format!("{shown}: no such file")),
+        Ok(metadata) if !metadata.is_file() => return Err(format!("{shown}: not a regular file")),
+        _ => {}
+    }
     match local::read_up_to(path, local::SETTINGS_MAX_BYTES) {
-        Ok(Some(text)) => Ok(text),
-        Ok(None) => Err(anyhow!("{}: no such file", path.display())),
-        Err(error) => Err(anyhow!("{}: {error}", path.display())),
+        Ok(text) => text.ok_or_else(|| format!("{shown}: no such file")),
+        Err(error) => Err(format!("{shown}: {error}")),
     }
 }
 
-fn read(files: &Files, found: &mut Vec<Diagnostic>) -> Result<HostConfig, String> {
-    let mut fragments = Vec::new();
-    for path in &files.settings {
-        fragments.push((path.display().to_string(), text_of(path).map_err(|e| e.to_string())?));
-    }
-    let settings = settings::read(&fragments).map_err(|e| e.to_string())?;
-    found.extend(of_validation_directory(&settings));
+/// Reads one kind of host; `None` if its settings cannot be used.
+fn read(files: &Files, found: &mut Vec<Diagnostic>) -> Option<HostConfig> {
+    let settings = read_settings(&files.settings, found);
     let mut parsed: Vec<(String, Parsed)> = Vec::new();
     for path in &files.services {
         let shown = path.display().to_string();
-        let text = text_of(path).map_err(|e| e.to_string())?;
-        match parse_file(&shown, &text) {
-            Ok(read) => parsed.push((shown, read)),
-            Err(error) => found.push(Diagnostic {
-                severity: Severity::Error,
-                source: String::new(),
-                message: error.to_string(),
-            }),
+        match text_of(path).map(|text| parse_file(&shown, &text)) {
+            Ok(Ok(read)) => parsed.push((shown, read)),
+            Ok(Err(errors)) => found.extend(errors.0.iter().map(|mistake| error("", mistake.to_string()))),
+            Err(why) => found.push(error("", why)),
         }
     }
-    let warning =
-        |message: String| Diagnostic { severity: Severity::Warning, source: String::new(), message };
-    found.extend(parsed.iter().flat_map(|(_, p)| p.notes.iter().cloned().map(warning)));
+    found.extend(parsed.iter().flat_map(|(_, p)| p.notes.iter().cloned().map(|note| warning("", note))));
     let (definitions, misfits) = assemble(parsed.iter().map(|(file, p)| (file.as_str(), p)));
-    found.extend(misfits.iter().map(|error| Diagnostic {
-        severity: Severity::Error,
-        source: String::new(),
-        message: error.to_string(),
-    }));
-    Ok(HostConfig { source: files.source.clone(), settings, definitions })
+    found.extend(misfits.iter().map(|misfit| error("", misfit.to_string())));
+    found.extend(of_checks(&files.source, &definitions));
+    Some(HostConfig { source: files.source.clone(), settings: settings?, definitions })
+}
+
+fn read_settings(paths: &[PathBuf], found: &mut Vec<Diagnostic>) -> Option<Settings> {
+    let (mut fragments, mut all_are_read) = (Vec::new(), true);
+    for path in paths {
+        match text_of(path) {
+            Ok(text) => fragments.push((path.display().to_string(), text)),
+            Err(why) => {
+                all_are_read = false;
+                found.push(error("", why));
+            }
+        }
+    }
+    let (read, errors) = read_with_places(&fragments);
+    found.extend(errors.iter().map(|mistake| error("", mistake.to_string())));
+    let read = read?;
+    found.extend(of_validation_directory(&read.settings));
+    found.extend(of_named_files(&read));
+    (all_are_read && errors.is_empty()).then_some(read.settings)
+}
+
+/// Returns the files that settings name and that cannot be used on this machine.
+fn of_named_files(read: &PlacedSettings) -> Vec<Diagnostic> {
+    let files = named_files(&read.settings).into_iter();
+    let of_file = |file: NamedFile| {
+        if !read.is_written(&file.setting) {
+            return None;
+        }
+        let (name, line) = read.place(&file.setting)?;
+        let (severity, what) = assess(&file.path, file.purpose, &look(&file.path), Where::Anywhere)?;
+        Some(Diagnostic {
+            severity,
+            source: format!("{name}:{line}"),
+            message: format!("{}: {what}", name_of(&file.setting)),
+        })
+    };
+    files.filter_map(of_file).collect()
+}
+
+/// Returns the checks whose programs cannot be used on this machine. A name without a path is looked
+/// up when the check runs.
+fn of_checks(source: &str, definitions: &Definitions) -> Vec<Diagnostic> {
+    let checks = definitions.services.values().flat_map(|service| &service.checks);
+    let of_check = |check: &CheckDefinition| {
+        let CheckKind::Command { arguments } = &check.kind else { return None };
+        let program = Path::new(arguments.first()?);
+        let is_path = program.is_absolute();
+        let (severity, what) =
+            is_path.then(|| assess(program, Purpose::Program, &look(program), Where::Anywhere)).flatten()?;
+        Some(Diagnostic {
+            severity,
+            source: source.to_owned(),
+            message: format!("check {}: {what}", check.id),
+        })
+    };
+    checks.chain(&definitions.host_checks).filter_map(of_check).collect()
+}
+
+fn look(path: &Path) -> Seen {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Seen::Nothing,
+        Err(error) => Seen::Refused(format!("{}: {error}", path.display())),
+        Ok(metadata) if metadata.is_dir() => Seen::Directory,
+        Ok(metadata) => Seen::File(metadata.mode() & 0o111 != 0),
+    }
 }
 
 /// Returns the entries of the validation directory that do not validate. A directory that is not on
-/// this machine gives no diagnostics, because settings are also checked on other machines.
+/// this machine is a warning, because settings are also checked on other machines.
 fn of_validation_directory(settings: &Settings) -> Vec<Diagnostic> {
     let Some(path) = &settings.validation_directory else { return Vec::new() };
-    let Some(entries) = local::all_entries(path) else { return Vec::new() };
-    let directory = ValidationDirectory::new(path, entries, settings.validation_timeout);
     let shown = path.display().to_string();
+    let Some(entries) = local::all_entries(path) else {
+        return vec![warning(&shown, "the validation directory is not on this machine".into())];
+    };
+    let directory = ValidationDirectory::new(path, entries, settings.validation_timeout);
     let diagnostic = |severity, message: String| Diagnostic { severity, source: shown.clone(), message };
     let problem = directory.problem.map(|why| diagnostic(Severity::Error, why));
     let skipped = directory.skipped.iter();

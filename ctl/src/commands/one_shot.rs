@@ -20,6 +20,7 @@ use crate::agent::{self, CheckAck, CheckResult};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local::{self, LeaseName, LocalState};
+use crate::numbers::whole;
 use crate::output::{self, Output};
 use anyhow::anyhow;
 use clap::Args;
@@ -288,7 +289,7 @@ async fn write_status(
 #[derive(Debug, Args)]
 pub(crate) struct UpdateOwnInfo {
     /// Accepted for old callers and ignored; without an agent the report lasts 130 seconds
-    #[arg(long)]
+    #[arg(long, value_parser = whole::<u64>)]
     interval: Option<u64>,
     /// A host other than this one
     #[arg(long, add = completion::hosts())]

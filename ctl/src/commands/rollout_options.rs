@@ -3,6 +3,7 @@
 use super::context::Store;
 use super::rollout_status;
 use crate::exit::{Exit, Failure};
+use crate::numbers::whole;
 use crate::output::{self, Output};
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
@@ -23,7 +24,7 @@ pub(crate) struct RolloutFlags {
     #[arg(long, value_name = "LIMIT")]
     max: Vec<String>,
     /// How many hosts of each role update first, as stage canary
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>)]
     canary: Option<u32>,
     /// How many failed hosts are tolerated, for example 0 or 5%; one more halts the rollout
     #[arg(long, value_name = "N")]
@@ -142,7 +143,7 @@ pub(crate) struct Set {
     #[arg(long, value_name = "LIMIT")]
     max: Vec<String>,
     /// How many failed hosts are tolerated
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>)]
     budget: Option<u32>,
     /// Reason, for others to read
     #[arg(long, default_value = "")]

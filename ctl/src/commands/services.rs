@@ -6,6 +6,7 @@ use super::context::{Store, now, service_of};
 use crate::completion;
 use crate::exit::{Exit, Failure};
 use crate::local;
+use crate::numbers::whole;
 use crate::output::{self, Output};
 use catalog::definitions::parse_profile_list;
 use catalog::{
@@ -252,7 +253,7 @@ pub(crate) struct WaitFor {
     #[arg(add = completion::services())]
     service: String,
     /// How many instances are enough
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = whole::<usize>)]
     count: usize,
     /// What an instance needs in order to count: it is published, or it also works
     #[arg(long, default_value = "functional", value_parser = level_parser())]

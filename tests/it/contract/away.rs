@@ -2,7 +2,7 @@
 
 use super::empty::{NEITHER, NOT_READ};
 use super::fleet::{FLEET, assert_every_verb, discovery_service, fill};
-use super::rows::{NOWHERE, Row, SHORT, World, check, check_all, report, row};
+use super::rows::{NOWHERE, Row, SAMPLE_LINT, SHORT, World, check, check_all, report, row};
 use std::time::Duration;
 use tests::etcd::Etcd;
 use tests::proxy::{Behaviour, Proxy};
@@ -99,7 +99,7 @@ fn without_an_answer() -> Vec<Row> {
         row("nothing can be foreseen", "rolling_upgrade upgrade 44 --noop", 2, ""),
         row("no upgrade can be told", "rolling_upgrade status", 2, ""),
         row("nobody is held", "rolling_upgrade global_disable_puppet", 2, ""),
-        row("lint needs no store", "lint @HOST", 0, ""),
+        row("lint needs no store", SAMPLE_LINT, 0, ""),
         row("no log", "logs web-1", 2, ""),
         row("no retry", "retry web-1", 2, ""),
         row("no store to show", "store show", 2, ""),

@@ -1,7 +1,7 @@
 //! Every verb on an empty store.
 
 use super::fleet::{assert_every_verb, discovery_service};
-use super::rows::{Row, World, check_all, check_writes, row};
+use super::rows::{Row, SAMPLE_LINT, World, check_all, check_writes, row};
 use tests::etcd::Etcd;
 
 pub(super) fn reads_of_an_empty_store() -> Vec<Row> {
@@ -84,7 +84,7 @@ pub(super) fn reads_of_an_empty_store() -> Vec<Row> {
         row("no value to delete", "values rm motd", 1, "").says("nothing was changed"),
         row("no value as it was", "values set motd hello --if-revision 7", 3, "")
             .says("there is no value motd; nothing was changed"),
-        row("lint needs no store", "lint @HOST", 0, "").says("kinds of host: 1, errors: 0"),
+        row("lint needs no store", SAMPLE_LINT, 0, "").says("kinds of host: 1, errors: 0"),
         row("no report", "logs web-1", 1, "").says("has not reported"),
         row("nobody to try again", "retry web-1", 1, "").says("web-1 is not known"),
         row("nobody to take out", "hosts decommission web-1", 1, "").says("web-1 is not known"),

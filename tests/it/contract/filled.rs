@@ -2,7 +2,7 @@
 
 use super::empty::{NO, TOKEN, YES};
 use super::fleet::{FLEET, assert_every_verb, discovery_service, fill};
-use super::rows::{Row, World, check_all, check_writes, row};
+use super::rows::{Row, SAMPLE_LINT, World, check_all, check_writes, row};
 use std::time::Duration;
 use tests::etcd::Etcd;
 use tests::proxy::{Behaviour, Proxy};
@@ -146,7 +146,7 @@ lost-1  lost  2014-11-18T08:40:00Z  neither live nor listed under a version
         row("no such name", "dns web-1.node.consul", 1, ""),
         row("no roles", "publish_service", 0, "").with("ORCHESTRATE_PROFILE_LIST", "@HOST/none"),
         row("an empty file", "cache_services", 0, "").with("ORCHESTRATE_HIERA_FILE", "@HOST/services.yaml"),
-        row("lint needs no store", "lint @HOST", 0, ""),
+        row("lint needs no store", SAMPLE_LINT, 0, ""),
         row("the last lines of a host that is gone", "logs lost-1", 0, "apply: first\napply: second\n"),
         row("no report", "logs web-1", 1, ""),
         row("a new token", "new_discovery_token --endpoint @DISCOVERY/", 0, TOKEN),

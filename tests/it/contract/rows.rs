@@ -21,6 +21,10 @@ pub(super) const SHORT: Duration = Duration::from_millis(400);
 /// Time that a command may take beyond its time-out.
 pub(super) const MARGIN: Duration = Duration::from_secs(1);
 
+/// A check of the sample settings, in which nothing is wrong.
+pub(super) const SAMPLE_LINT: &str =
+    concat!("lint ", env!("CARGO_MANIFEST_DIR"), "/../packaging/etc/orchestrate");
+
 /// One invocation and its expected results.
 #[derive(Clone)]
 pub(super) struct Row {

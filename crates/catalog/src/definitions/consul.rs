@@ -6,7 +6,8 @@
 //! This file is long because it lists every field of Consul's format.
 
 use crate::definitions::service::{
-    CheckDefinition, CheckKind, DefinitionError, Parsed, ServiceAddress, ServiceDefinition, check_id,
+    CheckDefinition, CheckKind, DefinitionError, DefinitionErrors, Parsed, ServiceAddress, ServiceDefinition,
+    check_id,
 };
 use crate::text::{line_of, nearest};
 use schema::health::CheckStatus;
@@ -96,42 +97,48 @@ fn mistake(field: &str, message: impl Into<String>) -> Mistake {
 /// Parses one file.
 ///
 /// # Errors
-/// Returns the first mistake, with its line if that is known.
-pub(super) fn parse_consul(file: &str, text: &str) -> Result<Parsed, DefinitionError> {
+/// Returns the first mistake of each service and of each check, with its line if that is known.
+pub(super) fn parse_consul(file: &str, text: &str) -> Result<Parsed, DefinitionErrors> {
     let error = |line, message| DefinitionError { file: file.to_owned(), line, message };
-    let value: Value = serde_json::from_str(text).map_err(|e| error(Some(e.line()), e.to_string()))?;
+    let value: Value =
+        serde_json::from_str(text).map_err(|e| error(Some(e.line()), format!("this is not JSON: {e}")))?;
     let Value::Object(top) = value else {
-        return Err(error(Some(1), "the file must hold one JSON object".into()));
+        return Err(error(Some(1), "the file must hold one JSON object".into()).into());
     };
-    read_file(&top).map_err(|m| error(line_of(text, &format!("\"{}\"", m.field)), m.message))
+    let (parsed, mistakes) = read_file(&top);
+    if mistakes.is_empty() {
+        return Ok(parsed);
+    }
+    let errors = mistakes.into_iter().map(|m| error(line_of(text, &format!("\"{}\"", m.field)), m.message));
+    Err(DefinitionErrors(errors.collect()))
 }
 
-fn read_file(top: &Map<String, Value>) -> Result<Parsed, Mistake> {
+fn read_file(top: &Map<String, Value>) -> (Parsed, Vec<Mistake>) {
     let mut parsed = Parsed::default();
+    let mut mistakes = Vec::new();
     for (key, value) in top {
-        match folded(key).as_str() {
-            "service" => parsed.add_service(key, value)?,
-            "services" => {
-                for value in list(key, value)? {
-                    parsed.add_service(key, value)?;
-                }
-            }
-            "check" => parsed.add_check(key, value)?,
-            "checks" => {
-                for value in list(key, value)? {
-                    parsed.add_check(key, value)?;
-                }
-            }
-            other if OF_CONSUL.iter().any(|name| folded(name) == other) => {}
+        let read = match folded(key).as_str() {
+            "service" => vec![parsed.add_service(key, value)],
+            "services" => match list(key, value) {
+                Ok(values) => values.iter().map(|value| parsed.add_service(key, value)).collect(),
+                Err(mistake) => vec![Err(mistake)],
+            },
+            "check" => vec![parsed.add_check(key, value)],
+            "checks" => match list(key, value) {
+                Ok(values) => values.iter().map(|value| parsed.add_check(key, value)).collect(),
+                Err(mistake) => vec![Err(mistake)],
+            },
+            other if OF_CONSUL.iter().any(|name| folded(name) == other) => Vec::new(),
             other => {
                 let known = ["service", "services", "check", "checks"].iter().chain(OF_CONSUL).copied();
-                let meant = nearest(other, known).unwrap_or_default();
-                let message = format!("{}: Consul has no such key; did you mean {meant}?", quoted(key));
-                return Err(mistake(key, message));
+                let meant = nearest(other, known).map(|name| format!("; did you mean {name}?"));
+                let message = format!("{}: Consul has no such key{}", quoted(key), meant.unwrap_or_default());
+                vec![Err(mistake(key, message))]
             }
-        }
+        };
+        mistakes.extend(read.into_iter().filter_map(Result::err));
     }
-    Ok(parsed)
+    (parsed, mistakes)
 }
 
 impl Parsed {

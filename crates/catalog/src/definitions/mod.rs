@@ -6,7 +6,9 @@ mod consul;
 mod native;
 mod service;
 
-pub use service::{CheckDefinition, CheckKind, DefinitionError, Parsed, ServiceAddress, ServiceDefinition};
+pub use service::{
+    CheckDefinition, CheckKind, DefinitionError, DefinitionErrors, Parsed, ServiceAddress, ServiceDefinition,
+};
 
 use consul::parse_consul;
 use native::parse_toml;
@@ -48,13 +50,13 @@ pub const FILE_KINDS: [&str; 3] = ["toml", "json", "hcl"];
 /// Parses one service file; the extension of its name decides how.
 ///
 /// # Errors
-/// Returns the first mistake, with its line if that is known.
-pub fn parse_file(file: &str, text: &str) -> Result<Parsed, DefinitionError> {
+/// Returns the mistakes, each with its line if that is known.
+pub fn parse_file(file: &str, text: &str) -> Result<Parsed, DefinitionErrors> {
     match file.rsplit('.').next() {
         Some("toml") => parse_toml(file, text),
         Some("hcl") => {
             let message = "HCL is not read; write it as JSON".to_owned();
-            Err(DefinitionError { file: file.to_owned(), line: None, message })
+            Err(DefinitionError { file: file.to_owned(), line: None, message }.into())
         }
         _ => parse_consul(file, text),
     }

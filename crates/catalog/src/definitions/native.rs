@@ -2,9 +2,10 @@
 //! for checks of the host.
 
 use crate::definitions::service::{
-    CheckDefinition, CheckKind, DefinitionError, Parsed, ServiceAddress, ServiceDefinition, check_id,
+    CheckDefinition, CheckKind, DefinitionError, DefinitionErrors, Parsed, ServiceAddress, ServiceDefinition,
+    check_id,
 };
-use crate::text::{line_at, with_nearest};
+use crate::mistakes::{self, line_of};
 use schema::health::CheckStatus;
 use schema::names::{InterfaceName, ServiceName, Tag};
 use schema::time::Span;
@@ -57,40 +58,94 @@ struct CheckFragment {
     withdraw_after: Option<Span>,
 }
 
+/// What is wrong in a service or a check, and the path of the setting below it.
+struct Wrong {
+    setting: String,
+    message: String,
+}
+
+fn wrong(setting: impl Into<String>, message: impl Into<String>) -> Wrong {
+    Wrong { setting: setting.into(), message: message.into() }
+}
+
+impl Wrong {
+    /// Returns the same mistake, seen from the table above.
+    fn below(self, path: &str, what: &str) -> Self {
+        wrong(format!("{path}.{}", self.setting), format!("{what}{}", self.message))
+    }
+}
+
 /// Parses one file.
 ///
 /// # Errors
-/// Returns the first mistake, with its line if that is known.
-pub(super) fn parse_toml(file: &str, text: &str) -> Result<Parsed, DefinitionError> {
+/// Returns the mistakes, each with its line.
+pub(super) fn parse_toml(file: &str, text: &str) -> Result<Parsed, DefinitionErrors> {
     let error = |line, message| DefinitionError { file: file.to_owned(), line, message };
-    let read: File = toml::from_str(text)
-        .map_err(|e| error(e.span().map(|span| line_at(text, span.start)), with_nearest(e.message())))?;
+    let document = mistakes::read::<File>(text);
+    let mut errors: Vec<DefinitionError> = document
+        .mistakes
+        .into_iter()
+        .map(|mistake| error(mistake.line, with_name(&mistake.setting, &mistake.message)))
+        .collect();
     let mut parsed = Parsed::default();
-    for service in read.service {
-        let name = service.name.clone();
-        let read = read_service(service).map_err(|e| error(None, format!("service {name}: {e}")))?;
-        parsed.services.push(read);
+    if let Some((read, table)) = document.content {
+        let wrongs = assemble(read, &mut parsed);
+        errors
+            .extend(wrongs.into_iter().map(|w| error(line_of(text, table.get_ref(), &w.setting), w.message)));
     }
-    for check in read.check {
-        let given = check.id.clone().or_else(|| check.name.clone());
-        let check = read_check(check, given.as_deref(), None, None).map_err(|e| error(None, e))?;
-        parsed.checks.push((None, check));
-    }
-    Ok(parsed)
+    if errors.is_empty() { Ok(parsed) } else { Err(DefinitionErrors(errors)) }
 }
 
-fn read_service(fragment: ServiceFragment) -> Result<ServiceDefinition, String> {
+fn with_name(setting: &str, message: &str) -> String {
+    if setting.is_empty() { message.to_owned() } else { format!("{setting}: {message}") }
+}
+
+/// Adds what is right to the result, and returns what is wrong.
+fn assemble(read: File, parsed: &mut Parsed) -> Vec<Wrong> {
+    let mut wrongs = Vec::new();
+    for (number, service) in read.service.into_iter().enumerate() {
+        let name = service.name.clone();
+        match read_service(service) {
+            Ok(service) => parsed.services.push(service),
+            Err(found) => {
+                let (path, what) = (format!("service.{number}"), format!("service {name}: "));
+                wrongs.extend(found.into_iter().map(|wrong| wrong.below(&path, &what)));
+            }
+        }
+    }
+    for (number, check) in read.check.into_iter().enumerate() {
+        let given = check.id.clone().or_else(|| check.name.clone());
+        match read_check(check, given.as_deref(), None, None) {
+            Ok(check) => parsed.checks.push((None, check)),
+            Err(found) => wrongs.push(found.below(&format!("check.{number}"), "")),
+        }
+    }
+    wrongs
+}
+
+/// Reads a service.
+///
+/// # Errors
+/// Returns what is wrong: of the service, and the first mistake of each of its checks.
+fn read_service(fragment: ServiceFragment) -> Result<ServiceDefinition, Vec<Wrong>> {
+    let mut wrongs = Vec::new();
     if fragment.address.is_some() && fragment.interface.is_some() {
-        return Err("give address or interface, not both".into());
+        wrongs.push(wrong("interface", "give address or interface, not both"));
     }
     if fragment.port == Some(0) {
-        return Err("0 is no port: 1 to 65535".into());
+        wrongs.push(wrong("port", "0 is no port: 1 to 65535"));
     }
     let several = fragment.check.len() > 1;
     let mut checks = Vec::new();
-    for (number, check) in fragment.check.into_iter().enumerate() {
-        let (id, number) = (check.id.clone(), several.then_some(number + 1));
-        checks.push(read_check(check, id.as_deref(), Some(fragment.name.as_str()), number)?);
+    for (index, check) in fragment.check.into_iter().enumerate() {
+        let (id, number) = (check.id.clone(), several.then_some(index + 1));
+        match read_check(check, id.as_deref(), Some(fragment.name.as_str()), number) {
+            Ok(check) => checks.push(check),
+            Err(found) => wrongs.push(found.below(&format!("check.{index}"), "")),
+        }
+    }
+    if !wrongs.is_empty() {
+        return Err(wrongs);
     }
     Ok(ServiceDefinition {
         port: fragment.port,
@@ -108,21 +163,21 @@ fn read_check(
     given: Option<&str>,
     service: Option<&str>,
     number: Option<usize>,
-) -> Result<CheckDefinition, String> {
-    let id = check_id(given, service, number)?;
+) -> Result<CheckDefinition, Wrong> {
+    let id = check_id(given, service, number).map_err(|message| wrong("id", message))?;
     let name = fragment.name.clone().unwrap_or_else(|| id.as_str().to_owned());
-    let wrong = |what: &str| format!("check {id}: {what}");
+    let wrong = |setting: &str, what: &str| wrong(setting, format!("check {id}: {what}"));
     let ttl = fragment.ttl;
     let mut kinds = Vec::new();
     if let Some(arguments) = fragment.command {
         if !arguments.first().is_some_and(|program| program.starts_with('/')) {
-            return Err(wrong("command must begin with the absolute path of a program"));
+            return Err(wrong("command", "command must begin with the absolute path of a program"));
         }
         kinds.push(CheckKind::Command { arguments });
     }
     if let Some(url) = fragment.http {
         if !(url.starts_with("http://") || url.starts_with("https://")) {
-            return Err(wrong("http must begin with http:// or https://"));
+            return Err(wrong("http", "http must begin with http:// or https://"));
         }
         kinds.push(CheckKind::Http {
             url,
@@ -134,7 +189,7 @@ fn read_check(
     }
     if let Some(address) = fragment.tcp {
         if address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok()).is_none() {
-            return Err(wrong("tcp must be of the form host:port"));
+            return Err(wrong("tcp", "tcp must be of the form host:port"));
         }
         kinds.push(CheckKind::Tcp { address });
     }
@@ -142,12 +197,18 @@ fn read_check(
         kinds.push(CheckKind::Ttl);
     }
     let [kind] = <[_; 1]>::try_from(kinds).map_err(|found: Vec<CheckKind>| {
-        wrong(&format!("one of command, http, tcp and ttl is needed; found {}", found.len()))
+        wrong("", &format!("one of command, http, tcp and ttl is needed; found {}", found.len()))
     })?;
-    let interval = match ttl.or(fragment.interval) {
-        Some(interval) if interval.0.is_zero() => return Err(wrong("its interval must be more than 0")),
-        Some(interval) => interval.0,
-        None => return Err(wrong("interval is missing: how often it runs, as in \"10s\"")),
+    let interval = match (ttl, fragment.interval) {
+        (Some(ttl), _) if ttl.0.is_zero() => return Err(wrong("ttl", "its ttl must be more than 0")),
+        (Some(ttl), _) => ttl.0,
+        (None, Some(interval)) if interval.0.is_zero() => {
+            return Err(wrong("interval", "its interval must be more than 0"));
+        }
+        (None, Some(interval)) => interval.0,
+        (None, None) => {
+            return Err(wrong("interval", "interval is missing: how often it runs, as in \"10s\""));
+        }
     };
     let default = if matches!(kind, CheckKind::Command { .. }) { 30 } else { 10 };
     Ok(CheckDefinition {

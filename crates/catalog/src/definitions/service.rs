@@ -19,6 +19,17 @@ pub struct DefinitionError {
     pub message: String,
 }
 
+/// All mistakes in a file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+pub struct DefinitionErrors(pub Vec<DefinitionError>);
+
+impl From<DefinitionError> for DefinitionErrors {
+    fn from(error: DefinitionError) -> Self {
+        Self(vec![error])
+    }
+}
+
 /// The definition of a service on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceDefinition {

@@ -216,7 +216,7 @@ fn our_own_files_say_the_same() {
             "[[service]]\nname = \"web\"\nprot = 1\n",
             "web.toml:3: unknown setting `prot`; did you mean `port`?",
         ),
-        ("[[service]]\nname = \"a b\"\n", "web.toml:2: service \"a b\""),
+        ("[[service]]\nname = \"a b\"\n", "web.toml:2: service.name: service \"a b\""),
         (
             "[[service]]\nname = \"a\"\naddress = \"1.1.1.1\"\ninterface = \"e\"\n",
             "address or interface, not both",

@@ -1,7 +1,8 @@
 //! The file of a rollout policy, in TOML.
 
 use super::resolve::unusable;
-use crate::settings::{SettingsError, settings_error};
+use crate::settings::{SettingsError, SettingsErrors};
+use catalog::mistakes;
 use schema::limit::LimitBy;
 use schema::names::{LimitValue, StageName};
 use schema::records::{LimitRule, LimitSize, OnHalt, RolloutPolicy, StageRule, TimeOfDay, Weekdays, Window};
@@ -76,11 +77,15 @@ fn stage_rule(table: StageTable) -> Result<StageRule, String> {
 ///
 /// # Errors
 /// Returns what is wrong, and where.
-pub fn read_policy(file: &str, text: &str) -> Result<RolloutPolicy, SettingsError> {
-    let read: PolicyFile = toml::from_str(text).map_err(|error| settings_error(file, text, &error))?;
+pub fn read_policy(file: &str, text: &str) -> Result<RolloutPolicy, SettingsErrors> {
+    let document = mistakes::read::<PolicyFile>(text);
+    let Some((read, _)) = document.content.filter(|_| document.mistakes.is_empty()) else {
+        let errors = document.mistakes.into_iter().map(|mistake| SettingsError::in_file(file, mistake));
+        return Err(SettingsErrors(errors.collect()));
+    };
     let rule = |LimitTable { by, max, values, keep_failed }| LimitRule { by, max, values, keep_failed };
     let stages = read.stage.into_iter().map(stage_rule).collect::<Result<_, String>>();
-    let stages = stages.map_err(|message| SettingsError { file: file.to_owned(), line: None, message })?;
+    let stages = stages.map_err(|message| SettingsError::of_file(file, message))?;
     let PolicyFile {
         limit,
         lost_after,
@@ -98,7 +103,7 @@ pub fn read_policy(file: &str, text: &str) -> Result<RolloutPolicy, SettingsErro
     let windows = windows_of.into_iter().map(window).collect();
     let policy = RolloutPolicy { on_halt, hold, stages, windows, ..policy };
     match unusable(&policy) {
-        Some(message) => Err(SettingsError { file: file.to_owned(), line: None, message }),
+        Some(message) => Err(SettingsError::of_file(file, message).into()),
         None => Ok(policy),
     }
 }

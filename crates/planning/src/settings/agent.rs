@@ -1,15 +1,11 @@
-//! The settings of the agent, validated.
-//!
-//! This file is long because it lists every setting twice, as written in a file and as validated.
+//! The settings of the agent, as written in a file and as validated.
 
-use crate::policy::{Leftovers, Policy, Step, Steps};
-use crate::settings::command::{absolute, check_placeholders};
-use crate::settings::error::{SettingsError, settings_error};
+use crate::policy::{Leftovers, Policy};
+use crate::settings::services;
 use crate::settings::services::{CatalogSettings, DnsSettings, ServicesSettings, TemplateSettings};
-use crate::settings::{merge, services};
 use schema::names::{HostName, Role, StepName, Version};
 use schema::records::Driver;
-use schema::time::{Backoff, Span};
+use schema::time::Span;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,31 +15,31 @@ use std::time::Duration;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Fragment {
-    host: Option<HostName>,
-    role: Option<Role>,
-    group: Option<Role>,
-    labels: BTreeMap<String, String>,
-    driver: Option<Driver>,
-    state_directory: Option<PathBuf>,
-    version_file: Option<PathBuf>,
-    facts_file: Option<PathBuf>,
-    environment: BTreeMap<String, String>,
-    store: StoreFragment,
-    http: HttpFragment,
-    validation: ValidationFragment,
-    attempts: AttemptsFragment,
-    log: LogFragment,
-    services: services::ServicesFragment,
-    catalog: services::CatalogFragment,
-    dns: services::DnsFragment,
-    requires: Vec<services::RequiresFragment>,
-    template: Vec<services::TemplateFragment>,
-    identity: IdentityFragment,
-    prefetch: Vec<StepFragment>,
-    apply: Vec<StepFragment>,
-    converge: Vec<StepFragment>,
-    validate: Vec<StepFragment>,
-    on_suspect: Vec<StepFragment>,
+    pub(super) host: Option<HostName>,
+    pub(super) role: Option<Role>,
+    pub(super) group: Option<Role>,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) driver: Option<Driver>,
+    pub(super) state_directory: Option<PathBuf>,
+    pub(super) version_file: Option<PathBuf>,
+    pub(super) facts_file: Option<PathBuf>,
+    pub(super) environment: BTreeMap<String, String>,
+    pub(super) store: StoreFragment,
+    pub(super) http: HttpFragment,
+    pub(super) validation: ValidationFragment,
+    pub(super) attempts: AttemptsFragment,
+    pub(super) log: LogFragment,
+    pub(super) services: services::ServicesFragment,
+    pub(super) catalog: services::CatalogFragment,
+    pub(super) dns: services::DnsFragment,
+    pub(super) requires: Vec<services::RequiresFragment>,
+    pub(super) template: Vec<services::TemplateFragment>,
+    pub(super) identity: IdentityFragment,
+    pub(super) prefetch: Vec<StepFragment>,
+    pub(super) apply: Vec<StepFragment>,
+    pub(super) converge: Vec<StepFragment>,
+    pub(super) validate: Vec<StepFragment>,
+    pub(super) on_suspect: Vec<StepFragment>,
 }
 
 /// Number of failed attempts after which a host is suspect, unless its settings say otherwise.
@@ -51,35 +47,32 @@ pub(crate) const SUSPECT_AFTER: u32 = 3;
 /// The bounds of the delay after a failed attempt, in seconds, unless the settings of the host say otherwise.
 pub(crate) const BACKOFF_SECONDS: [u64; 2] = [30, 1800];
 
-/// Shortest live lease: etcd grants no shorter lease.
-const LIVE_LEASE_MIN: Duration = Duration::from_secs(2);
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct StoreFragment {
-    endpoints: Option<Vec<String>>,
-    endpoints_file: Option<PathBuf>,
-    discovery_srv: Option<String>,
-    discovery_url: Option<String>,
-    discovery_port: Option<u16>,
-    cacert: Option<PathBuf>,
-    cert: Option<PathBuf>,
-    key: Option<PathBuf>,
-    user: Option<String>,
-    password_file: Option<PathBuf>,
-    namespace: Option<String>,
-    backstop: Option<Span>,
-    live_lease: Option<Span>,
+pub(super) struct StoreFragment {
+    pub(super) endpoints: Option<Vec<String>>,
+    pub(super) endpoints_file: Option<PathBuf>,
+    pub(super) discovery_srv: Option<String>,
+    pub(super) discovery_url: Option<String>,
+    pub(super) discovery_port: Option<u16>,
+    pub(super) cacert: Option<PathBuf>,
+    pub(super) cert: Option<PathBuf>,
+    pub(super) key: Option<PathBuf>,
+    pub(super) user: Option<String>,
+    pub(super) password_file: Option<PathBuf>,
+    pub(super) namespace: Option<String>,
+    pub(super) backstop: Option<Span>,
+    pub(super) live_lease: Option<Span>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct HttpFragment {
-    listen: Option<SocketAddr>,
-    socket: Option<PathBuf>,
-    socket_group: Option<String>,
-    take_check_results: Option<bool>,
-    fleet_lock: Option<bool>,
+pub(super) struct HttpFragment {
+    pub(super) listen: Option<SocketAddr>,
+    pub(super) socket: Option<PathBuf>,
+    pub(super) socket_group: Option<String>,
+    pub(super) take_check_results: Option<bool>,
+    pub(super) fleet_lock: Option<bool>,
 }
 
 /// The format of the log on standard error.
@@ -95,51 +88,51 @@ pub enum LogFormat {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct LogFragment {
-    level: Option<String>,
-    format: Option<LogFormat>,
+pub(super) struct LogFragment {
+    pub(super) level: Option<String>,
+    pub(super) format: Option<LogFormat>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct IdentityFragment {
-    machine_id_file: Option<PathBuf>,
-    boot_id_file: Option<PathBuf>,
+pub(super) struct IdentityFragment {
+    pub(super) machine_id_file: Option<PathBuf>,
+    pub(super) boot_id_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct ValidationFragment {
-    directory: Option<PathBuf>,
-    every: Option<Span>,
-    timeout: Option<Span>,
+pub(super) struct ValidationFragment {
+    pub(super) directory: Option<PathBuf>,
+    pub(super) every: Option<Span>,
+    pub(super) timeout: Option<Span>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct AttemptsFragment {
-    spread_window: Option<Span>,
-    not_yet_retry: Option<Span>,
-    backoff_min: Option<Span>,
-    backoff_max: Option<Span>,
-    suspect_after: Option<u32>,
-    suspect_retry_on_change: Option<Span>,
-    suspect_retry_every: Option<Span>,
-    reapply_per_day: Option<u32>,
-    reapply_after: Option<Span>,
-    converge_at_most_every: Option<Span>,
+pub(super) struct AttemptsFragment {
+    pub(super) spread_window: Option<Span>,
+    pub(super) not_yet_retry: Option<Span>,
+    pub(super) backoff_min: Option<Span>,
+    pub(super) backoff_max: Option<Span>,
+    pub(super) suspect_after: Option<u32>,
+    pub(super) suspect_retry_on_change: Option<Span>,
+    pub(super) suspect_retry_every: Option<Span>,
+    pub(super) reapply_per_day: Option<u32>,
+    pub(super) reapply_after: Option<Span>,
+    pub(super) converge_at_most_every: Option<Span>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct StepFragment {
-    name: StepName,
-    command: Vec<String>,
-    timeout: Option<Span>,
-    grace: Option<Span>,
-    done_codes: Option<Vec<i32>>,
-    not_yet_codes: Option<Vec<i32>>,
-    leftovers: Option<Leftovers>,
+pub(super) struct StepFragment {
+    pub(super) name: StepName,
+    pub(super) command: Vec<String>,
+    pub(super) timeout: Option<Span>,
+    pub(super) grace: Option<Span>,
+    pub(super) done_codes: Option<Vec<i32>>,
+    pub(super) not_yet_codes: Option<Vec<i32>>,
+    pub(super) leftovers: Option<Leftovers>,
     /// Known here so that a fragment can contain it; used and removed when fragments are merged.
     #[serde(default, rename = "replace")]
     _replace: bool,
@@ -250,253 +243,7 @@ pub struct Settings {
     pub policy: Policy,
 }
 
-/// Reads fragments in the given order; each is a file name and its text.
-///
-/// # Errors
-/// Returns the first mistake in a fragment or in the merged settings.
-pub fn read(fragments: &[(String, String)]) -> Result<Settings, SettingsError> {
-    let files: Vec<&str> = fragments.iter().map(|(file, _)| file.as_str()).collect();
-    let whole = |message: String| SettingsError { file: files.join(", "), line: None, message };
-    let merged = merged(fragments)?.into_table();
-    let fragment: Fragment = merged.try_into().map_err(|e: toml::de::Error| whole(e.message().to_owned()))?;
-    validate(fragment).map_err(whole)
-}
-
-/// Returns the merged fragments as TOML, with the file and line of each value. Values in
-/// `environment` that may be secrets are hidden.
-///
-/// # Errors
-/// Returns the same errors as [`read`].
-pub fn show(fragments: &[(String, String)]) -> Result<String, SettingsError> {
-    read(fragments)?;
-    merged(fragments).map(|tree| tree.show())
-}
-
-fn merged(fragments: &[(String, String)]) -> Result<merge::Tree, SettingsError> {
-    let mut merged = merge::Tree::default();
-    for (file, text) in fragments {
-        // Each fragment is parsed alone first, so that a mistake is reported with its own file and
-        // line.
-        toml::from_str::<Fragment>(text).map_err(|e| settings_error(file, text, &e))?;
-        merged.merge(merge::Tree::read(file, text)?)?;
-    }
-    Ok(merged)
-}
-
-fn validate(fragment: Fragment) -> Result<Settings, String> {
-    let store = store(fragment.store)?;
-    let steps = Steps {
-        prefetch: steps("prefetch", fragment.prefetch)?,
-        apply: steps("apply", fragment.apply)?,
-        converge: steps("converge", fragment.converge)?,
-        validate: steps("validate", fragment.validate)?,
-        on_suspect: steps("on_suspect", fragment.on_suspect)?,
-    };
-    let span =
-        |given: Option<Span>, default_seconds| given.map_or(Duration::from_secs(default_seconds), |s| s.0);
-    let attempts = fragment.attempts;
-    let validate_every = span(fragment.validation.every, 60);
-    if validate_every < Duration::from_millis(100) {
-        return Err("validation.every must be at least 100ms".into());
-    }
-    let suspect_after = attempts.suspect_after.unwrap_or(SUSPECT_AFTER);
-    if suspect_after == 0 {
-        return Err("attempts.suspect_after must be at least 1".into());
-    }
-    let paths = [&fragment.state_directory, &fragment.version_file, &fragment.facts_file];
-    if let Some(relative) = paths.into_iter().flatten().find(|path| !path.is_absolute()) {
-        return Err(format!("{} must be an absolute path", relative.display()));
-    }
-    let requires = services::requires(fragment.requires, &steps)?;
-    let templates = services::templates(fragment.template)?;
-    let services = services::services(fragment.services)?;
-    let dns = services::dns(fragment.dns)?;
-    let catalog = services::catalog(fragment.catalog)?;
-    if let Some(name) = fragment.environment.keys().find(|n| n.is_empty() || n.contains(['=', '\0'])) {
-        return Err(format!("environment: {name:?} is not the name of a variable"));
-    }
-    Ok(Settings {
-        host: fragment.host,
-        role: fragment.role,
-        group: fragment.group,
-        labels: fragment.labels,
-        state_directory: fragment.state_directory.unwrap_or_else(|| "/var/lib/orchestrate".into()),
-        version_file: fragment.version_file.unwrap_or_else(|| "/etc/current_version".into()),
-        facts_file: fragment.facts_file,
-        environment: fragment.environment,
-        store,
-        http_listen: fragment.http.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8580))),
-        socket: fragment.http.socket.map(|path| (path, fragment.http.socket_group)),
-        http_takes_results: fragment.http.take_check_results.unwrap_or(false),
-        http_fleet_lock: fragment.http.fleet_lock.unwrap_or(false),
-        services,
-        catalog,
-        dns,
-        templates,
-        machine_id_file: fragment.identity.machine_id_file.unwrap_or_else(|| "/etc/machine-id".into()),
-        boot_id_file: fragment
-            .identity
-            .boot_id_file
-            .unwrap_or_else(|| "/proc/sys/kernel/random/boot_id".into()),
-        log_level: fragment.log.level.unwrap_or_else(|| "info".into()),
-        log_format: fragment.log.format.unwrap_or_default(),
-        validation_directory: fragment.validation.directory,
-        validation_timeout: span(fragment.validation.timeout, 60),
-        policy: Policy {
-            driver: fragment.driver.unwrap_or_default(),
-            steps,
-            requires,
-            converge_at_most_every: span(attempts.converge_at_most_every, 10),
-            validate_every,
-            not_yet_retry: span(attempts.not_yet_retry, 15).max(Duration::from_millis(100)),
-            attempt_backoff: Backoff::new(
-                span(attempts.backoff_min, BACKOFF_SECONDS[0]),
-                span(attempts.backoff_max, BACKOFF_SECONDS[1]),
-            ),
-            suspect_after,
-            suspect_retry_on_change: span(attempts.suspect_retry_on_change, 60),
-            suspect_retry_every: span(attempts.suspect_retry_every, 3600),
-            reapply_per_day: attempts.reapply_per_day.unwrap_or(1),
-            reapply_after: span(attempts.reapply_after, 900),
-            spread_window: span(attempts.spread_window, 0),
-        },
-    })
-}
-
-fn store(fragment: StoreFragment) -> Result<StoreSettings, String> {
-    let ways = [
-        fragment.endpoints.is_some(),
-        fragment.endpoints_file.is_some(),
-        fragment.discovery_srv.is_some(),
-        fragment.discovery_url.is_some(),
-    ];
-    if ways.iter().filter(|way| **way).count() > 1 {
-        return Err(
-            "[store]: give one of endpoints, endpoints_file, discovery_srv and discovery_url, not several"
-                .into(),
-        );
-    }
-    let default = StoreSettings::default();
-    let live_lease = fragment.live_lease.map_or(default.live_lease, |s| s.0);
-    if live_lease < LIVE_LEASE_MIN || live_lease.subsec_nanos() != 0 {
-        return Err("store.live_lease must be whole seconds, and at least 2s".into());
-    }
-    Ok(StoreSettings {
-        live_lease,
-        endpoints: fragment.endpoints,
-        endpoints_file: fragment.endpoints_file,
-        discovery_srv: fragment.discovery_srv,
-        discovery_url: fragment.discovery_url,
-        discovery_port: fragment.discovery_port.unwrap_or(default.discovery_port),
-        cacert: fragment.cacert,
-        cert: fragment.cert,
-        key: fragment.key,
-        user: fragment.user,
-        password_file: fragment.password_file,
-        namespace: fragment.namespace.unwrap_or_default(),
-        backstop: fragment.backstop.map_or(default.backstop, |s| s.0).max(Duration::from_millis(100)),
-    })
-}
-
-fn steps(phase: &str, fragments: Vec<StepFragment>) -> Result<Vec<Step>, String> {
-    let mut steps = Vec::new();
-    for fragment in fragments {
-        let name = fragment.name;
-        absolute(&fragment.command).map_err(|e| format!("[[{phase}]] {name}: {e}"))?;
-        check_placeholders(&fragment.command).map_err(|e| format!("[[{phase}]] {name}: {e}"))?;
-        let done_codes = fragment.done_codes.unwrap_or_else(|| vec![0]);
-        let not_yet_codes = fragment.not_yet_codes.unwrap_or_else(|| vec![75]);
-        if let Some(code) = done_codes.iter().find(|code| not_yet_codes.contains(code)) {
-            return Err(format!("[[{phase}]] {name}: code {code} cannot mean done and not yet"));
-        }
-        steps.push(Step {
-            name,
-            command: fragment.command,
-            timeout: fragment.timeout.map_or(Duration::from_secs(1800), |s| s.0),
-            grace: fragment.grace.map_or(Duration::from_secs(10), |s| s.0),
-            done_codes,
-            not_yet_codes,
-            leftovers: fragment.leftovers.unwrap_or_default(),
-            cannot_run: None,
-        });
-    }
-    Ok(steps)
-}
-
 /// Returns the version in a version file; `None` if the text is empty or not a version.
 pub fn read_version_file(text: &str) -> Option<Version> {
     Version::new(text.trim()).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn one(text: &str) -> Result<Settings, SettingsError> {
-        read(&[("agent.toml".into(), text.into())])
-    }
-
-    fn check_refused(text: &str, expected: &str) {
-        let error = one(text).unwrap_err().to_string();
-        assert!(error.contains(expected), "{text}\nsaid: {error}\nexpected: {expected}");
-    }
-
-    #[test]
-    fn no_settings_are_fine() {
-        let settings = one("").unwrap();
-        assert_eq!(settings.http_listen.to_string(), "127.0.0.1:8580");
-        assert_eq!(settings.policy.validate_every, Duration::from_secs(60));
-        assert_eq!(settings.policy.driver, Driver::Agent);
-    }
-
-    #[test]
-    fn mistakes_are_named_with_file_and_line_and_the_nearest_name() {
-        check_refused(
-            "role = \"web\"\nvalidaton = 3\n",
-            "agent.toml:2: unknown setting `validaton`; did you mean `validation`?",
-        );
-        check_refused(
-            "[store]\nendpoint = []\n",
-            "agent.toml:2: unknown setting `endpoint`; did you mean `endpoints`?",
-        );
-        check_refused("[[apply]]\nname = \"a\"\ncomand = []\n", "did you mean `command`?");
-        check_refused("[validation]\nevery = \"10\"\n", "agent.toml:2: \"10\" is not a duration");
-        check_refused("host = \"a_b\"\n", "agent.toml:1: host name \"a_b\": must be DNS labels");
-        check_refused("[http]\nlisten = \"nowhere\"\n", "agent.toml:2:");
-        check_refused("x = [", "agent.toml:1:");
-        check_refused("[[apply]]\nname = \"a\"\n", "missing field `command`");
-        check_refused("driver = \"cron\"\n", "unknown variant `cron`, expected `agent` or `external`");
-    }
-
-    #[test]
-    fn what_cannot_work_together_is_refused() {
-        let step = |name: &str, command: &str| format!("[[apply]]\nname = \"{name}\"\ncommand = {command}\n");
-        check_refused(
-            &(step("a", "[\"/x\"]") + &step("a", "[\"/y\"]")),
-            "is already defined in agent.toml:1",
-        );
-        check_refused(&step("a", "[\"x\"]"), "must be an absolute path");
-        check_refused(&step("a", "[]"), "the command is empty");
-        check_refused(&(step("a", "[\"/x\"]") + "done_codes = [75]\n"), "cannot mean done and not yet");
-        check_refused(&step("a", "[\"/x\", \"{version}\"]"), "after \"--\"");
-        check_refused(&step("a", "[\"/x\", \"--\", \"v={version}\"]"), "an argument of its own");
-        one(&step("a", "[\"/x\", \"--\", \"{version}\"]")).unwrap();
-        check_refused("[store]\nendpoints = []\ndiscovery_srv = \"x\"\n", "not several");
-        check_refused("state_directory = \"var\"\n", "must be an absolute path");
-        check_refused("[attempts]\nsuspect_after = 0\n", "at least 1");
-        check_refused("[store]\nlive_lease = \"1s\"\n", "at least 2s");
-        check_refused("[store]\nlive_lease = \"2500ms\"\n", "whole seconds");
-    }
-
-    #[test]
-    fn later_fragments_win_and_tables_merge() {
-        let settings = read(&[
-            ("a".into(), "role = \"web\"\n[store]\nnamespace = \"/x\"\nendpoints = [\"a\", \"b\"]\n".into()),
-            ("b".into(), "role = \"db\"\n[store]\nendpoints = [\"c\"]\n".into()),
-        ])
-        .unwrap();
-        assert_eq!(settings.role.unwrap().as_str(), "db");
-        assert_eq!(settings.store.namespace, "/x");
-        assert_eq!(settings.store.endpoints.unwrap(), ["c"]);
-    }
 }

@@ -1,4 +1,7 @@
-//! Checks of the commands in settings.
+//! Checks of the commands and paths in settings.
+
+use schema::names::quoted;
+use std::path::Path;
 
 pub(super) fn absolute(command: &[String]) -> Result<(), String> {
     match command.first() {
@@ -6,6 +9,13 @@ pub(super) fn absolute(command: &[String]) -> Result<(), String> {
         Some(program) => Err(format!("the program {program:?} must be an absolute path")),
         None => Err("the command is empty".into()),
     }
+}
+
+pub(super) fn absolute_path(path: &Path) -> Result<(), String> {
+    if path.is_absolute() {
+        return Ok(());
+    }
+    Err(format!("{} must be an absolute path", quoted(&path.to_string_lossy())))
 }
 
 /// Placeholder for the version in a command. It must be a whole argument after `--`.

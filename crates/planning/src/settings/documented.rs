@@ -1,7 +1,8 @@
 //! `docs/configuration.md` is compared with the settings: their names, their defaults, and which of them a
 //! running agent takes over.
 
-use super::agent::{Fragment, Settings, read};
+use super::agent::{Fragment, Settings};
+use super::read::read;
 use std::collections::{BTreeMap, BTreeSet};
 
 const DOCUMENT: &str = include_str!("../../../../docs/configuration.md");
@@ -78,6 +79,8 @@ fn other_value(name: &str, kind: &str) -> String {
     let text = |text: &str| format!("\"{text}\"");
     match (name, kind) {
         ("mode", _) => text("0600"),
+        ("level", "text") => text("debug"),
+        ("namespace", _) => text("/other"),
         (_, "number" | "number \\| all") => "7".into(),
         (_, "bool") => "true".into(),
         (_, "duration") => text("77s"),
@@ -168,6 +171,42 @@ fn a_reload_takes_over_the_settings_of_which_the_document_says_so() {
             assert_eq!(effective == new, *reload == "yes", "{header} {name}: reload {reload}");
             assert_eq!(waiting.is_empty(), *reload == "yes", "{header} {name}: {waiting:?}");
             assert!(["yes", "no"].contains(reload), "{header} {name}: {reload}");
+        }
+    }
+}
+
+#[test]
+fn whatever_stands_as_a_value_no_word_of_the_parser_is_said() {
+    let wrong = [
+        "5",
+        "-1",
+        "99999999999",
+        "1.5",
+        "true",
+        "\"\"",
+        "\"zz zz\"",
+        "[]",
+        "[1]",
+        "[\"\"]",
+        "{}",
+        "[{}]",
+        "2020-01-01",
+    ];
+    let words = [
+        "expected", "variant", "invalid", "Fragment", "struct", "sequence", "untagged", "integer", "syntax",
+        "field", "u16", "u32", "u64", "i32", "i64", "usize", " map", "string", "deserial", "type",
+    ];
+    for (heading, rows) in tables() {
+        for (row, header) in rows.iter().flat_map(|row| headers(heading).into_iter().map(move |h| (row, h))) {
+            for value in wrong {
+                let Err(refused) = settings(header, row.name, Some(value)) else { continue };
+                let error = refused.lines().next().unwrap_or_default();
+                // What is quoted is not ours.
+                let own: String = error.split(['"', '`']).step_by(2).collect();
+                let leaked = words.iter().find(|word| own.contains(*word));
+                assert_eq!(leaked, None, "{header} {} = {value}: {error}", row.name);
+                assert!(error.starts_with("agent.toml:"), "{header} {} = {value}: {error}", row.name);
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The first settings of a host: its name, and where its store is.
 
-use crate::settings::agent::{Settings, StoreSettings, read};
+use crate::settings::agent::{Settings, StoreSettings};
+use crate::settings::read::read;
 use schema::names::{HostName, Role};
 use std::collections::BTreeMap;
 use toml::{Table, Value};
@@ -169,7 +170,7 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_stands_in_it_is_read_back(
-            endpoints in proptest::collection::vec(".*", 1..4),
+            endpoints in proptest::collection::vec("(https?://)?[a-z.]{1,9}(:[0-9]{1,4})?", 1..4),
             (cacert, key) in (proptest::option::of("/.*"), proptest::option::of("/.*")),
             (user, label) in (proptest::option::of(".*"), ".*"),
             port in any::<u16>(),

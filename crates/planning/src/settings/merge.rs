@@ -1,11 +1,12 @@
 //! Merges several files into one table. Tables merge, arrays of tables append in the order of the
 //! files, and every other value replaces the earlier one. Each value remembers its file and line.
 
-use crate::settings::error::{SettingsError, settings_error};
+use crate::settings::error::SettingsError;
 use catalog::text::line_at;
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeTable, DeValue, Deserializer};
 use toml::{Spanned, Table, Value};
 
 /// The setting that makes an entry replace an earlier one.
@@ -36,18 +37,12 @@ enum Node {
 pub(super) struct Tree(BTreeMap<String, Node>);
 
 impl Tree {
-    /// Reads one file.
-    ///
-    /// # Errors
-    /// Returns an error if the text is not TOML.
-    pub(super) fn read(file: &str, text: &str) -> Result<Self, SettingsError> {
-        let wrong = |error: toml::de::Error| settings_error(file, text, &error);
-        let spans = DeTable::parse(text).map_err(wrong)?;
-        let values: Table = toml::from_str(text).map_err(wrong)?;
-        Ok(Self::build(values, spans.get_ref(), &|offset| Place {
-            file: file.to_owned(),
-            line: line_at(text, offset),
-        }))
+    /// Takes the table of one file, and its text, by which lines are counted.
+    pub(super) fn of(file: &str, text: &str, table: Spanned<DeTable<'_>>) -> Self {
+        let place = |offset| Place { file: file.to_owned(), line: line_at(text, offset) };
+        // A table of TOML becomes a table of values, whatever it contains.
+        let values = Table::deserialize(Deserializer::from(table.clone())).unwrap_or_default();
+        Self::build(values, table.get_ref(), &place)
     }
 
     fn build(values: Table, spans: &DeTable<'_>, place: &impl Fn(usize) -> Place) -> Self {
@@ -58,19 +53,20 @@ impl Tree {
         Self(nodes.collect())
     }
 
-    /// Merges the values of a later file.
-    ///
-    /// # Errors
-    /// Returns an error for an entry that already exists and is not marked to replace it, and for
-    /// an entry that is to replace another one that does not exist.
-    pub(super) fn merge(&mut self, later: Self) -> Result<(), SettingsError> {
+    /// Merges the values of a later file. Returns the entries that already exist and are not marked
+    /// to replace the earlier one, and those that are to replace another one that does not exist.
+    /// The latter are not judged if tables were lost.
+    pub(super) fn merge(&mut self, later: Self, lost_tables: bool) -> Vec<SettingsError> {
+        let mut errors = Vec::new();
         for (name, node) in later.0 {
             match (self.0.get_mut(&name), node) {
-                (Some(Node::Table(old)), Node::Table(new)) => old.merge(new)?,
-                (Some(Node::Entries(old)), Node::Entries(new)) => append(&name, old, new)?,
+                (Some(Node::Table(old)), Node::Table(new)) => errors.extend(old.merge(new, lost_tables)),
+                (Some(Node::Entries(old)), Node::Entries(new)) => {
+                    errors.extend(append(&name, old, new, lost_tables));
+                }
                 (_, Node::Entries(new)) => {
                     let mut entries = Vec::new();
-                    append(&name, &mut entries, new)?;
+                    errors.extend(append(&name, &mut entries, new, lost_tables));
                     self.0.insert(name, Node::Entries(entries));
                 }
                 (_, node) => {
@@ -78,7 +74,51 @@ impl Tree {
                 }
             }
         }
-        Ok(())
+        errors
+    }
+
+    /// Returns the file and line of a path such as `apply.0.command`, or of its deepest part that is
+    /// written.
+    pub(super) fn place(&self, path: &str) -> Option<(String, usize)> {
+        self.find(path).map(|place| (place.file.clone(), place.line))
+    }
+
+    fn find(&self, path: &str) -> Option<&Place> {
+        let (name, rest) = path.split_once('.').unwrap_or((path, ""));
+        match self.0.get(name)? {
+            Node::Value(_, place) => Some(place),
+            Node::Table(tree) => tree.find(rest).or_else(|| tree.first()),
+            Node::Entries(entries) => {
+                let (number, rest) = rest.split_once('.').unwrap_or((rest, ""));
+                let (tree, place) = entries.get(number.parse::<usize>().ok()?)?;
+                Some(tree.find(rest).unwrap_or(place))
+            }
+        }
+    }
+
+    /// Returns the place of the first value.
+    fn first(&self) -> Option<&Place> {
+        self.0.values().find_map(|node| match node {
+            Node::Value(_, place) => Some(place),
+            Node::Table(tree) => tree.first(),
+            Node::Entries(entries) => entries.first().map(|(_, place)| place),
+        })
+    }
+
+    /// True if a value with this path is written.
+    pub(super) fn contains(&self, path: &str) -> bool {
+        let (name, rest) = path.split_once('.').unwrap_or((path, ""));
+        match self.0.get(name) {
+            None => false,
+            Some(_) if rest.is_empty() => true,
+            Some(Node::Value(..)) => false,
+            Some(Node::Table(tree)) => tree.contains(rest),
+            Some(Node::Entries(entries)) => {
+                let (number, rest) = rest.split_once('.').unwrap_or((rest, ""));
+                let entry = number.parse().ok().and_then(|number: usize| entries.get(number));
+                entry.is_some_and(|(tree, _)| rest.is_empty() || tree.contains(rest))
+            }
+        }
     }
 
     /// Returns the table without places.
@@ -185,30 +225,33 @@ fn append(
     list: &str,
     entries: &mut Vec<(Tree, Place)>,
     new: Vec<(Tree, Place)>,
-) -> Result<(), SettingsError> {
+    lost_tables: bool,
+) -> Vec<SettingsError> {
+    let mut errors = Vec::new();
     for (mut tree, place) in new {
         let replaces = tree.take_replace();
         let identity = tree.identity(list);
         let existing = entries.iter_mut().find(|(old, _)| old.identity(list) == identity);
-        let wrong = |message: String| {
-            Err(SettingsError { file: place.file.clone(), line: Some(place.line), message })
+        let mut wrong = |place: &Place, message: String| {
+            let setting = String::new();
+            errors.push(SettingsError { file: place.file.clone(), line: Some(place.line), setting, message });
         };
         match (existing, replaces) {
-            (None, false) => entries.push((tree, place)),
+            (None, true) if !lost_tables => wrong(
+                &place,
+                format!("[[{list}]] {identity} has `replace = true`, but there is no earlier entry"),
+            ),
+            (None, _) => entries.push((tree, place)),
             (Some(existing), true) => *existing = (tree, place),
-            (Some((_, first)), false) => {
-                return wrong(format!(
+            (Some((_, first)), false) => wrong(
+                &place,
+                format!(
                     "[[{list}]] {identity} is already defined in {first}; `replace = true` here would replace it"
-                ));
-            }
-            (None, true) => {
-                return wrong(format!(
-                    "[[{list}]] {identity} has `replace = true`, but there is no earlier entry"
-                ));
-            }
+                ),
+            ),
         }
     }
-    Ok(())
+    errors
 }
 
 /// Returns a key as TOML writes it.
@@ -227,7 +270,7 @@ pub fn is_secret_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{read, show};
+    use super::super::{read, read_with_places};
 
     fn fragments(texts: &[&str]) -> Vec<(String, String)> {
         let file = |(number, text): (usize, &&str)| (format!("{number}.toml"), (*text).to_owned());
@@ -285,11 +328,11 @@ mod tests {
 
     #[test]
     fn what_comes_of_the_files_is_shown_with_the_place_of_each_value() {
-        let shown = show(&fragments(&[
+        let (shown, _) = read_with_places(&fragments(&[
             "role = \"web\"\n[labels]\n\"rack row\" = \"1\"\n[store]\nendpoints = [\"a\"]\n[environment]\nDB_PASSWORD = \"canary\"\nSITE = \"x\"\n",
             "[store]\n\nendpoints = [\"b\"]\n\n[[apply]]\nname = \"a\"\ncommand = [\"/bin/a\"]\n",
-        ]))
-        .unwrap();
+        ]));
+        let shown = shown.unwrap().show();
         assert_eq!(
             shown,
             "role = \"web\"  # 0.toml:1\n\n\

@@ -2,7 +2,8 @@
 //! follow the catalog.
 
 use crate::policy::Steps;
-use crate::settings::command::absolute;
+use crate::settings::command::{absolute, absolute_path};
+use crate::settings::error::Problems;
 use catalog::GuardSettings;
 use catalog::requires::{Count, Requirement};
 use schema::health::Level;
@@ -124,11 +125,38 @@ pub(super) struct DnsFragment {
 }
 
 /// A number, or the word `all`.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[derive(Debug)]
 pub(super) enum CountFragment {
     Number(u32),
-    Word(String),
+    All,
+}
+
+impl<'de> Deserialize<'de> for CountFragment {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(CountVisitor)
+    }
+}
+
+struct CountVisitor;
+
+impl serde::de::Visitor<'_> for CountVisitor {
+    type Value = CountFragment;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a whole number, 0 or more, or \"all\"")
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<CountFragment, E> {
+        let count = u32::try_from(number).map(CountFragment::Number);
+        count.map_err(|_| E::invalid_value(serde::de::Unexpected::Signed(number), &self))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<CountFragment, E> {
+        match word {
+            "all" => Ok(CountFragment::All),
+            other => Err(E::invalid_value(serde::de::Unexpected::Str(other), &self)),
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -162,32 +190,32 @@ pub(super) struct TemplateFragment {
     _replace: bool,
 }
 
-pub(super) fn services(fragment: ServicesFragment) -> Result<ServicesSettings, String> {
+pub(super) fn services(fragment: ServicesFragment, problems: &mut Problems) -> ServicesSettings {
     let work_lease = fragment.work_lease.map_or(Duration::from_secs(900), |s| s.0);
     if work_lease < Duration::from_secs(5) {
-        return Err("services.work_lease must be at least 5s".into());
+        problems.add("services.work_lease", "must be at least 5s");
     }
     let checks_at_once = fragment.checks_at_once.unwrap_or(16);
     if checks_at_once == 0 {
-        return Err("services.checks_at_once must be at least 1".into());
+        problems.add("services.checks_at_once", "must be at least 1");
     }
-    Ok(ServicesSettings {
+    ServicesSettings {
         directories: fragment.directories.unwrap_or_else(|| vec!["/etc/orchestrate/services.d".into()]),
         profile_list: fragment.profile_list,
         interfaces: fragment.interfaces,
         addresses: fragment.addresses,
         checks_at_once,
         work_lease,
-    })
+    }
 }
 
-pub(super) fn catalog(fragment: CatalogFragment) -> Result<CatalogSettings, String> {
+pub(super) fn catalog(fragment: CatalogFragment, problems: &mut Problems) -> CatalogSettings {
     let default = GuardSettings::default();
     let percent = fragment.guard_percent.unwrap_or(default.percent);
     if percent > 100 {
-        return Err("catalog.guard_percent must be at most 100".into());
+        problems.add("catalog.guard_percent", format!("must be at most 100, not {percent}"));
     }
-    Ok(CatalogSettings {
+    CatalogSettings {
         follow: fragment.follow,
         forget_after: fragment.forget_after.map_or(Duration::from_secs(600), |s| s.0),
         hiera_file: fragment.hiera_file,
@@ -198,78 +226,95 @@ pub(super) fn catalog(fragment: CatalogFragment) -> Result<CatalogSettings, Stri
             window: fragment.guard_window.map_or(default.window, |s| s.0),
             linger: fragment.guard_linger.map_or(default.linger, |s| s.0),
         },
-    })
+    }
 }
 
-pub(super) fn dns(fragment: DnsFragment) -> Result<DnsSettings, String> {
+pub(super) fn dns(fragment: DnsFragment, problems: &mut Problems) -> DnsSettings {
     let domain = fragment.domain.unwrap_or_else(|| "consul".into());
     let domain = domain.trim_matches('.').to_ascii_lowercase();
-    HostName::check(&domain).map_err(|e| format!("dns.domain: {e}"))?;
+    problems.check("dns.domain", HostName::check(&domain).map_err(|e| e.to_string()));
     if let Some(datacenter) = &fragment.datacenter {
-        HostName::check(datacenter).map_err(|e| format!("dns.datacenter: {e}"))?;
-        if datacenter.contains('.') {
-            return Err(format!("dns.datacenter: {datacenter:?} must be one label, without dots"));
-        }
+        let one_label = match HostName::check(datacenter) {
+            Ok(()) if datacenter.contains('.') => {
+                Err(format!("{datacenter:?} must be one label, without dots"))
+            }
+            checked => checked.map_err(|e| e.to_string()),
+        };
+        problems.check("dns.datacenter", one_label);
     }
-    Ok(DnsSettings {
+    DnsSettings {
         listen: fragment.listen.unwrap_or_else(|| vec![SocketAddr::from(([127, 0, 0, 1], 8600))]),
         domain,
         datacenter: fragment.datacenter.map(|name| name.to_ascii_lowercase()),
         ttl: fragment.ttl.map_or(Duration::from_secs(5), |s| s.0),
         negative_ttl: fragment.negative_ttl.map_or(Duration::from_secs(5), |s| s.0),
         forwarders: fragment.forwarders,
-    })
+    }
 }
 
-pub(super) fn requires(fragments: Vec<RequiresFragment>, steps: &Steps) -> Result<Vec<Requirement>, String> {
+pub(super) fn requires(
+    fragments: Vec<RequiresFragment>,
+    steps: &Steps,
+    problems: &mut Problems,
+) -> Vec<Requirement> {
     let mut requires = Vec::new();
-    for fragment in fragments {
+    for (number, fragment) in fragments.into_iter().enumerate() {
         let RequiresFragment { service, count, role, level, phase, step, probe, _replace } = fragment;
-        let wrong = |what: String| format!("[[requires]] {service}: {what}");
+        let at = |setting: &str| format!("requires.{number}.{setting}");
         let count = match (count, role) {
             (None, None) => Count::AtLeast(1),
             (Some(CountFragment::Number(count)), None) => Count::AtLeast(count),
-            (Some(CountFragment::Word(word)), role) if word == "all" => {
+            (Some(CountFragment::All), role) => {
                 // If no role is given, the role has the name of the service.
-                let role = role.map_or_else(|| Role::new(service.as_str()), Ok);
-                Count::All(role.map_err(|e| wrong(e.to_string()))?)
+                match role.map_or_else(|| Role::new(service.as_str()), Ok) {
+                    Ok(role) => Count::All(role),
+                    Err(error) => {
+                        problems.add(at("count"), error.to_string());
+                        continue;
+                    }
+                }
             }
-            (_, Some(_)) => return Err(wrong("a role goes with count = \"all\"".into())),
-            (Some(CountFragment::Word(word)), _) => {
-                return Err(wrong(format!("count is a number or \"all\", not {word:?}")));
+            (_, Some(_)) => {
+                problems.add(at("role"), "a role goes with count = \"all\"");
+                continue;
             }
         };
         if phase == StepPhase::OnSuspect {
-            return Err(wrong("phase is one of prefetch, apply, converge and validate".into()));
+            problems.add(at("phase"), "must be \"prefetch\", \"apply\", \"converge\" or \"validate\"");
         }
         if let Some(step) = &step
+            && !problems.lost_tables
             && !steps.of(phase).iter().any(|known| known.name == *step)
         {
-            return Err(wrong(format!("phase {phase} has no step {step}")));
+            problems.add(at("step"), format!("phase {phase} has no step {step}"));
         }
         if let Some(probe) = &probe {
-            absolute(probe).map_err(&wrong)?;
+            problems.check(at("probe"), absolute(probe));
         }
         requires.push(Requirement { service, count, level, phase, step, probe });
     }
-    Ok(requires)
+    requires
 }
 
-pub(super) fn templates(fragments: Vec<TemplateFragment>) -> Result<Vec<TemplateSettings>, String> {
+pub(super) fn templates(fragments: Vec<TemplateFragment>, problems: &mut Problems) -> Vec<TemplateSettings> {
     let mut templates = Vec::new();
-    for fragment in fragments {
-        let shown = fragment.target.display().to_string();
-        let wrong = |what: String| format!("[[template]] {shown}: {what}");
-        if !fragment.source.is_absolute() || !fragment.target.is_absolute() {
-            return Err(wrong("source and target must be absolute paths".into()));
+    for (number, fragment) in fragments.into_iter().enumerate() {
+        let at = |setting: &str| format!("template.{number}.{setting}");
+        for (setting, path) in [("source", &fragment.source), ("target", &fragment.target)] {
+            problems.check(at(setting), absolute_path(path));
         }
         let mode = fragment.mode.as_deref().unwrap_or("0644");
         let mode = u32::from_str_radix(mode, 8).ok().filter(|mode| *mode <= 0o777);
-        for command in fragment.check.iter().chain(&fragment.on_change) {
-            absolute(command).map_err(&wrong)?;
+        if mode.is_none() {
+            problems.add(at("mode"), "must be octal, as in \"0644\"");
+        }
+        for (setting, command) in [("check", &fragment.check), ("on_change", &fragment.on_change)] {
+            if let Some(command) = command {
+                problems.check(at(setting), absolute(command));
+            }
         }
         templates.push(TemplateSettings {
-            mode: mode.ok_or_else(|| wrong("mode must be octal, as in \"0644\"".into()))?,
+            mode: mode.unwrap_or_default(),
             check: fragment.check,
             on_change: fragment.on_change,
             timeout: fragment.timeout.map_or(Duration::from_secs(30), |s| s.0),
@@ -278,5 +323,5 @@ pub(super) fn templates(fragments: Vec<TemplateFragment>) -> Result<Vec<Template
             target: fragment.target,
         });
     }
-    Ok(templates)
+    templates
 }

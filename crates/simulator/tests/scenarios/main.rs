@@ -31,7 +31,7 @@ fn run(script: &Script) -> History {
 
 /// Reads a policy as `orchestrate policy set` does.
 fn policy(text: &str) -> RolloutPolicy {
-    read_policy("policy", text).unwrap_or_else(|error| panic!("{}", error.message))
+    read_policy("policy", text).unwrap_or_else(|error| panic!("{}", error))
 }
 
 fn version(name: &str) -> Version {

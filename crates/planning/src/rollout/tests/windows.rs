@@ -148,6 +148,6 @@ fn windows_that_cannot_be_used_are_refused() {
     );
     check(["16:00", "16"], "\"16\" is no time of the day");
     check(["from", "days = \"Mo-Do\"\nfrom"], "\"Mo-Do\" are no days of the week");
-    check(["zone = \"UTC\"\n", ""], "missing field `zone`");
+    check(["zone = \"UTC\"\n", ""], "window: the setting `zone` is missing");
     check(["from", "start = \"1\"\nfrom"], "unknown setting `start`");
 }
