@@ -2,7 +2,7 @@
 
 use super::refusal::ErrorResponse;
 use super::shared::{Shared, json_body};
-use crate::step::Run;
+use crate::step::list::Run;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;

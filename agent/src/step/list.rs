@@ -1,35 +1,12 @@
 //! The earlier runs of steps and the one that runs, for people at this machine.
 
-use super::{FILE_MAX_BYTES, Output, RESULT, RunResult, Runs, SPECIFICATION, Specification};
+use super::Runs;
+use super::record::{FILE_MAX_BYTES, Output, RESULT, RunAbout, RunResult, Specification};
 use crate::files::Directory;
-use schema::names::{StepName, Token, Version};
-use schema::steps::{StepEnd, StepPhase};
-use schema::time::EpochSeconds;
-use serde::{Deserialize, Serialize};
+use schema::names::Token;
+use schema::steps::StepEnd;
 use std::io;
 use std::path::Path;
-
-/// What a step was run for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunAbout {
-    /// The phase of the step.
-    pub phase: StepPhase,
-    /// The name of the step.
-    pub step: StepName,
-    /// The version that it was given; `None` if there was none.
-    pub version: Option<Version>,
-    /// The number of the attempt at the version, from 1; 0 without one.
-    pub attempt: u32,
-    /// When it began.
-    pub began_at: EpochSeconds,
-}
-
-impl RunAbout {
-    /// True if the step is part of an update. Others are repeated as long as the host has nothing else to do.
-    pub(super) fn is_update(&self) -> bool {
-        !matches!(self.phase, StepPhase::Converge | StepPhase::Validate)
-    }
-}
 
 /// A run of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,10 +23,9 @@ pub struct Run {
 
 impl Run {
     /// Reads the directory of a run; `None` if it is not one, or that of an earlier agent.
-    pub(super) fn read(path: &Path) -> io::Result<Option<Self>> {
+    fn read(path: &Path) -> io::Result<Option<Self>> {
         let directory = Directory::open(path)?;
-        let Some(bytes) = directory.read(SPECIFICATION, FILE_MAX_BYTES)? else { return Ok(None) };
-        let Ok(specification) = serde_json::from_slice::<Specification>(&bytes) else { return Ok(None) };
+        let Some(specification) = Specification::read(&directory)? else { return Ok(None) };
         let Some(about) = specification.about else { return Ok(None) };
         let result = directory.read(RESULT, FILE_MAX_BYTES)?;
         let result = result.and_then(|bytes| serde_json::from_slice::<RunResult>(&bytes).ok());

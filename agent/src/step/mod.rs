@@ -6,23 +6,23 @@
 //! standard input, so a run that may still start is locked at every moment. If the lock is free and
 //! there is no result, the run was interrupted.
 
-mod list;
+pub mod list;
 mod output;
 mod processes;
+mod record;
 pub mod runner;
 
-pub use list::{Run, RunAbout};
-pub use output::Output;
 pub(crate) use processes::RUN_ID_VARIABLE;
+pub use record::{Output, RunAbout, RunResult, Specification};
 
 use crate::failpoint;
 use crate::files::Directory;
 use planning::host::RunningStep;
-use planning::policy::{Leftovers, Step};
+use planning::policy::Step;
+use record::{FILE_MAX_BYTES, RESULT, RUNNER, SPECIFICATION};
 use rustix::fs::{FlockOperation, flock};
 use schema::names::Token;
 use schema::steps::StepEnd;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -31,54 +31,9 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 
 const LOCK: &str = "lock";
-const SPECIFICATION: &str = "specification.json";
-const RESULT: &str = "result.json";
-const RUNNER: &str = "runner.json";
-/// The output while the step runs.
-const OUTPUT: &str = "output.json";
-const FILE_MAX_BYTES: u64 = 1024 * 1024;
 /// Number of earlier runs whose directories are kept for inspection: so many of updates, and so many of steps
 /// that are repeated for ever. Older ones are removed.
 const RUNS_KEPT: usize = 20;
-
-/// The order for a runner, which the agent writes into the directory of the run.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Specification {
-    /// The id of the run, which is also the name of its directory.
-    pub run_id: Token,
-    /// What the step is run for; `None` in the directory of an earlier agent.
-    #[serde(default)]
-    pub about: Option<RunAbout>,
-    /// The program and its arguments.
-    pub command: Vec<String>,
-    /// The complete environment of the program.
-    pub environment: BTreeMap<String, String>,
-    /// Time limit of the step, in milliseconds.
-    pub timeout_millis: u64,
-    /// Time between SIGTERM and SIGKILL, in milliseconds.
-    pub grace_millis: u64,
-    /// The handling of processes that the step leaves behind.
-    pub leftovers: Leftovers,
-}
-
-/// The result of a run, which the runner writes into the directory of the run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunResult {
-    /// How the step ended.
-    pub end: StepEnd,
-    /// Number of processes that the step left behind and that the runner ended.
-    pub leftovers: usize,
-    /// The last part of the step's output.
-    #[serde(flatten)]
-    pub output: Output,
-}
-
-impl RunResult {
-    /// Returns the result of a step of which no output is known.
-    pub fn without_output(end: StepEnd) -> Self {
-        Self { end, leftovers: 0, output: Output::default() }
-    }
-}
 
 /// The directory that holds the directories of all runs.
 #[derive(Debug, Clone)]
@@ -191,7 +146,9 @@ impl Runs {
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
             let run = (entry.metadata()?.modified()?, entry.path());
-            let is_update = Run::read(&run.1).is_ok_and(|run| run.is_some_and(|run| run.about.is_update()));
+            let about = Directory::open(&run.1).and_then(|directory| Specification::read(&directory));
+            let about = about.ok().flatten().and_then(|specification| specification.about);
+            let is_update = about.is_some_and(|about| about.is_update());
             if is_update { updates.push(run) } else { others.push(run) }
         }
         for mut runs in [updates, others] {

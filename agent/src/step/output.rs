@@ -1,10 +1,8 @@
 //! The output of a step while it runs: its last lines, in memory and in a file that others read.
 
-use super::{FILE_MAX_BYTES, OUTPUT};
+use super::record::{OUTPUT, Output};
 use crate::files::Directory;
-use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use std::fmt;
 use std::io::{self, Read};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -13,34 +11,6 @@ use std::time::Duration;
 const OUTPUT_MAX_BYTES: usize = 64 * 1024;
 /// Time between two writes of the file.
 const WRITE_EVERY: Duration = Duration::from_millis(500);
-
-/// The last part of the output of a step as text, at most 64 KiB before what is no UTF-8 is replaced.
-#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Output {
-    /// Number of the lines before it that were not kept.
-    #[serde(default)]
-    pub skipped_lines: u64,
-    /// The text.
-    #[serde(rename = "output")]
-    pub text: String,
-}
-
-impl fmt::Debug for Output {
-    /// Leaves out the text, because it may contain secrets.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { skipped_lines, text } = self;
-        let mut shown = f.debug_struct("Output");
-        shown.field("skipped_lines", skipped_lines).field("bytes", &text.len()).finish()
-    }
-}
-
-impl Output {
-    /// Reads the file of a step that runs, or whose runner was killed.
-    pub(super) fn read(directory: &Directory) -> io::Result<Self> {
-        let bytes = directory.read(OUTPUT, FILE_MAX_BYTES)?;
-        Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default())
-    }
-}
 
 /// The last bytes of a stream, at most [`OUTPUT_MAX_BYTES`].
 #[derive(Default)]

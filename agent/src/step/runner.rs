@@ -4,7 +4,7 @@
 
 use super::output::{Tail, drain, write_repeatedly};
 use super::processes::{ControlGroup, RunnerTrace, of_this_runner, signal};
-use super::{FILE_MAX_BYTES, OUTPUT, RESULT, RUNNER, RunResult, Specification};
+use super::record::{OUTPUT, RESULT, RUNNER, RunResult, Specification};
 use crate::clock::boot_millis;
 use crate::failpoint;
 use crate::files::Directory;
@@ -27,10 +27,8 @@ const AFTER_KILL: Duration = Duration::from_secs(5);
 /// Returns an error if the directory cannot be used or the result cannot be written.
 pub fn run(path: &Path) -> io::Result<()> {
     let directory = Directory::open(path)?;
-    let bytes = directory
-        .read(super::SPECIFICATION, FILE_MAX_BYTES)?
+    let specification = Specification::read(&directory)?
         .ok_or_else(|| io::Error::other(format!("{} holds no run", path.display())))?;
-    let specification: Specification = serde_json::from_slice(&bytes)?;
     let result = match isolate(&specification, &directory) {
         Ok(group) => {
             failpoint::reach("runner-before-step");

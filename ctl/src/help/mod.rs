@@ -161,6 +161,7 @@ mod tests {
             "How the fleet stands",
             "The hosts",
             "Services",
+            "Values",
             "This host",
             "The store",
             "Setting up",

@@ -324,10 +324,10 @@ fn a_policy_is_checked_before_it_is_written_and_refused_while_an_older_agent_liv
     };
     check(
         "[[limit]]\nby = \"rack\"\nmax = 1\n",
-        "policy.toml:2: \"rack\" is not fleet, role, group or labels.NAME",
+        "policy.toml:2: limit.by: \"rack\" is not fleet, role, group or labels.NAME",
     );
     check("[[limit]]\nby = \"role\"\nmax = \"a\"\n", "\"a\" is not a percentage");
-    check("[[limit]]\nby = \"role\"\n", "missing field `max`");
+    check("[[limit]]\nby = \"role\"\n", "policy.toml:1: limit: the setting `max` is missing");
     check("limits = []\n", "unknown setting `limits`");
     check("[[limit]]\nby = \"role\"\nmax = 1\n[[limit]]\nby = \"role\"\nmax = 2\n", "two limits by role");
     check("[[limit]]\nby = \"role\"\nmax = 99999\n", "the largest is 99998");

@@ -18,6 +18,7 @@ mod reads;
 mod resolve;
 mod results;
 mod rules;
+mod soak;
 mod stages;
 mod summary;
 #[cfg(test)]
@@ -44,7 +45,8 @@ pub use reads::{first_reads, second_reads};
 pub use resolve::{RECORD_RANGES, good_version, resolve, unusable};
 pub use results::{HostResult, results};
 pub use rules::{RecordTask, Times, governs};
-pub use stages::{REST, StageSoak, open_stage, stage_name, stage_of};
+pub use soak::StageSoak;
+pub use stages::{REST, open_stage, stage_name, stage_of};
 pub use summary::{RolloutSummary, StageState, StageSummary, summary};
 pub use view::{Need, Permit, RolloutView};
 pub use watching::WatchedQueue;

@@ -1,14 +1,13 @@
 //! The stages of a rollout: which hosts update first. A stage opens when the hosts before it are proven.
 
 use super::limits::place;
-use schema::codec;
+use super::soak::StageSoak;
 use schema::keys::Key;
 use schema::limit::Place;
 use schema::names::{HostName, Role, Version};
 use schema::order::InstructionOrder;
-use schema::records::{ResolvedStage, RosterEntry, Soak, StageRule};
+use schema::records::{ResolvedStage, RosterEntry, StageRule};
 use schema::snapshot::KeySnapshot;
-use schema::time::EpochSeconds;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The name of the stage of all hosts that no other stage selects. It comes last.
@@ -89,32 +88,6 @@ fn choose<'a>(
         chosen.extend(hosts.first().map(|(host, _)| (*host).clone()));
     }
     chosen
-}
-
-/// A soak that has begun: all hosts up to a stage are through, and are observed before the next stage opens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StageSoak {
-    /// When it ends, by the clock of the host that started its timer; `None` before that. A failure ends it earlier,
-    /// and a new leader of the store delays it: it grants each lease anew.
-    pub ends: Option<EpochSeconds>,
-}
-
-impl StageSoak {
-    /// Returns the soak of a stage; `None` if it has not begun.
-    pub(super) fn read(
-        order: InstructionOrder,
-        stages: &[ResolvedStage],
-        number: u32,
-        found: &KeySnapshot,
-    ) -> Option<Self> {
-        let entry = found.get(&Key::Soak(order, number))?;
-        let begun = codec::read::<Soak>(&entry.value).ok().filter(|soak| soak.timed);
-        let length = stages.get(number as usize).and_then(|stage| stage.rule.soak);
-        let ends = begun
-            .zip(length)
-            .map(|(soak, length)| EpochSeconds(soak.at.0.saturating_add_unsigned(length.0.as_secs())));
-        Some(Self { ends })
-    }
 }
 
 /// What a host knows of its stage.

@@ -2,7 +2,8 @@
 
 use super::opening::Members;
 use super::results::HostResult;
-use super::stages::{StageSoak, open_stage, stage_name};
+use super::soak::StageSoak;
+use super::stages::{open_stage, stage_name};
 use crate::text::as_rfc3339;
 use schema::codec;
 use schema::keys::Key;
