@@ -59,7 +59,7 @@ impl RunOptions {
         !self.list && !self.follow && self.step.is_none() && self.run.is_none() && self.attempt.is_none()
     }
 
-    fn choose(&self, run: &Run) -> bool {
+    fn includes(&self, run: &Run) -> bool {
         self.step.as_ref().is_none_or(|step| run.step == *step)
             && self.run.as_ref().is_none_or(|id| run.run == *id)
             && self.attempt.is_none_or(|attempt| run.attempt == attempt)
@@ -80,7 +80,7 @@ pub(super) fn local_logs(options: &Logs, settings: &Settings, output: &mut Outpu
     let failed = |error: std::io::Error| Failure::cannot_tell(format!("{}: {error}", socket.display()));
     let no_agent = || Failure::cannot_tell(format!("no agent listens on {}", socket.display()));
     let mut runs = agent::runs(socket).map_err(failed)?.ok_or_else(no_agent)?;
-    runs.retain(|run| options.runs.choose(run));
+    runs.retain(|run| options.runs.includes(run));
     if options.runs.list {
         output.answer(&json!({ "runs": runs }), |o| {
             let header = ["BEGAN", "PHASE", "STEP", "VERSION", "ATTEMPT", "RUN", "STATE"];

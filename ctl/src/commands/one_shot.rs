@@ -168,14 +168,17 @@ impl<'a> Writer<'a> {
     }
 
     /// True if nothing in the store is about the host yet, so that a report makes it a host of the fleet. False
-    /// if the store does not say so.
-    async fn is_new(&self) -> bool {
+    /// for a user who may not read that.
+    async fn is_new(&self) -> Result<bool, StoreError> {
         let host = &self.host;
         let mut keys = vec![Key::Host(host.clone()), Key::Live(host.clone()), Key::Announced(host.clone())];
         keys.extend(known_types().map(|kind| Key::Reporting(kind, host.clone())));
         keys.extend(status_keys(host));
-        let found = self.store.session.read_keys(&keys, self.store.deadline).await;
-        found.is_ok_and(|found| found.entries.is_empty())
+        match self.store.session.read_keys(&keys, self.store.deadline).await {
+            Ok(found) => Ok(found.entries.is_empty()),
+            Err(StoreError::PermissionDenied { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Says that the report made the host a host of the fleet.
@@ -233,7 +236,7 @@ pub(super) async fn update_own_status(
     let Some(kind) = known_type(name) else { return report_check(hostname, name, code, store, output) };
     let writer = Writer::new(hostname, store)?;
     let state = state_of(&kind, code);
-    let is_new = writer.is_new().await;
+    let is_new = writer.is_new().await?;
     until_written(async || write_status(&writer, &kind, state, code).await).await?;
     if is_new {
         writer.warn_of_new_host();
@@ -319,7 +322,7 @@ pub(super) async fn update_own_info(
             Version::new(text).map_err(|e| Failure::cannot_tell(format!("{file}: {e}")))?
         }
     };
-    let is_new = writer.is_new().await;
+    let is_new = writer.is_new().await?;
     until_written(async || write_listing(&writer, &running).await).await?;
     if is_new {
         writer.warn_of_new_host();

@@ -53,6 +53,11 @@ fn an_error_of_the_store_names_the_endpoint_and_the_settings() {
         "hint: --endpoints or ORCHESTRATE_ENDPOINTS say where the store is",
     );
     check("--endpoints http://127.0.0.1:9", "http://127.0.0.1:9: connection refused: nothing listens there");
+    for line in ["update_own_status puppet 0", "update_own_info --version 43"] {
+        let answer = orchestrate(&format!("--endpoints http://127.0.0.1:9 --timeout 100ms {line}"));
+        assert_eq!(answer.code, 2, "{line}: {answer:?}");
+        assert!(answer.err.contains("127.0.0.1:9: connection refused"), "{line}: {answer:?}");
+    }
     check(
         "--endpoints http://127.0.0.2:8580",
         "hint: 8580 is the HTTP port of agents; a store listens on 2379",
