@@ -189,7 +189,7 @@ async fn change(
             return Err(Failure::no(format!("there is no value {name}; nothing was changed")));
         }
         if is_so {
-            output::note(&format!("the value {name} is this already; nothing was written"));
+            output::note(&format!("{name} already has this value; nothing was written"));
             answer(name, (found.revision_of(&key), false), &found, output);
             return Ok(Exit::Yes);
         }
