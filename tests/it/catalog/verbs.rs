@@ -74,6 +74,9 @@ fn results_that_scripts_report_are_told_to_the_checks_of_the_agent() {
         list.iter().map(|check| (word(check, "id"), word(check, "status"))).collect()
     };
     wait::until("the checks are known", || (checks().len() == 4).then_some(()), || host.describe());
+    // Before its claim the host is new to the store, and the command warns about that.
+    let store = etcd.store();
+    wait::until("the host has its claim", || store.get("/orchestrate/live/h1").map(drop), || host.describe());
     for (line, check, status) in [
         ("puppet 0", "puppet", "passing"),
         ("puppet 6", "puppet", "warning"),
