@@ -128,7 +128,7 @@ pub(crate) struct RunOutput {
     /// The number of the first of these lines, from 0.
     pub(crate) first_line: u64,
     /// The lines.
-    pub(crate) lines: Vec<String>,
+    pub(crate) log: Vec<String>,
 }
 
 /// Lists the runs that the agent keeps, the newest first; `None` if no agent listens.

@@ -57,7 +57,7 @@ fn its_commands_can_be_pasted_and_its_state_outlives_a_restart() {
     let answers = [
         "fleet: settled",
         "version 1\n",
-        "because:      apply step install exited with code 1 (version broken)",
+        "reason:       apply step install exited with code 1 (version broken)",
         "\nthis version does not install\n",
         "dev-2  development",
         "\n1 1 8080 dev.node.consul.\n",

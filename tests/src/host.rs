@@ -3,6 +3,7 @@
 //!
 //! This file is long because it is the one harness that starts and observes a host.
 
+use crate::answers;
 use crate::checker::{StepLine, parse_steps};
 use crate::network::Place;
 use crate::process::{self, Running, binary, free_ports, run};
@@ -448,7 +449,12 @@ impl Host {
 
     /// Same as [`Host::command`], with another state directory.
     pub fn command_in(&self, state_directory: &Path, arguments: &[&str], input: &str) -> CommandOutput {
-        run(&mut self.orchestrate(state_directory, arguments), input).into()
+        let output: CommandOutput = run(&mut self.orchestrate(state_directory, arguments), input).into();
+        if arguments.contains(&"json") && !output.out.is_empty() {
+            let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+            assert_eq!(answers::wrong(&arguments, &output.out), None, "{arguments:?}: {output:?}");
+        }
+        output
     }
 
     /// Starts the operator's command as this host; its output goes to a file in the host's directory.

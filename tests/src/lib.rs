@@ -4,6 +4,7 @@
 
 #![allow(missing_docs, reason = "no other project uses this crate")]
 
+pub mod answers;
 pub mod checker;
 pub mod etcd;
 pub mod host;

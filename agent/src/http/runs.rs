@@ -44,10 +44,10 @@ pub(super) async fn show(
     let is_over = answer["state"] != "running";
     let whole = if is_over { text.as_str() } else { &text[..text.rfind('\n').map_or(0, |at| at + 1)] };
     let first = part.from.max(run.output.skipped_lines);
-    let lines: Vec<&str> =
+    let log: Vec<&str> =
         whole.lines().skip(usize::try_from(first - run.output.skipped_lines).unwrap_or(usize::MAX)).collect();
     answer["first_line"] = first.into();
-    answer["lines"] = lines.into();
+    answer["log"] = log.into();
     Ok(json_body(shared.answers.body(&answer).await?))
 }
 

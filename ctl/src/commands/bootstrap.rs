@@ -126,8 +126,8 @@ fn print_result(
         "host": host,
         "store_answers": found.is_some(),
         "revision": found.as_ref().map(|found| found.revision),
-        "current_version": desired.and_then(|desired| desired.as_ref().ok()),
-        "next": next,
+        "desired_version": desired.and_then(|desired| desired.as_ref().ok()),
+        "commands": next,
     });
     output.answer(&answer, |o| next.iter().for_each(|line| o.line(line)));
     let state = if changed { "written" } else { "unchanged" };

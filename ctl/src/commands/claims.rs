@@ -123,10 +123,8 @@ async fn release(
         held.iter().map(|(limit, number)| format!("{limit} number {number}")).collect();
     let what = if released.is_empty() { "its ticket".into() } else { released.join(", ") };
     output::note(&format!("released: {what} of {host}"));
-    let list: Vec<Value> = held
-        .iter()
-        .map(|(limit, number)| json!({ "by": limit.by, "value": limit.value, "number": number }))
-        .collect();
+    let list: Vec<Value> =
+        held.iter().map(|(limit, number)| json!({ "limit": limit.path(), "number": number })).collect();
     output.answer(&json!({ "host": host, "released": list, "revision": committed.revision }), |_| {});
     Ok(Exit::Yes)
 }

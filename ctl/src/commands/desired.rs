@@ -182,12 +182,12 @@ pub(super) async fn pending_update(
         _ => held_back,
     };
     let answer = json!({
-        "pending": match pending { Pending::Yes => Some(true), Pending::No => Some(false), _ => None },
-        "desired": version,
+        "is_pending": match pending { Pending::Yes => Some(true), Pending::No => Some(false), _ => None },
+        "desired_version": version,
         "installed": installed.filter(|text| !text.is_empty()),
         "agent_drives": agent_drives,
         "frozen_by": frozen_by,
-        "held_back": held_back,
+        "held_back_by": held_back,
     });
     output.answer(&answer, |o| match &held_back {
         Some(why) => o.line(&format!("Held back: {why}")),

@@ -327,7 +327,7 @@ async fn described(
             "check": problem.check.to_string(),
             "at": record.as_ref().and_then(|r| rfc3339(r.at)),
             "version": record.as_ref().and_then(|r| r.version.clone()),
-            "code": record.as_ref().and_then(|r| r.code),
+            "exit_code": record.as_ref().and_then(|r| r.code),
             "reason": record.map(|r| r.reason).filter(|reason| !reason.is_empty()),
         })
     };

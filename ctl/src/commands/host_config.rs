@@ -333,7 +333,7 @@ pub(super) async fn check_puppet(
     let answer = json!({
         "host": host,
         "enabled": held_by.is_none(),
-        "held_by": held_by,
+        "disabled_by": held_by,
         "revision": found.revision,
     });
     output.answer(&answer, |_| {});

@@ -2,7 +2,7 @@
 
 use super::context::{Store, now};
 use etcd_session::StoreError;
-use planning::fleet::views::{ClaimView, HostRollout};
+use planning::fleet::views::{ClaimView, HeldClaimView, HostRollout};
 use planning::rollout::{Need, Obstacle, RolloutView, first_reads, second_reads};
 use schema::codec;
 use schema::instruction::Instruction;
@@ -26,8 +26,7 @@ pub(super) async fn read(
     store: &Store<'_>,
 ) -> Result<HostRollout, StoreError> {
     let held = FoundClaims::read(host, snapshot);
-    let claims = held.held().iter().map(|claim| format!("{} number {}", claim.limit, claim.number));
-    let claims: Vec<String> = claims.collect();
+    let claims = held.held().iter().map(HeldClaimView::from).collect();
     let report = snapshot.get(&Key::Report(host.clone()));
     let report = report.and_then(|entry| codec::read::<Report>(&entry.value).ok());
     // A host that waits for a service is not at the limits yet.
@@ -51,17 +50,17 @@ pub(super) async fn read(
     let view = RolloutView::new(host, (instruction.order, &instruction.version), &found, now);
     // The report does not say whether the host needs claims; one that waits does.
     let obstacle = view.permit(&held, Need::Claims, now).err();
-    let holders = match &obstacle {
+    let held_by = match &obstacle {
         Some(Obstacle::Full { limit, holders, .. }) => read_holders(limit, holders, found, store).await?,
         _ => Vec::new(),
     };
     let is_halted = matches!(obstacle, Some(Obstacle::Halted(_) | Obstacle::OverBudget { .. }));
     Ok(HostRollout {
-        obstacle_ends_at: obstacle.as_ref().and_then(Obstacle::ends),
-        obstacle: obstacle.map(|obstacle| obstacle.to_string()),
+        held_until: obstacle.as_ref().and_then(Obstacle::ends),
+        held_back_by: obstacle.map(|obstacle| obstacle.to_string()),
         is_halted,
         claims,
-        holders,
+        held_by,
     })
 }
 

@@ -99,7 +99,7 @@ pub(super) fn local_logs(options: &Logs, settings: &Settings, output: &mut Outpu
         print(&shown, from, output)?;
         let is_over = shown.run.state != "running";
         if is_over || !options.runs.follow {
-            if shown.first_line == 0 && shown.lines.is_empty() {
+            if shown.first_line == 0 && shown.log.is_empty() {
                 output::note(if is_over { "it printed nothing" } else { "it has printed nothing so far" });
             }
             if let Some(end) = shown.run.end.filter(|_| options.runs.follow) {
@@ -107,7 +107,7 @@ pub(super) fn local_logs(options: &Logs, settings: &Settings, output: &mut Outpu
             }
             return Ok(Exit::Yes);
         }
-        from = shown.first_line + shown.lines.len() as u64;
+        from = shown.first_line + shown.log.len() as u64;
         std::mem::replace(output, output.empty()).flush()?;
         std::thread::sleep(FOLLOW_EVERY);
     }
@@ -139,8 +139,8 @@ fn print(shown: &RunOutput, from: u64, output: &mut Output) -> Result<(), Failur
     if shown.first_line > from {
         output::note(&format!("{} lines before are not kept", shown.first_line - from));
     }
-    if from == 0 || !shown.lines.is_empty() || state != "running" {
-        output.answer(shown, |o| shown.lines.iter().for_each(|line| o.line(line)));
+    if from == 0 || !shown.log.is_empty() || state != "running" {
+        output.answer(shown, |o| shown.log.iter().for_each(|line| o.line(line)));
     }
     Ok(())
 }
@@ -168,7 +168,7 @@ pub(super) async fn logs(options: Logs, store: &Store<'_>, output: &mut Output) 
         "host": host,
         "phase": phase,
         "step": step,
-        "lines": report.log,
+        "log": report.log,
         "reported_at": rfc3339(report.at),
     });
     if report.log.is_empty() {

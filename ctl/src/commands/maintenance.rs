@@ -288,7 +288,7 @@ fn say(
         (false, true) => format!("{what} is not {is} any more"),
         (false, false) => format!("{what} was not {is}; nothing was changed"),
     });
-    for Remaining { service, functional, instances, .. } in left {
+    for Remaining { service, functional_count: functional, instance_count: instances, .. } in left {
         output::note(&format!("{service}: {functional} of {instances} instances stay functional"));
     }
 }

@@ -122,7 +122,7 @@ fn report_check(
     let socket = store.settings.agent_socket.display();
     match send_result(name, code, store) {
         Ok(CheckAck::Accepted) => {
-            output.answer(&json!({ "host": host, "check": name, "code": code }), |_| {});
+            output.answer(&json!({ "host": host, "check": name, "exit_code": code }), |_| {});
             Ok(Exit::Yes)
         }
         Ok(CheckAck::NoAgent) => Err(unknown(&format!("no agent listens on {socket}"))),

@@ -8,6 +8,7 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use anyhow::anyhow;
 use clap::Args;
+use planning::fleet::views::FreezeView;
 use planning::rollout::{
     Durations, Forecast, ForecastHost, ForecastInput, Outcome, forecast, forecast_reads, hosts_of, resolve,
 };
@@ -60,7 +61,7 @@ struct Planned {
     durations: Durations,
     forecast: Forecast,
     /// What holds every host; the forecast begins when it ends.
-    held_by: Vec<String>,
+    freezes: Vec<FreezeView>,
     revision: i64,
 }
 
@@ -95,7 +96,7 @@ pub(super) async fn plan(options: Plan, store: &Store<'_>, output: &mut Output) 
         return Err(Failure::refused(format!("no host would start {version}: {why}")));
     }
     let held = |frozen: &FrozenBy| matches!(frozen.scope, FreezeScope::Fleet | FreezeScope::Pause);
-    let held_by = FrozenBy::all(&found).filter(held).map(|frozen| frozen.to_string()).collect();
+    let freezes = FrozenBy::all(&found).filter(held).map(FreezeView).collect();
     let policy = found.get(&Key::RolloutPolicy).map(|entry| codec::read::<RolloutPolicy>(&entry.value));
     let failing: BTreeSet<HostName> = failing.into_iter().collect();
     let input = ForecastInput {
@@ -113,7 +114,7 @@ pub(super) async fn plan(options: Plan, store: &Store<'_>, output: &mut Output) 
         forecast: forecast(&input),
         record,
         durations,
-        held_by,
+        freezes,
         revision: found.revision,
     };
     print(&planned, options.all_hosts, output);
@@ -190,7 +191,7 @@ fn outcome(outcome: &Outcome) -> (&'static str, Option<String>) {
 }
 
 fn print(planned: &Planned, all_hosts: bool, output: &mut Output) {
-    let Planned { version, from, record, has_policy, durations, forecast, held_by, revision } = planned;
+    let Planned { version, from, record, has_policy, durations, forecast, freezes, revision } = planned;
     let seconds = |duration: Option<Duration>| duration.map(|duration| duration.as_secs());
     let hosts = forecast.hosts.iter().map(|host| {
         let (outcome, why) = outcome(&host.outcome);
@@ -206,7 +207,7 @@ fn print(planned: &Planned, all_hosts: bool, output: &mut Output) {
     let stages = forecast.stages.iter().map(|stage| {
         json!({
             "name": stage.name,
-            "hosts": stage.hosts,
+            "host_count": stage.hosts,
             "opens_after_seconds": seconds(stage.opens),
             "ends_after_seconds": seconds(stage.ends),
         })
@@ -215,16 +216,16 @@ fn print(planned: &Planned, all_hosts: bool, output: &mut Output) {
         forecast.halt.as_ref().map(|(after, why)| json!({ "after_seconds": after.as_secs(), "why": why }));
     let answer = json!({
         "version": version,
-        "from": from,
+        "from_version": from,
         "has_policy": has_policy,
-        "good": record.good,
+        "good_version": record.good,
         "stages": stages.collect::<Vec<_>>(),
         "hosts": hosts.collect::<Vec<_>>(),
         "halt": halt,
         "ends_after_seconds": seconds(forecast.ends),
         "why": forecast.why,
         "host_takes_seconds": seconds(durations.median()),
-        "held_by": held_by,
+        "freezes": freezes,
         "revision": revision,
     });
     output.answer(&answer, |output| {
@@ -269,11 +270,11 @@ fn print_hosts(forecast: &Forecast, all_hosts: bool, output: &mut Output) {
 }
 
 fn print_end(planned: &Planned, output: &mut Output) {
-    let Planned { record, has_policy, durations, forecast, held_by, .. } = planned;
+    let Planned { record, has_policy, durations, forecast, freezes, .. } = planned;
     if !has_policy {
         output::note("there is no rollout policy: every host updates as soon as it can");
     }
-    for held in held_by {
+    for held in freezes {
         output::note(&format!("nothing starts before this ends: {held}"));
     }
     match durations.median() {

@@ -37,7 +37,8 @@ pub(super) async fn roll_back(
     if target == *from {
         output::note(&format!("{target} is the desired version already; nothing was written"));
         let revision = instruction.order.revision;
-        let answer = json!({ "version": target, "from": from, "revision": revision, "changed": false });
+        let answer =
+            json!({ "version": target, "from_version": from, "revision": revision, "changed": false });
         output.answer(&answer, |_| {});
         return Ok(Exit::Yes);
     }
@@ -52,7 +53,8 @@ pub(super) async fn roll_back(
     LocalState::of(store.settings).keep_current_version(&target);
     let record = trigger::write_record(committed.revision, store).await;
     output::note(&format!("rolling back from {from} to {target} at revision {}", committed.revision));
-    let answer = json!({ "version": target, "from": from, "revision": committed.revision, "changed": true });
+    let answer =
+        json!({ "version": target, "from_version": from, "revision": committed.revision, "changed": true });
     output.answer(&answer, |_| {});
     trigger::if_started(&target, record)
 }

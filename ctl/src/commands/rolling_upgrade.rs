@@ -313,8 +313,8 @@ fn print(done: &Done, options: &Upgrade, version: &Version, output: &mut Output)
         "version": version,
         "noop": options.noop,
         "triggered": done.triggered,
-        "enabled": done.enabled,
-        "status": done.lists,
+        "enabled_hosts": done.enabled,
+        "states": done.lists,
         "over": done.is_over,
         "revision": done.revision,
     });

@@ -51,7 +51,7 @@ impl fmt::Display for Outcome {
 /// One rollout of the history.
 #[derive(Debug, Serialize)]
 struct Past {
-    rollout: String,
+    rollout_id: String,
     version: Option<String>,
     by: Option<String>,
     reason: Option<String>,
@@ -62,7 +62,7 @@ struct Past {
     /// Why it is halted or was refused.
     why: Option<String>,
     /// How many hosts counted as failed.
-    failed: usize,
+    failed_count: usize,
 }
 
 impl Past {
@@ -84,7 +84,7 @@ impl Past {
         let counted_from = record.as_ref().map_or(0, |record| record.counted_from);
         let ended = ended.and_then(|value| codec::read::<Ended>(&value).ok());
         Self {
-            rollout: order.to_string(),
+            rollout_id: order.to_string(),
             version: record.as_ref().map(|record| record.version.to_string()),
             by: record.as_ref().and_then(|record| record.by.clone()),
             reason: record.as_ref().and_then(|record| record.reason.clone()),
@@ -93,7 +93,7 @@ impl Past {
             ended_at: ended.and_then(|ended| rfc3339(ended.at)),
             outcome,
             why: halt.flatten().map(|halt| halt.why).or(refused),
-            failed: failed_hosts(order, counted_from, found).count(),
+            failed_count: failed_hosts(order, counted_from, found).count(),
         }
     }
 
@@ -108,7 +108,7 @@ impl Past {
             (true, reason) => format!("rollback: {reason}"),
             (false, reason) => reason,
         };
-        [text(&self.version), text(&self.at), text(&self.by), self.failed.to_string(), outcome, reason]
+        [text(&self.version), text(&self.at), text(&self.by), self.failed_count.to_string(), outcome, reason]
     }
 }
 
@@ -160,13 +160,13 @@ pub(super) async fn queue(store: &Store<'_>, output: &mut Output) -> Result<Exit
         }
     }
     waiting.sort();
-    let hosts = waiting.iter().map(
-        |Waiting { limit, turn, host }| json!({ "limit": limit.to_string(), "turn": turn, "host": host }),
-    );
+    let hosts = waiting
+        .iter()
+        .map(|Waiting { limit, turn, host }| json!({ "limit": limit.path(), "turn": turn, "host": host }));
     let answer = json!({
         "version": version,
-        "rollout": order.to_string(),
-        "waiting": hosts.collect::<Vec<_>>(),
+        "rollout_id": order.to_string(),
+        "queue": hosts.collect::<Vec<_>>(),
         "revision": found.revision,
     });
     output.answer(&answer, |output| {

@@ -185,7 +185,7 @@ pub(super) async fn set(options: Set, store: &Store<'_>, output: &mut Output) ->
     let answer = json!({
         "version": instruction.version,
         "limits": changed.limits,
-        "budget": changed.budget,
+        "failure_budget": changed.budget,
         "revision": committed.revision,
     });
     output.answer(&answer, |output| {

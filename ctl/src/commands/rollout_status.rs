@@ -8,17 +8,17 @@ use crate::exit::{Exit, Failure};
 use crate::output::{self, Output};
 use etcd_session::StoreError;
 use planning::rollout::{
-    HostResult, Obstacle, Outlook, RolloutState, RolloutSummary, StageState, StageSummary, failed_hosts,
-    forecast_reads, governs, hosts_of, next_window, record_without, results, stage_name, summary,
+    FailedHostView, HostResult, Obstacle, Outlook, RolloutState, RolloutSummary, StageState, StageSummary,
+    failed_hosts, forecast_reads, governs, hosts_of, next_window, record_without, results, stage_name,
+    summary,
 };
 use planning::text::{rfc3339, rough};
 use schema::codec;
 use schema::instruction::Instruction;
 use schema::keys::Key;
 use schema::limit::Place;
-use schema::names::HostName;
 use schema::order::InstructionOrder;
-use schema::records::{Excuse, FailedHost, RolloutRecord, Trigger, Window};
+use schema::records::{Excuse, RolloutRecord, Trigger, Window};
 use schema::snapshot::KeySnapshot;
 use schema::writes::stage;
 use serde_json::json;
@@ -128,20 +128,20 @@ pub(super) async fn status(
     let is_final = matches!(word, "ended" | "halted" | "refused");
     let answer = json!({
         "version": instruction.version,
-        "rollout": instruction.order.to_string(),
-        "from": from,
+        "rollout_id": instruction.order.to_string(),
+        "from_version": from,
         "by": record.by,
         "reason": record.reason,
         "at": rfc3339(record.at),
-        "good": record.good,
+        "good_version": record.good,
         "rollback": record.rollback,
         "state": word.replace(' ', "_"),
         "why": why,
         "stages": summary.stages,
         "limits": record.limits,
-        "budget": record.budget,
-        "failures_counted": counted,
-        "failed": failed.iter().map(shown).collect::<Vec<_>>(),
+        "failure_budget": record.budget,
+        "failure_count": counted,
+        "failed": failed.iter().map(FailedHostView::from).collect::<Vec<_>>(),
         "waits_for": summary.waits_for,
         "to_go_seconds": outlook.to_go_seconds(),
         "host_takes_seconds": outlook.host_takes_seconds(),
@@ -165,7 +165,14 @@ pub(super) async fn status(
             },
             (StageState::Open | StageState::Soaking, _) => "open".to_owned(),
         };
-        let counts = [stage.hosts, stage.proven, stage.running, stage.failed, stage.waiting, stage.absent];
+        let counts = [
+            stage.host_count,
+            stage.proven_count,
+            stage.running_count,
+            stage.failed_count,
+            stage.waiting_count,
+            stage.absent_count,
+        ];
         let [hosts, proven, running, failed, waiting, absent] = counts.map(|count| count.to_string());
         [
             stage.name.clone(),
@@ -176,7 +183,7 @@ pub(super) async fn status(
             failed,
             waiting,
             absent,
-            stage.excused.to_string(),
+            stage.excused_count.to_string(),
         ]
     };
     let header = ["STAGE", "STATE", "HOSTS", "PROVEN", "RUNNING", "FAILED", "WAITING", "OFF", "EXCUSED"];
@@ -196,11 +203,6 @@ pub(super) async fn status(
     }
     outlook.to_go().iter().for_each(|to_go| output.line(to_go));
     Ok(Answer { exit, is_final })
-}
-
-/// Returns a failed host for programs.
-fn shown((host, failed): &(HostName, Option<FailedHost>)) -> serde_json::Value {
-    json!({ "host": host, "failure": failed })
 }
 
 /// Writes that the rollout does not wait for a host. If a stage chose the host, another one takes its place.

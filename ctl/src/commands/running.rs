@@ -67,7 +67,7 @@ pub(super) fn hosts_of(list: &KeyList) -> (Vec<HostName>, usize) {
 }
 
 fn version_counts(versions: &BTreeMap<Version, usize>) -> Vec<serde_json::Value> {
-    versions.iter().map(|(version, hosts)| json!({ "version": version, "hosts": hosts })).collect()
+    versions.iter().map(|(version, hosts)| json!({ "version": version, "host_count": hosts })).collect()
 }
 
 /// Lists the versions, one per line.

@@ -124,7 +124,7 @@ async fn show(
 pub(super) async fn get_services(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let (found, revision) = stored_addresses(store).await?;
     if output.is_json() {
-        output.answer(&json!({ "services": found.hiera_entries(), "revision": revision }), |_| {});
+        output.answer(&json!({ "entries": found.hiera_entries(), "revision": revision }), |_| {});
     } else {
         output.answer(&Value::Null, |o| o.raw(&found.hiera_yaml()));
     }
@@ -224,7 +224,7 @@ pub(super) async fn publish_service(store: &Store<'_>, output: &mut Output) -> R
             return Err(Failure::cannot_tell("an agent on this host starts and stops repeatedly"));
         }
     }
-    output.answer(&json!({ "services": names }), |o| names.iter().for_each(|name| o.line(name.as_str())));
+    output.answer(&json!({ "published": names }), |o| names.iter().for_each(|name| o.line(name.as_str())));
     Ok(Exit::Yes)
 }
 
@@ -286,7 +286,7 @@ pub(super) async fn wait_for(
         (have, revision) = read_count(service, level, store).await?;
     }
     let answer = json!({
-        "service": service, "level": level, "count": count, "have": have, "revision": revision,
+        "service": service, "level": level, "need": count, "have": have, "revision": revision,
     });
     output.answer(&answer, |_| {});
     if have < count {

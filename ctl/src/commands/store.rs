@@ -62,9 +62,8 @@ async fn show(store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
         "revision": snapshot.revision,
         "raft_term": snapshot.raft_term,
         "members": members,
-        "version": version,
-        "alarms": alarms.clone().unwrap_or_default(),
-        "alarms_known": alarms.is_some(),
+        "store_version": version,
+        "alarms": alarms,
     });
     output.answer(&answer, |o| {
         o.line(&format!("lineage:  {}", readable.map_or("none", |i| i.lineage.as_str())));

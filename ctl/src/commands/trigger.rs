@@ -73,8 +73,7 @@ pub(super) async fn trigger_update(
                 "the options do not apply to the running rollout; use `orchestrate rollout set` to change it",
             );
         }
-        let answer =
-            json!({ "version": version, "revision": set.revision, "changed": false, "unsettled": null });
+        let answer = json!({ "version": version, "revision": set.revision, "changed": false, "unsettled_count": null });
         output.answer(&answer, |_| {});
         return Ok(Exit::Yes);
     }
@@ -99,8 +98,7 @@ pub(super) async fn trigger_update(
         }
         _ => {}
     }
-    let answer =
-        json!({ "version": version, "revision": set.revision, "changed": true, "unsettled": unsettled });
+    let answer = json!({ "version": version, "revision": set.revision, "changed": true, "unsettled_count": unsettled });
     output.answer(&answer, |_| {});
     if_started(version, record)
 }

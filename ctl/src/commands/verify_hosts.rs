@@ -86,10 +86,10 @@ pub(super) async fn verify_hosts(
     let (end, causes) = waited.map(|Waited { end, causes }| (end, causes)).unzip();
     let answer = json!({
         "version": version,
-        "wanted": hosts.len(),
-        "present": hosts.len() - verified.missing.len(),
+        "wanted_count": hosts.len(),
+        "present_count": hosts.len() - verified.missing.len(),
         "missing": verified.missing,
-        "unconfirmed": verified.unconfirmed,
+        "unconfirmed_hosts": verified.unconfirmed,
         "causes": causes,
         "ended_by": end,
         "revision": verified.revision,

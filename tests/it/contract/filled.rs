@@ -109,7 +109,7 @@ pub(super) fn reads_of_a_filled_store() -> Vec<Row> {
             "nobody knows of one",
             "unaccounted",
             1,
-            "HOST    HOW   LAST REPORT           REASON
+            "HOST    HOW   REPORTED AT           REASON
 lost-1  lost  2014-11-18T08:40:00Z  neither live nor listed under a version
 ",
         ),
@@ -129,11 +129,11 @@ lost-1  lost  2014-11-18T08:40:00Z  neither live nor listed under a version
         row("no host is meant", "hosts --role nosuch", 0, "").says("0 of 5 hosts"),
         row("why a host is ok", "why web-1", 0, "").contains("verdict:      ok\n"),
         row("why a host failed", "why web-2", 0, "")
-            .contains("because:      validation failed with code 1: http does not answer\n"),
-        row("why a host failed, by an old tool", "why db-1", 0, "").contains("because:      puppet failed\n"),
-        row("why a host waits", "why db-2", 0, "").contains("because:      puppet said \"not yet\"\n"),
+            .contains("reason:       validation failed with code 1: http does not answer\n"),
+        row("why a host failed, by an old tool", "why db-1", 0, "").contains("reason:       puppet failed\n"),
+        row("why a host waits", "why db-2", 0, "").contains("reason:       puppet said \"not yet\"\n"),
         row("why a lost host is lost", "why lost-1", 0, "")
-            .contains("verdict:      lost\nbecause:      neither live nor listed under a version\n"),
+            .contains("verdict:      lost\nreason:       neither live nor listed under a version\n"),
         row("why a host is none any more", "why gone-1", 1, "").says("decommissioned"),
         row("no such host", "why nobody", 1, "").says("nobody is not known"),
         row("nobody waits for a service", "why", 0, ""),

@@ -7,64 +7,6 @@ use super::rows::{NOWHERE, Out, Row, SHORT, World, check_all, check_writes, row}
 use serde_json::{Value, json};
 use tests::etcd::Etcd;
 
-/// Fields that are lists, or the number of entries of the list with that name.
-const LISTS: [&str; 18] = [
-    "alarms",
-    "failing",
-    "failures",
-    "hosts",
-    "lines",
-    "listed_under",
-    "members",
-    "missing",
-    "not_ok",
-    "plan",
-    "statuses",
-    "unaccounted",
-    "unconfirmed",
-    "unpublished",
-    "unwanted",
-    "versions",
-    "warnings",
-    "labels",
-];
-const TIMES: [&str; 5] = ["at", "decommissioned", "last_report", "reported_at", "since"];
-
-/// Returns a violation of the rules for all printed JSON.
-pub(super) fn wrong_json(text: &str) -> Option<String> {
-    match serde_json::from_str::<Value>(text) {
-        Ok(value) if value.is_object() => wrong_in(&value),
-        Ok(_) => Some("not an object".into()),
-        Err(error) => Some(format!("not one JSON value: {error}")),
-    }
-}
-
-fn wrong_in(value: &Value) -> Option<String> {
-    match value {
-        Value::Array(items) => items.iter().find_map(wrong_in),
-        Value::Object(fields) => fields.iter().find_map(|(name, value)| {
-            let snake = name.starts_with(|c: char| c.is_ascii_lowercase())
-                && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
-            if !snake {
-                return Some(format!("{name:?} is not lower_snake"));
-            }
-            if LISTS.contains(&name.as_str()) && value.is_null() {
-                return Some(format!("{name:?} is null"));
-            }
-            if TIMES.contains(&name.as_str()) && !value.is_null() && !value.as_str().is_some_and(is_rfc3339) {
-                return Some(format!("{name:?} is no time: {value}"));
-            }
-            wrong_in(value)
-        }),
-        _ => None,
-    }
-}
-
-fn is_rfc3339(text: &str) -> bool {
-    let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
-    shape == "0000-00-00T00:00:00Z"
-}
-
 pub(super) fn differs(text: &str, wanted: &Value) -> Option<String> {
     let mut found: Value = serde_json::from_str(text).expect("checked");
     // Only the presence of a revision is compared, not its value.
@@ -103,7 +45,7 @@ fn json_is_one_value_in_one_form() {
     fill(&store, &FLEET);
     check_all(&world, &as_json(reads_of_a_filled_store()));
     let problem = |host: &str, check: &str, of: Value| {
-        let mut value = json!({ "host": host, "check": check, "at": null, "version": null, "code": null, "reason": null });
+        let mut value = json!({ "host": host, "check": check, "at": null, "version": null, "exit_code": null, "reason": null });
         value.as_object_mut().expect("an object").extend(of.as_object().expect("an object").clone());
         value
     };
@@ -115,7 +57,7 @@ fn json_is_one_value_in_one_form() {
         problem(
             "web-2",
             "validation",
-            json!({ "at": at, "version": "43", "code": 1, "reason": "http does not answer" })
+            json!({ "at": at, "version": "43", "exit_code": 1, "reason": "http does not answer" })
         ),
     ]);
     let warnings = json!([problem("db-2", "puppet", json!({ "at": at }))]);
@@ -126,20 +68,20 @@ fn json_is_one_value_in_one_form() {
         json_row(
             "pending_update --output json",
             0,
-            json!({ "pending": true, "desired": "43", "installed": "42", "agent_drives": false, "frozen_by": null, "held_back": null }),
+            json!({ "is_pending": true, "desired_version": "43", "installed": "42", "agent_drives": false, "frozen_by": null, "held_back_by": null }),
         )
         .installed("42"),
         json_row("local_version -o=json", 0, json!({ "version": null })),
         json_row(
             "running_versions -o json",
             0,
-            json!({ "versions": [{ "version": "42", "hosts": 1 }, { "version": "43", "hosts": 2 }], "revision": "any" }),
+            json!({ "versions": [{ "version": "42", "host_count": 1 }, { "version": "43", "host_count": 2 }], "revision": "any" }),
         ),
         json_row(
             "verify_hosts -o json 43 web-1 db-1",
             1,
             json!({
-                "version": "43", "wanted": 2, "present": 1, "missing": ["db-1"], "unconfirmed": ["web-1"],
+                "version": "43", "wanted_count": 2, "present_count": 1, "missing": ["db-1"], "unconfirmed_hosts": ["web-1"],
                 "causes": null, "ended_by": null, "revision": "any",
             }),
         ),
@@ -148,7 +90,7 @@ fn json_is_one_value_in_one_form() {
             1,
             json!({
                 "version": "42", "wanted_found": true, "unwanted": ["43"], "revision": "any",
-                "versions": [{ "version": "42", "hosts": 1 }, { "version": "43", "hosts": 2 }],
+                "versions": [{ "version": "42", "host_count": 1 }, { "version": "43", "host_count": 2 }],
             }),
         ),
         json_row(
@@ -168,7 +110,7 @@ fn json_is_one_value_in_one_form() {
             "logs -o json lost-1",
             0,
             json!({
-                "host": "lost-1", "phase": null, "step": null, "lines": ["apply: first", "apply: second"],
+                "host": "lost-1", "phase": null, "step": null, "log": ["apply: first", "apply: second"],
                 "reported_at": at,
             }),
         ),
@@ -177,7 +119,7 @@ fn json_is_one_value_in_one_form() {
             1,
             json!({
                 "unaccounted": [{
-                    "host": "lost-1", "how": "lost", "reason": "neither live nor listed under a version", "last_report": at,
+                    "host": "lost-1", "how": "lost", "reason": "neither live nor listed under a version", "reported_at": at,
                 }],
                 "revision": "any",
             }),
@@ -196,7 +138,7 @@ fn json_is_one_value_in_one_form() {
         json_row(
             "pending_update -o json",
             3,
-            json!({ "pending": null, "desired": null, "installed": null, "agent_drives": false, "frozen_by": null, "held_back": null }),
+            json!({ "is_pending": null, "desired_version": null, "installed": null, "agent_drives": false, "frozen_by": null, "held_back_by": null }),
         ),
         json_row("local_health -o json", 0, json!({ "host": "web-1", "known": false, "failing": [] })),
     ];

@@ -1,7 +1,7 @@
 //! Rows of the contract, and how one is checked.
 
 use super::fleet::{clear, fill};
-use super::json::{differs, wrong_json};
+use super::json::differs;
 use schema::codec;
 use schema::keys::{Key, Prefix};
 use schema::records::Event;
@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use tests::answers;
 use tests::host::CommandOutput;
 use tests::process::{binary, run};
 use tests::store::Store;
@@ -218,8 +219,10 @@ pub(super) fn check(world: &World, store: Option<&Store>, row: &Row) -> Result<(
     match &row.out {
         Out::Exactly(text) if result.out != *text => wrong.push(format!("wanted on stdout:\n{text}")),
         Out::Contains(part) if !result.out.contains(part) => wrong.push(format!("stdout lacks {part:?}")),
-        Out::Json(wanted) => wrong.extend(wrong_json(&result.out).or_else(|| differs(&result.out, wanted))),
-        Out::AnyJson => wrong.extend(wrong_json(&result.out)),
+        Out::Json(wanted) => {
+            wrong.extend(answers::wrong(&row.arguments, &result.out).or_else(|| differs(&result.out, wanted)))
+        }
+        Out::AnyJson => wrong.extend(answers::wrong(&row.arguments, &result.out)),
         _ => {}
     }
     wrong.extend(row.err.iter().filter(|p| !result.err.contains(**p)).map(|p| format!("stderr lacks {p:?}")));

@@ -63,7 +63,7 @@ fn wait_until_held_back(ops: &Host, name: &str) -> String {
         || {
             let why = why();
             let waits = why["verdict"] == "waiting" && why["reason"].as_str()?.contains("the limit of");
-            waits.then(|| why["rollout"]["obstacle"].as_str().map(str::to_owned))?
+            waits.then(|| why["held_back_by"].as_str().map(str::to_owned))?
         },
         || why().to_string(),
     )
@@ -140,13 +140,12 @@ fn a_failed_host_keeps_its_claim_where_one_may_go_until_a_fix_comes_or_somebody_
         "two hosts wait in the queue",
         || {
             let answer: Value = serde_json::from_str(&queue().out).ok()?;
-            (answer["waiting"].as_array()?.len() == 2).then_some(answer)
+            (answer["queue"].as_array()?.len() == 2).then_some(answer)
         },
         || queue().out,
     );
     assert_eq!(queue().code, 1);
-    let turns =
-        [0, 1].map(|at| (queued["waiting"][at]["turn"].as_u64(), queued["waiting"][at]["host"].as_str()));
+    let turns = [0, 1].map(|at| (queued["queue"][at]["turn"].as_u64(), queued["queue"][at]["host"].as_str()));
     assert_eq!(turns.map(|(turn, _)| turn), [Some(1), Some(2)], "{queued}");
     assert!(turns.iter().all(|(_, host)| host.is_some_and(|host| host != holder.name.as_str())), "{queued}");
     let begun = hosts.iter().filter(|host| host.begins("packages", "2") > 0).count();

@@ -43,7 +43,7 @@ fn a_plan_names_the_canary_and_the_halt_that_then_happen() {
     let revision = store.revision();
     let plan = json(ops, "plan 2", 0);
     assert!(plan["host_takes_seconds"].is_u64(), "the reports say how long steps took: {plan}");
-    assert_eq!(plan["stages"][1]["hosts"], 3, "{plan}");
+    assert_eq!(plan["stages"][1]["host_count"], 3, "{plan}");
     let canary = of_stage(&plan, "canary");
     let [canary] = &canary.iter().collect::<Vec<_>>()[..] else { panic!("one canary: {plan}") };
     let failing = json(ops, &format!("plan 2 --assume-fail {canary}"), 1);
@@ -62,9 +62,9 @@ fn a_plan_names_the_canary_and_the_halt_that_then_happen() {
     orchestrate(ops, "trigger_update 2", 0);
     wait_for_halt(&hosts, &store);
     let status = json(ops, "rollout status", 3);
-    let chosen = status["stages"][0]["hosts"].as_u64();
+    let chosen = status["stages"][0]["host_count"].as_u64();
     assert_eq!((chosen, &status["state"]), (Some(1), &Value::from("halted")), "{status}");
-    let failed = (&status["failed"][0]["host"], &status["failures_counted"]);
+    let failed = (&status["failed"][0]["host"], &status["failure_count"]);
     assert_eq!(failed, (&Value::from(canary.as_str()), &Value::from(1)), "{status}");
     let started: Vec<&str> =
         hosts.iter().filter(|host| host.runs("packages", "2") > 0).map(|host| host.name.as_str()).collect();

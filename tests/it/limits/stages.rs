@@ -46,11 +46,11 @@ fn the_others_start_when_the_canary_is_proven_and_was_observed() {
     let ops = fleet_at_1(&hosts, &store, 0);
     orchestrate(ops, "trigger_update 2", 0);
     wait_for_status("the canary is updated alone", ops, &hosts, |code, status| {
-        code == 1 && status["stages"][0]["running"] == 1 && status["stages"][1]["state"] == "closed"
+        code == 1 && status["stages"][0]["running_count"] == 1 && status["stages"][1]["state"] == "closed"
     });
     hosts.iter().for_each(|host| host.wait_for_listing(&store, "2"));
     let ended = wait_for_status("the rollout ends", ops, &hosts, |code, _| code == 0);
-    let proven = |stage: usize| ended["stages"][stage]["proven"].as_u64();
+    let proven = |stage: usize| ended["stages"][stage]["proven_count"].as_u64();
     assert_eq!((proven(0), proven(1)), (Some(1), Some(3)), "{ended}");
     // The order of the writes says who went first.
     let changes = recorder.up_to(store.revision());
@@ -77,7 +77,7 @@ fn a_canary_that_fails_keeps_the_fleet_whole() {
     hosts.iter().for_each(|host| host.write("code-packages-2", "1\n"));
     orchestrate(ops, "trigger_update 2", 0);
     let failed = wait_for_status("the canary gave up", ops, &hosts, |code, status| {
-        code == 1 && status["stages"][0]["failed"] == 1
+        code == 1 && status["stages"][0]["failed_count"] == 1
     });
     let canary = failed["waits_for"][0].as_str().expect("a host").to_owned();
     let others = hosts.iter().filter(|host| host.name.as_str() != canary);

@@ -288,10 +288,10 @@ fn why_names_whatever_keeps_a_host_from_starting() {
         prepare(&row);
         let answer = ops.command(&["why", "h", "-o", "json", "--namespace", &row.namespace], "");
         let why: Value = serde_json::from_str(&answer.out).unwrap_or_default();
-        let obstacle = why["rollout"]["obstacle"].as_str().unwrap_or_default();
+        let obstacle = why["held_back_by"].as_str().unwrap_or_default();
         assert!(obstacle.contains(&expected.to_string()), "row {number}: {expected}: {answer:?}");
         if let Obstacle::StageClosed { .. } = &expected {
-            let ends = why["rollout"]["obstacle_ends_at"].as_str().map(str::to_owned);
+            let ends = why["held_until"].as_str().map(str::to_owned);
             assert_eq!(ends, expected.ends().and_then(rfc3339), "row {number}: {answer:?}");
         }
         let text = ops.command(&["why", "h", "--namespace", &row.namespace], "");

@@ -15,9 +15,9 @@ pub struct Remaining {
     /// The name of the service.
     pub service: ServiceName,
     /// Number of functional instances on other hosts.
-    pub functional: usize,
+    pub functional_count: usize,
     /// Number of all instances, with that of the host.
-    pub instances: usize,
+    pub instance_count: usize,
     /// True if the instance of the host is the only functional one.
     #[serde(skip)]
     pub takes_last: bool,
@@ -49,8 +49,8 @@ pub fn remaining(
             let others: Vec<&HostName> = functional.iter().copied().filter(|other| *other != host).collect();
             Remaining {
                 service: name.clone(),
-                functional: others.len(),
-                instances: service.instances().len(),
+                functional_count: others.len(),
+                instance_count: service.instances().len(),
                 takes_last: others.is_empty() && functional.contains(&host),
                 other: others.first().map(|other| (*other).clone()),
             }

@@ -39,7 +39,7 @@ pub use opening::{hosts_of, record_without};
 pub use options::{record_with, with_options};
 pub use outlook::{Outlook, RolloutState};
 pub use policy::read_policy;
-pub use problems::RolloutFailures;
+pub use problems::{FailedHostView, RolloutFailures};
 pub use purpose::{ClaimAnswer, ClaimRequest, limit_reads, rollout_reads, store_reads, view_for_claims};
 pub use reads::{first_reads, second_reads};
 pub use resolve::{RECORD_RANGES, good_version, resolve, unusable};

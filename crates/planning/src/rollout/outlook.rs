@@ -85,9 +85,9 @@ impl Outlook {
         });
         let sum = |count: fn(&StageSummary) -> usize| summary.stages.iter().map(count).sum();
         Self {
-            hosts: sum(|stage| stage.hosts),
-            proven: sum(|stage| stage.proven),
-            running: sum(|stage| stage.running),
+            hosts: sum(|stage| stage.host_count),
+            proven: sum(|stage| stage.proven_count),
+            running: sum(|stage| stage.running_count),
             to_go: to_go.flatten(),
             host_takes,
         }

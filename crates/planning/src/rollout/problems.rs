@@ -68,44 +68,59 @@ impl RolloutFailures {
     }
 }
 
+/// A host that failed in a rollout, and how, as far as its failure can be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FailedHostView<'a> {
+    /// The name of the host.
+    pub host: &'a HostName,
+    /// What kind of failure it is.
+    pub kind: Option<FailureKind>,
+    /// What failed.
+    pub reason: Option<&'a str>,
+    /// When it failed (RFC 3339).
+    pub at: Option<String>,
+    /// True if the host is proven since. Then it does not count.
+    pub healed: Option<bool>,
+}
+
+impl<'a> From<&'a (HostName, Option<FailedHost>)> for FailedHostView<'a> {
+    fn from((host, failed): &'a (HostName, Option<FailedHost>)) -> Self {
+        let failed = failed.as_ref();
+        Self {
+            host,
+            kind: failed.map(|failed| failed.kind),
+            reason: failed.map(|failed| failed.reason.as_str()),
+            at: failed.and_then(|failed| rfc3339(failed.at)),
+            healed: failed.map(|failed| failed.healed),
+        }
+    }
+}
+
 impl Serialize for RolloutFailures {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Failed<'a> {
-            host: &'a HostName,
-            kind: Option<FailureKind>,
-            reason: Option<&'a str>,
-            at: Option<String>,
-        }
         #[derive(Serialize)]
         struct Json<'a> {
             halted: bool,
             why: Option<&'a str>,
-            budget: Option<u32>,
+            failure_budget: Option<u32>,
             ended: bool,
-            good: Option<&'a Version>,
+            good_version: Option<&'a Version>,
             rollback: bool,
             by: Option<&'a str>,
             reason: Option<&'a str>,
-            failed: Vec<Failed<'a>>,
+            failed: Vec<FailedHostView<'a>>,
         }
         let record = self.record.as_ref();
-        let failed = self.failed.iter().map(|(host, failed)| Failed {
-            host,
-            kind: failed.as_ref().map(|failed| failed.kind),
-            reason: failed.as_ref().map(|failed| failed.reason.as_str()),
-            at: failed.as_ref().and_then(|failed| rfc3339(failed.at)),
-        });
         let json = Json {
             halted: self.halt.is_some(),
             why: self.halt.as_ref().and_then(|halt| halt.as_ref().map(|halt| halt.why.as_str())),
-            budget: self.budget(),
+            failure_budget: self.budget(),
             ended: self.has_ended,
-            good: record.and_then(|record| record.good.as_ref()),
+            good_version: record.and_then(|record| record.good.as_ref()),
             rollback: record.is_some_and(|record| record.rollback),
             by: record.and_then(|record| record.by.as_deref()),
             reason: record.and_then(|record| record.reason.as_deref()),
-            failed: failed.collect(),
+            failed: self.failed.iter().map(FailedHostView::from).collect(),
         };
         json.serialize(serializer)
     }

@@ -25,19 +25,19 @@ pub struct StageSummary {
     #[serde(serialize_with = "as_rfc3339")]
     pub soak_ends_at: Option<EpochSeconds>,
     /// Number of its hosts.
-    pub hosts: usize,
+    pub host_count: usize,
     /// Those that have the version.
-    pub proven: usize,
+    pub proven_count: usize,
     /// Those that are being updated.
-    pub running: usize,
+    pub running_count: usize,
     /// Those that failed or were lost.
-    pub failed: usize,
+    pub failed_count: usize,
     /// Those that have not started.
-    pub waiting: usize,
+    pub waiting_count: usize,
     /// Those that have not started, and whose agents do not run.
-    pub absent: usize,
+    pub absent_count: usize,
     /// Those that an operator excused.
-    pub excused: usize,
+    pub excused_count: usize,
 }
 
 /// Whether the hosts of a stage may start.
@@ -81,14 +81,14 @@ pub fn summary(order: InstructionOrder, record: &RolloutRecord, found: &KeySnaps
         let soak_ends_at = soak.and_then(|soak| soak.ends);
         let mut stage = StageSummary { name, state, soak_ends_at, ..StageSummary::default() };
         for (host, result) in members.all_of_stage(number) {
-            stage.hosts += 1;
+            stage.host_count += 1;
             *match result {
-                HostResult::Proven => &mut stage.proven,
-                HostResult::Failed => &mut stage.failed,
-                HostResult::Absent => &mut stage.absent,
-                HostResult::Excused => &mut stage.excused,
-                HostResult::Pending if has_started(host, order, found) => &mut stage.running,
-                HostResult::Pending => &mut stage.waiting,
+                HostResult::Proven => &mut stage.proven_count,
+                HostResult::Failed => &mut stage.failed_count,
+                HostResult::Absent => &mut stage.absent_count,
+                HostResult::Excused => &mut stage.excused_count,
+                HostResult::Pending if has_started(host, order, found) => &mut stage.running_count,
+                HostResult::Pending => &mut stage.waiting_count,
             } += 1;
         }
         stage
@@ -113,12 +113,15 @@ fn stages_without_proof(stages: &[StageSummary], open: u32, rest: u32) -> Option
     };
     if open == rest {
         let sum = |count: fn(&StageSummary) -> usize| stages.iter().map(count).sum::<usize>();
-        let is_proven = sum(|stage| stage.proven) > 0;
-        return (!is_proven).then(|| says("of the rollout", sum(|s| s.failed), sum(|s| s.absent)));
+        let is_proven = sum(|stage| stage.proven_count) > 0;
+        return (!is_proven)
+            .then(|| says("of the rollout", sum(|s| s.failed_count), sum(|s| s.absent_count)));
     }
     let stage = stages.get(open as usize)?;
-    let is_stuck = stage.proven == 0 && stage.hosts > stage.excused && stage.state != StageState::Soaking;
-    is_stuck.then(|| says(&format!("of stage {}", stage.name), stage.failed, stage.absent))
+    let is_stuck = stage.proven_count == 0
+        && stage.host_count > stage.excused_count
+        && stage.state != StageState::Soaking;
+    is_stuck.then(|| says(&format!("of stage {}", stage.name), stage.failed_count, stage.absent_count))
 }
 
 fn has_started(host: &HostName, order: InstructionOrder, found: &KeySnapshot) -> bool {

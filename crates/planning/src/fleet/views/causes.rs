@@ -21,7 +21,7 @@ pub struct HostVerdictView {
     /// Its role.
     pub role: Option<Role>,
     /// When it last reported that something changed (RFC 3339).
-    pub reported_at: Option<String>,
+    pub since: Option<String>,
 }
 
 impl HostVerdictView {
@@ -35,7 +35,7 @@ impl HostVerdictView {
             verdict: verdict.kind(),
             reason: verdict.message(),
             role: roster.and_then(|entry| entry.role.clone()),
-            reported_at: report.and_then(|report| rfc3339(report.at)),
+            since: report.and_then(|report| rfc3339(report.at)),
         }
     }
 }
@@ -72,16 +72,16 @@ impl Cause {
     /// Groups hosts: the worst verdict first, then the cause of the most hosts. Every host is in one group.
     pub fn all(hosts: &[HostVerdictView]) -> Vec<Self> {
         let mut causes: BTreeMap<_, Self> = BTreeMap::new();
-        for HostVerdictView { host, verdict, reason, role, reported_at } in hosts {
+        for HostVerdictView { host, verdict, reason, role, since } in hosts {
             let cause = causes.entry((verdict, reason, role)).or_insert_with(|| Self {
                 verdict: *verdict,
                 reason: reason.clone(),
                 role: role.clone(),
                 hosts: Vec::new(),
-                since: reported_at.clone(),
+                since: since.clone(),
             });
             cause.hosts.push(host.clone());
-            cause.since = cause.since.take().into_iter().chain(reported_at.clone()).min();
+            cause.since = cause.since.take().into_iter().chain(since.clone()).min();
         }
         let mut causes = Vec::from_iter(causes.into_values());
         causes.sort_by_key(|cause| std::cmp::Reverse((cause.verdict, cause.hosts.len())));

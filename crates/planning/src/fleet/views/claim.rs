@@ -3,9 +3,9 @@
 use crate::text::rfc3339;
 use schema::codec;
 use schema::keys::Key;
-use schema::limit::{Limit, LimitBy};
-use schema::names::{HostName, LimitValue};
-use schema::records::{LimitClaim, LostMark, Purpose};
+use schema::limit::Limit;
+use schema::names::HostName;
+use schema::records::{HeldClaim, LimitClaim, LostMark, Purpose};
 use schema::snapshot::KeySnapshot;
 use schema::writes::claims::FoundClaims;
 use schema::writes::operator;
@@ -117,8 +117,7 @@ impl Serialize for ClaimView {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         struct Json<'a> {
-            by: &'a LimitBy,
-            value: &'a LimitValue,
+            limit: String,
             number: u32,
             host: Option<&'a HostName>,
             live: Option<bool>,
@@ -126,13 +125,12 @@ impl Serialize for ClaimView {
             lost: bool,
             stale: bool,
             since: Option<String>,
-            rollout: Option<String>,
+            rollout_id: Option<String>,
             r#for: Option<&'a BTreeSet<Purpose>>,
         }
         let claim = self.claim.as_ref();
         let json = Json {
-            by: &self.limit.by,
-            value: &self.limit.value,
+            limit: self.limit.path(),
             number: self.number,
             host: claim.map(|claim| &claim.host),
             live: (self.agent != Agent::NotKnown).then_some(self.agent == Agent::Live),
@@ -140,7 +138,7 @@ impl Serialize for ClaimView {
             lost: self.agent == Agent::Lost,
             stale: self.is_stale,
             since: self.since(),
-            rollout: claim.map(|claim| claim.rollout.to_string()),
+            rollout_id: claim.map(|claim| claim.rollout.to_string()),
             r#for: claim.map(|claim| &claim.purposes),
         };
         json.serialize(serializer)
@@ -160,5 +158,25 @@ impl fmt::Display for ClaimView {
             write!(f, ", agent {}", self.agent.text())?;
         }
         Ok(())
+    }
+}
+
+/// A claim that a host holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HeldClaimView {
+    /// The limit.
+    #[serde(serialize_with = "limit_path")]
+    pub limit: Limit,
+    /// Its number in the limit.
+    pub number: u32,
+}
+
+fn limit_path<S: serde::Serializer>(limit: &Limit, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&limit.path())
+}
+
+impl From<&HeldClaim> for HeldClaimView {
+    fn from(HeldClaim { limit, number, .. }: &HeldClaim) -> Self {
+        Self { limit: limit.clone(), number: *number }
     }
 }

@@ -27,7 +27,7 @@ impl Serialize for FreezeView {
             scope: scope.path(),
             id: token.as_ref(),
             by: freeze.map(|freeze| freeze.by.as_str()),
-            reason: freeze.map(|freeze| freeze.reason.as_str()),
+            reason: freeze.map(|freeze| freeze.reason.as_str()).filter(|reason| !reason.is_empty()),
             since: freeze.and_then(|freeze| rfc3339(freeze.at)),
             until: freeze.and_then(|freeze| freeze.until).and_then(rfc3339),
         };

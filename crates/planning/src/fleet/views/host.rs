@@ -1,22 +1,22 @@
 //! One host: what it decided, what it waits for, and what would change that.
 
-use super::claim::ClaimView;
+use super::claim::{ClaimView, HeldClaimView};
 use super::maintenance::MaintenanceView;
-use super::parts::{DesiredVersion, Unpublished};
+use super::own_verdict::OwnVerdict;
+use super::parts::{DesiredVersion, ResultView, Unpublished};
 use super::problem::Problem;
 use super::roots::as_text;
 use super::running_step::RunningStepView;
 use crate::fleet::state::{Fleet, HostFacts};
 use crate::fleet::verdict::{FleetVerdict, Waiting};
 use crate::fleet::waits::{Chain, Root, WaitGraph};
-use crate::text::{Text, as_rfc3339, rfc3339, with_distance};
+use crate::text::{Text, as_rfc3339, with_distance};
 use schema::health::Level;
-use schema::keys::StatusState;
-use schema::names::{HostName, ServiceName, StatusType, Version};
+use schema::names::{HostName, ServiceName, Version};
 use schema::plan::Phase;
-use schema::records::{ReportedTarget, StatusRecord, Wait};
+use schema::records::{ReportedTarget, Wait};
 use schema::time::EpochSeconds;
-use schema::verdict::{Failure, HostVerdict, VerdictKind, WaitingOn};
+use schema::verdict::{VerdictKind, WaitingOn};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -27,11 +27,10 @@ pub struct HostView {
     pub host: HostName,
     /// The verdict of a reader about it, in one word.
     pub verdict: VerdictKind,
-    /// The details of the verdict; empty for ok.
-    pub reason: String,
-    /// What would change the verdict; empty for ok.
-    #[serde(rename = "remedy")]
-    pub hint: &'static str,
+    /// The details of the verdict; `None` for ok.
+    pub reason: Option<String>,
+    /// What would change the verdict; `None` for ok.
+    pub hint: Option<&'static str>,
     /// The desired version of the fleet, if there is a valid one.
     pub desired: Option<DesiredVersion>,
     /// The instruction that the host decided on last.
@@ -49,17 +48,17 @@ pub struct HostView {
     pub phase: Option<Phase>,
     /// The verdict of the host about itself.
     pub own_verdict: Option<OwnVerdict>,
-    /// Why the host does what it does.
-    pub because: Option<String>,
+    /// What the host is doing.
+    pub activity: Option<String>,
     /// When its next attempt begins (RFC 3339), if that is known.
     #[serde(serialize_with = "as_rfc3339")]
     pub next_attempt_at: Option<EpochSeconds>,
     /// The step that has run for some time.
     pub running_step: Option<RunningStepView>,
     /// What the host is going to do.
-    pub plan: Vec<PlannedAction>,
+    pub next: Vec<PlannedAction>,
     /// The results of the host.
-    pub statuses: Vec<ResultView>,
+    pub results: Vec<ResultView>,
     /// When the host reported last (RFC 3339).
     #[serde(serialize_with = "as_rfc3339")]
     pub reported_at: Option<EpochSeconds>,
@@ -75,22 +74,12 @@ pub struct HostView {
     /// Why the host waits for services, if it does.
     pub waits: Option<HostWaits>,
     /// What the limits of the rollout mean for the host.
+    #[serde(flatten)]
     pub rollout: HostRollout,
     /// The last output lines of the step that failed or was deferred.
     pub log: Vec<String>,
     /// The revision of the store at which the host was read.
     pub revision: i64,
-}
-
-/// The verdict of a host about itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct OwnVerdict {
-    /// The verdict in one word.
-    pub verdict: VerdictKind,
-    /// The details of the verdict; empty for ok.
-    pub reason: String,
-    /// The step that failed, and how it ended.
-    pub failure: Option<Failure>,
 }
 
 /// An action that a host is going to do.
@@ -99,53 +88,22 @@ pub struct PlannedAction {
     /// The action.
     pub action: String,
     /// The reason.
-    pub because: String,
-}
-
-/// A result of a host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ResultView {
-    /// The type of the result.
-    #[serde(rename = "type")]
-    pub kind: StatusType,
-    /// Its state.
-    pub state: &'static str,
-    /// The version that it is about, if the record names one.
-    pub version: Option<Version>,
-    /// When it was written (RFC 3339).
-    pub at: Option<String>,
-    /// The exit code.
-    pub code: Option<i64>,
-    /// The reason that came with it.
-    pub reason: Option<String>,
-}
-
-impl ResultView {
-    fn new(kind: &StatusType, state: StatusState, record: Option<&StatusRecord>) -> Self {
-        Self {
-            kind: kind.clone(),
-            state: state.as_str(),
-            version: record.and_then(|record| record.version.clone()),
-            at: record.and_then(|record| rfc3339(record.at)),
-            code: record.and_then(|record| record.code),
-            reason: record.map(|record| record.reason.clone()).filter(|reason| !reason.is_empty()),
-        }
-    }
+    pub reason: String,
 }
 
 /// What the limits of the rollout mean for a host.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct HostRollout {
     /// Why the host cannot start now; `None` if it can, or has nothing to start.
-    pub obstacle: Option<String>,
-    /// When the obstacle is expected to end, if it ends by itself.
+    pub held_back_by: Option<String>,
+    /// When that is expected to end, if it ends by itself.
     #[serde(serialize_with = "as_rfc3339")]
-    pub obstacle_ends_at: Option<EpochSeconds>,
+    pub held_until: Option<EpochSeconds>,
     /// The claims of other hosts that keep it waiting.
-    pub holders: Vec<ClaimView>,
+    pub held_by: Vec<ClaimView>,
     /// The claims that it holds.
-    pub claims: Vec<String>,
-    /// True if the obstacle is that the rollout is halted.
+    pub claims: Vec<HeldClaimView>,
+    /// True if it is held back because the rollout is halted.
     #[serde(skip)]
     pub is_halted: bool,
 }
@@ -159,7 +117,7 @@ pub struct HostWaits {
     #[serde(serialize_with = "root_as_text")]
     pub root: Option<Root>,
     /// Number of hosts that wait because of the same root cause.
-    pub hosts: usize,
+    pub host_count: usize,
 }
 
 /// A host that waits for a service.
@@ -191,7 +149,7 @@ impl HostWaits {
     /// Returns why a host waits.
     pub fn new(host: &HostName, graph: &WaitGraph<'_>) -> Self {
         let roots = graph.roots();
-        let hosts = roots.values().find(|hosts| hosts.contains(host)).map_or(1, BTreeSet::len);
+        let host_count = roots.values().find(|hosts| hosts.contains(host)).map_or(1, BTreeSet::len);
         let (links, root) = match graph.chain(host) {
             Some(Chain { links, root }) => (links, Some(root)),
             None => (Vec::new(), None),
@@ -204,7 +162,7 @@ impl HostWaits {
             need: wait.need,
             have: wait.have,
         };
-        Self { chain: links.into_iter().map(link).collect(), root, hosts }
+        Self { chain: links.into_iter().map(link).collect(), root, host_count }
     }
 }
 
@@ -226,8 +184,8 @@ impl HostView {
         Some(Self {
             host: host.clone(),
             verdict: verdict.kind(),
-            reason: verdict.message(),
-            hint: verdict.hint(),
+            reason: Some(verdict.message()).filter(|reason| !reason.is_empty()),
+            hint: Some(verdict.hint()).filter(|hint| !hint.is_empty()),
             desired: DesiredVersion::of(fleet.target()),
             decided_on: report.and_then(|report| report.target.clone()),
             installed: report.and_then(|report| report.installed.clone()),
@@ -235,17 +193,17 @@ impl HostView {
             live: facts.live.is_some(),
             unreadable_claim: unreadable_claim(facts),
             phase: report.map(|report| report.phase),
-            own_verdict: report.map(|report| own_verdict(&report.verdict)),
-            because: report.map(|report| report.plan.because.to_string()),
+            own_verdict: report.map(|report| OwnVerdict::from(&report.verdict)),
+            activity: report.map(|report| report.plan.because.to_string()),
             next_attempt_at: report.and_then(|report| report.next_attempt_at),
             running_step: report.and_then(|report| report.running_step.as_ref()).map(RunningStepView::from),
-            plan: planned
+            next: planned
                 .map(|planned| PlannedAction {
                     action: planned.action.to_string(),
-                    because: planned.because.to_string(),
+                    reason: planned.because.to_string(),
                 })
                 .collect(),
-            statuses: statuses
+            results: statuses
                 .map(|((kind, state), record)| ResultView::new(kind, *state, record.as_ref()))
                 .collect(),
             reported_at: report.map(|report| report.at),
@@ -278,18 +236,19 @@ impl HostView {
         };
         add("host", self.host.as_str());
         add("verdict", self.verdict.as_str());
-        add("because", &self.reason);
-        add("would change", self.hint);
-        add("held back by", self.rollout.obstacle.as_deref().unwrap_or_default());
-        let held_until = self.rollout.obstacle_ends_at.filter(|ends| self.next_attempt_at != Some(*ends));
+        add("reason", self.reason.as_deref().unwrap_or_default());
+        add("hint", self.hint.unwrap_or_default());
+        add("held back by", self.rollout.held_back_by.as_deref().unwrap_or_default());
+        let held_until = self.rollout.held_until.filter(|ends| self.next_attempt_at != Some(*ends));
         add("held until", &time(held_until));
-        self.rollout.holders.iter().for_each(|claim| add("held by", &claim.to_string()));
-        add("claims", &self.rollout.claims.join(", "));
-        if let Some(HostWaits { chain, root: Some(root), hosts }) = &self.waits {
+        self.rollout.held_by.iter().for_each(|claim| add("held by", &claim.to_string()));
+        let claim = |HeldClaimView { limit, number }: &HeldClaimView| format!("{limit} number {number}");
+        add("claims", &self.rollout.claims.iter().map(claim).collect::<Vec<_>>().join(", "));
+        if let Some(HostWaits { chain, root: Some(root), host_count }) = &self.waits {
             chain.iter().for_each(|link| add("chain", &format!("{} waits for {}", link.host, link.text)));
             add("root", &root.to_string());
-            if *hosts > 1 {
-                add("hosts", &format!("{hosts} wait because of it"));
+            if *host_count > 1 {
+                add("hosts", &format!("{host_count} wait because of it"));
             }
         }
         add("desired", &self.desired.as_ref().map_or("none".into(), DesiredVersion::to_string));
@@ -310,9 +269,9 @@ impl HostView {
         add("phase", &self.phase.map(|phase| phase.to_string()).unwrap_or_default());
         let own =
             self.own_verdict.as_ref().filter(|own| own.verdict != self.verdict || own.reason != self.reason);
-        let own = own.map(|own| format!("{} {}", own.verdict, own.reason));
+        let own = own.map(|own| format!("{} {}", own.verdict, own.reason.as_deref().unwrap_or_default()));
         add("own verdict", own.unwrap_or_default().trim_end());
-        add("plan", self.because.as_deref().unwrap_or_default());
+        add("activity", self.activity.as_deref().unwrap_or_default());
         let step = self.running_step.as_ref().map(|step| step.text(now));
         add("running step", &step.unwrap_or_default());
         add("next attempt", &time(self.next_attempt_at));
@@ -324,11 +283,11 @@ impl HostView {
         }
         self.maintenance.iter().for_each(|found| add("out of use", &found.line()));
         add("reported at", &time(self.reported_at));
-        for actions in self.plan.chunk_by(|one, other| one.because == other.because) {
+        for actions in self.next.chunk_by(|one, other| one.reason == other.reason) {
             let names: Vec<&str> = actions.iter().map(|planned| planned.action.as_str()).collect();
-            add("next", &format!("{}, because {}", names.join(", then "), actions[0].because));
+            add("next", &format!("{}, because {}", names.join(", then "), actions[0].reason));
         }
-        for ResultView { kind, state, version, at, .. } in &self.statuses {
+        for ResultView { kind, state, version, at, .. } in &self.results {
             let version = version.as_ref().map(|version| format!(" of {version}")).unwrap_or_default();
             let at = at.as_ref().map(|at| format!(" at {at}")).unwrap_or_default();
             add("result", &format!("{kind} {state}{version}{at}"));
@@ -344,7 +303,7 @@ const LOG_LINES: usize = 3;
 
 /// The report of a host that waits may be older than the halt of the rollout.
 fn with_halt(verdict: FleetVerdict, rollout: &HostRollout) -> FleetVerdict {
-    match (&verdict, rollout.obstacle.clone().filter(|_| rollout.is_halted)) {
+    match (&verdict, rollout.held_back_by.clone().filter(|_| rollout.is_halted)) {
         (
             FleetVerdict::Waiting(Waiting::On(
                 WaitingOn::Limit { .. } | WaitingOn::Stage { .. } | WaitingOn::Window { .. },
@@ -357,9 +316,4 @@ fn with_halt(verdict: FleetVerdict, rollout: &HostRollout) -> FleetVerdict {
 
 fn unreadable_claim(facts: &HostFacts) -> Option<String> {
     facts.live.as_ref()?.as_ref().err().cloned()
-}
-
-fn own_verdict(verdict: &HostVerdict) -> OwnVerdict {
-    let failure = if let HostVerdict::Failed(failed) = verdict { Some(failed.failure.clone()) } else { None };
-    OwnVerdict { verdict: verdict.kind(), reason: verdict.message(), failure }
 }

@@ -29,15 +29,15 @@ pub struct ListedHost {
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Since when it has been on the roster (RFC 3339); `None` if it is not, or if its entry cannot be read.
-    pub since: Option<String>,
+    pub added_at: Option<String>,
     /// When an operator decommissioned it (RFC 3339); `None` if it is part of the fleet.
-    pub decommissioned: Option<String>,
+    pub decommissioned_at: Option<String>,
     /// True if its agent runs.
     pub live: bool,
     /// The version of its agent, if that runs.
     pub agent_version: Option<String>,
     /// The versions under which it is listed: one as a rule, none while it is updated.
-    pub versions: Vec<Version>,
+    pub listed_under: Vec<Version>,
     /// The version that it was last proven to run, by its report.
     pub installed: Option<Version>,
     /// Its verdict; `None` if it is decommissioned.
@@ -45,7 +45,7 @@ pub struct ListedHost {
     /// The reason of the verdict; `None` if the host is ok or decommissioned.
     pub reason: Option<String>,
     /// When it last reported that something changed (RFC 3339).
-    pub reported_at: Option<String>,
+    pub since: Option<String>,
 }
 
 /// Which hosts are meant. An empty list means all.
@@ -115,9 +115,9 @@ impl HostsView {
         match order {
             HostOrder::Host => {}
             HostOrder::Role => self.hosts.sort_by(|a, b| a.role.cmp(&b.role)),
-            HostOrder::Version => self.hosts.sort_by(|a, b| a.versions.cmp(&b.versions)),
+            HostOrder::Version => self.hosts.sort_by(|a, b| a.listed_under.cmp(&b.listed_under)),
             HostOrder::Verdict => self.hosts.sort_by_key(|host| std::cmp::Reverse(host.verdict)),
-            HostOrder::Since => self.hosts.sort_by(|a, b| a.reported_at.cmp(&b.reported_at)),
+            HostOrder::Since => self.hosts.sort_by(|a, b| a.since.cmp(&b.since)),
         }
     }
 
@@ -167,21 +167,21 @@ impl ListedHost {
             group: entry.group,
             labels: entry.labels,
             // An entry that cannot be read stands for no time at all.
-            since: Some(entry.since).filter(|since| since.0 > 0).and_then(rfc3339),
-            decommissioned: entry.decommissioned.and_then(rfc3339),
+            added_at: Some(entry.since).filter(|since| since.0 > 0).and_then(rfc3339),
+            decommissioned_at: entry.decommissioned.and_then(rfc3339),
             live: facts.live.is_some(),
             agent_version: agent.map(|claim| claim.agent_version.clone()),
-            versions: facts.listed.iter().cloned().collect(),
+            listed_under: facts.listed.iter().cloned().collect(),
             installed: report.and_then(|report| report.installed.clone()),
             verdict: None,
             reason: None,
-            reported_at: report.and_then(|report| rfc3339(report.at)),
+            since: report.and_then(|report| rfc3339(report.at)),
         }
     }
 
     /// Returns version, verdict, time of the last report, and agent.
     fn cells(&self) -> [String; 4] {
-        let listed: Vec<&str> = self.versions.iter().map(Version::as_str).collect();
+        let listed: Vec<&str> = self.listed_under.iter().map(Version::as_str).collect();
         let version = match (listed.is_empty(), &self.installed) {
             (false, _) => listed.join(","),
             // It was taken off its list.
@@ -194,7 +194,7 @@ impl ListedHost {
             (true, None) => "unknown".into(),
             (false, _) => NONE.into(),
         };
-        [version, verdict.into(), self.reported_at.clone().unwrap_or(NONE.into()), agent]
+        [version, verdict.into(), self.since.clone().unwrap_or(NONE.into()), agent]
     }
 
     fn labels(&self) -> String {
@@ -203,7 +203,7 @@ impl ListedHost {
     }
 
     fn reason(&self) -> String {
-        let since = self.decommissioned.as_ref().map(|at| format!("since {at}"));
+        let since = self.decommissioned_at.as_ref().map(|at| format!("since {at}"));
         self.reason.clone().or(since).unwrap_or_default()
     }
 }

@@ -3,7 +3,7 @@
 use crate::text::rfc3339;
 use schema::codec;
 use schema::keys::Key;
-use schema::names::HostName;
+use schema::names::{HostName, ServiceName};
 use schema::records::{Maintenance, MaintenanceEntry, MaintenanceMode};
 use schema::snapshot::KeySnapshot;
 use serde::Serialize;
@@ -13,12 +13,12 @@ use serde::Serialize;
 pub struct MaintenanceView {
     /// The name of the host.
     pub host: HostName,
-    /// The name of the service; `all` if it is the whole host.
-    pub service: String,
+    /// The name of the service; `None` if it is the whole host.
+    pub service: Option<ServiceName>,
     /// Whether it is in maintenance or draining.
     pub how: MaintenanceMode,
-    /// The operator's reason.
-    pub reason: String,
+    /// The operator's reason, if one was given.
+    pub reason: Option<String>,
     /// Since when (RFC 3339).
     pub since: Option<String>,
 }
@@ -35,22 +35,22 @@ impl MaintenanceView {
 
     /// Returns what is out of use on a host.
     pub fn of(host: &HostName, found: &Maintenance) -> Vec<Self> {
-        let one = |service: &str, entry: &MaintenanceEntry| Self {
+        let one = |service: Option<&ServiceName>, entry: &MaintenanceEntry| Self {
             host: host.clone(),
-            service: service.to_owned(),
+            service: service.cloned(),
             how: entry.how,
-            reason: entry.reason.clone(),
+            reason: Some(entry.reason.clone()).filter(|reason| !reason.is_empty()),
             since: rfc3339(entry.at),
         };
-        let all = found.host.iter().map(|entry| one("all", entry));
-        all.chain(found.services.iter().map(|(name, entry)| one(name.as_str(), entry))).collect()
+        let all = found.host.iter().map(|entry| one(None, entry));
+        all.chain(found.services.iter().map(|(name, entry)| one(Some(name), entry))).collect()
     }
 
     /// Returns it on a line, without the host.
     pub(super) fn line(&self) -> String {
-        let [_, service, how, since, reason] = self.row();
-        let of = if service == "all" { how } else { format!("{service} {how}") };
-        let reason = if reason.is_empty() { reason } else { format!(": {reason}") };
+        let [_, _, how, since, _] = self.row();
+        let of = self.service.as_ref().map(|service| format!("{service} ")).unwrap_or_default() + &how;
+        let reason = self.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
         format!("{of} since {since}{reason}")
     }
 
@@ -60,6 +60,7 @@ impl MaintenanceView {
             MaintenanceMode::Draining => "draining",
         };
         let since = self.since.clone().unwrap_or_default();
-        [self.host.to_string(), self.service.clone(), how.into(), since, self.reason.clone()]
+        let service = self.service.as_ref().map_or("all".into(), ServiceName::to_string);
+        [self.host.to_string(), service, how.into(), since, self.reason.clone().unwrap_or_default()]
     }
 }

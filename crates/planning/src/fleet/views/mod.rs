@@ -7,6 +7,7 @@ mod freeze;
 mod host;
 mod hosts;
 mod maintenance;
+mod own_verdict;
 mod parts;
 mod problem;
 mod roots;
@@ -18,7 +19,7 @@ mod tests;
 mod unaccounted;
 
 pub use causes::{Cause, HostVerdictView};
-pub use claim::ClaimView;
+pub use claim::{ClaimView, HeldClaimView};
 pub use freeze::FreezeView;
 pub use host::{HostRollout, HostView, HostWaits};
 pub use hosts::{HostFilter, HostOrder, HostsView, ListedHost};

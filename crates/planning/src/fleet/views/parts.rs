@@ -1,8 +1,10 @@
 //! Parts of several views.
 
 use crate::fleet::state::FleetTarget;
-use schema::names::{ServiceName, Version};
-use schema::records::UnpublishedService;
+use crate::text::rfc3339;
+use schema::keys::StatusState;
+use schema::names::{ServiceName, StatusType, Version};
+use schema::records::{StatusRecord, UnpublishedService};
 use serde::Serialize;
 
 /// The desired version.
@@ -44,5 +46,36 @@ impl From<&UnpublishedService> for Unpublished {
     fn from(unpublished: &UnpublishedService) -> Self {
         let UnpublishedService { service, reason } = unpublished;
         Self { service: service.clone(), reason: reason.clone() }
+    }
+}
+
+/// A result of a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ResultView {
+    /// The type of the result.
+    #[serde(rename = "type")]
+    pub kind: StatusType,
+    /// Its state.
+    pub state: &'static str,
+    /// The version that it is about, if the record names one.
+    pub version: Option<Version>,
+    /// When it was written (RFC 3339).
+    pub at: Option<String>,
+    /// The exit code.
+    pub exit_code: Option<i64>,
+    /// The reason that came with it.
+    pub reason: Option<String>,
+}
+
+impl ResultView {
+    pub(super) fn new(kind: &StatusType, state: StatusState, record: Option<&StatusRecord>) -> Self {
+        Self {
+            kind: kind.clone(),
+            state: state.as_str(),
+            version: record.and_then(|record| record.version.clone()),
+            at: record.and_then(|record| rfc3339(record.at)),
+            exit_code: record.and_then(|record| record.code),
+            reason: record.map(|record| record.reason.clone()).filter(|reason| !reason.is_empty()),
+        }
     }
 }

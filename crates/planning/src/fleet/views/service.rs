@@ -28,9 +28,9 @@ pub struct ServiceCounts {
     /// The name of the service.
     pub service: ServiceName,
     /// Number of functional instances.
-    pub functional: usize,
+    pub functional_count: usize,
     /// Number of addressable instances.
-    pub addressable: usize,
+    pub addressable_count: usize,
     /// The tags of all instances.
     pub tags: BTreeSet<Tag>,
 }
@@ -42,8 +42,8 @@ impl ServicesView {
             let count = |level| service.at(level, None).count();
             ServiceCounts {
                 service: name.clone(),
-                functional: count(Level::Functional),
-                addressable: count(Level::Addressable),
+                functional_count: count(Level::Functional),
+                addressable_count: count(Level::Addressable),
                 tags: service.instances().values().flat_map(|i| i.record.tags.iter().cloned()).collect(),
             }
         });
@@ -55,8 +55,8 @@ impl fmt::Display for ServicesView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = Text::default();
         let row = |found: &ServiceCounts| {
-            let ServiceCounts { service, functional, addressable, tags } = found;
-            [service.to_string(), functional.to_string(), addressable.to_string(), list(tags)]
+            let ServiceCounts { service, functional_count, addressable_count, tags } = found;
+            [service.to_string(), functional_count.to_string(), addressable_count.to_string(), list(tags)]
         };
         text.table(["SERVICE", "FUNCTIONAL", "ADDRESSABLE", "TAGS"], self.services.iter().map(row));
         text.fmt(f)
@@ -86,7 +86,7 @@ pub struct CheckView {
     /// Its result.
     pub status: CheckStatus,
     /// The last line of its output; empty if it printed nothing.
-    pub line: String,
+    pub output: String,
 }
 
 /// An instance of a service.
@@ -154,7 +154,7 @@ impl ServiceView {
                 host: instance.host.clone(),
                 check,
                 status,
-                line,
+                output: line,
             };
             of_service.map(view).collect::<Vec<_>>()
         };
@@ -184,8 +184,8 @@ impl fmt::Display for ServiceView {
         };
         text.table(["HOST", "HEALTH", "ADDRESSES", "PORT", "TAGS"], self.instances.iter().map(row));
         let row = |found: &CheckView| {
-            let CheckView { host, check, status, line } = found;
-            [host.to_string(), check.clone(), status.to_string(), line.clone()]
+            let CheckView { host, check, status, output } = found;
+            [host.to_string(), check.clone(), status.to_string(), output.clone()]
         };
         text.section(["HOST", "CHECK", "STATUS", "OUTPUT"], self.checks.iter().flatten().map(row));
         text.fmt(f)

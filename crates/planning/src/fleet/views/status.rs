@@ -47,11 +47,11 @@ pub struct StatusView {
     /// The versions under which hosts are listed.
     pub versions: Vec<VersionCount>,
     /// Number of hosts that are listed under no version.
-    pub unlisted: usize,
+    pub unlisted_count: usize,
     /// Number of hosts.
-    pub hosts: usize,
+    pub host_count: usize,
     /// Number of hosts with each verdict, without those that no host has.
-    pub verdicts: BTreeMap<VerdictKind, usize>,
+    pub verdict_counts: BTreeMap<VerdictKind, usize>,
     /// The hosts whose verdict is not ok.
     pub not_ok: Vec<HostVerdictView>,
     /// The same hosts, by what keeps them from being ok.
@@ -85,7 +85,7 @@ pub struct VersionCount {
     /// The version.
     pub version: Version,
     /// Number of hosts.
-    pub hosts: usize,
+    pub host_count: usize,
 }
 
 /// Why a host is unaccounted.
@@ -135,9 +135,9 @@ pub struct SilentService {
     /// The name of the service.
     pub service: ServiceName,
     /// Number of instances that stopped reporting.
-    pub silent: usize,
+    pub silent_count: usize,
     /// Number of all instances.
-    pub instances: usize,
+    pub instance_count: usize,
 }
 
 impl SilentService {
@@ -159,8 +159,8 @@ impl SilentService {
         let guard = GuardSettings::default();
         let counts =
             counts.into_iter().filter(|(_, (silent, instances))| guard.is_cliff(*silent, *instances));
-        let of = |(name, (silent, instances))| {
-            Some(Self { service: ServiceName::new(name).ok()?, silent, instances })
+        let of = |(name, (silent_count, instance_count))| {
+            Some(Self { service: ServiceName::new(name).ok()?, silent_count, instance_count })
         };
         counts.filter_map(of).collect()
     }
@@ -184,7 +184,8 @@ impl StatusView {
         });
         let invalid =
             if let FleetTarget::Invalid { why } = fleet.target() { Some(why.clone()) } else { None };
-        let count = |(version, hosts): (&Version, usize)| VersionCount { version: version.clone(), hosts };
+        let count =
+            |(version, host_count): (&Version, usize)| VersionCount { version: version.clone(), host_count };
         let StatusParts { alarms, silent, maintenance, failures, outlook } = parts;
         let to_go_seconds = outlook.as_ref().and_then(Outlook::to_go_seconds);
         Self {
@@ -193,9 +194,9 @@ impl StatusView {
             desired: DesiredVersion::of(fleet.target()),
             invalid,
             versions: fleet.versions().into_iter().map(count).collect(),
-            unlisted: fleet.hosts().values().filter(|facts| facts.listed.is_empty()).count(),
-            hosts: fleet.hosts().len(),
-            verdicts: counts,
+            unlisted_count: fleet.hosts().values().filter(|facts| facts.listed.is_empty()).count(),
+            host_count: fleet.hosts().len(),
+            verdict_counts: counts,
             causes: Cause::all(&not_ok),
             not_ok,
             unaccounted: unaccounted.collect(),
@@ -230,10 +231,13 @@ impl StatusView {
             outlook.iter().for_each(|outlook| text.line(&format!("rollout: {outlook}")));
             failures.lines().iter().for_each(|line| text.line(line));
         }
-        let mut versions: Vec<_> =
-            self.versions.iter().map(|found| [found.version.to_string(), found.hosts.to_string()]).collect();
-        if self.unlisted > 0 {
-            versions.push(["none".into(), self.unlisted.to_string()]);
+        let mut versions: Vec<_> = self
+            .versions
+            .iter()
+            .map(|found| [found.version.to_string(), found.host_count.to_string()])
+            .collect();
+        if self.unlisted_count > 0 {
+            versions.push(["none".into(), self.unlisted_count.to_string()]);
         }
         text.section_within(width, ["VERSION", "HOSTS"], versions.into_iter());
         text.section_within(width, Cause::HEADER, self.causes.iter().map(Cause::row));
@@ -250,8 +254,11 @@ impl StatusView {
         text.section_within(width, ProblemOn::HEADER, self.problems.iter().map(ProblemOn::row));
         // Agents serve the last known state of these; `orchestrate drop-stale` ends that.
         let row = |found: &SilentService| {
-            let SilentService { service, silent, instances } = found;
-            [service.to_string(), format!("{silent} of {instances}; their last known state is served")]
+            let SilentService { service, silent_count, instance_count } = found;
+            [
+                service.to_string(),
+                format!("{silent_count} of {instance_count}; their last known state is served"),
+            ]
         };
         text.section_within(width, ["SERVICE", "WENT SILENT"], self.silent.iter().map(row));
         let header = ["OUT OF USE", "SERVICE", "HOW", "SINCE", "REASON"];
@@ -262,9 +269,9 @@ impl StatusView {
     /// Returns how many hosts there are, and how many of them have which verdict: the worst first.
     fn counts(&self) -> String {
         let of = |(kind, count): (&VerdictKind, &usize)| format!("{count} {kind}");
-        let counts: Vec<String> = self.verdicts.iter().rev().map(of).collect();
+        let counts: Vec<String> = self.verdict_counts.iter().rev().map(of).collect();
         let counts = if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) };
-        format!("hosts: {}{counts}", self.hosts)
+        format!("hosts: {}{counts}", self.host_count)
     }
 }
 

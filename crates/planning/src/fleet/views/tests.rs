@@ -153,8 +153,8 @@ fn a_host_without_an_agent_is_explained_by_listing_and_results() {
         host_view(&facts).text(EpochSeconds(60)).as_str(),
         "host:         h\n\
          verdict:      failed\n\
-         because:      puppet failed with code 6\n\
-         would change: a later result of the same type that succeeds\n\
+         reason:       puppet failed with code 6\n\
+         hint:         a later result of the same type that succeeds\n\
          desired:      v2 (revision 20)\n\
          listed under: v1\n\
          agent:        none\n\
@@ -181,7 +181,8 @@ fn a_service_is_silent_when_most_of_its_instances_do_not_report() {
     let records = ["web/a", "web/b", "web/c", "db/a", "db/b"];
     let check = |healths: &[&str], expected: &[(&str, usize, usize)]| {
         let found = SilentService::all(records.iter().copied(), healths.iter().copied());
-        let found: Vec<_> = found.iter().map(|s| (s.service.as_str(), s.silent, s.instances)).collect();
+        let found: Vec<_> =
+            found.iter().map(|s| (s.service.as_str(), s.silent_count, s.instance_count)).collect();
         assert_eq!(found, expected, "{healths:?}");
     };
     check(&records, &[]);

@@ -27,7 +27,7 @@ pub struct UnaccountedHost {
     /// The details of its verdict.
     pub reason: String,
     /// When it reported last (RFC 3339), if it has a report that can be read.
-    pub last_report: Option<String>,
+    pub reported_at: Option<String>,
 }
 
 impl UnaccountedView {
@@ -41,7 +41,7 @@ impl UnaccountedView {
                 host: host.clone(),
                 how: verdict.unaccounted()?,
                 reason: verdict.message(),
-                last_report: report.and_then(|report| rfc3339(report.at)),
+                reported_at: report.and_then(|report| rfc3339(report.at)),
             })
         };
         Self { unaccounted: fleet.verdicts().into_iter().filter_map(of).collect(), revision }
@@ -52,13 +52,13 @@ impl fmt::Display for UnaccountedView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = Text::default();
         let row = |found: &UnaccountedHost| {
-            let UnaccountedHost { host, how, reason, last_report } = found;
-            let last_report = last_report.as_deref().unwrap_or("never");
+            let UnaccountedHost { host, how, reason, reported_at } = found;
+            let reported_at = reported_at.as_deref().unwrap_or("never");
             // The word says it all.
             let reason = if *how == Unaccounted::NeverSeen { "-" } else { reason.as_str() };
-            [host.to_string(), how.to_string(), last_report.to_owned(), reason.to_owned()]
+            [host.to_string(), how.to_string(), reported_at.to_owned(), reason.to_owned()]
         };
-        text.table(["HOST", "HOW", "LAST REPORT", "REASON"], self.unaccounted.iter().map(row));
+        text.table(["HOST", "HOW", "REPORTED AT", "REASON"], self.unaccounted.iter().map(row));
         text.fmt(f)
     }
 }
