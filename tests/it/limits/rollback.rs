@@ -100,7 +100,7 @@ fn an_operator_rolls_back_and_the_rollback_is_not_rolled_back() {
     hosts.iter().for_each(|host| host.wait_for_listing(&store, "2"));
     let all = rollouts(&store);
     let (last, _) = all.last().expect("a record");
-    assert_eq!((&last["rollback"], &last["good_version"]), (&Value::Bool(true), &Value::from("2")), "{last}");
+    assert_eq!((&last["rollback"], &last["good"]), (&Value::Bool(true), &Value::from("2")), "{last}");
     assert_eq!(last["reason"], "disk");
     let again = orchestrate(ops, "rollout rollback", 0);
     assert!(again.contains("2 is the desired version already; nothing was written"), "{again}");
