@@ -21,6 +21,8 @@ pub(crate) struct Outcome {
     pub end: End,
     /// The end of the output on both streams, at most `output_max` bytes (see [`run`]).
     pub output: String,
+    /// True if the command left processes in its group, which were killed.
+    pub left_processes: bool,
 }
 
 /// How a command ended.
@@ -62,7 +64,8 @@ pub(crate) async fn run(
     limit: Duration,
     output_max: usize,
 ) -> Outcome {
-    let not_started = |why: String| Outcome { end: End::NotStarted(why), output: String::new() };
+    let not_started =
+        |why: String| Outcome { end: End::NotStarted(why), output: String::new(), left_processes: false };
     let Some((program, rest)) = arguments.split_first() else {
         return not_started("the command is empty".into());
     };
@@ -117,10 +120,9 @@ async fn follow(
             () = &mut timer => break None,
         }
     };
-    // Kills the processes that the command left behind.
-    if let Some(group) = group {
-        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-    }
+    // Kills the processes that the command left behind. After the command was reaped, the group has no others.
+    let killed = group.map(|group| rustix::process::kill_process_group(group, rustix::process::Signal::KILL));
+    let left_processes = ended.is_some() && matches!(killed, Some(Ok(())));
     kept.take(&output);
     let end = match ended {
         Some(Ok(status)) => match (status.code(), std::os::unix::process::ExitStatusExt::signal(&status)) {
@@ -134,7 +136,7 @@ async fn follow(
             End::TimedOut
         }
     };
-    Outcome { end, output: kept.text() }
+    Outcome { end, output: kept.text(), left_processes }
 }
 
 /// The last bytes of a stream, at most `most`.
@@ -187,7 +189,8 @@ mod tests {
             ("printf 'a\\033[31m\\000b'", End::Exited(0), "a\u{fffd}[31m\u{fffd}b"),
             ("cat", End::Exited(0), ""),
         ] {
-            assert_eq!(shell(script, 10_000).await, Outcome { end, output: output.into() }, "{script}");
+            let expected = Outcome { end, output: output.into(), left_processes: false };
+            assert_eq!(shell(script, 10_000).await, expected, "{script}");
         }
     }
 
@@ -198,13 +201,14 @@ mod tests {
         let endless = shell("yes", 300).await;
         assert_eq!(endless.end, End::TimedOut);
         let ignores = shell("trap '' TERM; echo begun; sleep 60 & wait", 300).await;
-        assert_eq!(ignores, Outcome { end: End::TimedOut, output: "begun\n".into() });
+        assert_eq!((ignores.end, ignores.output.as_str()), (End::TimedOut, "begun\n"));
     }
 
     #[tokio::test]
     async fn what_it_leaves_behind_ends_with_it() {
         let left = shell("sleep 60 & echo $!", 10_000).await;
         assert_eq!(left.end, End::Exited(0), "its end counts, not that of its output");
+        assert!(left.left_processes);
         let path = format!("/proc/{}/stat", left.output.trim());
         let gone = || std::fs::read_to_string(&path).map_or(true, |stat| stat.contains(") Z"));
         for _ in 0..200 {

@@ -250,7 +250,9 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     if let Some((socket, group)) = socket {
         tasks.spawn("socket", http::serve_socket(socket, group, shared.clone(), stop.clone()));
     }
-    let open = http::OpenToAll { results: settings.http_takes_results, fleet_lock: settings.http_fleet_lock };
+    let names = std::iter::once(&identity.host).chain(&settings.http_names).cloned().collect();
+    let (results, fleet_lock) = (settings.http_takes_results, settings.http_fleet_lock);
+    let open = http::OnTcp { names, results, fleet_lock };
     tasks.spawn("http", http::serve(listener, shared, open, stop.clone())?);
     let watching = signals::watch_signals(
         config_path,

@@ -267,6 +267,13 @@ impl Renderer {
         let arguments: Vec<String> = command.iter().map(|a| a.replace("{file}", &shown)).collect();
         let environment = BTreeMap::from([("ORCHESTRATE_FILE".to_owned(), shown)]);
         let outcome = command::run(&arguments, &environment, self.template.timeout, OUTPUT_MAX_BYTES).await;
+        if outcome.left_processes {
+            tracing::warn!(
+                file = %file.display(),
+                program = arguments.first(),
+                "the command left processes in its process group, which were ended; a daemon needs a session of its own"
+            );
+        }
         if outcome.succeeded() { Ok(()) } else { Err(anyhow!(outcome.describe())) }
     }
 }

@@ -6,12 +6,13 @@
 use crate::exit::{Exit, Failure};
 use anyhow::Context;
 use etcd_session::StoreError;
-use planning::text::{Text, clean};
+use planning::text::{Text, clean, cut_to};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::tcgetwinsize;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 
 /// Returns text quoted as one word for a shell.
@@ -58,17 +59,9 @@ impl Output {
         self.text.raw(text);
     }
 
-    /// Adds a table without borders; adds nothing if there are no rows.
+    /// Adds a table without borders, whose last column is cut to the width of the terminal; adds nothing if there
+    /// are no rows.
     pub(crate) fn table<const COLUMNS: usize>(
-        &mut self,
-        header: [&str; COLUMNS],
-        rows: impl IntoIterator<Item = [String; COLUMNS]>,
-    ) {
-        self.text.table(header, rows);
-    }
-
-    /// Adds a table whose last column is cut to the width of the terminal.
-    pub(crate) fn table_within<const COLUMNS: usize>(
         &mut self,
         header: [&str; COLUMNS],
         rows: impl IntoIterator<Item = [String; COLUMNS]>,
@@ -128,10 +121,37 @@ impl Output {
 
 /// Returns the number of columns of the terminal that shows the results; `None` if there is none.
 pub(crate) fn width() -> Option<usize> {
-    let stdout = io::stdout();
-    let columns = tcgetwinsize(&stdout).ok().filter(|_| stdout.is_terminal())?.ws_col;
+    columns_of(&io::stdout())
+}
+
+fn columns_of(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
+    let columns = tcgetwinsize(stream).ok().filter(|_| stream.is_terminal())?.ws_col;
     // Some terminals do not tell.
     (columns > 0).then_some(columns.into())
+}
+
+/// A line that shows how far something is, in its place on a terminal; without a terminal there is none.
+#[derive(Debug)]
+pub(crate) struct ProgressLine;
+
+impl ProgressLine {
+    /// Columns at the end that stay free. A terminal that writes `^C` there would begin a new line.
+    const FREE: usize = 3;
+
+    /// Shows the line.
+    pub(crate) fn show(&self, text: &str) {
+        if let Some(width) = columns_of(&io::stderr()) {
+            let _ =
+                write!(io::stderr(), "\r\x1b[K{}", cut_to(&clean(text), width.saturating_sub(Self::FREE)));
+        }
+    }
+
+    /// Removes the line.
+    pub(crate) fn clear(&self) {
+        if columns_of(&io::stderr()).is_some() {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
 }
 
 /// A result that is shown again and again: in its place on a terminal, else one after the other.

@@ -52,8 +52,17 @@ fn crates_depend_on_each_other_only_as_the_design_allows() {
             let is_permitted = permitted.contains(&to) || is_in_tests;
             assert!(!allowed.contains_key(to) || is_permitted, "{name} must not depend on {to}");
             // comfy-table without features lays out text and does nothing else.
-            let pure =
-                ["comfy-table", "jiff", "regex-lite", "serde", "serde_json", "toml", "thiserror", "proptest"];
+            let pure = [
+                "comfy-table",
+                "jiff",
+                "regex-lite",
+                "serde",
+                "serde_json",
+                "toml",
+                "thiserror",
+                "proptest",
+                "unicode-width",
+            ];
             let is_pure = ["schema", "catalog", "planning"].contains(&name);
             assert!(!is_pure || pure.contains(&to) || permitted.contains(&to), "{name} must not use {to}");
         }

@@ -41,6 +41,7 @@ mod store_api;
 mod store_faults;
 mod supervise;
 mod tarball;
+mod terminal;
 mod tutorial;
 mod update;
 mod upgrade;

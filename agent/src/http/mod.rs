@@ -51,9 +51,10 @@ use axum::routing::{get, post, put};
 use axum::{Extension, Router};
 use refusal::ErrorResponse;
 use rustix::fs::Gid;
+use schema::names::HostName;
 use server::Connection;
 use shared::json_body;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
@@ -86,9 +87,11 @@ fn fleet_lock_routes() -> Router<Shared> {
         .route("/v1/steady-state", post(claims::steady_state))
 }
 
-/// What any program of this machine may do over TCP besides reading.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct OpenToAll {
+/// Where the server listens on TCP, and what any program of this machine may do there besides reading.
+#[derive(Debug, Clone)]
+pub(crate) struct OnTcp {
+    /// Names by which other machines ask the server.
+    pub names: Vec<HostName>,
     /// Report results of checks.
     pub results: bool,
     /// Ask for claims before a reboot, as FleetLock's clients do.
@@ -102,7 +105,7 @@ pub(crate) struct OpenToAll {
 pub(crate) fn serve(
     listener: TcpListener,
     shared: Shared,
-    open: OpenToAll,
+    open: OnTcp,
     stop: watch::Receiver<bool>,
 ) -> std::io::Result<impl Future<Output = ()>> {
     let bound = listener.local_addr()?;
@@ -113,7 +116,8 @@ pub(crate) fn serve(
     if open.fleet_lock {
         router = router.merge(fleet_lock_routes());
     }
-    let router = router.layer(from_fn_with_state(bound, require_local_host_header));
+    let own = Arc::new(OwnNames { address: bound.ip(), names: open.names });
+    let router = router.layer(from_fn_with_state(own, require_own_name));
     let router = router.layer(from_fn_with_state((shared.metrics.clone(), "tcp"), metrics::count));
     let router = router.layer(DefaultBodyLimit::max(BODY_MAX_BYTES)).with_state(shared);
     Ok(server::serve(listener, router, stop))
@@ -167,32 +171,38 @@ async fn require_user(
     }
 }
 
-/// Rejects a request unless its Host header is a local address or localhost. Otherwise a page in a
-/// browser could read the answers by a name that it made point to this host (DNS rebinding).
-async fn require_local_host_header(
-    State(bound): State<SocketAddr>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let host = request.headers().get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or("");
-    if is_local(host, bound.ip()) {
-        next.run(request).await
-    } else {
-        (StatusCode::FORBIDDEN, "the Host header must be a local address\n").into_response()
-    }
+/// What a client may call the server.
+#[derive(Debug)]
+struct OwnNames {
+    /// The address on which it listens.
+    address: IpAddr,
+    /// Names besides `localhost`.
+    names: Vec<HostName>,
 }
 
-/// True if the Host header is a local address or localhost, alone or with a port.
-fn is_local(host: &str, bound: IpAddr) -> bool {
+/// Rejects a request unless its Host header is one of the server's own names. Otherwise a page in a browser could read
+/// the answers by a name that it made point to this host (DNS rebinding).
+async fn require_own_name(State(own): State<Arc<OwnNames>>, request: Request, next: Next) -> Response {
+    let host = request.headers().get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or("");
+    if is_own(host, &own) {
+        return next.run(request).await;
+    }
+    let why = "the Host header must be a local address, the name of this host, or one of http.names\n";
+    (StatusCode::FORBIDDEN, why).into_response()
+}
+
+/// True if the Host header is a local address or one of the names, alone or with a port.
+fn is_own(host: &str, OwnNames { address: bound, names }: &OwnNames) -> bool {
     let is_port = |text: &str| text.bytes().all(|b| b.is_ascii_digit()) && text.parse::<u16>().is_ok();
-    let is_mine = |a: IpAddr| a.is_loopback() || a == bound || bound.is_unspecified();
+    let is_mine = |a: IpAddr| a.is_loopback() || a == *bound || bound.is_unspecified();
     if let Some((address, rest)) = host.strip_prefix('[').and_then(|host| host.split_once(']')) {
         let has_port = rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port);
         return has_port && address.parse::<Ipv6Addr>().is_ok_and(|a| is_mine(a.into()));
     }
     let (name, has_port) = host.split_once(':').map_or((host, true), |(name, port)| (name, is_port(port)));
     let is_address = name.parse::<Ipv4Addr>().is_ok_and(|a| is_mine(a.into()));
-    has_port && (is_address || name.eq_ignore_ascii_case("localhost"))
+    let is_name = |own: &str| name.eq_ignore_ascii_case(own);
+    has_port && (is_address || is_name("localhost") || names.iter().any(|own| is_name(own.as_str())))
 }
 
 async fn show_status(State(shared): State<Shared>) -> Result<Response, ErrorResponse> {
@@ -234,7 +244,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_header_is_a_local_address_or_localhost_with_a_port_or_none() {
+    fn a_host_header_is_a_local_address_or_an_own_name_with_a_port_or_none() {
+        let own = |address: [u8; 4]| {
+            let names = ["web-1", "web-1.example.org"].map(|name| HostName::new(name).unwrap());
+            OwnNames { address: IpAddr::from(address), names: names.into() }
+        };
         for (host, expected) in [
             ("localhost", true),
             ("LOCALHOST:8580", true),
@@ -257,9 +271,14 @@ mod tests {
             ("[127.0.0.1]", false),
             ("[::1", false),
             ("localhost.", false),
+            ("web-1", true),
+            ("WEB-1:8580", true),
+            ("web-1.example.org:8580", true),
+            ("web-1.evil.example", false),
+            ("web-2", false),
         ] {
-            assert_eq!(is_local(host, IpAddr::from([10, 0, 0, 5])), expected, "{host}");
+            assert_eq!(is_own(host, &own([10, 0, 0, 5])), expected, "{host}");
         }
-        assert!(is_local("10.0.0.6", IpAddr::from([0, 0, 0, 0])), "bound to every address");
+        assert!(is_own("10.0.0.6", &own([0, 0, 0, 0])), "bound to every address");
     }
 }

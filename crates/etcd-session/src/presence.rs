@@ -15,10 +15,9 @@
 
 use crate::clash::{Clash, Ours};
 use crate::error::StoreError;
-use crate::observer::RequestKind;
 use crate::pace::{refused_delay, write_backoff};
 use crate::random::jitter;
-use crate::request::{Deadline, Repeat};
+use crate::request::Deadline;
 use crate::session::Session;
 use schema::codec;
 use schema::keys::Key;
@@ -248,14 +247,7 @@ impl Claimant {
     }
 
     async fn time_left(&self, lease: i64) -> Option<i64> {
-        let deadline = Deadline::of_request();
-        let answer = self
-            .session
-            .call((RequestKind::Lease, "lease time to live"), Repeat::Freely, deadline, |mut c| async move {
-                c.lease_time_to_live(lease, None).await
-            })
-            .await;
-        answer.ok().map(|a| a.ttl())
+        self.session.lease_seconds_left(lease, Deadline::of_request()).await.ok()
     }
 
     /// Reads the claim and the keys from which the store is judged, all on one connection. Returns

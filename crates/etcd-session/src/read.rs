@@ -6,7 +6,7 @@ use crate::error::StoreError;
 use crate::observer::RequestKind;
 use crate::request::{Deadline, Repeat};
 use crate::session::Session;
-use etcd_client::{GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
+use etcd_client::{GetOptions, GetResponse, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use schema::keys::{Key, Prefix};
 use schema::reads::Read;
 use schema::snapshot::{Entry, KeySnapshot};
@@ -22,7 +22,7 @@ const VALUES_PER_PAGE: i64 = 10_000;
 /// Number of entries of each range that the transaction reads which also reads the keys. Most ranges are smaller.
 pub(crate) const VALUES_TOGETHER: i64 = 1_000;
 /// Intended size of a page of values, in bytes.
-const PAGE_BYTES: usize = 4 * 1024 * 1024;
+const PAGE_BYTES: usize = 2 * 1024 * 1024;
 /// Largest answer that is decoded, in bytes. The library's default of 4 MiB is too small for
 /// 100,000 keys.
 pub(crate) const ANSWER_MAX_BYTES: usize = 64 * 1024 * 1024;
@@ -33,7 +33,7 @@ pub struct KeyList {
     /// Revision of the store at which the keys were read.
     pub revision: i64,
     prefix_bytes: usize,
-    pages: Vec<etcd_client::GetResponse>,
+    pages: Vec<GetResponse>,
 }
 
 impl KeyList {
@@ -76,7 +76,7 @@ pub struct Survey {
 #[derive(Debug)]
 pub struct EntryPage {
     namespace_bytes: usize,
-    page: etcd_client::GetResponse,
+    page: GetResponse,
 }
 
 impl EntryPage {
@@ -125,27 +125,92 @@ impl Session {
         at: Option<i64>,
         deadline: Deadline,
     ) -> Result<KeySnapshot, StoreError> {
+        let mut entries = BTreeMap::new();
+        let found = self.read_parts(reads, at, deadline, |_, kv| self.insert(kv, &mut entries)).await?;
+        Ok(KeySnapshot { entries, ..found })
+    }
+
+    /// Reads keys and ranges as [`Self::read_all`], but passes the keys and values of the ranges to `take`, part by
+    /// part, and returns those of `keys` alone: for ranges of which the caller keeps little.
+    ///
+    /// # Errors
+    /// Returns the store's error; what was passed until then is only a part.
+    pub async fn read_each(
+        &self,
+        (keys, prefixes): (&[Key], &[Prefix]),
+        at: Option<i64>,
+        deadline: Deadline,
+        mut take: impl FnMut(&str, &[u8]),
+    ) -> Result<KeySnapshot, StoreError> {
+        let mut entries = BTreeMap::new();
+        let take = |read: &Read, kv: &KeyValue| match (read, self.strip(kv.key())) {
+            (Read::Range(_), Some(key)) => take(key, kv.value()),
+            _ => self.insert(kv, &mut entries),
+        };
+        let found = self.read_parts(&Read::all(keys, prefixes), at, deadline, take).await?;
+        Ok(KeySnapshot { entries, ..found })
+    }
+
+    /// Reads all of this at one revision and passes on each entry, with what it is a part of. Returns a snapshot without
+    /// entries.
+    async fn read_parts(
+        &self,
+        reads: &[Read],
+        at: Option<i64>,
+        deadline: Deadline,
+        mut take: impl FnMut(&Read, &KeyValue),
+    ) -> Result<KeySnapshot, StoreError> {
         let mut snapshot = KeySnapshot { revision: at.unwrap_or(0), ..KeySnapshot::default() };
-        let mut unread = Vec::new();
+        let (mut held, mut unread) = (Vec::new(), Vec::new());
         for chunk in reads.chunks(OPERATIONS_MAX) {
             match self.read_chunk(chunk, &mut snapshot, deadline).await {
-                Ok(rests) => unread.extend(rests),
+                Ok((first, rests)) => {
+                    held.extend(first);
+                    unread.extend(rests);
+                }
                 // Some ranges hold large values: each is read in parts that fit.
                 Err(StoreError::TooLarge { .. }) => {
                     let (ranges, others): (Vec<Read>, Vec<Read>) =
                         chunk.iter().cloned().partition(|read| matches!(read, Read::Range(_)));
-                    self.read_chunk(&others, &mut snapshot, deadline).await?;
+                    held.extend(self.read_chunk(&others, &mut snapshot, deadline).await?.0);
                     unread.extend(ranges.iter().filter_map(|read| self.rest(read, None)));
                 }
                 Err(error) => return Err(error),
             }
         }
-        for mut paging in unread {
+        // While the store works on pages of two ranges, what was read before is passed on.
+        let mut ranges = unread.into_iter().map(|(read, mut paging)| {
             paging.snapshot.revision = snapshot.revision;
-            let (pages, _) = self.pages(paging, deadline).await?;
-            pages.iter().flat_map(|page| page.kvs()).for_each(|kv| self.insert(kv, &mut snapshot.entries));
+            (read, paging)
+        });
+        let (mut one, mut other) = (ranges.next(), ranges.next());
+        while one.is_some() || other.is_some() {
+            let passing = pass_on(std::mem::take(&mut held), &mut take);
+            let (of_one, of_other, ()) = tokio::join!(
+                self.next_part(&mut one, deadline),
+                self.next_part(&mut other, deadline),
+                passing
+            );
+            held.extend(of_one?.into_iter().chain(of_other?));
+            one = one.or_else(|| ranges.next());
+            other = other.or_else(|| ranges.next());
         }
+        pass_on(held, &mut take).await;
         Ok(snapshot)
+    }
+
+    /// Reads the next page of a range. After the last one, there is no range any more.
+    async fn next_part(
+        &self,
+        range: &mut Option<(Read, Paging)>,
+        deadline: Deadline,
+    ) -> Result<Option<Part>, StoreError> {
+        let Some((read, paging)) = range else { return Ok(None) };
+        let page = paging.next(self, deadline).await?.map(|page| (read.clone(), page));
+        if page.is_none() {
+            *range = None;
+        }
+        Ok(page)
     }
 
     /// The same for a caller that writes by what it reads. It has judged the store in this history of the marks;
@@ -170,13 +235,13 @@ impl Session {
         Ok(found)
     }
 
-    /// Executes some reads in one transaction. Returns readers of what did not fit.
+    /// Executes some reads in one transaction. Returns what was read, and readers of what did not fit.
     async fn read_chunk(
         &self,
         chunk: &[Read],
         snapshot: &mut KeySnapshot,
         deadline: Deadline,
-    ) -> Result<Vec<Paging>, StoreError> {
+    ) -> Result<(Vec<Part>, Vec<(Read, Paging)>), StoreError> {
         let gets: Vec<TxnOp> = chunk.iter().map(|read| self.operation(read, snapshot.revision)).collect();
         let answer = self.commit_reads(&gets, deadline).await?;
         self.note_header(answer.header(), snapshot)?;
@@ -184,13 +249,10 @@ impl Session {
             TxnOpResponse::Get(got) => Some(got),
             _ => None,
         });
-        let mut rests = Vec::new();
-        for (read, got) in chunk.iter().zip(answers) {
-            got.kvs().iter().for_each(|kv| self.insert(kv, &mut snapshot.entries));
-            rests
-                .extend(got.kvs().last().filter(|_| got.more()).and_then(|last| self.rest(read, Some(last))));
-        }
-        Ok(rests)
+        let first: Vec<Part> = chunk.iter().cloned().zip(answers).collect();
+        let rests = first.iter().filter(|(_, got)| got.more());
+        let rests = rests.filter_map(|(read, got)| self.rest(read, Some(got))).collect();
+        Ok((first, rests))
     }
 
     /// Returns a read as an operation of a transaction, at a revision; 0 is the newest.
@@ -210,13 +272,13 @@ impl Session {
     }
 
     /// Returns a reader of the entries of a range after the last one that was read; `None` if the read is no range.
-    fn rest(&self, read: &Read, last: Option<&KeyValue>) -> Option<Paging> {
+    fn rest(&self, read: &Read, first: Option<&GetResponse>) -> Option<(Read, Paging)> {
         let Read::Range(range) = read else { return None };
         let mut paging = Paging::new(self, range, None, VALUES_PER_PAGE, false);
-        if let Some(last) = last {
-            paging.begin_after(last.key());
+        if let Some(first) = first {
+            paging.continue_after(first);
         }
-        Some(paging)
+        Some((read.clone(), paging))
     }
 
     /// Commits a transaction that only reads.
@@ -330,7 +392,7 @@ impl Session {
         counted: &[Prefix],
         more: Option<TxnOp>,
         deadline: Deadline,
-    ) -> Result<(KeySnapshot, Vec<i64>, Option<etcd_client::GetResponse>), StoreError> {
+    ) -> Result<(KeySnapshot, Vec<i64>, Option<GetResponse>), StoreError> {
         let reads = keys.iter().map(|key| TxnOp::get(self.full(key), None));
         let counts = counted
             .iter()
@@ -354,7 +416,7 @@ impl Session {
         &self,
         mut paging: Paging,
         deadline: Deadline,
-    ) -> Result<(Vec<etcd_client::GetResponse>, KeySnapshot), StoreError> {
+    ) -> Result<(Vec<GetResponse>, KeySnapshot), StoreError> {
         let mut pages = Vec::new();
         while let Some(page) = paging.next(self, deadline).await? {
             pages.push(page);
@@ -441,9 +503,16 @@ impl Paging {
         self.snapshot.revision
     }
 
-    /// Continues with the key after this one.
-    fn begin_after(&mut self, key: &[u8]) {
-        self.from = key_after(key);
+    /// Continues with the key after the last one of a page. The size of the next page follows from that of its values.
+    fn continue_after(&mut self, page: &GetResponse) {
+        if let Some(last) = page.kvs().last() {
+            self.from = key_after(last.key());
+        }
+        if !self.keys_only {
+            let bytes: usize = page.kvs().iter().map(|kv| kv.key().len() + kv.value().len()).sum();
+            let fitting = page.kvs().len().max(1) * PAGE_BYTES / bytes.max(1);
+            self.limit = i64::try_from(fitting).unwrap_or(i64::MAX).clamp(1, KEYS_PER_PAGE);
+        }
     }
 
     /// Reads the next page; returns `None` after the last one.
@@ -451,7 +520,7 @@ impl Paging {
         &mut self,
         session: &Session,
         deadline: Deadline,
-    ) -> Result<Option<etcd_client::GetResponse>, StoreError> {
+    ) -> Result<Option<GetResponse>, StoreError> {
         if self.done {
             return Ok(None);
         }
@@ -481,14 +550,7 @@ impl Paging {
             }
         };
         session.note_header(page.header(), &mut self.snapshot)?;
-        if let Some(last) = page.kvs().last() {
-            self.begin_after(last.key());
-        }
-        if !self.keys_only {
-            let bytes: usize = page.kvs().iter().map(|kv| kv.key().len() + kv.value().len()).sum();
-            let fitting = page.kvs().len().max(1) * PAGE_BYTES / bytes.max(1);
-            self.limit = i64::try_from(fitting).unwrap_or(i64::MAX).clamp(1, KEYS_PER_PAGE);
-        }
+        self.continue_after(&page);
         self.done = !page.more() || page.kvs().is_empty();
         Ok(Some(page))
     }
@@ -520,6 +582,20 @@ impl Listing<'_> {
     /// Returns the revision of all parts; 0 before the first part.
     pub(crate) fn revision(&self) -> i64 {
         self.paging.snapshot.revision
+    }
+}
+
+/// Entries that were read, and what they are a part of.
+type Part = (Read, GetResponse);
+
+/// Passes on entries, some at a time, so that the answers of the store are taken meanwhile.
+async fn pass_on(parts: Vec<Part>, take: &mut impl FnMut(&Read, &KeyValue)) {
+    const AT_A_TIME: usize = 200;
+    for (read, page) in parts {
+        for some in page.kvs().chunks(AT_A_TIME) {
+            some.iter().for_each(|kv| take(&read, kv));
+            tokio::task::yield_now().await;
+        }
     }
 }
 

@@ -9,6 +9,19 @@ use schema::names::{HostName, ServiceName};
 use schema::snapshot::KeySnapshot;
 
 impl Session {
+    /// Returns how many seconds a lease still lasts if nobody keeps it alive; negative if it is over.
+    ///
+    /// # Errors
+    /// Returns the store's error.
+    pub async fn lease_seconds_left(&self, lease: i64, deadline: Deadline) -> Result<i64, StoreError> {
+        let answer = self
+            .call((RequestKind::Lease, "lease time to live"), Repeat::Freely, deadline, |mut c| async move {
+                c.lease_time_to_live(lease, None).await
+            })
+            .await?;
+        Ok(answer.ttl())
+    }
+
     /// Grants a lease of this many seconds and returns its id.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use comfy_table::Table;
 use schema::time::EpochSeconds;
 use std::borrow::Cow;
 use std::fmt;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// Text that grows line by line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,7 +53,7 @@ impl Text {
         let Some(width) = width else { return self.table(header, rows) };
         let rows: Vec<[String; COLUMNS]> = rows.into_iter().collect();
         let of_column = |column: usize| {
-            let cells = rows.iter().map(|row| row[column].chars().count());
+            let cells = rows.iter().map(|row| row[column].width());
             cells.max().unwrap_or_default().max(header[column].len())
         };
         let before: usize = (0..COLUMNS - 1).map(|column| of_column(column) + COLUMN_GAP).sum();
@@ -115,12 +116,16 @@ const ROWS_ON_TERMINAL: usize = 10;
 /// Number of blanks between two columns of a table.
 const COLUMN_GAP: usize = 2;
 
-/// Returns a text of at most this many characters; the last one says that some are missing.
-fn cut_to(text: &str, characters: usize) -> String {
-    match text.char_indices().nth(characters) {
-        None => text.to_owned(),
-        Some(_) => text.chars().take(characters.saturating_sub(1)).chain(['…']).collect(),
+/// Returns a text of at most this many columns of a terminal; the last character says that some are missing.
+pub fn cut_to(text: &str, columns: usize) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
     }
+    let fits = |taken: &mut usize, c: char| {
+        *taken += c.width().unwrap_or_default();
+        (*taken < columns).then_some(c)
+    };
+    text.chars().scan(0, fits).chain(['…']).collect()
 }
 
 /// Returns text in which the characters are replaced that steer a terminal, or that make a text look like
@@ -195,6 +200,9 @@ mod tests {
             text.table_within(Some(width), ["HOST", "WHY"], [["web-1".into(), "it is full".into()]]);
             assert_eq!(text.as_str(), expected);
         };
+        let mut wide = Text::default();
+        wide.table_within(Some(11), ["HOST", "WHY"], [["a".into(), "東京東京".into()]]);
+        assert_eq!(wide.as_str(), "HOST  WHY\na     東京…\n");
         check(17, "HOST   WHY\nweb-1  it is full\n");
         check(16, "HOST   WHY\nweb-1  it is fu…\n");
         check(1, "HOST   WHY\nweb-1  it…\n");

@@ -42,16 +42,16 @@ pub(super) async fn read(
 }
 
 async fn read_at(store: &Store<'_>, at: Option<i64>, deadline: Deadline) -> Result<(Fleet, i64), StoreError> {
-    let snapshot = store.session.read_all(&KEYS, &RANGES, at, deadline).await?;
+    let mut fleet = Fleet::empty();
+    let add = |key: &str, value: &[u8]| fleet.add(key, value);
+    let snapshot = store.session.read_each((&KEYS, &RANGES), at, deadline, add).await?;
     if at.is_none() {
         super::desired::remember(&snapshot, store);
     }
     let listings = Prefix::RunningVersions;
     let list = store.session.read_key_list(&listings, Some(snapshot.revision), deadline).await?;
-    let listed: Vec<String> = list.suffixes().map(|suffix| format!("{listings}{suffix}")).collect();
-    let listed = listed.iter().map(|key| (key.as_str(), &b""[..]));
-    let entries = snapshot.entries.iter().map(|(key, entry)| (key.as_str(), entry.value.as_slice()));
-    Ok((Fleet::new(target(&snapshot), entries.chain(listed)), snapshot.revision))
+    list.suffixes().for_each(|suffix| fleet.add(&format!("{listings}{suffix}"), b""));
+    Ok((fleet.complete(target(&snapshot)), snapshot.revision))
 }
 
 /// Reads the services and finds deadlocks, if a host waits for a service.

@@ -238,8 +238,16 @@ async fn decommission(
     if known == 0 {
         return Err(Failure::no(format!("host {host} is not known")));
     }
-    if snapshot.get(&Key::Live(host.clone())).is_some() && !force {
-        return Err(Failure::refused(format!("an agent runs on {host}; stop it first, or use --force")));
+    if let Some(live) = snapshot.get(&Key::Live(host.clone())).filter(|_| !force) {
+        // Not every user may ask for the time of a lease.
+        let left = store.session.lease_seconds_left(live.lease, store.deadline).await.ok();
+        let left = left
+            .filter(|seconds| *seconds > 0)
+            .map(|seconds| format!("; if it was stopped, the host stays live for {seconds} s more"));
+        return Err(Failure::refused(format!(
+            "an agent runs on {host}; stop it first, or use --force{}",
+            left.unwrap_or_default()
+        )));
     }
     // A roster entry that cannot be read is replaced, because the host leaves the fleet anyway.
     let before = entry_of(&snapshot, host).unwrap_or_default().unwrap_or_default();

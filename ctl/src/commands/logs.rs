@@ -84,7 +84,7 @@ pub(super) fn local_logs(options: &Logs, settings: &Settings, output: &mut Outpu
     if options.runs.list {
         output.answer(&json!({ "runs": runs }), |o| {
             let header = ["BEGAN", "PHASE", "STEP", "VERSION", "ATTEMPT", "RUN", "STATE"];
-            o.table_within(header, runs.iter().map(row));
+            o.table(header, runs.iter().map(row));
         });
         return Ok(Exit::Yes);
     }

@@ -63,12 +63,15 @@ async fn alarms(store: &Store<'_>) -> Option<Vec<String>> {
 /// Reads what the status shows besides the verdicts and the alarms.
 async fn parts(store: &Store<'_>, revision: i64) -> Result<StatusParts, StoreError> {
     let (session, deadline) = (&store.session, store.deadline);
-    let records = session.read_key_list(&Prefix::Services, Some(revision), deadline).await?;
-    let healths = session.read_key_list(&Prefix::HealthAll, Some(revision), deadline).await?;
+    let (records, healths, maintenances, failures) = tokio::try_join!(
+        session.read_key_list(&Prefix::Services, Some(revision), deadline),
+        session.read_key_list(&Prefix::HealthAll, Some(revision), deadline),
+        session.read_all(&[], &[Prefix::Maintenances], Some(revision), deadline),
+        rollout::read_failures(Some(revision), store),
+    )?;
     let silent = SilentService::all(records.leased_suffixes(), healths.suffixes());
-    let maintenances = session.read_all(&[], &[Prefix::Maintenances], Some(revision), deadline).await?;
     let maintenance = MaintenanceView::all(&maintenances);
-    let failures = rollout::read_failures(Some(revision), store).await?.map(|(failures, _)| failures);
+    let failures = failures.map(|(failures, _)| failures);
     let outlook = match failures.as_ref().is_some_and(|failures| !failures.has_ended) {
         true => rollout_status::outlook(revision, store).await?,
         false => None,
@@ -86,6 +89,6 @@ pub(super) async fn unaccounted(
     let (fleet, revision) = fleet::read(store, None, store.deadline).await?;
     fleet::print_warnings(&fleet);
     let view = UnaccountedView::new(&fleet, &filter, revision);
-    output.view(&view);
+    output.answer(&view, |output| output.raw(view.text(output::width()).as_str()));
     Ok(Exit::of(view.unaccounted.is_empty()))
 }

@@ -127,7 +127,7 @@ async fn list(beginning: &str, store: &Store<'_>, output: &mut Output) -> Result
         let row = |(name, entry): &(ConfigName, &Entry)| {
             [name.to_string(), entry.mod_revision.to_string(), in_one_line(&entry.value)]
         };
-        o.table_within(["NAME", "REVISION", "VALUE"], values.iter().map(row));
+        o.table(["NAME", "REVISION", "VALUE"], values.iter().map(row));
     });
     Ok(Exit::Yes)
 }

@@ -5,17 +5,16 @@ use super::context::{Store, now};
 use super::fleet;
 use super::verification::{Verification, Verified};
 use crate::exit::{Exit, Failure};
-use crate::output;
+use crate::output::{self, ProgressLine};
 use anyhow::{Context, anyhow};
 use etcd_session::{Deadline, StoreError};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planning::fleet::FleetVerdict;
 use planning::fleet::views::{Cause, HostVerdictView};
+use planning::text::rough;
 use schema::names::HostName;
 use schema::time::{Backoff, EpochSeconds};
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::io::IsTerminal;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -27,7 +26,7 @@ const LAST_QUESTION: Duration = Duration::from_secs(1);
 const BETWEEN_LOOKS: Duration = Duration::from_secs(10);
 /// Largest number of causes that are printed.
 const CAUSES_MAX: usize = 10;
-/// Number of missing hosts beside the progress bar.
+/// Number of missing hosts in the line that shows the progress.
 const NAMED_MAX: usize = 3;
 
 /// Why the wait ended.
@@ -91,13 +90,13 @@ pub(super) async fn wait_for<'a>(
     let looks_at = Instant::now() + BETWEEN_LOOKS;
     let mut seen =
         Seen { held: None, causes: Vec::new(), stuck: BTreeSet::new(), looks_at, look_failed: None };
-    let progress = progress_bar(question.hosts.len());
+    let progress = ProgressLine;
     let end = tokio::select! {
         end = ask_again(question, store, (limit, anyway), &mut seen, &progress) => end,
         signal = tokio::signal::ctrl_c() => signal.context("signals").map(|()| WaitEnd::Interrupt)
             .map_err(Failure::from),
     };
-    progress.finish_and_clear();
+    progress.clear();
     let end = end?;
     let Some(verified) = seen.held else {
         // It was interrupted before the first answer.
@@ -120,12 +119,12 @@ async fn ask_again<'a>(
     store: &Store<'_>,
     (limit, anyway): (Duration, bool),
     seen: &mut Seen<'a>,
-    progress: &ProgressBar,
+    progress: &ProgressLine,
 ) -> Result<WaitEnd, Failure> {
     let end = Instant::now() + limit;
     let until = EpochSeconds(now().0.saturating_add_unsigned(limit.as_secs()));
     let pace = Backoff::new(Duration::from_millis(300), Duration::from_secs(3));
-    let mut rounds = 0;
+    let (mut rounds, began) = (0, Instant::now());
     loop {
         // Every request gets some time even if none is left, because the answer at the end counts.
         let left = || end.saturating_duration_since(Instant::now());
@@ -138,7 +137,7 @@ async fn ask_again<'a>(
                 return Ok(WaitEnd::Yes);
             }
             Ok(verified) => {
-                show(progress, question, &verified, &seen.causes);
+                progress.show(&line(question, &verified, &seen.causes, began.elapsed()));
                 seen.held = Some(verified);
                 None
             }
@@ -204,22 +203,12 @@ async fn look(
     Ok((causes, stuck.collect()))
 }
 
-/// Shows how many hosts are there, and who is missing.
-fn show(progress: &ProgressBar, question: &Verification<'_>, verified: &Verified<'_>, causes: &[Cause]) {
-    progress.set_position((question.hosts.len() - verified.missing.len()) as u64);
-    let named = verified.missing.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(" ");
-    let more = if verified.missing.len() > NAMED_MAX { " …" } else { "" };
+/// Says how many hosts are there, after which time, and who is missing.
+fn line(question: &Verification<'_>, verified: &Verified<'_>, causes: &[Cause], took: Duration) -> String {
+    let (all, missing) = (question.hosts.len(), &verified.missing);
+    let named = missing.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(" ");
+    let more = if missing.len() > NAMED_MAX { " …" } else { "" };
     let worst = causes.first().map(|cause| format!("; {cause}")).unwrap_or_default();
-    progress.set_message(planning::text::clean(&format!("{named}{more}{worst}")).into_owned());
-}
-
-/// Returns a progress bar, which is drawn only on a terminal.
-fn progress_bar(hosts: usize) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::with_draw_target(Some(hosts as u64), ProgressDrawTarget::stderr());
-    let style = ProgressStyle::with_template("{bar:20} {pos}/{len} hosts, {elapsed}, missing: {wide_msg}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar
+    let (there, took) = (all - missing.len(), rough(took.as_secs()));
+    format!("{there}/{all} hosts, {took}, missing: {named}{more}{worst}")
 }

@@ -6,7 +6,7 @@ use crate::fleet::verdict::{FleetVerdict, Running};
 use schema::health::CheckStatus;
 use schema::names::{HostName, ServiceName};
 use schema::plan::Phase;
-use schema::records::UnpublishedService;
+use schema::records::{FailingCheck, UnpublishedService};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -49,16 +49,18 @@ impl Fleet {
             }
         }
         for (host, facts) in &self.hosts {
+            let report = facts.readable_report().filter(|_| facts.live.is_some());
+            let is_down =
+                |check: &&FailingCheck| check.service.is_none() && check.status == CheckStatus::Critical;
+            let mut checks = report.iter().flat_map(|report| &report.checks).filter(is_down).peekable();
             let is_out = self.services.maintenance.get(host).is_some_and(|out| out.host.is_some());
-            if is_out || self.is_explained(host, facts) {
+            // Most hosts have no such check, and a verdict costs more.
+            if checks.peek().is_none() || is_out || self.is_explained(host, facts) {
                 continue;
             }
-            let report = facts.readable_report().filter(|_| facts.live.is_some());
-            for check in report.iter().flat_map(|report| &report.checks) {
-                if check.service.is_none() && check.status == CheckStatus::Critical {
-                    let (check, line) = (check.check.clone(), check.line.clone());
-                    down.insert(FailedService { host: host.clone(), check, line });
-                }
+            for check in checks {
+                let (check, line) = (check.check.clone(), check.line.clone());
+                down.insert(FailedService { host: host.clone(), check, line });
             }
         }
         down.into_iter().collect()

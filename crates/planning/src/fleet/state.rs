@@ -63,7 +63,7 @@ pub struct HostFacts {
     /// The versions that the host is listed under.
     pub listed: BTreeSet<Version>,
     /// The results, by type and state; `None` for a record that cannot be read.
-    pub statuses: BTreeMap<(StatusType, StatusState), Option<StatusRecord>>,
+    pub statuses: BTreeMap<(StatusType, StatusState), Option<Box<StatusRecord>>>,
     /// The types of the results that the host reports by one-shot verbs.
     pub reporting: BTreeSet<StatusType>,
     /// The report, or why it cannot be read.
@@ -108,7 +108,7 @@ impl HostFacts {
         self.statuses
             .iter()
             .filter(move |((kind, found), _)| *found == state && !(report_speaks && own.contains(kind)))
-            .map(|((kind, _), record)| (kind, record.as_ref()))
+            .map(|((kind, _), record)| (kind, record.as_deref()))
     }
 }
 
@@ -154,11 +154,17 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Builds the fleet from keys and values of one revision, in any order. Keys that do not belong
-    /// to `orchestrate`, or that contain invalid names, are counted and skipped.
+    /// Builds the fleet from keys and values of one revision, in any order.
     pub fn new<'a>(target: FleetTarget, entries: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Self {
-        let mut fleet = Self {
-            target,
+        let mut fleet = Self::empty();
+        entries.into_iter().for_each(|(key, value)| fleet.add(key, value));
+        fleet.complete(target)
+    }
+
+    /// Returns a fleet to which keys and values of one revision are then added, in any order.
+    pub fn empty() -> Self {
+        Self {
+            target: FleetTarget::NotSet,
             hosts: BTreeMap::new(),
             announced: BTreeMap::new(),
             skipped: 0,
@@ -166,19 +172,28 @@ impl Fleet {
             services: Services::default(),
             freezes: Vec::new(),
             deadlocks: BTreeMap::new(),
-        };
-        for (text, value) in entries {
-            if let Some((scope, token)) = read_freeze(text) {
-                fleet.freezes.push(FrozenBy { scope, token, freeze: codec::read(value).ok() });
-                continue;
-            }
-            match Key::parse(text) {
-                Ok(key) => fleet.note(text, key, value),
-                Err(_) => fleet.skipped += 1,
-            }
         }
-        fleet.hosts.retain(|_, facts| facts.is_member());
-        fleet
+    }
+
+    /// Adds a key and its value. Keys that do not belong to `orchestrate`, or that contain invalid names, are counted
+    /// and skipped.
+    pub fn add(&mut self, text: &str, value: &[u8]) {
+        if let Some((scope, token)) = read_freeze(text) {
+            self.freezes.push(FrozenBy { scope, token, freeze: codec::read(value).ok() });
+            return;
+        }
+        match Key::parse(text) {
+            Ok(key) => self.note(text, key, value),
+            Err(_) => self.skipped += 1,
+        }
+    }
+
+    /// Returns the fleet when everything was added. Hosts that are not members of it are left out.
+    #[must_use]
+    pub fn complete(mut self, target: FleetTarget) -> Self {
+        self.target = target;
+        self.hosts.retain(|_, facts| facts.is_member());
+        self
     }
 
     fn note(&mut self, text: &str, key: Key, value: &[u8]) {
@@ -191,7 +206,7 @@ impl Fleet {
                 self.announced.extend(codec::read_version(value).ok().map(|version| (host, version)));
             }
             Key::Status(kind, state, host) => {
-                let record = StatusRecord::read(value).ok();
+                let record = StatusRecord::read(value).ok().map(Box::new);
                 self.host_facts(host).statuses.insert((kind, state), record);
             }
             Key::Reporting(kind, host) => {
@@ -315,17 +330,21 @@ impl Fleet {
 
     /// Returns the state of the whole fleet.
     pub fn state(&self) -> FleetState {
-        let verdicts = self.verdicts();
+        self.state_by(&self.verdicts(), !self.failed_services().is_empty())
+    }
+
+    /// The same for a caller that has the verdicts already, and knows whether services fail.
+    pub(super) fn state_by(
+        &self,
+        verdicts: &BTreeMap<&HostName, FleetVerdict>,
+        is_service_down: bool,
+    ) -> FleetState {
         let any = |test: fn(&FleetVerdict) -> bool| verdicts.values().any(test);
         let needs_somebody = |v: &FleetVerdict| {
             matches!(v, FleetVerdict::Lost { .. } | FleetVerdict::Failed(_) | FleetVerdict::Blocked(_))
         };
         let clashes = self.hosts.values().any(|facts| facts.clash.is_some());
-        if any(needs_somebody)
-            || clashes
-            || !self.failed_services().is_empty()
-            || self.lacks_while_settled(&verdicts)
-        {
+        if any(needs_somebody) || clashes || is_service_down || self.lacks_while_settled(verdicts) {
             FleetState::Failing
         } else if self.target == FleetTarget::NotSet {
             FleetState::Unknown

@@ -79,7 +79,7 @@ pub(super) fn report(
         problems: observed.problems.reported_files().cloned().collect(),
         durations: state.durations.clone(),
         log_of,
-        log,
+        log: log.into_iter().collect(),
     }
 }
 

@@ -521,16 +521,16 @@ fn a_failed_apply_holds_later_steps_and_lets_other_phases_go_on() {
     assert_eq!(world.published.listing, None);
     assert_eq!(world.file, VersionFile::Content(Some(version("1"))));
     let report = world.published.report.unwrap();
-    assert_eq!(report.log, ["output of packages"]);
+    assert!(report.log.iter().eq(["output of packages"]));
     assert_eq!(report.verdict.message(), "apply step packages exited with code 1 (version 2)");
 }
 
 /// A failed apply makes the validation fail too. What counts is why the version did not come.
 #[test]
 fn the_log_in_the_report_is_of_the_step_that_the_verdict_names() {
-    let log = |world: World| {
+    let log = |world: World| -> (Option<String>, Vec<String>) {
         let report = world.published.report.unwrap();
-        (report.log_of.map(|of| of.step.to_string()), report.log)
+        (report.log_of.map(|of| of.step.to_string()), report.log.iter().map(str::to_owned).collect())
     };
     let of = |step: &str| (Some(step.to_owned()), vec![format!("output of {step}")]);
     let mut world = settled_at("1");

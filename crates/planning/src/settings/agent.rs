@@ -69,6 +69,7 @@ pub(super) struct StoreFragment {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct HttpFragment {
     pub(super) listen: Option<SocketAddr>,
+    pub(super) names: Vec<HostName>,
     pub(super) socket: Option<PathBuf>,
     pub(super) socket_group: Option<String>,
     pub(super) take_check_results: Option<bool>,
@@ -213,6 +214,8 @@ pub struct Settings {
     pub store: StoreSettings,
     /// The address of the local HTTP server.
     pub http_listen: SocketAddr,
+    /// Names by which other machines ask the server, besides the host's own.
+    pub http_names: Vec<HostName>,
     /// The Unix socket that takes check results, and the group that may use it.
     pub socket: Option<(PathBuf, Option<String>)>,
     /// True if check results are also taken over HTTP on TCP.

@@ -149,6 +149,7 @@ fn validate(fragment: Fragment, problems: &mut Problems) -> Settings {
         environment: fragment.environment,
         store,
         http_listen: fragment.http.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8580))),
+        http_names: fragment.http.names,
         socket: fragment.http.socket.map(|path| (path, fragment.http.socket_group)),
         http_takes_results: fragment.http.take_check_results.unwrap_or(false),
         http_fleet_lock: fragment.http.fleet_lock.unwrap_or(false),

@@ -20,6 +20,7 @@ impl Settings {
             environment,
             store,
             http_listen,
+            http_names,
             socket,
             http_takes_results,
             http_fleet_lock,
@@ -46,8 +47,9 @@ impl Settings {
         differs("state_directory", self.state_directory != state_directory);
         differs("[identity]", self.machine_id_file != machine_id_file || self.boot_id_file != boot_id_file);
         differs("[store]", self.store != store);
-        let http = (http_listen, socket, http_takes_results, http_fleet_lock);
-        let own = (self.http_listen, self.socket.clone(), self.http_takes_results, self.http_fleet_lock);
+        let http = (http_listen, http_names, socket, http_takes_results, http_fleet_lock);
+        let (names, socket) = (self.http_names.clone(), self.socket.clone());
+        let own = (self.http_listen, names, socket, self.http_takes_results, self.http_fleet_lock);
         differs("[http]", own != http);
         differs("[dns]", self.dns != dns);
         differs("[log]", (&self.log_level, self.log_format) != (&log_level, log_format));
@@ -102,6 +104,7 @@ mod tests {
         check(&format!("{host}[http]\nlisten = \"127.0.0.1:1\"\n"), &["[http]"]);
         check(&format!("{host}[http]\ntake_check_results = true\n"), &["[http]"]);
         check(&format!("{host}[http]\nfleet_lock = true\n"), &["[http]"]);
+        check(&format!("{host}[http]\nnames = [\"web-1.example.org\"]\n"), &["[http]"]);
         check(&format!("{host}[services]\nchecks_at_once = 3\n"), &["services.checks_at_once"]);
         check(&format!("{host}[catalog]\nentries_max = 7\n"), &["[catalog]"]);
         check(&format!("{host}[identity]\nmachine_id_file = \"/etc/other\"\n"), &["[identity]"]);

@@ -8,6 +8,7 @@ mod freeze;
 mod limit_claim;
 mod limit_size;
 mod live;
+mod log_lines;
 mod machine;
 mod maintenance;
 mod progress;
@@ -34,6 +35,7 @@ pub use limit_claim::{
 };
 pub use limit_size::LimitSize;
 pub use live::{Driver, LiveClaim, NameClash};
+pub use log_lines::LogLines;
 pub use machine::{CERTIFICATE_WARNING, MachineInfo, certificate_warning};
 pub use maintenance::{Maintenance, MaintenanceEntry, MaintenanceMode};
 pub use progress::{Ended, HostProgress, ProgressState};

@@ -5,6 +5,7 @@ use crate::health::CheckStatus;
 use crate::names::{ServiceName, StepName, Token, Version};
 use crate::plan::{Phase, Plan, Reason};
 use crate::records::file_problem::FileProblem;
+use crate::records::log_lines::LogLines;
 use crate::records::machine::MachineInfo;
 use crate::records::wait::Wait;
 use crate::steps::StepPhase;
@@ -90,7 +91,7 @@ pub struct Report {
     /// Last output lines of a step that failed or was deferred: the one that the verdict names, if any; at most
     /// [`LOG_TAIL_MAX_BYTES`](crate::codec::LOG_TAIL_MAX_BYTES), redacted.
     #[serde(default)]
-    pub log: Vec<String>,
+    pub log: LogLines,
 }
 
 impl Report {
@@ -119,7 +120,7 @@ impl Report {
             problems: Vec::new(),
             durations: Vec::new(),
             log_of: None,
-            log: Vec::new(),
+            log: LogLines::default(),
         }
     }
 
@@ -333,7 +334,7 @@ mod tests {
         check(|r| r.at = EpochSeconds(2), true);
         check(|r| r.write_id = Token::new("b").unwrap(), true);
         check(|r| r.plan.because = Reason::Spread, true);
-        check(|r| r.log = vec!["line".into()], true);
+        check(|r| r.log = LogLines::from_iter(["line"]), true);
         check(
             |r| {
                 let (phase, step) = (StepPhase::Apply, StepName::new("packages").unwrap());

@@ -27,6 +27,7 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
             }
             "verify" => verify(&client, words[2]).await,
             "failures" => failures(client).await,
+            "status" => status(&client).await,
             "render" => {
                 dump(&entries(&client).await, Path::new(words[2]));
                 ExitCode::SUCCESS
@@ -115,6 +116,39 @@ pub(crate) fn dump(entries: &Entries, path: &Path) {
     file.write_all(text.as_bytes()).expect("written");
     file.sync_all().expect("on disk");
     std::fs::rename(&temporary, path).expect("in place");
+}
+
+/// Reads the ranges that the state of a fleet depends on, in pages, and drops them.
+async fn status(client: &Client) -> ExitCode {
+    const VALUES: [&str; 10] = [
+        "/status/",
+        "/orchestrate/hosts/",
+        "/orchestrate/live/",
+        "/orchestrate/announced/",
+        "/orchestrate/reports/",
+        "/orchestrate/reporting/",
+        "/orchestrate/health/",
+        "/orchestrate/maintenance/",
+        "/orchestrate/freezes/",
+        "/orchestrate/clashes/",
+    ];
+    const KEYS: [&str; 3] = ["/running_version/", "/available_services/", "/orchestrate/health/"];
+    let mut kv = client.kv_client().max_decoding_message_size(64 << 20);
+    let ranges = VALUES.map(|range| (range, false)).into_iter().chain(KEYS.map(|range| (range, true)));
+    for (range, keys_only) in ranges {
+        let mut end = range.as_bytes().to_vec();
+        *end.last_mut().expect("a slash") += 1;
+        let mut from = range.as_bytes().to_vec();
+        loop {
+            let options = GetOptions::new().with_range(end.clone()).with_limit(10_000);
+            let options = if keys_only { options.with_keys_only() } else { options };
+            let page = kv.get(from.clone(), Some(options)).await.expect("a page");
+            let Some(last) = page.kvs().last().filter(|_| page.more()) else { break };
+            from = last.key().to_vec();
+            from.push(0);
+        }
+    }
+    ExitCode::FAILURE
 }
 
 /// Reads keys-only ranges of the failing prefixes and counts of the others.

@@ -65,6 +65,27 @@ pub(crate) fn commands(report: &mut Report) {
 }
 
 /// Measures the smallest requests from process start to exit.
+/// Measures `status` of a large fleet.
+pub(crate) fn status(report: &mut Report) {
+    let etcd = Etcd::start();
+    load(&["fill", &etcd.endpoint, "10000"]);
+    load(&["reports", &etcd.endpoint, "10000"]);
+    let ours = || orchestrate(&etcd.endpoint, &["status"]);
+    let bare = || bench(&["bare", "status", &etcd.endpoint]);
+    let (ours, bare) = in_turn(15, &ours, &bare);
+    assert_eq!((ours.code, bare.code), (0, 1), "all hosts are ok");
+    let (a, b) = (millis(ours.wall), millis(bare.wall));
+    let (beside, what) = (format!("{b:.0} ms bare reads"), "status, 10000 hosts: wall");
+    report.row(what, format!("{a:.0} ms"), beside, a / b, 1.5);
+    let etcd = Etcd::start();
+    load(&["results", &etcd.endpoint, "100000"]);
+    let ours = once(&|| orchestrate(&etcd.endpoint, &["status"]));
+    assert_eq!(ours.code, 1, "hosts fail");
+    let memory = ours.peak_mebibytes;
+    let what = "status, 100000 results: peak memory, MiB";
+    report.row(what, format!("{memory:.0} MiB"), "-".into(), memory, 120.0);
+}
+
 fn start_up(report: &mut Report) {
     let etcd = Etcd::start();
     load(&["fill", &etcd.endpoint, "10"]);

@@ -41,6 +41,7 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
         match words[0] {
             "fill" => fill(words[1], number(2)).await,
             "reports" => reports(words[1], number(2)).await,
+            "results" => results(words[1], number(2)).await,
             "propagation" => {
                 let pause = Duration::from_millis(number(5) as u64);
                 propagation(words[1], number(2), words[3] == "mirrors", number(4), pause).await;
@@ -206,6 +207,19 @@ async fn fill(endpoint: &str, hosts: usize) {
     client.kv_client().put("/current_version", "1", None).await.expect("written");
 }
 
+/// Writes so many results, three for each host.
+async fn results(endpoint: &str, count: usize) {
+    let client = connect(endpoint).await;
+    let kinds = ["validation/success", "puppet/failed", "provisioned/success"];
+    let keys: Vec<String> = (0..count).map(|n| format!("/status/{}/h{:06}", kinds[n % 3], n / 3)).collect();
+    for chunk in keys.chunks(100) {
+        let record = r#"{"format":1,"at":1,"version":"1","code":1,"reason":"it did not end in time"}"#;
+        let operations: Vec<TxnOp> = chunk.iter().map(|key| TxnOp::put(key.as_str(), record, None)).collect();
+        client.kv_client().txn(Txn::new().and_then(operations)).await.expect("written");
+    }
+    client.kv_client().put("/current_version", "1", None).await.expect("written");
+}
+
 /// Writes what hosts of [`fill`] report, about 2 KiB each.
 async fn reports(endpoint: &str, hosts: usize) {
     let client = connect(endpoint).await;
@@ -217,7 +231,7 @@ async fn reports(endpoint: &str, hosts: usize) {
     let report = Report {
         installed: Version::new("1").ok(),
         durations: vec![step(StepPhase::Apply, "packages", 80), step(StepPhase::Validate, "http", 4)],
-        log: vec!["a line of the output of a step".into(); 50],
+        log: std::iter::repeat_n("a line of the output of a step", 50).collect(),
         ..Report::idle(EpochSeconds(1), Token::new("w").expect("a token"))
     };
     let report = codec::write(&report);

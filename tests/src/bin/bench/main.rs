@@ -31,8 +31,9 @@ fn main() -> ExitCode {
             let wanted = |name: &str| words.is_empty() || words.contains(&name);
             let mut report = Report::default();
             type Part = (&'static str, fn(&mut Report));
-            let parts: [Part; 13] = [
+            let parts: [Part; 14] = [
                 ("command", fleet::commands),
+                ("status", fleet::status),
                 ("propagation", fleet::propagation),
                 ("agent", fleet::agent),
                 ("storm", fleet::storm),

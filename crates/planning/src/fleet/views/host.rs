@@ -204,7 +204,7 @@ impl HostView {
                 })
                 .collect(),
             results: statuses
-                .map(|((kind, state), record)| ResultView::new(kind, *state, record.as_ref()))
+                .map(|((kind, state), record)| ResultView::new(kind, *state, record.as_deref()))
                 .collect(),
             reported_at: report.map(|report| report.at),
             retry_asked_at_revision: retry,
@@ -220,7 +220,7 @@ impl HostView {
                 .unwrap_or_default(),
             waits,
             rollout,
-            log: report.map(|report| report.log.clone()).unwrap_or_default(),
+            log: report.map(|report| report.log.iter().map(str::to_owned).collect()).unwrap_or_default(),
             revision,
         })
     }

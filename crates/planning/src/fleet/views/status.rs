@@ -169,7 +169,7 @@ impl SilentService {
 impl StatusView {
     /// Returns the state of a fleet.
     pub fn new(fleet: &Fleet, parts: StatusParts, revision: i64) -> Self {
-        let verdicts = fleet.verdicts();
+        let (verdicts, down) = (fleet.verdicts(), fleet.failed_services());
         let not_ok = verdicts.iter().filter(|(_, verdict)| **verdict != FleetVerdict::Ok);
         let not_ok: Vec<_> =
             not_ok.map(|(host, verdict)| HostVerdictView::new(host, verdict, fleet)).collect();
@@ -189,7 +189,7 @@ impl StatusView {
         let StatusParts { alarms, silent, maintenance, failures, outlook } = parts;
         let to_go_seconds = outlook.as_ref().and_then(Outlook::to_go_seconds);
         Self {
-            fleet: fleet.state(),
+            fleet: fleet.state_by(&verdicts, !down.is_empty()),
             revision,
             desired: DesiredVersion::of(fleet.target()),
             invalid,
@@ -204,7 +204,7 @@ impl StatusView {
             alarms,
             freezes: fleet.freezes().iter().cloned().map(FreezeView).collect(),
             rollout: failures.map(|failures| StatusRollout { failures, to_go_seconds, outlook }),
-            down: fleet.failed_services(),
+            down,
             unpublished: fleet
                 .unpublished()
                 .map(|(host, service)| UnpublishedOn { host: host.clone(), service: service.into() })

@@ -6,7 +6,6 @@ use crate::fleet::verdict::Unaccounted;
 use crate::text::{Text, rfc3339};
 use schema::names::HostName;
 use serde::Serialize;
-use std::fmt;
 
 /// The unaccounted hosts, by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -48,8 +47,9 @@ impl UnaccountedView {
     }
 }
 
-impl fmt::Display for UnaccountedView {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl UnaccountedView {
+    /// Returns the hosts as a table, in which the reasons are cut to this width.
+    pub fn text(&self, width: Option<usize>) -> Text {
         let mut text = Text::default();
         let row = |found: &UnaccountedHost| {
             let UnaccountedHost { host, how, reason, reported_at } = found;
@@ -58,7 +58,7 @@ impl fmt::Display for UnaccountedView {
             let reason = if *how == Unaccounted::NeverSeen { "-" } else { reason.as_str() };
             [host.to_string(), how.to_string(), reported_at.to_owned(), reason.to_owned()]
         };
-        text.table(["HOST", "HOW", "REPORTED AT", "REASON"], self.unaccounted.iter().map(row));
-        text.fmt(f)
+        text.table_within(width, ["HOST", "HOW", "REPORTED AT", "REASON"], self.unaccounted.iter().map(row));
+        text
     }
 }
