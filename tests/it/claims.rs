@@ -126,6 +126,10 @@ fn a_decommissioned_host_stops_and_comes_back_when_it_is_added_again() {
     let host = Host::started("h1", &etcd.endpoints());
     store.put("/current_version", "1");
     host.wait_for_listing(&store, "1");
+    let refused = host.command(&["hosts", "decommission", "h1"], "");
+    let seconds = refused.err.split_once("stays live for ").and_then(|(_, rest)| rest.split(' ').next());
+    let seconds: Option<u64> = seconds.and_then(|seconds| seconds.parse().ok());
+    assert!(refused.code == 3 && seconds.is_some_and(|seconds| seconds <= 30), "{refused:?}");
     let result = host.command(&["hosts", "decommission", "h1", "--force"], "");
     assert_eq!(result.code, 0, "{result:?}");
     host.wait_for_verdict("blocked");
