@@ -199,20 +199,6 @@ impl Session {
         Ok(snapshot)
     }
 
-    /// Reads the next page of a range. After the last one, there is no range any more.
-    async fn next_part(
-        &self,
-        range: &mut Option<(Read, Paging)>,
-        deadline: Deadline,
-    ) -> Result<Option<Part>, StoreError> {
-        let Some((read, paging)) = range else { return Ok(None) };
-        let page = paging.next(self, deadline).await?.map(|page| (read.clone(), page));
-        if page.is_none() {
-            *range = None;
-        }
-        Ok(page)
-    }
-
     /// The same for a caller that writes by what it reads. It has judged the store in this history of the marks;
     /// what a store answers that was restored since then is refused.
     ///
@@ -233,6 +219,20 @@ impl Session {
             return Err(StoreError::WentBack { operation: "read" });
         }
         Ok(found)
+    }
+
+    /// Reads the next page of a range. After the last one, there is no range any more.
+    async fn next_part(
+        &self,
+        range: &mut Option<(Read, Paging)>,
+        deadline: Deadline,
+    ) -> Result<Option<Part>, StoreError> {
+        let Some((read, paging)) = range else { return Ok(None) };
+        let page = paging.next(self, deadline).await?.map(|page| (read.clone(), page));
+        if page.is_none() {
+            *range = None;
+        }
+        Ok(page)
     }
 
     /// Executes some reads in one transaction. Returns what was read, and readers of what did not fit.
