@@ -12,7 +12,7 @@ pub struct OwnVerdict {
     pub verdict: VerdictKind,
     /// The details of the verdict; `None` for ok.
     pub reason: Option<String>,
-    /// The step that failed, and how it ended.
+    /// The step that failed.
     pub failure: Option<FailureView>,
 }
 
