@@ -13,6 +13,8 @@ use std::path::Path;
 pub(crate) struct Identity {
     /// The host's name in the fleet; it does not change while the agent runs.
     pub host: HostName,
+    /// The same name as it is spelled, if it has capitals: older agents kept it.
+    pub former: Option<HostName>,
     /// The machine id; "unknown" if the machine has none.
     pub machine_id: String,
     /// The id of the current boot.
@@ -28,7 +30,7 @@ impl Identity {
     /// Returns an error if the name of the machine is not a valid host name, or if the boot id
     /// cannot be read.
     pub(crate) fn read(settings: &Settings) -> Result<Self> {
-        let host = match &settings.host {
+        let spelled = match &settings.host {
             Some(host) => host.clone(),
             None => {
                 let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -38,7 +40,8 @@ impl Identity {
         let boot_id = read_identifier(&settings.boot_id_file)?;
         // Without this file (in some containers) only the state directory identifies the machine.
         let machine_id = read_identifier(&settings.machine_id_file).unwrap_or_else(|_| "unknown".into());
-        Ok(Self { host, machine_id, boot_id })
+        let (host, former) = (spelled.to_lower(), Some(spelled).filter(HostName::has_capitals));
+        Ok(Self { host, former, machine_id, boot_id })
     }
 
     /// Returns the claim of the host name.

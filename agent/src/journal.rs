@@ -29,15 +29,20 @@ pub(crate) enum LoadedJournal {
 }
 
 /// Reads the journal of a host. A journal that is incomplete or damaged, or that belongs to another
-/// host, another machine or another format, is set aside. It is never repaired by guessing.
+/// host, another machine or another format, is set aside. It is never repaired by guessing. `former` is the
+/// host's name with capitals, under which an older agent wrote.
 ///
 /// # Errors
 /// Returns the system's error if the state directory cannot be used.
-pub(crate) fn load(directory: &Directory, host: &HostName, machine_id: &str) -> io::Result<LoadedJournal> {
+pub(crate) fn load(
+    directory: &Directory,
+    (host, former): (&HostName, Option<&HostName>),
+    machine_id: &str,
+) -> io::Result<LoadedJournal> {
     let mut foreign = None;
     let why = match directory.read(FILE, MAX_BYTES) {
         Ok(None) => return Ok(LoadedJournal::Nothing),
-        Ok(Some(bytes)) => match parse(&bytes) {
+        Ok(Some(bytes)) => match parse(&bytes).map(|state| respelled(state, host, former)) {
             Ok(state) if state.host != *host || state.machine_id != machine_id => {
                 let why = if state.host == *host {
                     "it was written on another machine (a cloned image?)".to_owned()
@@ -55,6 +60,11 @@ pub(crate) fn load(directory: &Directory, host: &HostName, machine_id: &str) -> 
     };
     directory.set_aside(FILE, "set-aside")?;
     Ok(LoadedJournal::SetAside { why, foreign })
+}
+
+/// Returns the state under the name in lower case. What it remembers of keys that are not moved is dropped.
+fn respelled(state: HostState, host: &HostName, former: Option<&HostName>) -> HostState {
+    if Some(&state.host) == former { state.respelled(host.clone()) } else { state }
 }
 
 /// Writes the journal.
@@ -104,13 +114,23 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         let directory = Directory::open_or_create(temporary.path()).unwrap();
         directory.replace(FILE, content, 0o600).unwrap();
-        let found = load(&directory, &HostName::new("h1").unwrap(), "machine").unwrap();
+        let found = load(&directory, (&HostName::new("h1").unwrap(), None), "machine").unwrap();
         (temporary, found)
     }
 
     #[test]
     fn a_journal_reads_back() {
         let (_keep, found) = load_from(&render(&state()));
+        assert!(matches!(found, LoadedJournal::State(read) if *read == state()));
+    }
+
+    #[test]
+    fn a_journal_of_the_name_with_capitals_belongs_to_the_host() {
+        let (temporary, _) = load_from(&render(&HostState { host: HostName::new("H1").unwrap(), ..state() }));
+        let directory = Directory::open_or_create(temporary.path()).unwrap();
+        let (host, former) = (HostName::new("h1").unwrap(), HostName::new("H1").unwrap());
+        directory.replace(FILE, &render(&HostState { host: former.clone(), ..state() }), 0o600).unwrap();
+        let found = load(&directory, (&host, Some(&former)), "machine").unwrap();
         assert!(matches!(found, LoadedJournal::State(read) if *read == state()));
     }
 

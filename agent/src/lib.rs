@@ -147,6 +147,7 @@ pub async fn run(config_path: PathBuf, settings: Settings) -> Result<()> {
     let (gate, gate_receiver) = watch::channel(Gate::default());
     let presence_config = PresenceConfig {
         host: identity.host.clone(),
+        former: identity.former.clone(),
         claim: claim.clone(),
         roster: RosterEntry {
             role: settings.role.clone(),
@@ -355,7 +356,7 @@ fn load_state(
         let installed = HostState::installed_by_file(file, foreign);
         HostState::new(host.clone(), machine.clone(), identity.boot_id.clone(), installed)
     };
-    match journal::load(directory, host, machine)? {
+    match journal::load(directory, (host, identity.former.as_ref()), machine)? {
         journal::LoadedJournal::State(mut state) => {
             if state.boot_id != identity.boot_id {
                 tracing::info!("the machine was restarted since the journal was written");

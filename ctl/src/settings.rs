@@ -165,8 +165,8 @@ impl Settings {
     /// Returns the host that a verb is about: the given one, or this host.
     pub(crate) fn host(&self, given: Option<&str>) -> Result<HostName, Failure> {
         match given {
-            Some(name) => HostName::new(name).map_err(Failure::usage),
-            None => HostName::new(self.host_name.as_str())
+            Some(name) => HostName::folded(name).map_err(Failure::usage),
+            None => HostName::folded(self.host_name.as_str())
                 .map_err(|e| Failure::usage(anyhow!("{e}; set ORCHESTRATE_HOSTNAME"))),
         }
     }

@@ -4,6 +4,7 @@ mod agent_log;
 mod answer_schemas;
 mod architecture;
 mod bootstrap;
+mod capitals;
 mod catalog;
 mod changed;
 mod claims;

@@ -403,13 +403,13 @@ impl Host {
 
     /// Waits until the host is listed under a version.
     pub fn wait_for_listing(&self, store: &Store, version: &str) {
-        let key = format!("/running_version/{version}/{}", self.name);
+        let key = format!("/running_version/{version}/{}", self.name.to_lower());
         wait::until(&format!("{key} is there"), || store.try_get(&key).ok().flatten(), || self.describe());
     }
 
     /// Waits until the host has this status in the store; returns the status record.
     pub fn wait_for_status(&self, store: &Store, kind: &str, state: &str) -> Value {
-        let key = format!("/status/{kind}/{state}/{}", self.name);
+        let key = format!("/status/{kind}/{state}/{}", self.name.to_lower());
         let text = wait::until(
             &format!("{key} is there"),
             || store.try_get(&key).ok().flatten(),

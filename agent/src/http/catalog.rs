@@ -215,7 +215,7 @@ pub(super) async fn node(
     State(shared): State<Shared>,
     Path(name): Path<String>,
 ) -> Result<Response, ErrorResponse> {
-    let host = HostName::new(name).map_err(refused)?;
+    let host = HostName::folded(name).map_err(refused)?;
     let shown = shared.reader.snapshot();
     let mut addresses: Vec<IpAddr> = shown.view.nodes().addresses(&host).collect();
     if addresses.is_empty() {

@@ -23,10 +23,11 @@ use schema::codec;
 use schema::keys::Key;
 use schema::names::HostName;
 use schema::records::{LiveClaim, RosterEntry};
-use schema::snapshot::KeySnapshot;
+use schema::snapshot::{Entry, KeySnapshot};
 use schema::store_marks::{Marks, store_seen, trust_keys};
 use schema::store_trust::{StoreMemory, StoreTrust, assess};
 use schema::writes::claim::ClaimWrite;
+use schema::writes::respell::Respelling;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -36,6 +37,9 @@ use tokio::time::Instant;
 pub struct PresenceConfig {
     /// Name of the host to claim.
     pub host: HostName,
+    /// The same name with the capitals of the machine's name, if it has any. Older agents kept their keys
+    /// under it; they are moved before the name is claimed.
+    pub former: Option<HostName>,
     /// Value of the claim; it identifies this agent instance, machine and boot.
     pub claim: LiveClaim,
     /// Entry that is written to the roster if the host is not on it.
@@ -159,6 +163,8 @@ struct HeldClaim {
 enum ClaimOutcome {
     Held(HeldClaim),
     Contested {
+        /// The claimed name, as it is spelled in the store.
+        host: HostName,
         holder: String,
         lease: i64,
         live_revision: i64,
@@ -207,15 +213,15 @@ impl Claimant {
                     failures += 1;
                     self.pause(backoff.delay(failures, jitter())).await;
                 }
-                Ok(ClaimOutcome::Contested { holder, lease, live_revision }) => {
+                Ok(ClaimOutcome::Contested { host, holder, lease, live_revision }) => {
                     let left = self.time_left(lease).await;
                     let rose = matches!((contest, left), (Some((l, before)), Some(now)) if l == lease && now > before);
                     if rose || contest.is_some_and(|(l, _)| l != lease) {
                         self.publish(PresenceState::Contested { holder: holder.clone() });
                     }
                     if matches!(*self.sender.borrow(), PresenceState::Contested { .. }) {
-                        let PresenceConfig { host, claim, lease, .. } = &self.config;
-                        let ours = Ours { host, claim, lease: *lease };
+                        let PresenceConfig { claim, lease, .. } = &self.config;
+                        let ours = Ours { host: &host, claim, lease: *lease };
                         self.clash.keep(&self.session, ours, (holder, live_revision)).await;
                     }
                     contest = left.map(|left| (lease, left));
@@ -223,10 +229,20 @@ impl Claimant {
                 }
                 Err(error) => {
                     failures += 1;
-                    tracing::debug!(%error, "presence: the name cannot be claimed now");
+                    self.log_refusal(&error);
                     self.pause(backoff.delay(failures, jitter()).max(refused_delay(&error))).await;
                 }
             }
+        }
+    }
+
+    /// An operator has to do something about missing permissions to move keys: nothing else names them.
+    fn log_refusal(&self, error: &StoreError) {
+        match &self.config.former {
+            Some(former) if matches!(error, StoreError::PermissionDenied { .. }) => {
+                tracing::warn!(%error, %former, host = %self.config.host, "the name cannot be claimed, or the keys of its former spelling cannot be moved");
+            }
+            _ => tracing::debug!(%error, "presence: the name cannot be claimed now"),
         }
     }
 
@@ -276,19 +292,16 @@ impl Claimant {
             return Ok(ClaimOutcome::Raced);
         }
         let live = snapshot.get(&Key::Live(config.host.clone()));
-        let held: Option<LiveClaim> = live.and_then(|e| codec::read(&e.value).ok());
-        let ours = held
-            .as_ref()
-            .is_some_and(|c| c.instance == config.claim.instance && c.machine_id == config.claim.machine_id);
-        if let (Some(live), false) = (live, ours) {
-            let holder = held.map_or("an unreadable claim".into(), |c| c.to_string());
-            return Ok(ClaimOutcome::Contested {
-                holder,
-                lease: live.lease,
-                live_revision: live.mod_revision,
-            });
+        if let Some(contested) = self.contested(&config.host, live) {
+            return Ok(contested);
         }
         self.session.note_proven(generation);
+        if let Some(former) = &config.former
+            && let Some(outcome) = self.move_keys(former, gate, deadline).await?
+        {
+            return Ok(outcome);
+        }
+        let held: Option<LiveClaim> = live.and_then(|e| codec::read(&e.value).ok());
         let same_boot = held.as_ref().is_some_and(|c| c.boot_id == config.claim.boot_id);
         if let Some(live) = live
             && same_boot
@@ -304,6 +317,54 @@ impl Claimant {
             self.session.give_up_lease(lease, deadline).await;
         }
         outcome
+    }
+
+    /// Returns the outcome if the claim is another instance's.
+    fn contested(&self, host: &HostName, live: Option<&Entry>) -> Option<ClaimOutcome> {
+        let (live, ours) = (live?, &self.config.claim);
+        let held: Option<LiveClaim> = codec::read(&live.value).ok();
+        let is_ours =
+            |held: &LiveClaim| (&held.instance, &held.machine_id) == (&ours.instance, &ours.machine_id);
+        if held.as_ref().is_some_and(is_ours) {
+            return None;
+        }
+        Some(ClaimOutcome::Contested {
+            host: host.clone(),
+            holder: held.map_or("an unreadable claim".into(), |held| held.to_string()),
+            lease: live.lease,
+            live_revision: live.mod_revision,
+        })
+    }
+
+    /// Moves the keys of the spelling with capitals to the name. Returns an outcome if the name cannot be
+    /// claimed yet. Two machines with one name in two spellings are a name clash.
+    async fn move_keys(
+        &self,
+        former: &HostName,
+        gate: &Gate,
+        deadline: Deadline,
+    ) -> Result<Option<ClaimOutcome>, StoreError> {
+        let respelling = Respelling { former, host: &self.config.host };
+        let (keys, ranges) = respelling.first_look();
+        let first = self.session.read_all(&keys, &ranges, None, deadline).await?;
+        if first.entries.is_empty() {
+            return Ok(None);
+        }
+        let found = self.session.read_all(&respelling.keys(&first), &ranges, None, deadline).await?;
+        let live = found.get(&Key::Live(former.clone()));
+        if let Some(contested) = self.contested(former, live) {
+            return Ok(Some(contested));
+        }
+        for transaction in respelling.moves(gate.store_revision, &found) {
+            if !self.session.commit(&transaction, deadline).await?.applied {
+                return Ok(Some(ClaimOutcome::Raced));
+            }
+        }
+        tracing::info!(%former, host = %self.config.host, "the keys of the host were moved to its name in lower case");
+        if let Some(live) = live {
+            self.session.give_up_lease(live.lease, deadline).await;
+        }
+        Ok(None)
     }
 
     /// True if the lease may be resumed, which is allowed only in the history in which it was

@@ -296,6 +296,32 @@ impl EventId {
     }
 }
 
+impl HostName {
+    /// Returns the name that a text from outside means: an operator's, a file's or the machine's own. DNS does
+    /// not tell capitals from small letters (RFC 4343), so the name is in lower case. [`HostName::new`] keeps
+    /// the spelling: a key with capitals is one that an agent before this rule wrote.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`HostName::new`].
+    pub fn folded(text: impl AsRef<str>) -> Result<Self, NameError> {
+        Self::new(text).map(|name| name.to_lower())
+    }
+
+    /// Returns the name in lower case.
+    #[must_use]
+    pub fn to_lower(&self) -> Self {
+        match self.has_capitals() {
+            true => Self(self.0.to_ascii_lowercase().into()),
+            false => self.clone(),
+        }
+    }
+
+    /// True if the name is not in lower case.
+    pub fn has_capitals(&self) -> bool {
+        self.0.bytes().any(|byte| byte.is_ascii_uppercase())
+    }
+}
+
 impl ServiceName {
     /// True if the name can be one label of a DNS name, also with `_` in front of it (RFC 2782).
     pub fn is_label(&self) -> bool {
@@ -414,6 +440,15 @@ mod tests {
         {
             HostName::new(bad).unwrap_err();
         }
+    }
+
+    #[test]
+    fn a_host_name_from_outside_is_in_lower_case() {
+        for (text, name) in [("WEB1", "web1"), ("Web-1.Example.org", "web-1.example.org"), ("web1", "web1")] {
+            assert_eq!(HostName::folded(text).unwrap().as_str(), name);
+            assert_eq!(HostName::new(text).unwrap().as_str(), text);
+        }
+        HostName::folded("-A").unwrap_err();
     }
 
     #[test]

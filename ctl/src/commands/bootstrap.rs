@@ -69,15 +69,17 @@ pub(super) async fn bootstrap(
     }
     let files = Files::of(&options.directory)?;
     let earlier = files.existing_settings()?;
-    let host = match (&options.hostname, earlier.as_ref().and_then(|earlier| earlier.host.as_ref())) {
+    // Settings that exist keep their spelling: by it the agent finds the keys of an older one.
+    let spelled = match (&options.hostname, earlier.as_ref().and_then(|earlier| earlier.host.as_ref())) {
         (None, Some(host)) => host.clone(),
         (given, _) => store.settings.host(given.as_deref())?,
     };
-    let is_own = rustix::system::uname().nodename().to_bytes() == host.as_str().as_bytes();
+    let host = spelled.to_lower();
+    let is_own = rustix::system::uname().nodename().to_bytes().eq_ignore_ascii_case(host.as_str().as_bytes());
     let password =
         config.user.as_ref().map(|(user, secret)| Password::of(user, secret, &files)).transpose()?;
     let initial = Initial {
-        host: (!is_own).then(|| host.clone()),
+        host: (!is_own).then_some(spelled),
         role: roster.role,
         group: roster.group,
         labels: roster.labels,

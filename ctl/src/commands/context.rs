@@ -62,7 +62,7 @@ pub(super) fn service_of(text: &str) -> Result<ServiceName, Failure> {
 }
 
 pub(super) fn host_of(text: &str) -> Result<HostName, Failure> {
-    HostName::new(text).map_err(Failure::usage)
+    HostName::folded(text).map_err(Failure::usage)
 }
 
 /// Returns the current time.

@@ -63,7 +63,7 @@ pub(super) fn enroll(options: Enroll, namespace: &str, output: &mut Output) -> R
     // that is special to a shell.
     let (user, roles) = match kind {
         UserKind::Agent => {
-            let host = HostName::new(&name).map_err(Failure::usage)?;
+            let host = HostName::folded(&name).map_err(Failure::usage)?;
             let own = format!("{EVERY_AGENT}-{host}");
             let mut roles =
                 vec![(EVERY_AGENT.to_owned(), grants::every_agent()), (own, grants::agent(&host, &services))];

@@ -107,7 +107,9 @@ pub(super) async fn hosts(verb: HostsVerb, store: &Store<'_>, output: &mut Outpu
         HostsVerb::Add { host, roster } => {
             add(&host_of(&host)?, RosterPatch::parse(&roster)?, store, output).await
         }
-        HostsVerb::Decommission { host, force } => decommission(&host_of(&host)?, force, store, output).await,
+        HostsVerb::Decommission { host, force } => {
+            decommission(&spelled(&host, store).await?, force, store, output).await
+        }
     }
 }
 
@@ -223,6 +225,15 @@ async fn read_all_keys(host: &HostName, store: &Store<'_>) -> Result<KeySnapshot
         keys.extend(of_host.filter_map(|suffix| Key::parse(&format!("{prefix}{suffix}")).ok()));
     }
     session.read_all(&keys, &[], at, *deadline).await
+}
+
+/// Returns the host that a text means. If an older agent left keys under exactly this spelling, with capitals,
+/// they are meant, because nothing else can take them away.
+async fn spelled(text: &str, store: &Store<'_>) -> Result<HostName, Failure> {
+    let host = host_of(text)?;
+    let Some(former) = HostName::new(text).ok().filter(HostName::has_capitals) else { return Ok(host) };
+    let found = store.session.read_keys(&Key::of_host(&former), store.deadline).await?;
+    Ok(if found.entries.is_empty() { host } else { former })
 }
 
 /// Takes a host out of the fleet, and deletes everything that it wrote.

@@ -118,7 +118,7 @@ async fn set(
         if options.this_host { Some(store.settings.host(None)?) } else { store.settings.host(None).ok() };
     let names = [&options.hostname, &options.host].into_iter().flatten();
     let names: BTreeSet<HostName> =
-        names.filter_map(|name| HostName::new(name).ok()).chain(own.clone()).collect();
+        names.filter_map(|name| HostName::folded(name).ok()).chain(own.clone()).collect();
     let keys: Vec<Key> =
         names.into_iter().flat_map(|host| [Key::Live(host.clone()), Key::Host(host)]).collect();
     let ranges = [Prefix::Services, Prefix::HealthAll, Prefix::Maintenances];
@@ -200,7 +200,7 @@ impl Target {
                 || is_marked(found, host, service)
         };
         let named = options.host.as_deref();
-        let parsed = options.hostname.as_deref().or(named).map(HostName::new).transpose();
+        let parsed = options.hostname.as_deref().or(named).map(HostName::folded).transpose();
         let service = options.service.as_deref().map(ServiceName::new).transpose().map_err(Failure::usage)?;
         let argument = named.and_then(|word| ServiceName::new(word).ok());
         let is_host = matches!(&parsed, Ok(Some(host)) if is_known(host, found));

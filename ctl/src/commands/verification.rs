@@ -9,7 +9,7 @@ use schema::codec::read_version;
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Version};
 use schema::snapshot::KeySnapshot;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Longest list of hosts that is always read host by host, at one revision.
 const POINT_READS_MAX: usize = 128;
@@ -35,6 +35,30 @@ impl<'a> Verified<'a> {
         Self { missing, unconfirmed: Vec::new(), revision, store }
     }
 
+    /// Joins the answers about the two spellings of a host: the better one counts.
+    fn folded(mut self, former: &HashMap<&'a str, &'a str>) -> Self {
+        let missing: HashSet<&str> = self.missing.iter().copied().collect();
+        let unconfirmed: HashSet<&str> = self.unconfirmed.iter().copied().collect();
+        let rank = |name: &str| match (missing.contains(name), unconfirmed.contains(name)) {
+            (true, _) => 2,
+            (false, unconfirmed) => u8::from(unconfirmed),
+        };
+        let given: HashSet<&str> = former.iter().flat_map(|(name, given)| [*name, *given]).collect();
+        for list in [&mut self.missing, &mut self.unconfirmed] {
+            list.retain(|name| !given.contains(name));
+        }
+        for (name, given) in former {
+            match rank(name).min(rank(given)) {
+                0 => {}
+                1 => self.unconfirmed.push(name),
+                _ => self.missing.push(name),
+            }
+        }
+        self.missing.sort_unstable();
+        self.unconfirmed.sort_unstable();
+        self
+    }
+
     fn with_unconfirmed(mut self, hosts: impl Iterator<Item = &'a str>) -> Self {
         self.unconfirmed = hosts.collect();
         self.unconfirmed.sort_unstable();
@@ -45,8 +69,16 @@ impl<'a> Verified<'a> {
 /// The hosts and the version to check.
 pub(super) struct Verification<'a> {
     pub(super) version: &'a Version,
-    pub(super) hosts: HashSet<&'a str>,
+    pub(super) hosts: WantedHosts<'a>,
     pub(super) strict: bool,
+}
+
+/// The hosts to check, in lower case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct WantedHosts<'a> {
+    pub(super) names: HashSet<&'a str>,
+    /// The spellings with capitals that were given: older agents keep such keys.
+    pub(super) former: HashMap<&'a str, &'a str>,
 }
 
 impl<'a> Verification<'a> {
@@ -55,10 +87,24 @@ impl<'a> Verification<'a> {
         store: &Store<'_>,
         deadline: Deadline,
     ) -> Result<Verified<'a>, StoreError> {
+        let WantedHosts { names, former } = &self.hosts;
+        if former.is_empty() {
+            return self.ask_about(names, store, deadline).await;
+        }
+        let spellings = names.iter().chain(former.values()).copied().collect();
+        Ok(self.ask_about(&spellings, store, deadline).await?.folded(former))
+    }
+
+    async fn ask_about(
+        &self,
+        hosts: &HashSet<&'a str>,
+        store: &Store<'_>,
+        deadline: Deadline,
+    ) -> Result<Verified<'a>, StoreError> {
         if self.strict {
-            verify_both(self.version, &self.hosts, store, deadline).await
+            verify_both(self.version, hosts, store, deadline).await
         } else {
-            verify(self.version, &self.hosts, store, deadline).await
+            verify(self.version, hosts, store, deadline).await
         }
     }
 }
@@ -174,4 +220,19 @@ async fn verify_by_range<'a>(
 /// True if a host's own key names the version.
 fn announces(announced: &[u8], version: &Version) -> bool {
     read_version(announced).is_ok_and(|announced_version| announced_version == *version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_better_of_two_spellings_counts() {
+        let former = HashMap::from([("a", "A"), ("b", "B"), ("c", "C"), ("d", "D")]);
+        let verified = Verified::new(["A", "b", "c", "C", "d", "e"].into_iter(), 7, None)
+            .with_unconfirmed(["D", "f"].into_iter())
+            .folded(&former);
+        assert_eq!(verified.missing, ["c", "e"]);
+        assert_eq!(verified.unconfirmed, ["d", "f"]);
+    }
 }

@@ -3,7 +3,7 @@
 use super::context::{Store, version_of};
 use super::fleet;
 use super::selection::{Selection, members};
-use super::verification::Verification;
+use super::verification::{Verification, WantedHosts};
 use super::verify_wait::{INTERRUPTED, WaitEnd, Waited, wait_for};
 use crate::completion;
 use crate::exit::{Exit, Failure};
@@ -17,7 +17,7 @@ use rustix::io::retry_on_intr;
 use schema::names::HostName;
 use schema::time::parse_duration;
 use serde_json::json;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, IsTerminal};
 use std::time::Duration;
 
@@ -69,7 +69,8 @@ pub(super) async fn verify_hosts(
     } else {
         arguments.join("\n")
     };
-    let hosts = hosts(&input)?;
+    let lower = input.to_ascii_lowercase();
+    let hosts = hosts(&input, &lower)?;
     let question = Verification { version, hosts, strict };
     let (verified, waited) = match wait {
         None => (question.ask(store, store.deadline).await?, None),
@@ -79,7 +80,7 @@ pub(super) async fn verify_hosts(
         }
     };
     seen_stores::check(store.settings, &store.session, verified.store.as_ref())?;
-    let hosts = &question.hosts;
+    let hosts = &question.hosts.names;
     output::note_hosts(&format!("not at {version}"), verified.missing.iter().copied());
     waited.iter().for_each(|waited| waited.print());
     fleet::warn_of_unconfirmed(version, verified.unconfirmed.iter().copied());
@@ -132,18 +133,22 @@ fn standard_input_within(limit: Duration) -> Result<String, Failure> {
     }
 }
 
-/// Parses a list of hosts, one per line. Every line must be a host name; repeated names count once.
-fn hosts(input: &str) -> Result<HashSet<&str>, Failure> {
-    let lines = input.trim().lines().map(str::trim).filter(|line| !line.is_empty());
-    let mut hosts = HashSet::with_capacity(input.len() / 16);
-    for line in lines {
-        HostName::check(line).map_err(|e| Failure::no(e.to_string()))?;
-        hosts.insert(line);
+/// Parses a list of hosts, one per line. Every line must be a host name; repeated names count once. `lower` is
+/// the same text in lower case.
+fn hosts<'a>(input: &'a str, lower: &'a str) -> Result<WantedHosts<'a>, Failure> {
+    let lines = |text: &'a str| text.trim().lines().map(str::trim).filter(|line| !line.is_empty());
+    let (mut names, mut former) = (HashSet::with_capacity(input.len() / 16), HashMap::new());
+    for (given, name) in lines(input).zip(lines(lower)) {
+        HostName::check(given).map_err(|e| Failure::no(e.to_string()))?;
+        names.insert(name);
+        if given != name {
+            former.insert(name, given);
+        }
     }
-    if hosts.is_empty() {
+    if names.is_empty() {
         return Err(Failure::no("no hosts given"));
     }
-    Ok(hosts)
+    Ok(WantedHosts { names, former })
 }
 
 #[cfg(test)]
@@ -152,21 +157,24 @@ mod tests {
 
     #[test]
     fn a_list_has_one_host_per_line() {
-        let found = hosts("\n a\r\nb-1\n\nc.example.org \na\n\n").unwrap();
-        assert_eq!(found, HashSet::from(["a", "b-1", "c.example.org"]));
+        let text = "\n a\r\nB-1\n\nc.example.org \na\n\n";
+        let lower = text.to_ascii_lowercase();
+        let found = hosts(text, &lower).unwrap();
+        assert_eq!(found.names, HashSet::from(["a", "b-1", "c.example.org"]));
+        assert_eq!(found.former, HashMap::from([("b-1", "B-1")]));
     }
 
     #[test]
     fn nothing_to_verify_is_no() {
         for empty in ["", "\n", "  \n\t\n"] {
-            let failure = hosts(empty).unwrap_err();
+            let failure = hosts(empty, empty).unwrap_err();
             assert_eq!((failure.exit, failure.error.to_string().as_str()), (Exit::No, "no hosts given"));
         }
     }
 
     #[test]
     fn a_line_that_is_no_host_is_named() {
-        let failure = hosts("a\nb_1\n").unwrap_err();
+        let failure = hosts("a\nb_1\n", "a\nb_1\n").unwrap_err();
         assert_eq!(failure.exit, Exit::No);
         assert!(failure.error.to_string().contains("\"b_1\""), "{}", failure.error);
     }

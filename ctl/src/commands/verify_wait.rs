@@ -205,7 +205,7 @@ async fn look(
 
 /// Says how many hosts are there, after which time, and who is missing.
 fn line(question: &Verification<'_>, verified: &Verified<'_>, causes: &[Cause], took: Duration) -> String {
-    let (all, missing) = (question.hosts.len(), &verified.missing);
+    let (all, missing) = (question.hosts.names.len(), &verified.missing);
     let named = missing.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(" ");
     let more = if missing.len() > NAMED_MAX { " …" } else { "" };
     let worst = causes.first().map(|cause| format!("; {cause}")).unwrap_or_default();

@@ -51,7 +51,8 @@ impl Agent {
         };
         let gate = watch::Sender::new(Gate { open: true, ..Gate::default() });
         let roster = RosterEntry::default();
-        let config = PresenceConfig { host: host(NAME), claim, roster, resume: true, lease: LEASE };
+        let config =
+            PresenceConfig { host: host(NAME), former: None, claim, roster, resume: true, lease: LEASE };
         let (presence, claiming) = Presence::new(session.clone(), config, gate.subscribe());
         let scope = Scope { watched: vec![Key::CurrentVersion], ..Scope::default() };
         // The watch of the mirror notices that a connection broke, as in an agent.

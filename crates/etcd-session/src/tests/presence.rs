@@ -28,7 +28,14 @@ fn claim(instance: &str, boot: &str) -> LiveClaim {
 }
 
 fn config(claim: LiveClaim) -> PresenceConfig {
-    PresenceConfig { host: host(), claim, roster: RosterEntry::default(), resume: true, lease: LEASE }
+    PresenceConfig {
+        host: host(),
+        former: None,
+        claim,
+        roster: RosterEntry::default(),
+        resume: true,
+        lease: LEASE,
+    }
 }
 
 /// A running claim task with its gate.

@@ -419,6 +419,14 @@ impl HostState {
         }
     }
 
+    /// Returns the state of the same host under another spelling of its name. Keys that stay under the former
+    /// one are forgotten: the report, and what the host said in rollouts.
+    #[must_use]
+    pub fn respelled(self, host: HostName) -> Self {
+        let store = self.store.map(|memory| StoreMemory { report_revision: None, ..memory });
+        Self { host, store, counted_failure: None, proven_in: None, rollout_progress: None, ..self }
+    }
+
     /// Records a reboot. No proof outlives a reboot, and deadlines of the old boot are due now.
     /// Repairs of the old boot count as made at the beginning of this boot, so that a reboot loop
     /// never refills the budget.

@@ -11,6 +11,7 @@ pub mod lost;
 pub mod one_shot;
 pub mod operator;
 pub mod purpose;
+pub mod respell;
 pub mod rollout;
 pub mod services;
 pub mod stage;

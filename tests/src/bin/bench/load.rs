@@ -353,7 +353,8 @@ impl StoreSide {
         };
         let (gate_sender, gate) = watch::channel(Gate { open: true, ..Gate::default() });
         let lease = StoreSettings::default().live_lease;
-        let config = PresenceConfig { host, claim, roster: RosterEntry::default(), resume: true, lease };
+        let config =
+            PresenceConfig { host, former: None, claim, roster: RosterEntry::default(), resume: true, lease };
         let (presence, task) = Presence::new(session.clone(), config, gate);
         tokio::spawn(task);
         let (sink, events) = mpsc::channel(16);

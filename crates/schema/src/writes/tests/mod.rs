@@ -17,6 +17,7 @@ use proptest::prelude::*;
 
 mod claims;
 mod failures;
+mod respell;
 mod stages;
 
 /// A store without leases: a lease is only a number on a key.
