@@ -154,7 +154,8 @@ impl Settings {
                 .or_else(|| get("HOME").map(|home| PathBuf::from(home).join(".cache")))
                 .filter(|path| path.is_absolute()),
             host_name: get("ORCHESTRATE_HOSTNAME")
-                .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned()),
+                .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned())
+                .to_ascii_lowercase(),
             operator: ["SUDO_USER", "LOGNAME", "USER"]
                 .into_iter()
                 .find_map(get)

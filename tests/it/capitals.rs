@@ -34,6 +34,9 @@ fn a_host_with_capitals_has_a_name_in_lower_case_and_both_spellings_mean_it() {
     says(&host, &["verify_hosts", "2", "WEB1"], 1, "not at 2 (1): web1");
     says(&host, &["verify_hosts", "1", "WEB1", "web1", "-o", "json"], 0, r#""wanted_count": 1"#);
     assert_eq!(keys_of(&etcd, "WEB1"), Vec::<String>::new());
+    let answer = host.command(&["update_own_status", "no-such-check", "0"], "");
+    assert!(answer.err.contains("no-such-check"), "{answer:?}");
+    assert!(!answer.err.contains("on the host that runs them"), "this is that host: {answer:?}");
 }
 
 #[test]

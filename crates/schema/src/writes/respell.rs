@@ -58,15 +58,16 @@ impl Respelling<'_> {
             Transaction::idempotent("move the keys of the host to its name in lower case")
                 .when(Compare::Revision(Key::Store, store_revision))
         };
-        let pairs: Vec<(Key, Key)> = found
+        let (roster, pairs): (Vec<_>, Vec<_>) = found
             .entries
             .keys()
             .filter_map(|key| Key::parse(key).ok())
             .filter_map(|key| self.moved(&key).map(|moved| (key, moved)))
-            .collect();
+            .partition(|(key, _)| matches!(key, Key::Host(_)));
         let mut transactions: Vec<Transaction> =
             pairs.chunks(MOVED_MAX).map(|pairs| move_keys(begin(), pairs, found)).collect();
-        let mut last = begin();
+        // As long as the roster entry stands, the first look finds what an interrupted move has left.
+        let mut last = move_keys(begin(), &roster, found);
         self.move_claims(&mut last, found);
         self.delete_rest(&mut last, found);
         transactions.push(last);

@@ -112,6 +112,24 @@ fn the_keys_of_a_name_with_capitals_are_moved_or_deleted() {
 }
 
 #[test]
+fn a_move_that_was_interrupted_goes_on() {
+    let (former, host) = names();
+    for applied in 0..moves(&old_host().0).len() {
+        let (mut store, _) = old_host();
+        // The agent was gone for longer than its lease.
+        dropped(&former).iter().for_each(|key| store.remove(key));
+        store.remove(&Key::Claimed(former.clone()));
+        moves(&store).iter().take(applied).for_each(|transaction| assert!(store.apply(transaction)));
+        let first_look = Respelling { former: &former, host: &host }.first_look().0;
+        assert!(first_look.iter().any(|key| store.0.get(key).is_some()), "{applied}: seen again");
+        let rest = moves(&store);
+        assert!(rest.iter().all(|transaction| store.apply(transaction)));
+        assert!(kept(&host).iter().all(|key| store.0.get(key).is_some()), "{applied}");
+        assert!(kept(&former).iter().all(|key| store.0.get(key).is_none()), "{applied}");
+    }
+}
+
+#[test]
 fn what_stands_under_the_name_in_lower_case_is_kept() {
     let (mut store, _) = old_host();
     let (_, host) = names();
