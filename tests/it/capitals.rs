@@ -93,6 +93,8 @@ fn keys_with_capitals_of_a_host_that_is_gone_can_be_taken_away_and_count_until_t
     says(&host, &["hosts", "decommission", "DB1"], 0, "");
     assert_eq!(keys_of(&etcd, "DB1"), ["/orchestrate/hosts/DB1"], "only the tombstone");
     says(&host, &["verify_hosts", "1", "DB1"], 1, "not at 1 (1): db1");
+    says(&host, &["hosts", "add", "DB1"], 0, "");
+    says(&host, &["hosts", "decommission", "DB1", "-o", "json"], 0, r#""host": "db1""#);
 }
 
 #[test]

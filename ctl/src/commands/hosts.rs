@@ -233,7 +233,9 @@ async fn spelled(text: &str, store: &Store<'_>) -> Result<HostName, Failure> {
     let host = host_of(text)?;
     let Some(former) = HostName::new(text).ok().filter(HostName::has_capitals) else { return Ok(host) };
     let found = store.session.read_keys(&Key::of_host(&former), store.deadline).await?;
-    Ok(if found.entries.is_empty() { host } else { former })
+    let is_out = matches!(entry_of(&found, &former), Ok(Some(entry)) if entry.decommissioned.is_some());
+    let is_gone = found.entries.is_empty() || found.entries.len() == 1 && is_out;
+    Ok(if is_gone { host } else { former })
 }
 
 /// Takes a host out of the fleet, and deletes everything that it wrote.
