@@ -88,6 +88,9 @@ fn keys_with_capitals_of_a_host_that_is_gone_can_be_taken_away_and_count_until_t
     etcd.store().put("/running_version/1/DB1", "1");
     etcd.store().put("/orchestrate/announced/DB1", "1");
     etcd.store().put("/orchestrate/hosts/DB1", r#"{"role": "db"}"#);
+    etcd.store().put("/orchestrate/hosts/db1", "{}");
+    says(&host, &["verify_hosts", "1", "DB1"], 1, "not at 1 (1): db1");
+    etcd.store().delete("/orchestrate/hosts/db1");
     says(&host, &["verify_hosts", "1", "DB1"], 0, "");
     says(&host, &["verify_hosts", "1", "db1"], 1, "not at 1 (1): db1");
     says(&host, &["hosts", "decommission", "DB1"], 0, "");

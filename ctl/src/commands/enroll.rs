@@ -70,7 +70,8 @@ pub(super) fn enroll(options: Enroll, namespace: &str, output: &mut Output) -> R
             if may_roll_back {
                 roles.push((ROLLS_BACK.to_owned(), grants::roll_back()));
             }
-            (host.to_string(), roles)
+            // The user has the name in the host's certificate, where capitals matter.
+            (name, roles)
         }
         UserKind::Operator => {
             (user_name(&name)?, vec![("orchestrate-operator".to_owned(), grants::operator())])

@@ -232,10 +232,11 @@ async fn read_all_keys(host: &HostName, store: &Store<'_>) -> Result<KeySnapshot
 async fn spelled(text: &str, store: &Store<'_>) -> Result<HostName, Failure> {
     let host = host_of(text)?;
     let Some(former) = HostName::new(text).ok().filter(HostName::has_capitals) else { return Ok(host) };
-    let found = store.session.read_keys(&Key::of_host(&former), store.deadline).await?;
+    let found = read_all_keys(&former, store).await?;
+    let is_of_host = |key: &&String| Key::parse(key).is_ok_and(|key| key.host() == Some(&former));
     let is_out = matches!(entry_of(&found, &former), Ok(Some(entry)) if entry.decommissioned.is_some());
-    let is_gone = found.entries.is_empty() || found.entries.len() == 1 && is_out;
-    Ok(if is_gone { host } else { former })
+    let left = found.entries.keys().filter(is_of_host).count();
+    Ok(if left == usize::from(is_out) { host } else { former })
 }
 
 /// Takes a host out of the fleet, and deletes everything that it wrote.

@@ -69,7 +69,7 @@ impl RunOptions {
 impl Logs {
     /// True if the agent of this machine is asked, and not the store.
     pub(super) fn is_local(&self, settings: &Settings) -> bool {
-        let is_own = self.host.as_deref() == Some(settings.host_name.as_str());
+        let is_own = self.host.as_ref().is_some_and(|host| host.eq_ignore_ascii_case(&settings.host_name));
         self.this_host || is_own && !self.runs.is_empty()
     }
 }

@@ -5,10 +5,11 @@ use super::context::Store;
 use crate::output;
 use anyhow::anyhow;
 use etcd_session::{Deadline, EntryPage, StoreError, Survey};
-use schema::codec::read_version;
+use schema::codec::{read, read_version};
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Version};
-use schema::snapshot::KeySnapshot;
+use schema::records::RosterEntry;
+use schema::snapshot::{Entry, KeySnapshot};
 use std::collections::{HashMap, HashSet};
 
 /// Longest list of hosts that is always read host by host, at one revision.
@@ -35,8 +36,9 @@ impl<'a> Verified<'a> {
         Self { missing, unconfirmed: Vec::new(), revision, store }
     }
 
-    /// Joins the answers about the two spellings of a host: the better one counts.
-    fn folded(mut self, former: &HashMap<&'a str, &'a str>) -> Self {
+    /// Joins the answers about the two spellings of a host: the better one counts, unless the other one is a
+    /// host of its own.
+    fn folded(mut self, former: &HashMap<&'a str, &'a str>, members: &HashSet<&str>) -> Self {
         let missing: HashSet<&str> = self.missing.iter().copied().collect();
         let unconfirmed: HashSet<&str> = self.unconfirmed.iter().copied().collect();
         let rank = |name: &str| match (missing.contains(name), unconfirmed.contains(name)) {
@@ -48,7 +50,8 @@ impl<'a> Verified<'a> {
             list.retain(|name| !given.contains(name));
         }
         for (name, given) in former {
-            match rank(name).min(rank(given)) {
+            let is_member = [name, given].into_iter().any(|name| members.contains(name));
+            match if is_member { 2 } else { rank(name).min(rank(given)) } {
                 0 => {}
                 1 => self.unconfirmed.push(name),
                 _ => self.missing.push(name),
@@ -92,7 +95,38 @@ impl<'a> Verification<'a> {
             return self.ask_about(names, store, deadline).await;
         }
         let spellings = names.iter().chain(former.values()).copied().collect();
-        Ok(self.ask_about(&spellings, store, deadline).await?.folded(former))
+        let verified = self.ask_about(&spellings, store, deadline).await?;
+        let members = self.members(&verified, store, deadline).await?;
+        Ok(verified.folded(former, &members))
+    }
+
+    /// Returns the spellings that are missing while the other one of the same name is not, and that are a host of
+    /// their own.
+    async fn members(
+        &self,
+        verified: &Verified<'a>,
+        store: &Store<'_>,
+        deadline: Deadline,
+    ) -> Result<HashSet<&'a str>, StoreError> {
+        let is_missing = |name: &&str| verified.missing.binary_search(name).is_ok();
+        let pairs = self.hosts.former.iter().map(|(name, given)| (*name, *given));
+        let missing: Vec<&str> = pairs
+            .filter(|(name, given)| is_missing(name) != is_missing(given))
+            .map(|(name, given)| if is_missing(&name) { name } else { given })
+            .collect();
+        let named = |name: &&'a str| HostName::new(*name).ok().map(|host| (*name, host));
+        let hosts: Vec<(&str, HostName)> = missing.iter().filter_map(named).collect();
+        let keys: Vec<Key> =
+            hosts.iter().flat_map(|(_, host)| [Key::Host(host.clone()), Key::Live(host.clone())]).collect();
+        let found = store.session.read_all(&keys, &[], Some(verified.revision), deadline).await?;
+        let is_out = |entry: &Entry| {
+            read::<RosterEntry>(&entry.value).is_ok_and(|entry| entry.decommissioned.is_some())
+        };
+        let is_member = |host: &HostName| {
+            found.get(&Key::Live(host.clone())).is_some()
+                || found.get(&Key::Host(host.clone())).is_some_and(|entry| !is_out(entry))
+        };
+        Ok(hosts.iter().filter(|(_, host)| is_member(host)).map(|(name, _)| *name).collect())
     }
 
     async fn ask_about(
@@ -231,8 +265,8 @@ mod tests {
         let former = HashMap::from([("a", "A"), ("b", "B"), ("c", "C"), ("d", "D")]);
         let verified = Verified::new(["A", "b", "c", "C", "d", "e"].into_iter(), 7, None)
             .with_unconfirmed(["D", "f"].into_iter())
-            .folded(&former);
-        assert_eq!(verified.missing, ["c", "e"]);
+            .folded(&former, &HashSet::from(["b"]));
+        assert_eq!(verified.missing, ["b", "c", "e"], "b is another host than B");
         assert_eq!(verified.unconfirmed, ["d", "f"]);
     }
 }

@@ -106,7 +106,7 @@ impl Initial {
         }
         // A role or group that is not set here may be set in another file.
         let agrees = |here: &Option<Role>, there: &Option<Role>| here.is_none() || here == there;
-        if host.as_ref().is_some_and(|host| host != name) {
+        if host.as_ref().is_some_and(|host| host.to_lower() != name.to_lower()) {
             return Err(differs("host"));
         }
         if !agrees(&self.role, role) {
