@@ -203,6 +203,8 @@ fn an_interrupt_ends_what_waits_and_says_what_is_known() {
             begun => terminal.wait_for(begun),
         }
         terminal.press("C-c");
+        // What is typed before the command has ended stands in the line that it wants to remove.
+        terminal.wait_for(shown);
         // The shell leaves out what follows on the line of a command that was interrupted.
         terminal.press("echo \"ended with $?\"");
         terminal.wait_for("ended with 130");
