@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_journal_of_the_name_with_capitals_belongs_to_the_host() {
-        let (temporary, _) = load_from(&render(&HostState { host: HostName::new("H1").unwrap(), ..state() }));
+        let temporary = tempfile::tempdir().unwrap();
         let directory = Directory::open_or_create(temporary.path()).unwrap();
         let (host, former) = (HostName::new("h1").unwrap(), HostName::new("H1").unwrap());
         directory.replace(FILE, &render(&HostState { host: former.clone(), ..state() }), 0o600).unwrap();

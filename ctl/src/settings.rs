@@ -167,7 +167,7 @@ impl Settings {
     pub(crate) fn host(&self, given: Option<&str>) -> Result<HostName, Failure> {
         match given {
             Some(name) => HostName::folded(name).map_err(Failure::usage),
-            None => HostName::folded(self.host_name.as_str())
+            None => HostName::new(self.host_name.as_str())
                 .map_err(|e| Failure::usage(anyhow!("{e}; set ORCHESTRATE_HOSTNAME"))),
         }
     }

@@ -236,7 +236,7 @@ impl Claimant {
         }
     }
 
-    /// An operator has to do something about missing permissions to move keys: nothing else names them.
+    /// Logs why the name cannot be claimed. Without the permission to move keys, only an operator can help.
     fn log_refusal(&self, error: &StoreError) {
         match &self.config.former {
             Some(former) if matches!(error, StoreError::PermissionDenied { .. }) => {

@@ -42,6 +42,7 @@ impl Respelling<'_> {
         keys.extend([Key::Maintenance(former()), Key::Retry(former()), Key::Claimed(self.host.clone())]);
         for kind in StatusType::of_agents() {
             keys.extend(Key::statuses(&kind, self.former));
+            keys.extend(Key::statuses(&kind, self.host));
             keys.push(Key::Reporting(kind, former()));
         }
         keys.extend(FoundClaims::read(self.former, first).held().iter().map(|claim| claim.key()));
@@ -49,8 +50,8 @@ impl Respelling<'_> {
     }
 
     /// Returns the transactions, in order. They move what operators and the agent wrote for good, and delete
-    /// the rest. Each is refused if one of its keys changed since it was found. A key that exists under the
-    /// name in lower case is kept as it is.
+    /// the rest. Each is refused if one of its keys changed since it was found. A durable key that exists under the
+    /// name in lower case is kept as it is, and so is a result of the same type.
     ///
     /// What the host said in rollouts is not moved: it counts there under the former name.
     pub fn moves(&self, store_revision: i64, found: &KeySnapshot) -> Vec<Transaction> {
@@ -164,6 +165,15 @@ fn move_keys(mut transaction: Transaction, pairs: &[(Key, Key)], found: &KeySnap
         let (key, value) = (to.clone(), entry.value.clone());
         transaction.compares.push(Compare::Revision(from.clone(), entry.mod_revision));
         transaction.delete(from.clone());
+        // A host is in one state of a type at every revision.
+        let states = match to {
+            Key::Status(kind, _, host) => Vec::from(Key::statuses(kind, host)),
+            _ => Vec::new(),
+        };
+        if states.iter().any(|state| found.get(state).is_some()) {
+            continue;
+        }
+        transaction.compares.extend(states.into_iter().map(Compare::absent));
         transaction.operations.push(match entry.lease {
             0 => Operation::PutIfAbsent { key, value },
             lease => Operation::Put { key, value, lease },

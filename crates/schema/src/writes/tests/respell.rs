@@ -141,6 +141,25 @@ fn what_stands_under_the_name_in_lower_case_is_kept() {
 }
 
 #[test]
+fn a_host_has_one_result_of_a_type_after_the_move() {
+    let (mut store, _) = old_host();
+    let (former, host) = names();
+    let [success, failed, _] = Key::statuses(&StatusType::apply(), &host);
+    store.put(&success, b"{}", LEASE);
+    let transactions = moves(&store);
+    assert!(transactions.iter().all(|transaction| store.apply(transaction)));
+    assert!(store.0.get(&success).is_some() && store.0.get(&failed).is_none());
+    assert!(Key::statuses(&StatusType::apply(), &former).iter().all(|key| store.0.get(key).is_none()));
+
+    // A script writes the first result while the agent moves the former one.
+    let (mut store, _) = old_host();
+    let transactions = moves(&store);
+    store.put(&success, b"{}", LEASE);
+    assert!(!transactions.iter().all(|transaction| store.apply(transaction)));
+    assert!(store.0.get(&failed).is_none());
+}
+
+#[test]
 fn a_move_is_refused_if_a_key_changed() {
     let (former, _) = names();
     for key in [Key::Live(former.clone()), Key::Maintenance(former.clone()), Key::Claimed(former), Key::Store]
