@@ -2,7 +2,7 @@
 //! `commands`. Names are taken as plain text and each verb checks its own, so that an error message
 //! states the rule and shows the given name escaped.
 
-use crate::commands::{CatalogVerb, ConfigVerb, StateVerb, UpdateVerb, Verb};
+use crate::commands::{CatalogVerb, ConfigVerb, ControlVerb, StateVerb, UpdateVerb, Verb};
 use crate::help::with_help;
 use crate::options::GlobalOptions;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -64,6 +64,7 @@ fn verb_of(word: &str) -> Option<clap::Command> {
         V::has_subcommand(word).then(|| group().find_subcommand(word).cloned())?
     }
     find_in::<UpdateVerb>(word)
+        .or_else(|| find_in::<ControlVerb>(word))
         .or_else(|| find_in::<StateVerb>(word))
         .or_else(|| find_in::<CatalogVerb>(word))
         .or_else(|| find_in::<ConfigVerb>(word))

@@ -37,7 +37,7 @@ pub use operator::TargetSet;
 pub use pace::{refused_delay, write_backoff};
 pub use presence::{Gate, Presence, PresenceConfig, PresenceState};
 pub use random::{jitter, random_token};
-pub use read::{EntryPage, KeyList, Survey};
+pub use read::{Counted, EntryPage, KeyList};
 pub use request::Deadline;
 pub use session::Session;
 pub use watch::{Collected, Collector, Feed, FeedEvent, FeedOptions, Mirror, MirrorOptions, Snapshot};

@@ -61,15 +61,18 @@ impl KeyList {
     }
 }
 
-/// Result of [`Session::survey`], read in one transaction.
-#[derive(Debug)]
-pub struct Survey {
-    /// The keys of the range; `None` if there are more than the limit.
-    pub list: Option<KeyList>,
-    /// The single keys that were requested.
-    pub keys: KeySnapshot,
-    /// Number of keys in each range that was to be counted, in the order of the request.
-    pub counts: Vec<i64>,
+/// Keys that are counted and not read.
+#[derive(Debug, Clone, Copy)]
+pub enum Counted<'a> {
+    /// The keys of a range.
+    Range(&'a Prefix),
+    /// The keys of a range without those of a part of it.
+    Outside {
+        /// The range.
+        range: &'a Prefix,
+        /// The part, whose keys are not counted.
+        part: &'a Prefix,
+    },
 }
 
 /// One page of the entries of a range, in the form in which it was received.
@@ -126,7 +129,9 @@ impl Session {
         deadline: Deadline,
     ) -> Result<KeySnapshot, StoreError> {
         let mut entries = BTreeMap::new();
-        let found = self.read_parts(reads, at, deadline, |_, kv| self.insert(kv, &mut entries)).await?;
+        let parts = self.read_parts(reads, at, deadline, |_, kv| self.insert(kv, &mut entries));
+        // Allocated: the state of this read takes kilobytes, and callers have many of them.
+        let found = Box::pin(parts).await?;
         Ok(KeySnapshot { entries, ..found })
     }
 
@@ -147,7 +152,7 @@ impl Session {
             (Read::Range(_), Some(key)) => take(key, kv.value()),
             _ => self.insert(kv, &mut entries),
         };
-        let found = self.read_parts(&Read::all(keys, prefixes), at, deadline, take).await?;
+        let found = Box::pin(self.read_parts(&Read::all(keys, prefixes), at, deadline, take)).await?;
         Ok(KeySnapshot { entries, ..found })
     }
 
@@ -242,14 +247,11 @@ impl Session {
         snapshot: &mut KeySnapshot,
         deadline: Deadline,
     ) -> Result<(Vec<Part>, Vec<(Read, Paging)>), StoreError> {
-        let gets: Vec<TxnOp> = chunk.iter().map(|read| self.operation(read, snapshot.revision)).collect();
-        let answer = self.commit_reads(&gets, deadline).await?;
+        let operations: Vec<TxnOp> =
+            chunk.iter().map(|read| self.operation(read, snapshot.revision)).collect();
+        let answer = self.commit_reads(&operations, deadline).await?;
         self.note_header(answer.header(), snapshot)?;
-        let answers = answer.op_responses().into_iter().filter_map(|response| match response {
-            TxnOpResponse::Get(got) => Some(got),
-            _ => None,
-        });
-        let first: Vec<Part> = chunk.iter().cloned().zip(answers).collect();
+        let first: Vec<Part> = chunk.iter().cloned().zip(gets(&answer)).collect();
         let rests = first.iter().filter(|(_, got)| got.more());
         let rests = rests.filter_map(|(read, got)| self.rest(read, Some(got))).collect();
         Ok((first, rests))
@@ -308,6 +310,32 @@ impl Session {
         Ok(KeyList { revision: snapshot.revision, prefix_bytes: self.full(prefix).len(), pages })
     }
 
+    /// Reads the same in four parts, side by side: the keys before the first cut, from there to the second one,
+    /// and so on. The cuts are ends of keys, in ascending order. A store with some processors answers earlier so.
+    ///
+    /// # Errors
+    /// Returns the store's error; a part of the range is never returned.
+    pub async fn read_key_list_in_parts(
+        &self,
+        prefix: &Prefix,
+        cuts: [&str; 3],
+        at: i64,
+        deadline: Deadline,
+    ) -> Result<KeyList, StoreError> {
+        let start = self.full(prefix);
+        let [a, b, c] = cuts.map(|cut| format!("{start}{cut}").into_bytes());
+        let whole = || Paging::new(self, prefix, Some(at), KEYS_PER_PAGE, true);
+        // Each part has an end of its own, because etcd walks from the first key to the end for every page.
+        let parts = tokio::try_join!(
+            self.pages(Paging { end: a.clone(), ..whole() }, deadline),
+            self.pages(Paging { from: a, end: b.clone(), ..whole() }, deadline),
+            self.pages(Paging { from: b, end: c.clone(), ..whole() }, deadline),
+            self.pages(Paging { from: c, ..whole() }, deadline),
+        )?;
+        let pages = [parts.0.0, parts.1.0, parts.2.0, parts.3.0].into_iter().flatten().collect();
+        Ok(KeyList { revision: at, prefix_bytes: start.len(), pages })
+    }
+
     /// Reads the entries of a range page by page and passes each page to `take`, all at one
     /// revision: the given one, or that of the first page. Returns that revision. Each page is
     /// freed before the next is read, for ranges of which the caller keeps little.
@@ -329,33 +357,21 @@ impl Session {
         Ok(paging.snapshot.revision)
     }
 
-    /// Reads the keys of a range without their values, if there are no more than the limit beside
-    /// it; otherwise [`Survey::list`] is `None`. The same transaction reads `keys` and counts the
-    /// keys of the ranges in `counted`.
+    /// Reads the keys of a range without their values; returns `None` if there are more than the limit.
     ///
     /// # Errors
     /// Returns the store's error; a part of the range is never returned.
-    pub async fn survey(
+    pub async fn read_short_key_list(
         &self,
-        (prefix, limit): (&Prefix, usize),
-        keys: &[Key],
-        counted: &[Prefix],
+        prefix: &Prefix,
+        limit: usize,
         deadline: Deadline,
-    ) -> Result<Survey, StoreError> {
-        let options = GetOptions::new()
-            .with_prefix()
-            .with_limit(i64::try_from(limit).unwrap_or(i64::MAX))
-            .with_keys_only();
-        let start = self.full(prefix);
-        let list = TxnOp::get(start.as_str(), Some(options));
-        let (snapshot, counts, page) = self.transaction_of_reads(keys, counted, Some(list), deadline).await?;
-        let revision = snapshot.revision;
-        let list = page.filter(|page| !page.more()).map(|page| KeyList {
-            revision,
-            prefix_bytes: start.len(),
-            pages: vec![page],
-        });
-        Ok(Survey { list, keys: snapshot, counts })
+    ) -> Result<Option<KeyList>, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let mut paging = Paging::new(self, prefix, None, limit, true);
+        let pages = Vec::from_iter(paging.next(self, deadline).await?);
+        let (revision, prefix_bytes) = (paging.snapshot.revision, self.full(prefix).len());
+        Ok(paging.done.then_some(KeyList { revision, prefix_bytes, pages }))
     }
 
     /// Reads several ranges with their values, all at one revision.
@@ -370,46 +386,58 @@ impl Session {
         self.read_all(&[], prefixes, None, deadline).await
     }
 
-    /// Reads keys and counts the keys of ranges, in one transaction of at most 128 operations.
+    /// Reads keys and counts others, at the given revision or the newest one, in one transaction of at most 128
+    /// operations.
     ///
     /// # Errors
     /// Returns the store's error.
     pub async fn read_and_count(
         &self,
         keys: &[Key],
-        counted: &[Prefix],
+        counted: &[Counted<'_>],
+        at: Option<i64>,
         deadline: Deadline,
     ) -> Result<(KeySnapshot, Vec<i64>), StoreError> {
-        let (snapshot, counts, _) = self.transaction_of_reads(keys, counted, None, deadline).await?;
-        Ok((snapshot, counts))
-    }
-
-    /// Commits one transaction that reads keys, counts the keys of ranges and, last, executes the
-    /// read `more`.
-    async fn transaction_of_reads(
-        &self,
-        keys: &[Key],
-        counted: &[Prefix],
-        more: Option<TxnOp>,
-        deadline: Deadline,
-    ) -> Result<(KeySnapshot, Vec<i64>, Option<GetResponse>), StoreError> {
-        let reads = keys.iter().map(|key| TxnOp::get(self.full(key), None));
-        let counts = counted
-            .iter()
-            .map(|p| TxnOp::get(self.full(p), Some(GetOptions::new().with_prefix().with_count_only())));
-        let gets: Vec<TxnOp> = reads.chain(counts).chain(more).collect();
-        let answer = self.commit_reads(&gets, deadline).await?;
-        let mut snapshot = KeySnapshot::default();
+        let mut snapshot = KeySnapshot { revision: at.unwrap_or(0), ..KeySnapshot::default() };
+        let reads = keys.iter().map(|key| self.operation(&Read::Key(key.clone()), snapshot.revision));
+        let operations: Vec<TxnOp> = reads.chain(self.counts(counted, snapshot.revision)).collect();
+        let answer = self.commit_reads(&operations, deadline).await?;
         self.note_header(answer.header(), &mut snapshot)?;
-        let mut answers = answer.op_responses().into_iter().filter_map(|response| match response {
-            TxnOpResponse::Get(got) => Some(got),
-            _ => None,
-        });
+        let mut answers = gets(&answer);
         for kv in answers.by_ref().take(keys.len()).flat_map(|mut got| got.take_kvs()) {
             self.insert(&kv, &mut snapshot.entries);
         }
-        let counts = answers.by_ref().take(counted.len()).map(|got| got.count()).collect();
-        Ok((snapshot, counts, answers.next()))
+        let count = |counted: &Counted<'_>| {
+            let operations = match counted {
+                Counted::Range(_) => 1,
+                Counted::Outside { .. } => 2,
+            };
+            answers.by_ref().take(operations).map(|got| got.count()).sum()
+        };
+        let counts = counted.iter().map(count).collect();
+        Ok((snapshot, counts))
+    }
+
+    /// Returns the operations that count.
+    fn counts(&self, counted: &[Counted<'_>], at: i64) -> Vec<TxnOp> {
+        let count = |from: Vec<u8>, end: Vec<u8>| {
+            TxnOp::get(from, Some(GetOptions::new().with_range(end).with_count_only().with_revision(at)))
+        };
+        let mut operations = Vec::new();
+        for counted in counted {
+            match counted {
+                Counted::Range(range) => {
+                    let from = self.full(range).into_bytes();
+                    operations.push(count(from.clone(), range_end(&from)));
+                }
+                Counted::Outside { range, part } => {
+                    let (from, part) = (self.full(range).into_bytes(), self.full(part).into_bytes());
+                    operations.push(count(from.clone(), part.clone()));
+                    operations.push(count(range_end(&part), range_end(&from)));
+                }
+            }
+        }
+        operations
     }
 
     async fn pages(
@@ -583,6 +611,14 @@ impl Listing<'_> {
     pub(crate) fn revision(&self) -> i64 {
         self.paging.snapshot.revision
     }
+}
+
+/// Returns the answers to the reads of a transaction.
+fn gets(answer: &TxnResponse) -> impl Iterator<Item = GetResponse> + use<> {
+    answer.op_responses().into_iter().filter_map(|response| match response {
+        TxnOpResponse::Get(got) => Some(got),
+        _ => None,
+    })
 }
 
 /// Entries that were read, and what they are a part of.

@@ -18,7 +18,7 @@ use crate::local;
 use crate::output::{self, Output};
 use crate::settings::Flavour;
 use clap::Args;
-use etcd_session::{KeyList, StoreError};
+use etcd_session::{Counted, KeyList, StoreError};
 use planning::fleet::FailedService;
 use planning::text::rfc3339;
 use schema::codec;
@@ -192,7 +192,9 @@ impl Reader<'_> {
         prefixes.extend(others);
         let first_of_services = prefixes.len();
         prefixes.extend([Prefix::HealthAll, Prefix::Reports]);
-        let (read, counts) = self.store.session.read_and_count(&[], &prefixes, self.store.deadline).await?;
+        let counted: Vec<Counted<'_>> = prefixes.iter().map(Counted::Range).collect();
+        let (read, counts) =
+            self.store.session.read_and_count(&[], &counted, None, self.store.deadline).await?;
         self.revision = read.revision;
         let mut found = Failures { revision: read.revision, ..Failures::default() };
         for (prefix, _) in prefixes.iter().zip(&counts).take(first_other).filter(|(_, count)| **count > 0) {

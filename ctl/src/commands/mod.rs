@@ -38,6 +38,7 @@ mod status;
 mod store;
 mod trigger;
 mod values;
+mod verbs;
 mod verification;
 mod verify_hosts;
 mod verify_wait;
@@ -46,160 +47,22 @@ mod why;
 mod with_claim;
 
 use crate::exit::{Exit, Failure};
-use crate::manual::{self, Manual};
+use crate::manual;
 use crate::output::{self, Output};
 use crate::settings::Settings;
 use crate::{completion, seen_stores};
 use anyhow::Context;
-use clap::Subcommand;
 use context::{Store, now};
 use etcd_session::{Deadline, EndpointSource, Session, SessionConfig};
 use hosts::HostsVerb;
 use policy::PolicyVerb;
-use rolling_upgrade::RollingUpgradeVerb;
 use rollout::RolloutVerb;
 use schema::records::certificate_warning;
-use selection::Selection;
-use services::ServicesVerb;
+use std::pin::Pin;
 use std::time::Duration;
-use store::StoreVerb;
 use values::ValuesVerb;
 
-/// The verbs, in groups: to find the definition of one verb, only its group has to be built. The
-/// options of a verb are in the file that runs it.
-#[derive(Debug, Subcommand)]
-#[command(rename_all = "snake_case")]
-pub(crate) enum Verb {
-    #[command(flatten)]
-    Update(UpdateVerb),
-    #[command(flatten)]
-    State(StateVerb),
-    #[command(flatten)]
-    Catalog(CatalogVerb),
-    #[command(flatten)]
-    Config(ConfigVerb),
-    LocalVersion(local::LocalVersion),
-    #[command(name = "with-claim", alias = "with_claim")]
-    WithClaim(with_claim::WithClaim),
-    Lint(lint::Lint),
-    Bootstrap(bootstrap::Bootstrap),
-    Enroll(enroll::Enroll),
-    Manual(Manual),
-    /// Print a completion script for a shell
-    Completion {
-        /// Shell that reads the script
-        shell: clap_complete::Shell,
-    },
-}
-
-/// Verbs about the versions that the fleet runs and is asked to run.
-#[derive(Debug, Subcommand)]
-#[command(rename_all = "snake_case")]
-pub(crate) enum UpdateVerb {
-    TriggerUpdate(trigger::TriggerUpdate),
-    Freeze(freezes::Freeze),
-    Unfreeze(freezes::Unfreeze),
-    /// List the freezes
-    Freezes,
-    /// The rollout policy: how many hosts may update at once
-    Policy {
-        #[command(subcommand)]
-        verb: PolicyVerb,
-    },
-    Claims(claims::Claims),
-    Plan(plan::Plan),
-    /// The update of the whole fleet
-    Rollout {
-        #[command(subcommand)]
-        verb: RolloutVerb,
-    },
-    /// Print the desired version of the fleet
-    CurrentVersion,
-    /// Check whether the store answers
-    Ping,
-    PendingUpdate(desired::PendingUpdate),
-    UpdateOwnStatus(one_shot::UpdateOwnStatus),
-    UpdateOwnInfo(one_shot::UpdateOwnInfo),
-    /// List the versions that hosts run
-    RunningVersions,
-    VerifyHosts(verify_hosts::VerifyHosts),
-    CheckSingleVersion(running::CheckSingleVersion),
-    GetFailures(failures::GetFailures),
-    NewDiscoveryToken(discovery_token::NewDiscoveryToken),
-    HostsAtVersion(running::HostsAtVersion),
-    LocalHealth(local::LocalHealth),
-    DebugTimeout(failures::DebugTimeout),
-}
-
-/// Verbs about the state of the hosts and of the store.
-#[derive(Debug, Subcommand)]
-#[command(rename_all = "snake_case")]
-pub(crate) enum StateVerb {
-    Status(status::Status),
-    /// List the hosts of the fleet, add one, or take one out
-    #[command(args_conflicts_with_subcommands = true)]
-    Hosts {
-        #[command(subcommand)]
-        verb: Option<HostsVerb>,
-        #[command(flatten)]
-        list: hosts::List,
-    },
-    /// List the unaccounted hosts: late, lost or never seen
-    Unaccounted(Selection),
-    Why(why::Why),
-    Logs(logs::Logs),
-    Retry(retry::Retry),
-    /// The store itself
-    Store {
-        #[command(subcommand)]
-        verb: StoreVerb,
-    },
-}
-
-/// Verbs about services, and about what hosts read beside them.
-#[derive(Debug, Subcommand)]
-#[command(rename_all = "snake_case")]
-pub(crate) enum CatalogVerb {
-    /// The services of the fleet
-    Services {
-        #[command(subcommand)]
-        verb: ServicesVerb,
-    },
-    /// Publish the roles of this host as services
-    PublishService,
-    /// Print the addresses of all services, as Hiera reads them
-    GetServices,
-    CacheServices(services::CacheServices),
-    WaitFor(services::WaitFor),
-    Maintenance(maintenance::SetMaintenance),
-    Drain(maintenance::Drain),
-    /// Stop serving instances that went silent together
-    #[command(name = "drop-stale", aliases = ["drop_stale", "release-view", "release_view"])]
-    DropStale,
-    Dns(services::Dns),
-    /// The texts that templates and gates of hosts read
-    Values {
-        #[command(subcommand)]
-        verb: ValuesVerb,
-    },
-}
-
-/// Verbs about the values that the original tool keeps for hosts whose scripts ask for them.
-#[derive(Debug, Subcommand)]
-#[command(rename_all = "snake_case")]
-pub(crate) enum ConfigVerb {
-    ManageConfig(host_config::ManageConfig),
-    HostData(host_config::HostData),
-    CheckPuppet(host_config::CheckPuppet),
-    EnablePuppet(host_config::EnablePuppet),
-    SetConfig(host_config::SetConfig),
-    CheckConfig(host_config::CheckConfig),
-    /// The rolling upgrade of hosts that old scripts update
-    RollingUpgrade {
-        #[command(subcommand)]
-        verb: RollingUpgradeVerb,
-    },
-}
+pub(crate) use verbs::{CatalogVerb, ConfigVerb, ControlVerb, StateVerb, UpdateVerb, Verb};
 
 /// Runs one verb. `definition` returns the command line, for manual pages.
 pub(crate) fn run(
@@ -208,36 +71,42 @@ pub(crate) fn run(
     settings: &Settings,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
+    let most = settings.timeout;
     match verb {
         Verb::LocalVersion(options) => local::local_version(options, settings, output),
         Verb::WithClaim(options) => with_claim::with_claim(options, settings),
         Verb::Lint(options) => lint::lint_files(options, output),
         Verb::Enroll(options) => enroll::enroll(options, &settings.session.namespace, output),
-        Verb::Bootstrap(options) => ask(settings, settings.timeout, false, output, async |store, output| {
-            bootstrap::bootstrap(options, store, output).await
+        Verb::Bootstrap(options) => ask(settings, most, false, output, |store, output| {
+            Box::pin(bootstrap::bootstrap(options, store, output))
         }),
         Verb::Manual(options) => manual::write(&options, &definition(), output),
         Verb::Completion { shell } => {
             output.raw(&completion::script(shell).context("completion")?);
             Ok(Exit::Yes)
         }
+        Verb::Control(verb) => {
+            let about_fleet = matches!(
+                verb,
+                ControlVerb::Freezes
+                    | ControlVerb::Claims(_)
+                    | ControlVerb::Plan(_)
+                    | ControlVerb::Policy { verb: PolicyVerb::Show }
+                    | ControlVerb::Rollout { verb: RolloutVerb::History | RolloutVerb::Queue }
+            );
+            ask(settings, most, about_fleet, output, |store, output| control(verb, store, output))
+        }
         Verb::Update(verb) => {
-            let most =
-                if matches!(verb, UpdateVerb::Ping) { ping::limit(settings) } else { settings.timeout };
+            let most = if matches!(verb, UpdateVerb::Ping) { ping::limit(settings) } else { most };
             // `verify_hosts` reads the store's identity in its own requests.
             let about_fleet = matches!(
                 verb,
                 UpdateVerb::RunningVersions
-                    | UpdateVerb::Freezes
-                    | UpdateVerb::Claims(_)
-                    | UpdateVerb::Plan(_)
-                    | UpdateVerb::Policy { verb: PolicyVerb::Show }
                     | UpdateVerb::CheckSingleVersion(_)
                     | UpdateVerb::GetFailures(_)
                     | UpdateVerb::HostsAtVersion(_)
-                    | UpdateVerb::Rollout { verb: RolloutVerb::History | RolloutVerb::Queue }
             );
-            ask(settings, most, about_fleet, output, async |store, output| update(verb, store, output).await)
+            ask(settings, most, about_fleet, output, |store, output| update(verb, store, output))
         }
         Verb::State(StateVerb::Logs(options)) if options.is_local(settings) => {
             logs::local_logs(&options, settings, output)
@@ -250,8 +119,7 @@ pub(crate) fn run(
                     | StateVerb::Why(_)
                     | StateVerb::Logs(_)
             );
-            let most = settings.timeout;
-            ask(settings, most, about_fleet, output, async |store, output| state(verb, store, output).await)
+            ask(settings, most, about_fleet, output, |store, output| state(verb, store, output))
         }
         Verb::Catalog(verb) => {
             let about_fleet = matches!(
@@ -261,8 +129,7 @@ pub(crate) fn run(
                     | CatalogVerb::Dns(_)
                     | CatalogVerb::Values { verb: ValuesVerb::List(_) | ValuesVerb::Get(_) }
             );
-            let most = settings.timeout;
-            ask(settings, most, about_fleet, output, async |store, output| catalog(verb, store, output).await)
+            ask(settings, most, about_fleet, output, |store, output| catalog(verb, store, output))
         }
         Verb::Config(verb) => {
             // A store that went back may have lost the word that holds a host. `rolling_upgrade` looks at the
@@ -271,8 +138,7 @@ pub(crate) fn run(
                 verb,
                 ConfigVerb::HostData(_) | ConfigVerb::CheckPuppet(_) | ConfigVerb::CheckConfig(_)
             );
-            let most = settings.timeout;
-            ask(settings, most, about_fleet, output, async |store, output| config(verb, store, output).await)
+            ask(settings, most, about_fleet, output, |store, output| config(verb, store, output))
         }
     }
 }
@@ -285,7 +151,7 @@ fn ask(
     most: Duration,
     about_fleet: bool,
     output: &mut Output,
-    question: impl AsyncFnOnce(&Store<'_>, &mut Output) -> Result<Exit, Failure>,
+    question: impl for<'a> FnOnce(&'a Store<'_>, &'a mut Output) -> Answer<'a>,
 ) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("runtime")?;
     let exit = runtime.block_on(async {
@@ -318,79 +184,90 @@ fn session_config(most: Duration, settings: &Settings) -> SessionConfig {
     config
 }
 
-/// Runs a verb about versions.
-async fn update(verb: UpdateVerb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+/// The run of one verb, allocated: on the stack it would take as much as the largest, which is hundreds of KiB.
+type Answer<'a> = Pin<Box<dyn Future<Output = Result<Exit, Failure>> + 'a>>;
+
+/// Runs a verb about how updates go.
+fn control<'a>(verb: ControlVerb, store: &'a Store<'_>, output: &'a mut Output) -> Answer<'a> {
     match verb {
-        UpdateVerb::TriggerUpdate(options) => {
-            trigger::trigger_update("trigger_update", options, store, output).await
+        ControlVerb::TriggerUpdate(options) => {
+            Box::pin(trigger::trigger_update("trigger_update", options, store, output))
         }
-        UpdateVerb::Freeze(options) => freezes::freeze(options, store, output).await,
-        UpdateVerb::Unfreeze(options) => freezes::unfreeze(options, store, output).await,
-        UpdateVerb::Freezes => freezes::freezes(store, output).await,
-        UpdateVerb::Policy { verb } => policy::policy(verb, store, output).await,
-        UpdateVerb::Claims(options) => claims::claims(options, store, output).await,
-        UpdateVerb::Plan(options) => plan::plan(options, store, output).await,
-        UpdateVerb::Rollout { verb } => rollout::rollout(verb, store, output).await,
-        UpdateVerb::CurrentVersion => desired::current_version(store, output).await,
-        UpdateVerb::Ping => ping::ping(store, output).await,
-        UpdateVerb::PendingUpdate(options) => desired::pending_update(options, store, output).await,
-        UpdateVerb::UpdateOwnStatus(options) => one_shot::update_own_status(options, store, output).await,
-        UpdateVerb::UpdateOwnInfo(options) => one_shot::update_own_info(options, store, output).await,
-        UpdateVerb::RunningVersions => running::running_versions(store, output).await,
-        UpdateVerb::VerifyHosts(options) => verify_hosts::verify_hosts(options, store, output).await,
+        ControlVerb::Freeze(options) => Box::pin(freezes::freeze(options, store, output)),
+        ControlVerb::Unfreeze(options) => Box::pin(freezes::unfreeze(options, store, output)),
+        ControlVerb::Freezes => Box::pin(freezes::freezes(store, output)),
+        ControlVerb::Policy { verb } => Box::pin(policy::policy(verb, store, output)),
+        ControlVerb::Claims(options) => Box::pin(claims::claims(options, store, output)),
+        ControlVerb::Plan(options) => Box::pin(plan::plan(options, store, output)),
+        ControlVerb::Rollout { verb } => Box::pin(rollout::rollout(verb, store, output)),
+    }
+}
+
+/// Runs a verb about versions.
+fn update<'a>(verb: UpdateVerb, store: &'a Store<'_>, output: &'a mut Output) -> Answer<'a> {
+    match verb {
+        UpdateVerb::CurrentVersion => Box::pin(desired::current_version(store, output)),
+        UpdateVerb::Ping => Box::pin(ping::ping(store, output)),
+        UpdateVerb::PendingUpdate(options) => Box::pin(desired::pending_update(options, store, output)),
+        UpdateVerb::UpdateOwnStatus(options) => Box::pin(one_shot::update_own_status(options, store, output)),
+        UpdateVerb::UpdateOwnInfo(options) => Box::pin(one_shot::update_own_info(options, store, output)),
+        UpdateVerb::RunningVersions => Box::pin(running::running_versions(store, output)),
+        UpdateVerb::VerifyHosts(options) => Box::pin(verify_hosts::verify_hosts(options, store, output)),
         UpdateVerb::CheckSingleVersion(options) => {
-            running::check_single_version(options, store, output).await
+            Box::pin(running::check_single_version(options, store, output))
         }
-        UpdateVerb::GetFailures(options) => failures::get_failures(options, store, output).await,
-        UpdateVerb::HostsAtVersion(options) => running::hosts_at_version(options, store, output).await,
-        UpdateVerb::LocalHealth(options) => local::local_health(options, store, output).await,
-        UpdateVerb::DebugTimeout(options) => failures::debug_timeout(options, store, output).await,
+        UpdateVerb::GetFailures(options) => Box::pin(failures::get_failures(options, store, output)),
+        UpdateVerb::HostsAtVersion(options) => Box::pin(running::hosts_at_version(options, store, output)),
+        UpdateVerb::LocalHealth(options) => Box::pin(local::local_health(options, store, output)),
+        UpdateVerb::DebugTimeout(options) => Box::pin(failures::debug_timeout(options, store, output)),
         UpdateVerb::NewDiscoveryToken(options) => {
-            discovery_token::new_discovery_token(options, store, output).await
+            Box::pin(discovery_token::new_discovery_token(options, store, output))
         }
     }
 }
 
 /// Runs a verb about the state of the hosts or the store.
-async fn state(verb: StateVerb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+fn state<'a>(verb: StateVerb, store: &'a Store<'_>, output: &'a mut Output) -> Answer<'a> {
     match verb {
-        StateVerb::Status(options) => status::status(options, store, output).await,
-        StateVerb::Unaccounted(selection) => status::unaccounted(&selection, store, output).await,
+        StateVerb::Status(options) => Box::pin(status::status(options, store, output)),
+        StateVerb::Unaccounted(selection) => Box::pin(status::unaccounted(selection, store, output)),
         StateVerb::Hosts { verb, list } => {
-            hosts::hosts(verb.unwrap_or(HostsVerb::List(list)), store, output).await
+            Box::pin(hosts::hosts(verb.unwrap_or(HostsVerb::List(list)), store, output))
         }
-        StateVerb::Why(options) => why::why(options, store, output).await,
-        StateVerb::Logs(options) => logs::logs(options, store, output).await,
-        StateVerb::Retry(options) => retry::retry(options, store, output).await,
-        StateVerb::Store { verb } => self::store::store_verb(verb, store, output).await,
+        StateVerb::Why(options) => Box::pin(why::why(options, store, output)),
+        StateVerb::Logs(options) => Box::pin(logs::logs(options, store, output)),
+        StateVerb::Retry(options) => Box::pin(retry::retry(options, store, output)),
+        StateVerb::Store { verb } => Box::pin(self::store::store_verb(verb, store, output)),
     }
 }
 
 /// Runs a verb about services.
-async fn catalog(verb: CatalogVerb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+fn catalog<'a>(verb: CatalogVerb, store: &'a Store<'_>, output: &'a mut Output) -> Answer<'a> {
     match verb {
-        CatalogVerb::Services { verb } => services::services(verb, store, output).await,
-        CatalogVerb::PublishService => services::publish_service(store, output).await,
-        CatalogVerb::GetServices => services::get_services(store, output).await,
-        CatalogVerb::CacheServices(options) => services::cache_services(options, store, output).await,
-        CatalogVerb::WaitFor(options) => services::wait_for(options, store, output).await,
-        CatalogVerb::Maintenance(options) => maintenance::maintenance(options, store, output).await,
-        CatalogVerb::Drain(options) => maintenance::drain(options, store, output).await,
-        CatalogVerb::DropStale => maintenance::drop_stale(store, output).await,
-        CatalogVerb::Dns(options) => services::dns(options, store, output).await,
-        CatalogVerb::Values { verb } => values::values(verb, store, output).await,
+        CatalogVerb::Services { verb } => Box::pin(services::services(verb, store, output)),
+        CatalogVerb::PublishService => Box::pin(services::publish_service(store, output)),
+        CatalogVerb::GetServices => Box::pin(services::get_services(store, output)),
+        CatalogVerb::CacheServices(options) => Box::pin(services::cache_services(options, store, output)),
+        CatalogVerb::WaitFor(options) => Box::pin(services::wait_for(options, store, output)),
+        CatalogVerb::Maintenance(options) => Box::pin(maintenance::maintenance(options, store, output)),
+        CatalogVerb::Drain(options) => Box::pin(maintenance::drain(options, store, output)),
+        CatalogVerb::DropStale => Box::pin(maintenance::drop_stale(store, output)),
+        CatalogVerb::Dns(options) => Box::pin(services::dns(options, store, output)),
+        CatalogVerb::Values { verb } => Box::pin(values::values(verb, store, output)),
     }
 }
 
 /// Runs a verb about the values of the original tool.
-async fn config(verb: ConfigVerb, store: &Store<'_>, output: &mut Output) -> Result<Exit, Failure> {
+fn config<'a>(verb: ConfigVerb, store: &'a Store<'_>, output: &'a mut Output) -> Answer<'a> {
     match verb {
-        ConfigVerb::ManageConfig(options) => host_config::manage_config(options, store, output).await,
-        ConfigVerb::HostData(options) => host_config::host_data(options, store, output).await,
-        ConfigVerb::CheckPuppet(options) => host_config::check_puppet(options, store, output).await,
-        ConfigVerb::EnablePuppet(options) => host_config::enable_puppet(options, store, output).await,
-        ConfigVerb::SetConfig(options) => host_config::set_config(options, store, output).await,
-        ConfigVerb::CheckConfig(options) => host_config::check_config(options, store, output).await,
-        ConfigVerb::RollingUpgrade { verb } => rolling_upgrade::rolling_upgrade(verb, store, output).await,
+        ConfigVerb::ManageConfig(options) => Box::pin(host_config::manage_config(options, store, output)),
+        ConfigVerb::HostData(options) => Box::pin(host_config::host_data(options, store, output)),
+        ConfigVerb::CheckPuppet(options) => Box::pin(host_config::check_puppet(options, store, output)),
+        ConfigVerb::EnablePuppet(options) => Box::pin(host_config::enable_puppet(options, store, output)),
+        ConfigVerb::SetConfig(options) => Box::pin(host_config::set_config(options, store, output)),
+        ConfigVerb::CheckConfig(options) => Box::pin(host_config::check_config(options, store, output)),
+        ConfigVerb::RollingUpgrade { verb } => {
+            Box::pin(rolling_upgrade::rolling_upgrade(verb, store, output))
+        }
     }
 }

@@ -81,7 +81,7 @@ async fn parts(store: &Store<'_>, revision: i64) -> Result<StatusParts, StoreErr
 
 /// Lists the unaccounted hosts.
 pub(super) async fn unaccounted(
-    selection: &Selection,
+    selection: Selection,
     store: &Store<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {

@@ -4,7 +4,7 @@
 use super::context::Store;
 use crate::output;
 use anyhow::anyhow;
-use etcd_session::{Deadline, EntryPage, StoreError, Survey};
+use etcd_session::{Counted, Deadline, EntryPage, StoreError};
 use schema::codec::{read, read_version};
 use schema::keys::{Key, Prefix};
 use schema::names::{HostName, Version};
@@ -79,7 +79,8 @@ pub(super) struct Verification<'a> {
 /// The hosts to check, in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WantedHosts<'a> {
-    pub(super) names: HashSet<&'a str>,
+    /// Sorted, each once.
+    pub(super) names: Vec<&'a str>,
     /// The spellings with capitals that were given: older agents keep such keys.
     pub(super) former: HashMap<&'a str, &'a str>,
 }
@@ -94,7 +95,8 @@ impl<'a> Verification<'a> {
         if former.is_empty() {
             return self.ask_about(names, store, deadline).await;
         }
-        let spellings = names.iter().chain(former.values()).copied().collect();
+        let mut spellings: Vec<&str> = names.iter().chain(former.values()).copied().collect();
+        spellings.sort_unstable();
         let verified = self.ask_about(&spellings, store, deadline).await?;
         let members = self.members(&verified, store, deadline).await?;
         Ok(verified.folded(former, &members))
@@ -131,7 +133,7 @@ impl<'a> Verification<'a> {
 
     async fn ask_about(
         &self,
-        hosts: &HashSet<&'a str>,
+        hosts: &[&'a str],
         store: &Store<'_>,
         deadline: Deadline,
     ) -> Result<Verified<'a>, StoreError> {
@@ -148,7 +150,7 @@ impl<'a> Verification<'a> {
 /// write its own key.
 async fn verify_both<'a>(
     version: &Version,
-    hosts: &HashSet<&'a str>,
+    hosts: &[&'a str],
     store: &Store<'_>,
     deadline: Deadline,
 ) -> Result<Verified<'a>, StoreError> {
@@ -167,7 +169,7 @@ async fn verify_both<'a>(
 /// Checks the listings alone, which is what scripts know.
 async fn verify<'a>(
     version: &Version,
-    hosts: &HashSet<&'a str>,
+    hosts: &[&'a str],
     store: &Store<'_>,
     deadline: Deadline,
 ) -> Result<Verified<'a>, StoreError> {
@@ -201,47 +203,52 @@ async fn verify<'a>(
 /// are many times more listings than hosts to check.
 async fn verify_by_range<'a>(
     version: &Version,
-    hosts: &HashSet<&'a str>,
+    hosts: &[&'a str],
     store: &Store<'_>,
     deadline: Deadline,
 ) -> Result<Option<Verified<'a>>, StoreError> {
+    let (all, own) = (Prefix::RunningVersions, Prefix::Announced);
     let prefix = Prefix::RunningVersion(version.clone());
-    let both = [Prefix::RunningVersions, Prefix::Announced];
+    let counted = [Counted::Outside { range: &all, part: &prefix }, Counted::Range(&own)];
+    let session = &store.session;
+    let count = |at| session.read_and_count(&[Key::Store], &counted, at, deadline);
     let (list, identity, counts) = if hosts.len() <= SHORT_LIST_MAX {
-        let limit = hosts.len() * LARGER_FLEET;
-        let Survey { list, keys: snapshot, counts } =
-            store.session.survey((&prefix, limit), &[Key::Store], &both, deadline).await?;
+        let (list, (identity, counts)) = tokio::try_join!(
+            session.read_short_key_list(&prefix, hosts.len() * LARGER_FLEET, deadline),
+            count(None)
+        )?;
         let Some(list) = list else { return Ok(None) };
-        (list, Some(snapshot), Some(counts))
+        let counts = if list.revision == identity.revision {
+            Ok(counts)
+        } else {
+            count(Some(list.revision)).await.map(|(_, counts)| counts)
+        };
+        (list, identity, counts.ok())
     } else {
-        // For a long list a second request is worth its cost: the store works on both requests at
-        // the same time.
-        let (list, beside) = tokio::join!(
-            store.session.read_key_list(&prefix, None, deadline),
-            store.session.read_and_count(&[Key::Store], &both, deadline),
-        );
-        let (identity, counts) = beside.ok().unzip();
-        (list?, identity, counts)
+        let identity = session.read_keys(&[Key::Store], deadline).await?;
+        let at = identity.revision;
+        // The list of hosts is most likely the list in the store, so parts of the one make parts of the other.
+        let cuts = [1, 2, 3].map(|quarters| hosts[hosts.len() * quarters / 4]);
+        let (list, counts) =
+            tokio::join!(session.read_key_list_in_parts(&prefix, cuts, at, deadline), count(Some(at)));
+        (list?, identity, counts.ok().map(|(_, counts)| counts))
     };
-    let mut absent = hosts.clone();
-    for found in list.suffixes() {
-        absent.remove(found);
-    }
-    let verified = Verified::new(absent.iter().copied(), list.revision, identity);
+    let (present, missing) = split(hosts, list.suffixes());
+    let verified = Verified::new(missing.into_iter(), list.revision, Some(identity));
     // A host writes its listing and announces the version in one transaction. If there are equally
     // many keys of both kinds, no more is read, which keeps the request cheap. A host whose listing
     // was moved to another version is found only after it has listed itself again.
-    if counts.is_some_and(|counts| counts[0] == counts[1]) {
+    let listed = i64::try_from(list.len()).unwrap_or(i64::MAX);
+    if counts.is_some_and(|counts| listed.saturating_add(counts[0]) == counts[1]) {
         return Ok(Some(verified));
     }
-    let mut unconfirmed: HashSet<&str> = hosts.difference(&absent).copied().collect();
+    let mut unconfirmed: HashSet<&str> = present.into_iter().collect();
     let take = |page: &EntryPage| {
         for (key, _) in page.entries().filter(|(_, value)| announces(value, version)) {
             unconfirmed.remove(key.rsplit('/').next().unwrap_or_default());
         }
     };
-    let announced = &Prefix::Announced;
-    match store.session.read_entry_pages(announced, Some(list.revision), deadline, take).await {
+    match session.read_entry_pages(&own, Some(list.revision), deadline, take).await {
         Ok(_) => Ok(Some(verified.with_unconfirmed(unconfirmed.into_iter()))),
         Err(error) => {
             let error = anyhow!(error).context("reading whether the hosts confirm their listings");
@@ -249,6 +256,15 @@ async fn verify_by_range<'a>(
             Ok(Some(verified))
         }
     }
+}
+
+/// Divides sorted hosts into those that are in a sorted list and those that are not.
+fn split<'a, 'b>(hosts: &[&'a str], listed: impl Iterator<Item = &'b str>) -> (Vec<&'a str>, Vec<&'a str>) {
+    let mut listed = listed.peekable();
+    hosts.iter().partition(|host| {
+        while listed.next_if(|name| name < *host).is_some() {}
+        listed.peek() == Some(host)
+    })
 }
 
 /// True if a host's own key names the version.
@@ -268,5 +284,16 @@ mod tests {
             .folded(&former, &HashSet::from(["b"]));
         assert_eq!(verified.missing, ["b", "c", "e"], "b is another host than B");
         assert_eq!(verified.unconfirmed, ["d", "f"]);
+    }
+
+    #[test]
+    fn sorted_hosts_are_divided_by_a_sorted_list() {
+        let check = |hosts: &[&str], listed: &[&str], present: &[&str], missing: &[&str]| {
+            assert_eq!(split(hosts, listed.iter().copied()), (present.to_vec(), missing.to_vec()));
+        };
+        check(&["a", "b", "c"], &[], &[], &["a", "b", "c"]);
+        check(&["a", "b", "c"], &["a", "b", "c"], &["a", "b", "c"], &[]);
+        check(&["b", "d"], &["a", "b", "c", "e"], &["b"], &["d"]);
+        check(&["a", "a-b", "a.b", "ab"], &["a", "a.b", "z"], &["a", "a.b"], &["a-b", "ab"]);
     }
 }

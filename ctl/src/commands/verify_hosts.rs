@@ -17,7 +17,7 @@ use rustix::io::retry_on_intr;
 use schema::names::HostName;
 use schema::time::parse_duration;
 use serde_json::json;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::{BufRead, IsTerminal};
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ pub(super) async fn verify_hosts(
         .transpose()
         .map_err(|e| Failure::usage(anyhow!(e).context("--wait")))?;
     let input = if !selection.is_empty() {
-        let selected = members(&selection.filter(Vec::new())?, store).await?;
+        let selected = Box::pin(members(&selection.filter(Vec::new())?, store)).await?;
         selected.iter().map(HostName::as_str).collect::<Vec<_>>().join("\n")
     } else if arguments.is_empty() {
         standard_input_within(store.deadline.left().max(wait.unwrap_or_default()))?
@@ -75,7 +75,8 @@ pub(super) async fn verify_hosts(
     let (verified, waited) = match wait {
         None => (question.ask(store, store.deadline).await?, None),
         Some(limit) => {
-            let (verified, waited) = wait_for(&question, store, limit, wait_anyway).await?;
+            // Allocated: it takes more room than all else here, and most questions do not wait.
+            let (verified, waited) = Box::pin(wait_for(&question, store, limit, wait_anyway)).await?;
             (verified, Some(waited))
         }
     };
@@ -136,18 +137,21 @@ fn standard_input_within(limit: Duration) -> Result<String, Failure> {
 /// Parses a list of hosts, one per line. Every line must be a host name; repeated names count once. `lower` is
 /// the same text in lower case.
 fn hosts<'a>(input: &'a str, lower: &'a str) -> Result<WantedHosts<'a>, Failure> {
-    let lines = |text: &'a str| text.trim().lines().map(str::trim).filter(|line| !line.is_empty());
-    let (mut names, mut former) = (HashSet::with_capacity(input.len() / 16), HashMap::new());
-    for (given, name) in lines(input).zip(lines(lower)) {
+    let lines = |text: &'a str| text.split('\n').map(str::trim).filter(|line| !line.is_empty());
+    let mut names: Vec<&str> = lines(lower).collect();
+    if let Some(line) = names.iter().position(|name| HostName::check(name).is_err()) {
+        let given = lines(input).nth(line).unwrap_or_default();
         HostName::check(given).map_err(|e| Failure::no(e.to_string()))?;
-        names.insert(name);
-        if given != name {
-            former.insert(name, given);
-        }
     }
     if names.is_empty() {
         return Err(Failure::no("no hosts given"));
     }
+    let mut former = HashMap::new();
+    if input != lower {
+        former.extend(names.iter().copied().zip(lines(input)).filter(|(name, given)| name != given));
+    }
+    names.sort_unstable();
+    names.dedup();
     Ok(WantedHosts { names, former })
 }
 
@@ -160,7 +164,7 @@ mod tests {
         let text = "\n a\r\nB-1\n\nc.example.org \na\n\n";
         let lower = text.to_ascii_lowercase();
         let found = hosts(text, &lower).unwrap();
-        assert_eq!(found.names, HashSet::from(["a", "b-1", "c.example.org"]));
+        assert_eq!(found.names, ["a", "b-1", "c.example.org"]);
         assert_eq!(found.former, HashMap::from([("b-1", "B-1")]));
     }
 

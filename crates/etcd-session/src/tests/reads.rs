@@ -1,8 +1,8 @@
 //! Reads of keys and ranges at one revision.
 
 use super::*;
-use crate::StoreError;
 use crate::read::VALUES_TOGETHER;
+use crate::{Counted, StoreError};
 use schema::keys::Prefix;
 use schema::limit::{Limit, LimitBy, Place};
 use schema::names::{LimitValue, Version};
@@ -42,6 +42,55 @@ async fn a_range_that_is_too_large_for_one_answer_is_read_in_parts() {
     let revision = fixture.put(&Key::CurrentVersion, "1").await;
     let found = read(&fixture, &Read::all(&[Key::CurrentVersion], &[Prefix::Reports])).await;
     assert_eq!((found.entries.len(), found.revision), (count + 1, revision));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_of_keys_is_the_same_in_parts_and_as_a_whole_at_its_revision() {
+    let mut fixture = Fixture::new().await;
+    let version = Version::new("v1").expect("a version");
+    let range = Prefix::RunningVersion(version.clone());
+    let listing = |name: &str| Key::RunningVersion(version.clone(), HostName::new(name).expect("a name"));
+    let names = ["a", "b", "b-1", "b.c", "c", "x", "z"];
+    let mut at = 0;
+    for name in names {
+        at = fixture.put(&listing(name), "1").await;
+    }
+    fixture.put(&listing("later"), "1").await;
+    for cuts in [["b", "c", "x"], ["0", "1", "2"], ["zz", "zzz", "zzzz"], ["b-0", "b.", "later"]] {
+        let deadline = Deadline::within(LIMIT);
+        let list = fixture.session.read_key_list_in_parts(&range, cuts, at, deadline).await.expect("read");
+        assert_eq!((list.suffixes().collect::<Vec<_>>(), list.revision), (names.to_vec(), at), "{cuts:?}");
+    }
+    for (limit, whole) in [(7, false), (8, true), (9, true)] {
+        let deadline = Deadline::within(LIMIT);
+        let list = fixture.session.read_short_key_list(&range, limit, deadline).await.expect("read");
+        assert_eq!(list.map(|list| list.len()), whole.then_some(8), "at most {limit}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_are_counted_in_a_range_and_around_a_part_of_it() {
+    let mut fixture = Fixture::new().await;
+    let version = |name: &str| Version::new(name).expect("a version");
+    let mut at = 0;
+    for (name, hosts) in [("v0", 2), ("v1", 3), ("v1-a", 1), ("v10", 4)] {
+        for host in 0..hosts {
+            let host = HostName::new(format!("h{host}")).expect("a name");
+            at = fixture.put(&Key::RunningVersion(version(name), host), "1").await;
+        }
+    }
+    fixture.put(&Key::RunningVersion(version("w"), host()), "1").await;
+    fixture.put(&Key::CurrentVersion, "1").await;
+    let all = Prefix::RunningVersions;
+    let part = &Prefix::RunningVersion(version("v1"));
+    let counted = [Counted::Range(&all), Counted::Outside { range: &all, part }, Counted::Range(part)];
+    for (at, counts) in [(None, [11, 8, 3]), (Some(at), [10, 7, 3])] {
+        let deadline = Deadline::within(LIMIT);
+        let read = fixture.session.read_and_count(&[Key::CurrentVersion], &counted, at, deadline).await;
+        let (found, numbers) = read.expect("read");
+        assert_eq!(numbers, counts, "at {at:?}");
+        assert_eq!(found.get(&Key::CurrentVersion).is_some(), at.is_none());
+    }
 }
 
 /// The names around `v1` are those that sort before and after its slash.

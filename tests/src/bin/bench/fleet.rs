@@ -15,7 +15,7 @@ fn with_input(mut command: Command, file: &Path) -> Command {
 
 pub(crate) fn commands(report: &mut Report) {
     let directory = tempfile::tempdir().expect("a directory");
-    for (hosts, rounds) in [(1_000, 101), (10_000, 31), (100_000, 5)] {
+    for (hosts, rounds) in [(1_000, 101), (10_000, 31), (100_000, 15)] {
         let etcd = Etcd::start();
         load(&["fill", &etcd.endpoint, &hosts.to_string()]);
         let list = directory.path().join("hosts");
@@ -34,7 +34,9 @@ pub(crate) fn commands(report: &mut Report) {
             ("CPU", pair(millis(ours.cpu), millis(bare.cpu), "ms")),
             ("peak memory", pair(ours.peak_mebibytes, bare.peak_mebibytes, "MiB")),
         ] {
-            report.row(&format!("{what}: {kind}"), a, b, ratio, 1.2);
+            // The range of a large fleet is read in parts side by side, which the yardstick does not do.
+            let bound = if kind == "wall" && hosts == 100_000 { 0.8 } else { 1.2 };
+            report.row(&format!("{what}: {kind}"), a, b, ratio, bound);
         }
         if hosts == 100_000 {
             let short = directory.path().join("short");
@@ -64,7 +66,6 @@ pub(crate) fn commands(report: &mut Report) {
     start_up(report);
 }
 
-/// Measures the smallest requests from process start to exit.
 /// Measures `status` of a large fleet.
 pub(crate) fn status(report: &mut Report) {
     let etcd = Etcd::start();
@@ -86,6 +87,7 @@ pub(crate) fn status(report: &mut Report) {
     report.row(what, format!("{memory:.0} MiB"), "-".into(), memory, 120.0);
 }
 
+/// Measures the smallest requests from process start to exit.
 fn start_up(report: &mut Report) {
     let etcd = Etcd::start();
     load(&["fill", &etcd.endpoint, "10"]);
